@@ -1,0 +1,73 @@
+"""The one exception tree. Every error names where it happened and, where it can, what to do about it."""
+
+from __future__ import annotations
+
+
+class PyRuntimeError(Exception):
+    """Root of the tree.
+
+    `node` is "Op "name"" of the ONNX node at fault, `hint` one sentence on what to do; both may be empty.
+    `payload()` is what crosses the worker boundary and is enough to rebuild the error there.
+    """
+
+    def __init__(self, message: str, *, node: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.node = node
+        self.hint = hint
+
+    def at(self, node: str) -> PyRuntimeError:
+        """Name the node, unless an inner frame already did."""
+        self.node = self.node or node
+        return self
+
+    def __str__(self) -> str:
+        text = f"{self.node}: {self.message}" if self.node else self.message
+        return f"{text} ({self.hint})" if self.hint else text
+
+    def payload(self) -> dict[str, str]:
+        return {"type": type(self).__name__, "message": self.message, "node": self.node, "hint": self.hint}
+
+
+class InvalidModel(PyRuntimeError):
+    """The bytes are not a valid ONNX model; the message says at which offset."""
+
+
+class UnsupportedOp(PyRuntimeError):
+    """An operator, a meaning of it, an attribute or a type that is not implemented."""
+
+
+class ShapeError(PyRuntimeError):
+    """Shapes or attributes of a node contradict each other."""
+
+
+class InvalidInput(PyRuntimeError):
+    """A feed has a wrong name, element type, rank, dimension or value. The session stays usable."""
+
+
+class OutOfMemory(PyRuntimeError):
+    """A memory limit would be exceeded; nothing was allocated."""
+
+
+class MemoryFault(PyRuntimeError):
+    """An allocator was misused: out of bounds, double free. Always a bug of ours."""
+
+
+class DeviceLost(PyRuntimeError):
+    """The GPU device is gone and could not be rebuilt."""
+
+
+class SessionFailed(PyRuntimeError):
+    """The session cannot run any more; the message holds the cause."""
+
+
+class ExecutionError(PyRuntimeError):
+    """A kernel refused its data while running (an index out of range, say)."""
+
+
+class NeedsValue(PyRuntimeError):
+    """Not an error for users: compilation needs the value of tensor `name` (see docs/architecture.md, specialisation)."""
+
+    def __init__(self, name: str, *, node: str = "") -> None:
+        super().__init__(f'the value of "{name}" must be known to compile this node', node=node)
+        self.name = name

@@ -1,0 +1,136 @@
+"""The graph: plain frozen data, as read from a model. No behaviour but look-ups.
+
+Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from pyruntime.dtype import DType
+
+
+class Source(Protocol):
+    """Bytes that are read where they lie: a model file or an external data file."""
+
+    name: str  # "" for the model file itself, else the external location as written in the model
+    size: int
+
+    def read(self, offset: int, size: int) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """shape None: unknown rank. A dim is an int, a name (dim_param), or None for unknown."""
+
+    dtype: DType | None
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    elem: Type
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    elem: Type
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    key: DType
+    value: Type
+
+
+Type = TensorType | SequenceType | OptionalType | MapType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    name: str
+    type: Type | None
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant tensor, located and not copied.
+
+    The elements lie at source[offset : offset+size], little-endian, row-major, sub-byte types packed as ONNX packs
+    them (low bits first). `strings` holds the elements of a string tensor instead.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    source: Source | None = None
+    offset: int = 0
+    size: int = 0
+    strings: tuple[bytes, ...] | None = None
+
+    def read(self) -> bytes:
+        assert self.source is not None
+        return self.source.read(self.offset, self.size)
+
+
+
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """inputs and outputs name values; "" is an absent optional one. `opset` is the version of `domain` in force."""
+
+    op: str
+    domain: str
+    opset: int
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    overload: str = ""
+
+    @property
+    def label(self) -> str:
+        domain = f"{self.domain}." if self.domain else ""
+        return f'{domain}{self.op} "{self.name or (self.outputs[0] if self.outputs else "")}" (opset {self.opset})'
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A model-local function. `attrs` are required attribute names, `defaults` those with a default."""
+
+    name: str
+    domain: str
+    overload: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: tuple[str, ...]
+    defaults: Mapping[str, object]
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttrRef:
+    """An attribute of a function's node that takes its value from the function's own attribute `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """`weights` are the initializers by name; an input that is also a weight is overridable (IR >= 4)."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    weights: Mapping[str, Weight] = field(default_factory=dict)
+    values: Mapping[str, Type] = field(default_factory=dict)  # value_info
+    functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)  # (domain, name, overload)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)  # producer_name, graph doc, metadata_props …
+
+    def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
+        return replace(self, nodes=nodes)
