@@ -1,0 +1,309 @@
+"""A WebAssembly assembler: functions append their bytes to one buffer, a module joins them.
+
+    module = Module(shared=False, max_pages=65536)
+    f = module.function("scale", ["i32", "i32", "f32"])      # parameters are locals 0, 1, 2
+    p, end, factor = f.params
+    with f.until(p, end, 4):                                 # for (; p < end; p += 4)
+        f.emit(p, p).mem("f32.load").emit(factor, "f32.mul").mem("f32.store")
+    wasm = module.to_bytes()
+
+`emit` takes locals (integers: `local.get`) and names of instructions without immediates; instructions with an
+immediate have a method. Every method returns the function, so a line reads like the text format. Nothing is checked
+here beyond names: engines validate, and the tests do so for every instruction.
+
+Emission is a dictionary look-up and an append per instruction, since in the browser this runs at half native speed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from .opcodes import LANE, LANE_MEMORY, MEMORY, PLAIN, VALUE_TYPES, leb_s, leb_u
+
+_LEB = [leb_u(i) for i in range(4096)]
+_VOID = b"\x40"
+_pack_f32 = struct.Struct("<f").pack
+_pack_f64 = struct.Struct("<d").pack
+
+
+class _Table(dict):  # type: ignore[type-arg]
+    """Instruction names to bytes, and local indices to `local.get`."""
+
+    def __missing__(self, key: int | str) -> bytes:
+        if not isinstance(key, int):
+            raise KeyError(f"no WebAssembly instruction {key!r} without immediates")
+        return b"\x20" + leb_u(key)
+
+
+_EMIT: dict[int | str, bytes] = _Table(PLAIN)
+_EMIT.update({i: b"\x20" + leb_u(i) for i in range(256)})
+
+
+def _u(n: int) -> bytes:
+    return _LEB[n] if n < 4096 else leb_u(n)
+
+
+def _type(name: str) -> bytes:
+    return bytes([VALUE_TYPES[name]])
+
+
+class Function:
+    """One function under construction.
+
+    index: what `call` takes; params: the locals of the parameters; code: the body so far, without its final `end`.
+    A label is the nesting depth at which its block was opened; `br` turns it into a relative depth.
+    """
+
+    def __init__(self, index: int, name: str, params: Sequence[str], results: Sequence[str]) -> None:
+        self.index = index
+        self.name = name
+        self.params = tuple(range(len(params)))
+        self.code = bytearray()
+        self.depth = 0
+        self._types = list(params)
+        self._results = list(results)
+        self._free: dict[str, list[int]] = {}
+
+    # locals
+
+    def local(self, kind: str) -> int:
+        """A local of this type: a released one, whose value is whatever it last held, or a new one (zero)."""
+        free = self._free.get(kind)
+        if free:
+            return free.pop()
+        self._types.append(kind)
+        return len(self._types) - 1
+
+    def locals(self, kind: str, count: int) -> list[int]:
+        return [self.local(kind) for _ in range(count)]
+
+    def release(self, *locals_: int) -> None:
+        for i in locals_:
+            self._free.setdefault(self._types[i], []).append(i)
+
+    @contextmanager
+    def scratch(self, kind: str, count: int) -> Iterator[list[int]]:
+        """Locals released at the end of the block."""
+        taken = self.locals(kind, count)
+        yield taken
+        self.release(*taken)
+
+    def type_of(self, local: int) -> str:
+        return self._types[local]
+
+    # instructions
+
+    def emit(self, *items: int | str) -> Function:
+        """An integer is `local.get`, a string an instruction without immediates ("f32x4.add")."""
+        code = self.code
+        for item in items:
+            code += _EMIT[item]
+        return self
+
+    def raw(self, body: bytes) -> Function:
+        """Bytes made before, such as a repeated fragment. Branches in it must stay inside it."""
+        self.code += body
+        return self
+
+    def set(self, local: int) -> Function:
+        self.code += b"\x21" + _u(local)
+        return self
+
+    def tee(self, local: int) -> Function:
+        self.code += b"\x22" + _u(local)
+        return self
+
+    def i32(self, value: int) -> Function:
+        """Constant; 2**31..2**32-1 is taken as its two's complement."""
+        self.code += b"\x41" + leb_s(value - (1 << 32) if value >= 1 << 31 else value)
+        return self
+
+    def i64(self, value: int) -> Function:
+        self.code += b"\x42" + leb_s(value - (1 << 64) if value >= 1 << 63 else value)
+        return self
+
+    def f32(self, value: float) -> Function:
+        self.code += b"\x43" + _pack_f32(value)
+        return self
+
+    def f64(self, value: float) -> Function:
+        self.code += b"\x44" + _pack_f64(value)
+        return self
+
+    def v128(self, value: bytes) -> Function:
+        """Constant of 16 bytes, little-endian lanes."""
+        if len(value) != 16:
+            raise ValueError(f"a v128 constant has 16 bytes, not {len(value)}")
+        self.code += b"\xfd\x0c" + value
+        return self
+
+    def f32x4(self, value: float) -> Function:
+        """The same f32 in four lanes."""
+        return self.v128(_pack_f32(value) * 4)
+
+    def i32x4(self, value: int) -> Function:
+        return self.v128(struct.pack("<I", value & 0xFFFFFFFF) * 4)
+
+    def mem(self, name: str, offset: int = 0) -> Function:
+        """A load, store or atomic at its natural alignment (a promise for atomics only), at address + offset bytes."""
+        self.code += MEMORY[name]
+        self.code += _u(offset)
+        return self
+
+    def lane(self, name: str, index: int) -> Function:
+        """`extract_lane` or `replace_lane`."""
+        self.code += LANE[name]
+        self.code.append(index)
+        return self
+
+    def mem_lane(self, name: str, index: int, offset: int = 0) -> Function:
+        """`v128.loadN_lane` (address, vector -> vector) or `v128.storeN_lane` (address, vector ->)."""
+        self.code += LANE_MEMORY[name] + _u(offset)
+        self.code.append(index)
+        return self
+
+    def shuffle(self, lanes: Iterable[int]) -> Function:
+        """`i8x16.shuffle`: 16 byte lanes, 0..15 of the first operand and 16..31 of the second."""
+        self.code += b"\xfd\x0d" + bytes(lanes)
+        return self
+
+    def shuffle32(self, a: int, b: int, c: int, d: int) -> Function:
+        """A shuffle of 32-bit lanes 0..7."""
+        return self.shuffle(4 * lane + byte for lane in (a, b, c, d) for byte in range(4))
+
+    def add(self, local: int, amount: int) -> Function:
+        """local += amount, an i32 constant."""
+        return self.emit(local).i32(amount).emit("i32.add").set(local)
+
+    def call(self, function: Function | int) -> Function:
+        self.code += b"\x10" + _u(function if isinstance(function, int) else function.index)
+        return self
+
+    # structure
+
+    def _open(self, opcode: bytes, result: str | None) -> int:
+        self.code += opcode + (_type(result) if result else _VOID)
+        self.depth += 1
+        return self.depth
+
+    def _close(self) -> None:
+        self.depth -= 1
+        self.code += b"\x0b"
+
+    @contextmanager
+    def block(self, result: str | None = None) -> Iterator[int]:
+        """Its label leaves the block."""
+        yield self._open(b"\x02", result)
+        self._close()
+
+    @contextmanager
+    def loop(self, result: str | None = None) -> Iterator[int]:
+        """Its label starts the next round; falling off the end leaves."""
+        yield self._open(b"\x03", result)
+        self._close()
+
+    @contextmanager
+    def if_(self, result: str | None = None) -> Iterator[int]:
+        """Takes an i32 condition; use `otherwise()` inside for the else branch."""
+        yield self._open(b"\x04", result)
+        self._close()
+
+    def otherwise(self) -> Function:
+        self.code += b"\x05"
+        return self
+
+    def br(self, label: int) -> Function:
+        self.code += b"\x0c" + _u(self.depth - label)
+        return self
+
+    def br_if(self, label: int) -> Function:
+        self.code += b"\x0d" + _u(self.depth - label)
+        return self
+
+    def br_table(self, labels: Sequence[int], default: int) -> Function:
+        self.code += b"\x0e" + _u(len(labels))
+        for label in (*labels, default):
+            self.code += _u(self.depth - label)
+        return self
+
+    @contextmanager
+    def until(self, counter: int, end: int, step: int = 1) -> Iterator[int]:
+        """`for (; counter < end; counter += step)` on i32 locals, signed; the test stands at the bottom.
+
+        The label yielded leaves the loop.
+        """
+        with self.block() as out:
+            self.emit(counter, end, "i32.ge_s").br_if(out)
+            with self.loop() as again:
+                yield out
+                self.emit(counter).i32(step).emit("i32.add").tee(counter).emit(end, "i32.lt_s").br_if(again)
+
+    def body(self) -> bytes:
+        """Size, local declarations, code and `end`, as the code section wants them."""
+        groups: list[list[int]] = []
+        for kind in self._types[len(self.params) :]:
+            code = VALUE_TYPES[kind]
+            if groups and groups[-1][1] == code:
+                groups[-1][0] += 1
+            else:
+                groups.append([1, code])
+        head = _u(len(groups)) + b"".join(_u(n) + bytes([code]) for n, code in groups)
+        return leb_u(len(head) + len(self.code) + 1) + head + self.code + b"\x0b"
+
+    def signature(self) -> bytes:
+        params = bytes(VALUE_TYPES[t] for t in self._types[: len(self.params)])
+        results = bytes(VALUE_TYPES[t] for t in self._results)
+        return b"\x60" + _u(len(params)) + params + _u(len(results)) + results
+
+
+def _section(number: int, content: bytes) -> bytes:
+    return bytes([number]) + leb_u(len(content)) + content
+
+
+def _name(text: str) -> bytes:
+    data = text.encode()
+    return leb_u(len(data)) + data
+
+
+class Module:
+    """Functions over one imported memory, `env.memory`.
+
+    shared: the memory is shared between threads (needs `max_pages`, and an importer whose memory has at most that)
+    min_pages, max_pages: limits in pages of 64 KiB
+    """
+
+    def __init__(self, shared: bool = False, max_pages: int = 65536, min_pages: int = 1) -> None:
+        self.functions: list[Function] = []
+        self._exports: list[tuple[str, int]] = []
+        self._memory = bytes([3 if shared else 1]) + leb_u(min_pages) + leb_u(max_pages)
+
+    def function(
+        self, name: str, params: Sequence[str] = (), results: Sequence[str] = (), *, export: bool = True
+    ) -> Function:
+        """A new function, callable from others at once, exported under its name unless told otherwise."""
+        made = Function(len(self.functions), name, params, results)
+        self.functions.append(made)
+        if export:
+            self._exports.append((name, made.index))
+        return made
+
+    def to_bytes(self, names: bool = False) -> bytes:
+        """The binary module; `names` adds function names for debuggers and profilers."""
+        types: dict[bytes, int] = {}
+        indices = [types.setdefault(f.signature(), len(types)) for f in self.functions]
+        count = leb_u(len(self.functions))
+        exports = [_name(name) + b"\0" + leb_u(index) for name, index in self._exports]
+        parts = [
+            b"\0asm\1\0\0\0",
+            _section(1, leb_u(len(types)) + b"".join(types)),
+            _section(2, b"\1" + _name("env") + _name("memory") + b"\2" + self._memory),
+            _section(3, count + b"".join(map(_u, indices))),
+            _section(7, leb_u(len(exports)) + b"".join(exports)),
+            _section(10, count + b"".join([f.body() for f in self.functions])),
+        ]
+        if names:
+            table = count + b"".join(leb_u(f.index) + _name(f.name) for f in self.functions)
+            parts.append(_section(0, _name("name") + b"\1" + leb_u(len(table)) + table))
+        return b"".join(parts)
