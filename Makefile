@@ -1,0 +1,47 @@
+# Each target sets up what it needs by itself (scripts/setup.sh: quick when nothing changed).
+SHELL := /bin/bash
+PY := .venv/bin/python
+SETUP := scripts/setup.sh
+
+# make conformance PROVIDER=wasm|webgpu WHERE=native|chromium JOBS=2 ARGS="--filter softmax"
+PROVIDER ?= wasm
+WHERE ?= native
+JOBS ?= 2
+ARGS ?=
+
+.PHONY: help demo serve test check bench conformance clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
+
+demo: ## run real models natively and in headless Chromium, print results and times
+	@$(SETUP) python node vulkan browser
+	@$(PY) -m demo $(ARGS)
+
+serve: ## the demo site on a local port
+	@$(SETUP) python node
+	@$(PY) -m pyruntime.cli serve $(ARGS)
+
+check: ## lint, format, types, house rules: seconds
+	@$(SETUP) python node
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --check --quiet . || { echo "check: run .venv/bin/ruff format" >&2; exit 1; }
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv/bin/pyright --level error
+	@if [ -f tsconfig.json ]; then npx --no-install tsc --noEmit -p tsconfig.json; fi
+	@$(PY) -m pytest -q tests/test_house.py
+
+test: check ## everything: check, native tests, browser tests
+	@$(SETUP) python node vulkan browser
+	@$(PY) -m pytest -q tests e2e
+
+bench: ## side by side with peers, as ratios
+	@$(SETUP) python node vulkan browser
+	@$(PY) -m bench $(ARGS)
+
+conformance: ## the official ONNX backend suite (PROVIDER=wasm|webgpu WHERE=native|chromium)
+	@$(SETUP) python node vulkan browser
+	@$(PY) -m tests.conformance --provider $(PROVIDER) --where $(WHERE) --jobs $(JOBS) $(ARGS)
+
+clean: ## remove what was built; keeps .venv and node_modules
+	@rm -rf build dist *.egg-info

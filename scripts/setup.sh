@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Set up what the Makefile's targets need; each part once, again only when its inputs change.
+#
+#   scripts/setup.sh [python] [node] [vulkan] [browser]      (none named: all of them)
+#
+# python   .venv with requirements.txt and this project (editable)
+# node     node_modules by `npm ci`
+# vulkan   a software Vulkan device for wgpu natively (Mesa lavapipe), where there is none; needs root and apt
+# browser  Chromium for Playwright: the system's; else by apt (root); else Playwright's own.
+#          build/chromium holds its path, empty for Playwright's own.
+#
+# Stamps and logs are in build/setup; `make clean` removes them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+state=build/setup
+mkdir -p "$state"
+if command -v flock >/dev/null; then
+  exec 9>"$state/lock"
+  flock 9 # two `make`s at once wait for each other
+fi
+
+fail() {
+  echo "setup: $*" >&2
+  exit 1
+}
+
+# quietly LABEL COMMAND...: the output goes to a log, shown only when the command fails
+quietly() {
+  local label=$1 log
+  log="$state/$label.log"
+  shift
+  echo "setup: $label" >&2
+  "$@" >"$log" 2>&1 || {
+    tail -n 40 "$log" >&2
+    fail "$label failed; the whole log is $log"
+  }
+}
+
+# fresh PART FILE...: true if PART was set up from these same files; done_with writes the stamp
+digest() { cat "$@" | cksum; }
+fresh() { [ -f "$state/$1.stamp" ] && [ "$(cat "$state/$1.stamp")" = "$(digest "${@:2}")" ]; }
+done_with() { digest "${@:2}" >"$state/$1.stamp"; }
+
+can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+apt_install() {
+  [ -f "$state/apt.stamp" ] || quietly apt-update apt-get update -q
+  touch "$state/apt.stamp"
+  quietly "apt-$1" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${@:2}"
+}
+
+find_python() {
+  local name
+  for name in python3 python3.11 python3.12 python3.13 python3.14; do
+    if "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+      command -v "$name"
+      return
+    fi
+  done
+  return 1
+}
+
+setup_python() {
+  fresh python requirements.txt pyproject.toml && [ -x .venv/bin/python ] && return
+  if [ ! -x .venv/bin/python ]; then
+    if ! find_python >/dev/null && can_apt; then apt_install python python3 python3-venv; fi
+    local python
+    python=$(find_python) || fail "needs Python 3.11 or newer with its venv module (Debian: python3-venv)"
+    quietly venv "$python" -m venv .venv
+  fi
+  quietly pip .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt
+  quietly pip-project .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+  done_with python requirements.txt pyproject.toml
+}
+
+node_works() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 && command -v npm >/dev/null; }
+
+setup_node() {
+  [ -f package-lock.json ] || return 0
+  fresh node package-lock.json package.json && [ -d node_modules ] && return
+  if ! node_works && can_apt; then apt_install node nodejs npm; fi
+  node_works || fail "needs Node.js 20 or newer with npm"
+  quietly npm-ci npm ci --no-audit --no-fund --loglevel=error
+  done_with node package-lock.json package.json
+}
+
+setup_vulkan() {
+  [ -f "$state/vulkan.stamp" ] && return
+  local icd
+  for icd in /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json; do
+    if [ -e "$icd" ] && ldconfig -p 2>/dev/null | grep -q libvulkan.so.1; then
+      touch "$state/vulkan.stamp"
+      return
+    fi
+  done
+  if [ "$(uname -s)" = Linux ]; then
+    can_apt || fail "needs a Vulkan driver (Debian: mesa-vulkan-drivers libvulkan1); run as root, or install them"
+    apt_install vulkan mesa-vulkan-drivers libvulkan1
+  fi
+  touch "$state/vulkan.stamp"
+}
+
+find_chromium() {
+  local name
+  for name in "${PYRUNTIME_CHROMIUM:-}" chromium chromium-browser google-chrome; do
+    if [ -n "$name" ] && command -v "$name"; then return; fi
+  done
+  return 1
+}
+
+setup_browser() {
+  [ -f build/chromium ] && { [ ! -s build/chromium ] || [ -x "$(cat build/chromium)" ]; } && return
+  local path
+  if path=$(find_chromium); then
+    echo "$path" >build/chromium
+    return
+  fi
+  if can_apt; then
+    apt_install chromium chromium
+    find_chromium >build/chromium || fail "apt installed chromium, yet it is not on the PATH"
+  else
+    quietly playwright-chromium .venv/bin/python -m playwright install chromium
+    : >build/chromium
+  fi
+}
+
+[ $# -gt 0 ] || set -- python node vulkan browser
+for part in "$@"; do
+  case $part in
+    python | node | vulkan | browser) "setup_$part" ;;
+    *) fail "no such part: $part" ;;
+  esac
+done
