@@ -28,7 +28,7 @@ check: ## lint, format, types, house rules: seconds
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/ruff format --check --quiet . || { echo "check: run .venv/bin/ruff format" >&2; exit 1; }
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv/bin/pyright --level error
-	@if [ -f tsconfig.json ]; then npx --no-install tsc --noEmit -p tsconfig.json; fi
+	@if [ -f tsconfig.json ]; then npm run --silent check; fi
 	@$(PY) -m pytest -q tests/test_house.py
 
 test: check ## everything: check, native tests, browser tests

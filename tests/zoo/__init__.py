@@ -1,0 +1,125 @@
+"""Real exported architectures without their weights, and the means to fill these in, the same on every machine.
+
+`NAME.onnx` is a model whose large initializers hold no data; `NAME.json` says how each was distributed and which inputs
+the model takes. `materialize` draws both from generators seeded by their names; `expected` asks onnxruntime, with graph
+optimisation off (its default optimisation is wrong for some graphs), and keeps the answer. Files go to build/zoo.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / "build" / "zoo"
+
+Feeds = dict[str, np.ndarray]
+
+
+def names() -> list[str]:
+    """All models of the zoo."""
+    return sorted(path.name.removesuffix(".onnx") for path in HERE.glob("*.onnx"))
+
+
+def materialize(name: str, cache_dir: Path = CACHE) -> Path:
+    """The path of the runnable model, written on first use."""
+    skeleton, spec = HERE / f"{name}.onnx", HERE / f"{name}.json"
+
+    def write(path: Path) -> None:
+        model = onnx.load(skeleton)
+        weights = json.loads(spec.read_text())["weights"]
+        for tensor in model.graph.initializer:
+            if tensor.name in weights:
+                tensor.raw_data = _weights(_generator(f"{name}:{tensor.name}"), weights[tensor.name]).tobytes()
+        path.write_bytes(model.SerializeToString())
+
+    return _cached(cache_dir / f"{name}.onnx", [skeleton, spec], write)
+
+
+def inputs(name: str) -> Feeds:
+    """One set of feeds; the generator is shared by the inputs, in their order."""
+    generator = _generator(name)
+    specs = json.loads((HERE / f"{name}.json").read_text())["inputs"]
+    return {spec["name"]: _input(generator, spec) for spec in specs}
+
+
+def expected(name: str, feeds: Feeds | None = None, variant: str = "") -> list[np.ndarray]:
+    """What onnxruntime, unoptimised, returns for these feeds (default: `inputs(name)`); `variant` names other feeds."""
+    model = materialize(name)
+
+    def write(path: Path) -> None:
+        outputs = oracle(model.read_bytes(), inputs(name) if feeds is None else feeds)
+        np.savez(path, *outputs)
+
+    path = CACHE / f"{name}{variant and '.' + variant}.expected.npz"
+    with np.load(_cached(path, [model], write)) as stored:
+        return [stored[f"arr_{i}"] for i in range(len(stored.files))]
+
+
+def oracle(model: bytes, feeds: Feeds) -> list[Any]:
+    """Outputs of onnxruntime with its graph optimisation disabled."""
+    return oracle_session(model).run(None, feeds)
+
+
+def oracle_session(model: bytes) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _generator(key: str) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(zlib.crc32(key.encode())))
+
+
+def _weights(generator: np.random.Generator, spec: dict[str, Any]) -> np.ndarray:
+    """Values distributed as `spec` says: uniform integers in [min, max], or normal floats (positive where min is)."""
+    count, low, high = math.prod(spec["dims"]), spec["min"], spec["max"]
+    if spec["kind"] == "int":
+        return generator.integers(int(low), int(high), count, dtype=np.int64, endpoint=True).astype(spec["np"])
+    values = generator.standard_normal(count, dtype=np.float32) * np.float32(spec["std"]) + np.float32(spec["mean"])
+    if low >= 0:  # variances and scales
+        values = np.abs(values) + np.float32(max(low, 1e-6))
+    return values.astype(spec["np"])
+
+
+def _input(generator: np.random.Generator, spec: dict[str, Any]) -> np.ndarray:
+    dtype, dims = np.dtype(spec["np"]), spec["dims"]
+    if "value" in spec:
+        return np.array(spec["value"], dtype).reshape(dims)
+    if dtype.kind == "b":
+        return generator.integers(0, 1, dims, endpoint=True).astype(dtype)
+    if dtype.kind in "iu":
+        return generator.integers(spec["min"], spec["max"], dims, endpoint=True).astype(dtype)
+    return (generator.standard_normal(dims) * spec["std"] + spec["mean"]).astype(dtype)
+
+
+def _cached(path: Path, sources: list[Path], write: Callable[[Path], None]) -> Path:
+    """`path`, written by `write` unless it is newer than its sources; another process never sees half of it."""
+    if not path.exists() or path.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+        with replacing(path) as part:
+            write(part)
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` (same suffix) that takes its place at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
