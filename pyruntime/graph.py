@@ -75,9 +75,6 @@ class Weight:
         return self.source.read(self.offset, self.size)
 
 
-
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """inputs and outputs name values; "" is an absent optional one. `opset` is the version of `domain` in force."""
@@ -109,6 +106,7 @@ class Function:
     attrs: tuple[str, ...]
     defaults: Mapping[str, object]
     nodes: tuple[Node, ...]
+    values: Mapping[str, Type] = field(default_factory=dict)  # value_info
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,9 @@ class Graph:
     values: Mapping[str, Type] = field(default_factory=dict)  # value_info
     functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)  # (domain, name, overload)
     opsets: Mapping[str, int] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)  # producer_name, graph doc, metadata_props …
+    # ir_version, producer_name, producer_version, domain, model_version, description, graph_description
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    props: Mapping[str, str] = field(default_factory=dict)  # metadata_props: what the author wrote
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)

@@ -1,0 +1,5 @@
+"""The model reader: ONNX bytes -> Graph."""
+
+from pyruntime.onnx.load import load
+
+__all__ = ["load"]

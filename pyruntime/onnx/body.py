@@ -1,0 +1,217 @@
+"""GraphProto, NodeProto, AttributeProto and FunctionProto -> Graph, Node, Function.
+
+Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyruntime.errors import InvalidModel
+from pyruntime.graph import AttrRef, Function, Graph, Node, Type, Value, Weight
+from pyruntime.onnx.order import settle
+from pyruntime.onnx.tensor import TensorReader
+from pyruntime.onnx.types import read_type, read_value
+from pyruntime.onnx.wire import Field, Fields, Wire, check_depth, signed, tags
+
+FunctionKey = tuple[str, str, str]
+
+_OPSET = tags(varint="2", length="1")
+_GRAPH = tags(length="1 2 5 10 11 12 13 14 15 16")
+_NODE = tags(length="1 2 3 4 5 6 7 8 9 10")
+_ATTRIBUTE = tags(varint="3 8 20", length="1 4 5 6 7 8 9 10 11 13 14 15 21 22 23", fixed32="2 7")
+_FUNCTION = tags(length="1 4 5 6 7 8 9 10 11 12 13 14")
+# AttributeProto.type -> the field with the value; the single ones, then the lists
+_SINGLE = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 11: 22, 13: 14}
+_LISTS = {6: 7, 7: 8, 8: 9, 9: 10, 10: 11, 12: 23, 14: 15}
+_KIND_OF = {number: kind for table in (_SINGLE, _LISTS) for kind, number in table.items()}
+_ABSENT: dict[int, object] = {1: 0.0, 2: 0, 3: ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What nodes inherit. refs: the attributes of the function around them; None outside of functions."""
+
+    opsets: Mapping[str, int]
+    refs: frozenset[str] | None = None
+
+
+@dataclass(slots=True)
+class _Parts:
+    """A graph while its fields come in."""
+
+    name: str = ""
+    doc: str = ""
+    nodes: list[Node] = field(default_factory=list[Node])
+    inputs: dict[str, Value] = field(default_factory=dict[str, Value])
+    outputs: list[Value] = field(default_factory=list[Value])
+    values: dict[str, Type] = field(default_factory=dict[str, Type])
+    weights: dict[str, Weight] = field(default_factory=dict[str, Weight])
+
+
+def normal_domain(domain: str) -> str:
+    """ "ai.onnx" is the long name of the default domain."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def read_opsets(wire: Wire, found: list[Field]) -> dict[str, int]:
+    """OperatorSetIdProto, by domain."""
+    opsets: dict[str, int] = {}
+    for _, a, b in found:
+        inner = wire.gather(a, b, _OPSET)
+        domain = normal_domain(_text(wire, inner, 1))
+        version = signed(inner[2][-1][1]) if 2 in inner else 0
+        if version < 1 or opsets.setdefault(domain, version) != version:
+            raise InvalidModel(f'opset_import of domain "{domain}" is missing, zero or given twice at byte {a}')
+    return opsets
+
+
+def _text(wire: Wire, found: Fields, number: int) -> str:
+    return wire.text(*found[number][-1][1:]) if number in found else ""
+
+
+class BodyReader:
+    """Reads graphs and functions of one model. `functions` is filled by the caller and shared by all graphs."""
+
+    def __init__(self, wire: Wire, tensors: TensorReader, ir: int, functions: Mapping[FunctionKey, Function]) -> None:
+        self._wire = wire
+        self._tensors = tensors
+        self._ir = ir
+        self._functions = functions
+
+    def graph(self, start: int, end: int, scope: Scope, depth: int = 0) -> tuple[Graph, str]:
+        """The graph and its doc string. Before IR 4 an initializer is listed as an input as well, but is constant."""
+        check_depth(depth, start)
+        parts = _Parts()
+        for tag, a, b in self._wire.fields(start, end):
+            if tag == 0x0A:
+                parts.nodes.append(self._node(a, b, scope, depth))
+            elif tag == 0x2A or tag == 0x7A:  # initializer, sparse_initializer
+                weight = self._tensors.tensor(a, b) if tag == 0x2A else self._tensors.sparse(a, b)
+                if not weight.name or weight.name in parts.weights:
+                    raise InvalidModel(f'initializer "{weight.name}" at byte {a} has no name or one that is taken')
+                parts.weights[weight.name] = weight
+            elif tag in (0x5A, 0x62, 0x6A):  # input, output, value_info
+                self._value(parts, tag, a, b)
+            elif tag == 0x12:
+                parts.name = self._wire.text(a, b)
+            elif tag == 0x52:
+                parts.doc = self._wire.bytes(a, b).decode(errors="replace")
+            elif tag not in _GRAPH:
+                self._wire.skip(tag, _GRAPH, b)
+        return self._settled(parts, scope, depth), parts.doc
+
+    def function(self, found: Fields, opsets: Mapping[str, int]) -> Function:
+        """A FunctionProto from its fields; `opsets` are the model's, for domains that the function leaves out."""
+        wire = self._wire
+        inputs, outputs, attrs = (tuple(wire.text(a, b) for _, a, b in found.get(n, ())) for n in (4, 5, 6))
+        name, domain, overload = _text(wire, found, 1), normal_domain(_text(wire, found, 10)), _text(wire, found, 13)
+        defaults = dict(self._attribute(a, b, Scope(opsets), 0) for _, a, b in found.get(11, ()))
+        refs = frozenset(attrs).union(defaults)
+        scope = Scope({**opsets, **read_opsets(wire, found.get(9, []))}, refs)
+        where = f'function "{domain}.{name}"'
+        if not name or len(refs) != len(attrs) + len(defaults) or len(set(inputs)) != len(inputs):
+            raise InvalidModel(f"{where} has no name, or two attributes or inputs of one name")
+        nodes = [self._node(a, b, scope, 0) for _, a, b in found.get(7, ())]
+        nodes = settle(nodes, set(inputs), outputs, where, nested=False)
+        values = dict(read_value(wire, a, b) for _, a, b in found.get(12, ()))
+        known = {key: value for key, value in values.items() if value is not None}
+        return Function(name, domain, overload, inputs, outputs, attrs, defaults, tuple(nodes), known)
+
+    def function_fields(self, start: int, end: int) -> Fields:
+        return self._wire.gather(start, end, _FUNCTION)
+
+    def _value(self, parts: _Parts, tag: int, start: int, end: int) -> None:
+        name, kind = read_value(self._wire, start, end)
+        if tag == 0x6A:
+            if kind is not None:
+                parts.values[name] = kind
+        elif tag == 0x62:
+            parts.outputs.append(Value(name, kind))
+        elif not name or name in parts.inputs:
+            raise InvalidModel(f'graph input "{name}" at byte {start} has no name or one that is taken')
+        else:
+            parts.inputs[name] = Value(name, kind)
+
+    def _settled(self, parts: _Parts, scope: Scope, depth: int) -> Graph:
+        where = f'graph "{parts.name}"'
+        known = parts.inputs.keys() | parts.weights.keys()
+        outputs = [value.name for value in parts.outputs]
+        nodes = settle(parts.nodes, known, outputs, where, nested=depth > 0)
+        inputs = parts.inputs.values()
+        if self._ir < 4:
+            inputs = (value for value in inputs if value.name not in parts.weights)
+        return Graph(
+            parts.name, tuple(inputs), tuple(parts.outputs), tuple(nodes), parts.weights, parts.values,
+            self._functions, scope.opsets,
+        )  # fmt: skip
+
+    def _node(self, start: int, end: int, scope: Scope, depth: int) -> Node:
+        wire = self._wire
+        found = wire.gather(start, end, _NODE)
+        name, op, domain, overload = (_text(wire, found, number) for number in (3, 4, 7, 8))
+        inputs = tuple([wire.text(a, b) for _, a, b in found.get(1, ())])
+        outputs = tuple([wire.text(a, b) for _, a, b in found.get(2, ())])
+        domain = normal_domain(domain)
+        opset = scope.opsets.get(domain, 0)
+        attrs: dict[str, object] = {}
+        node = Node(op, domain, opset, name, inputs, outputs, attrs, overload)
+        try:
+            if not op:
+                raise InvalidModel(f"a node has no op_type at byte {start}")
+            if not opset:
+                raise InvalidModel(f'the model imports no opset for domain "{domain}"')
+            for _, a, b in found.get(5, ()):
+                key, value = self._attribute(a, b, scope, depth)
+                if not key or key in attrs:
+                    raise InvalidModel(f'attribute "{key}" at byte {a} has no name or one that is taken')
+                attrs[key] = value
+        except InvalidModel as error:
+            raise error.at(node.label) from error.__cause__
+        return node
+
+    def _attribute(self, start: int, end: int, scope: Scope, depth: int) -> tuple[str, object]:
+        wire = self._wire
+        found = wire.gather(start, end, _ATTRIBUTE)
+        name = _text(wire, found, 1)
+        ref = _text(wire, found, 21)
+        if ref:
+            if scope.refs is None or ref not in scope.refs:
+                raise InvalidModel(f'attribute "{name}" refers to "{ref}", no attribute of a function around it')
+            return name, AttrRef(ref)
+        kind = found[20][-1][1] if 20 in found else 0
+        if not kind:  # before IR 2 the type was not written
+            kind = next((_KIND_OF[number] for number in found if number in _KIND_OF), 0)
+        if kind in _SINGLE:
+            values = found.get(_SINGLE[kind], [])[-1:]
+            if not values and kind in _ABSENT:
+                return name, _ABSENT[kind]
+            if values:
+                return name, self._convert(kind, values, scope, depth)[0]
+        elif kind in _LISTS:
+            return name, self._convert(kind, found.get(_LISTS[kind], []), scope, depth)
+        raise InvalidModel(f'attribute "{name}" of type {kind} has no value at byte {start}')
+
+    def _convert(self, kind: int, found: list[Field], scope: Scope, depth: int) -> tuple[object, ...]:
+        wire = self._wire
+        if kind in (2, 7):
+            return tuple([signed(value) for value in wire.ints(found)])
+        if kind in (1, 6):
+            return tuple(wire.floats(found))
+        if kind in (3, 8):
+            return tuple([_str_or_bytes(wire.bytes(a, b)) for _, a, b in found])
+        if kind in (4, 9):
+            return tuple([self._tensors.tensor(a, b) for _, a, b in found])
+        if kind in (11, 12):
+            return tuple([self._tensors.sparse(a, b) for _, a, b in found])
+        if kind in (5, 10):
+            return tuple([self.graph(a, b, scope, depth + 3)[0] for _, a, b in found])
+        return tuple([read_type(wire, a, b) for _, a, b in found])
+
+
+def _str_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

@@ -1,0 +1,99 @@
+"""ModelProto -> Graph: the entry of the model reader.
+
+Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
+"""
+
+from __future__ import annotations
+
+import os
+
+from pyruntime.errors import InvalidModel
+from pyruntime.graph import Function, Graph, Source
+from pyruntime.onnx.body import BodyReader, FunctionKey, Scope, read_opsets
+from pyruntime.onnx.order import subgraphs, topological
+from pyruntime.onnx.source import External, FileSource, MemorySource, OpenExternal, beside
+from pyruntime.onnx.tensor import TensorReader, entry
+from pyruntime.onnx.wire import Field, Fields, Wire, signed, tags
+
+NEWEST_IR = 14
+IR_VERSION, GRAPH, OPSETS, PROPS, FUNCTIONS = 1, 7, 8, 14, 25
+_MODEL = tags(varint="1 5", length="2 3 4 6 7 8 14 20 25 26")
+_METADATA = {2: "producer_name", 3: "producer_version", 4: "domain", 6: "description"}
+
+ModelData = bytes | bytearray | memoryview | str | os.PathLike[str] | Source
+
+
+def load(data: ModelData, *, open_external: OpenExternal | None = None, require_data: bool = True) -> Graph:
+    """The graph of a model: given as its bytes, its path, or a `Source` that is read in windows.
+
+    open_external: gives the Source of an external data file by the location the model writes; for a path the default
+    is to look beside it. require_data=False: a tensor without data (a model skeleton) becomes a Weight without source.
+
+    Errors: InvalidModel with the byte offset or the node at fault; OSError if the path cannot be read
+    """
+    if isinstance(data, str | os.PathLike):
+        source: Source = FileSource(data)
+        open_external = open_external or beside(data)
+    elif isinstance(data, bytes | bytearray | memoryview):
+        source = MemorySource(data, "")
+    else:
+        source = data
+    wire = Wire(source, source.whole if isinstance(source, MemorySource) else None)
+    tensors = TensorReader(wire, External(open_external), require_data=require_data)
+    return _model(wire, tensors)
+
+
+def _model(wire: Wire, tensors: TensorReader) -> Graph:
+    found = wire.gather(0, wire.source.size, _MODEL)
+    ir = signed(found[IR_VERSION][-1][1]) if IR_VERSION in found else 0
+    if GRAPH not in found or not 1 <= ir:
+        raise InvalidModel("this is not an ONNX model: it has no graph or no IR version")
+    if ir > NEWEST_IR:
+        raise InvalidModel(f"the model has IR version {ir}, the newest known is {NEWEST_IR}")
+    opsets = read_opsets(wire, found.get(OPSETS, [])) or ({"": 1} if ir < 3 else {})
+    functions: dict[FunctionKey, Function] = {}
+    body = BodyReader(wire, tensors, ir, functions)
+    _functions(body, found.get(FUNCTIONS, []), opsets, functions)
+    graph, doc = body.graph(*found[GRAPH][-1][1:], Scope(opsets))
+    return _with_metadata(wire, found, graph, ir, doc)
+
+
+def _functions(
+    body: BodyReader, spans: list[Field], opsets: dict[str, int], functions: dict[FunctionKey, Function]
+) -> None:
+    for _, a, b in spans:
+        function = body.function(body.function_fields(a, b), opsets)
+        key = (function.domain, function.name, function.overload)
+        if key in functions:
+            raise InvalidModel(f'function "{".".join(key[:2])}" at byte {a} is already defined')
+        functions[key] = function
+    index = {key: i for i, key in enumerate(functions)}
+    needs = [{index[key] for key in _calls(function) if key in index} for function in functions.values()]
+    order = topological(needs)
+    if len(order) < len(needs):
+        stuck = min(set(index.values()) - set(order))
+        raise InvalidModel(f'function "{".".join(list(functions)[stuck][:2])}" calls itself')
+
+
+def _calls(caller: Function | Graph) -> set[FunctionKey]:
+    """The operators that a function's nodes name, also inside of their subgraphs."""
+    calls: set[FunctionKey] = set()
+    for node in caller.nodes:
+        calls.add((node.domain, node.op, node.overload))
+        for graph in subgraphs(node):
+            calls |= _calls(graph)
+    return calls
+
+
+def _with_metadata(wire: Wire, found: Fields, graph: Graph, ir: int, doc: str) -> Graph:
+    metadata = {"ir_version": str(ir), "graph_description": doc}
+    for number, key in _METADATA.items():
+        if number in found:
+            metadata[key] = wire.bytes(*found[number][-1][1:]).decode(errors="replace")
+    if 5 in found:
+        metadata["model_version"] = str(signed(found[5][-1][1]))
+    props = dict(entry(wire, a, b) for _, a, b in found.get(PROPS, ()))
+    return Graph(
+        graph.name, graph.inputs, graph.outputs, graph.nodes, graph.weights, graph.values, graph.functions,
+        graph.opsets, metadata, props,
+    )  # fmt: skip
