@@ -1,0 +1,214 @@
+"""The rules of the house: who imports whom, no cycles, sizes, exported names, nothing of any one machine."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOT_OURS = {".git", ".venv", "node_modules", "build", "dist", "__pycache__", ".cache"}
+
+# What each part may import of the project, besides itself. Parts not named here only must not close a cycle.
+LEAVES = "pyruntime.errors pyruntime.dtype pyruntime.shape"
+KERNELS = f"{LEAVES} pyruntime.expr pyruntime.kernel"
+MAY_IMPORT = {
+    "pyruntime.errors": "",
+    "pyruntime.dtype": "pyruntime.errors",
+    "pyruntime.shape": "pyruntime.errors pyruntime.dtype",
+    "pyruntime.expr": LEAVES,
+    "pyruntime.kernel": f"{LEAVES} pyruntime.expr",
+    "pyruntime.reference": KERNELS,
+    "pyruntime.tracer": f"{KERNELS} pyruntime.reference",
+    "pyruntime.ops": f"{KERNELS} pyruntime.reference pyruntime.tracer",
+    "pyruntime.graph": LEAVES,
+    "pyruntime.onnx": f"{LEAVES} pyruntime.graph",
+    "pyruntime.passes": f"{KERNELS} pyruntime.tracer pyruntime.graph",
+    "providers.wasm": f"{KERNELS} pyruntime.provider pyruntime.program",
+    "providers.webgpu": f"{KERNELS} pyruntime.provider pyruntime.program",
+}
+
+# Run on the desktop only, so these may import NumPy, wasmtime and wgpu; the rest imports them inside functions at most.
+NATIVE_ONLY = re.compile(r"pyruntime\.executor|providers\.\w+\.host\w*|pyruntime\.cli(\..*)?")
+
+# What `import pyruntime` offers; a change here is a change for users.
+EXPORTED: list[str] = []
+
+FILE_LIMIT, FUNCTION_LIMIT = 500, 80
+LONG_FILES: dict[str, str] = {}  # path -> why it may be longer
+LONG_FUNCTIONS: dict[str, str] = {}  # path:function -> why
+
+MACHINE_WORDS = ("../" + "shared", "/" + "work/", "/" + "root/")
+TEXT = {".py", ".js", ".mjs", ".cjs", ".ts", ".json", ".toml", ".md", ".txt", ".sh", ".html", ".css", ".wgsl", ""}
+
+
+class Import(NamedTuple):
+    """module: the project's module or top-level package; lazy: inside a function."""
+
+    module: str
+    lazy: bool
+
+
+@cache
+def files() -> list[Path]:
+    """Every file of the project, relative to its root, without what is installed or built."""
+    found = []
+    for folder, subfolders, names in os.walk(ROOT):
+        subfolders[:] = [name for name in subfolders if name not in NOT_OURS and not name.endswith(".egg-info")]
+        found += [Path(folder, name).relative_to(ROOT) for name in names]
+    return sorted(found)
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Dotted name -> file, of the engine and the providers."""
+    paths = [path for path in files() if path.suffix == ".py" and path.parts[0] in ("pyruntime", "providers")]
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(), str(path))
+
+
+def imports(name: str) -> Iterator[Import]:
+    """What a module imports; imports for type checkers only do not count."""
+    path = modules()[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+    def visit(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parent, base]).rstrip(".")
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield Import(inner if inner in modules() else base, lazy)
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, lazy or inside)
+
+    yield from visit(tree(path), False)
+
+
+def part_of(name: str, parts: list[str]) -> str:
+    return next((part for part in parts if name == part or name.startswith(part + ".")), "")
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_imports_point_one_way(part: str) -> None:
+    allowed = [part, *MAY_IMPORT[part].split()]
+    wrong = [
+        f"{name} imports {found.module}"
+        for name in modules()
+        if part_of(name, [part])
+        for found in imports(name)
+        if part_of(found.module, ["pyruntime", "providers"]) and not part_of(found.module, allowed)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_import_cycles() -> None:
+    graph = {name: {found.module for found in imports(name)} & modules().keys() - {name} for name in modules()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_the_browser_needs_the_standard_library_only() -> None:
+    wrong = []
+    for name in modules():
+        if NATIVE_ONLY.fullmatch(name):
+            continue
+        for found in imports(name):
+            top = found.module.partition(".")[0]
+            ours = top in ("pyruntime", "providers")
+            third_party = not ours and top not in sys.stdlib_module_names
+            if not found.lazy and (third_party or NATIVE_ONLY.fullmatch(found.module)):
+                wrong.append(f"{name} imports {found.module} outside of a function")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_importing_loads_nothing_else() -> None:
+    names = [name for name in modules() if not NATIVE_ONLY.fullmatch(name)]
+    code = f"import sys, {', '.join(names)}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert not {"numpy", "wasmtime", "wgpu", "onnx"} & set(run.stdout.split())
+
+
+def test_exported_names_are_pinned() -> None:
+    import pyruntime
+
+    assert sorted(getattr(pyruntime, "__all__", [])) == sorted(EXPORTED)
+
+
+def test_files_are_short() -> None:
+    counts = {
+        str(path): len((ROOT / path).read_text().splitlines())
+        for path in files()
+        if path.suffix in {".py", ".js", ".mjs", ".ts", ".wgsl", ".sh"}
+    }
+    wrong = [
+        f"{path}: {count} lines" for path, count in counts.items() if count > FILE_LIMIT and path not in LONG_FILES
+    ]
+    assert not wrong, "\n".join(wrong)
+    stale = [path for path in LONG_FILES if counts.get(path, 0) <= FILE_LIMIT]
+    assert not stale, f"no longer long: {stale}"
+
+
+def test_functions_are_short() -> None:
+    counts = {
+        f"{path}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in files()
+        if path.suffix == ".py"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    wrong = [f"{n}: {count} lines" for n, count in counts.items() if count > FUNCTION_LIMIT and n not in LONG_FUNCTIONS]
+    assert not wrong, "\n".join(wrong)
+    stale = [name for name in LONG_FUNCTIONS if counts.get(name, 0) <= FUNCTION_LIMIT]
+    assert not stale, f"no longer long: {stale}"
+
+
+def test_nothing_of_one_machine() -> None:
+    wrong = [
+        f"{path}: {word}"
+        for path in files()
+        if path.suffix in TEXT
+        for word in MACHINE_WORDS
+        if word in (ROOT / path).read_text(errors="replace")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_locks_name_no_addresses() -> None:
+    npm = [path for path in files() if path.name in ("package-lock.json", "npm-shrinkwrap.json")]
+    assert not [path for path in npm if '"resolved": "http' in (ROOT / path).read_text()]
+    pip = [path for path in files() if re.fullmatch(r"(requirements|constraints).*\.txt", path.name)]
+    assert not [path for path in pip if re.search(r"://|^-", (ROOT / path).read_text(), re.MULTILINE)]
+
+
+def test_models_hold_no_paths() -> None:
+    paths = re.compile(rb"/(home|root|work|usr|tmp|opt|Users)/[\w.-]|\w\.py[\":, ]|[A-Z]:\\\\\w")
+    wrong = {
+        str(path): found.group()
+        for path in files()
+        if path.suffix == ".onnx" and (found := paths.search((ROOT / path).read_bytes()))
+    }
+    assert not wrong
