@@ -1,4 +1,4 @@
-"""GraphProto, NodeProto, AttributeProto and FunctionProto -> Graph, Node, Function.
+"""GraphProto, NodeProto and AttributeProto -> Graph and Node.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
 """
@@ -12,7 +12,7 @@ from pyruntime.errors import InvalidModel
 from pyruntime.graph import AttrRef, Function, Graph, Node, Type, Value, Weight
 from pyruntime.onnx.order import settle
 from pyruntime.onnx.tensor import TensorReader
-from pyruntime.onnx.types import read_type, read_value
+from pyruntime.onnx.types import TypeReader
 from pyruntime.onnx.wire import Field, Fields, Wire, check_depth, signed, tags
 
 FunctionKey = tuple[str, str, str]
@@ -21,11 +21,12 @@ _OPSET = tags(varint="2", length="1")
 _GRAPH = tags(length="1 2 5 10 11 12 13 14 15 16")
 _NODE = tags(length="1 2 3 4 5 6 7 8 9 10")
 _ATTRIBUTE = tags(varint="3 8 20", length="1 4 5 6 7 8 9 10 11 13 14 15 21 22 23", fixed32="2 7")
-_FUNCTION = tags(length="1 4 5 6 7 8 9 10 11 12 13 14")
 # AttributeProto.type -> the field with the value; the single ones, then the lists
 _SINGLE = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 11: 22, 13: 14}
 _LISTS = {6: 7, 7: 8, 8: 9, 9: 10, 10: 11, 12: 23, 14: 15}
 _KIND_OF = {number: kind for table in (_SINGLE, _LISTS) for kind, number in table.items()}
+_PLAIN = frozenset((1, 2, 3, 6, 7, 8))  # numbers and strings
+_SHORT = 64  # bytes
 _ABSENT: dict[int, object] = {1: 0.0, 2: 0, 3: ""}
 
 
@@ -60,23 +61,26 @@ def read_opsets(wire: Wire, found: list[Field]) -> dict[str, int]:
     opsets: dict[str, int] = {}
     for _, a, b in found:
         inner = wire.gather(a, b, _OPSET)
-        domain = normal_domain(_text(wire, inner, 1))
+        domain = normal_domain(text_of(wire, inner, 1))
         version = signed(inner[2][-1][1]) if 2 in inner else 0
         if version < 1 or opsets.setdefault(domain, version) != version:
             raise InvalidModel(f'opset_import of domain "{domain}" is missing, zero or given twice at byte {a}')
     return opsets
 
 
-def _text(wire: Wire, found: Fields, number: int) -> str:
+def text_of(wire: Wire, found: Fields, number: int) -> str:
+    """A name, "" if it is absent."""
     return wire.text(*found[number][-1][1:]) if number in found else ""
 
 
 class BodyReader:
-    """Reads graphs and functions of one model. `functions` is filled by the caller and shared by all graphs."""
+    """Reads the graphs of one model. `functions` is filled by the caller and shared by all graphs."""
 
     def __init__(self, wire: Wire, tensors: TensorReader, ir: int, functions: Mapping[FunctionKey, Function]) -> None:
-        self._wire = wire
+        self.wire = wire
         self._tensors = tensors
+        self.types = TypeReader(wire)
+        self._plain: dict[bytes, tuple[str, object]] = {}
         self._ir = ir
         self._functions = functions
 
@@ -84,9 +88,9 @@ class BodyReader:
         """The graph and its doc string. Before IR 4 an initializer is listed as an input as well, but is constant."""
         check_depth(depth, start)
         parts = _Parts()
-        for tag, a, b in self._wire.fields(start, end):
+        for tag, a, b in self.wire.fields(start, end):
             if tag == 0x0A:
-                parts.nodes.append(self._node(a, b, scope, depth))
+                parts.nodes.append(self.node(a, b, scope, depth))
             elif tag == 0x2A or tag == 0x7A:  # initializer, sparse_initializer
                 weight = self._tensors.tensor(a, b) if tag == 0x2A else self._tensors.sparse(a, b)
                 if not weight.name or weight.name in parts.weights:
@@ -95,35 +99,15 @@ class BodyReader:
             elif tag in (0x5A, 0x62, 0x6A):  # input, output, value_info
                 self._value(parts, tag, a, b)
             elif tag == 0x12:
-                parts.name = self._wire.text(a, b)
+                parts.name = self.wire.text(a, b)
             elif tag == 0x52:
-                parts.doc = self._wire.bytes(a, b).decode(errors="replace")
+                parts.doc = self.wire.bytes(a, b).decode(errors="replace")
             elif tag not in _GRAPH:
-                self._wire.skip(tag, _GRAPH, b)
+                self.wire.skip(tag, _GRAPH, b)
         return self._settled(parts, scope, depth), parts.doc
 
-    def function(self, found: Fields, opsets: Mapping[str, int]) -> Function:
-        """A FunctionProto from its fields; `opsets` are the model's, for domains that the function leaves out."""
-        wire = self._wire
-        inputs, outputs, attrs = (tuple(wire.text(a, b) for _, a, b in found.get(n, ())) for n in (4, 5, 6))
-        name, domain, overload = _text(wire, found, 1), normal_domain(_text(wire, found, 10)), _text(wire, found, 13)
-        defaults = dict(self._attribute(a, b, Scope(opsets), 0) for _, a, b in found.get(11, ()))
-        refs = frozenset(attrs).union(defaults)
-        scope = Scope({**opsets, **read_opsets(wire, found.get(9, []))}, refs)
-        where = f'function "{domain}.{name}"'
-        if not name or len(refs) != len(attrs) + len(defaults) or len(set(inputs)) != len(inputs):
-            raise InvalidModel(f"{where} has no name, or two attributes or inputs of one name")
-        nodes = [self._node(a, b, scope, 0) for _, a, b in found.get(7, ())]
-        nodes = settle(nodes, set(inputs), outputs, where, nested=False)
-        values = dict(read_value(wire, a, b) for _, a, b in found.get(12, ()))
-        known = {key: value for key, value in values.items() if value is not None}
-        return Function(name, domain, overload, inputs, outputs, attrs, defaults, tuple(nodes), known)
-
-    def function_fields(self, start: int, end: int) -> Fields:
-        return self._wire.gather(start, end, _FUNCTION)
-
     def _value(self, parts: _Parts, tag: int, start: int, end: int) -> None:
-        name, kind = read_value(self._wire, start, end)
+        name, kind = self.types.value(start, end)
         if tag == 0x6A:
             if kind is not None:
                 parts.values[name] = kind
@@ -147,10 +131,10 @@ class BodyReader:
             self._functions, scope.opsets,
         )  # fmt: skip
 
-    def _node(self, start: int, end: int, scope: Scope, depth: int) -> Node:
-        wire = self._wire
+    def node(self, start: int, end: int, scope: Scope, depth: int) -> Node:
+        wire = self.wire
         found = wire.gather(start, end, _NODE)
-        name, op, domain, overload = (_text(wire, found, number) for number in (3, 4, 7, 8))
+        name, op, domain, overload = (text_of(wire, found, number) for number in (3, 4, 7, 8))
         inputs = tuple([wire.text(a, b) for _, a, b in found.get(1, ())])
         outputs = tuple([wire.text(a, b) for _, a, b in found.get(2, ())])
         domain = normal_domain(domain)
@@ -163,7 +147,7 @@ class BodyReader:
             if not opset:
                 raise InvalidModel(f'the model imports no opset for domain "{domain}"')
             for _, a, b in found.get(5, ()):
-                key, value = self._attribute(a, b, scope, depth)
+                key, value = self.attribute(a, b, scope, depth)
                 if not key or key in attrs:
                     raise InvalidModel(f'attribute "{key}" at byte {a} has no name or one that is taken')
                 attrs[key] = value
@@ -171,11 +155,13 @@ class BodyReader:
             raise error.at(node.label) from error.__cause__
         return node
 
-    def _attribute(self, start: int, end: int, scope: Scope, depth: int) -> tuple[str, object]:
-        wire = self._wire
-        found = wire.gather(start, end, _ATTRIBUTE)
-        name = _text(wire, found, 1)
-        ref = _text(wire, found, 21)
+    def attribute(self, start: int, end: int, scope: Scope, depth: int) -> tuple[str, object]:
+        """Short attributes of numbers and strings repeat all over a model: each is read once."""
+        key = self.wire.bytes(start, end) if end - start <= _SHORT else b""
+        if key in self._plain:
+            return self._plain[key]
+        found = self.wire.gather(start, end, _ATTRIBUTE)
+        name, ref = text_of(self.wire, found, 1), text_of(self.wire, found, 21)
         if ref:
             if scope.refs is None or ref not in scope.refs:
                 raise InvalidModel(f'attribute "{name}" refers to "{ref}", no attribute of a function around it')
@@ -183,18 +169,22 @@ class BodyReader:
         kind = found[20][-1][1] if 20 in found else 0
         if not kind:  # before IR 2 the type was not written
             kind = next((_KIND_OF[number] for number in found if number in _KIND_OF), 0)
-        if kind in _SINGLE:
-            values = found.get(_SINGLE[kind], [])[-1:]
-            if not values and kind in _ABSENT:
-                return name, _ABSENT[kind]
-            if values:
-                return name, self._convert(kind, values, scope, depth)[0]
-        elif kind in _LISTS:
-            return name, self._convert(kind, found.get(_LISTS[kind], []), scope, depth)
-        raise InvalidModel(f'attribute "{name}" of type {kind} has no value at byte {start}')
+        number = _SINGLE.get(kind) or _LISTS.get(kind, 0)
+        values = found.get(number, [])
+        if kind in _LISTS:
+            value: object = self._convert(kind, values, scope, depth)
+        elif kind in _SINGLE and values:
+            value = self._convert(kind, values[-1:], scope, depth)[0]
+        elif kind in _ABSENT:
+            value = _ABSENT[kind]
+        else:
+            raise InvalidModel(f'attribute "{name}" of type {kind} has no value at byte {start}')
+        if key and kind in _PLAIN:
+            self._plain[key] = name, value
+        return name, value
 
     def _convert(self, kind: int, found: list[Field], scope: Scope, depth: int) -> tuple[object, ...]:
-        wire = self._wire
+        wire = self.wire
         if kind in (2, 7):
             return tuple([signed(value) for value in wire.ints(found)])
         if kind in (1, 6):
@@ -207,7 +197,7 @@ class BodyReader:
             return tuple([self._tensors.sparse(a, b) for _, a, b in found])
         if kind in (5, 10):
             return tuple([self.graph(a, b, scope, depth + 3)[0] for _, a, b in found])
-        return tuple([read_type(wire, a, b) for _, a, b in found])
+        return tuple([self.types.type(a, b) for _, a, b in found])
 
 
 def _str_or_bytes(data: bytes) -> str | bytes:

@@ -10,10 +10,10 @@ import os
 from pyruntime.errors import InvalidModel
 from pyruntime.graph import Function, Graph, Source
 from pyruntime.onnx.body import BodyReader, FunctionKey, Scope, read_opsets
-from pyruntime.onnx.order import subgraphs, topological
+from pyruntime.onnx.functions import read_functions
 from pyruntime.onnx.source import External, FileSource, MemorySource, OpenExternal, beside
 from pyruntime.onnx.tensor import TensorReader, entry
-from pyruntime.onnx.wire import Field, Fields, Wire, signed, tags
+from pyruntime.onnx.wire import Fields, Wire, signed, tags
 
 NEWEST_IR = 14
 IR_VERSION, GRAPH, OPSETS, PROPS, FUNCTIONS = 1, 7, 8, 14, 25
@@ -53,36 +53,9 @@ def _model(wire: Wire, tensors: TensorReader) -> Graph:
     opsets = read_opsets(wire, found.get(OPSETS, [])) or ({"": 1} if ir < 3 else {})
     functions: dict[FunctionKey, Function] = {}
     body = BodyReader(wire, tensors, ir, functions)
-    _functions(body, found.get(FUNCTIONS, []), opsets, functions)
+    read_functions(body, found.get(FUNCTIONS, []), opsets, functions)
     graph, doc = body.graph(*found[GRAPH][-1][1:], Scope(opsets))
     return _with_metadata(wire, found, graph, ir, doc)
-
-
-def _functions(
-    body: BodyReader, spans: list[Field], opsets: dict[str, int], functions: dict[FunctionKey, Function]
-) -> None:
-    for _, a, b in spans:
-        function = body.function(body.function_fields(a, b), opsets)
-        key = (function.domain, function.name, function.overload)
-        if key in functions:
-            raise InvalidModel(f'function "{".".join(key[:2])}" at byte {a} is already defined')
-        functions[key] = function
-    index = {key: i for i, key in enumerate(functions)}
-    needs = [{index[key] for key in _calls(function) if key in index} for function in functions.values()]
-    order = topological(needs)
-    if len(order) < len(needs):
-        stuck = min(set(index.values()) - set(order))
-        raise InvalidModel(f'function "{".".join(list(functions)[stuck][:2])}" calls itself')
-
-
-def _calls(caller: Function | Graph) -> set[FunctionKey]:
-    """The operators that a function's nodes name, also inside of their subgraphs."""
-    calls: set[FunctionKey] = set()
-    for node in caller.nodes:
-        calls.add((node.domain, node.op, node.overload))
-        for graph in subgraphs(node):
-            calls |= _calls(graph)
-    return calls
 
 
 def _with_metadata(wire: Wire, found: Fields, graph: Graph, ir: int, doc: str) -> Graph:

@@ -20,14 +20,30 @@ _DIM = tags(varint="1", length="2 3")
 _VALUE = tags(length="1 2 3 4")
 
 
-def read_value(wire: Wire, start: int, end: int) -> tuple[str, Type | None]:
-    """A ValueInfoProto."""
-    found = wire.gather(start, end, _VALUE)
-    name = wire.text(*found[1][-1][1:]) if 1 in found else ""
-    return name, read_type(wire, *found[2][-1][1:]) if 2 in found else None
+class TypeReader:
+    """Types of one model. Equal types are equal bytes, and a model has few of them: each is read once."""
+
+    __slots__ = ("_seen", "_wire")
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._seen: dict[bytes, Type | None] = {}
+
+    def value(self, start: int, end: int) -> tuple[str, Type | None]:
+        """A ValueInfoProto."""
+        found = self._wire.gather(start, end, _VALUE)
+        name = self._wire.text(*found[1][-1][1:]) if 1 in found else ""
+        return name, self.type(*found[2][-1][1:]) if 2 in found else None
+
+    def type(self, start: int, end: int) -> Type | None:
+        """A TypeProto."""
+        key = self._wire.bytes(start, end)
+        if key not in self._seen:
+            self._seen[key] = _type(self._wire, start, end, 0)
+        return self._seen[key]
 
 
-def read_type(wire: Wire, start: int, end: int, depth: int = 0) -> Type | None:
+def _type(wire: Wire, start: int, end: int, depth: int) -> Type | None:
     """None if nothing is said, or if it is an opaque type. A sparse tensor reads as a tensor."""
     check_depth(depth, start)
     found = wire.gather(start, end, _TYPE)
@@ -38,13 +54,13 @@ def read_type(wire: Wire, start: int, end: int, depth: int = 0) -> Type | None:
         _, a, b = found[MAP][-1]
         inner = wire.gather(a, b, _MAP)
         key = dtype_of(inner[1][-1][1] if 1 in inner else 0, f"the key of a map type at byte {a}")
-        value = read_type(wire, *inner[2][-1][1:], depth + 2) if 2 in inner else None
+        value = _type(wire, *inner[2][-1][1:], depth + 2) if 2 in inner else None
         return MapType(key, _known(value, a))
     for number, make in ((SEQUENCE, SequenceType), (OPTIONAL, OptionalType)):
         if number in found:
             _, a, b = found[number][-1]
             inner = wire.gather(a, b, _ELEM)
-            elem = read_type(wire, *inner[1][-1][1:], depth + 2) if 1 in inner else None
+            elem = _type(wire, *inner[1][-1][1:], depth + 2) if 1 in inner else None
             return make(_known(elem, a))
     return None
 

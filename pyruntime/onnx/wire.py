@@ -27,6 +27,7 @@ MAX_DEPTH = 100  # nested messages, as protobuf's own default
 _WHOLE = 1 << 14  # messages up to this size are scanned in one go
 _FIRST, _LARGEST = 1 << 12, 1 << 20  # window sizes
 _HEADER = 20  # a tag and a length, each at most 10 bytes
+_LARGEST_TAG = (1 << 32) - 1
 
 
 def tags(varint: str = "", length: str = "", fixed32: str = "", fixed64: str = "") -> frozenset[int]:
@@ -81,7 +82,8 @@ class Wire:
     def fields(self, start: int, end: int) -> Iterable[Field]:
         """The fields of the message [start, end), in their order."""
         if end - start <= _WHOLE:
-            self._need(start, end)
+            if start < self._base or self._end < end:
+                self._need(start, end)
             return self._scan(start, end, end)[0]
         return self._stream(start, end)
 
@@ -92,10 +94,10 @@ class Wire:
             tag = field[0]
             if tag not in known:
                 self.skip(tag, known, field[2])
-            elif tag >> 3 in found:
-                found[tag >> 3].append(field)
+            elif (number := tag >> 3) in found:
+                found[number].append(field)
             else:
-                found[tag >> 3] = [field]
+                found[number] = [field]
         return found
 
     def skip(self, tag: int, known: frozenset[int], at: int) -> None:
@@ -183,7 +185,7 @@ class Wire:
                 at = pos
                 tag = buf[pos]
                 pos += 1
-                if tag > 127:
+                if not 8 <= tag < 128:
                     tag, pos = _varint(buf, at, base)
                 wire = tag & 7
                 if wire == LENGTH or wire == VARINT:
@@ -191,16 +193,19 @@ class Wire:
                     pos += 1
                     if value > 127:
                         value, pos = _varint(buf, pos - 1, base)
-                    if wire == VARINT:
-                        found.append((tag, value, base + pos))
-                    else:
+                    if wire == LENGTH:
                         first = base + pos
                         pos += value
                         found.append((tag, first, base + pos))
+                    else:
+                        found.append((tag, value, base + pos))
                 elif wire == FIXED32 or wire == FIXED64:
-                    pos += 4 if wire == FIXED32 else 8
-                    found.append((tag, base + pos - (4 if wire == FIXED32 else 8), base + pos))
-                if pos > stop or tag < 8 or wire in (3, 4, 6, 7) or tag >> 32:
+                    width = 4 if wire == FIXED32 else 8
+                    found.append((tag, base + pos, base + pos + width))
+                    pos += width
+                else:
+                    raise InvalidModel(_fault(tag, base + at, end))
+                if pos > stop or tag < 8 or tag > _LARGEST_TAG:
                     raise InvalidModel(_fault(tag, base + at, end))
         except IndexError:
             raise InvalidModel(f"the file ends inside a field at byte {base + at}") from None
@@ -211,6 +216,6 @@ def _fault(tag: int, at: int, end: int) -> str:
     wire = tag & 7
     if wire in (3, 4, 6, 7):
         return f"{'a group' if wire < 5 else f'wire type {wire}'} is not part of ONNX at byte {at}"
-    if tag < 8 or tag >> 32:
+    if tag < 8 or tag > _LARGEST_TAG:
         return f"field number {tag >> 3} is not valid at byte {at}"
     return f"field {tag >> 3} at byte {at} runs past the end of its message at byte {end}"
