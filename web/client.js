@@ -1,0 +1,71 @@
+// Owns the worker: starts it when the first session is created, starts a new one after it died.
+
+import { env } from 'onnxruntime-common';
+import { assetUrls } from './assets.js';
+import { Caller } from './protocol.js';
+import { SharedPool } from './tensors.js';
+
+/** @typedef {import('./protocol.js').Progress} Progress */
+/** @typedef {{ caller: Caller, ready: Promise<{ python: string, milliseconds: number }> }} Connection */
+
+/** @type {Connection | null} */
+let connection = null;
+
+/** @type {Set<(p: Progress) => void>} */
+const bootWatchers = new Set();
+
+export const pool = new SharedPool();
+
+/**
+ * The worker, booted. Calls made meanwhile wait for the same boot.
+ * @param {(p: Progress) => void} [progress]
+ * @returns {Promise<Caller>}
+ */
+export async function connect(progress) {
+  if (progress) bootWatchers.add(progress);
+  try {
+    connection ??= start();
+    const mine = connection;
+    await mine.ready;
+    return mine.caller;
+  } finally {
+    if (progress) bootWatchers.delete(progress);
+  }
+}
+
+/** @returns {Connection} */
+function start() {
+  const { worker: address, ...assets } = assetUrls(wasmPrefix());
+  const worker = new Worker(address, { type: 'module', name: 'pyruntime' });
+  const caller = new Caller(worker);
+  worker.onerror = (event) => lost(caller, event.message || `the worker ${address} could not be started`);
+  worker.onmessageerror = () => lost(caller, 'a message could not be read');
+  const watch = (/** @type {Progress} */ p) => bootWatchers.forEach((watcher) => watcher(p));
+  const ready = caller.call('boot', { assets, threads: threads(), thread: address }, { progress: watch });
+  ready.catch((error) => lost(caller, error.message));
+  return { caller, ready };
+}
+
+/** @param {Caller} caller @param {string} reason */
+function lost(caller, reason) {
+  caller.fail(`the worker is gone: ${reason}`);
+  caller.worker.terminate();
+  if (connection?.caller === caller) connection = null;
+}
+
+/** Ends the worker with every session in it; the next session starts a new one. */
+export function shutdown() {
+  if (connection) lost(connection.caller, 'it was shut down');
+}
+
+/** @returns {string | undefined} env.wasm.wasmPaths where it is a folder */
+function wasmPrefix() {
+  const paths = env.wasm.wasmPaths;
+  return typeof paths === 'string' ? paths : undefined;
+}
+
+/** One thread without shared memory; else as asked, or as many as the machine has, four at most. */
+function threads() {
+  if (!globalThis.crossOriginIsolated) return 1;
+  return env.wasm.numThreads || Math.min(4, Math.ceil((navigator.hardwareConcurrency || 1) / 2));
+}

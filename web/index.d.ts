@@ -1,0 +1,61 @@
+// The public types: onnxruntime-common's, and what this package adds.
+
+export * from 'onnxruntime-common';
+
+/** `total` is 0 where it is not known. */
+export interface Progress {
+  readonly phase: 'boot' | 'download' | 'compile' | 'init';
+  readonly loaded: number;
+  readonly total: number;
+}
+
+/** Milliseconds. */
+export interface Timings {
+  readonly download: number;
+  readonly compile: number;
+  readonly init: number;
+}
+
+declare module 'onnxruntime-common' {
+  namespace InferenceSession {
+    interface SessionOptions {
+      /** Told while the engine starts and the model is fetched, compiled and initialised. */
+      onProgress?: (progress: Progress) => void;
+    }
+  }
+  interface InferenceSession {
+    /** The memory plan: peak, arena, reuse, weights, in bytes. */
+    memory(): Promise<Record<string, unknown>>;
+    /** What the compiler did: operators, kernels, placement. */
+    explain(): Promise<Record<string, unknown>>;
+    readonly timings: Timings;
+  }
+}
+
+/** Root of the errors; `message` reads "node: detail (hint)". */
+export class PyRuntimeError extends Error {
+  constructor(detail: string, where?: { node?: string; hint?: string; cause?: unknown });
+  readonly type: string;
+  readonly detail: string;
+  readonly node: string;
+  readonly hint: string;
+}
+export class InvalidModel extends PyRuntimeError {}
+export class UnsupportedOp extends PyRuntimeError {}
+export class ShapeError extends PyRuntimeError {}
+export class InvalidInput extends PyRuntimeError {}
+export class OutOfMemory extends PyRuntimeError {}
+export class MemoryFault extends PyRuntimeError {}
+export class DeviceLost extends PyRuntimeError {}
+export class SessionFailed extends PyRuntimeError {}
+export class ExecutionError extends PyRuntimeError {}
+
+/** Starts the engine ahead of the first session. */
+export function boot(onProgress?: (progress: Progress) => void): Promise<void>;
+/** Ends the worker with every session in it; the next session starts a new one. */
+export function shutdown(): void;
+/** Bytes of Python's heap and of the sessions' memory, and the number of sessions. */
+export function stats(): Promise<{ heap: number; arenas: number; sessions: number }>;
+/** Runs Python in the engine's interpreter, to add operators and graph passes. */
+export function python(code: string, args?: unknown): Promise<unknown>;
+

@@ -1,0 +1,29 @@
+// The public API: reads like onnxruntime-web. Importing it does nothing; the first session starts the worker.
+
+import { connect, shutdown } from './client.js';
+
+export * from 'onnxruntime-common';
+export * from './errors.js';
+export { InferenceSession } from './session.js';
+
+/** Starts the engine ahead of the first session. @param {(p: import('./protocol.js').Progress) => void} [onProgress] */
+export async function boot(onProgress) {
+  await connect(onProgress);
+}
+
+/** Bytes and sessions in the worker. */
+export async function stats() {
+  return (await connect()).call('stats', null);
+}
+
+/**
+ * Runs Python in the engine's interpreter, to add operators and graph passes; `args` is in scope under that name.
+ * The value of the last expression comes back as plain data.
+ * @param {string} code
+ * @param {unknown} [args]
+ */
+export async function python(code, args = null) {
+  return (await connect()).call('python', { code, args });
+}
+
+export { shutdown };

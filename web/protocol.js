@@ -1,0 +1,117 @@
+// The worker boundary: a closed list of calls, answered by id. Nothing else crosses it.
+
+import { fromPayload, SessionFailed, toPayload } from './errors.js';
+
+/** @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array|BigUint64Array} NumericData */
+/**
+ * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred.
+ * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] }} WireTensor
+ */
+/** @typedef {{ url: string } | { bytes: Uint8Array } | { blob: Blob }} Origin where bytes come from */
+/** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
+/**
+ * An input or an output; `dtype` null is not a tensor, `shape` null an unknown rank, a dim null or a name a free one.
+ * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean }} ValueInfo
+ */
+/** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
+/** @typedef {{ assets: Assets, threads: number, thread: string }} BootParams */
+/** @typedef {{ boot: number, download: number, compile: number, init: number }} Timings milliseconds */
+/**
+ * @typedef {object} CreateParams
+ * @property {Origin} model
+ * @property {{ path: string, origin: Origin }[]} external
+ * @property {Record<string, unknown>} options plain session options, under their onnxruntime names
+ */
+/** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], timings: Timings }} CreateResult */
+/** @typedef {{ session: number, feeds: Record<string, WireTensor>, fetches: Record<string, WireTensor | null> }} RunParams */
+/** @typedef {{ heap: number, arenas: number, sessions: number }} WorkerStats bytes and counts in the worker */
+
+/**
+ * The calls: name to parameters and result.
+ * @typedef {object} Calls
+ * @property {{ params: BootParams, result: { python: string, milliseconds: number } }} boot
+ * @property {{ params: CreateParams, result: CreateResult }} create
+ * @property {{ params: RunParams, result: Record<string, WireTensor> }} run
+ * @property {{ params: { session: number }, result: null }} release
+ * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
+ * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
+ * @property {{ params: null, result: WorkerStats }} stats
+ * @property {{ params: { code: string, args: unknown }, result: unknown }} python
+ */
+
+/** @typedef {{ id: number, call: keyof Calls, params: any }} Request */
+/** @typedef {{ id: number, result: unknown } | { id: number, error: import('./errors.js').ErrorPayload } | { id: number, progress: Progress }} Reply */
+
+/** The page's end: sends calls, settles their promises. */
+export class Caller {
+  /** @param {Worker} worker */
+  constructor(worker) {
+    this.worker = worker;
+    this.next = 1;
+    /** @type {Map<number, { resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void }>} */
+    this.pending = new Map();
+    worker.onmessage = (event) => this.settle(/** @type {Reply} */ (event.data));
+  }
+
+  /**
+   * @template {keyof Calls} K
+   * @param {K} call
+   * @param {Calls[K]['params']} params
+   * @param {{ transfer?: Transferable[], progress?: (p: Progress) => void }} [how]
+   * @returns {Promise<Calls[K]['result']>}
+   */
+  call(call, params, { transfer = [], progress } = {}) {
+    const id = this.next++;
+    return new Promise((resolve, reject) => {
+      this.pending.set(id, { resolve, reject, progress });
+      try {
+        this.worker.postMessage({ id, call, params }, transfer);
+      } catch (error) {
+        this.pending.delete(id);
+        reject(error);
+      }
+    });
+  }
+
+  /** @param {Reply} reply */
+  settle(reply) {
+    const waiting = this.pending.get(reply.id);
+    if (!waiting) return;
+    if ('progress' in reply) return waiting.progress?.(reply.progress);
+    this.pending.delete(reply.id);
+    if ('error' in reply) waiting.reject(fromPayload(reply.error));
+    else waiting.resolve(reply.result);
+  }
+
+  /** The worker is gone: everything in flight fails with the reason. @param {string} reason */
+  fail(reason) {
+    for (const { reject } of this.pending.values()) reject(new SessionFailed(reason));
+    this.pending.clear();
+  }
+}
+
+/**
+ * What a handler answers; `transfer` lists buffers that move to the page.
+ * @template {keyof Calls} K
+ * @typedef {{ result: Calls[K]['result'], transfer?: Transferable[] }} Answer
+ */
+/** @typedef {{ [K in keyof Calls]: (params: Calls[K]['params'], progress: (p: Progress) => void) => Promise<Answer<K>> | Answer<K> }} Handlers */
+
+/**
+ * The worker's end: answers every request with a result or an error.
+ * @param {Worker | typeof globalThis} port
+ * @param {Handlers} handlers
+ */
+export function answer(port, handlers) {
+  const worker = /** @type {Worker} */ (port);
+  worker.onmessage = async (event) => {
+    const { id, call, params } = /** @type {Request} */ (event.data);
+    try {
+      const handler = /** @type {(p: any, progress: (p: Progress) => void) => any} */ (handlers[call]);
+      const { result, transfer = [] } = await handler(params, (progress) => worker.postMessage({ id, progress }));
+      worker.postMessage({ id, result }, transfer);
+    } catch (error) {
+      worker.postMessage({ id, error: toPayload(error) });
+    }
+  };
+}

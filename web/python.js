@@ -1,0 +1,146 @@
+// Pyodide with the engine in it. Python compiles models here; it takes no part in a run.
+
+import { loadPyodide } from 'pyodide';
+import { fromPayload } from './errors.js';
+
+/** @typedef {import('./protocol.js').Assets} Assets */
+/** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
+/** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
+/** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
+
+const ENGINE = '/lib/engine.zip';
+
+/** The last Python error as a payload; forgets it, for its traceback would keep the model alive. */
+const LAST_ERROR = `
+def payload():
+    import json, sys
+    error = sys.last_exc
+    sys.last_exc = sys.last_value = sys.last_traceback = None
+    known = getattr(error, "payload", None)
+    text = known() if known else {"type": type(error).__name__, "message": str(error), "node": "", "hint": ""}
+    return json.dumps(text)
+payload
+`;
+
+/** One interpreter. */
+export class Python {
+  /** @param {PyodideAPI} pyodide */
+  constructor(pyodide) {
+    this.pyodide = pyodide;
+    this.lastError = pyodide.runPython(LAST_ERROR);
+    this.engine = this.guard(() => pyodide.pyimport('pyruntime.browser'));
+  }
+
+  /**
+   * @param {Assets} assets
+   * @param {(done: number, steps: number) => void} progress
+   * @returns {Promise<Python>}
+   */
+  static async boot(assets, progress) {
+    const engine = download(assets.engine);
+    const module = import(/* @vite-ignore */ /* webpackIgnore: true */ assets.asm);
+    progress(0, 3);
+    const pyodide = await loadPyodide({
+      // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
+      indexURL: `${assets.wasm}#/`,
+      packageBaseUrl: new URL('.', assets.wasm).href,
+      stdLibURL: assets.stdlib,
+      lockFileContents: JSON.stringify(NO_PACKAGES),
+      createPyodideModule: (await module).default,
+      stdin: () => '',
+    });
+    progress(1, 3);
+    pyodide.FS.writeFile(ENGINE, await engine);
+    pyodide.runPython(`import sys; sys.path.insert(0, "${ENGINE}")`);
+    progress(2, 3);
+    const python = new Python(pyodide);
+    progress(3, 3);
+    return python;
+  }
+
+  /**
+   * Compiles a model. @param {Read} read @param {number} size @param {object} options
+   * @returns {import('./program.js').ProgramData}
+   */
+  create(read, size, options) {
+    return this.guard(() => {
+      const made = this.engine.create(read, size, JSON.stringify(options));
+      try {
+        return { header: JSON.parse(made.json), blobs: takeBlobs(made.blobs), python: made };
+      } catch (error) {
+        made.destroy();
+        throw error;
+      }
+    });
+  }
+
+  /** Runs the user's code; its last value comes back as plain data. @param {string} code @param {unknown} args */
+  async exec(code, args) {
+    const globals = this.pyodide.toPy({ args });
+    try {
+      const value = await this.pyodide.runPythonAsync(code, { globals });
+      return plain(value);
+    } catch (error) {
+      throw this.translate(error);
+    } finally {
+      globals.destroy();
+    }
+  }
+
+  /** @returns {number} bytes of Python's own heap */
+  heap() {
+    return /** @type {any} */ (this.pyodide)._module.HEAPU8.length;
+  }
+
+  /** @template T @param {() => T} action @returns {T} */
+  guard(action) {
+    try {
+      return action();
+    } catch (error) {
+      throw this.translate(error);
+    }
+  }
+
+  /** A Python exception becomes the error of our tree it stands for. @param {unknown} error */
+  translate(error) {
+    if (!(error instanceof this.pyodide.ffi.PythonError)) return error;
+    const mapped = fromPayload(JSON.parse(this.lastError()));
+    mapped.cause = error;
+    return mapped;
+  }
+}
+
+/** Pyodide's index of packages: none, nothing is ever loaded from elsewhere. */
+const NO_PACKAGES = {
+  info: { abi_version: '2026_0', arch: 'wasm32', platform: 'emscripten_5_0_3', python: '3.14.2', version: '0' },
+  packages: {},
+};
+
+/** @param {string} url @returns {Promise<Uint8Array>} */
+async function download(url) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`cannot fetch ${url}: HTTP ${response.status}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+/** Copies a Python list of bytes. @param {any} list @returns {Uint8Array[]} */
+function takeBlobs(list) {
+  const blobs = [];
+  for (let i = 0; i < list.length; i++) {
+    const blob = list.get(i);
+    const buffer = blob.getBuffer('u8');
+    blobs.push(buffer.data.slice());
+    buffer.release();
+    blob.destroy();
+  }
+  list.destroy();
+  return blobs;
+}
+
+/** @param {any} value @returns {unknown} */
+function plain(value) {
+  if (!value?.toJs) return value;
+  const copy = value.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false });
+  value.destroy();
+  return copy;
+}

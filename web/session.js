@@ -1,0 +1,178 @@
+// onnxruntime's backend and session, over the worker.
+
+import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
+import { connect, pool } from './client.js';
+import { SessionFailed } from './errors.js';
+import { checkFeeds, checkFetches, RAW } from './feeds.js';
+import { Packer, unpack } from './tensors.js';
+
+/** @typedef {import('onnxruntime-common').Tensor} Tensor */
+/** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
+/** @typedef {import('onnxruntime-common').InferenceSession.ValueMetadata} ValueMetadata */
+/** @typedef {import('./protocol.js').CreateResult} CreateResult */
+/** @typedef {import('./protocol.js').Origin} Origin */
+/** @typedef {import('./protocol.js').ValueInfo} ValueInfo */
+/** @typedef {(p: import('./protocol.js').Progress) => void} OnProgress */
+
+/** One session in the worker. */
+class Handler {
+  /**
+   * @param {import('./protocol.js').Caller} caller
+   * @param {CreateResult} created
+   */
+  constructor(caller, created) {
+    this.caller = caller;
+    this.session = created.session;
+    this.inputs = created.inputs;
+    this.outputs = created.outputs;
+    this.timings = created.timings;
+    this.released = false;
+    this.inputNames = created.inputs.filter((info) => !info.optional).map((info) => info.name);
+    this.outputNames = created.outputs.map((info) => info.name);
+    this.inputMetadata = created.inputs.map(metadata);
+    this.outputMetadata = created.outputs.map(metadata);
+  }
+
+  /**
+   * @param {Record<string, Tensor>} feeds
+   * @param {Record<string, Tensor | null>} fetches
+   * @returns {Promise<Record<string, Tensor>>}
+   */
+  async run(feeds, fetches) {
+    this.usable();
+    checkFeeds(feeds, this.inputs);
+    const packer = new Packer(pool);
+    const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.pack(name, t)]));
+    const wanted = Object.entries(fetches).map(([name, into]) => [name, into && packer.target(into)]);
+    const params = { session: this.session, feeds: wireFeeds, fetches: Object.fromEntries(wanted) };
+    try {
+      const results = await this.caller.call('run', params, { transfer: packer.transfer });
+      return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpack(wire, fetches[name] ?? null)]));
+    } finally {
+      pool.give(packer.borrowed);
+    }
+  }
+
+  async dispose() {
+    if (this.released) return;
+    this.released = true;
+    await this.caller.call('release', { session: this.session });
+  }
+
+  /** @param {'memory' | 'explain'} what */
+  ask(what) {
+    this.usable();
+    return this.caller.call(what, { session: this.session });
+  }
+
+  usable() {
+    if (this.released) throw new SessionFailed('the session was released');
+  }
+
+  startProfiling() {}
+  endProfiling() {}
+}
+
+/** @param {ValueInfo} info @returns {ValueMetadata} */
+function metadata({ name, dtype, shape }) {
+  if (dtype === null) return { name, isTensor: false };
+  const type = /** @type {Tensor['type']} */ (RAW[dtype] ?? dtype);
+  return { name, isTensor: true, type, shape: (shape ?? []).map((dim) => dim ?? '') };
+}
+
+/** Session options that mean something in the worker; the others do not cross. */
+const PLAIN = ['executionProviders', 'graphOptimizationLevel', 'freeDimensionOverrides', 'enableCpuMemArena', 'enableMemPattern',
+  'executionMode', 'logId', 'logSeverityLevel', 'logVerbosityLevel', 'enableProfiling', 'extra'];
+
+/** The backend that onnxruntime-common calls. */
+export const backend = {
+  async init() {},
+
+  /**
+   * @param {string | Uint8Array} model
+   * @param {SessionOptions & { onProgress?: OnProgress }} [options]
+   */
+  async createInferenceSessionHandler(model, options = {}) {
+    const progress = options.onProgress;
+    const plain = PLAIN.map((name) => [name, /** @type {any} */ (options)[name]]).filter(([, value]) => value !== undefined);
+    const params = {
+      model: origin(model),
+      external: (options.externalData ?? []).map((file) => externalFile(file, model)),
+      options: Object.fromEntries(plain),
+    };
+    const caller = await connect(progress);
+    return new Handler(caller, await caller.call('create', params, { progress }));
+  },
+};
+
+/** @param {string | Uint8Array | ArrayBufferLike | Blob} source @param {string} [base] @returns {Origin} */
+function origin(source, base = globalThis.document?.baseURI ?? globalThis.location?.href) {
+  if (typeof source === 'string') return { url: new URL(source, base).href };
+  if (source instanceof Blob) return { blob: source };
+  if (!(source instanceof Uint8Array)) return { bytes: new Uint8Array(source) };
+  const whole = source.byteLength === source.buffer.byteLength || source.buffer instanceof SharedArrayBuffer;
+  return { bytes: whole ? source : source.slice() };
+}
+
+/**
+ * @param {NonNullable<SessionOptions['externalData']>[number]} file
+ * @param {string | Uint8Array} model
+ */
+function externalFile(file, model) {
+  const base = typeof model === 'string' ? /** @type {{ url: string }} */ (origin(model)).url : undefined;
+  if (typeof file === 'string') return { path: file.slice(file.lastIndexOf('/') + 1), origin: origin(file, base) };
+  return { path: file.path, origin: origin(file.data, typeof file.data === 'string' ? undefined : base) };
+}
+
+/** The names under which pages ask for an execution provider; all of them are this engine. */
+export function register() {
+  for (const name of ['webgpu', 'wasm', 'cpu']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
+}
+
+const Concrete = /** @type {any} */ (Base);
+
+/** onnxruntime's session, with errors of our tree and what only this engine can tell. */
+export class InferenceSession extends Concrete {
+  /** @param {Handler} handler */
+  constructor(handler) {
+    super(handler);
+  }
+
+  /**
+   * @param {any[]} args model, and where it is an ArrayBuffer offset and length, then options
+   * @returns {Promise<InferenceSession>}
+   */
+  static async create(...args) {
+    register();
+    const session = await Concrete.create(...args);
+    return new InferenceSession(session.handler);
+  }
+
+  /**
+   * @param {any} feeds
+   * @param {any} [fetches]
+   * @param {any} [options]
+   */
+  async run(feeds, fetches, options) {
+    const handler = /** @type {Handler} */ (this.handler);
+    handler.usable();
+    checkFeeds(feeds, handler.inputs);
+    if (Array.isArray(fetches)) checkFetches(fetches, handler.outputs);
+    return super.run(feeds, fetches, options);
+  }
+
+  /** The plan: bytes at peak, reuse, arena, weights. */
+  memory() {
+    return this.handler.ask('memory');
+  }
+
+  /** What the compiler did: operators, kernels, placement. */
+  explain() {
+    return this.handler.ask('explain');
+  }
+
+  /** Milliseconds that download, compilation and start-up took. */
+  get timings() {
+    return this.handler.timings;
+  }
+}

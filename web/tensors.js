@@ -1,0 +1,114 @@
+// Tensors to the wire and back.
+
+import { Tensor } from 'onnxruntime-common';
+import { InvalidInput } from './errors.js';
+import { RAW } from './feeds.js';
+
+/** @typedef {import('./protocol.js').WireTensor} WireTensor */
+/** @typedef {import('./protocol.js').NumericData} NumericData */
+
+/**
+ * Shared buffers that carry feeds to the worker, used again run after run. Empty when the page is not isolated.
+ */
+export class SharedPool {
+  constructor() {
+    /** @type {SharedArrayBuffer[]} */
+    this.free = [];
+  }
+
+  /** @param {number} size @returns {SharedArrayBuffer} */
+  take(size) {
+    const fit = this.free.findIndex((buffer) => buffer.byteLength >= size && buffer.byteLength <= 4 * size + 4096);
+    return fit < 0 ? new SharedArrayBuffer(Math.max(64, size)) : this.free.splice(fit, 1)[0];
+  }
+
+  /** @param {SharedArrayBuffer[]} buffers */
+  give(buffers) {
+    this.free.push(...buffers);
+    if (this.free.length > 16) this.free.splice(0, this.free.length - 16);
+  }
+}
+
+/** @returns {boolean} */
+const isolated = () => globalThis.crossOriginIsolated === true;
+
+/**
+ * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
+ */
+export class Packer {
+  /** @param {SharedPool} pool */
+  constructor(pool) {
+    this.pool = pool;
+    /** @type {Transferable[]} */
+    this.transfer = [];
+    /** @type {SharedArrayBuffer[]} */
+    this.borrowed = [];
+  }
+
+  /**
+   * The caller's buffer is never detached: shared data goes as it is, other data as one copy.
+   * @param {string} name
+   * @param {Tensor} tensor
+   * @returns {WireTensor}
+   */
+  pack(name, tensor) {
+    if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
+      throw new InvalidInput(`"${name}" lies in a ${tensor.location}`, { hint: 'feed tensors whose data is on the CPU' });
+    }
+    const { type, dims } = tensor;
+    const data = /** @type {NumericData | string[]} */ (tensor.data);
+    if (Array.isArray(data) || isShared(data)) return { type, dims, data };
+    return { type, dims, data: isolated() ? this.share(data) : this.copy(data) };
+  }
+
+  /** A preallocated output crosses only where the worker can write into it. @param {Tensor} tensor @returns {WireTensor | null} */
+  target({ type, dims, data }) {
+    const numeric = /** @type {NumericData} */ (data);
+    return !Array.isArray(data) && isShared(numeric) ? { type, dims, data: numeric } : null;
+  }
+
+  /** @param {NumericData} data @returns {NumericData} */
+  share(data) {
+    const buffer = this.pool.take(data.byteLength);
+    this.borrowed.push(buffer);
+    const view = viewLike(data, buffer, data.length);
+    /** @type {any} */ (view).set(data);
+    return view;
+  }
+
+  /** @param {NumericData} data @returns {NumericData} */
+  copy(data) {
+    const copy = data.slice();
+    this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
+    return copy;
+  }
+}
+
+/** @param {NumericData} data @returns {boolean} */
+export function isShared(data) {
+  return typeof SharedArrayBuffer !== 'undefined' && data.buffer instanceof SharedArrayBuffer;
+}
+
+/**
+ * A view of the same element type.
+ * @param {NumericData} like @param {ArrayBufferLike} buffer @param {number} length @returns {NumericData}
+ */
+function viewLike(like, buffer, length) {
+  const view = /** @type {new (b: ArrayBufferLike, o: number, n: number) => NumericData} */ (like.constructor);
+  return new view(buffer, 0, length);
+}
+
+/**
+ * The result tensor; a preallocated one is filled and returned itself.
+ * @param {WireTensor} wire
+ * @param {Tensor | null} into
+ * @returns {Tensor}
+ */
+export function unpack({ type, dims, data }, into) {
+  if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (data), dims);
+  const target = /** @type {any} */ (into.data);
+  if (target === data || (!Array.isArray(data) && isShared(/** @type {NumericData} */ (target)))) return into;
+  if (Array.isArray(data)) for (const [i, text] of data.entries()) target[i] = text;
+  else target.set(data);
+  return into;
+}

@@ -1,0 +1,128 @@
+// The worker: answers the calls of protocol.js. Compiles in Python, runs without it.
+
+import { fetchBytes } from './download.js';
+import { InvalidModel, SessionFailed } from './errors.js';
+import { Executor } from './executor.js';
+import { answer } from './protocol.js';
+import { Python } from './python.js';
+
+/** @typedef {import('./protocol.js').CreateParams} CreateParams */
+/** @typedef {import('./protocol.js').Progress} Progress */
+/** @typedef {(p: Progress) => void} OnProgress */
+/** @typedef {{ executor: Executor, queue: Promise<unknown> }} Session runs of a session follow one another */
+
+/** @type {Promise<Python> | null} */
+let python = null;
+/** @type {{ threads: number, thread: string }} */
+let host = { threads: 1, thread: '' };
+/** @type {Map<number, Session>} */
+const sessions = new Map();
+let nextSession = 1;
+
+/** @returns {Promise<Python>} */
+function interpreter() {
+  if (!python) throw new SessionFailed('the engine is not started');
+  return python;
+}
+
+/**
+ * Model and external files, side by side.
+ * @param {CreateParams} params
+ * @param {OnProgress} progress
+ * @returns {Promise<Map<string, Uint8Array>>} by external path, the model under ""
+ */
+async function downloads({ model, external }, progress) {
+  const files = [{ path: '', origin: model }, ...external];
+  const counts = files.map(() => ({ loaded: 0, total: 0 }));
+  const bytes = files.map(({ origin }, i) => fetchBytes(origin, (loaded, total) => {
+    counts[i] = { loaded, total };
+    const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, count) => all + count[key], 0);
+    progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((count) => count.total) ? sum('total') : 0 });
+  }));
+  const done = await Promise.all(bytes);
+  return new Map(files.map(({ path }, i) => [path, done[i]]));
+}
+
+/** @param {Map<string, Uint8Array>} files @returns {import('./python.js').Read} */
+function reader(files) {
+  return (offset, size, name = '') => {
+    const file = files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
+    if (!file) throw new InvalidModel(`external data "${name}" was not given`, { hint: 'list it in the externalData option' });
+    return file.subarray(offset, offset + size);
+  };
+}
+
+/** @param {CreateParams} params @param {OnProgress} progress */
+async function create(params, progress) {
+  const start = performance.now();
+  const files = await downloads(params, progress);
+  const engine = await interpreter();
+  const fetched = performance.now();
+  progress({ phase: 'compile', loaded: 0, total: 1 });
+  const read = reader(files);
+  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, bytes]) => [path, bytes.length]));
+  const options = { ...params.options, threads: host.threads, shared: host.threads > 1, external };
+  const program = engine.create(read, /** @type {Uint8Array} */ (files.get('')).length, options);
+  const compiled = performance.now();
+  progress({ phase: 'compile', loaded: 1, total: 1 });
+  progress({ phase: 'init', loaded: 0, total: 1 });
+  const executor = await Executor.create(program, read, engine, host);
+  const session = nextSession++;
+  sessions.set(session, { executor, queue: Promise.resolve() });
+  progress({ phase: 'init', loaded: 1, total: 1 });
+  const timings = { boot: 0, download: fetched - start, compile: compiled - fetched, init: performance.now() - compiled };
+  return { result: { session, inputs: executor.inputs, outputs: executor.outputs, timings } };
+}
+
+/** @param {number} id @returns {Session} */
+function find(id) {
+  const session = sessions.get(id);
+  if (!session) throw new SessionFailed('the session was released');
+  return session;
+}
+
+/** @template T @param {Session} session @param {() => Promise<T> | T} action @returns {Promise<T>} */
+function enqueue(session, action) {
+  const done = session.queue.then(action);
+  session.queue = done.catch(() => {});
+  return done;
+}
+
+answer(globalThis, {
+  async boot({ assets, threads, thread }, progress) {
+    const start = performance.now();
+    host = { threads, thread };
+    python = Python.boot(assets, (loaded, total) => progress({ phase: 'boot', loaded, total }));
+    const { pyodide } = await python;
+    return { result: { python: pyodide.version, milliseconds: performance.now() - start } };
+  },
+
+  create,
+
+  async run({ session, feeds, fetches }) {
+    const found = find(session);
+    const result = await enqueue(found, () => found.executor.run(feeds, fetches));
+    const buffers = Object.values(result).map(({ data }) => (Array.isArray(data) ? null : data.buffer));
+    const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
+    return { result, transfer: [...new Set(transfer)] };
+  },
+
+  async release({ session }) {
+    const found = find(session);
+    sessions.delete(session);
+    await enqueue(found, () => found.executor.release());
+    return { result: null };
+  },
+
+  memory: ({ session }) => ({ result: find(session).executor.memoryReport() }),
+  explain: ({ session }) => ({ result: find(session).executor.explain() }),
+
+  async stats() {
+    const arenas = [...sessions.values()].reduce((sum, { executor }) => sum + executor.arenaBytes(), 0);
+    return { result: { heap: (await interpreter()).heap(), arenas, sessions: sessions.size } };
+  },
+
+  async python({ code, args }) {
+    return { result: await (await interpreter()).exec(code, args) };
+  },
+});
