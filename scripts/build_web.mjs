@@ -1,0 +1,113 @@
+// Builds dist/ (the npm package: bundles, worker, Pyodide, byte code, types) and build/site/ (the demo site).
+// Usage: node scripts/build_web.mjs [--site-only]
+
+import { cp, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+import { loadPyodide } from 'pyodide';
+
+const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
+const DIST = join(ROOT, 'dist');
+const CACHE = join(ROOT, 'build', 'web');
+const PYODIDE = join(ROOT, 'node_modules', 'pyodide');
+const SITE = join(ROOT, 'build', 'site');
+
+/** Where the script itself was loaded from, for builds that have no import.meta. */
+const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
+  || (typeof location !== 'undefined' ? location.href : 'file:///');`;
+
+async function bundles() {
+  const common = { bundle: true, target: 'es2022', legalComments: 'none', sourcemap: true, logLevel: 'warning' };
+  const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true };
+  const script = { define: { 'import.meta.url': '__script' }, banner: { js: SCRIPT_URL } };
+  await Promise.all([
+    build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs') }),
+    build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
+    build({ ...index, ...script, format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
+    build({
+      ...common, entryPoints: [join(ROOT, 'web/worker.js')], minify: true, format: 'esm',
+      external: ['node:*', 'ws'], outfile: join(DIST, 'worker.mjs'),
+    }),
+  ]);
+}
+
+/** Every file below `folder`, as paths relative to the repository. */
+async function walk(folder) {
+  const entries = await readdir(join(ROOT, folder), { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => relative(ROOT, join(entry.parentPath, entry.name)));
+  return files.filter((file) => !file.includes('__pycache__'));
+}
+
+/** The engine's sources: what the browser needs of pyruntime and providers. */
+async function engineSources() {
+  const files = [...(await walk('pyruntime')), ...(await walk('providers'))];
+  const kept = files.filter((file) => /\.(py|wgsl)$/.test(file) && !file.startsWith('pyruntime/cli/'));
+  const entries = kept.map(async (file) => [file, new Uint8Array(await readFile(join(ROOT, file)))]);
+  return Object.fromEntries(await Promise.all(entries));
+}
+
+/** Boots Pyodide on `stdlib` and loads pack.py into it. */
+async function packer(stdlib) {
+  const pyodide = await loadPyodide({ indexURL: PYODIDE, stdLibURL: stdlib });
+  pyodide.runPython(await readFile(join(ROOT, 'scripts/pack.py'), 'utf8'));
+  return pyodide;
+}
+
+/** @param proxy Python bytes */
+function take(proxy) {
+  const bytes = proxy.toJs();
+  proxy.destroy();
+  return bytes;
+}
+
+/** The trimmed standard library; made again only for another Pyodide or another pack.py. */
+async function stdlib() {
+  const target = join(CACHE, 'python_stdlib.zip');
+  const { version } = JSON.parse(await readFile(join(PYODIDE, 'package.json'), 'utf8'));
+  const stamp = `${version} ${await readFile(join(ROOT, 'scripts/pack.py'), 'utf8')}`;
+  const made = await readFile(`${target}.stamp`, 'utf8').catch(() => '');
+  if (made !== stamp) {
+    const pyodide = await packer(join(PYODIDE, 'python_stdlib.zip'));
+    await mkdir(CACHE, { recursive: true });
+    await writeFile(target, take(pyodide.runPython('stdlib("/lib/python314.zip")')));
+    await writeFile(`${target}.stamp`, stamp);
+  }
+  await cp(target, join(DIST, 'python_stdlib.zip'));
+  return target;
+}
+
+/** The engine's byte code; a missing part of the standard library shows here and not in a browser. */
+async function engine(library) {
+  const pyodide = await packer(library);
+  const pack = pyodide.globals.get('engine');
+  const bytes = take(pack(await engineSources()));
+  await writeFile(join(DIST, 'engine.zip'), bytes);
+  pyodide.FS.writeFile('/lib/engine.zip', bytes);
+  pyodide.runPython('import sys; sys.path.insert(0, "/lib/engine.zip")');
+  if (await stat(join(ROOT, 'pyruntime/browser.py')).catch(() => null)) pyodide.runPython('import pyruntime.browser');
+}
+
+async function assets() {
+  for (const name of ['pyodide.asm.mjs', 'pyodide.asm.wasm']) await cp(join(PYODIDE, name), join(DIST, name));
+  await cp(join(ROOT, 'web/index.d.ts'), join(DIST, 'index.d.ts'));
+}
+
+/** The demo site, with the package and the models beside it: it may be served from any folder. */
+async function site() {
+  await rm(SITE, { recursive: true, force: true });
+  await cp(join(ROOT, 'demo'), SITE, { recursive: true, filter: (path) => !/\.py$|__pycache__/.test(path) });
+  await cp(DIST, join(SITE, 'dist'), { recursive: true });
+  const vad = join(ROOT, 'node_modules/@ricky0123/vad-web/dist/silero_vad_v5.onnx');
+  if (await stat(vad).catch(() => null)) await cp(vad, join(SITE, 'vad', 'silero_vad_v5.onnx'));
+}
+
+const start = performance.now();
+if (!process.argv.includes('--site-only')) {
+  await rm(DIST, { recursive: true, force: true });
+  await mkdir(DIST, { recursive: true });
+  await Promise.all([bundles(), assets(), stdlib().then(engine)]);
+}
+await site();
+console.log(`dist/ and build/site/ built in ${((performance.now() - start) / 1000).toFixed(1)} s`);
+process.exit(0);
