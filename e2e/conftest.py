@@ -1,0 +1,114 @@
+"""Real Chromium against the built package: one browser a test session, a fresh page (and worker) a test.
+
+A page that logs an error, throws, or asks anything of another origin fails its test.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, sync_playwright
+
+from pyruntime.cli.serve import Server
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "e2e" / "pages"
+ARGS = [
+    "--no-sandbox",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-unsafe-webgpu",
+    "--use-webgpu-adapter=swiftshader",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+]
+MOUNTS = {"/": PAGES, "/dist/": ROOT / "dist", "/site/": ROOT / "build" / "site", "/models/": ROOT / "build" / "models"}
+CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
+
+
+@pytest.fixture(scope="session")
+def built() -> None:
+    """dist/ and build/site/, made from the working tree."""
+    subprocess.run(["node", "scripts/build_web.mjs"], cwd=ROOT, check=True)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = next((p for p in map(shutil.which, ("chromium", "google-chrome", "chrome")) if p), None)
+    assert path, "no Chromium on PATH"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=ARGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def servers(built: None) -> Iterator[dict[str, Server]]:
+    with (
+        Server(MOUNTS) as isolated,
+        Server(MOUNTS, isolated=False) as plain,
+        Server(MOUNTS, headers={"Content-Security-Policy": CSP}) as strict,
+    ):
+        yield {"isolated": isolated, "plain": plain, "strict": strict}
+
+
+class Tab:
+    """A page that watches itself. `problems` fill as it runs; `errors_allowed` for tests that provoke them."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        self.page, self.origin = page, origin
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
+        page.on("console", lambda m: self.problems.append(f"console: {m.text}") if m.type == "error" else None)
+        page.context.on("request", self.record)
+
+    def record(self, request: Request) -> None:
+        self.requests.append(request.url)
+        if not request.url.startswith((self.origin, "blob:" + self.origin, "data:")):
+            self.problems.append(f"request to another origin: {request.url}")
+
+    def open(self, path: str) -> Page:
+        self.page.goto(f"{self.origin}{path}")
+        return self.page
+
+    def run(self, script: str, arg: object = None) -> object:
+        """`script` is an async function's body, with `ort`, `zoo` (pages/models.js) and `arg` in scope."""
+        return self.page.evaluate("([body, arg]) => runInPage(body, arg)", [script, arg])
+
+    def forgive(self, text: str) -> None:
+        """Drops the problems that hold `text`: a test that provokes an error says which."""
+        self.problems = [problem for problem in self.problems if text not in problem]
+
+
+@pytest.fixture
+def tab(request: pytest.FixtureRequest, browser: Browser, servers: dict[str, Server]) -> Iterator[Callable[..., Tab]]:
+    """`tab()` or `tab("plain")`: a tab in a fresh profile, on the server of that kind."""
+    tabs: list[Tab] = []
+
+    def make(kind: str = "isolated") -> Tab:
+        context = browser.new_context()
+        context.set_default_timeout(60_000)
+        tabs.append(Tab(context.new_page(), servers[kind].url))
+        return tabs[-1]
+
+    yield make
+    problems = [problem for tab in tabs for problem in tab.problems]
+    for tab in tabs:
+        tab.page.context.close()
+    assert not problems, "\n".join(problems)
+
+
+@pytest.fixture(params=["isolated", "plain"])
+def page(request: pytest.FixtureRequest, tab: Callable[..., Tab]) -> Tab:
+    """The ESM page, once cross-origin isolated and once not."""
+    made = tab(request.param)
+    made.open("/esm.html")
+    return made

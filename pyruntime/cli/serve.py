@@ -1,0 +1,122 @@
+"""`pyruntime serve [FOLDER]`: a static server for pages that use pyruntime.
+
+It says the right types (.mjs, .wasm, .onnx) and makes pages cross-origin isolated, which is what allows shared memory
+and threads; `--no-isolation` leaves the two headers out, as most plain servers do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import sys
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+SITE = Path("build/site")
+TYPES = {
+    ".css": "text/css",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".onnx": "application/octet-stream",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+    ".whl": "application/zip",
+    ".zip": "application/zip",
+}
+ISOLATION = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves `mounts` (URL prefix to folder, longest prefix first) with `headers` on every answer."""
+
+    protocol_version = "HTTP/1.1"
+    extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, **TYPES}
+
+    def __init__(self, *args: object, mounts: Mapping[str, Path], headers: Mapping[str, str], quiet: bool) -> None:
+        self.mounts, self.headers_out, self.quiet = mounts, headers, quiet
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def translate_path(self, path: str) -> str:
+        path = unquote(urlsplit(path).path)
+        for prefix in sorted(self.mounts, key=len, reverse=True):
+            if path.startswith(prefix):
+                root = self.mounts[prefix].resolve()
+                target = (root / path[len(prefix) :].lstrip("/")).resolve()
+                return str(target if target.is_relative_to(root) else root / "outside")
+        return "/nonexistent"
+
+    def end_headers(self) -> None:
+        for name, value in self.headers_out.items():
+            self.send_header(name, value)
+        self.send_header("Cache-Control", "no-cache")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        if not self.quiet:
+            super().log_message(format, *args)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A server in a thread of its own: `with Server({"/": folder}) as server: server.url`."""
+
+    daemon_threads = True
+
+    def __init__(
+        self,
+        mounts: Mapping[str, Path],
+        *,
+        isolated: bool = True,
+        headers: Mapping[str, str] | None = None,
+        port: int = 0,
+        quiet: bool = True,
+    ) -> None:
+        out = {**(ISOLATION if isolated else {}), **(headers or {})}
+        super().__init__(("127.0.0.1", port), partial(Handler, mounts=mounts, headers=out, quiet=quiet))
+        self.url = f"http://localhost:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that hangs up in the middle of a file is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+    def __enter__(self) -> Server:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="pyruntime serve", description="Serve pages that use pyruntime.")
+    parser.add_argument("folder", nargs="?", type=Path, default=SITE, help=f"what to serve (default {SITE})")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--no-isolation", action="store_true", help="without the headers that allow shared memory")
+    parser.add_argument("--mount", action="append", default=[], metavar="/PREFIX=FOLDER", help="serve FOLDER there too")
+    args = parser.parse_args(argv)
+    if not args.folder.is_dir():
+        parser.error(f"{args.folder} does not exist (`npm run build` makes {SITE})")
+    mounts = {"/": args.folder}
+    for mount in args.mount:
+        prefix, _, folder = mount.partition("=")
+        mounts[prefix.rstrip("/") + "/"] = Path(folder)
+    server = Server(mounts, isolated=not args.no_isolation, port=args.port, quiet=False)
+    print(
+        f"{args.folder} at {server.url}/ ({'not ' if args.no_isolation else ''}isolated); stop with Ctrl-C", flush=True
+    )
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print()
+    return 0
