@@ -1,0 +1,418 @@
+"""Dims: Python ints, or `Dim`, an integer expression over symbols in canonical (polynomial) form.
+
+Arithmetic of Dims gives an int wherever the result is constant, so code written with plain arithmetic works for both.
+`==` is structural: equal polynomials are equal for all values. An ordering that holds for some values only raises
+`Undecided`; use `compare`, `select`, `minimum` and `maximum` where the answer may depend on the symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from pyruntime.errors import PyRuntimeError, ShapeError
+
+Atom = tuple  # ("sym", name, lower bound | None) or (op, operand, operand, …) with op in _EVAL
+Monomial = tuple  # atoms in canonical order; () is the constant term
+
+
+class Undecided(PyRuntimeError):
+    """A comparison of dims depends on the values of symbols."""
+
+
+class Dim:
+    """A polynomial: `terms` is a tuple of (monomial, coefficient), sorted, without zero coefficients."""
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: tuple) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
+
+    def __repr__(self) -> str:
+        return " + ".join(_show(m, c) for m, c in self.terms) or "0"
+
+    def __add__(self, other: Any) -> Any:
+        return _from(_merge(self.terms, _terms(other), 1))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _from(_merge(self.terms, _terms(other), -1))
+
+    def __rsub__(self, other: Any) -> Any:
+        return _from(_merge(_terms(other), self.terms, -1))
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __mul__(self, other: Any) -> Any:
+        return _multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self - floordiv(self, other) * other
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - floordiv(other, self) * self
+
+    def __lt__(self, other: Any) -> bool:
+        return _decide("lt", self, other)
+
+    def __le__(self, other: Any) -> bool:
+        return _decide("le", self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        return _decide("lt", other, self)
+
+    def __ge__(self, other: Any) -> bool:
+        return _decide("le", other, self)
+
+    def __bool__(self) -> bool:
+        return not _decide("eq", self, 0)
+
+    def __index__(self) -> int:
+        raise Undecided(f"dim {self} is not a known integer")
+
+
+AnyDim = int | Dim
+
+
+def symbol(name: str, lower: int | None = 0) -> Dim:
+    """A symbol with a lower bound (None: any integer). Dims of tensors are >= 0."""
+    return Dim(((((("sym", name, lower),)), 1),))
+
+
+# ── arithmetic ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _terms(x: AnyDim) -> tuple:
+    if isinstance(x, Dim):
+        return x.terms
+    return (((), int(x)),) if x else ()
+
+
+@lru_cache(maxsize=4096)
+def _order(m: Monomial) -> str:
+    return repr(m)
+
+
+def _merge(a: tuple, b: tuple, sign: int) -> tuple:
+    out = dict(a)
+    for m, c in b:
+        out[m] = out.get(m, 0) + sign * c
+    return tuple((m, out[m]) for m in sorted(out, key=_order) if out[m])
+
+
+def _from(terms: tuple) -> AnyDim:
+    if not terms:
+        return 0
+    if len(terms) == 1 and terms[0][0] == ():
+        return terms[0][1]
+    return Dim(terms)
+
+
+@lru_cache(maxsize=4096)
+def _multiply(a: AnyDim, b: AnyDim) -> AnyDim:
+    out: dict[Monomial, int] = {}
+    for ma, ca in _terms(a):
+        for mb, cb in _terms(b):
+            m = tuple(sorted(ma + mb, key=repr))
+            out[m] = out.get(m, 0) + ca * cb
+    return _from(tuple((m, out[m]) for m in sorted(out, key=_order) if out[m]))
+
+
+def _divide_exactly(a: tuple, m: Monomial, c: int) -> AnyDim | None:
+    """a / (c·m) where every term of `a` is divisible, else None."""
+    out = []
+    for monomial, coefficient in a:
+        rest = list(monomial)
+        for atom in m:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if coefficient % c:
+            return None
+        out.append((tuple(rest), coefficient // c))
+    return _from(tuple(sorted(out, key=lambda t: _order(t[0]))))
+
+
+def floordiv(a: AnyDim, b: AnyDim) -> AnyDim:
+    """floor(a / b). By zero gives 0: it happens only where a tensor is empty anyway."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b else 0
+    if a == b:
+        return 1
+    divisor = _terms(b)
+    if len(divisor) == 1:
+        exact = _divide_exactly(_terms(a), *divisor[0])
+        if exact is not None:
+            return exact
+    if isinstance(b, int) and b > 0:  # split off the part that divides
+        whole = tuple((m, c // b) for m, c in _terms(a) if c % b == 0)
+        if whole:
+            rest = _from(tuple((m, c) for m, c in _terms(a) if c % b))
+            return _from(whole) + floordiv(rest, b)
+    return _atom("floordiv", a, b)
+
+
+def ceildiv(a: AnyDim, b: AnyDim) -> AnyDim:
+    return -((-a) // b) if isinstance(a, int) and isinstance(b, int) else floordiv(a + b - 1, b)
+
+
+def truncdiv(a: AnyDim, b: AnyDim) -> AnyDim:
+    """Division of C and of ONNX integers: rounds towards zero."""
+    if isinstance(a, int) and isinstance(b, int):
+        q = abs(a) // abs(b) if b else 0
+        return q if (a < 0) == (b < 0) else -q
+    if (interval(a)[0] or -1) >= 0 and (interval(b)[0] or -1) >= 0:
+        return floordiv(a, b)
+    same = compare("le", 0, a * b)
+    return select(same, floordiv(absolute(a), absolute(b)), -floordiv(absolute(a), absolute(b)))
+
+
+def absolute(a: AnyDim) -> AnyDim:
+    return maximum(a, -a)
+
+
+def _atom(op: str, *args: AnyDim) -> Dim:
+    return Dim((((((op, *args),)), 1),))
+
+
+def maximum(a: AnyDim, b: AnyDim) -> AnyDim:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if compare("le", a, b) == 1:
+        return b
+    return a if compare("le", b, a) == 1 else _atom("max", a, b)
+
+
+def minimum(a: AnyDim, b: AnyDim) -> AnyDim:
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if compare("le", a, b) == 1:
+        return a
+    return b if compare("le", b, a) == 1 else _atom("min", a, b)
+
+
+def clamp(x: AnyDim, low: AnyDim, high: AnyDim) -> AnyDim:
+    return minimum(maximum(x, low), high)
+
+
+def select(condition: AnyDim, a: AnyDim, b: AnyDim) -> AnyDim:
+    """a where the condition is non-zero, else b."""
+    if a == b:
+        return a
+    if isinstance(condition, int):
+        return a if condition else b
+    return _atom("select", condition, a, b)
+
+
+def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
+    """`a op b` (lt, le, eq, ne, gt, ge) as 0 or 1, or as a Dim where it depends on symbols."""
+    if op in ("gt", "ge"):
+        return compare("lt" if op == "gt" else "le", b, a)
+    if op == "ne":
+        return 1 - compare("eq", a, b)
+    low, high = interval(b - a)
+    if op == "lt":
+        known = 1 if low is not None and low > 0 else 0 if high is not None and high <= 0 else None
+    elif op == "le":
+        known = 1 if low is not None and low >= 0 else 0 if high is not None and high < 0 else None
+    else:
+        apart = (low is not None and low > 0) or (high is not None and high < 0)
+        known = 1 if a == b else 0 if apart else None
+    return _atom(op, a, b) if known is None else known
+
+
+def _decide(op: str, a: AnyDim, b: AnyDim) -> bool:
+    known = compare(op, a, b)
+    if isinstance(known, Dim):
+        raise Undecided(f"whether {a} {op} {b} depends on the run")
+    return bool(known)
+
+
+# ── intervals ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def interval(x: AnyDim) -> tuple[int | None, int | None]:
+    """Bounds (None: unbounded) that hold for all values of the symbols."""
+    if isinstance(x, int):
+        return x, x
+    low: int | None = 0
+    high: int | None = 0
+    for m, c in x.terms:
+        lo, hi = _monomial_interval(m)
+        if c < 0:
+            lo, hi = hi, lo
+        low = None if low is None or lo is None else low + c * lo
+        high = None if high is None or hi is None else high + c * hi
+    return low, high
+
+
+def _monomial_interval(m: Monomial) -> tuple[int | None, int | None]:
+    low: int | None = 1
+    high: int | None = 1
+    for atom in m:
+        lo, hi = _atom_interval(atom)
+        if low is None or lo is None or lo < 0 or low < 0:
+            if low == high == 1:
+                low, high = lo, hi
+                continue
+            return None, None
+        low = low * lo
+        high = None if high is None or hi is None else high * hi
+    return low, high
+
+
+def _atom_interval(atom: Atom) -> tuple[int | None, int | None]:
+    op = atom[0]
+    if op == "sym":
+        return atom[2], None
+    if op in ("lt", "le", "eq"):
+        return 0, 1
+    if op == "select":
+        (a, b), (c, d) = interval(atom[2]), interval(atom[3])
+        return _lowest(a, c), _highest(b, d)
+    (a, b), (c, d) = interval(atom[1]), interval(atom[2])
+    if op == "max":
+        low = max((x for x in (a, c) if x is not None), default=None)
+        return low, _highest(b, d)
+    if op == "min":
+        high = min((x for x in (b, d) if x is not None), default=None)
+        return _lowest(a, c), high
+    if op == "floordiv" and c is not None and c > 0 and a is not None:
+        return (0 if a >= 0 else a), (None if b is None else max(b, 0) // c)
+    return None, None
+
+
+def _lowest(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else min(a, b)
+
+
+def _highest(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else max(a, b)
+
+
+# ── shapes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+Shape = tuple[Any, ...]  # of AnyDim
+
+
+def size(shape: Iterable[AnyDim]) -> Any:
+    """Number of elements."""
+    return prod(shape)  # prod works with Dims: it multiplies
+
+
+def strides(shape: Sequence[AnyDim]) -> tuple[Any, ...]:
+    """Row-major strides in elements."""
+    out: list[Any] = []
+    step: Any = 1
+    for dim in reversed(shape):
+        out.append(step)
+        step = step * dim
+    return tuple(reversed(out))
+
+
+def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
+    """The dim of ONNX's multidirectional broadcasting: equal dims, or one of them is 1."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        raise ShapeError(f"dims {a} and {b} do not broadcast")
+    if isinstance(a, int) and a != 0:  # the unknown one is 1 or equal: checked at run time by the executor's guards
+        return a
+    if isinstance(b, int) and b != 0:
+        return b
+    return select(compare("eq", a, 1), b, a)
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    rank = max((len(s) for s in shapes), default=0)
+    out: list[Any] = [1] * rank
+    for shape in shapes:
+        for i, dim in enumerate(shape):
+            k = rank - len(shape) + i
+            out[k] = broadcast_dim(out[k], dim)
+    return tuple(out)
+
+
+def is_static(shape: Iterable[AnyDim]) -> bool:
+    return all(isinstance(d, int) for d in shape)
+
+
+# ── evaluation and serialised form ────────────────────────────────────────────────────────────────────────────────
+
+_EVAL = {
+    "floordiv": lambda a, b: a // b if b else 0,
+    "max": max,
+    "min": min,
+    "lt": lambda a, b: int(a < b),
+    "le": lambda a, b: int(a <= b),
+    "eq": lambda a, b: int(a == b),
+    "select": lambda c, a, b: a if c else b,
+}
+
+
+def evaluate(x: AnyDim, env: Mapping[str, int]) -> int:
+    """The value of a dim; `env` maps symbol names to ints."""
+    if isinstance(x, int):
+        return x
+    total = 0
+    for m, c in x.terms:
+        for atom in m:
+            if atom[0] == "sym":
+                c *= env[atom[1]]
+            else:
+                c *= _EVAL[atom[0]](*(evaluate(a, env) for a in atom[1:]))
+        total += c
+    return total
+
+
+def symbols(x: AnyDim) -> set[str]:
+    """Names of the symbols in a dim."""
+    if isinstance(x, int):
+        return set()
+    out: set[str] = set()
+    for m, _ in x.terms:
+        for atom in m:
+            if atom[0] == "sym":
+                out.add(atom[1])
+            else:
+                out.update(*(symbols(a) for a in atom[1:]))
+    return out
+
+
+def to_json(x: AnyDim) -> Any:
+    """int | "symbol" | [op, operand, …] with op in + * floordiv max min lt le eq select."""
+    if isinstance(x, int):
+        return x
+    parts = []
+    for m, c in x.terms:
+        factors = [atom[1] if atom[0] == "sym" else [atom[0], *map(to_json, atom[1:])] for atom in m]
+        if c != 1 or not factors:
+            factors.insert(0, c)
+        parts.append(factors[0] if len(factors) == 1 else ["*", *factors])
+    return parts[0] if len(parts) == 1 else ["+", *parts]
+
+
+def _show(m: Monomial, c: int) -> str:
+    names = [a[1] if a[0] == "sym" else f"{a[0]}({', '.join(map(str, a[1:]))})" for a in m]
+    return "*".join(([str(c)] if c != 1 or not names else []) + names)

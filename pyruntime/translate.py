@@ -1,0 +1,221 @@
+"""Graph → kernels: walks the nodes in order and lets each operator's lowering record itself on the Tracer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyruntime import shape as sh
+from pyruntime.dtype import DType
+from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError
+from pyruntime.graph import AttrRef, Function, Graph, Node, OptionalType, SequenceType, TensorType, Type, Weight
+from pyruntime.kernel import Block, Tensor
+from pyruntime.ops import registry
+from pyruntime.shape import Undecided
+from pyruntime.tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What a feed is: dims may be names (symbols) or None (a symbol of its own). `value` fixes a feed's elements, so
+    that the program is compiled for them."""
+
+    dtype: DType
+    dims: tuple[int | str | None, ...]
+    value: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSpec:
+    items: tuple[Any, ...]
+    dtype: DType | None = None
+
+
+Spec = TensorSpec | SequenceSpec | None  # None: an empty optional
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceValue:
+    """A sequence at plan time: its length is known, its items are values. An optional is its item, or `Nothing`."""
+
+    items: tuple[Any, ...]
+    dtype: DType | None = None
+
+
+class Nothing:
+    """An empty optional."""
+
+
+NOTHING = Nothing()
+
+
+@dataclass(slots=True)
+class Feed:
+    """One tensor that `run` passes in: `path` is the input's name, or name[i] for an item of a sequence."""
+
+    path: str
+    tensor: Tensor
+    spec: TensorSpec
+
+
+@dataclass(slots=True)
+class Translation:
+    """What came out: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING)."""
+
+    block: Block
+    feeds: list[Feed]
+    outputs: dict[str, Any]
+    guards: list[tuple[Any, str]] = field(default_factory=list)
+
+
+def signature(graph: Graph) -> dict[str, Spec]:
+    """The specs of a model's inputs; raises NeedsValue for an input whose type does not say its rank or length."""
+    return {v.name: spec_of(v.name, v.type) for v in graph.inputs}
+
+
+def spec_of(name: str, type_: Type | None) -> Spec:
+    if isinstance(type_, TensorType) and type_.dtype is not None and type_.shape is not None:
+        return TensorSpec(type_.dtype, type_.shape)
+    raise NeedsValue(name)
+
+
+def translate(
+    graph: Graph, specs: Mapping[str, Spec], elements: Callable[[Weight], list[Any]], constants: Mapping[str, TensorSpec]
+) -> Translation:
+    """Trace a graph for feeds of these specs. `constants` gives inner values that the session already computed."""
+    t = Tracer(elements)
+    feeds: list[Feed] = []
+    env: dict[str, Any] = {}
+    for v in graph.inputs:
+        if v.name in specs:
+            env[v.name] = _feed(t, v.name, specs[v.name], feeds)
+        elif isinstance(v.type, OptionalType):
+            env[v.name] = NOTHING
+        elif v.name not in graph.weights:
+            raise InvalidModel(f'input "{v.name}" has no type')
+    walker = _Walker(t, graph, constants)
+    t.subgraph = walker.subgraph  # type: ignore[attr-defined]
+    outputs = walker.graph(graph, env)
+    return Translation(t.block, feeds, dict(zip([o.name for o in graph.outputs], outputs, strict=True)), t.guards)
+
+
+def _feed(t: Tracer, path: str, spec: Spec, feeds: list[Feed]) -> Any:
+    if spec is None:
+        return NOTHING
+    if isinstance(spec, SequenceSpec):
+        items = [_feed(t, f"{path}[{n}]", s, feeds) for n, s in enumerate(spec.items)]
+        return SequenceValue(tuple(items), spec.dtype)
+    dims = [d if isinstance(d, int) else sh.symbol(d or f"{path}.{n}") for n, d in enumerate(spec.dims)]
+    if spec.value is not None:
+        tensor = t.constant(spec.value, spec.dtype, dims)
+        tensor.name = path
+        return tensor
+    tensor = t.leaf("feed", dims, spec.dtype, path, name=path)
+    feeds.append(Feed(path, tensor, spec))
+    return tensor
+
+
+class _Walker:
+    def __init__(self, t: Tracer, root: Graph, constants: Mapping[str, TensorSpec]) -> None:
+        self.t = t
+        self.root = root
+        self.constants = constants
+        self.scopes: list[dict[str, Any]] = []
+
+    def subgraph(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        """Record a nested graph into the current block; outer names stay visible."""
+        return self.graph(graph, dict(zip([v.name for v in graph.inputs], args, strict=False)))
+
+    def graph(self, graph: Graph, env: dict[str, Any]) -> list[Any]:
+        for name, w in graph.weights.items():
+            if name not in env:
+                env[name] = self.t.leaf("weight", w.shape, w.dtype, w, name=name)
+        return self._run(graph.nodes, env, [v.name for v in graph.outputs])
+
+    def _run(self, nodes: Sequence[Node], env: dict[str, Any], outputs: Sequence[str]) -> list[Any]:
+        self.scopes.append(env)
+        try:
+            for node in nodes:
+                self._node(node)
+            return [self._value(name, "graph output") for name in outputs]
+        finally:
+            self.scopes.pop()
+
+    def _value(self, name: str, where: str) -> Any:
+        if not name:
+            return None
+        for scope in reversed(self.scopes):
+            if scope is _WALL:
+                break
+            if name in scope:
+                return scope[name]
+        raise InvalidModel(f'value "{name}" is not defined', node=where)
+
+    def _node(self, node: Node) -> None:
+        args = [self._value(name, node.label) for name in node.inputs]
+        label, opset, wanted = self.t.node, self.t.opset, self.t.wanted
+        function = self.root.functions.get((node.domain, node.op, node.overload))
+        try:
+            self.t.node = f"{label} > {node.label}" if label and function else node.label
+            results = self._function(function, node, args) if function else self._operator(node, args)
+        except PyRuntimeError as e:
+            raise e.at(self.t.node)
+        except (TypeError, IndexError) as e:
+            raise InvalidModel(str(e), node=self.t.node) from e
+        finally:
+            self.t.node, self.t.opset, self.t.wanted = label, opset, wanted
+        for name, result in zip(node.outputs, results, strict=False):
+            if name:
+                self._define(name, result)
+
+    def _define(self, name: str, result: Any) -> None:
+        if name in self.constants and len(self.scopes) == 1:
+            spec = self.constants[name]
+            result = self.t.constant(spec.value or (), spec.dtype, spec.dims)  # type: ignore[arg-type]
+        if isinstance(result, Tensor) and not result.name:
+            result.name = name
+        self.scopes[-1][name] = result
+
+    def _operator(self, node: Node, args: list[Any]) -> Sequence[Any]:
+        operator = registry.find(node.domain, node.op, node.opset, node.label)
+        while args and args[-1] is None:
+            args.pop()
+        registry.check(operator, len(args), node.attrs, node.label)
+        self.t.opset = node.opset
+        self.t.wanted = tuple(bool(name) for name in node.outputs)
+        try:
+            results = operator.lower(self.t, *args, **node.attrs)
+        except Undecided as e:
+            raise self.t.unsupported(e.message, "give the model static shapes, or write the lowering with select") from e
+        return results if isinstance(results, tuple | list) else (results,)
+
+    def _function(self, function: Function, node: Node, args: list[Any]) -> Sequence[Any]:
+        attrs = {**function.defaults, **node.attrs}
+        nodes = [_bind(n, attrs) for n in function.nodes]
+        padded = [*args, *[None] * (len(function.inputs) - len(args))]
+        outer, self.scopes = self.scopes, [_WALL]
+        try:
+            return self._run(nodes, dict(zip(function.inputs, padded, strict=False)), function.outputs)
+        finally:
+            self.scopes = outer
+
+
+_WALL: dict[str, Any] = {}  # a function's body does not see its caller's names
+
+
+def _bind(node: Node, attrs: Mapping[str, object]) -> Node:
+    """Replace attribute references by the caller's values; a reference to an absent attribute disappears."""
+    bound: dict[str, object] = {}
+    for name, v in node.attrs.items():
+        if isinstance(v, AttrRef):
+            if v.name in attrs:
+                bound[name] = attrs[v.name]
+        elif isinstance(v, Graph):
+            bound[name] = replace(v, nodes=tuple(_bind(n, attrs) for n in v.nodes))
+        else:
+            bound[name] = v
+    return replace(node, attrs=bound)
+
+
+__all__ = ["NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "Translation", "signature", "translate"]

@@ -1,0 +1,75 @@
+"""Runs an ONNX model by the reference evaluator: no provider, any operator. Slow; for small cases only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+import pyruntime.ops  # noqa: F401
+from pyruntime import dtype as dt
+from pyruntime import interpreter
+from pyruntime.errors import NeedsValue
+from pyruntime.onnx.load import load
+from pyruntime.onnx.values import elements
+from pyruntime.translate import SequenceSpec, TensorSpec, translate
+
+
+def numpy_dtype(d: dt.DType) -> Any:
+    return onnx.helper.tensor_dtype_to_np_dtype(d.code) if d is not dt.STRING else np.dtype(object)
+
+
+def spec_of(x: Any, value: bool = False) -> Any:
+    if x is None:
+        return None
+    if isinstance(x, list):
+        return SequenceSpec(tuple(spec_of(i) for i in x))
+    x = np.asarray(x)
+    d = dt.STRING if x.dtype.kind in "OUS" else dt.BY_CODE[onnx.helper.np_dtype_to_tensor_dtype(x.dtype)]
+    return TensorSpec(d, x.shape, tuple(storage(x)) if value else None)
+
+
+def storage(x: np.ndarray) -> list[Any]:
+    """Flat Python values as the engine stores them (float8 and float4 as bit patterns)."""
+    if x.dtype.kind == "O" or x.dtype.kind in "US":
+        return [str(v) for v in x.ravel()]
+    d = dt.BY_CODE[onnx.helper.np_dtype_to_tensor_dtype(x.dtype)]
+    if d in dt.FLOAT8 or d is dt.F4E2M1:
+        return x.ravel().view(np.uint8).tolist()
+    if d is dt.BF16 or d.bits < 8:
+        return x.ravel().astype(np.float32 if d.is_float else np.int32).tolist()
+    return x.ravel().tolist()
+
+
+def run(model: bytes, feeds: dict[str, Any]) -> list[Any]:
+    """Outputs as numpy arrays (lists for sequences, None for empty optionals)."""
+    graph = load(model)
+    fixed: set[str] = set()
+    while True:
+        specs = {k: spec_of(v, k in fixed) for k, v in feeds.items()}
+        try:
+            translation = translate(graph, specs, elements, {})
+            break
+        except NeedsValue as e:
+            if e.name in fixed or e.name not in feeds:
+                raise
+            fixed.add(e.name)
+    flat: dict[str, Any] = {}
+    for name, x in feeds.items():
+        for n, item in enumerate(x) if isinstance(x, list) else [(-1, x)]:
+            if item is not None:
+                flat[name if n < 0 else f"{name}[{n}]"] = (np.asarray(item).shape, storage(np.asarray(item)))
+    out = interpreter.run(translation, elements, flat)
+
+    def to_numpy(value: Any, array: Any) -> Any:
+        if array is None:
+            return None
+        if isinstance(array, list):
+            return [to_numpy(v, a) for v, a in zip(value.items, array, strict=True)]
+        d = value.dtype
+        if d in dt.FLOAT8 or d is dt.F4E2M1:
+            return np.array(array[1], np.uint8).view(numpy_dtype(d)).reshape(array[0])
+        return np.array(array[1], dtype=numpy_dtype(d) if d is not dt.I64 else np.int64).reshape(array[0])
+
+    return [to_numpy(translation.outputs[k], v) for k, v in out.items()]
