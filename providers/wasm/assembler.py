@@ -17,7 +17,7 @@ Emission is a dictionary look-up and an append per instruction, since in the bro
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from .opcodes import LANE, LANE_MEMORY, MEMORY, PLAIN, VALUE_TYPES, leb_s, leb_u
@@ -56,7 +56,8 @@ class Function:
     A label is the nesting depth at which its block was opened; `br` turns it into a relative depth.
     """
 
-    def __init__(self, index: int, name: str, params: Sequence[str], results: Sequence[str]) -> None:
+    def __init__(self, module: Module, index: int, name: str, params: Sequence[str], results: Sequence[str]) -> None:
+        self.module = module
         self.index = index
         self.name = name
         self.params = tuple(range(len(params)))
@@ -272,10 +273,12 @@ class Module:
 
     shared: the memory is shared between threads (needs `max_pages`, and an importer whose memory has at most that)
     min_pages, max_pages: limits in pages of 64 KiB
+    memo: helper functions that routines share, under keys of their own (see `once`)
     """
 
     def __init__(self, shared: bool = False, max_pages: int = 65536, min_pages: int = 1) -> None:
         self.functions: list[Function] = []
+        self.memo: dict[object, Function] = {}
         self._exports: list[tuple[str, int]] = []
         self._memory = bytes([3 if shared else 1]) + leb_u(min_pages) + leb_u(max_pages)
 
@@ -283,10 +286,17 @@ class Module:
         self, name: str, params: Sequence[str] = (), results: Sequence[str] = (), *, export: bool = True
     ) -> Function:
         """A new function, callable from others at once, exported under its name unless told otherwise."""
-        made = Function(len(self.functions), name, params, results)
+        made = Function(self, len(self.functions), name, params, results)
         self.functions.append(made)
         if export:
             self._exports.append((name, made.index))
+        return made
+
+    def once(self, key: object, make: Callable[[], Function]) -> Function:
+        """The function made for `key`, made now if this is the first time."""
+        made = self.memo.get(key)
+        if made is None:
+            made = self.memo[key] = make()
         return made
 
     def to_bytes(self, names: bool = False) -> bytes:

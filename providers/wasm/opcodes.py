@@ -154,6 +154,6 @@ MEMORY: dict[str, bytes] = (
     | _aligned(_run(0x5C, "v128.load32_zero v128.load64_zero", 0xFD), "23")
     | ATOMIC
 )
-LANE_MEMORY: dict[str, bytes] = _aligned(
-    _run(0x54, _each("v128", "load8_lane load16_lane load32_lane load64_lane store8_lane store16_lane store32_lane store64_lane"),
-         0xFD), "01230123")  # fmt: skip
+_LANE_ACCESS = """v128.load8_lane v128.load16_lane v128.load32_lane v128.load64_lane v128.store8_lane
+ v128.store16_lane v128.store32_lane v128.store64_lane"""
+LANE_MEMORY: dict[str, bytes] = _aligned(_run(0x54, _LANE_ACCESS, 0xFD), "01230123")

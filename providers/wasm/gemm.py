@@ -1,0 +1,235 @@
+"""The routine "matmul": C[b, m, n] (+)= A[b, m, k] * B[b, k, n] in f32.
+
+A is rows with k contiguous. B is one of
+    "panels"  packed, [ceil(N/8)][K][8] (by `pack_b`, once, for weights)
+    "rows"    row-major, n contiguous
+    "cols"    transposed, [N][K] with k contiguous
+"rows" and "cols" are packed block by block into scratch when there are enough rows to pay for it, and otherwise read as
+they lie (slim.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
+
+Argument block (i32 words; strides in floats): the buffers A B C bias scratch, then `extra` buffers for the epilogue,
+then the parameters PARAMS, then whatever the epilogue wants:
+    m n k batch     extents
+    lda ldb ldc     between rows of A, of B as stored ("panels": unused), of C
+    sa sb sc        between batches; 0 broadcasts
+    mc nc kc        block sizes, from `blocks` (nc a multiple of 8)
+bias is read only by epilogues that have one; scratch only for "rows" and "cols", `scratch_bytes` for each thread.
+
+Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row blocks vary fastest.
+"""
+
+from __future__ import annotations
+
+from .assembler import Function, Module
+from .pack import pack_cols, pack_rows
+from .slim import cols_block, rows_block
+from .tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block, pick_rows
+
+BUFFERS = ("a", "b", "c", "bias", "scratch")
+PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc")
+PACK_BUFFERS = ("source", "packed")
+PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed")
+PACK_COLUMNS = 64
+KERNEL = ("i32", "i32", "i32", "i32")
+
+
+def slim_rows(relaxed: bool) -> int:
+    """Up to this many rows, B is not packed: measured, see `pick_rows`."""
+    return pick_rows(relaxed)
+
+
+def blocks(m: int, n: int, k: int, threads: int = 1) -> tuple[int, int, int]:
+    """(mc, nc, kc): the panel block (kc * nc floats) stays in the second-level cache, a tile's rows of A in the first.
+
+    Any positive values are right; these are measured. With more threads, blocks are made smaller until each has some.
+    """
+    kc = min(max(k, 1), 384)
+    mc = max(1, m) if m <= 192 else 192
+    nc = 256
+    if m <= 8:
+        nc = max(64, min(2048, -(-n // threads)))
+    while threads > 1 and nc > 64 and -(-m // mc) * -(-n // nc) < 4 * threads:
+        nc //= 2
+    return mc, -(-nc // PANEL) * PANEL, kc
+
+
+def units(m: int, n: int, batch: int, mc: int, nc: int) -> int:
+    return batch * -(-m // mc) * -(-n // nc)
+
+
+def scratch_bytes(nc: int, kc: int) -> int:
+    """Per thread; thread t uses scratch + t * scratch_bytes."""
+    return -(-nc // PANEL) * PANEL * kc * 4
+
+
+def packed_floats(n: int, k: int) -> int:
+    """Size of one packed matrix."""
+    return -(-n // PANEL) * PANEL * k
+
+
+def load_words(f: Function, names: tuple[str, ...], first: int = 0) -> dict[str, int]:
+    """A local for each word of the argument block (local 0)."""
+    words = {}
+    for i, name in enumerate(names, first):
+        words[name] = f.local("i32")
+        f.emit(0).mem("i32.load", 4 * i).set(words[name])
+    return words
+
+
+def ceil_div(f: Function, x: int, y: int) -> Function:
+    """Push ceil(x / y)."""
+    return f.emit(x, y, "i32.add").i32(1).emit("i32.sub", y, "i32.div_u")
+
+
+def minimum(f: Function, to: int, x: int, y: int) -> None:
+    f.emit(x, y, x, y, "i32.lt_u", "select").set(to)
+
+
+def set_flags(f: Function, to: int, k0: int, taken: int, k: int, accumulate: bool) -> None:
+    """FIRST on the first block of k (unless C is added to), LAST on the last."""
+    f.emit(k0, "i32.eqz").i32(0 if accumulate else FIRST).emit("i32.mul")
+    f.emit(k0, taken, "i32.add", k, "i32.ge_u").i32(LAST).emit("i32.mul", "i32.or").set(to)
+
+
+def element(f: Function, base: int, *terms: tuple[int, int]) -> Function:
+    """Push base + 4 * sum(x * y)."""
+    f.emit(base)
+    for x, y in terms:
+        f.emit(x, y, "i32.mul").i32(2).emit("i32.shl", "i32.add")
+    return f
+
+
+def _decode(f: Function, w: dict[str, int], unit: int, p: dict[str, int]) -> None:
+    """Corner and size of the block of a unit: row varies fastest, then col, then batch."""
+    with f.scratch("i32", 2) as (count, rest):
+        for at, size, extent, step, source in (("row", "rows", "m", "mc", unit), ("col", "cols", "n", "nc", rest)):
+            ceil_div(f, w[extent], w[step]).set(count)
+            f.emit(source, count, "i32.rem_u", w[step], "i32.mul").set(p[at])
+            f.emit(w[extent], p[at], "i32.sub").set(p[size])
+            minimum(f, p[size], p[size], w[step])
+            f.emit(source, count, "i32.div_u").set(rest)
+        f.emit(rest).set(p["batch"])
+
+
+def _addresses(f: Function, w: dict[str, int], p: dict[str, int]) -> None:
+    element(f, w["a"], (p["batch"], w["sa"]), (p["row"], w["lda"])).set(p["a"])
+    element(f, w["c"], (p["batch"], w["sc"]), (p["row"], w["ldc"]))
+    f.emit(p["col"]).i32(2).emit("i32.shl", "i32.add").set(p["c"])
+    for name, source in (("lda", "lda"), ("ldc", "ldc")):
+        f.emit(w[source]).i32(2).emit("i32.shl").set(p[name])
+
+
+def _source(f: Function, w: dict[str, int], p: dict[str, int], kind: str, k0: int) -> Function:
+    """Push the address of B[batch][k0][col] as stored."""
+    element(f, w["b"], (p["batch"], w["sb"]))
+    if kind == "panels":  # col is a multiple of 8: panel col / 8 starts at col * K
+        f.emit(p["col"], w["k"], "i32.mul", k0).i32(3).emit("i32.shl", "i32.add")
+    elif kind == "rows":
+        f.emit(k0, w["ldb"], "i32.mul", p["col"], "i32.add")
+    else:
+        f.emit(p["col"], w["ldb"], "i32.mul", k0, "i32.add")
+    return f.i32(2).emit("i32.shl", "i32.add")
+
+
+def _unit(module: Module, kind: str, relaxed: bool, epilogue: Epilogue, accumulate: bool, first: int) -> Function:
+    """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
+    panels = panels_block(module, relaxed, epilogue)
+    slim = {"rows": rows_block, "cols": cols_block}[kind](module, relaxed, epilogue) if kind != "panels" else panels
+    pack = {"panels": None, "rows": pack_rows, "cols": pack_cols}[kind]
+    packer = pack(module) if pack else None
+    f = module.function("matmul_unit", ["i32"] * 4, export=False)
+    args, unit, scratch, reuse = f.params
+    w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
+    p = {name: f.local("i32") for name in BLOCK}
+    k0, step = f.locals("i32", 2)
+    f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
+    _decode(f, w, unit, p)
+    _addresses(f, w, p)
+    with f.block() as done:
+        f.emit(w["m"]).i32(slim_rows(relaxed)).emit("i32.le_u")
+        with f.if_():  # all of k at once
+            _source(f, w, p, kind, k0).set(p["b"]).emit(w["k"]).set(p["k"])
+            f.emit(w["k" if kind == "panels" else "ldb"]).i32(5 if kind == "panels" else 2).emit("i32.shl").set(
+                p["ldb"]
+            )
+            set_flags(f, p["flags"], k0, p["k"], w["k"], accumulate)
+            call_block(f, slim, p)
+            f.br(done)
+        with f.loop() as again:
+            f.emit(w["k"], k0, "i32.sub").set(p["k"])
+            minimum(f, p["k"], p["k"], w["kc"])
+            set_flags(f, p["flags"], k0, p["k"], w["k"], accumulate)
+            if packer is None:
+                _source(f, w, p, kind, k0).set(p["b"]).emit(w["k"]).i32(5).emit("i32.shl").set(p["ldb"])
+            else:
+                f.emit(p["k"]).i32(5).emit("i32.shl").set(p["ldb"]).emit(scratch).set(p["b"]).emit(reuse, "i32.eqz")
+                with f.if_():
+                    _source(f, w, p, kind, k0).emit(w["ldb"]).i32(2).emit("i32.shl")
+                    f.emit(p["k"], p["cols"], scratch, p["ldb"]).call(packer)
+            call_block(f, panels, p)
+            f.emit(p["k"]).i32(2).emit("i32.shl", p["a"], "i32.add").set(p["a"])
+            f.emit(k0, p["k"], "i32.add").tee(k0).emit(w["k"], "i32.lt_u").br_if(again)
+    return f
+
+
+def matmul(
+    module: Module,
+    name: str,
+    kind: str,
+    *,
+    relaxed: bool,
+    epilogue: Epilogue | None = None,
+    accumulate: bool = False,
+    extra: int = 0,
+) -> Function:
+    """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block.
+
+    kind: "panels", "rows" or "cols"; accumulate: add to C; extra: buffers of the epilogue's own, after `scratch`
+    """
+    epilogue = epilogue or Epilogue()
+    first = len(BUFFERS) + extra
+    key = ("matmul_unit", kind, relaxed, epilogue.key(), accumulate, first)
+    unit = module.once(key, lambda: _unit(module, kind, relaxed, epilogue, accumulate, first))
+    f = module.function(name, KERNEL)
+    args, begin, end, tid = f.params
+    w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)
+    block, previous = f.locals("i32", 2)
+    f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"], "i32.mul").i32(2)
+    f.emit("i32.shl", tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
+    f.i32(-1).set(previous)
+    with f.until(begin, end):
+        f.emit(begin)
+        ceil_div(f, w["m"], w["mc"]).emit("i32.div_u").set(block)
+        f.emit(args, begin, w["scratch"], block, previous, "i32.eq", w["k"], w["kc"], "i32.le_u", "i32.and").call(unit)
+        f.emit(block).set(previous)
+    return f
+
+
+def pack_b(module: Module, name: str, kind: str) -> Function:
+    """Emit a kernel that packs B ("rows" or "cols") into panels.
+
+    Argument block: buffers source, packed; parameters n k batch ld s_source s_packed (strides in floats; s_packed is
+    usually `packed_floats(n, k)`). Work units: batch * ceil(n / 64).
+    """
+    packer = (pack_rows if kind == "rows" else pack_cols)(module)
+    f = module.function(name, KERNEL)
+    _, begin, end, _ = f.params
+    w = load_words(f, (*PACK_BUFFERS, *PACK_PARAMS))
+    count, col, cols, step, batch = f.locals("i32", 5)
+    f.emit(w["n"]).i32(PACK_COLUMNS - 1).emit("i32.add").i32(PACK_COLUMNS).emit("i32.div_u").set(count)
+    f.emit(w["k"]).i32(5).emit("i32.shl").set(step)
+    one = f.local("i32")
+    f.i32(1).set(one)
+    with f.until(begin, end):
+        f.emit(begin, count, "i32.div_u").set(batch)
+        f.emit(begin, count, "i32.rem_u").i32(PACK_COLUMNS).emit("i32.mul").set(col)
+        f.emit(w["n"], col, "i32.sub").set(cols)
+        f.emit(cols).i32(PACK_COLUMNS).emit(cols).i32(PACK_COLUMNS).emit("i32.lt_u", "select").set(cols)
+        element(f, w["source"], (batch, w["s_source"]), (col, one if kind == "rows" else w["ld"]))
+        f.emit(w["ld"]).i32(2).emit("i32.shl", w["k"], cols)
+        element(f, w["packed"], (batch, w["s_packed"]), (col, w["k"])).emit(step).call(packer)
+    return f
+
+
+def pack_units(n: int, batch: int = 1) -> int:
+    return batch * -(-n // PACK_COLUMNS)
