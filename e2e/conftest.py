@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
+from e2e import models
 from pyruntime.cli.serve import Server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +30,13 @@ ARGS = [
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 ]
-MOUNTS = {"/": PAGES, "/dist/": ROOT / "dist", "/site/": ROOT / "build" / "site", "/models/": ROOT / "build" / "models"}
+MOUNTS = {
+    "/": PAGES,
+    "/built/": ROOT / "build" / "pages",
+    "/dist/": ROOT / "dist",
+    "/models/": ROOT / "build" / "models",
+    "/site/": ROOT / "build" / "site",
+}
 CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
 
 
@@ -37,6 +44,9 @@ CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'sel
 def built() -> None:
     """dist/ and build/site/, made from the working tree."""
     subprocess.run(["node", "scripts/build_web.mjs"], cwd=ROOT, check=True)
+    bundle = ["node_modules/.bin/esbuild", "e2e/pages/cjs.cjs", "--bundle", "--log-level=warning"]
+    subprocess.run([*bundle, "--outfile=build/pages/cjs.js"], cwd=ROOT, check=True)
+    models.write(ROOT / "build" / "models")
 
 
 @pytest.fixture(scope="session")
@@ -80,8 +90,8 @@ class Tab:
         return self.page
 
     def run(self, script: str, arg: object = None) -> object:
-        """`script` is an async function's body, with `ort`, `zoo` (pages/models.js) and `arg` in scope."""
-        return self.page.evaluate("([body, arg]) => runInPage(body, arg)", [script, arg])
+        """`script` is an async function's body, with `ort` and `arg` in scope."""
+        return self.page.evaluate(f"async (arg) => {{ {script} }}", arg)
 
     def forgive(self, text: str) -> None:
         """Drops the problems that hold `text`: a test that provokes an error says which."""

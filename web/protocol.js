@@ -50,6 +50,7 @@ export class Caller {
     this.next = 1;
     /** @type {Map<number, { resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void }>} */
     this.pending = new Map();
+    this.gone = '';
     worker.onmessage = (event) => this.settle(/** @type {Reply} */ (event.data));
   }
 
@@ -61,6 +62,7 @@ export class Caller {
    * @returns {Promise<Calls[K]['result']>}
    */
   call(call, params, { transfer = [], progress } = {}) {
+    if (this.gone) return Promise.reject(new SessionFailed(this.gone));
     const id = this.next++;
     return new Promise((resolve, reject) => {
       this.pending.set(id, { resolve, reject, progress });
@@ -83,8 +85,9 @@ export class Caller {
     else waiting.resolve(reply.result);
   }
 
-  /** The worker is gone: everything in flight fails with the reason. @param {string} reason */
+  /** The worker is gone: what is in flight and what comes fails with the reason. @param {string} reason */
   fail(reason) {
+    this.gone = reason;
     for (const { reject } of this.pending.values()) reject(new SessionFailed(reason));
     this.pending.clear();
   }

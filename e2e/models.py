@@ -1,0 +1,68 @@
+"""Small ONNX models with weights one can compute in one's head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3) / 10 - 0.5
+BIAS = np.array([0.5, -0.25, 0.125], np.float32)
+
+
+def model(nodes: list, inputs: list, outputs: list, weights: dict | None = None) -> onnx.ModelProto:
+    """inputs and outputs are (name, element type, shape)."""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(*value) for value in inputs],
+        [helper.make_tensor_value_info(*value) for value in outputs],
+        [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def affine() -> onnx.ModelProto:
+    """y = relu(x @ W + b), x (batch, 4), y (batch, 3)."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["xw"], name="product"),
+        helper.make_node("Add", ["xw", "b"], ["sum"], name="bias"),
+        helper.make_node("Relu", ["sum"], ["y"], name="relu"),
+    ]
+    x, y = ("x", TensorProto.FLOAT, ["batch", 4]), ("y", TensorProto.FLOAT, ["batch", 3])
+    return model(nodes, [x], [y], {"w": WEIGHT, "b": BIAS})
+
+
+def add() -> onnx.ModelProto:
+    """c = a + b and d = a - b, all (2, 3)."""
+    nodes = [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Sub", ["a", "b"], ["d"])]
+    shape = (TensorProto.FLOAT, [2, 3])
+    return model(nodes, [("a", *shape), ("b", *shape)], [("c", *shape), ("d", *shape)])
+
+
+def types() -> onnx.ModelProto:
+    """Integers and truth values: n = i + i (int64), t = not p (bool)."""
+    nodes = [helper.make_node("Add", ["i", "i"], ["n"]), helper.make_node("Not", ["p"], ["t"])]
+    whole, truth = (TensorProto.INT64, [3]), (TensorProto.BOOL, [2])
+    return model(nodes, [("i", *whole), ("p", *truth)], [("n", *whole), ("t", *truth)])
+
+
+def unsupported() -> onnx.ModelProto:
+    """A node no engine knows."""
+    node = helper.make_node("Frobnicate", ["x"], ["y"], name="odd")
+    shape = (TensorProto.FLOAT, [2])
+    return model([node], [("x", *shape)], [("y", *shape)])
+
+
+def write(folder: Path) -> None:
+    """All of them as NAME.onnx, and `external.onnx`, affine with its weights in external.bin."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for make in (affine, add, types, unsupported):
+        onnx.save(make(), folder / f"{make.__name__}.onnx")
+    (folder / "external.bin").unlink(missing_ok=True)
+    onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)
+    whole = (folder / "affine.onnx").read_bytes()
+    (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
+    (folder / "page.onnx").write_text("<!doctype html><title>Not a model</title>")

@@ -1,0 +1,130 @@
+"""Every way into a page, isolated and not; models from every kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from e2e import models
+from e2e.conftest import ROOT, Tab
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+Y = np.maximum(X @ models.WEIGHT + models.BIAS, 0)
+RUN = """
+  const x = new ort.Tensor('float32', Float32Array.from([0, 1, 2, 3, 4, 5, 6, 7]), [2, 4]);
+  const { y } = await session.run({ x });
+  const found = { dims: y.dims, data: Array.from(y.data), isTensor: y instanceof ort.Tensor };
+  await session.release();
+  return found;
+"""
+
+
+def assert_affine(found: object) -> None:
+    assert isinstance(found, dict) and found["isTensor"]
+    assert found["dims"] == [2, 3]
+    np.testing.assert_allclose(np.array(found["data"]).reshape(2, 3), Y, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["isolated", "plain", "strict"])
+@pytest.mark.parametrize("way", ["esm", "script", "cjs"])
+def test_ways_in(tab: Callable[..., Tab], way: str, kind: str) -> None:
+    """Script tag, ESM and CJS; isolated, not isolated, isolated and under a Content-Security-Policy."""
+    made = tab(kind)
+    made.open(f"/{way}.html")
+    assert made.run("return globalThis.crossOriginIsolated") is (kind != "plain")
+    assert_affine(made.run("const session = await ort.InferenceSession.create('/models/affine.onnx');" + RUN))
+
+
+def test_import_does_nothing(page: Tab) -> None:
+    """No worker, no request for the engine before the first session."""
+    page.page.wait_for_timeout(200)
+    assert not [url for url in page.requests if url.endswith((".wasm", ".zip")) or "worker" in url]
+
+
+def test_no_request_leaves_the_origin(page: Tab) -> None:
+    """The tab fails on any; here the list is looked at as well."""
+    assert_affine(page.run("const session = await ort.InferenceSession.create('/models/affine.onnx');" + RUN))
+    assert {url.split("/")[2] for url in page.requests} == {page.origin.split("/")[2]}
+    assert any(url.endswith("engine.zip") for url in page.requests)
+
+
+SOURCES = {
+    "address": "'/models/affine.onnx'",
+    "relative address": "'models/affine.onnx'",
+    "ArrayBuffer": "await file()",
+    "Uint8Array": "new Uint8Array(await file())",
+    "ArrayBuffer, offset, length": "padded.buffer, 5, padded.length - 12",
+    "Uint8Array in a larger buffer": "padded.subarray(5, padded.length - 7)",
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
+def test_sources(tab: Callable[..., Tab], source: str) -> None:
+    made = tab()
+    made.open("/esm.html")
+    prepare = """
+      const file = async () => (await fetch('/models/affine.onnx')).arrayBuffer();
+      const bytes = new Uint8Array(await file());
+      const padded = new Uint8Array(bytes.length + 12);
+      padded.set(bytes, 5);
+    """
+    script = f"{prepare} const session = await ort.InferenceSession.create({source}); if (padded.length === 0) throw 1;"
+    assert_affine(made.run(script + RUN))
+
+
+EXTERNAL = {
+    "path and address": "[{ path: 'external.bin', data: '/models/external.bin' }]",
+    "path and bytes": "[{ path: 'external.bin', data: new Uint8Array(await bytes()) }]",
+    "path and buffer": "[{ path: 'external.bin', data: await bytes() }]",
+    "path and blob": "[{ path: 'external.bin', data: new Blob([await bytes()]) }]",
+    "name beside the model": "['external.bin']",
+}
+
+
+@pytest.mark.parametrize("files", EXTERNAL.values(), ids=EXTERNAL.keys())
+def test_external_data(tab: Callable[..., Tab], files: str) -> None:
+    made = tab()
+    made.open("/esm.html")
+    script = f"""
+      const bytes = async () => (await fetch('/models/external.bin')).arrayBuffer();
+      const session = await ort.InferenceSession.create('/models/external.onnx', {{ externalData: {files} }});
+    """
+    assert_affine(made.run(script + RUN))
+
+
+def test_progress(page: Tab) -> None:
+    phases = page.run("""
+      const seen = [];
+      const onProgress = (p) => seen.push(p);
+      await ort.InferenceSession.create('/models/affine.onnx', { onProgress });
+      return seen;
+    """)
+    assert isinstance(phases, list)
+    names = [p["phase"] for p in phases]
+    assert set(names) == {"boot", "download", "compile", "init"}
+    assert names.index("compile") < names.index("init")
+    size = (ROOT / "build/models/affine.onnx").stat().st_size
+    last = [p for p in phases if p["phase"] == "download"][-1]
+    assert last == {"phase": "download", "loaded": size, "total": size}
+
+
+def test_metadata(page: Tab) -> None:
+    found = page.run("""
+      const s = await ort.InferenceSession.create('/models/types.onnx', { executionProviders: ['wasm'] });
+      return { names: [s.inputNames, s.outputNames], inputs: s.inputMetadata, outputs: s.outputMetadata };
+    """)
+    assert isinstance(found, dict)
+    assert found["names"] == [["i", "p"], ["n", "t"]]
+    assert found["inputs"][0] == {"name": "i", "isTensor": True, "type": "int64", "shape": [3]}
+    assert found["outputs"][1] == {"name": "t", "isTensor": True, "type": "bool", "shape": [2]}
+
+
+def test_demo_site_is_self_contained() -> None:
+    """No address outside the site in any of its pages."""
+    for file in (ROOT / "demo").rglob("*"):
+        if file.suffix in (".html", ".css", ".js"):
+            text = Path(file).read_text()
+            assert "https://" not in text.replace("https://www.w3.org/", "").replace("https://github.com/", ""), file

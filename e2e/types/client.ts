@@ -1,0 +1,31 @@
+// A program written for onnxruntime-web compiles against this package, and the other way round.
+
+import * as common from 'onnxruntime-common';
+import * as ort from 'pyruntime';
+
+export async function classify(url: string, pixels: Float32Array): Promise<ort.Tensor> {
+  ort.env.wasm.numThreads = 2;
+  ort.env.wasm.wasmPaths = '/assets/';
+  const options: ort.InferenceSession.SessionOptions = {
+    executionProviders: ['webgpu', 'wasm'],
+    graphOptimizationLevel: 'all',
+    onProgress: ({ phase, loaded, total }) => console.log(phase.toUpperCase(), loaded / total),
+  };
+  const session: ort.InferenceSession = await ort.InferenceSession.create(url, options);
+  const feeds: ort.InferenceSession.OnnxValueMapType = { [session.inputNames[0]]: new ort.Tensor('float32', pixels, [1, 1, 8, 8]) };
+  const results = await session.run(feeds);
+  const [first] = session.outputMetadata;
+  if (first.isTensor) console.log(first.type, first.shape);
+  await session.release();
+  return results[session.outputNames[0]];
+}
+
+/** One type, whichever package names it. */
+export const factory: common.InferenceSessionFactory = ort.InferenceSession;
+export const tensor: common.Tensor = new ort.Tensor('bool', [true]);
+export const typed: ort.TypedTensor<'int64'> = new common.Tensor('int64', [1n]);
+
+export function report(error: unknown): string {
+  if (error instanceof ort.InvalidInput) return `${error.type} at ${error.node}: ${error.detail} ${error.hint}`;
+  return String(error);
+}
