@@ -12,15 +12,18 @@ from importlib.util import MAGIC_NUMBER
 # Parts of the standard library that neither Pyodide nor the engine imports and that make no sense in a web worker.
 DROP = """
 _aix_support _android_support _apple_support _ios_support _osx_support _pydecimal _pyio _pyrepl
-_sysconfigdata__emscripten_wasm32-emscripten antigravity bdb cProfile cmd code compression.bz2 compression.gzip
-compression.lzma compression.zlib concurrent.futures.process concurrent.futures.interpreter concurrent.interpreters
-ctypes curses dbm difflib doctest email encodings ensurepip filecmp fileinput ftplib getopt getpass gettext
-html http idlelib imaplib imghdr lib2to3 logging.config logging.handlers mailbox mimetypes modulefinder multiprocessing
-netrc nturl2path optparse pdb pickletools plistlib poplib profile pstats pty py_compile pyclbr pydoc pydoc_data rlcompleter
-runpy sched shelve site-packages smtplib socketserver sqlite3 symtable tabnanny tarfile test this timeit tkinter tomllib
-trace tty turtle turtledemo unittest urllib.robotparser venv wave webbrowser wsgiref xml xmlrpc zipapp
+_sysconfigdata__emscripten_wasm32-emscripten antigravity bdb cProfile cmd code compression.bz2
+compression.gzip compression.lzma compression.zlib concurrent.futures.process concurrent.futures.interpreter
+concurrent.interpreters ctypes curses dbm difflib doctest email encodings ensurepip filecmp fileinput ftplib
+getopt getpass gettext html http idlelib imaplib imghdr lib2to3 logging.config logging.handlers mailbox
+mimetypes modulefinder multiprocessing netrc nturl2path optparse pdb pickletools plistlib poplib profile
+pstats pty py_compile pyclbr pydoc pydoc_data rlcompleter runpy sched shelve site-packages smtplib
+socketserver sqlite3 symtable tabnanny tarfile test this timeit tkinter tomllib trace tty turtle turtledemo
+unittest urllib.robotparser venv wave webbrowser wsgiref xml xmlrpc zipapp
 """.split()
-ENCODINGS = ("__init__", "aliases", "utf_8", "ascii", "latin_1", "cp437", "utf_16", "utf_16_le", "utf_32", "raw_unicode_escape", "unicode_escape")  # fmt: skip
+ENCODINGS = """
+__init__ aliases utf_8 ascii latin_1 cp437 utf_16 utf_16_le utf_32 raw_unicode_escape unicode_escape
+""".split()
 
 
 def wanted(module: str) -> bool:
