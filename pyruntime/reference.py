@@ -35,6 +35,8 @@ def store_value(x: Any, dtype: DType) -> Any:
         return (int(x) - low) % (high - low + 1) + low
     if dtype.kind == "b":
         return sh.compare("ne", x, 0) if isinstance(x, Dim) else bool(x)
+    if dtype.bits < 16:  # float8, float6, float4: a bit pattern
+        return x
     return round_float(float(x), dtype)
 
 
