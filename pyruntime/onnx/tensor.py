@@ -9,7 +9,7 @@ import math
 import struct
 
 from pyruntime.dtype import BY_CODE, C64, C128, F32, F64, I64, STRING, U32, U64, DType
-from pyruntime.errors import InvalidModel
+from pyruntime.errors import InvalidModel, OutOfMemory
 from pyruntime.graph import Weight
 from pyruntime.onnx.source import External, MemorySource
 from pyruntime.onnx.values import elements, pack, unpack
@@ -185,7 +185,10 @@ class _Dense:
     def read(self, offset: int, size: int) -> bytes:
         if self._data is None:
             width, values = self._values.dtype.size, unpack(self._values)
-            dense = bytearray(self._count * width)
+            try:
+                dense = bytearray(self._count * width)
+            except (MemoryError, OverflowError):
+                raise OutOfMemory(f'sparse tensor "{self._values.name}" takes {self.size} bytes') from None
             for i, place in enumerate(self._places):
                 dense[place * width : (place + 1) * width] = values[i * width : (i + 1) * width]
             self._data = pack(bytes(dense), self._values.dtype)

@@ -12,7 +12,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 from pyruntime import dtype as dt
-from pyruntime.errors import InvalidModel
+from pyruntime.errors import InvalidModel, OutOfMemory
 from pyruntime.graph import Graph, Weight
 from pyruntime.onnx import load
 from pyruntime.onnx.source import MEMORY, MemorySource, beside
@@ -290,3 +290,5 @@ def test_sparse_refused(message: str, shape: tuple[int, ...], places: list[int])
 
 def test_sparse_claims_no_memory_until_read() -> None:
     assert read_sparse(sparse((1 << 20, 1 << 20), [0, 5])).size == 1 << 42
+    with pytest.raises(OutOfMemory, match="takes"):
+        elements(read_sparse(sparse((1 << 40, 1 << 20), [0, 5])))
