@@ -1,0 +1,42 @@
+"""Buffers with guard bytes in a host's memory, for testing kernels."""
+
+import numpy as np
+
+GUARD = 64
+FILL = 0xA5
+
+
+class Arena:
+    """`put` places arrays with guards around them; `check` fails if a guard changed. All memory outside the arrays is
+    NaN-like rubbish, so that a kernel that uses what it read past a buffer gives itself away."""
+
+    def __init__(self, host, size=1 << 20):
+        host.grow(size)
+        self.memory = host.memory
+        self.memory[:] = FILL
+        self.memory.view(np.float32)[1024:] = np.nan
+        self.top = 4096
+        self.guards = []
+
+    def put(self, array):
+        array = np.ascontiguousarray(array)
+        start = -(-(self.top + GUARD) // 64) * 64
+        end = start + array.nbytes
+        assert end + GUARD < len(self.memory)
+        self.memory[start:end] = array.view(np.uint8).reshape(-1)
+        self.guards += [(start - GUARD, start), (end, end + GUARD)]
+        self.top = end + GUARD
+        self.before = {g: self.memory[slice(*g)].copy() for g in self.guards}
+        return start
+
+    def get(self, address, shape):
+        n = int(np.prod(shape)) * 4
+        return self.memory[address : address + n].view(np.float32).reshape(shape).copy()
+
+    def arguments(self, *words):
+        self.memory[256 : 256 + 4 * len(words)] = np.array(words, np.int64).astype(np.uint32).view(np.uint8)
+        return 256
+
+    def check(self):
+        for g, before in self.before.items():
+            assert np.array_equal(self.memory[slice(*g)], before), f"wrote outside a buffer at {g}"

@@ -1,0 +1,195 @@
+"""Matmul against NumPy over a grid of tile edges, with guard bytes, on relaxed and plain SIMD."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from providers.wasm import gemm
+from providers.wasm.assembler import Module
+from providers.wasm.host import WasmHost
+from providers.wasm.tile import Epilogue
+
+from .arena import Arena
+
+KINDS = ("panels", "rows", "cols")
+RELU6 = {"low": 0.0, "high": 6.0}
+
+
+def epilogue_function(module):
+    """sums * 2 + (1000 batch + 100 row + col + lane) * parameter, the word after the routine's own."""
+    f = module.function("twice", ["i32", "i32", "i32", "i32", "v128"], ["v128"], export=False)
+    args, batch, row, col, sums = f.params
+    f.emit(sums, sums, "f32x4.add")
+    f.emit(batch).i32(1000).emit("i32.mul", row).i32(100).emit("i32.mul", "i32.add", col, "i32.add", "i32x4.splat")
+    f.v128(np.arange(4, dtype=np.int32).tobytes()).emit("i32x4.add", "f32x4.convert_i32x4_s")
+    f.emit(args).mem("v128.load32_splat", 4 * (len(gemm.BUFFERS) + len(gemm.PARAMS)))
+    return f.emit("f32x4.mul", "f32x4.add")
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["relaxed", "plain"])
+def setup(request):
+    host = WasmHost(relaxed=request.param)
+    module = Module()
+    function = epilogue_function(module)
+    epilogues = {
+        "": Epilogue(), "col": Epilogue("col", **RELU6), "row": Epilogue("row", low=0.0), "fn": Epilogue(function=function)
+    }  # fmt: skip
+    for kind in KINDS:
+        for name, epilogue in epilogues.items():
+            gemm.matmul(module, kind + name, kind, relaxed=request.param, epilogue=epilogue)
+        gemm.matmul(module, kind + "acc", kind, relaxed=request.param, accumulate=True)
+    for kind in ("rows", "cols"):
+        gemm.pack_b(module, "pack_" + kind, kind)
+    yield host, host.load(module.to_bytes())
+    host.close()
+
+
+def reference(a, b, c, bias, variant):
+    with np.errstate(all="ignore"):
+        y = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    if variant == "acc":
+        y = y + c
+    if variant in ("col", "row"):
+        y = np.maximum(y + (bias if variant == "col" else bias[:, None]), 0)
+        y = np.minimum(y, 6) if variant == "col" else y
+    if variant == "fn":
+        n, m, k = y.shape
+        y = 2 * y + 0.5 * sum(np.ix_(1000 * np.arange(n), 100 * np.arange(m), np.arange(k)))
+    return y
+
+
+def check(setup, kind, a, b, *, variant="", gap=(0, 0, 0), blocks=None, split=False):
+    """a (batch, M, K), b (batch or 1, K, N); gap: floats added to each row stride of A, B, C."""
+    host, kernels = setup
+    batch, m, k = a.shape
+    n = b.shape[2]
+    arena = Arena(host)
+    rng = np.random.default_rng(1)
+    stored = b.transpose(0, 2, 1) if kind == "cols" else b
+    wide = [np.pad(x, ((0, 0), (0, 0), (0, g)), constant_values=np.nan) for x, g in zip((a, stored), gap, strict=False)]
+    pa, pb = arena.put(wide[0]), arena.put(wide[1])
+    c = rng.standard_normal((batch, m, n + gap[2])).astype(np.float32)
+    bias = rng.standard_normal(m if variant == "row" else n).astype(np.float32)
+    pc, pbias = arena.put(c), arena.put(bias)
+    mc, nc, kc = blocks or gemm.blocks(m, n, k)
+    scratch = arena.put(np.zeros(2 * gemm.scratch_bytes(nc, kc), np.uint8))
+    ldb, sb = wide[1].shape[2], wide[1][0].size
+    if kind == "panels":
+        size = gemm.packed_floats(n, k)
+        packed = arena.put(np.full((len(b), size), np.nan, np.float32))
+        args = arena.arguments(pb, packed, n, k, len(b), ldb, sb, size)
+        kernels["pack_rows"](args, 0, gemm.pack_units(n, len(b)), 0)
+        pb, sb = packed, size
+    sb = sb if len(b) > 1 else 0
+    words = (m, n, k, batch, k + gap[0], ldb, n + gap[2], m * (k + gap[0]), sb, m * (n + gap[2]), mc, nc, kc)
+    half = int(np.float32(0.5).view(np.uint32))
+    args = arena.arguments(pa, pb, pc, pbias, scratch, *words, half)
+    units = gemm.units(m, n, batch, mc, nc)
+    cuts = [0, units // 2, units] if split else [0, units]
+    for t, (begin, end) in enumerate(itertools.pairwise(cuts)):
+        kernels[kind + variant](args, begin, end, t)
+    arena.check()
+    got = arena.get(pc, c.shape)
+    np.testing.assert_array_equal(got[:, :, n:], c[:, :, n:])
+    want = reference(a, b, c[:, :, :n], bias, variant)
+    np.testing.assert_allclose(got[:, :, :n], want, rtol=1e-4, atol=1e-4 * max(1, k) ** 0.5)
+
+
+def matrices(batch, m, n, k, b_batch=None):
+    rng = np.random.default_rng(m * 10007 + n * 101 + k)
+    a = rng.standard_normal((batch, m, k)).astype(np.float32)
+    return a, rng.standard_normal((batch if b_batch is None else b_batch, k, n)).astype(np.float32)
+
+
+EDGES_M = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13)
+EDGES_N = (0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17)
+EDGES_K = (0, 1, 3, 4, 5, 7, 8, 9, 17)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", EDGES_M)
+def test_edges(setup, kind, m):
+    for n, k in itertools.product(EDGES_N, EDGES_K):
+        check(setup, kind, *matrices(1, m, n, k), gap=(n % 3, k % 2, (n + k) % 4))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("variant", ["col", "row", "fn", "acc"])
+def test_epilogues_and_accumulation(setup, kind, variant):
+    for m, n, k in itertools.product((1, 2, 5, 6, 7, 13), (1, 3, 4, 5, 8, 11, 20), (0, 1, 9, 40)):
+        check(setup, kind, *matrices(2, m, n, k), variant=variant, blocks=(6, 16, 16), gap=(1, 1, 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", [(1, 8, 1), (5, 8, 3), (12, 16, 32), (64, 24, 8)])
+def test_blocks_batches_and_sharing(setup, kind, block):
+    for b_batch in (1, 3):
+        check(setup, kind, *matrices(3, 25, 41, 33, b_batch), blocks=block, split=True)
+        check(setup, kind, *matrices(3, 1, 41, 33, b_batch), blocks=block, split=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_larger(setup, kind):
+    check(setup, kind, *matrices(1, 67, 130, 401), blocks=(24, 64, 384), variant="col")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [1, 3, 13])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity(setup, kind, m, bad):
+    for variant in ("", "col", "row"):
+        a, b = matrices(1, m, 11, 9)
+        a[0, m // 2, 4] = bad
+        check(setup, kind, a, b, variant=variant)
+        a, b = matrices(1, m, 11, 9)
+        b[0, 8, 10] = bad
+        check(setup, kind, a, b, variant=variant)
+
+
+@pytest.mark.parametrize("kind", ["rows", "cols"])
+def test_packing(setup, kind):
+    host, kernels = setup
+    for n, k in itertools.product((0, 1, 3, 4, 5, 7, 8, 9, 63, 64, 65, 130), (0, 1, 3, 4, 5, 8, 33)):
+        arena = Arena(host)
+        b = np.random.default_rng(n).standard_normal((2, k, n)).astype(np.float32)
+        stored = b.transpose(0, 2, 1) if kind == "cols" else b
+        source = arena.put(np.pad(stored, ((0, 0), (0, 0), (0, 1)), constant_values=np.nan))
+        size = gemm.packed_floats(n, k)
+        packed = arena.put(np.full((2, size), np.nan, np.float32))
+        ld = stored.shape[2] + 1
+        args = arena.arguments(source, packed, n, k, 2, ld, stored.shape[1] * ld, size)
+        units = gemm.pack_units(n, 2)
+        kernels["pack_" + kind](args, 0, units // 2, 0)
+        kernels["pack_" + kind](args, units // 2, units, 1)
+        arena.check()
+        want = np.pad(b, ((0, 0), (0, 0), (0, -n % 8))).reshape(2, k, -(-n // 8), 8).transpose(0, 2, 1, 3)
+        np.testing.assert_array_equal(arena.get(packed, want.shape), want)
+
+
+def test_two_threads_share_a_call():
+    host = WasmHost(threads=2)
+    module = Module(shared=True)
+    gemm.matmul(module, "f", "rows", relaxed=host.relaxed)
+    kernel = host.load(module.to_bytes())["f"]
+    arena = Arena(host, 1 << 22)
+    a, b = matrices(1, 200, 300, 64)
+    mc, nc, kc = gemm.blocks(200, 300, 64, threads=2)
+    scratch = np.zeros(2 * gemm.scratch_bytes(nc, kc), np.uint8)
+    buffers = [arena.put(x) for x in (a, b, np.zeros((200, 300), np.float32))]
+    args = arena.arguments(*buffers, 0, arena.put(scratch), 200, 300, 64, 1, 64, 300, 300, 0, 0, 0, mc, nc, kc)
+    units = gemm.units(200, 300, 1, mc, nc)
+    assert units >= 4
+    host.parallel([lambda t=t: kernel.calls[t](args, t * units // 2, (t + 1) * units // 2, t) for t in (0, 1)])
+    np.testing.assert_allclose(arena.get(buffers[2], (200, 300)), a[0] @ b[0], rtol=1e-4, atol=1e-4)
+    host.close()
+
+
+def test_block_sizes_are_sane():
+    for m, n, k, threads in itertools.product((0, 1, 7, 100, 5000), (0, 1, 9, 1000, 50000), (0, 1, 3000), (1, 2, 8)):
+        mc, nc, kc = gemm.blocks(m, n, k, threads)
+        assert mc > 0
+        assert nc > 0
+        assert nc % 8 == 0
+        assert 0 < kc <= 512
+        assert gemm.scratch_bytes(nc, kc) <= 1 << 22
