@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -135,6 +136,22 @@ def _light(name: str) -> Model:
     return Model(name, lambda: light_path(name), lambda: case().data[0][0], check)
 
 
+def _digits() -> Model:
+    """The demo's classifier on its twenty samples, each of which it reads right."""
+    path = ROOT / "demo" / "digits" / "digits.onnx"
+    samples = json.loads(path.with_name("samples.json").read_text())
+
+    def feeds() -> zoo.Feeds:
+        pixels = np.array([sample["pixels"] for sample in samples], np.float32)
+        return {"image": pixels.reshape(-1, 1, 28, 28) / np.float32(255)}
+
+    def check(outputs: Outputs) -> None:
+        assert outputs[0].argmax(1).tolist() == [sample["label"] for sample in samples]
+        assert_close(zoo.oracle(path.read_bytes(), feeds()), outputs, 1e-4)
+
+    return Model("digits", lambda: path, feeds, check)
+
+
 @cache
 def _suite() -> dict[str, suite.Case]:
     return suite.load()
@@ -150,6 +167,7 @@ SPECIAL = {"minilm.dyn": _minilm_dyn, "yolo_nms": _yolo_nms}
 MODELS = {
     model.name: model
     for model in [
+        _digits(),
         *(_light(name) for name in LIGHT),
         *(SPECIAL[name]() if name in SPECIAL else _zoo(name) for name in zoo.names()),
         _empty_past("gpt2_tiny"),
