@@ -1,3 +1,7 @@
 """The operators, one file a family. Importing this package fills the table."""
 
-from pyruntime.ops import elementwise, matmul  # noqa: F401
+from pyruntime.ops import (  # noqa: F401
+    conv,
+    elementwise,
+    matmul,
+)

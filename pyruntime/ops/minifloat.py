@@ -10,7 +10,18 @@ import math
 from dataclasses import dataclass
 
 from pyruntime.dtype import (
-    F4E2M1, F6E2M3, F6E3M2, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F32, I32, U8, DType,
+    F4E2M1,
+    F6E2M3,
+    F6E3M2,
+    F8E4M3FN,
+    F8E4M3FNUZ,
+    F8E5M2,
+    F8E5M2FNUZ,
+    F8E8M0,
+    F32,
+    I32,
+    U8,
+    DType,
 )  # fmt: skip
 from pyruntime.expr import Expr, bitcast, cast, const, minimum, round_even, select
 

@@ -1,0 +1,105 @@
+"""Sliding windows: what Conv, pooling and their relatives share. Positions along one axis are
+`o * stride + k * dilation - begin` for output o and window element k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+from pyruntime import shape as sh
+from pyruntime.dtype import BOOL
+from pyruntime.expr import Expr, Scalar, as_expr, const, dim, guard
+from pyruntime.kernel import Tensor
+from pyruntime.shape import AnyDim, Shape
+from pyruntime.tracer import Tracer
+
+SAME = ("SAME_UPPER", "SAME_LOWER")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One entry a spatial axis: extents of input, window and output, and how the window moves."""
+
+    size: Shape
+    kernel: Shape
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: Shape
+    end: Shape
+    out: Shape
+
+    @property
+    def pads(self) -> Shape:
+        return (*self.begin, *self.end)
+
+    def positions(self, o: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
+        """Input coordinates (may lie outside) of window elements k at outputs o."""
+        return [o[n] * self.strides[n] + k[n] * self.dilations[n] - dim(self.begin[n]) for n in range(len(self.kernel))]
+
+    def inside(self, positions: Sequence[Expr], padded: bool = False) -> Expr:
+        """Whether positions lie in the input (with its padding, if `padded`); checks that always hold are left out."""
+        tests = []
+        for n, p in enumerate(positions):
+            low = -self.begin[n] if padded else 0
+            high = self.size[n] + (self.end[n] if padded else 0)
+            if sh.compare("ge", -self.begin[n], low) != 1:
+                tests.append(p >= dim(low))
+            reach = (self.out[n] - 1) * self.strides[n] + (self.kernel[n] - 1) * self.dilations[n] - self.begin[n]
+            if sh.compare("lt", reach, high) != 1:
+                tests.append(p < dim(high))
+        return reduce(and_, tests) if tests else const(True, BOOL)
+
+
+def sliding(
+    t: Tracer, size: Shape, kernel: Sequence[AnyDim], *, auto_pad: str = "NOTSET", pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None, dilations: Sequence[int] | None = None, ceil_mode: int = 0,
+) -> Window:  # fmt: skip
+    """Resolve attributes: out = floor((size + pads - reach) / stride) + 1, or ceil, or ceil(size / stride) for SAME."""
+    rank = len(size)
+    strides = _checked(t, "strides", strides, 1, rank)
+    dilations = _checked(t, "dilations", dilations, 1, rank)
+    if len(kernel) != rank:
+        raise t.shape_error(f"kernel_shape has {len(kernel)} entries, the input has {rank} spatial axes")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    begin: list[AnyDim]
+    end: list[AnyDim]
+    if auto_pad in SAME:
+        out = [sh.ceildiv(s, step) for s, step in zip(size, strides, strict=True)]
+        total = [sh.maximum((out[n] - 1) * strides[n] + reach[n] - size[n], 0) for n in range(rank)]
+        less = [sh.floordiv(p, 2) for p in total]
+        more = [p - half for p, half in zip(total, less, strict=True)]
+        begin, end = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        return Window(size, tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(out))
+    if auto_pad not in ("NOTSET", "VALID", ""):
+        raise t.unsupported(f'auto_pad "{auto_pad}" is not known')
+    both = _checked(t, "pads", None if auto_pad == "VALID" else pads, 0, 2 * rank)
+    begin, end = list(both[:rank]), list(both[rank:])
+    out = [_extent(t, size[n], begin[n], end[n], reach[n], strides[n], bool(ceil_mode)) for n in range(rank)]
+    return Window(size, tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(out))
+
+
+def _extent(t: Tracer, size: AnyDim, begin: AnyDim, end: AnyDim, reach: AnyDim, stride: int, ceil: bool) -> AnyDim:
+    room = size + begin + end - reach
+    t.require(sh.compare("ge", room, 0), f"a window of {reach} does not fit in {size} + pads {begin} and {end}")
+    if not ceil:
+        return sh.floordiv(room, stride) + 1
+    out = sh.ceildiv(room, stride) + 1
+    return out - sh.compare("ge", (out - 1) * stride, size + begin)  # a window must start in the input or before it
+
+
+def _checked(t: Tracer, name: str, values: Sequence[int] | None, default: int, count: int) -> tuple[int, ...]:
+    values = tuple(values) if values else (default,) * count
+    if len(values) != count:
+        raise t.shape_error(f"{name} has {len(values)} entries, not {count}")
+    return values
+
+
+def padded_load(x: Tensor, lead: Sequence[Scalar], window: Window, positions: Sequence[Expr], outside: Scalar) -> Expr:
+    """x[*lead, *positions], or `outside` where a position is not in x."""
+    value = x.at(*lead, *positions)
+    return guard(window.inside(positions), value, as_expr(outside, x.dtype))
+
+
+__all__ = ["SAME", "Window", "padded_load", "sliding"]
