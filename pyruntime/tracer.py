@@ -32,9 +32,11 @@ class Tracer:
         self.node = ""
         self.opset = 0
         self.wanted: tuple[bool, ...] = ()
-        self._elements = elements
+        self.elements = elements
+        self.subgraph: Callable[[Any, Sequence[Any]], list[Any]] = _no_subgraphs  # set by whoever walks the graph
+        self.depth = 0  # of run-time blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
-        self._fresh = 0
+        self.fresh = 0
 
     # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -46,12 +48,15 @@ class Tracer:
 
     @contextmanager
     def sub_block(self) -> Iterator[Block]:
-        """Record into a block of its own."""
-        outer, self.block = self.block, Block()
+        """Record into a block of its own. What is read inside is not known outside, where the block may not have run."""
+        outer, known = self.block, self._known
+        self.block, self._known = Block(), dict(known)
+        self.depth += 1
         try:
             yield self.block
         finally:
-            self.block = outer
+            self.block, self._known = outer, known
+            self.depth -= 1
 
     def leaf(self, kind: str, shape: Sequence[AnyDim], dtype: DType, value: Any = None, name: str = "") -> Tensor:
         """A tensor that no kernel makes; see `kernel.Leaf`."""
@@ -69,8 +74,12 @@ class Tracer:
 
     def symbol(self, lower: int | None = 0) -> Dim:
         """A fresh symbol, to be bound by a Read, Host or control kernel."""
-        self._fresh += 1
-        return sh.symbol(f"u{self._fresh}", lower)
+        self.fresh += 1
+        return sh.symbol(f"u{self.fresh}", lower)
+
+    def symbols_since(self, mark: int) -> set[str]:
+        """Names of the symbols made since `self.fresh` was `mark`."""
+        return {f"u{n}" for n in range(mark + 1, self.fresh + 1)}
 
     # ── maps and views ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -276,7 +285,7 @@ class Tracer:
         if isinstance(kernel, Leaf):
             if kernel.kind == "constant":
                 return kernel.value
-            return self._elements(kernel.value) if kernel.kind == "weight" else None
+            return self.elements(kernel.value) if kernel.kind == "weight" else None
         if not isinstance(kernel, Map | Reduce | Alias | Loops):
             return None
         arrays: dict[int, reference.Array] = {}
@@ -329,6 +338,10 @@ class Tracer:
 
     def shape_error(self, message: str, hint: str = "") -> ShapeError:
         return ShapeError(message, node=self.node, hint=hint)
+
+
+def _no_subgraphs(graph: Any, args: Sequence[Any]) -> list[Any]:
+    raise TypeError("this tracer walks no graph, so it has no nested ones")
 
 
 def _pick(i: Expr, values: Sequence[AnyDim]) -> Expr:

@@ -14,6 +14,7 @@ from pyruntime.kernel import Block, Tensor
 from pyruntime.ops import registry
 from pyruntime.shape import Undecided
 from pyruntime.tracer import Tracer
+from pyruntime.values import NOTHING, SequenceValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +34,6 @@ class SequenceSpec:
 
 
 Spec = TensorSpec | SequenceSpec | None  # None: an empty optional
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceValue:
-    """A sequence at plan time: its length is known, its items are values. An optional is its item, or `Nothing`."""
-
-    items: tuple[Any, ...]
-    dtype: DType | None = None
-
-
-class Nothing:
-    """An empty optional."""
-
-
-NOTHING = Nothing()
 
 
 @dataclass(slots=True)
@@ -89,23 +75,23 @@ def translate(
     env: dict[str, Any] = {}
     for v in graph.inputs:
         if v.name in specs:
-            env[v.name] = _feed(t, v.name, specs[v.name], feeds)
+            env[v.name] = _feed(t, v.name, specs[v.name], feeds, v.type)
         elif isinstance(v.type, OptionalType):
             env[v.name] = NOTHING
         elif v.name not in graph.weights:
             raise InvalidModel(f'input "{v.name}" has no type')
     walker = _Walker(t, graph, constants)
-    t.subgraph = walker.subgraph  # type: ignore[attr-defined]
+    t.subgraph = walker.subgraph
     outputs = walker.graph(graph, env)
     return Translation(t.block, feeds, dict(zip([o.name for o in graph.outputs], outputs, strict=True)), t.guards)
 
 
-def _feed(t: Tracer, path: str, spec: Spec, feeds: list[Feed]) -> Any:
+def _feed(t: Tracer, path: str, spec: Spec, feeds: list[Feed], type_: Type | None = None) -> Any:
     if spec is None:
         return NOTHING
     if isinstance(spec, SequenceSpec):
         items = [_feed(t, f"{path}[{n}]", s, feeds) for n, s in enumerate(spec.items)]
-        return SequenceValue(tuple(items), spec.dtype)
+        return SequenceValue(tuple(items), spec.dtype or _element_type(type_))
     dims = [d if isinstance(d, int) else sh.symbol(d or f"{path}.{n}") for n, d in enumerate(spec.dims)]
     if spec.value is not None:
         tensor = t.constant(spec.value, spec.dtype, dims)
@@ -116,12 +102,20 @@ def _feed(t: Tracer, path: str, spec: Spec, feeds: list[Feed]) -> Any:
     return tensor
 
 
+def _element_type(type_: Type | None) -> DType | None:
+    """The element type inside of sequences and optionals, if it is known."""
+    while isinstance(type_, SequenceType | OptionalType):
+        type_ = type_.elem
+    return type_.dtype if isinstance(type_, TensorType) else None
+
+
 class _Walker:
     def __init__(self, t: Tracer, root: Graph, constants: Mapping[str, TensorSpec]) -> None:
         self.t = t
         self.root = root
         self.constants = constants
         self.scopes: list[dict[str, Any]] = []
+        self.weights: dict[int, Tensor] = {}  # a graph that is traced twice has one leaf for a weight
 
     def subgraph(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
         """Record a nested graph into the current block; outer names stay visible."""
@@ -130,7 +124,9 @@ class _Walker:
     def graph(self, graph: Graph, env: dict[str, Any]) -> list[Any]:
         for name, w in graph.weights.items():
             if name not in env:
-                env[name] = self.t.leaf("weight", w.shape, w.dtype, w, name=name)
+                if id(w) not in self.weights:
+                    self.weights[id(w)] = self.t.leaf("weight", w.shape, w.dtype, w, name=name)
+                env[name] = self.weights[id(w)]
         return self._run(graph.nodes, env, [v.name for v in graph.outputs])
 
     def _run(self, nodes: Sequence[Node], env: dict[str, Any], outputs: Sequence[str]) -> list[Any]:
