@@ -107,16 +107,17 @@ class Map(Kernel):
 @dataclass(eq=False, slots=True)
 class Reduce(Kernel):
     """out[i…] = epilogue(op over r of expr): index(0 … rank-1) are the output's axes, index(rank …) the reduction
-    axes with these extents. op: sum prod max min (NaN propagates), any all; argmax argmin give the row-major number
+    axes with these extents; in `epilogue` arg(0) stands for the reduced value. op: sum prod max min (NaN propagates), any all; argmax argmin give the row-major number
     (int64) of the first extreme, argmax_last argmin_last of the last. An empty reduction gives the neutral element."""
 
     op: str
     extents: Shape
     expr: Expr
+    epilogue: Expr | None = None
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        return tensors_in(self.expr)
+        return tensors_in(self.expr) if self.epilogue is None else tensors_in(self.expr, self.epilogue)
 
 
 @dataclass(eq=False, slots=True)

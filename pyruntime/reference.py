@@ -15,7 +15,7 @@ from typing import Any
 from pyruntime import dtype as dt
 from pyruntime import shape as sh
 from pyruntime.dtype import DType, bounds
-from pyruntime.expr import Expr
+from pyruntime.expr import Expr, const, rewrite
 from pyruntime.kernel import Accum, Alias, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, Tensor, When, While
 from pyruntime.shape import Dim, Undecided
 
@@ -308,6 +308,10 @@ def _reduced(kernel: Reduce, at: tuple[int, ...], arrays: Mapping[int, Array], e
             acc = combine(op, acc, x, dtype)
         elif best is None or _beats(op, x, best):
             best, acc = x, n
+    if kernel.epilogue is not None:
+        done = const(acc, kernel.expr.dtype)
+        held = rewrite(kernel.epilogue, lambda e: done if e.op == "arg" else None)
+        acc = value(held, {**env, **{("index", k): i for k, i in enumerate(at)}}, arrays)
     return store_value(acc, kernel.out.dtype)
 
 
