@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conformance import report
 from tests.conformance.cases import load
-from tests.conformance.pool import Result, run_all
+from tests.conformance.pool import Pool, Result
 from tests.conformance.runners import RUNNERS
 
 
@@ -43,9 +43,11 @@ def main() -> int:
     args = parse()
     cases = load()
     names = [name for name in cases if re.search(args.filter, name)]
-    results = run_all(names, args.where, args.provider, args.jobs, args.limit, progress(len(names)))
-    if not args.quiet:
-        print(report.failures(results, cases))
+    with Pool(args.where, args.provider, args.jobs, args.limit) as pool:
+        results = pool.run(names, progress(len(names)))
+    failures = report.failures(results, cases)
+    if failures and not args.quiet:
+        print(failures)
     print(report.table(results, cases))
     if args.json:
         report.write_json(args.json, results, cases)

@@ -109,37 +109,41 @@ def _pump(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
     answers.put(None)
 
 
-def run_all(
-    names: Iterable[str],
-    where: str,
-    provider: str,
-    jobs: int = 2,
-    limit: float = 20.0,
-    on_result: Callable[[Result], None] | None = None,
-) -> list[Result]:
-    """Results in the order of `names`. Each worker takes the next name when it is free."""
-    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-    order = list(names)
-    for name in order:
-        waiting.put(name)
-    results: dict[str, Result] = {}
+class Pool:
+    """Workers that stay for several calls of `run`; a context manager that ends them."""
 
-    def work() -> None:
-        worker = Worker(where, provider)
-        try:
-            while True:
-                result = worker.run(waiting.get_nowait(), limit)
-                results[result.name] = result
-                if on_result:
-                    on_result(result)
-        except queue.Empty:
-            pass
-        finally:
+    def __init__(self, where: str, provider: str, jobs: int = 2, limit: float = 20.0) -> None:
+        self.workers = [Worker(where, provider) for _ in range(jobs)]
+        self.limit = limit
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
             worker.stop()
 
-    threads = [threading.Thread(target=work) for _ in range(min(jobs, len(order)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [results[name] for name in order]
+    def run(self, names: Iterable[str], on_result: Callable[[Result], None] | None = None) -> list[Result]:
+        """Results in the order of `names`; each worker takes the next name when it is free."""
+        order = list(names)
+        waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for name in order:
+            waiting.put(name)
+        results: dict[str, Result] = {}
+
+        def work(worker: Worker) -> None:
+            while True:
+                try:
+                    name = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                results[name] = worker.run(name, self.limit)
+                if on_result:
+                    on_result(results[name])
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in self.workers[: len(order)]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [results[name] for name in order]

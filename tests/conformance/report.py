@@ -24,6 +24,7 @@ def baseline(where: str, provider: str) -> list[str]:
 
 def write_baseline(results: list[Result], where: str, provider: str) -> None:
     names = sorted(result.name for result in results if not result.error)
+    PASSING.mkdir(exist_ok=True)
     baseline_path(where, provider).write_text("".join(f"{name}\n" for name in names))
 
 
