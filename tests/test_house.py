@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "pyruntime.kernel": f"{LEAVES} pyruntime.expr",
     "pyruntime.reference": KERNELS,
     "pyruntime.tracer": f"{KERNELS} pyruntime.reference",
-    "pyruntime.ops": f"{KERNELS} pyruntime.reference pyruntime.tracer",
+    "pyruntime.ops": f"{KERNELS} pyruntime.reference pyruntime.tracer pyruntime.values",
     "pyruntime.graph": LEAVES,
     "pyruntime.onnx": f"{LEAVES} pyruntime.graph",
     "pyruntime.passes": f"{KERNELS} pyruntime.tracer pyruntime.graph",

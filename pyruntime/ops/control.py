@@ -1,0 +1,253 @@
+"""If and Loop. What is known at plan time disappears; the rest becomes blocks that the executor runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyruntime import shape as sh
+from pyruntime.dtype import BOOL, I64
+from pyruntime.errors import NeedsValue, ShapeError
+from pyruntime.kernel import Alias, Block, If, Loop, Tensor
+from pyruntime.ops.registry import op
+from pyruntime.shape import AnyDim, Dim
+from pyruntime.tracer import Tracer
+
+UNROLL = 16  # iterations of a loop whose shapes change, written out
+UNROLL_VALUES = 4096  # iterations of a loop that can only be written out (it carries sequences)
+
+Step = Callable[[Tensor, list[Any]], tuple[Any, list[Any], list[Any]]]  # n, carried -> condition, carried, scanned
+Binds = tuple[tuple[int, int, str], ...]
+
+
+# ── If ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@op("If", since=1)
+def if_(t: Tracer, cond: Tensor, *, then_branch: Any, else_branch: Any) -> Sequence[Any]:
+    """The values of one branch. A dim that differs between the branches is known only at run time; where ranks differ
+    or sequences come out, the session compiles for one value of the condition.
+    Spec: https://onnx.ai/onnx/operators/onnx__If.html"""
+    known = t.known(cond)
+    if known is not None and not isinstance(known[0], Dim):
+        return t.subgraph(then_branch if known[0] else else_branch, [])
+    decided = known[0] if known is not None else None
+    mark = t.fresh
+    try:
+        then, a = _branch(t, cond, then_branch, decided)
+        orelse, b = _branch(t, cond, else_branch, None if decided is None else 1 - decided)
+    except ShapeError:  # perhaps of the branch that is not taken
+        if t.depth:
+            raise
+        t.static(cond)
+        raise
+    if not all(_alike(x, y) for x, y in zip(a, b, strict=True)):
+        t.static(cond)
+        raise t.shape_error("the branches give values of different types")
+    then.outputs, orelse.outputs = fresh(t, then, a), fresh(t, orelse, b)
+    inner = t.symbols_since(mark)
+    shapes, binds = _merge(t, [x.shape for x in a], [y.shape for y in b], inner)
+    return t.add(If(cond, then, orelse, binds), [(s, x.dtype) for s, x in zip(shapes, a, strict=True)])
+
+
+def _branch(t: Tracer, cond: Tensor, graph: Any, taken: AnyDim | None) -> tuple[Block, list[Any]]:
+    """Record one branch. What it requires of shapes holds only where it is taken: if that follows from shapes too, the
+    requirement is made conditional, else the session compiles for one value of the condition."""
+    before = len(t.guards)
+    with t.sub_block() as block:
+        values = t.subgraph(graph, [])
+    required = t.guards[before:]
+    del t.guards[before:]
+    if required and taken is None and not t.depth:
+        t.static(cond)
+    if taken is not None:
+        t.guards += [(sh.select(taken, condition, 1), text) for condition, text in required]
+    return block, values
+
+
+def _alike(x: Any, y: Any) -> bool:
+    return isinstance(x, Tensor) and isinstance(y, Tensor) and x.rank == y.rank and x.dtype is y.dtype
+
+
+def _merge(t: Tracer, first: list[Any], second: list[Any], inner: set[str]) -> tuple[list[list[AnyDim]], Binds]:
+    """Equal dims that mean something outside stay; the others become symbols, bound when the values are there."""
+    binds: list[tuple[int, int, str]] = []
+    shapes: list[list[AnyDim]] = []
+    for n, (one, two) in enumerate(zip(first, second, strict=True)):
+        shapes.append([])
+        for axis, (a, b) in enumerate(zip(one, two, strict=True)):
+            if a != b or sh.symbols(a) & inner:
+                a = t.symbol()
+                binds.append((n, axis, _name(a)))
+            shapes[-1].append(a)
+    return shapes, tuple(binds)
+
+
+def _name(d: Dim) -> str:
+    return next(iter(sh.symbols(d)))
+
+
+def fresh(t: Tracer, block: Block, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The values as outputs of a block: each made in it, in memory of its own. Others are copied."""
+    made = {id(k) for k in block.kernels}
+    seen: set[int] = set()
+    out: list[Tensor] = []
+    outer, t.block = t.block, block
+    try:
+        for x in values:
+            root = x
+            while isinstance(root.kernel, Alias):
+                root = root.kernel.base
+            if id(x.kernel) not in made or id(root.kernel) not in made or root.uid in seen:
+                x = root = t.compute(x.shape, lambda *i, x=x: x.at(*i), x.dtype)
+            seen.add(root.uid)
+            out.append(x)
+    finally:
+        t.block = outer
+    return tuple(out)
+
+
+# ── Loop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@op("Loop", since=1)
+def loop(t: Tracer, trip: Tensor | None, cond: Tensor | None = None, *carried: Any, body: Any) -> Sequence[Any]:
+    """for n in range(trip): if not cond: break; cond, *carried, *scanned = body(n, cond, *carried). The scanned values
+    of all iterations are stacked along a new first axis.
+    Spec: https://onnx.ai/onnx/operators/onnx__Loop.html"""
+    first = body.inputs[0].type if body.inputs else None
+    rank = len(getattr(first, "shape", None) or ())
+
+    def step(n: Tensor, values: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+        n = t.reshape(n, (1,) * rank)
+        going, *results = t.subgraph(body, [n, t.scalar(True, BOOL), *values])  # it holds wherever the body runs
+        return going, results[: len(carried)], results[len(carried) :]
+
+    names = {v.name for v in body.inputs} | {name for node in body.nodes for name in node.outputs}
+    try:
+        return iterate(t, trip, cond, list(carried), step)
+    except NeedsValue as e:
+        if e.name not in names or trip is None:
+            raise
+    return unrolled(t, t.static(trip)[0], cond, list(carried), step)
+
+
+def iterate(
+    t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Any], step: Step, count: AnyDim | None = None
+) -> list[Any]:
+    """Carried and stacked values of a loop. `count` is the number of iterations if it is a dim (no trip, no cond)."""
+    times = _known(t, trip) if count is None else count
+    start = True if cond is None else _known(t, cond)
+    if start is False:
+        times = 0
+    if not all(isinstance(x, Tensor) for x in carried):
+        return unrolled(t, t.static(trip)[0] if trip is not None and times != 0 else times, cond, carried, step)
+    if isinstance(times, int) and times <= 1:
+        return unrolled(t, times, cond, carried, step)
+    if count is not None:
+        trip = t.reshape(t.dims([count]), ())
+    guards, mark = len(t.guards), t.fresh
+    body, enters, endless = _body(t, carried, step, guards)
+    if body is None or (enters and endless and start is True and isinstance(times, int) and times <= UNROLL):
+        del t.guards[guards:]
+        return unrolled(t, t.static(trip)[0] if times is None and trip is not None else times, cond, carried, step)
+    known_count = times if endless and start is True else None
+    return _record(t, trip, None if start is True else cond, carried, body, enters, known_count, t.symbols_since(mark))
+
+
+def _known(t: Tracer, x: Tensor | None) -> Any:
+    values = None if x is None else t.known(x)
+    return values[0] if values else None
+
+
+def _body(t: Tracer, carried: list[Tensor], step: Step, guards: int) -> tuple[Block | None, Binds, bool]:
+    """Trace the body until the shapes that enter are the shapes that leave: a dim that changes becomes a symbol bound
+    on entry. Gives the block (None if a rank changes), those symbols, and whether the condition always holds."""
+    shapes = [list(x.shape) for x in carried]
+    enters: list[tuple[int, int, str]] = []
+    while True:
+        del t.guards[guards:]
+        with t.sub_block() as block:
+            n, going = t.leaf("block", (), I64), t.leaf("block", (), BOOL)
+            inputs = [t.leaf("block", s, x.dtype) for s, x in zip(shapes, carried, strict=True)]
+            condition, results, scanned = step(n, list(inputs))
+            endless = condition is None or (t.known(condition) or [0])[0] is True
+            condition = t.scalar(True, BOOL) if condition is None else t.reshape(condition, ())
+        if not all(isinstance(x, Tensor) for x in [*results, *scanned]):
+            return None, (), False
+        if any(a.rank != b.rank for a, b in zip(results, inputs, strict=True)):
+            return None, (), False
+        changed = False
+        for k, (x, before) in enumerate(zip(results, inputs, strict=True)):
+            if x.dtype is not before.dtype:
+                raise t.shape_error(f"carried value {k} is {before.dtype} and comes back as {x.dtype}")
+            for axis, (a, b) in enumerate(zip(x.shape, before.shape, strict=True)):
+                if a != b and not any(e[:2] == (k + 2, axis) for e in enters):
+                    shapes[k][axis] = t.symbol()
+                    enters.append((k + 2, axis, _name(shapes[k][axis])))
+                    changed = True
+        if not changed:
+            block.inputs = (n, going, *inputs)
+            block.outputs = fresh(t, block, [condition, *results, *scanned])
+            return block, tuple(enters), endless
+
+
+def _record(
+    t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Tensor], body: Block, enters: Binds,
+    count: AnyDim | None, inner: set[str],
+) -> list[Any]:  # fmt: skip
+    """The Loop kernel. Dims made inside mean nothing outside, so they are bound anew by the results."""
+    results = body.outputs[1:]
+    first = [list(x.shape) for x in carried]
+    last = [list(x.shape) for x in results[: len(carried)]]
+    for position, axis, _ in enters:
+        last[position - 2][axis] = -1  # differs
+    stacked = [[-1 if count is None else sh.maximum(count, 0), *x.shape] for x in results[len(carried) :]]
+    second = [[-2 if count is None else s[0], *s[1:]] for s in stacked]
+    shapes, binds = _merge(t, first + stacked, last + second, inner)
+    trip = None if trip is None else t.reshape(trip, ())
+    cond = None if cond is None else t.reshape(cond, ())
+    kernel = Loop(trip, cond, tuple(carried), body, enters, binds)
+    return list(t.add(kernel, [(s, x.dtype) for s, x in zip(shapes, results, strict=True)]))
+
+
+def unrolled(t: Tracer, times: int | None, cond: Tensor | None, carried: list[Any], step: Step) -> list[Any]:
+    """The iterations written out one after the other; the condition must be known before each."""
+    going = bool(t.static(cond)[0]) if cond is not None and times != 0 else True
+    stacks: list[list[Tensor]] = []
+    n = 0
+    while going and (times is None or n < times):
+        if n >= UNROLL_VALUES:
+            raise t.unsupported(f"a loop over sequences has more than {UNROLL_VALUES} iterations")
+        condition, carried, scanned = step(t.scalar(n, I64), carried)
+        stacks = stacks or [[] for _ in scanned]
+        for stack, x in zip(stacks, scanned, strict=True):
+            stack.append(x)
+        n += 1
+        more = times is None or n < times
+        if more and condition is not None:
+            going = _decided(t, condition)
+    if n == 0:
+        return [*carried, *_empty(t, carried, step)]
+    return [*carried, *[t.concat([t.unsqueeze(x, [0]) for x in stack], 0) for stack in stacks]]
+
+
+def _decided(t: Tracer, condition: Tensor) -> bool:
+    try:
+        return bool(t.static(condition)[0])
+    except NeedsValue:
+        text = "the condition of a loop that must be written out is known only at run time"
+        raise t.unsupported(text, "keep shapes and ranks of carried values, and carry no sequences") from None
+
+
+def _empty(t: Tracer, carried: list[Any], step: Step) -> list[Tensor]:
+    """Stacks of no iterations: the body is traced for its shapes only."""
+    guards, mark = len(t.guards), t.fresh
+    with t.sub_block():
+        _, _, scanned = step(t.leaf("block", (), I64), carried)
+    del t.guards[guards:]
+    inner = t.symbols_since(mark)
+    return [t.constant([], x.dtype, (0, *[0 if sh.symbols(d) & inner else d for d in x.shape])) for x in scanned]
+
+
+__all__ = ["fresh", "iterate"]

@@ -1,0 +1,107 @@
+"""Scan: a Loop whose body reads one slice of each scan input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyruntime.dtype import I32
+from pyruntime.expr import Expr, as_expr, cast, dim, guard
+from pyruntime.kernel import Tensor
+from pyruntime.ops.control import iterate
+from pyruntime.ops.registry import op
+from pyruntime.shape import AnyDim
+from pyruntime.tracer import Tracer
+
+
+@op("Scan", since=9)
+def scan(
+    t: Tracer, *inputs: Tensor, body: Any, num_scan_inputs: int, scan_input_axes: Sequence[int] = (),
+    scan_input_directions: Sequence[int] = (), scan_output_axes: Sequence[int] = (),
+    scan_output_directions: Sequence[int] = (),
+) -> list[Tensor]:  # fmt: skip
+    """*state, *outs = body(*state, *[x[n] for x in scan inputs]) for each n; the outs are stacked.
+
+    Directions: 1 goes (or stacks) backwards. Axes: of the inputs that are scanned, of the outputs that are stacked.
+    Spec: https://onnx.ai/onnx/operators/onnx__Scan.html"""
+    states, scans = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
+    axes = [t.axis(a, x.rank) for a, x in zip(scan_input_axes or [0] * len(scans), scans, strict=True)]
+    count = _length(t, scans, axes)
+    back = scan_input_directions or [0] * len(scans)
+
+    def step(n: Tensor, state: list[Any]) -> tuple[None, list[Any], list[Any]]:
+        parts = [_at(t, x, a, n, dim(count) if r else None) for x, a, r in zip(scans, axes, back, strict=True)]
+        out = t.subgraph(body, [*state, *parts])
+        return None, out[: len(states)], out[len(states) :]
+
+    results = iterate(t, None, None, states, step, count)
+    outs = results[len(states) :]
+    out_axes = scan_output_axes or [0] * len(outs)
+    out_back = scan_output_directions or [0] * len(outs)
+    stacked = [_placed(t, x, a, r) for x, a, r in zip(outs, out_axes, out_back, strict=True)]
+    return [*results[: len(states)], *stacked]
+
+
+def _length(t: Tracer, scans: Sequence[Tensor], axes: Sequence[int]) -> AnyDim:
+    if not scans:
+        raise t.shape_error("needs at least one scan input")
+    count = scans[0].shape[axes[0]]
+    for x, a in zip(scans, axes, strict=True):
+        t.require_equal(x.shape[a], count, "lengths of the scan inputs differ")
+    return count
+
+
+def _at(t: Tracer, x: Tensor, axis: int, n: Tensor, end: Expr | None = None) -> Tensor:
+    """Slice n of an axis; with `end`, the n-th before it."""
+    at = cast(n.at(), I32)
+    place = at if end is None else end - 1 - at
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    return t.compute(shape, lambda *i: x.at(*i[:axis], place, *i[axis:]))
+
+
+def _placed(t: Tracer, x: Tensor, axis: int, reverse: int) -> Tensor:
+    if reverse:
+        x = t.slice(x, 0, x.shape[0] - 1, x.shape[0], -1)
+    axis = t.axis(axis, x.rank)
+    perm = list(range(1, x.rank))
+    return t.transpose(x, [*perm[:axis], 0, *perm[axis:]])
+
+
+@op("Scan", since=8)
+def scan_batched(
+    t: Tracer, sequence_lens: Tensor | None, *inputs: Tensor, body: Any, num_scan_inputs: int,
+    directions: Sequence[int] = (),
+) -> list[Tensor]:  # fmt: skip
+    """The first meaning: every input has a batch axis first, the scan inputs (batch, sequence, …); each batch scans
+    its own number of steps, and its outputs are 0 beyond.
+    Spec: https://onnx.ai/onnx/operators/onnx__Scan.html#scan-8"""
+    states, scans = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
+    length = _length(t, scans, [1] * len(scans))
+    batch = inputs[0].shape[0]
+    back = directions or [0] * len(scans)
+
+    def one_batch(b: Tensor, _: list[Any]) -> tuple[None, list[Any], list[Any]]:
+        mine = [_at(t, x, 0, b) for x in scans]
+        steps = None if sequence_lens is None else _at(t, sequence_lens, 0, b)
+        end = dim(length) if steps is None else cast(steps.at(), I32)
+
+        def step(n: Tensor, state: list[Any]) -> tuple[None, list[Any], list[Any]]:
+            parts = [_at(t, x, 0, n, end if r else None) for x, r in zip(mine, back, strict=True)]
+            out = t.subgraph(body, [*state, *parts])
+            return None, out[: len(states)], out[len(states) :]
+
+        first = [_at(t, x, 0, b) for x in states]
+        results = iterate(t, steps, None, first, step, length if steps is None else None)
+        outs = [_padded(t, x, length) for x in results[len(states) :]]
+        return None, [], [*results[: len(states)], *outs]
+
+    return iterate(t, None, None, [], one_batch, batch)
+
+
+def _padded(t: Tracer, x: Tensor, length: AnyDim) -> Tensor:
+    if x.shape[0] == length:
+        return x
+    zero = as_expr(0, x.dtype)
+    return t.compute((length, *x.shape[1:]), lambda *i: guard(i[0] < dim(x.shape[0]), x.at(*i), zero), x.dtype)
+
+
