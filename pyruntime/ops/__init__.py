@@ -8,5 +8,7 @@ from pyruntime.ops import (  # noqa: F401
     elementwise,
     logic,
     matmul,
+    pool,
+    roi,
     scan,
 )

@@ -1,0 +1,141 @@
+"""Activations: one formula each. Spec: https://onnx.ai/onnx/operators/"""
+
+from __future__ import annotations
+
+import math
+
+from pyruntime.dtype import F32
+from pyruntime.expr import X, Y, Expr, as_expr, cast, clip, erf, exp, log, maximum, minimum, select, sigmoid, tanh
+from pyruntime.kernel import Tensor
+from pyruntime.ops.formula import formula, mapped, number
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+MICROSOFT = "com.microsoft"
+
+
+@formula("Relu")
+def relu(x: Expr) -> Expr:
+    return maximum(x, number(0, x.dtype))
+
+
+@formula("LeakyRelu")
+def leaky_relu(x: Expr, *, alpha: float = 0.01) -> Expr:
+    return select(x < 0.0, x * alpha, x)
+
+
+@formula("ThresholdedRelu")
+def thresholded_relu(x: Expr, *, alpha: float = 1.0) -> Expr:
+    return select(x > alpha, x, 0.0)
+
+
+@formula("Elu")
+def elu(x: Expr, *, alpha: float = 1.0) -> Expr:
+    return select(x < 0.0, (exp(x) - 1.0) * alpha, x)
+
+
+@formula("Selu")
+def selu_1(x: Expr, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Expr:
+    return select(x > 0.0, x, (exp(x) - 1.0) * alpha) * gamma
+
+
+@formula("Selu", since=6)
+def selu(x: Expr, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Expr:
+    return selu_1(x, alpha=alpha, gamma=gamma)
+
+
+@formula("Celu", since=12)
+def celu(x: Expr, *, alpha: float = 1.0) -> Expr:
+    return maximum(x, 0.0) + minimum((exp(x / alpha) - 1.0) * alpha, 0.0)
+
+
+@formula("HardSigmoid")
+def hard_sigmoid(x: Expr, *, alpha: float = 0.2, beta: float = 0.5) -> Expr:
+    return clip(x * alpha + beta, 0.0, 1.0)
+
+
+@formula("HardSwish", since=14)
+def hard_swish(x: Expr) -> Expr:
+    return x * hard_sigmoid(x, alpha=1 / 6)
+
+
+def softplus_of(x: Expr) -> Expr:
+    """log(1 + exp(x)) without overflow."""
+    return maximum(x, 0.0) + log(exp(-abs(x)) + 1.0)
+
+
+formula("Softplus")(softplus_of)
+
+
+@formula("Softsign")
+def softsign(x: Expr) -> Expr:
+    return x / (abs(x) + 1.0)
+
+
+@formula("Mish", since=18)
+def mish(x: Expr) -> Expr:
+    return x * tanh(softplus_of(x))
+
+
+@formula("Swish", since=24)
+def swish(x: Expr, *, alpha: float = 1.0) -> Expr:
+    return x * sigmoid(x if alpha == 1.0 else x * alpha)
+
+
+@formula("QuickGelu", domain=MICROSOFT)
+def quick_gelu(x: Expr, *, alpha: float = 1.702) -> Expr:
+    return swish(x, alpha=alpha)
+
+
+@formula("SwiGLU", since=28)
+def swiglu(a: Expr, b: Expr, *, alpha: float = 1.0) -> Expr:
+    return swish(a, alpha=alpha) * b
+
+
+def _gelu_tanh(x: Expr) -> Expr:
+    return x * 0.5 * (tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
+
+
+@formula("Gelu", since=20)
+@formula("Gelu", domain=MICROSOFT)
+def gelu(x: Expr, *, approximate: str = "none") -> Expr:
+    """x · Φ(x), with erf or with its tanh approximation."""
+    return _gelu_tanh(x) if approximate == "tanh" else x * 0.5 * (erf(x * math.sqrt(0.5)) + 1.0)
+
+
+@op("FastGelu", domain=MICROSOFT)
+def fast_gelu(t: Tracer, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    return mapped(t, _gelu_tanh, x if bias is None else t.map(X + Y, x, bias))
+
+
+@formula("BiasGelu", domain=MICROSOFT)
+def bias_gelu(x: Expr, bias: Expr) -> Expr:
+    return gelu(x + bias)
+
+
+@formula("Shrink", since=9)
+def shrink(x: Expr, *, bias: float = 0.0, lambd: float = 0.5) -> Expr:
+    """x + bias below -lambd, x - bias above lambd, 0 between."""
+    e = x if x.dtype.is_float else cast(x, F32)
+    return cast(select(e < -lambd, e + bias, select(e > lambd, e - bias, as_expr(0.0, e.dtype))), x.dtype)
+
+
+def _prelu(x: Expr, slope: Expr) -> Expr:
+    return select(x < number(0, x.dtype), x * slope, x)
+
+
+@op("PRelu")
+def prelu_1(t: Tracer, x: Tensor, slope: Tensor) -> Tensor:
+    """One slope, or one for each channel (axis 1)."""
+    if slope.rank == 1 and x.rank > 2 and slope.shape[0] != 1:
+        slope = t.unsqueeze(slope, list(range(1, x.rank - 1)))
+    return mapped(t, _prelu, x, slope)
+
+
+@op("PRelu", since=7)
+def prelu(t: Tracer, x: Tensor, slope: Tensor) -> Tensor:
+    """x · slope below 0. The slope broadcasts to x."""
+    return mapped(t, _prelu, x, slope)
+
+
+__all__ = ["MICROSOFT", "gelu"]

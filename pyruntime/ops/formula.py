@@ -1,0 +1,87 @@
+"""Operators that are one broadcasting formula of typed expressions, with attributes.
+
+    @formula("LeakyRelu")
+    def leaky_relu(x, *, alpha=0.01):
+        return select(x < 0, x * alpha, x)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from pyruntime.dtype import F32, F64, DType
+from pyruntime.expr import Expr, as_expr, cast
+from pyruntime.kernel import Tensor
+from pyruntime.ops.minifloat import MINIFLOATS, decode
+from pyruntime.ops.registry import Lowering, op
+from pyruntime.tracer import Tracer
+
+Formula = Callable[..., Expr]
+
+
+def mapped(t: Tracer, fn: Formula, *xs: Tensor) -> Tensor:
+    """fn of the elements of xs, broadcast."""
+    shape = t.broadcast(*xs)
+    return t.compute(shape, lambda *_: fn(*[t.aligned(x, shape) for x in xs]))
+
+
+def formula(name: str, *, since: int = 1, domain: str = "") -> Callable[[Formula], Formula]:
+    """Register a formula: positional parameters are the inputs' elements, keyword-only ones the attributes."""
+
+    def register(fn: Formula) -> Formula:
+        def lower(t: Tracer, *xs: Tensor, **attrs: Any) -> Tensor:
+            return mapped(t, lambda *es: fn(*es, **attrs), *[numeric(t, x) for x in xs])
+
+        _sign(lower, fn)
+        op(name, since=since, domain=domain)(lower)
+        return fn
+
+    return register
+
+
+def legacy_formula(name: str, fn: Formula) -> None:
+    """The meaning before opset 7: the second operand's shape is the first's, or with `broadcast` a contiguous part of
+    it that starts at `axis` (default: a suffix)."""
+
+    @op(name, since=1)
+    def lower(t: Tracer, a: Tensor, b: Tensor, *, axis: int | None = None, broadcast: int = 0) -> Tensor:
+        if not broadcast:
+            for m, n in zip(a.shape, b.shape, strict=a.rank == b.rank):
+                t.require_equal(m, n, "operands without broadcast differ in shape")
+            return mapped(t, fn, a, b)
+        if axis is not None and b.rank:
+            first = t.axis(axis, a.rank)
+            b = t.reshape(b, (*b.shape, *[1] * (a.rank - first - b.rank)))
+        return mapped(t, fn, a, b)
+
+
+def variadic(name: str, fn: Formula, last: Callable[[Expr, int], Expr] = lambda e, _: e) -> None:
+    """One or more operands combined from left to right; `last` gets the result and their number."""
+
+    @op(name)
+    def lower(t: Tracer, x: Tensor, *more: Tensor) -> Tensor:
+        xs = (x, *more)
+        return mapped(t, lambda *es: last(reduce(fn, es), len(xs)), *xs) if more else x
+
+
+def _sign(lower: Lowering, fn: Formula) -> None:
+    first = inspect.Parameter("t", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    lower.__signature__ = inspect.Signature([first, *inspect.signature(fn).parameters.values()])  # type: ignore[attr-defined]
+
+
+def numeric(t: Tracer, x: Tensor) -> Tensor:
+    """x in a type that has arithmetic: float8 and the like as float32."""
+    return t.compute(x.shape, lambda *i: decode(x.at(*i), x.dtype)) if x.dtype in MINIFLOATS else x
+
+
+def real(e: Expr) -> Expr:
+    """As a float that a transcendental function takes."""
+    return e if e.dtype.is_float else cast(e, F64 if e.dtype.size == 8 else F32)
+
+
+def number(value: float, dtype: DType) -> Expr:
+    """An attribute as a constant of a type; integers take its whole part."""
+    return as_expr(value if dtype.is_float else int(value), dtype)
