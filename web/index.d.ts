@@ -16,6 +16,31 @@ export interface Timings {
   readonly init: number;
 }
 
+/** What the compiler made of a model. */
+export interface Explanation {
+  /** Operators by count, with the place most of them run at. */
+  readonly operators: readonly { readonly op: string; readonly nodes: number; readonly place: string }[];
+  /** Kernel calls by place: wasm, gpu, host. */
+  readonly placement: Readonly<Record<string, number>>;
+  /** Kernel calls in all blocks, and distinct functions behind them. */
+  readonly kernels: number;
+  readonly functions: number;
+  readonly steps: number;
+  /** Bytes of generated code. */
+  readonly code: number;
+}
+
+/** Bytes. */
+export interface MemoryReport {
+  /** Constants, packed ones included. */
+  readonly weights: number;
+  /** Most that runs so far held at once, besides weights; what they asked for in all. */
+  readonly peak: number;
+  readonly requested: number;
+  /** Linear memory of the session. */
+  readonly arena: number;
+}
+
 declare module 'onnxruntime-common' {
   namespace InferenceSession {
     interface SessionOptions {
@@ -25,9 +50,9 @@ declare module 'onnxruntime-common' {
   }
   interface InferenceSession {
     /** The memory plan: peak, arena, reuse, weights, in bytes. */
-    memory(): Promise<Record<string, unknown>>;
+    memory(): Promise<MemoryReport>;
     /** What the compiler did: operators, kernels, placement. */
-    explain(): Promise<Record<string, unknown>>;
+    explain(): Promise<Explanation>;
     readonly timings: Timings;
   }
 }

@@ -1,0 +1,114 @@
+// What every page of the site uses: the theme switch, the status line, a few numbers.
+
+/** @typedef {import('pyruntime').Progress} Progress */
+
+/** @template {Element} [T=HTMLElement] @param {string} selector @returns {T} */
+export function $(selector) {
+  const found = document.querySelector(selector);
+  if (!found) throw new Error(`no ${selector} in this page`);
+  return /** @type {T} */ (found);
+}
+
+/**
+ * @param {string} tag
+ * @param {Record<string, string | number>} [attributes]
+ * @param {...(Node | string)} children
+ * @returns {HTMLElement}
+ */
+export function make(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
+  node.append(...children);
+  return node;
+}
+
+const PHASES = { boot: 'Starting Python', download: 'Fetching the model', compile: 'Compiling the model', init: 'Preparing weights' };
+
+/** The line that tells what the engine does: `progress` goes into the session options. */
+export class Status {
+  /** @param {Element} node */
+  constructor(node) {
+    this.node = node;
+    this.bar = make('i');
+    this.text = make('span', {}, 'Starting');
+    node.className = 'status';
+    node.setAttribute('role', 'status');
+    node.replaceChildren(make('span', { class: 'bar' }, this.bar), this.text);
+    this.progress = this.progress.bind(this);
+  }
+
+  /** @param {Progress} progress */
+  progress({ phase, loaded, total }) {
+    this.node.className = 'status';
+    this.bar.style.width = `${total ? Math.round((100 * loaded) / total) : 40}%`;
+    const amount = phase === 'download' ? ` ${bytes(loaded)}${total ? ` of ${bytes(total)}` : ''}` : '';
+    this.text.textContent = `${PHASES[phase]}${amount}`;
+  }
+
+  /** @param {string} text */
+  done(text) {
+    this.node.className = 'status done';
+    this.text.textContent = text;
+  }
+
+  /** @param {unknown} error */
+  failed(error) {
+    this.node.className = 'status failed';
+    this.text.textContent = error instanceof Error ? error.message : String(error);
+  }
+}
+
+/** @param {import('pyruntime').Timings} timings */
+export const readyText = (timings) => `Compiled in ${milliseconds(timings.compile)}, prepared in ${milliseconds(timings.init)}`;
+
+/** @param {number} value @returns {string} */
+export function milliseconds(value) {
+  return value < 10 ? `${value.toFixed(2)} ms` : value < 100 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`;
+}
+
+/** @param {number} size @returns {string} */
+export function bytes(size) {
+  if (size < 1024) return `${size} B`;
+  const [unit, power] = size < 2 ** 20 ? ['kB', 2 ** 10] : size < 2 ** 30 ? ['MB', 2 ** 20] : ['GB', 2 ** 30];
+  return `${(size / power).toFixed(size / power < 10 ? 1 : 0)} ${unit}`;
+}
+
+/** @param {number[]} values @param {number} share 0.5 is the median @returns {number} */
+export function quantile(values, share) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
+}
+
+/** @param {ArrayLike<number>} scores @returns {number[]} */
+export function softmax(scores) {
+  const all = Array.from(scores);
+  const top = Math.max(...all);
+  const powers = all.map((score) => Math.exp(score - top));
+  const sum = powers.reduce((a, b) => a + b, 0);
+  return powers.map((power) => power / sum);
+}
+
+/** The value of a colour of the sheet, for canvases. @param {string} name */
+export function colour(name) {
+  const probe = make('i', { style: `color: var(--${name}); display: none` });
+  document.body.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+
+/** Light or dark: as the system says until the button says otherwise. */
+function theme() {
+  const button = document.querySelector('#theme');
+  const stored = localStorage.getItem('theme');
+  if (stored) document.documentElement.dataset.theme = stored;
+  button?.addEventListener('click', () => {
+    const chosen = document.documentElement.dataset.theme;
+    const dark = chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+    document.documentElement.dataset.theme = dark ? 'light' : 'dark';
+    localStorage.setItem('theme', dark ? 'light' : 'dark');
+    document.dispatchEvent(new Event('themechange'));
+  });
+}
+
+theme();

@@ -1,0 +1,191 @@
+// A digit is classified again with each movement of the pen.
+
+import * as ort from 'pyruntime';
+import { $, colour, make, milliseconds, readyText, Status } from '../common.js';
+
+const SIZE = 28; // the model's side
+const INK = 22; // of which the digit takes this much, as in its training
+
+/** @typedef {{ label: number, pixels: number[] }} Sample */
+
+/** Strokes on the canvas, as lists of points. */
+class Pad {
+  /** @param {HTMLCanvasElement} canvas @param {() => void} changed */
+  constructor(canvas, changed) {
+    this.canvas = canvas;
+    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
+    this.changed = changed;
+    /** @type {[number, number][][]} */
+    this.strokes = [];
+    canvas.addEventListener('pointerdown', (event) => this.down(event));
+    canvas.addEventListener('pointermove', (event) => event.buttons && this.move(event));
+    document.addEventListener('themechange', () => this.draw());
+  }
+
+  /** @param {PointerEvent} event @returns {[number, number]} */
+  point(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return [((event.clientX - box.left) / box.width) * 300, ((event.clientY - box.top) / box.height) * 300];
+  }
+
+  /** @param {PointerEvent} event */
+  down(event) {
+    this.canvas.setPointerCapture(event.pointerId);
+    this.strokes.push([this.point(event)]);
+    this.draw();
+    this.changed();
+  }
+
+  /** @param {PointerEvent} event */
+  move(event) {
+    if (!this.strokes.length) return;
+    for (const part of event.getCoalescedEvents?.() ?? [event]) this.strokes[this.strokes.length - 1].push(this.point(part));
+    this.draw();
+    this.changed();
+  }
+
+  clear() {
+    this.strokes = [];
+    this.draw();
+    this.changed();
+  }
+
+  draw() {
+    this.context.clearRect(0, 0, 300, 300);
+    trace(this.context, this.strokes, colour('ink'));
+  }
+}
+
+/**
+ * @param {CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D} context
+ * @param {[number, number][][]} strokes
+ * @param {string} style
+ */
+function trace(context, strokes, style) {
+  Object.assign(context, { lineWidth: 26, lineCap: 'round', lineJoin: 'round', strokeStyle: style });
+  for (const [first, ...rest] of strokes) {
+    context.beginPath();
+    context.moveTo(...first);
+    context.lineTo(...first);
+    for (const point of rest) context.lineTo(...point);
+    context.stroke();
+  }
+}
+
+/** Ink as the model learned it: the digit's box, brought to 8 x 8, magnified to 22 of 28. @param {[number, number][][]} strokes */
+function preprocess(strokes) {
+  const points = strokes.flat();
+  const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => y)];
+  const [left, top] = [Math.min(...xs) - 13, Math.min(...ys) - 13];
+  const [width, height] = [Math.max(...xs) + 13 - left, Math.max(...ys) + 13 - top];
+  const side = Math.max(width, height, 60);
+  const full = surface(300);
+  trace(full, strokes, '#fff');
+  const box = [left + (width - side) / 2, top + (height - side) / 2, side, side];
+  const middle = surface(32);
+  middle.drawImage(full.canvas, box[0], box[1], box[2], box[3], 0, 0, 32, 32);
+  const small = surface(8);
+  small.drawImage(middle.canvas, 0, 0, 8, 8);
+  const seen = surface(SIZE);
+  seen.drawImage(small.canvas, (SIZE - INK) / 2, (SIZE - INK) / 2, INK, INK);
+  const { data } = seen.getImageData(0, 0, SIZE, SIZE);
+  const pixels = Float32Array.from({ length: SIZE * SIZE }, (_, i) => data[4 * i + 3] / 255);
+  const brightest = pixels.reduce((a, b) => Math.max(a, b), 1e-3);
+  return pixels.map((value) => Math.min(1, (1.25 * value) / brightest));
+}
+
+/** @param {number} side @returns {OffscreenCanvasRenderingContext2D} */
+function surface(side) {
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(side, side).getContext('2d'));
+  context.imageSmoothingQuality = 'high';
+  return context;
+}
+
+/** @param {Float32Array} pixels */
+function showSeen(pixels) {
+  const context = /** @type {CanvasRenderingContext2D} */ (/** @type {HTMLCanvasElement} */ ($('#seen')).getContext('2d'));
+  const [r, g, b] = colour('ink').match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0];
+  const image = new ImageData(SIZE, SIZE);
+  pixels.forEach((value, i) => image.data.set([r, g, b, 255 * value], 4 * i));
+  context.putImageData(image, 0, 0);
+}
+
+/** @param {ArrayLike<number>} shares */
+function showBars(shares) {
+  const all = Array.from(shares);
+  const best = all.indexOf(Math.max(...all));
+  const rows = all.map((share, digit) => make('div', digit === best && share ? { class: 'top' } : {}, make('span', {}, `${digit}`),
+    make('i', { style: `--share: ${share}` }), make('span', {}, `${(100 * share).toFixed(1)} %`)));
+  $('#bars').replaceChildren(...rows);
+  $('#digit').textContent = String(best);
+}
+
+function showNothing() {
+  showBars(new Array(10).fill(0));
+  $('#digit').textContent = '–';
+  showSeen(new Float32Array(SIZE * SIZE));
+}
+
+/** Runs of the model, one at a time; of what is drawn meanwhile only the last counts. */
+class Classifier {
+  /** @param {ort.InferenceSession} session */
+  constructor(session) {
+    this.session = session;
+    /** @type {Float32Array | null} */
+    this.next = null;
+    this.busy = false;
+  }
+
+  /** @param {Float32Array} pixels */
+  async show(pixels) {
+    this.next = pixels;
+    if (this.busy) return;
+    this.busy = true;
+    while (this.next) {
+      const image = this.next;
+      this.next = null;
+      const start = performance.now();
+      const { probabilities } = await this.session.run({ image: new ort.Tensor('float32', image, [1, 1, SIZE, SIZE]) });
+      $('#time').textContent = `One run took ${milliseconds(performance.now() - start)}, there and back.`;
+      showSeen(image);
+      showBars(/** @type {Float32Array} */ (probabilities.data));
+    }
+    this.busy = false;
+  }
+}
+
+async function main() {
+  const status = new Status($('#status'));
+  showNothing();
+  /** @type {Classifier | null} */
+  let classifier = null;
+  const pad = new Pad($('#pad'), () => {
+    if (!pad.strokes.length) return showNothing();
+    classifier?.show(preprocess(pad.strokes));
+  });
+  $('#clear').addEventListener('click', () => pad.clear());
+  try {
+    const session = await ort.InferenceSession.create('digits.onnx', { onProgress: status.progress });
+    classifier = new Classifier(session);
+    status.done(readyText(session.timings));
+    if (pad.strokes.length) pad.changed();
+    await samples(classifier, pad);
+  } catch (error) {
+    status.failed(error);
+  }
+}
+
+/** The button that shows images of the data set. @param {Classifier} classifier @param {Pad} pad */
+async function samples(classifier, pad) {
+  const all = /** @type {Sample[]} */ (await (await fetch('samples.json')).json());
+  const button = /** @type {HTMLButtonElement} */ ($('#sample'));
+  let turn = 0;
+  button.disabled = false;
+  button.addEventListener('click', () => {
+    pad.clear();
+    const { pixels } = all[turn++ % all.length];
+    classifier.show(Float32Array.from(pixels));
+  });
+}
+
+main();

@@ -1,0 +1,108 @@
+// Bring your own model: what it is, where it runs, how long it takes.
+
+import * as ort from 'pyruntime';
+import { $, bytes, make, milliseconds, quantile, readyText, Status } from '../common.js';
+import { Dims } from './inputs.js';
+import * as report from './report.js';
+
+const status = new Status($('#status'));
+status.done('Python starts with the first model');
+/** @type {ort.InferenceSession | null} */
+let current = null;
+
+/** @param {string | Uint8Array} model @param {string} name @param {{ path: string, data: Uint8Array }[]} externalData */
+async function open(model, name, externalData = []) {
+  $('#report').hidden = true;
+  try {
+    await current?.release();
+    current = null;
+    const start = performance.now();
+    current = await ort.InferenceSession.create(/** @type {any} */ (model), { onProgress: status.progress, externalData });
+    status.done(`${name}: ${readyText(current.timings)}, ready after ${milliseconds(performance.now() - start)}`);
+    await show(current);
+  } catch (error) {
+    status.failed(error);
+  }
+}
+
+/** @param {ort.InferenceSession} session */
+async function show(session) {
+  const [explanation, memory] = await Promise.all([session.explain(), session.memory()]);
+  const memoryCard = report.card('Memory', report.memory(memory));
+  const pair = (/** @type {HTMLElement[]} */ ...cards) => make('div', { class: 'pair' }, ...cards);
+  $('#report').replaceChildren(
+    timer(session, async () => memoryCard.lastElementChild?.replaceWith(report.memory(await session.memory()))),
+    pair(report.card('Inputs', report.signature(session.inputMetadata)), report.card('Outputs', report.signature(session.outputMetadata))),
+    pair(report.card('Operators', report.operators(explanation)),
+      make('div', { style: 'display: grid; gap: 1.1rem' }, report.card('Where it runs', report.placement(explanation)), memoryCard)),
+  );
+  $('#report').hidden = false;
+}
+
+/** The card that runs the model. @param {ort.InferenceSession} session @param {() => Promise<unknown>} after */
+function timer(session, after) {
+  const dims = new Dims(session);
+  const runs = /** @type {HTMLInputElement} */ (make('input', { type: 'number', min: 1, value: 50 }));
+  const button = /** @type {HTMLButtonElement} */ (make('button', { class: 'main', id: 'time' }, 'Time it'));
+  const result = make('div', { id: 'latency' });
+  button.addEventListener('click', async () => {
+    button.disabled = true;
+    try {
+      const times = await measure(session, dims.feeds(), Math.max(1, Number(runs.value)), result);
+      result.replaceChildren(summary(times), report.latency(times.slice(1)));
+      await after();
+    } catch (error) {
+      result.replaceChildren(make('p', { style: 'color: var(--bad)' }, error instanceof Error ? error.message : String(error)));
+    }
+    button.disabled = false;
+  });
+  const row = make('div', { class: 'row', style: 'margin-bottom: 1rem' }, button, runs, make('span', { class: 'small soft' }, 'runs on random numbers'));
+  return report.card('Latency', row, dims.form(), result);
+}
+
+/**
+ * The first run is the first number; others follow until there are enough or five seconds have passed.
+ * @param {ort.InferenceSession} session @param {Record<string, ort.Tensor>} feeds @param {number} runs @param {Element} result
+ */
+async function measure(session, feeds, runs, result) {
+  /** @type {number[]} */
+  const times = [];
+  const begin = performance.now();
+  while (times.length <= runs && (times.length < 4 || performance.now() - begin < 5000)) {
+    const start = performance.now();
+    await session.run(feeds);
+    times.push(performance.now() - start);
+    if (times.length % 10 === 1) result.textContent = `Run ${times.length} of ${runs + 1}`;
+  }
+  return times;
+}
+
+/** @param {number[]} times */
+function summary([first, ...rest]) {
+  const entries = /** @type {[string, string][]} */ ([['First run', milliseconds(first)], ['Median', milliseconds(quantile(rest, 0.5))],
+    ['95th percentile', milliseconds(quantile(rest, 0.95))], ['Fastest', milliseconds(Math.min(...rest))], ['Runs', String(rest.length)]]);
+  return make('div', { style: 'margin-top: 1rem' }, report.stats(entries));
+}
+
+/** @param {Iterable<File>} files */
+async function take(files) {
+  const all = await Promise.all([...files].map(async (file) => ({ path: file.name, data: new Uint8Array(await file.arrayBuffer()) })));
+  const model = all.find(({ path }) => path.endsWith('.onnx')) ?? all[0];
+  if (!model) return;
+  await open(model.data, `${model.path}, ${bytes(model.data.length)}`, all.filter((file) => file !== model));
+}
+
+const drop = $('#drop');
+const input = /** @type {HTMLInputElement} */ ($('#file'));
+input.addEventListener('change', () => take(input.files ?? []));
+drop.addEventListener('keydown', (event) => (event.key === 'Enter' || event.key === ' ') && input.click());
+for (const kind of ['dragover', 'dragleave', 'drop']) {
+  document.addEventListener(kind, (event) => {
+    event.preventDefault();
+    drop.classList.toggle('over', kind === 'dragover');
+  });
+}
+document.addEventListener('drop', (event) => take(event.dataTransfer?.files ?? []));
+for (const button of document.querySelectorAll('[data-example]')) {
+  button.addEventListener('click', () => open(button.getAttribute('data-example') ?? '', button.textContent ?? ''));
+}

@@ -1,0 +1,61 @@
+// Silero VAD, frame by frame, its state fed back.
+
+import * as ort from 'pyruntime';
+
+export const RATE = 16000;
+export const FRAME = 512;
+const CONTEXT = 64; // samples of the frame before, which the model wants in front
+
+/** @returns {ort.Tensor} the state before any sound */
+const silence = () => new ort.Tensor('float32', new Float32Array(2 * 128), [2, 1, 128]);
+
+/** Cuts a stream of samples into frames and tells each one's probability of speech. */
+export class Detector {
+  /**
+   * @param {ort.InferenceSession} session
+   * @param {(probability: number, frame: Float32Array, took: number) => void} heard
+   */
+  constructor(session, heard) {
+    this.session = session;
+    this.heard = heard;
+    this.rate = new ort.Tensor('int64', [BigInt(RATE)], []);
+    this.queue = Promise.resolve();
+    this.state = silence();
+    this.input = new Float32Array(CONTEXT + FRAME);
+    this.filled = 0;
+  }
+
+  reset() {
+    this.state = silence();
+    this.input = new Float32Array(CONTEXT + FRAME);
+    this.filled = 0;
+  }
+
+  /** @param {Float32Array} samples at 16 kHz, any number */
+  push(samples) {
+    for (let at = 0; at < samples.length; ) {
+      const part = samples.subarray(at, at + FRAME - this.filled);
+      this.input.set(part, CONTEXT + this.filled);
+      this.filled += part.length;
+      at += part.length;
+      if (this.filled === FRAME) this.frame();
+    }
+  }
+
+  frame() {
+    const input = this.input;
+    this.input = new Float32Array(CONTEXT + FRAME);
+    this.input.set(input.subarray(FRAME), 0);
+    this.filled = 0;
+    this.queue = this.queue.then(() => this.run(input));
+  }
+
+  /** @param {Float32Array} input */
+  async run(input) {
+    const start = performance.now();
+    const feeds = { input: new ort.Tensor('float32', input, [1, input.length]), state: this.state, sr: this.rate };
+    const { output, stateN } = await this.session.run(feeds);
+    this.state = stateN;
+    this.heard(Number(output.data[0]), input.subarray(CONTEXT), performance.now() - start);
+  }
+}
