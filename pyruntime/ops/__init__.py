@@ -7,8 +7,10 @@ from pyruntime.ops import (  # noqa: F401
     conv,
     elementwise,
     logic,
+    lstm,
     matmul,
     pool,
     roi,
+    recurrent,
     scan,
 )

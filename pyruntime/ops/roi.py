@@ -1,0 +1,141 @@
+"""Pooling over regions of interest; procedures, since each region has its own windows.
+
+Letters: N batch, C channels, H W input extents, R regions, P Q output extents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyruntime import shape as sh
+from pyruntime.dtype import F32, I32
+from pyruntime.expr import Expr, cast, ceil, clip, const, dim, floor, maximum, minimum, rem, select
+from pyruntime.kernel import Builder, Tensor
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+
+def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
+    """Coordinates of a row-major number."""
+    out: list[Expr] = []
+    for d in reversed(shape):
+        out.insert(0, k.let(rem(i, dim(d))))
+        i = i / dim(d)
+    return out
+
+
+@op("MaxRoiPool", since=1)
+def max_roi_pool(
+    t: Tracer, x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
+) -> Tensor:
+    """The largest element of each of P x Q bins of a region; 0 for an empty bin.
+    Shapes: x (N, C, H, W), rois (R, 5): batch, x1, y1, x2, y2 -> (R, C, P, Q).
+    Spec: https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html"""
+    shape = (rois.shape[0], x.shape[1], *pooled_shape)
+    data, regions = t.cast(x, F32), t.cast(rois, F32)
+
+    def body(k: Builder, out: Tensor) -> None:
+        with k.parallel(sh.size(shape)) as i:
+            r, c, p, q = _split(k, i, shape)
+            rows = _bin(k, regions[r, 2], regions[r, 4], spatial_scale, p, pooled_shape[0], x.shape[2])
+            columns = _bin(k, regions[r, 1], regions[r, 3], spatial_scale, q, pooled_shape[1], x.shape[3])
+            empty = (rows[1] <= rows[0]) | (columns[1] <= columns[0])
+            best = k.var(select(empty, const(0.0), const(-3.4028234663852886e38)), F32)
+            with k.loop(maximum(rows[1] - rows[0], 0)) as h, k.loop(maximum(columns[1] - columns[0], 0)) as w:
+                value = data[cast(regions[r, 0], I32), c, rows[0] + h, columns[0] + w]
+                best.set(maximum(best.get, value))
+            k.store(out, (r, c, p, q), best.get)
+
+    return t.cast(t.loops("max_roi_pool", (data, regions), [(shape, F32)], body)[0], x.dtype)
+
+
+def _bin(k: Builder, low: Expr, high: Expr, scale: float, n: Expr, count: int, extent: sh.AnyDim) -> tuple[Expr, Expr]:
+    """First and one past the last input position of bin n; borders are rounded half away from zero."""
+    start = floor(low * scale + 0.5)
+    width = maximum(floor(high * scale + 0.5) - start + 1.0, 1.0)
+    step = width / float(count)
+    first = cast(floor(cast(n, F32) * step) + start, I32)
+    last = cast(ceil(cast(n + 1, F32) * step) + start, I32)
+    return k.let(clip(first, 0, dim(extent))), k.let(clip(last, 0, dim(extent)))
+
+
+@op("RoiAlign", since=16)
+def roi_align(
+    t: Tracer, x: Tensor, rois: Tensor, batch_indices: Tensor, *, coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """Mean (or maximum) of bilinear samples in each of P x Q bins of a region, without rounding its borders.
+    Shapes: x (N, C, H, W), rois (R, 4): x1, y1, x2, y2, batch_indices (R,) -> (R, C, P, Q).
+    Spec: https://onnx.ai/onnx/operators/onnx__RoiAlign.html"""
+    if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
+        raise t.unsupported(f'coordinate_transformation_mode "{coordinate_transformation_mode}" is not known')
+    if mode not in ("avg", "max"):
+        raise t.unsupported(f'mode "{mode}" is not known')
+    half = coordinate_transformation_mode == "half_pixel"
+    shape = (rois.shape[0], x.shape[1], output_height, output_width)
+    data, regions = t.cast(x, F32), t.cast(rois, F32)
+
+    def axis(k: Builder, r: Expr, n: int, place: Expr, count: int) -> tuple[Expr, Expr, Expr]:
+        """Of one bin along an axis (n 0: columns, 1: rows): start, width, number of samples."""
+        offset = 0.5 if half else 0.0
+        start = regions[r, n] * spatial_scale - offset
+        size = regions[r, n + 2] * spatial_scale - offset - start
+        width = k.let((size if half else maximum(size, 1.0)) / float(count))
+        samples = dim(sampling_ratio) if sampling_ratio > 0 else maximum(cast(ceil(width), I32), 0)
+        return k.let(start + cast(place, F32) * width), width, k.let(samples)
+
+    def body(k: Builder, out: Tensor) -> None:
+        with k.parallel(sh.size(shape)) as i:
+            r, c, p, q = _split(k, i, shape)
+            top, height, rows = axis(k, r, 1, p, output_height)
+            left, width, columns = axis(k, r, 0, q, output_width)
+            batch = k.let(cast(batch_indices[r], I32))
+            total = k.var(0.0, F32)
+            with k.loop(rows) as iy, k.loop(columns) as ix:
+                y = k.let(top + (cast(iy, F32) + 0.5) * height / cast(rows, F32))
+                z = k.let(left + (cast(ix, F32) + 0.5) * width / cast(columns, F32))
+                parts = _samples(k, data, batch, c, y, z)
+                if mode == "avg":
+                    total.set(total.get + parts[0] + parts[1] + parts[2] + parts[3])
+                else:
+                    best = maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3]))
+                    total.set(select((iy + ix) == 0, best, maximum(total.get, best)))
+            count = cast(maximum(rows * columns, 1), F32)
+            k.store(out, (r, c, p, q), total.get / count if mode == "avg" else total.get)
+
+    return t.cast(t.loops("roi_align", (data, regions, batch_indices), [(shape, F32)], body)[0], x.dtype)
+
+
+@op("RoiAlign", since=10)
+def roi_align_10(
+    t: Tracer, x: Tensor, rois: Tensor, batch_indices: Tensor, *, mode: str = "avg", output_height: int = 1,
+    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """As from opset 16 on, without the shift by half a pixel."""
+    return roi_align(
+        t, x, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", mode=mode,
+        output_height=output_height, output_width=output_width, sampling_ratio=sampling_ratio,
+        spatial_scale=spatial_scale,
+    )  # fmt: skip
+
+
+def _samples(k: Builder, x: Tensor, batch: Expr, c: Expr, y: Expr, z: Expr) -> list[Expr]:
+    """The four weighted neighbours of a point; 0 for a point more than one pixel outside."""
+    height, width = x.shape[2:]
+    outside = (y < -1.0) | (y > cast(dim(height), F32)) | (z < -1.0) | (z > cast(dim(width), F32))
+    keep = k.let(select(outside, const(0.0), const(1.0)))
+    rows, columns = _neighbours(k, y, height), _neighbours(k, z, width)
+    return [k.let(wy * wz * keep * x[batch, c, iy, iz]) for iy, wy in rows for iz, wz in columns]
+
+
+def _neighbours(k: Builder, place: Expr, extent: sh.AnyDim) -> list[tuple[Expr, Expr]]:
+    """The two positions around a coordinate, kept inside, and their weights."""
+    last = dim(extent) - 1
+    inside = k.let(clip(place, 0.0, cast(last, F32)))
+    low = k.let(cast(inside, I32))
+    high = k.let(minimum(low + 1, last))
+    part = k.let(inside - cast(low, F32))
+    return [(low, 1.0 - part), (high, part)]
+
+
+__all__ = ["roi_align"]
