@@ -9,6 +9,7 @@ from pyruntime.ops import (  # noqa: F401
     logic,
     lstm,
     matmul,
+    norm,
     pool,
     roi,
     recurrent,

@@ -1,0 +1,210 @@
+"""RNN, GRU and LSTM: the projection of all inputs is one product, the recurrence one procedure.
+
+The recurrence runs in parallel over directions and batch. Per step and unit it forms the dot products of all gates
+with the hidden state over contiguous rows of R, then applies the activations to contiguous gates.
+"""
+
+# T steps, B batch, I inputs, H hidden, D directions, G gates
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyruntime.dtype import BF16, F16, F32, I32, DType
+from pyruntime.expr import Expr, Scalar, X, Y, cast, clip, const, dim, guard, select
+from pyruntime.kernel import Accum, Builder, Tensor, Var
+from pyruntime.ops.gates import Activation, activations
+from pyruntime.ops.matmul import product
+from pyruntime.ops.registry import op
+from pyruntime.shape import AnyDim
+from pyruntime.tracer import Tracer
+
+DIRECTIONS = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}  # opset 1 spells its default so
+
+
+class Layer:
+    """What the three operators share: shapes, the projection, states, and the loop over steps."""
+
+    def __init__(
+        self, t: Tracer, gates: int, xwr: tuple[Tensor, Tensor, Tensor], direction: str, layout: int, size: int | None
+    ) -> None:
+        x, w, r = xwr
+        if direction not in DIRECTIONS:
+            raise t.unsupported(f"direction {direction!r} is not known")
+        self.t, self.gates, self.direction, self.layout = t, gates, direction, layout
+        self.out_type = x.dtype
+        self.dtype: DType = F32 if x.dtype in (F16, BF16) else x.dtype
+        self.x, self.w = t.cast(x, self.dtype), t.cast(w, self.dtype)
+        self.D = DIRECTIONS[direction]
+        self.T, self.B = (x.shape[1], x.shape[0]) if layout else (x.shape[0], x.shape[1])
+        self.H: AnyDim = r.shape[2]
+        t.require_equal(w.shape[0], self.D, f"weights of {direction} have that many directions")
+        t.require_equal(w.shape[1], gates * self.H, "rows of W are not gates x hidden size")
+        t.require_equal(self.H if size is None else size, self.H, "hidden_size and R differ")
+        self.r = t.reshape(t.cast(r, self.dtype), (self.D, gates, self.H, self.H))
+        self.args: list[Tensor] = [self.r]
+
+    def use(self, x: Tensor | None) -> Tensor | None:
+        """An optional operand in the type of the computation."""
+        if x is None:
+            return None
+        x = self.t.cast(x, self.dtype)
+        self.args.append(x)
+        return x
+
+    def project(self, bias: Tensor | None, apart: int = 0) -> Tensor:
+        """x · Wᵀ + Wb + Rb for all steps at once, without the Rb of the last `apart` gates. (T, B, D, G, H), or
+        (B, T, …) with layout 1."""
+        t, rows = self.t, self.gates * self.H
+        x = t.reshape(self.x, (self.T * self.B, self.x.shape[2]))
+        w = t.transpose(t.reshape(self.w, (self.D * rows, self.w.shape[2])), [1, 0])
+        y = t.cast(product(t, x, w), self.dtype)
+        if bias is not None:
+            b = t.cast(bias, self.dtype)
+            both = rows - apart * self.H
+            joined = t.compute(
+                (self.D, rows), lambda d, j: b[d, j] + guard(j < dim(both), b[d, j + dim(rows)], 0.0), self.dtype
+            )
+            y = t.map(X + Y, y, t.reshape(joined, (self.D * rows,)))
+        lead = (self.B, self.T) if self.layout else (self.T, self.B)
+        out = t.reshape(y, (*lead, self.D, self.gates, self.H))
+        self.args.insert(0, out)
+        return out
+
+    def at_step(self, x: Tensor, time: Scalar, b: Scalar, d: Scalar, *rest: Scalar) -> Expr:
+        return x.at(*((b, time) if self.layout else (time, b)), d, *rest)
+
+    def state(self, d: Scalar, b: Scalar, j: Scalar) -> tuple[Scalar, ...]:
+        """Coordinates in a state: (D, B, H), or (B, D, H) with layout 1."""
+        return (b, d, j) if self.layout else (d, b, j)
+
+    def run(
+        self, name: str, lens: Tensor | None, initial: Sequence[Tensor | None],
+        scratch: Sequence[Sequence[AnyDim]], step: Callable[..., None],
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Y and the final states. `step(k, p, d, b, time, states, *scratch)` computes states[0] (the output) and the
+        others from their old values; p numbers (direction, batch)."""
+        t = self.t
+        wanted = (*t.wanted, False, False, False)
+        lead = (self.B, self.D) if self.layout else (self.D, self.B)
+        y_shape = (self.B, self.T, self.D, self.H) if self.layout else (self.T, self.D, self.B, self.H)
+        kept = [n for n in range(len(initial)) if wanted[1 + n]]
+        hidden = [n for n in range(len(initial)) if n not in kept]
+        shapes = [y_shape] * wanted[0] + [(*lead, self.H)] * len(kept)
+        if lens is not None:
+            self.args.append(lens)
+
+        def body(k: Builder, *tensors: Tensor) -> None:
+            rest = list(tensors)
+            y = rest.pop(0) if wanted[0] else None
+            states: dict[int, Tensor] = {n: rest.pop(0) for n in kept}
+            states.update({n: rest.pop(0) for n in hidden})
+            self._steps(k, y, [states[n] for n in range(len(initial))], initial, lens, step, rest)
+
+        made = [(s, self.dtype) for s in shapes]
+        inside = [((*lead, self.H), self.dtype) for _ in hidden] + [(s, self.dtype) for s in scratch]
+        first = t.loops(name, self.args, made, body, inside)[0]
+        results = list(t.call(name, self.args, first, direction=self.direction, layout=self.layout).kernel.outputs)
+        results = [t.cast(x, self.out_type) for x in results]
+        return [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
+
+    def _steps(
+        self, k: Builder, y: Tensor | None, states: list[Tensor], initial: Sequence[Tensor | None],
+        lens: Tensor | None, step: Callable[..., None], scratch: list[Tensor],
+    ) -> None:  # fmt: skip
+        with k.parallel(self.D * self.B) as p:
+            d = const(0, I32) if self.D == 1 else k.let(p / dim(self.B))
+            b = p if self.D == 1 else k.let(p - d * dim(self.B))
+            steps = dim(self.T) if lens is None else k.let(clip(cast(lens[b], I32), 0, dim(self.T)))
+            with k.loop(self.H, "vector") as j:
+                for state, start in zip(states, initial, strict=True):
+                    at = self.state(d, b, j)
+                    k.store(state, at, 0.0 if start is None else start.at(*at))
+            with k.loop(steps) as s:
+                time = k.let(self._time(d, s, steps))
+                step(k, p, d, b, time, states, *scratch)
+                if y is not None:
+                    with k.loop(self.H, "vector") as j:
+                        k.store(y, self._place(time, d, b, j), states[0].at(*self.state(d, b, j)))
+            if y is not None and lens is not None:
+                with k.loop(dim(self.T) - steps) as s, k.loop(self.H, "vector") as j:
+                    k.store(y, self._place(steps + s, d, b, j), 0.0)
+
+    def _place(self, time: Scalar, d: Scalar, b: Scalar, j: Scalar) -> tuple[Scalar, ...]:
+        return (b, time, d, j) if self.layout else (time, d, b, j)
+
+    def _time(self, d: Expr, s: Expr, steps: Expr) -> Expr:
+        if self.direction == "bidirectional":
+            return select(d > 0, steps - 1 - s, s)
+        return steps - 1 - s if self.direction == "reverse" else s
+
+    def dots(
+        self, k: Builder, starts: Sequence[Expr], gates: Sequence[int], d: Expr, j: Expr, vector: Callable[..., Expr]
+    ) -> list[Expr]:
+        """start + Σi R[d, gate, j, i] · vector(i) for each gate, in one pass over the vector."""
+        totals: list[Var] = [k.var(start, self.dtype) for start in starts]
+        with k.loop(self.H, "vector") as i:
+            v = k.let(vector(i))
+            for total, gate in zip(totals, gates, strict=True):
+                k.emit(Accum(total.get.value, "sum", self.r[d, gate, j, i] * v))
+        return [total.get for total in totals]
+
+    def per_direction(self, k: Builder, d: Expr, sets: list[list[Activation]], write: Callable[..., None]) -> None:
+        """The activations of the two directions may differ."""
+        if len(sets) == 1:
+            write(sets[0])
+            return
+        with k.when(d < 1):
+            write(sets[0])
+        with k.otherwise():
+            write(sets[1])
+
+
+def activation_sets(
+    layer: Layer, names: Sequence[str], default: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
+    limit: float | None,
+) -> list[list[Activation]]:  # fmt: skip
+    """One list for all directions where they agree, else one for each."""
+    count, names = len(default), list(names) or list(default) * layer.D
+    if len(names) == count:
+        names = names * layer.D
+    if len(names) < count * layer.D:
+        raise layer.t.unsupported(f"{len(names)} activations for {layer.D} directions of {count}")
+    same = layer.D == 1 or (names[:count] == names[count : 2 * count] and not alpha and not beta)
+    found = activations(layer.t, names[: count * layer.D], alpha, beta, limit)
+    return [found[:count]] if same else [found[:count], found[count:]]
+
+
+@op("RNN", since=1)
+def rnn(
+    t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lens: Tensor | None = None,
+    h0: Tensor | None = None, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
+    hidden_size: int | None = None, layout: int = 0, output_sequence: int = 0,
+) -> list[Tensor | None]:  # fmt: skip
+    """h = f(x·Wᵀ + h·Rᵀ + Wb + Rb).
+
+    Shapes: x (T, B, I), w (D, H, I), r (D, H, H), b (D, 2H) -> (T, D, B, H), (D, B, H)
+    Spec: https://onnx.ai/onnx/operators/onnx__RNN.html"""
+    layer = Layer(t, 1, (x, w, r), direction, layout, hidden_size)
+    sets = activation_sets(layer, activations, ["Tanh"], activation_alpha, activation_beta, clip)
+    xs = layer.project(b)
+    initial = layer.use(h0)
+
+    def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gate: Tensor) -> None:
+        h = states[0]
+        with k.loop(layer.H) as j:
+            start = layer.at_step(xs, time, b, d, 0, j)
+            total = layer.dots(k, [start], [0], d, j, lambda i: h.at(*layer.state(d, b, i)))
+            k.store(gate, (p, j), total[0])
+
+        def write(f: list[Activation]) -> None:
+            with k.loop(layer.H, "vector") as j:
+                k.store(h, layer.state(d, b, j), f[0](gate[p, j]))
+
+        layer.per_direction(k, d, sets, write)
+
+    return layer.run("rnn", lens, [initial], [(layer.D * layer.B, layer.H)], step)
+
+
+__all__ = ["Layer", "activation_sets"]
