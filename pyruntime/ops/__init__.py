@@ -11,7 +11,7 @@ from pyruntime.ops import (  # noqa: F401
     matmul,
     norm,
     pool,
-    roi,
     recurrent,
+    roi,
     scan,
 )
