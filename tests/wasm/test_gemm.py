@@ -32,9 +32,8 @@ def setup(request):
     host = WasmHost(relaxed=request.param)
     module = Module()
     function = epilogue_function(module)
-    epilogues = {
-        "": Epilogue(), "col": Epilogue("col", **RELU6), "row": Epilogue("row", low=0.0), "fn": Epilogue(function=function)
-    }  # fmt: skip
+    epilogues = {"": Epilogue(), "col": Epilogue("col", **RELU6), "row": Epilogue("row", low=0.0)}
+    epilogues["fn"] = Epilogue(function=function)
     for kind in KINDS:
         for name, epilogue in epilogues.items():
             gemm.matmul(module, kind + name, kind, relaxed=request.param, epilogue=epilogue)
