@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pyruntime.dtype import F32
-from pyruntime.expr import X, Y, Expr, as_expr, cast, clip, erf, exp, log, maximum, minimum, select, sigmoid, tanh
+from pyruntime.expr import Expr, X, Y, as_expr, cast, clip, erf, exp, log, maximum, minimum, select, sigmoid, tanh
 from pyruntime.kernel import Tensor
 from pyruntime.ops.formula import formula, mapped, number
 from pyruntime.ops.registry import op

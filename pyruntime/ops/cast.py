@@ -18,7 +18,6 @@ from pyruntime.ops.registry import op
 from pyruntime.reference import Array, round_float, store_value
 from pyruntime.tracer import Tracer
 
-
 _OLD_NAMES = {"float": "float32", "double": "float64"}
 
 

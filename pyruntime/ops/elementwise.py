@@ -7,8 +7,26 @@ from functools import partial
 
 from pyruntime.dtype import F32, F64, I64, DType
 from pyruntime.expr import (
-    X, Y, Expr, binary, cast, cos, erf, exp, log, maximum, minimum, power, rem, round_even, select, sigmoid, sin, sqrt,
-    tanh, unary,
+    Expr,
+    X,
+    Y,
+    binary,
+    cast,
+    cos,
+    erf,
+    exp,
+    log,
+    maximum,
+    minimum,
+    power,
+    rem,
+    round_even,
+    select,
+    sigmoid,
+    sin,
+    sqrt,
+    tanh,
+    unary,
 )  # fmt: skip
 from pyruntime.kernel import Tensor
 from pyruntime.ops.formula import formula, legacy_formula, mapped, number, variadic

@@ -1,8 +1,8 @@
 """Operators that are one broadcasting formula of typed expressions, with attributes.
 
-    @formula("LeakyRelu")
-    def leaky_relu(x, *, alpha=0.01):
-        return select(x < 0, x * alpha, x)
+@formula("LeakyRelu")
+def leaky_relu(x, *, alpha=0.01):
+    return select(x < 0, x * alpha, x)
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from pyruntime.dtype import F32, F64, DType
-from pyruntime.expr import Expr, as_expr, cast
+from pyruntime.dtype import F32, F64, STRING, U8, DType
+from pyruntime.expr import Expr, as_expr, bitcast, cast, const
 from pyruntime.kernel import Tensor
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 from pyruntime.ops.registry import Lowering, op
@@ -85,3 +85,10 @@ def real(e: Expr) -> Expr:
 def number(value: float, dtype: DType) -> Expr:
     """An attribute as a constant of a type; integers take its whole part."""
     return as_expr(value if dtype.is_float else int(value), dtype)
+
+
+def zero(dtype: DType) -> Expr:
+    """0, False or "" of any type; float8 and the like have it as the bit pattern 0."""
+    if dtype in MINIFLOATS:
+        return bitcast(const(0, U8), dtype)
+    return const(0, dtype) if dtype is not STRING else Expr("const", (), dtype, "")

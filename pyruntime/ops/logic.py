@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from pyruntime.expr import X, Y, Expr, binary, isinf, isnan, select, unary
+from pyruntime.expr import Expr, X, Y, binary, isinf, isnan, select, unary
 from pyruntime.kernel import Tensor
 from pyruntime.ops.formula import formula, legacy_formula, mapped
 from pyruntime.ops.registry import elementwise, op

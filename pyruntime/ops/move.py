@@ -1,0 +1,256 @@
+"""Constants, shapes and views: what changes where elements are, not what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from pyruntime import shape as sh
+from pyruntime.dtype import F32, I64, STRING
+from pyruntime.expr import cast
+from pyruntime.kernel import Tensor
+from pyruntime.ops.cast import dtype_of
+from pyruntime.ops.registry import op
+from pyruntime.shape import AnyDim, Dim
+from pyruntime.tracer import Tracer
+
+if TYPE_CHECKING:
+    from pyruntime.graph import Weight
+
+# ── constants ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@op("Constant")
+def constant(
+    t: Tracer, *, value: Weight | None = None, sparse_value: Weight | None = None, value_float: float | None = None,
+    value_floats: Sequence[float] | None = None, value_int: int | None = None, value_ints: Sequence[int] | None = None,
+    value_string: str | None = None, value_strings: Sequence[str] | None = None,
+) -> Tensor:  # fmt: skip
+    weight = value if value is not None else sparse_value
+    if weight is not None:
+        return t.leaf("weight", weight.shape, weight.dtype, weight)
+    for one, many, dtype in (
+        (value_float, value_floats, F32), (value_int, value_ints, I64), (value_string, value_strings, STRING)
+    ):  # fmt: skip
+        if one is not None:
+            return t.scalar(one, dtype)
+        if many is not None:
+            return t.constant(many, dtype)
+    raise t.unsupported("a Constant without a value")
+
+
+@op("ConstantOfShape", since=9)
+def constant_of_shape(t: Tracer, shape: Tensor, *, value: Weight | None = None) -> Tensor:
+    dims = t.ints(shape, lower=0)
+    if value is None:
+        return t.fill(dims, 0.0, F32)
+    one = t.reshape(t.leaf("weight", value.shape, value.dtype, value), ())
+    return t.compute(dims, lambda *_: one.at())
+
+
+@op("EyeLike", since=9)
+def eye_like(t: Tracer, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
+    """1 on the k-th diagonal, 0 elsewhere."""
+    out = dtype_of(t, dtype, x.dtype)
+    return t.compute(x.shape, lambda i, j: cast(j - i == k, out))
+
+
+@op("Identity")
+def identity(t: Tracer, x: Any) -> Any:
+    """Its operand, of any kind."""
+    return x
+
+
+# ── shapes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@op("Shape")
+def shape(t: Tracer, x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
+    return t.dims(x.shape[start:end])
+
+
+@op("Size")
+def size(t: Tracer, x: Tensor) -> Tensor:
+    return t.reshape(t.dims([sh.size(x.shape)]), ())
+
+
+def read_at_run_time(d: AnyDim) -> bool:
+    """Whether a dim comes from data, so that it may turn out to be negative."""
+    return isinstance(d, Dim) and any(
+        atom[2] is None if atom[0] == "sym" else any(map(read_at_run_time, atom[1:])) for m, _ in d.terms for atom in m
+    )
+
+
+def _quotient(whole: Sequence[AnyDim], part: Sequence[AnyDim]) -> AnyDim:
+    """Π whole / Π part, equal factors cancelled first."""
+    rest, divisor = list(whole), []
+    for d in part:
+        if d in rest:
+            rest.remove(d)
+        else:
+            divisor.append(d)
+    return sh.floordiv(prod(rest), prod(divisor))
+
+
+def _or_own(d: AnyDim, own: Sequence[AnyDim], n: int) -> AnyDim:
+    return sh.select(sh.compare("eq", d, 0), own[n], d) if n < len(own) else d
+
+
+def _target(t: Tracer, x: Tensor, wanted: Sequence[AnyDim], allowzero: int) -> list[AnyDim]:
+    """The dims that Reshape's second operand means."""
+    dims: list[AnyDim] = []
+    for n, d in enumerate(wanted):
+        own = x.shape[n] if n < x.rank and not allowzero else 0
+        if isinstance(d, int) and d == 0:
+            d = own
+        elif read_at_run_time(d):  # may be 0 or -1
+            others = [_or_own(w, x.shape, m) for m, w in enumerate(wanted) if m != n]
+            rest = _quotient(x.shape, others)
+            d = sh.select(sh.compare("lt", d, 0), rest, sh.select(sh.compare("eq", d, 0), own, d))
+        dims.append(d)
+    unknown = [n for n, d in enumerate(dims) if isinstance(d, int) and d == -1]
+    if len(unknown) > 1:
+        raise t.shape_error(f"shape {list(wanted)} has more than one -1")
+    for n in unknown:
+        dims[n] = _quotient(x.shape, [d for m, d in enumerate(dims) if m != n])
+    return dims
+
+
+@op("Reshape")
+def reshape_1(t: Tracer, x: Tensor, *, shape: Sequence[int] = ()) -> Tensor:
+    return t.reshape(x, _target(t, x, shape, 0))
+
+
+@op("Reshape", since=5)
+def reshape(t: Tracer, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
+    """The same elements under another shape: 0 keeps a dim (unless allowzero), one -1 takes what is left."""
+    return t.reshape(x, _target(t, x, t.ints(shape), allowzero))
+
+
+@op("Flatten")
+def flatten(t: Tracer, x: Tensor, *, axis: int = 1) -> Tensor:
+    axis = axis + x.rank if axis < 0 else axis
+    return t.reshape(x, [prod(x.shape[:axis]), prod(x.shape[axis:])])
+
+
+@op("Squeeze")
+def squeeze_1(t: Tracer, x: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
+    return t.squeeze(x, [n for n, d in enumerate(x.shape) if d == 1] if axes is None else axes)
+
+
+@op("Squeeze", since=13)
+def squeeze(t: Tracer, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    return squeeze_1(t, x, axes=None if axes is None else t.static(axes))
+
+
+@op("Unsqueeze")
+def unsqueeze_1(t: Tracer, x: Tensor, *, axes: Sequence[int]) -> Tensor:
+    t.axes(axes, x.rank + len(axes))  # no repeats
+    return t.unsqueeze(x, axes)
+
+
+@op("Unsqueeze", since=13)
+def unsqueeze(t: Tracer, x: Tensor, axes: Tensor) -> Tensor:
+    return unsqueeze_1(t, x, axes=t.static(axes))
+
+
+# ── views ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@op("Transpose")
+def transpose(t: Tracer, x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
+    return t.transpose(x, list(reversed(range(x.rank))) if perm is None else perm)
+
+
+@op("Expand", since=8)
+def expand(t: Tracer, x: Tensor, shape: Tensor) -> Tensor:
+    return t.expand(x, t.ints(shape, lower=0))
+
+
+FAR = 2**31 - 1  # bounds beyond any dim
+
+
+def _bound(value: AnyDim, d: AnyDim, low: AnyDim, high: AnyDim) -> AnyDim:
+    """A start or end as Python's slices read it, clamped."""
+    if isinstance(value, int) and abs(value) >= FAR:
+        return high if value > 0 else low
+    if isinstance(value, int):
+        return sh.clamp(value + d if value < 0 else value, low, high)
+    return sh.clamp(sh.select(sh.compare("lt", value, 0), value + d, value), low, high)
+
+
+def _slice(
+    t: Tracer, x: Tensor, starts: Sequence[AnyDim], ends: Sequence[AnyDim], axes: Sequence[int], steps: Sequence[int]
+) -> Tensor:
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        d = x.shape[t.axis(axis, x.rank)]
+        if step > 0:
+            first, last = _bound(start, d, 0, d), _bound(end, d, 0, d)
+        elif step < 0:
+            first, last = _bound(start, d, -1, d - 1), _bound(end, d, -1, d - 1)
+        else:
+            raise t.shape_error("a step of 0")
+        count = last - first if step > 0 else first - last
+        if isinstance(start, int) and start < 0 and isinstance(end, int) and end >= FAR and step == 1:
+            count = sh.minimum(d, -start)  # the last few
+        x = t.slice(x, axis, first, sh.maximum(sh.ceildiv(count, abs(step)), 0), step)
+    return x
+
+
+@op("Slice")
+def slice_1(
+    t: Tracer, x: Tensor, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
+) -> Tensor:
+    return _slice(t, x, starts, ends, range(len(starts)) if axes is None else axes, [1] * len(starts))
+
+
+@op("Slice", since=10)
+def slice_(
+    t: Tracer, x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
+) -> Tensor:
+    """x[start:end:step] along axes, as Python reads the numbers."""
+    first = t.ints(starts)
+    which = range(len(first)) if axes is None else t.static(axes)
+    return _slice(t, x, first, t.ints(ends), which, [1] * len(first) if steps is None else t.static(steps))
+
+
+@op("Concat")
+def concat_1(t: Tracer, x: Tensor, *more: Tensor, axis: int = 1) -> Tensor:
+    return concat(t, x, *more, axis=axis)
+
+
+@op("Concat", since=4)
+def concat(t: Tracer, x: Tensor, *more: Tensor, axis: int) -> Tensor:
+    return t.concat([x, *more], axis) if more else x
+
+
+def _split(t: Tracer, x: Tensor, axis: int, sizes: Sequence[AnyDim]) -> tuple[Tensor, ...]:
+    total = sum(sizes)
+    t.require_equal(total, x.shape[t.axis(axis, x.rank)], "sizes of the parts")
+    starts = [sum(sizes[:n]) for n in range(len(sizes))]
+    return tuple([t.slice(x, axis, start, n) for start, n in zip(starts, sizes, strict=True)])
+
+
+def _equal_parts(t: Tracer, x: Tensor, axis: int, count: int) -> list[AnyDim]:
+    """`count` parts, the last one smaller if need be."""
+    d = x.shape[t.axis(axis, x.rank)]
+    part = sh.ceildiv(d, count)
+    return [part] * (count - 1) + [d - part * (count - 1)]
+
+
+@op("Split")
+def split_1(
+    t: Tracer, x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, split: Sequence[int] | None = None
+) -> tuple[Tensor, ...]:
+    given = t.ints(sizes, lower=0) if sizes is not None else split
+    return _split(t, x, axis, given or _equal_parts(t, x, axis, len(t.wanted)))
+
+
+@op("Split", since=13)
+def split(
+    t: Tracer, x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Tensor, ...]:
+    """Parts of an axis, of given sizes or equal ones."""
+    given = t.ints(sizes, lower=0) if sizes is not None else None
+    return _split(t, x, axis, given or _equal_parts(t, x, axis, num_outputs or len(t.wanted)))
