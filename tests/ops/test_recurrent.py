@@ -1,0 +1,84 @@
+"""RNN, GRU, LSTM where the official suite says nothing: all options against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.interpret import run
+from tests.ops.compare import check, model, same
+
+T, B, I, H = 4, 3, 2, 3
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+CASES: list[tuple[str, dict[str, Any], str]] = [
+    ("RNN", {}, "b lens h0"),
+    ("RNN", {"direction": "reverse"}, "lens"),
+    ("RNN", {"direction": "bidirectional", "activations": ["Relu", "Tanh"]}, "b h0"),
+    ("RNN", {"activations": ["LeakyRelu"], "activation_alpha": [0.3]}, "b"),
+    ("RNN", {"activations": ["Affine"], "activation_alpha": [0.5], "activation_beta": [0.1]}, "b"),
+    ("RNN", {"activations": ["ScaledTanh"], "activation_alpha": [0.5], "activation_beta": [0.7]}, ""),
+    ("RNN", {"activations": ["HardSigmoid"], "activation_alpha": [0.4], "activation_beta": [0.3]}, ""),
+    ("RNN", {"activations": ["Elu"], "activation_alpha": [0.6]}, ""),
+    ("RNN", {"activations": ["Softsign"]}, ""),
+    ("RNN", {"activations": ["Softplus"]}, ""),
+    ("RNN", {"activations": ["ThresholdedRelu"], "activation_alpha": [0.2]}, ""),
+    ("GRU", {}, "b lens h0"),
+    ("GRU", {"linear_before_reset": 1}, "b lens h0"),
+    ("GRU", {"linear_before_reset": 1, "direction": "bidirectional"}, ""),
+    ("GRU", {"direction": "bidirectional", "clip": 0.4}, "b lens h0"),
+    ("GRU", {"direction": "reverse", "activations": ["HardSigmoid", "Softsign"]}, "b"),
+    ("LSTM", {}, "b lens h0 c0 p"),
+    ("LSTM", {"direction": "reverse", "clip": 0.3}, "b lens"),
+    ("LSTM", {"direction": "bidirectional"}, "b lens h0 c0 p"),
+    ("LSTM", {"input_forget": 1}, "b h0 c0"),
+    ("LSTM", {"activations": ["HardSigmoid", "Relu", "Softsign"]}, "b"),
+    ("LSTM", {"direction": "bidirectional", "activations": ["Sigmoid", "Tanh", "Tanh", "Tanh", "Relu", "Tanh"]}, "b"),
+]
+
+
+def operands(op: str, attrs: dict[str, Any], parts: str) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    d, g = 2 if attrs.get("direction") == "bidirectional" else 1, GATES[op]
+    shapes = {"x": (T, B, I), "w": (d, g * H, I), "r": (d, g * H, H), "b": (d, 2 * g * H), "h0": (d, B, H),
+              "c0": (d, B, H), "p": (d, 3 * H)}  # fmt: skip
+    out = {
+        k: rng.uniform(-1, 1, s).astype(np.float32) for k, s in shapes.items() if k in ["x", "w", "r", *parts.split()]
+    }
+    if "lens" in parts:
+        out["lens"] = np.array([4, 1, 3], np.int32)
+    return out
+
+
+def build(op: str, attrs: dict[str, Any], feeds: dict[str, np.ndarray], wanted: tuple[str, ...]) -> Any:
+    order = ["x", "w", "r", "b", "lens", "h0", "c0", "p"][: 8 if op == "LSTM" else 6]
+    names = [name if name in feeds else "" for name in order]
+    node = helper.make_node(op, names, list(wanted), hidden_size=H, **attrs)
+    return model([node], feeds, [w for w in wanted if w], opset=14)
+
+
+@pytest.mark.parametrize(("op", "attrs", "parts"), CASES, ids=lambda v: str(v).replace(" ", ""))
+def test_options(op: str, attrs: dict[str, Any], parts: str) -> None:
+    feeds = operands(op, attrs, parts)
+    check(build(op, attrs, feeds, ("y", "yh", "yc")[: 3 if op == "LSTM" else 2]), feeds)
+
+
+@pytest.mark.parametrize("wanted", [("y",), ("", "yh"), ("", "", "yc"), ("y", "", "yc")])
+def test_outputs_that_are_not_wanted(wanted: tuple[str, ...]) -> None:
+    feeds = operands("LSTM", {}, "b lens")
+    check(build("LSTM", {}, feeds, wanted), feeds)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_batch_first(op: str) -> None:
+    """layout 1 is layout 0 with the batch axis moved."""
+    attrs = {"direction": "bidirectional"}
+    feeds = operands(op, attrs, "b h0 lens")
+    wanted = ("y", "yh")
+    y, yh = run(build(op, attrs, feeds, wanted).SerializeToString(), feeds)
+    feeds["x"], feeds["h0"] = feeds["x"].swapaxes(0, 1), feeds["h0"].swapaxes(0, 1)
+    got = run(build(op, {**attrs, "layout": 1}, feeds, wanted).SerializeToString(), feeds)
+    same(got, [y.transpose(2, 0, 1, 3), yh.swapaxes(0, 1)])
