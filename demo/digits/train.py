@@ -24,7 +24,7 @@ BATCH = 64
 
 def load() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training images (N, 8, 8) in [0, 1] and labels, then those of the held-out fifth."""
-    from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
+    from sklearn.datasets import load_digits
 
     data: Any = load_digits()
     images, labels = data.images.astype(np.float32) / 16, data.target
