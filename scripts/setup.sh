@@ -93,7 +93,10 @@ setup_vulkan() {
     fi
   done
   if [ "$(uname -s)" = Linux ]; then
-    can_apt || fail "needs a Vulkan driver (Debian: mesa-vulkan-drivers libvulkan1); run as root, or install them"
+    if ! can_apt; then
+      echo "setup: no Vulkan driver, so no WebGPU natively (Debian: mesa-vulkan-drivers libvulkan1)" >&2
+      return
+    fi
     apt_install vulkan mesa-vulkan-drivers libvulkan1
   fi
   touch "$state/vulkan.stamp"
