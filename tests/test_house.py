@@ -212,3 +212,13 @@ def test_models_hold_no_paths() -> None:
         if path.suffix == ".onnx" and (found := paths.search((ROOT / path).read_bytes()))
     }
     assert not wrong
+
+
+def test_the_commands_in_the_docs_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        text = path.read_text()
+        named = set(re.findall(r"^make ([a-z]+)", text, re.MULTILINE)) | set(re.findall(r"`make ([a-z]+)", text))
+        assert named <= targets, path.name
+        links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+        assert not [link for link in links if not (ROOT / link).exists()], path.name
