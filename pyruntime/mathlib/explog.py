@@ -1,0 +1,56 @@
+"""exp, log and log1p."""
+
+from __future__ import annotations
+
+import math
+
+from pyruntime.expr import Expr, cast, clip, round_even, select
+from pyruntime.mathlib.format import Format, poly
+
+
+def exp(f: Format, x: Expr, shift: int = 0) -> Expr:
+    """e^x · 2^shift.
+
+    x = n·ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts of which the first times n is exact. The power of two is
+    applied as two factors, so that overflow and gradual underflow come out of the last multiplication.
+    """
+    low, high, to_base2 = f.table["EXP_RANGE"]
+    ln2, ln2_rest = f.table["LN2"]
+    x = clip(x, low, high)
+    n = round_even(x * to_base2)
+    r = x - n * ln2 - n * ln2_rest
+    power = f.bits(n + (f.whole + 2 * f.bias + shift))  # low bits: n + shift + the biases of both factors
+    half = power >> 1
+    first, second = f.float(half << f.fraction), f.float((power - half) << f.fraction)
+    return (r * poly(r, f.table["EXP"]) + 1.0) * first * second
+
+
+def log(f: Format, x: Expr) -> Expr:
+    tiny = x < 2.0 ** (1 - f.bias)
+    scale = 2.0 ** (f.fraction + 1)
+    finite = _log(f, select(tiny, x * scale, x), select(tiny, f.const(-(f.fraction + 1)), 0.0), None)
+    limit = select(x == 0.0, f.const(-math.inf), math.nan)
+    return select(x > 0.0, select(x < math.inf, finite, x), limit)
+
+
+def log1p(f: Format, u: Expr) -> Expr:
+    """log(1 + u) for finite u >= 0; what 1 + u loses to rounding is added to the logarithm's small terms."""
+    w = u + 1.0
+    return _log(f, w, None, (u - (w - 1.0)) / w)
+
+
+def _log(f: Format, w: Expr, more: Expr | None, rest: Expr | None) -> Expr:
+    """log(w) + more·ln 2 + rest for normal w: w = 2^k·(1 + g) with 1 + g in √½ .. √2, and log(1 + g) from the series
+    in s = g / (2 + g); the large terms are added last."""
+    root_half, *_ = f.table["ROOT_HALF_BITS"]
+    ln2, ln2_rest = f.table["LN2"]
+    exponent = (f.bits(w) - int(root_half)) >> f.fraction
+    g = f.float(f.bits(w) - (exponent << f.fraction)) - 1.0
+    k = cast(exponent, f.floats)
+    k = k if more is None else k + more
+    s = g / (g + 2.0)
+    z = s * s
+    half_square = g * g * 0.5
+    small = k * ln2_rest if rest is None else k * ln2_rest + rest
+    series = s * (half_square + z * poly(z, f.table["LOG"])) + small
+    return k * ln2 - ((half_square - series) - g)

@@ -1,0 +1,58 @@
+"""What the algorithms need to know of a float format, and the small pieces they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyruntime.dtype import DType
+from pyruntime.expr import Expr, bitcast, const, unary
+
+
+@dataclass(frozen=True)
+class Format:
+    """floats, ints: the types of equal width; fraction: explicit bits of the significand; bias: of the exponent;
+    table: name -> coefficients or parts of a constant, each exact in the format."""
+
+    floats: DType
+    ints: DType
+    fraction: int
+    bias: int
+    table: dict[str, tuple[float, ...]]
+
+    def const(self, x: float) -> Expr:
+        return const(x, self.floats)
+
+    def bits(self, x: Expr) -> Expr:
+        return bitcast(x, self.ints)
+
+    def float(self, x: Expr) -> Expr:
+        """The float with these bits."""
+        return bitcast(x, self.floats)
+
+    @property
+    def sign_mask(self) -> int:
+        return -(1 << (self.ints.bits - 1))
+
+    @property
+    def whole(self) -> float:
+        """1.5 · 2^fraction: adding it to a small whole number leaves that number in the low bits."""
+        return 1.5 * 2.0**self.fraction
+
+
+def poly(z: Expr, coefficients: Sequence[float]) -> Expr:
+    """c0 + c1·z + c2·z² + … by Horner's rule."""
+    total: Any = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        total = z * total + c
+    return total
+
+
+def signed(f: Format, magnitude: Expr, source: Expr) -> Expr:
+    """A magnitude (not negative) with the sign of `source`."""
+    return f.float(f.bits(magnitude) | (f.bits(source) & f.sign_mask))
+
+
+def absolute(x: Expr) -> Expr:
+    return unary("abs", x)

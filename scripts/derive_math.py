@@ -1,0 +1,147 @@
+"""Coefficients of pyruntime/mathlib, derived: `python scripts/derive_math.py [NAME ...]` prints them.
+
+float32: weighted minimax by Lawson's iteration (least squares whose weights are multiplied by the error until the
+error is level), in float64 on a Chebyshev grid, then rounded to float32. float64: interpolation at Chebyshev nodes in
+60 digits (within a small factor of minimax), rounded to float64. Needs numpy and mpmath; neither is used at run time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import mpmath as mp
+import numpy as np
+
+mp.mp.dps = 60
+Function = Callable[[mp.mpf], mp.mpf]
+
+
+def grid(low: float, high: float, count: int = 1500) -> np.ndarray:
+    nodes = np.cos((np.arange(count) + 0.5) * np.pi / count)
+    return (low + high) / 2 - (high - low) / 2 * nodes
+
+
+def minimax(f: Function, low: float, high: float, top: int, bottom: int = 0, weight: Function | None = None) -> list:
+    """Numerator [and denominator, constant term 1] of the rational of these degrees that minimises the greatest
+    |weight · (p/q - f)|; the weight is 1/f unless given."""
+    x = grid(low, high)
+    y = np.array([float(f(mp.mpf(v))) for v in x])
+    w = 1 / abs(y) if weight is None else np.array([float(weight(mp.mpf(v))) for v in x])
+    powers = np.stack([x**k / high**k for k in range(max(top, bottom) + 1)], 1)
+    lawson, q = np.ones_like(x), np.ones_like(x)
+    best = (np.inf, None, None)
+    for _ in range(400):
+        scale = np.sqrt(lawson) * w / q
+        matrix = np.concatenate([powers[:, : top + 1], -y[:, None] * powers[:, 1 : bottom + 1]], 1)
+        norms = np.linalg.norm(matrix * scale[:, None], axis=0)
+        solution = np.linalg.lstsq(matrix * scale[:, None] / norms, y * scale, rcond=None)[0] / norms
+        p, den = solution[: top + 1], np.concatenate([[1.0], solution[top + 1 :]])
+        q = powers[:, : bottom + 1] @ den
+        error = abs(w * (powers[:, : top + 1] @ p / q - y))
+        if error.max() < best[0]:
+            best = (error.max(), p, den)
+        lawson *= error / error.max() + 1e-3
+        lawson /= lawson.sum()
+    unscale = [[c / high**k for k, c in enumerate(part)] for part in best[1:]]
+    print(f"#   minimax error {best[0]:.2e} = 2^{np.log2(best[0]):.1f}")
+    return unscale if bottom else unscale[0]
+
+
+def chebyshev(f: Function, low: float, high: float, degree: int) -> list:
+    """The polynomial through f at the Chebyshev nodes, by Newton's divided differences, in powers of x."""
+    count = degree + 1
+    x = [
+        (mp.mpf(low) + high) / 2 - (mp.mpf(high) - low) / 2 * mp.cos(mp.pi * (k + mp.mpf(1) / 2) / count)
+        for k in range(count)
+    ]
+    d = [f(v) for v in x]
+    for j in range(1, count):
+        for i in range(count - 1, j - 1, -1):
+            d[i] = (d[i] - d[i - 1]) / (x[i] - x[i - j])
+    out = [mp.mpf(0)]
+    for k in range(count - 1, -1, -1):
+        shifted = [mp.mpf(0), *out]
+        for i, c in enumerate(out):
+            shifted[i] -= c * x[k]
+        shifted[0] += d[k]
+        out = shifted
+    return out[:count]
+
+
+def chunks(value: mp.mpf, bits: list[int]) -> list[mp.mpf]:
+    """value as a sum of parts of so many significant bits each, every part rounded to nearest."""
+    parts = []
+    for n in bits:
+        exponent = mp.floor(mp.log(abs(value), 2)) - n + 1
+        parts.append(mp.nint(value / mp.mpf(2) ** exponent) * mp.mpf(2) ** exponent)
+        value -= parts[-1]
+    return parts
+
+
+def even(f: Function) -> Function:
+    """f(√z) as a function of z, for odd and even functions divided by what is known; z = 0 is approached."""
+    return lambda z: f(mp.sqrt(max(z, mp.mpf(10) ** -25)))
+
+
+def erfcx(x: mp.mpf) -> mp.mpf:
+    return mp.exp(x * x) * mp.erfc(x)
+
+
+def half(t: mp.mpf, rest: mp.mpf | None = None) -> mp.mpf:
+    """s with 2s / (1 + s²) = t; rest: 1 - t where that is known better."""
+    rest = 1 - t if rest is None else rest
+    return t / (1 + mp.sqrt(rest * (1 + t)))
+
+
+def damped(f: Function) -> Function:
+    """Weight for half(f): how a relative error of s shows in 2s / (1 + s²), which is flat at s = 1."""
+
+    def weight(x: mp.mpf) -> mp.mpf:
+        s = half(f(x))
+        return x / s * ((1 - s * s) / (1 + s * s) + mp.mpf("1e-4"))
+
+    return even(weight)
+
+
+EXP1 = lambda r: mp.expm1(r) / r if r else mp.mpf(1)  # noqa: E731
+SIN = even(lambda r: (mp.sin(r) / r - 1) / r**2)
+COS = even(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4)
+LOG = even(lambda s: (2 * mp.atanh(s) - 2 * s) / s**3)
+ATAN = even(lambda r: (mp.atan(r) / r - 1) / r**2)
+ASIN = even(lambda r: (mp.asin(r) / r - 1) / r**2)
+SINH = even(lambda r: (mp.sinh(r) / r - 1) / r**2)
+TANH3 = even(lambda r: (mp.tanh(r) / r - 1) / r**2)
+TANH_HALF = even(lambda x: half(mp.tanh(x)) / x)
+ERF_HALF = even(lambda x: half(mp.erf(x), mp.erfc(x)) / x)
+PI, LN2 = mp.pi, mp.log(2)
+S2 = (3 - 2 * mp.sqrt(2)) ** 2  # (f/(2+f))² at the ends of log's range
+T2 = (mp.sqrt(2) - 1) ** 2  # tan²(π/8)
+
+FLOAT32: dict[str, Callable[[], list]] = {
+    "EXP": lambda: minimax(EXP1, -0.3473, 0.3473, 4, weight=lambda r: abs(r) * (2 if r < 0 else 1)),  # in ULPs
+    "LOG": lambda: minimax(LOG, 0, float((3 - 2 * mp.sqrt(2)) ** 2) * 1.001, 3),
+    "SIN": lambda: minimax(SIN, 0, float((PI / 2) ** 2) * 1.001, 4, weight=even(lambda r: r**3 / mp.sin(r))),
+    "COS": lambda: minimax(COS, 0, float((PI / 4) ** 2) * 1.001, 2, weight=even(lambda r: r**4)),
+    "SIN4": lambda: minimax(SIN, 0, float((PI / 4) ** 2) * 1.001, 2, weight=even(lambda r: r**2)),
+    "TANH": lambda: minimax(TANH_HALF, 0, 9.02**2, 2, 3, damped(mp.tanh)),
+    "ERF": lambda: minimax(ERF_HALF, 0, 3.93**2, 3, 4, damped(mp.erf)),
+    "LN2": lambda: chunks(LN2, [15, 24]),
+    "PI": lambda: chunks(PI, [8, 8, 8, 8, 24]),
+}
+FLOAT64: dict[str, Callable[[], list]] = {}
+
+
+def main() -> None:
+    wanted = sys.argv[1:]
+    for table, to in ((FLOAT32, np.float32), (FLOAT64, np.float64)):
+        for name, derive in table.items():
+            if wanted and name not in wanted:
+                continue
+            result = derive()
+            for part in result if isinstance(result[0], list) else [result]:
+                print(f"{name} = ({', '.join(repr(float(to(str(c)))) for c in part)})  # {to.__name__}")
+
+
+if __name__ == "__main__":
+    main()
