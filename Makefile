@@ -17,11 +17,13 @@ help: ## this list
 
 demo: ## run real models natively and in headless Chromium, print results and times
 	@$(SETUP) python node vulkan browser
+	@npm run --silent build
 	@$(PY) -m demo $(ARGS)
 
 serve: ## the demo site on a local port
 	@$(SETUP) python node
-	@$(PY) -m pyruntime.cli serve $(ARGS)
+	@npm run --silent build
+	@.venv/bin/pyruntime serve $(ARGS)
 
 check: ## lint, format, types, house rules: seconds
 	@$(SETUP) python node

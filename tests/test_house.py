@@ -21,20 +21,24 @@ NOT_OURS = {".git", ".venv", "node_modules", "build", "dist", "__pycache__", ".c
 # What each part may import of the project, besides itself. Parts not named here only must not close a cycle.
 LEAVES = "pyruntime.errors pyruntime.dtype pyruntime.shape"
 KERNELS = f"{LEAVES} pyruntime.expr pyruntime.kernel"
+# the loop form that kernels lower to, with the mathematics and the evaluator that all providers share
+LOOPS = "loopcode hoist lower halves mathlib reference".split()
+VOCABULARY = " ".join([KERNELS, *(f"pyruntime.{name}" for name in LOOPS)])
 MAY_IMPORT = {
     "pyruntime.errors": "",
     "pyruntime.dtype": "pyruntime.errors",
     "pyruntime.shape": "pyruntime.errors pyruntime.dtype",
     "pyruntime.expr": LEAVES,
     "pyruntime.kernel": f"{LEAVES} pyruntime.expr",
-    "pyruntime.reference": KERNELS,
-    "pyruntime.tracer": f"{KERNELS} pyruntime.reference",
-    "pyruntime.ops": f"{KERNELS} pyruntime.reference pyruntime.tracer pyruntime.values",
+    **{f"pyruntime.{name}": VOCABULARY for name in LOOPS},
+    "pyruntime.host": f"{KERNELS} pyruntime.reference",
+    "pyruntime.tracer": f"{KERNELS} pyruntime.reference pyruntime.values",
+    "pyruntime.ops": f"{KERNELS} pyruntime.reference pyruntime.values pyruntime.host pyruntime.tracer",
     "pyruntime.graph": LEAVES,
     "pyruntime.onnx": f"{LEAVES} pyruntime.graph",
     "pyruntime.passes": f"{KERNELS} pyruntime.tracer pyruntime.graph",
-    "providers.wasm": f"{KERNELS} pyruntime.provider pyruntime.program",
-    "providers.webgpu": f"{KERNELS} pyruntime.provider pyruntime.program",
+    "providers.wasm": f"{VOCABULARY} pyruntime.provider pyruntime.program",
+    "providers.webgpu": f"{VOCABULARY} pyruntime.provider pyruntime.program",
 }
 
 # Run on the desktop only, so these may import NumPy, wasmtime and wgpu; the rest imports them inside functions at most.
