@@ -209,7 +209,7 @@ def value(e: Expr, env: Env, arrays: Mapping[int, Array]) -> Any:
     if op == "dim" and "symbols" in env:
         return sh.evaluate(e.value, env["symbols"])
     if op in ("const", "dim"):
-        return bool(e.value) if e.dtype.kind == "b" else e.value
+        return bool(e.value) if e.dtype.kind == "b" else _rounded(e.value, e.dtype)
     if op in ("index", "var"):
         return env[op, e.value]
     if op == "at":
@@ -228,10 +228,17 @@ def value(e: Expr, env: Env, arrays: Mapping[int, Array]) -> Any:
     if op == "popcount":
         return (args[0] & ((1 << source.bits) - 1)).bit_count()
     if op in UNARY:
-        return _narrow(UNARY[op](args[0]), e.dtype)
+        return _rounded(UNARY[op](args[0]), e.dtype)
     if op in BINARY:
-        return _narrow(BINARY[op](args[0], args[1], source), e.dtype)
+        return _rounded(BINARY[op](args[0], args[1], source), e.dtype)
     return _compare(op, args[0], args[1])
+
+
+def _rounded(x: Any, dtype: DType) -> Any:
+    """The result of one operation: float32 (in which halves compute too) rounds, integers wrap."""
+    if dtype.is_float and dtype is not dt.F64 and isinstance(x, float):
+        return _through(x, "<f")
+    return _narrow(x, dtype)
 
 
 def _narrow(x: Any, dtype: DType) -> Any:

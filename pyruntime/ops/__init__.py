@@ -13,8 +13,11 @@ from pyruntime.ops import (  # noqa: F401
     move,
     norm,
     pool,
+    qlinear,
+    quant,
     recurrent,
     reduce,
     roi,
     scan,
+    vision,
 )

@@ -1,0 +1,111 @@
+"""Quantisation: real ≈ (code - zero point) · scale, with one scale for all, one along an axis, or one a block.
+
+Rounding is to nearest even, then the zero point is added, then the code saturates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyruntime.dtype import BF16, BY_CODE, F16, F32, I32, U8, DType, bounds
+from pyruntime.expr import Expr, X, Y, cast, clip, maximum, minimum, round_even, select
+from pyruntime.kernel import Tensor
+from pyruntime.ops.minifloat import FORMATS, MINIFLOATS, decode, encode
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+
+def saturated(value: Expr, zero: Expr | None, dtype: DType) -> Expr:
+    """A float32 code value, rounded, moved by the zero point (float32) and clamped, as an integer type."""
+    low, high = bounds(dtype)
+    code = round_even(value)
+    return cast(clip(code if zero is None else code + zero, float(low), float(high)), dtype)
+
+
+def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequence[Expr], name: str) -> Expr:
+    """A scale or zero point at the indices of x."""
+    if v.rank == 0:
+        return v.at()
+    if v.rank == 1 and v.shape[0] == 1 and not block:
+        return v.at(0)
+    axis = t.axis(axis, x.rank)
+    if block:
+        if v.rank != x.rank:
+            raise t.shape_error(f"blocked {name} has rank {v.rank}, the input {x.rank}")
+        return v.at(*[c / block if n == axis else c for n, c in enumerate(i)])
+    if v.rank != 1:
+        raise t.unsupported(f"{name} of rank {v.rank} needs a block_size")
+    t.require_equal(v.shape[0], x.shape[axis], f"{name} does not fit axis {axis}")
+    return v.at(i[axis])
+
+
+def _through(value: Expr, dtype: DType) -> Expr:
+    """Rounded to the precision of a half type."""
+    return cast(cast(value, dtype), F32) if dtype in (F16, BF16) else value
+
+
+@op("QuantizeLinear", since=10)
+@op("QuantizeLinear", since=1, domain="com.microsoft")
+def quantize_linear(
+    t: Tracer, x: Tensor, y_scale: Tensor, y_zero_point: Tensor | None = None, *, axis: int = 1, block_size: int = 0,
+    output_dtype: int = 0, precision: int = 0, saturate: int = 1,
+) -> Tensor:  # fmt: skip
+    """saturate(round(x / y_scale) + y_zero_point). The type is the zero point's, else output_dtype, else uint8.
+    Shapes: y_scale and y_zero_point () or (x.shape[axis],), or x's with its axis divided by block_size.
+    Spec: https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html"""
+    dtype = y_zero_point.dtype if y_zero_point is not None else BY_CODE.get(output_dtype or U8.code, F32)
+    if not (dtype.is_int or dtype in FORMATS):
+        raise t.unsupported(f"quantising to {dtype}")
+    work = BY_CODE[precision] if precision else y_scale.dtype
+
+    def body(*i: Expr) -> Expr:
+        scale = cast(parameter(t, y_scale, x, axis, block_size, i, "y_scale"), F32)
+        value = _through(cast(x.at(*i), F32) / scale, work)
+        zero = None if y_zero_point is None else parameter(t, y_zero_point, x, axis, block_size, i, "y_zero_point")
+        if dtype.is_int:
+            return saturated(value, None if zero is None else cast(zero, F32), dtype)
+        return encode(value if zero is None else value + decode(zero, dtype), dtype, bool(saturate))
+
+    return t.compute(x.shape, body)
+
+
+@op("DequantizeLinear", since=10)
+@op("DequantizeLinear", since=1, domain="com.microsoft")
+def dequantize_linear(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero_point: Tensor | None = None, *, axis: int = 1, block_size: int = 0,
+    output_dtype: int = 0,
+) -> Tensor:  # fmt: skip
+    """(x - x_zero_point) · x_scale, as x_scale's type or output_dtype. Shapes: as QuantizeLinear.
+    Spec: https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html"""
+    dtype = BY_CODE[output_dtype] if output_dtype else x_scale.dtype
+    if not dtype.is_float or dtype in MINIFLOATS:
+        raise t.unsupported(f"dequantising to {dtype}")
+
+    def body(*i: Expr) -> Expr:
+        zero = None if x_zero_point is None else parameter(t, x_zero_point, x, axis, block_size, i, "x_zero_point")
+        scale = cast(parameter(t, x_scale, x, axis, block_size, i, "x_scale"), F32)
+        return cast(_difference(x.at(*i), zero, x.dtype) * scale, dtype)
+
+    return t.compute(x.shape, body)
+
+
+def _difference(code: Expr, zero: Expr | None, dtype: DType) -> Expr:
+    """code - zero as float32."""
+    if dtype in MINIFLOATS:
+        value = decode(code, dtype)
+        return value if zero is None else value - decode(zero, dtype)
+    return cast(cast(code, I32) if zero is None else cast(code, I32) - cast(zero, I32), F32)
+
+
+@op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(t: Tracer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """uint8 codes of x with the scale and zero point that cover its range and 0.
+    Shapes: x -> x's, (), (). Spec: https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html"""
+    axes = range(x.rank)
+    high = t.map(maximum(X, 0.0), t.reduce("max", x, axes, keepdims=False))
+    low = t.map(minimum(X, 0.0), t.reduce("min", x, axes, keepdims=False))
+    scale = t.map(select(X == Y, 1.0, X - Y) / 255.0, high, low)
+    zero = t.map(cast(round_even(clip(-X / Y, 0.0, 255.0)), U8), low, scale)
+    return quantize_linear(t, x, scale, zero), scale, zero
+
+
+__all__ = ["dequantize_linear", "dynamic_quantize_linear", "parameter", "quantize_linear", "saturated"]
