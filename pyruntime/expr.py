@@ -93,7 +93,9 @@ Scalar = Any  # Expr | int | float | bool | Dim
 # ── leaves ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def const(value: float | int | bool, dtype: DType = F32) -> Expr:
+def const(value: Any, dtype: DType = F32) -> Expr:
+    if dtype.kind == "s":  # a number can only be a neutral filler
+        return Expr("const", (), dtype, value if isinstance(value, str) else "")
     if dtype.is_float:
         return Expr("const", (), dtype, float(value))
     value = int(value)

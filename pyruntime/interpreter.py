@@ -10,6 +10,7 @@ from pyruntime import host, reference
 from pyruntime import shape as sh
 from pyruntime.kernel import Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
 from pyruntime.reference import Array
+from pyruntime.tracer import decoded
 
 Symbols = dict[str, int]
 
@@ -39,7 +40,7 @@ class Interpreter:
     def array(self, t: Tensor) -> Array:
         if t.uid not in self.arrays and isinstance(t.kernel, Leaf):
             kind, value = t.kernel.kind, t.kernel.value
-            values = self.weights(value) if kind == "weight" else value
+            values = decoded(self.weights(value), t.dtype) if kind == "weight" else value
             self.arrays[t.uid] = (self.shape(t), [sh.evaluate(v, self.symbols) if isinstance(v, sh.Dim) else v for v in values])
         return self.arrays[t.uid]
 
@@ -53,7 +54,10 @@ class Interpreter:
             self.symbols.update(zip(kernel.symbols, map(int, inputs[kernel.source.uid][1]), strict=True))
         elif isinstance(kernel, Host):
             args = [None if a is None else self.array(a) for a in kernel.args]
-            self._bound(kernel, host.FUNCTIONS[kernel.fn](args, kernel.attrs))
+            attrs = kernel.attrs
+            if kernel.fn == "reference":
+                attrs = {**attrs, "shapes": [self.shape(t) for t in kernel.outputs], "symbols": self.symbols}
+            self._bound(kernel, host.FUNCTIONS[kernel.fn](args, attrs))
         elif isinstance(kernel, If):
             block = kernel.then if self.array(kernel.condition)[1][0] else kernel.orelse
             self.run(block)
@@ -93,7 +97,9 @@ class Interpreter:
 
     def _stack(self, items: list[Array], out: Tensor) -> Array:
         if not items:
-            return (0, *[0 if sh.symbols(d) else d for d in out.shape[1:]]), []  # type: ignore[return-value]
+            bound = {n for _, _, n in out.kernel.binds}  # type: ignore[attr-defined]
+            dims = [0 if sh.symbols(d) & bound else sh.evaluate(d, self.symbols) for d in out.shape[1:]]
+            return (0, *dims), []
         return (len(items), *items[0][0]), [v for _, values in items for v in values]
 
 

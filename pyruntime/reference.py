@@ -27,7 +27,9 @@ Env = dict[Any, Any]  # ("index" | "var", number) -> value
 
 
 def store_value(x: Any, dtype: DType) -> Any:
-    """x as an element of `dtype`: integers wrap, floats round, bool is x != 0."""
+    """x as an element of `dtype`: integers wrap, floats round, bool is x != 0; strings stay."""
+    if dtype.kind == "s":
+        return x
     if dtype.is_int:
         if isinstance(x, Dim):
             return x
@@ -263,7 +265,7 @@ def offset(shape: Sequence[int], coords: Sequence[Any]) -> int:
 # ── kernels ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 NEUTRAL: dict[str, Callable[[DType], Any]] = {
-    "sum": lambda d: 0.0 if d.is_float else 0,
+    "sum": lambda d: 0.0 if d.is_float else "" if d.kind == "s" else 0,
     "prod": lambda d: 1.0 if d.is_float else 1,
     "max": lambda d: -math.inf if d.is_float else bounds(d)[0],
     "min": lambda d: math.inf if d.is_float else bounds(d)[1],

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyruntime import reference
 from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, F32, I32, I64, DType
+from pyruntime.dtype import BOOL, F32, I32, I64, STRING, DType
 from pyruntime.errors import NeedsValue, ShapeError, UnsupportedOp
 from pyruntime.expr import Expr, Scalar, as_expr, cast, const, dim, guard, index, instantiate, select
 from pyruntime.kernel import Alias, Block, Builder, Call, Host, Kernel, Leaf, Loops, Map, Read, Reduce, Tensor
@@ -285,7 +285,7 @@ class Tracer:
         if isinstance(kernel, Leaf):
             if kernel.kind == "constant":
                 return kernel.value
-            return self.elements(kernel.value) if kernel.kind == "weight" else None
+            return decoded(self.elements(kernel.value), x.dtype) if kernel.kind == "weight" else None
         if not isinstance(kernel, Map | Reduce | Alias | Loops):
             return None
         arrays: dict[int, reference.Array] = {}
@@ -338,6 +338,11 @@ class Tracer:
 
     def shape_error(self, message: str, hint: str = "") -> ShapeError:
         return ShapeError(message, node=self.node, hint=hint)
+
+
+def decoded(values: list[Any], dtype: DType) -> list[Any]:
+    """Elements of a weight as the engine has them: strings are read as bytes, and are str from here on."""
+    return [v.decode(errors="replace") for v in values] if dtype is STRING else values
 
 
 def _no_subgraphs(graph: Any, args: Sequence[Any]) -> list[Any]:

@@ -5,7 +5,9 @@ from pyruntime.ops import (  # noqa: F401
     cast,
     control,
     conv,
+    cumulative,
     elementwise,
+    index,
     layout,
     logic,
     lstm,
@@ -19,5 +21,7 @@ from pyruntime.ops import (  # noqa: F401
     reduce,
     roi,
     scan,
+    sort,
+    text,
     vision,
 )

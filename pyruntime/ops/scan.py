@@ -103,5 +103,3 @@ def _padded(t: Tracer, x: Tensor, length: AnyDim) -> Tensor:
         return x
     zero = as_expr(0, x.dtype)
     return t.compute((length, *x.shape[1:]), lambda *i: guard(i[0] < dim(x.shape[0]), x.at(*i), zero), x.dtype)
-
-

@@ -11,7 +11,7 @@ from onnx import helper
 from tests.interpret import run
 from tests.ops.compare import check, model, same
 
-T, B, I, H = 4, 3, 2, 3
+T, B, INPUTS, H = 4, 3, 2, 3
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
@@ -43,7 +43,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 def operands(op: str, attrs: dict[str, Any], parts: str) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(7)
     d, g = 2 if attrs.get("direction") == "bidirectional" else 1, GATES[op]
-    shapes = {"x": (T, B, I), "w": (d, g * H, I), "r": (d, g * H, H), "b": (d, 2 * g * H), "h0": (d, B, H),
+    shapes = {"x": (T, B, INPUTS), "w": (d, g * H, INPUTS), "r": (d, g * H, H), "b": (d, 2 * g * H), "h0": (d, B, H),
               "c0": (d, B, H), "p": (d, 3 * H)}  # fmt: skip
     out = {
         k: rng.uniform(-1, 1, s).astype(np.float32) for k, s in shapes.items() if k in ["x", "w", "r", *parts.split()]

@@ -1,0 +1,134 @@
+"""Operators on strings. What moves or compares strings is a Map as for any type; see `passes/strings.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pyruntime.dtype import BOOL, F32, I32, I64, STRING
+from pyruntime.expr import X, Y, cast, dim, maximum, select
+from pyruntime.kernel import Builder, Tensor
+from pyruntime.ops.registry import elementwise, op
+from pyruntime.tracer import Tracer
+
+elementwise("StringConcat", since=20, expr=X + Y)
+
+
+@op("StringNormalizer", since=10)
+def string_normalizer(
+    t: Tracer, x: Tensor, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",
+    stopwords: Sequence[str] = (),
+) -> Tensor:  # fmt: skip
+    """Words without stop words, in another case. Cases are those of Unicode, for any locale.
+    Shapes: (C) -> (D), (1, C) -> (1, D). Spec: https://onnx.ai/onnx/operators/onnx__StringNormalizer.html"""
+    if x.rank not in (1, 2):
+        raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
+    if x.rank == 2:
+        t.require_equal(x.shape[0], 1, "the first axis of a matrix has 1 element")
+    if case_change_action not in ("NONE", "LOWER", "UPPER"):
+        raise t.unsupported(f"case_change_action {case_change_action!r} is not known")
+    attrs = {"action": case_change_action, "case_sensitive": is_case_sensitive, "stopwords": tuple(stopwords)}
+    return t.host("string_normalize", [x], [((*x.shape[:-1], None), STRING)], **attrs)[0]
+
+
+@op("StringSplit", since=20)
+def string_split(t: Tracer, x: Tensor, *, delimiter: str = "", maxsplit: int = -1) -> tuple[Tensor, ...]:
+    outputs = [((*x.shape, None), STRING), (x.shape, I64)]
+    return t.host("string_split", [x], outputs, delimiter=delimiter, maxsplit=maxsplit)
+
+
+# What Python's `re` knows and RE2 does not, then what RE2 knows and `re` does not.
+_FOREIGN = re.compile(r"\\[1-9]|\(\?[=!]|\(\?<[=!]|\(\?P[=>]|\(\?\(|\(\?>|[*+?}]\+|\\[pPCQ]|\[\[:")
+
+
+@op("RegexFullMatch", since=20)
+def regex_full_match(t: Tracer, x: Tensor, *, pattern: str = "") -> Tensor:
+    """Whether the whole string matches. The pattern is RE2's; what Python's `re` reads differently is refused.
+    Spec: https://onnx.ai/onnx/operators/onnx__RegexFullMatch.html, https://github.com/google/re2/wiki/Syntax"""
+    foreign = _FOREIGN.search(pattern.replace("\\\\", ""))
+    if foreign:
+        raise t.unsupported(f"pattern {pattern!r} has {foreign.group()!r}, which is not supported")
+    pattern = pattern.replace(r"\z", r"\Z")
+    try:
+        re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise t.unsupported(f"pattern {pattern!r}: {error}") from error
+    return t.host("regex_full_match", [x], [(x.shape, BOOL)], pattern=pattern)[0]
+
+
+# ── TfIdfVectorizer ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@op("TfIdfVectorizer", since=9)
+def tfidf_vectorizer(
+    t: Tracer, x: Tensor, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str,
+    ngram_counts: Sequence[int], ngram_indexes: Sequence[int], pool_int64s: Sequence[int] = (),
+    pool_strings: Sequence[str] = (), weights: Sequence[float] = (),
+) -> Tensor:  # fmt: skip
+    """How often each n-gram of the pool occurs in a row, its items up to max_skip_count apart; TF: the counts, IDF:
+    the weight if it occurs at all, TFIDF: counts x weights.
+
+    Shapes: (C) -> (size), (B, C) -> (B, size), size = max(ngram_indexes) + 1
+    Spec:   https://onnx.ai/onnx/operators/onnx__TfIdfVectorizer.html"""
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise t.unsupported(f"mode {mode!r} is not known")
+    if x.rank not in (1, 2):
+        raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
+    pool: Sequence[int] = pool_int64s
+    if x.dtype is STRING:
+        keys = tuple(dict.fromkeys(pool_strings))
+        pool = [keys.index(s) for s in pool_strings]
+        x = t.host("find_keys", [x], [(x.shape, I64)], keys=keys)[0]
+    rows = t.cast(t.unsqueeze(x, [0]) if x.rank == 1 else x, I64)
+    grams = _grams(pool, ngram_counts, ngram_indexes, min_gram_length, max_gram_length)
+    size = max(ngram_indexes, default=-1) + 1
+    counts = _count(t, rows, grams, size, max_skip_count + 1)
+    if mode != "TF":
+        scale = t.constant(weights or [1.0] * size, F32)
+        counts = t.map(X * Y if mode == "TFIDF" else select(X > 0.0, Y, 0.0), counts, scale)
+    return t.reshape(counts, (size,)) if x.rank == 1 else counts
+
+
+def _grams(
+    pool: Sequence[int], starts: Sequence[int], columns: Sequence[int], shortest: int, longest: int
+) -> dict[tuple[int, ...], int]:
+    """n-gram -> column of the output. The pool lists the 1-grams, then the 2-grams, … from `starts` on."""
+    out: dict[tuple[int, ...], int] = {}
+    number = 0
+    for n, start in enumerate(starts, 1):
+        end = starts[n] if n < len(starts) else len(pool)
+        for at in range(start, end - n + 1, n):
+            if shortest <= n <= longest:
+                out[tuple(pool[at : at + n])] = columns[number]
+            number += 1
+    return out
+
+
+def _count(t: Tracer, rows: Tensor, grams: dict[tuple[int, ...], int], size: int, skips: int) -> Tensor:
+    """Shapes: rows (B, C) -> float32 (B, size)."""
+    items = t.constant([item for gram in grams for item in gram], I64)
+    ends = [0]
+    for gram in grams:
+        ends.append(ends[-1] + len(gram))
+    bounds, columns = t.constant(ends, I32), t.constant(list(grams.values()), I32)
+    batch, length = rows.shape
+
+    def body(k: Builder, out: Tensor) -> None:
+        with k.parallel(batch) as b:
+            with k.loop(size, "vector") as o:
+                k.store(out, (b, o), 0.0)
+            with k.loop(len(grams)) as g:
+                first = k.let(bounds[g])
+                n = k.let(bounds[g + 1] - first)
+                found = k.var(0, I32)
+                with k.loop(select(n < 2, 1, dim(skips))) as skip:
+                    step = skip + 1
+                    with k.loop(maximum(dim(length) - step * (n - 1), 0)) as at:
+                        equal = k.var(0, I32)
+                        with k.loop(n) as m:
+                            same = rows[b, at + m * step] == items[first + m]
+                            equal.set(equal.get + cast(same, I32))
+                        found.set(found.get + cast(equal.get == n, I32))
+                k.store(out, (b, columns[g]), out[b, columns[g]] + cast(found.get, F32))
+
+    return t.loops("tfidf", [rows, items, bounds, columns], [((batch, size), F32)], body)[0]
