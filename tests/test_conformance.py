@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 
 import numpy as np
@@ -52,6 +53,13 @@ def test_a_worker_that_hangs_or_dies_is_replaced() -> None:
 def test_differences_are_seen(actual: object) -> None:
     with pytest.raises(AssertionError):
         assert_equal([np.array([1.0, 2.0], np.float32)], [actual], 1e-3, 1e-7)
+
+
+def test_integers_are_compared_exactly() -> None:
+    stored = pickle.loads(pickle.dumps(np.array([2**60])))
+    assert_equal([stored], [np.array([2**60])], 0, 0)
+    with pytest.raises(AssertionError):
+        assert_equal([stored], [np.array([2**60 + 1])], 0, 0)
 
 
 @pytest.fixture(scope="module")

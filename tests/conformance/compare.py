@@ -47,4 +47,4 @@ def _assert_tensor(expected: np.ndarray, actual: Any, rtol: float, atol: float, 
 
 def _plain(array: np.ndarray) -> np.ndarray:
     """Element types that NumPy itself does not know (bfloat16, float8, int4 …) as float32, exactly."""
-    return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
+    return array if array.dtype.type.__module__ == "numpy" else array.astype(np.float32)

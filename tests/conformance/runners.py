@@ -52,7 +52,7 @@ class Reference:
 
 
 class OnnxRuntime:
-    """The peer, unoptimised. Its Python API refuses bfloat16, float8 and 4-bit feeds: 92 cases fail for that alone."""
+    """The peer, unoptimised. Its `run` refuses bfloat16, float8 and 4-bit feeds: 92 cases stop there."""
 
     def __init__(self, provider: str) -> None:
         from tests.zoo import oracle
