@@ -1,0 +1,200 @@
+"""Gather and scatter.
+
+Negative indices count from the end. Indices out of range are clamped, so nothing is read or written out of bounds;
+indices that are known at plan time are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from pyruntime import shape as sh
+from pyruntime.dtype import BOOL, I32
+from pyruntime.expr import Expr, Scalar, binary, cast, clip, dim, guard, select
+from pyruntime.kernel import Builder, Tensor
+from pyruntime.ops.registry import op
+from pyruntime.shape import AnyDim, Dim
+from pyruntime.tracer import Tracer
+
+
+def wrapped(e: Expr, d: AnyDim) -> Expr:
+    """An index of an axis of extent d, made to lie inside of it."""
+    i = cast(e, I32)
+    return clip(select(i < 0, i + dim(d), i), 0, dim(d) - 1)
+
+
+def indexer(t: Tracer, indices: Tensor, d: AnyDim) -> Callable[..., Expr]:
+    """Reads `indices` as positions on an axis of extent d: f(coordinates) -> int32."""
+    known = t.known(indices)
+    if not known or any(isinstance(k, Dim) for k in known):
+        return lambda *at: wrapped(indices.at(*at), d)
+    t.require(sh.compare("le", -min(known), d), f"index {min(known)} is out of range for {d} elements")
+    t.require(sh.compare("lt", max(known), d), f"index {max(known)} is out of range for {d} elements")
+    step = known[1] - known[0] if len(known) > 1 else 0
+    if indices.rank <= 1 and min(known) >= 0 and all(b - a == step for a, b in zip(known, known[1:], strict=False)):
+        return lambda *at: dim(known[0]) + at[0] * step if at else dim(known[0])  # evenly spaced: a view
+    if len(known) == 1:
+        return lambda *_: dim(known[0] + d)
+    if min(known) >= 0:
+        return lambda *at: cast(indices.at(*at), I32)
+    return lambda *at: select(indices.at(*at) < 0, cast(indices.at(*at), I32) + dim(d), cast(indices.at(*at), I32))
+
+
+@op("Gather")
+def gather(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """Shapes: data (*A, d, *B), indices (*I) -> (*A, *I, *B)."""
+    axis = t.axis(axis, data.rank)
+    read = indexer(t, indices, data.shape[axis])
+    end = axis + indices.rank
+
+    def element(*i: Expr) -> Expr:
+        return data.at(*i[:axis], read(*i[axis:end]), *i[end:])
+
+    return t.compute([*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]], element)
+
+
+@op("GatherElements", since=11)
+def gather_elements(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """out[i, j, …] = data[i, indices[i, j, …], …], the index at `axis`."""
+    axis = t.axis(axis, data.rank)
+    read = (
+        indexer(t, indices, data.shape[axis])
+        if indices.rank > 1
+        else lambda *i: wrapped(indices.at(*i), data.shape[axis])
+    )
+    return t.compute(indices.shape, lambda *i: data.at(*[read(*i) if n == axis else c for n, c in enumerate(i)]))
+
+
+@op("GatherND", since=11)
+def gather_nd(t: Tracer, data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
+    """Shapes: data (*B, *D, *S), indices (*B, *I, |D|) -> (*B, *I, *S)."""
+    b, count = batch_dims, _known_dim(t, indices)
+    inner = data.shape[b + count :]
+    lead = indices.rank - 1
+
+    def element(*i: Expr) -> Expr:
+        at = [wrapped(indices.at(*i[:lead], n), data.shape[b + n]) for n in range(count)]
+        return data.at(*i[:b], *at, *i[lead:])
+
+    return t.compute([*indices.shape[:-1], *inner], element)
+
+
+def _known_dim(t: Tracer, indices: Tensor) -> int:
+    count = indices.shape[-1]
+    if isinstance(count, Dim):
+        raise t.unsupported("the last dim of the indices depends on the run")
+    return count
+
+
+# ── scatter ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def nest(k: Builder, extents: Sequence[AnyDim], innermost: str = "serial") -> Iterator[list[Expr]]:
+    """Loops over all coordinates of a shape."""
+    with ExitStack() as stack:
+        last = len(extents) - 1
+        yield [stack.enter_context(k.loop(dim(d), innermost if n == last else "serial")) for n, d in enumerate(extents)]
+
+
+def copy(k: Builder, out: Tensor, source: Tensor, lead: Sequence[Expr] = ()) -> None:
+    with nest(k, out.shape[len(lead) :], "vector") as at:
+        k.store(out, (*lead, *at), source.at(*lead, *at))
+
+
+_REDUCTIONS = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
+_OF_BOOLS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
+
+
+def _put(t: Tracer, reduction: str) -> Callable[[Builder, Tensor, Sequence[Scalar], Expr], None]:
+    """Writes, or combines, one element."""
+    if reduction != "none" and reduction not in _REDUCTIONS:
+        raise t.unsupported(f"reduction {reduction}")
+
+    def put(k: Builder, out: Tensor, at: Sequence[Scalar], value: Expr) -> None:
+        if reduction != "none":
+            name = (_OF_BOOLS if value.dtype is BOOL else _REDUCTIONS)[reduction]
+            value = binary(name, out.at(*at), value)
+        k.store(out, at, value)
+
+    return put
+
+
+@op("Scatter", since=9)
+@op("ScatterElements", since=11)
+def scatter_elements(
+    t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """A copy of data with out[i, indices[i, j, …], …] = updates[i, j, …], the index at `axis`.
+    Spec: https://onnx.ai/onnx/operators/onnx__ScatterElements.html"""
+    axis = t.axis(axis, data.rank)
+    put = _put(t, reduction)
+
+    def update(k: Builder, out: Tensor, lead: Sequence[Expr]) -> None:
+        with nest(k, indices.shape[len(lead) :]) as rest:
+            at = [*lead, *rest]
+            there = k.let(wrapped(indices.at(*at), data.shape[axis]))
+            put(k, out, [there if n == axis else c for n, c in enumerate(at)], updates.at(*at))
+
+    def body(k: Builder, out: Tensor) -> None:
+        if axis == 0:
+            copy(k, out, data)
+            update(k, out, ())
+            return
+        with k.parallel(dim(data.shape[0])) as i:  # no index leaves its slice
+            copy(k, out, data, (i,))
+            with k.when(i < dim(indices.shape[0])):
+                update(k, out, (i,))
+
+    return t.loops("scatter_elements", [data, indices, updates], [(data.shape, data.dtype)], body)[0]
+
+
+@op("ScatterND", since=11)
+def scatter_nd(t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """A copy of data with out[*indices[i]] = updates[i].
+
+    Shapes: data (*D, *S), indices (*I, |D|), updates (*I, *S)
+    Spec:   https://onnx.ai/onnx/operators/onnx__ScatterND.html"""
+    count = _known_dim(t, indices)
+    put = _put(t, reduction)
+    lead = data.shape[:count]
+    flat = t.reshape(data, [*lead, sh.size(data.shape[count:])])
+    rows = t.reshape(indices, [sh.size(indices.shape[:-1]), count])
+    values = t.reshape(updates, [rows.shape[0], flat.shape[-1]])
+
+    def body(k: Builder, out: Tensor) -> None:
+        copy(k, out, flat)
+        with k.loop(dim(rows.shape[0])) as r:
+            at = [k.let(wrapped(rows.at(r, n), lead[n])) for n in range(count)]
+            with k.loop(dim(flat.shape[-1]), "vector") as j:
+                put(k, out, [*at, j], values.at(r, j))
+
+    out = t.loops("scatter_nd", [flat, rows, values], [(flat.shape, flat.dtype)], body)[0]
+    return t.reshape(out, data.shape)
+
+
+@op("TensorScatter", since=24)
+def tensor_scatter(
+    t: Tracer,
+    past: Tensor,
+    update: Tensor,
+    write_indices: Tensor | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Tensor:
+    """The cache with `update` written along the sequence axis from write_indices[b] on (mode circular: modulo its
+    length). Shapes: past (B, …, M, …), update (B, …, S, …), write_indices (B,), default 0."""
+    if mode not in ("linear", "circular"):
+        raise t.unsupported(f"mode {mode}")
+    axis = t.axis(axis, past.rank)
+    length, count = past.shape[axis], update.shape[axis]
+
+    def element(*i: Expr) -> Expr:
+        step = i[axis] if write_indices is None else i[axis] - cast(write_indices.at(i[0]), I32)
+        step = step % dim(length) if mode == "circular" else step
+        new = update.at(*[step if n == axis else c for n, c in enumerate(i)])
+        return guard((step >= 0) & (step < dim(count)), new, past.at(*i))
+
+    return t.compute(past.shape, element)
