@@ -39,7 +39,10 @@ def _assert_tensor(expected: np.ndarray, actual: Any, rtol: float, atol: float, 
         rtol = max(rtol, BFLOAT16_RTOL)
     left, right = _plain(np.asarray(actual)), _plain(expected)
     try:
-        np.testing.assert_allclose(left, right, rtol=rtol, atol=atol)
+        if rtol == atol == 0:  # assert_allclose would round int64 to doubles
+            np.testing.assert_array_equal(left, right)
+        else:
+            np.testing.assert_allclose(left, right, rtol=rtol, atol=atol)
     except AssertionError as error:
         text = " ".join(line.strip() for line in str(error).splitlines()[3:] if line.strip())
         raise AssertionError(f"{where}: {text}") from None
