@@ -33,7 +33,11 @@ _ENTRY = 32  # four byte offsets, four lane masks
 
 
 def blocks(mg: int, cg: int, positions: int, taps: int, threads: int = 1) -> tuple[int, int, int]:
-    """(mc, nc, cc): like `gemm.blocks`, with cc * taps products at a time."""
+    """(mc, nc, cc): like `gemm.blocks`, with cc * taps products at a time.
+
+    Chromium 156, Zen 5, relaxed, one thread, GFLOP/s of 61: 64x56x56 3x3 53, 256x14x14 3x3 53, 512x7x7 3x3 46,
+    3x224x224 7x7/2 48, 16x56x56 3x3 44.
+    """
     cc = max(1, min(max(cg, 1), 384 // max(taps, 1)))
     mc, nc = max(1, min(mg, 192)), 256
     while nc > 32 and taps * nc * (4 * cc + 8) > 1 << 20:
