@@ -2,6 +2,7 @@
 
 from pyruntime.ops import (  # noqa: F401
     activation,
+    attention,
     cast,
     control,
     conv,
@@ -20,7 +21,9 @@ from pyruntime.ops import (  # noqa: F401
     recurrent,
     reduce,
     roi,
+    rotary,
     scan,
+    sequence,
     sort,
     text,
     vision,
