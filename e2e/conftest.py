@@ -36,6 +36,7 @@ MOUNTS = {
     "/dist/": ROOT / "dist",
     "/models/": ROOT / "build" / "models",
     "/site/": ROOT / "build" / "site",
+    "/web/": ROOT / "web",
 }
 CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
 

@@ -1,9 +1,57 @@
 // Types of the Program, the seam between compiler and executors (docs/architecture.md, "Program").
 
+/** @typedef {import('./dims.js').Dim} Dim */
+/** @typedef {{ buffer: number, dtype: string, dims: Dim[] }} TensorValue */
+/** @typedef {TensorValue | { items: Value[] } | null} Value */
+/** @typedef {[number, number, string][]} Binds [value, axis, symbol] */
+/**
+ * @typedef {object} Call
+ * @property {string} node
+ * @property {string} kernel
+ * @property {number[]} buffers
+ * @property {Dim[]} params
+ * @property {Dim} work
+ * @property {number[]} [alloc]
+ * @property {number[]} [free]
+ * @property {[number, number][]} [inplace]
+ */
+/** @typedef {{ op: 'wasm', fn: string, calls: Call[] }} WasmStep */
+/** @typedef {{ op: 'read', value: TensorValue, symbols: string[], free?: number[] }} ReadStep */
+/** @typedef {{ op: 'host', fn: string, id: number, node?: string, inputs: Value[], outputs: TensorValue[], binds?: Binds, free?: number[] }} HostStep */
+/** @typedef {{ op: 'if', node?: string, condition: TensorValue, then: number, orelse: number, outputs: number[], binds?: Binds, free?: number[] }} IfStep */
+/**
+ * @typedef {object} LoopStep
+ * @property {'loop'} op
+ * @property {string} [node]
+ * @property {TensorValue | null} trip
+ * @property {TensorValue | null} condition
+ * @property {TensorValue[]} carried
+ * @property {number} body
+ * @property {TensorValue[]} outputs carried, then stacked
+ * @property {Binds} [enters]
+ * @property {Binds} [binds]
+ * @property {number[]} [free]
+ */
+/** @typedef {WasmStep | ReadStep | HostStep | IfStep | LoopStep} Step */
+/** @typedef {{ inputs: TensorValue[], steps: Step[], outputs: Value[] }} Block */
+/** @typedef {{ buffer: number, source?: string, offset?: number, size?: number, unpack?: number, signed?: boolean, blob?: [number, number], strings?: string[] }} Constant */
+/**
+ * @typedef {object} Header
+ * @property {number} format
+ * @property {string} name
+ * @property {Record<string, [number, number]>} modules
+ * @property {{ name: string, dtype: string, dims: Dim[], buffer: number }[]} inputs
+ * @property {{ name: string, value: Value }[]} outputs
+ * @property {{ size: Dim, host?: boolean }[]} buffers
+ * @property {Constant[]} constants
+ * @property {[Dim, string][]} guards
+ * @property {Block[]} blocks
+ */
 /**
  * @typedef {object} ProgramData
- * @property {any} header
- * @property {Uint8Array[]} blobs
+ * @property {Header} header
+ * @property {Uint8Array} blob
  * @property {any} python the Python object behind it, for host steps and specialisation
  */
+/** @typedef {import('./protocol.js').ValueInfo} Signature */
 export {};

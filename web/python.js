@@ -6,6 +6,7 @@ import { fromPayload } from './errors.js';
 /** @typedef {import('./protocol.js').Assets} Assets */
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
+/** @typedef {import('./executor.js').HostArray} HostArray */
 /** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
 
 const ENGINE = '/lib/engine.zip';
@@ -66,12 +67,21 @@ export class Python {
     return this.guard(() => {
       const made = this.engine.create(read, size, JSON.stringify(options));
       try {
-        return { header: JSON.parse(made.json), blobs: takeBlobs(made.blobs), python: made };
+        return { header: JSON.parse(made.json), blob: takeBytes(made.blob), python: made };
       } catch (error) {
         made.destroy();
         throw error;
       }
     });
+  }
+
+  /**
+   * A host step: the only Python in a run. Values cross as JSON.
+   * @param {any} program @param {import('./program.js').HostStep} step @param {(HostArray | null)[]} inputs
+   * @returns {HostArray[]}
+   */
+  host(program, step, inputs) {
+    return this.guard(() => JSON.parse(program.host(step.id, JSON.stringify(inputs))));
   }
 
   /** Runs the user's code; its last value comes back as plain data. @param {string} code @param {unknown} args */
@@ -123,18 +133,13 @@ async function download(url) {
   return new Uint8Array(await response.arrayBuffer());
 }
 
-/** Copies a Python list of bytes. @param {any} list @returns {Uint8Array[]} */
-function takeBlobs(list) {
-  const blobs = [];
-  for (let i = 0; i < list.length; i++) {
-    const blob = list.get(i);
-    const buffer = blob.getBuffer('u8');
-    blobs.push(buffer.data.slice());
-    buffer.release();
-    blob.destroy();
-  }
-  list.destroy();
-  return blobs;
+/** Copies Python bytes. @param {any} proxy @returns {Uint8Array} */
+function takeBytes(proxy) {
+  const buffer = proxy.getBuffer('u8');
+  const bytes = buffer.data.slice();
+  buffer.release();
+  proxy.destroy();
+  return bytes;
 }
 
 /** @param {any} value @returns {unknown} */

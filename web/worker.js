@@ -5,6 +5,7 @@ import { InvalidModel, SessionFailed } from './errors.js';
 import { Executor } from './executor.js';
 import { answer } from './protocol.js';
 import { Python } from './python.js';
+import { hasRelaxedSimd } from './simd.js';
 
 /** @typedef {import('./protocol.js').CreateParams} CreateParams */
 /** @typedef {import('./protocol.js').Progress} Progress */
@@ -13,8 +14,8 @@ import { Python } from './python.js';
 
 /** @type {Promise<Python> | null} */
 let python = null;
-/** @type {{ threads: number, thread: string }} */
-let host = { threads: 1, thread: '' };
+/** @type {{ threads: number, thread: string, shared: boolean }} */
+let host = { threads: 1, thread: '', shared: false };
 /** @type {Map<number, Session>} */
 const sessions = new Map();
 let nextSession = 1;
@@ -61,7 +62,7 @@ async function create(params, progress) {
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const read = reader(files);
   const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, bytes]) => [path, bytes.length]));
-  const options = { ...params.options, threads: host.threads, shared: host.threads > 1, external };
+  const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), external };
   const program = engine.create(read, /** @type {Uint8Array} */ (files.get('')).length, options);
   const compiled = performance.now();
   progress({ phase: 'compile', loaded: 1, total: 1 });
@@ -91,7 +92,7 @@ function enqueue(session, action) {
 answer(globalThis, {
   async boot({ assets, threads, thread }, progress) {
     const start = performance.now();
-    host = { threads, thread };
+    host = { threads, thread, shared: globalThis.crossOriginIsolated === true };
     python = Python.boot(assets, (loaded, total) => progress({ phase: 'boot', loaded, total }));
     const { pyodide } = await python;
     return { result: { python: pyodide.version, milliseconds: performance.now() - start } };

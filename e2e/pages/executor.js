@@ -1,0 +1,24 @@
+import { Executor } from '/web/executor.js';
+import { toPayload } from '/web/errors.js';
+
+/** Runs a hand-written Program several times; tensors are [dims, numbers], all float32 but where `types` says else. */
+globalThis.runProgram = async ({ header, blob, file, runs, types = {} }) => {
+  const bytes = Uint8Array.from(file);
+  const read = (offset, size) => bytes.subarray(offset, offset + size);
+  const shared = globalThis.crossOriginIsolated;
+  const executor = await Executor.create({ header, blob: Uint8Array.from(blob), python: null }, read, null, { threads: 1, thread: '', shared });
+  const views = { int64: (data) => BigInt64Array.from(data, BigInt), bool: (data) => Uint8Array.from(data) };
+  const results = runs.map((feeds) => {
+    const wire = Object.entries(feeds).map(([name, [dims, data]]) => {
+      const type = types[name] ?? 'float32';
+      return [name, { type, dims, data: views[type] ? views[type](data) : Float32Array.from(data) }];
+    });
+    try {
+      const out = executor.run(Object.fromEntries(wire), Object.fromEntries(header.outputs.map(({ name }) => [name, null])));
+      return Object.fromEntries(Object.entries(out).map(([name, { dims, data }]) => [name, [dims, Array.from(data, Number)]]));
+    } catch (error) {
+      return toPayload(error);
+    }
+  });
+  return { results, planned: executor.transitions, memory: executor.memoryReport(), explained: executor.explain() };
+};

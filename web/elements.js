@@ -1,0 +1,87 @@
+// Element types: how the engine stores each and how onnxruntime's tensors hold it.
+
+/** @typedef {import('./protocol.js').NumericData} NumericData */
+/** @typedef {import('./protocol.js').WireTensor} WireTensor */
+/** @typedef {new (buffer: ArrayBufferLike, offset: number, length: number) => NumericData} View */
+
+/** @type {Record<string, View>} */
+const VIEWS = {
+  float32: Float32Array, float64: Float64Array, int8: Int8Array, int16: Int16Array, int32: Int32Array,
+  int64: BigInt64Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
+  float16: /** @type {any} */ (globalThis).Float16Array ?? Uint16Array, bfloat16: Uint16Array, int4: Int8Array, int2: Int8Array,
+};
+
+/** @param {string} dtype @returns {View} anything else is bytes */
+const viewOf = (dtype) => VIEWS[dtype] ?? Uint8Array;
+
+/** Types that hold two elements a byte at the API and one inside. @param {string} dtype */
+const isPacked = (dtype) => dtype === 'int4' || dtype === 'uint4';
+
+/** @param {string} dtype */
+export function elementSize(dtype) {
+  const bytes = /** @type {{ BYTES_PER_ELEMENT?: number }} */ (/** @type {unknown} */ (viewOf(dtype))).BYTES_PER_ELEMENT;
+  return dtype === 'complex64' ? 8 : dtype === 'complex128' ? 16 : (bytes ?? 1);
+}
+
+/**
+ * Elements of a feed into memory.
+ * @param {NumericData} data @param {string} dtype @param {Uint8Array} into
+ */
+export function store(data, dtype, into) {
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  if (isPacked(dtype) && bytes.length !== into.length) unpackBits(bytes, 4, dtype === 'int4', into);
+  else into.set(bytes);
+}
+
+/**
+ * A tensor for the page, with memory of its own; written into `target` where one is given.
+ * @param {Uint8Array} bytes @param {string} dtype @param {number[]} dims @param {WireTensor | null | undefined} target
+ * @returns {WireTensor}
+ */
+export function load(bytes, dtype, dims, target) {
+  const into = /** @type {NumericData | undefined} */ (target?.data);
+  if (into && into.byteLength === bytes.length) {
+    new Uint8Array(into.buffer, into.byteOffset, into.byteLength).set(bytes);
+    return { type: dtype, dims, data: into };
+  }
+  const copy = isPacked(dtype) ? packNibbles(bytes) : bytes.slice();
+  const own = copy.buffer instanceof ArrayBuffer ? copy : new Uint8Array(copy);
+  const view = isPacked(dtype) ? Uint8Array : viewOf(dtype);
+  return { type: dtype, dims, data: new view(own.buffer, 0, own.byteLength / (isPacked(dtype) ? 1 : elementSize(dtype))) };
+}
+
+/** @param {Uint8Array} bytes one element each @returns {Uint8Array} */
+function packNibbles(bytes) {
+  const packed = new Uint8Array(Math.ceil(bytes.length / 2));
+  bytes.forEach((value, i) => {
+    packed[i >> 1] |= (value & 15) << (4 * (i & 1));
+  });
+  return packed;
+}
+
+/**
+ * Elements of `bits` bits, low bits first, to one a byte.
+ * @param {Uint8Array} packed @param {number} bits @param {boolean} signed @param {Uint8Array} into
+ */
+export function unpackBits(packed, bits, signed, into) {
+  const each = 8 / bits;
+  const mask = (1 << bits) - 1;
+  const sign = signed ? 1 << (bits - 1) : 0;
+  for (let i = 0; i < into.length; i++) {
+    const value = (packed[Math.floor(i / each)] >> (bits * (i % each))) & mask;
+    into[i] = (value ^ sign) - sign;
+  }
+}
+
+/** Elements as plain numbers: what becomes symbols. @param {Uint8Array} bytes @param {string} dtype @returns {number[]} */
+export function numbers(bytes, dtype) {
+  const own = bytes.slice();
+  const buffer = own.buffer instanceof ArrayBuffer ? own.buffer : new Uint8Array(own).buffer;
+  return Array.from(/** @type {any} */ (new (viewOf(dtype))(buffer, 0, own.length / elementSize(dtype))), Number);
+}
+
+/** @param {(number | bigint | boolean)[]} values @param {string} dtype @returns {NumericData} */
+export function fromNumbers(values, dtype) {
+  const view = /** @type {any} */ (viewOf(dtype));
+  return view.from(values, dtype.endsWith('int64') ? BigInt : Number);
+}

@@ -1,0 +1,93 @@
+// Linear memory and who has which part of it.
+
+import { MemoryFault, OutOfMemory } from './errors.js';
+
+const PAGE = 65536;
+const ALIGN = 64;
+const SLACK = 16; // bytes past a buffer that kernels may read
+
+/** @typedef {{ address: number, size: number }} Span size rounded as it was taken */
+
+/** The one memory of a session. `bytes` is a fresh view after each growth. */
+export class Memory {
+  /** @param {boolean} shared @param {number} [limit] bytes */
+  constructor(shared, limit = 2 ** 32 - PAGE) {
+    this.limit = limit;
+    this.memory = new WebAssembly.Memory({ initial: 1, maximum: 65536, shared });
+    this.bytes = new Uint8Array(this.memory.buffer);
+  }
+
+  /** Makes the first `size` bytes usable. @param {number} size */
+  ensure(size) {
+    if (size <= this.bytes.length) return;
+    if (size > this.limit) throw new OutOfMemory(`${size} bytes are needed, the limit is ${this.limit}`);
+    try {
+      this.memory.grow(Math.ceil((size - this.bytes.length) / PAGE));
+    } catch (cause) {
+      throw new OutOfMemory(`the browser gives no ${size} bytes of memory`, { cause });
+    }
+    this.bytes = new Uint8Array(this.memory.buffer);
+  }
+
+  /** @param {Span} span @param {number} size @returns {Uint8Array} */
+  view({ address }, size) {
+    return this.bytes.subarray(address, address + size);
+  }
+}
+
+/** Which parts are free: best fit, neighbours merged. Cheap to copy, so that plans can start from any point of a run. */
+export class Arena {
+  /** @param {Span[]} free by address @param {number} end everything from here on is free */
+  constructor(free = [], end = ALIGN) {
+    this.free = free;
+    this.end = end;
+  }
+
+  copy() {
+    return new Arena(this.free.map((span) => ({ ...span })), this.end);
+  }
+
+  /** @param {number} size @returns {Span} */
+  alloc(size) {
+    const wanted = Math.ceil((size + SLACK) / ALIGN) * ALIGN;
+    let best = -1;
+    for (let i = 0; i < this.free.length; i++) {
+      if (this.free[i].size >= wanted && (best < 0 || this.free[i].size < this.free[best].size)) best = i;
+    }
+    if (best < 0) return this.extend(wanted);
+    const { address, size: found } = this.free[best];
+    if (found === wanted) this.free.splice(best, 1);
+    else this.free[best] = { address: address + wanted, size: found - wanted };
+    return { address, size: wanted };
+  }
+
+  /** At the end, together with what is free right before it. @param {number} wanted @returns {Span} */
+  extend(wanted) {
+    const last = this.free[this.free.length - 1];
+    const address = last && last.address + last.size === this.end ? /** @type {Span} */ (this.free.pop()).address : this.end;
+    this.end = address + wanted;
+    return { address, size: wanted };
+  }
+
+  /** @param {Span} span */
+  release({ address, size }) {
+    let at = this.free.findIndex((span) => span.address > address);
+    if (at < 0) at = this.free.length;
+    const before = this.free[at - 1];
+    const after = this.free[at];
+    if ((before && before.address + before.size > address) || (after && address + size > after.address)) {
+      throw new MemoryFault(`memory at ${address} is released twice`);
+    }
+    const merged = { address, size };
+    let drop = 0;
+    if (after && address + size === after.address) {
+      merged.size += after.size;
+      drop = 1;
+    }
+    if (before && before.address + before.size === address) {
+      merged.address = before.address;
+      merged.size += before.size;
+      this.free.splice(at - 1, drop + 1, merged);
+    } else this.free.splice(at, drop, merged);
+  }
+}

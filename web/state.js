@@ -1,0 +1,61 @@
+// Where everything lies at one point of a run. States form a tree: a step leads from one to the next, and what was
+// planned once is found again by its key, so a second run with the same shapes plans nothing.
+
+import { Arena } from './memory.js';
+
+/** @typedef {import('./memory.js').Span} Span */
+/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {{ state: State, table: number, generation: number }} Transition table: address of the step's argument blocks */
+
+export class State {
+  /** @param {Arena} arena @param {Map<number, Span>} spans by buffer @param {Env} env */
+  constructor(arena, spans, env) {
+    this.arena = arena;
+    this.spans = spans;
+    this.env = env;
+    /** @type {Map<string, Transition>} */
+    this.next = new Map();
+    this.held = 0;
+    this.peak = 0;
+    this.requested = 0;
+  }
+
+  /** A copy to plan on. */
+  copy() {
+    const copy = new State(this.arena.copy(), new Map(this.spans), new Map(this.env));
+    return Object.assign(copy, { held: this.held, peak: this.peak, requested: this.requested });
+  }
+
+  /** @param {number} buffer @param {number} size @returns {Span} */
+  take(buffer, size) {
+    const span = this.arena.alloc(size);
+    this.spans.set(buffer, span);
+    this.held += span.size;
+    this.requested += span.size;
+    this.peak = Math.max(this.peak, this.held);
+    return span;
+  }
+
+  /** Nothing where the buffer holds no memory. @param {number} buffer */
+  drop(buffer) {
+    const span = this.spans.get(buffer);
+    if (!span) return;
+    this.spans.delete(buffer);
+    this.arena.release(span);
+    this.held -= span.size;
+  }
+
+  /** The memory of one buffer becomes another's. @param {number} from @param {number} to */
+  pass(from, to) {
+    const span = this.spans.get(from);
+    if (!span || from === to) return;
+    this.spans.delete(from);
+    this.spans.set(to, span);
+  }
+
+  /** Equal for states from which everything goes on alike. */
+  content() {
+    const spans = [...this.spans].sort(([a], [b]) => a - b).map(([buffer, { address, size }]) => [buffer, address, size]);
+    return JSON.stringify([this.arena.end, this.arena.free, spans, [...this.env].sort()]);
+  }
+}
