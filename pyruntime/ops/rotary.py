@@ -1,0 +1,95 @@
+"""Rotary position embedding: pairs of features turn by an angle that grows with the position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyruntime import shape as sh
+from pyruntime.dtype import I32
+from pyruntime.expr import Expr, cast, dim, guard, rem, select
+from pyruntime.kernel import Tensor
+from pyruntime.ops.attention import heads_of, merged
+from pyruntime.ops.registry import op
+from pyruntime.shape import AnyDim
+from pyruntime.tracer import Tracer
+
+Angle = Callable[[Expr, Expr, Expr], Expr]  # (batch, position in the sequence, pair) -> cos or sin
+
+
+def rotate(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleaved: bool) -> Tensor:
+    """(a, b) -> (a·cos - b·sin, a·sin + b·cos) for the pairs among the first `size` features: (d, d + size/2), or
+    (2d, 2d + 1) if interleaved; the rest stays. Shapes: x (N, H, S, D)."""
+    half = sh.floordiv(size, 2)
+
+    def body(n: Expr, h: Expr, s: Expr, d: Expr) -> Expr:
+        if interleaved:
+            first, pair = rem(d, 2) == 0, d / 2
+            other = select(first, d + 1, d - 1)
+        else:
+            first = d < dim(half)
+            pair = select(first, d, d - dim(half))
+            other = select(first, d + dim(half), d - dim(half))
+        own = x.at(n, h, s, d) * cos(n, s, pair)
+        crossed = x.at(n, h, s, other) * sin(n, s, pair)
+        turned = own + select(first, -crossed, crossed)
+        return turned if size == x.shape[3] else guard(d < dim(size), turned, x.at(n, h, s, d))
+
+    return t.compute(x.shape, body)
+
+
+def _applied(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleaved: int, num_heads: int) -> Tensor:
+    if x.rank == 4:
+        return rotate(t, x, cos, sin, size or x.shape[3], bool(interleaved))
+    heads = heads_of(t, x, num_heads)
+    return merged(t, rotate(t, heads, cos, sin, size or heads.shape[3], bool(interleaved)))
+
+
+@op("RotaryEmbedding", since=23)
+def rotary_embedding(
+    t: Tracer, x: Tensor, cos_cache: Tensor, sin_cache: Tensor, position_ids: Tensor | None = None, *,
+    interleaved: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0,
+) -> Tensor:  # fmt: skip
+    """See `rotate`. Shapes: x (N, H, S, D) or (N, S, H·D); caches (positions, D/2) read at position_ids (N, S), or
+    (N, S, D/2). Spec: https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html"""
+    if x.rank == 3 and not num_heads:
+        raise t.unsupported("3-D input needs num_heads")
+
+    def angle(cache: Tensor) -> Angle:
+        if position_ids is None:
+            return lambda n, s, pair: cache.at(n, s, pair)
+        ids = position_ids
+        return lambda n, s, pair: cache.at(cast(ids.at(n, s), I32), pair)
+
+    return _applied(t, x, angle(cos_cache), angle(sin_cache), rotary_embedding_dim, interleaved, num_heads)
+
+
+@op("RotaryEmbedding", domain="com.microsoft")
+def rotary_embedding_microsoft(
+    t: Tracer, x: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor, *, interleaved: int = 0,
+    is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """See `rotate`. position_ids (N, S), or (1,): the position of the first. The head size of 3-D input follows from
+    num_heads, else from the cache."""
+    if is_packed_batching:
+        raise t.unsupported("is_packed_batching is not implemented")
+    if scale != 1.0:
+        raise t.unsupported(f"scale {scale} is not implemented")
+    size = rotary_embedding_dim or cos_cache.shape[1] * 2
+    if x.rank == 3 and not num_heads:
+        head = cos_cache.shape[1] * 2
+        if not isinstance(head, int) or not isinstance(x.shape[2], int):
+            raise t.unsupported("3-D input needs num_heads")
+        num_heads = x.shape[2] // head
+
+    def angle(cache: Tensor) -> Angle:
+        def at(n: Expr, s: Expr, pair: Expr) -> Expr:
+            place = position_ids.at(n, s) if position_ids.rank == 2 else position_ids.at(0)
+            where = cast(place, I32)
+            return cache.at(where if position_ids.rank == 2 else where + s, pair)
+
+        return at
+
+    return _applied(t, x, angle(cos_cache), angle(sin_cache), size, interleaved, num_heads)
+
+
+__all__ = ["rotate"]
