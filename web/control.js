@@ -18,10 +18,10 @@ export function runIf(executor, step, state, key) {
   const made = tensors(executor.header.blocks[branch].outputs);
   const after = executor.runBlock(branch, state);
   made.forEach(({ buffer }, i) => passHost(executor, buffer, step.outputs[i]));
-  return executor.advance(after, `${key}:join${branch}`, (next) => {
-    executor.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
+  return executor.plan.advance(after, `${key}:join${branch}`, (next) => {
+    executor.plan.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
     made.forEach(({ buffer }, i) => next.pass(buffer, step.outputs[i]));
-    executor.drop(next, step.free);
+    executor.plan.drop(next, step.free);
   });
 }
 
@@ -73,15 +73,15 @@ class Loop {
   /** The body owns what it carries, so it gets copies. @param {State} state @returns {State} */
   enter(state) {
     const { executor, step } = this;
-    const after = executor.advance(state, `${this.key}:enter`, (next) => {
-      executor.bind(next, this.enters, step.carried.map(({ dims }) => evaluateAll(dims, state.env)));
-      for (const { buffer } of this.inputs.slice(2)) executor.take(next, buffer);
+    const after = executor.plan.advance(state, `${this.key}:enter`, (next) => {
+      executor.plan.bind(next, this.enters, step.carried.map(({ dims }) => evaluateAll(dims, state.env)));
+      for (const { buffer } of this.inputs.slice(2)) executor.plan.take(next, buffer);
     });
     step.carried.forEach(({ buffer }, i) => {
       const target = this.inputs[i + 2].buffer;
       const host = executor.hosts.get(buffer);
       if (host) executor.hosts.set(target, host);
-      else executor.bytes(after, target).set(executor.bytes(state, buffer));
+      else executor.plan.bytes(after, target).set(executor.plan.bytes(state, buffer));
     });
     return after;
   }
@@ -90,13 +90,13 @@ class Loop {
   begin(state, n) {
     const { executor } = this;
     const [number, condition] = this.inputs;
-    const after = executor.advance(state, `${this.key}:begin`, (next) => {
-      executor.take(next, number.buffer);
-      executor.take(next, condition.buffer);
+    const after = executor.plan.advance(state, `${this.key}:begin`, (next) => {
+      executor.plan.take(next, number.buffer);
+      executor.plan.take(next, condition.buffer);
     });
-    const bytes = executor.bytes(after, number.buffer);
+    const bytes = executor.plan.bytes(after, number.buffer);
     new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
-    executor.bytes(after, condition.buffer)[0] = 1;
+    executor.plan.bytes(after, condition.buffer)[0] = 1;
     return after;
   }
 
@@ -105,7 +105,7 @@ class Loop {
     const { executor } = this;
     const scanned = this.made.slice(this.carried);
     this.stackDims = scanned.map(({ dims }) => evaluateAll(dims, state.env));
-    scanned.forEach(({ buffer }, i) => this.stacks[i].push(executor.bytes(state, buffer).slice()));
+    scanned.forEach(({ buffer }, i) => this.stacks[i].push(executor.plan.bytes(state, buffer).slice()));
     return Boolean(executor.readNumbers(state, this.condition)[0]);
   }
 
@@ -114,14 +114,14 @@ class Loop {
     const { executor, made, inputs } = this;
     made.slice(0, this.carried).forEach(({ buffer }, i) => passHost(executor, buffer, inputs[i + 2].buffer));
     const key = `${this.key}:end`;
-    const after = executor.advance(state, key, (next) => {
+    const after = executor.plan.advance(state, key, (next) => {
       const dims = made.slice(0, this.carried).map((value) => evaluateAll(value.dims, next.env));
-      executor.drop(next, inputs.map(({ buffer }) => buffer));
-      executor.drop(next, [this.condition, ...made.slice(this.carried)].map(({ buffer }) => buffer));
+      executor.plan.drop(next, inputs.map(({ buffer }) => buffer));
+      executor.plan.drop(next, [this.condition, ...made.slice(this.carried)].map(({ buffer }) => buffer));
       dims.forEach((_, i) => next.pass(made[i].buffer, inputs[i + 2].buffer));
-      executor.bind(next, this.enters, dims);
+      executor.plan.bind(next, this.enters, dims);
     });
-    const known = executor.intern(after);
+    const known = executor.plan.intern(after);
     if (known !== after) state.next.set(key, { state: known, table: 0, generation: 0 });
     return known;
   }
@@ -132,16 +132,16 @@ class Loop {
     const stacked = this.stackDims.map((dims) => [n, ...dims]);
     const results = step.outputs.slice(0, this.carried);
     results.forEach(({ buffer }, i) => passHost(executor, inputs[i + 2].buffer, buffer));
-    const after = executor.advance(state, `${this.key}:leave${JSON.stringify([n, stacked])}`, (next) => {
+    const after = executor.plan.advance(state, `${this.key}:leave${JSON.stringify([n, stacked])}`, (next) => {
       const carried = results.map((_, i) => evaluateAll(inputs[i + 2].dims, next.env));
       const rows = step.outputs.slice(this.carried).map((_, i) => stacked[i] ?? [0]);
-      executor.bind(next, step.binds, [...carried, ...rows]);
+      executor.plan.bind(next, step.binds, [...carried, ...rows]);
       results.forEach(({ buffer }, i) => next.pass(inputs[i + 2].buffer, buffer));
-      for (const { buffer } of step.outputs.slice(this.carried)) executor.take(next, buffer);
-      executor.drop(next, step.free);
+      for (const { buffer } of step.outputs.slice(this.carried)) executor.plan.take(next, buffer);
+      executor.plan.drop(next, step.free);
     });
     step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
-      const bytes = executor.bytes(after, buffer);
+      const bytes = executor.plan.bytes(after, buffer);
       let at = 0;
       for (const part of this.stacks[i]) {
         bytes.set(part, at);

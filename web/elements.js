@@ -64,11 +64,12 @@ function packNibbles(bytes) {
  * @param {Uint8Array} packed @param {number} bits @param {boolean} signed @param {Uint8Array} into
  */
 export function unpackBits(packed, bits, signed, into) {
-  const each = 8 / bits;
   const mask = (1 << bits) - 1;
   const sign = signed ? 1 << (bits - 1) : 0;
   for (let i = 0; i < into.length; i++) {
-    const value = (packed[Math.floor(i / each)] >> (bits * (i % each))) & mask;
+    const at = i * bits;
+    const byte = Math.floor(at / 8);
+    const value = ((packed[byte] | (packed[byte + 1] << 8)) >> (at % 8)) & mask;
     into[i] = (value ^ sign) - sign;
   }
 }

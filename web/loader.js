@@ -23,40 +23,35 @@ export async function loadProgram({ header, blob }, { shared }) {
 
 /** Tables first, then constants, in the root state. @param {Executor} executor @param {Read} read */
 export function placeConstants(executor, read) {
-  const { root, header, memory } = executor;
+  const { header, plan } = executor;
+  const { root } = plan;
   const size = tableBytes(header);
-  const span = root.arena.alloc(size);
-  executor.tables = { base: span.address, size, top: 0, generation: 0 };
+  plan.tables = { base: root.arena.alloc(size).address, size, top: 0, generation: 0 };
   for (const constant of header.constants) {
-    if (constant.strings) executor.hostConstants.set(constant.buffer, { dims: [constant.strings.length], data: constant.strings });
-    else root.take(constant.buffer, executor.size(root, constant.buffer));
+    if (constant.strings) executor.hostConstants.set(constant.buffer, constant.strings);
+    else plan.take(root, constant.buffer);
   }
-  memory.ensure(root.arena.end + 64);
+  plan.memory.ensure(root.arena.end + 64);
   executor.hosts = new Map(executor.hostConstants);
   for (const constant of header.constants) if (!constant.strings) fill(executor, constant, read);
 }
 
 /** @param {Executor} executor @param {Constant} constant @param {Read} read */
-function fill(executor, constant, read) {
-  const target = executor.bytes(executor.root, constant.buffer);
-  if (constant.blob) {
-    const [offset, size] = constant.blob;
-    target.set(executor.program.blob.subarray(offset, offset + size));
-    return;
-  }
-  const bytes = read(constant.offset ?? 0, constant.size ?? 0, constant.source ?? '');
+function fill({ plan, program }, constant, read) {
+  const target = plan.bytes(plan.root, constant.buffer);
+  const bytes = constant.blob ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
+    : read(constant.offset ?? 0, constant.size ?? 0, constant.source ?? '');
   if (constant.unpack) unpackBits(bytes, constant.unpack, Boolean(constant.signed), target);
   else target.set(bytes);
 }
 
-/** After `init`: what is left is constant, runs start from here. @param {Executor} executor @param {State} state @returns {State} */
+/** After `init`: what is left is constant, runs start from here. @param {Executor} executor @param {State} state */
 export function settle(executor, state) {
-  executor.fixed = state.spans;
+  const { plan } = executor;
   executor.hostConstants = executor.hosts;
-  executor.interned.clear();
-  executor.tables.top = 0;
-  executor.tables.generation++;
-  return new State(state.arena.copy(), new Map(), new Map());
+  plan.fixed = state.spans;
+  plan.forget();
+  plan.root = new State(state.arena.copy(), new Map(), new Map());
 }
 
 /** Room for the argument blocks of some eight different shapes. @param {import('./program.js').Header} header */

@@ -4,6 +4,7 @@ import { MemoryFault, OutOfMemory } from './errors.js';
 
 const PAGE = 65536;
 const ALIGN = 64;
+const RESERVED = 1024; // bytes at address 0 that no buffer uses: thread barriers
 const SLACK = 16; // bytes past a buffer that kernels may read
 
 /** @typedef {{ address: number, size: number }} Span size rounded as it was taken */
@@ -38,7 +39,7 @@ export class Memory {
 /** Which parts are free: best fit, neighbours merged. Cheap to copy, so that plans can start from any point of a run. */
 export class Arena {
   /** @param {Span[]} free by address @param {number} end everything from here on is free */
-  constructor(free = [], end = ALIGN) {
+  constructor(free = [], end = RESERVED) {
     this.free = free;
     this.end = end;
   }

@@ -20,5 +20,5 @@ globalThis.runProgram = async ({ header, blob, file, runs, types = {} }) => {
       return toPayload(error);
     }
   });
-  return { results, planned: executor.transitions, memory: executor.memoryReport(), explained: executor.explain() };
+  return { results, planned: executor.plan.transitions, memory: executor.memoryReport(), explained: executor.explain() };
 };

@@ -1,0 +1,168 @@
+// Memory plans: which buffer lies where after each step, made once for a way through the Program and found again.
+
+import { evaluate, symbolsOf } from './dims.js';
+import { ShapeError } from './errors.js';
+import { Arena } from './memory.js';
+import { State } from './state.js';
+
+/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('./memory.js').Span} Span */
+/** @typedef {import('./program.js').Call} Call */
+/** @typedef {import('./program.js').Header} Header */
+/** @typedef {import('./state.js').Transition} Transition */
+
+const MEMO = 20_000; // transitions kept before they are forgotten
+
+export class Planner {
+  /** @param {Header} header @param {import('./memory.js').Memory} memory */
+  constructor(header, memory) {
+    this.header = header;
+    this.memory = memory;
+    /** Constants. @type {Map<number, Span>} */
+    this.fixed = new Map();
+    this.root = new State(new Arena(), new Map(), new Map());
+    this.tables = { base: 0, size: 0, top: 0, generation: 0 };
+    /** @type {Map<string, State>} */
+    this.interned = new Map();
+    this.transitions = 0;
+    this.guards = header.guards.map(([dim, message]) => ({ dim, message, symbols: symbolsOf(dim) }));
+  }
+
+  /**
+   * The state after a step, planned by `change` on a copy unless it was before.
+   * @param {State} state @param {string} key @param {(next: State) => void} change
+   * @returns {State}
+   */
+  advance(state, key, change) {
+    const found = state.next.get(key);
+    if (found) return found.state;
+    const next = state.copy();
+    change(next);
+    this.memory.ensure(next.arena.end + 64);
+    state.next.set(key, { state: next, table: 0, generation: 0 });
+    this.transitions++;
+    return next;
+  }
+
+  /**
+   * Gives the buffers of calls their addresses and writes the argument blocks.
+   * @param {Call[]} calls @param {State} state @param {string} key
+   * @returns {Transition}
+   */
+  planCalls(calls, state, key) {
+    const next = state.copy();
+    /** @type {number[]} */
+    const words = [];
+    for (const call of calls) {
+      const released = new Set(call.free);
+      const taken = this.allocate(call, next, released);
+      for (const buffer of call.buffers) words.push(this.span(next, buffer).address);
+      for (const param of call.params) words.push(evaluate(param, next.env));
+      words.push(evaluate(call.work, next.env));
+      for (const buffer of taken) next.spans.delete(buffer);
+      this.drop(next, released);
+    }
+    this.memory.ensure(next.arena.end + 64);
+    const table = this.writeTable(words);
+    const transition = { state: next, table, generation: this.tables.generation };
+    state.next.set(key, transition);
+    this.transitions++;
+    return transition;
+  }
+
+  /**
+   * Memory for what a call makes. An output may take over that of an input which ends here; such inputs are told.
+   * @param {Call} call @param {State} next @param {Set<number>} released @returns {number[]}
+   */
+  allocate(call, next, released) {
+    const taken = [];
+    for (const buffer of call.alloc ?? []) {
+      const size = this.size(next, buffer);
+      const pair = call.inplace?.find(([output, input]) => output === buffer && released.has(input) && this.size(next, input) === size);
+      const span = pair && next.spans.get(pair[1]);
+      if (!span) {
+        next.take(buffer, size);
+        continue;
+      }
+      next.spans.set(buffer, span);
+      next.requested += span.size;
+      released.delete(pair[1]);
+      taken.push(pair[1]);
+    }
+    return taken;
+  }
+
+  /** @param {number[]} words @returns {number} the address of the table */
+  writeTable(words) {
+    const size = Math.ceil((4 * words.length) / 64) * 64;
+    if (this.tables.top + size > this.tables.size) this.forget();
+    const address = this.tables.base + this.tables.top;
+    this.tables.top += size;
+    new Int32Array(this.memory.memory.buffer, address, words.length).set(words);
+    return address;
+  }
+
+  /** Before a run: not without end. */
+  limit() {
+    if (this.transitions > MEMO) this.forget();
+  }
+
+  /** Drops all plans; those of a run in progress are made again as it meets them. */
+  forget() {
+    this.tables.top = 0;
+    this.tables.generation++;
+    this.root.next.clear();
+    this.interned.clear();
+    this.transitions = 0;
+  }
+
+  /** The one state of this content. @param {State} state @returns {State} */
+  intern(state) {
+    const content = state.content();
+    const known = this.interned.get(content);
+    if (!known) this.interned.set(content, state);
+    return known ?? state;
+  }
+
+  /** @param {State} state @param {number} buffer @returns {number} bytes */
+  size(state, buffer) {
+    return evaluate(this.header.buffers[buffer].size, state.env);
+  }
+
+  /** @param {State} state @param {number} buffer */
+  take(state, buffer) {
+    if (!this.header.buffers[buffer].host) state.take(buffer, this.size(state, buffer));
+  }
+
+  /** @param {State} state @param {Iterable<number>} [buffers] */
+  drop(state, buffers = []) {
+    for (const buffer of buffers) state.drop(buffer);
+  }
+
+  /** @param {State} state @param {number} buffer @returns {Span} */
+  span(state, buffer) {
+    const span = state.spans.get(buffer) ?? this.fixed.get(buffer);
+    if (!span) throw new Error(`buffer ${buffer} has no memory`);
+    return span;
+  }
+
+  /** @param {State} state @param {number} buffer @returns {Uint8Array} */
+  bytes(state, buffer) {
+    return this.memory.view(this.span(state, buffer), this.size(state, buffer));
+  }
+
+  /** Symbols take the dims that values turned out to have. @param {State} state @param {import('./program.js').Binds | undefined} binds @param {number[][]} dims */
+  bind(state, binds = [], dims) {
+    for (const [value, axis, symbol] of binds) state.env.set(symbol, dims[value]?.[axis] ?? 0);
+    this.checkGuards(state.env, new Set(binds.map(([, , symbol]) => symbol)));
+  }
+
+  /** Those that all symbols are known of, and one is new. @param {Env} env @param {Set<string>} fresh */
+  checkGuards(env, fresh) {
+    for (const { dim, message, symbols } of this.guards) {
+      const names = [...symbols];
+      if (!names.every((name) => env.has(name)) || (names.length && !names.some((name) => fresh.has(name)))) continue;
+      if (!evaluate(dim, env)) throw new ShapeError(message);
+    }
+  }
+}
