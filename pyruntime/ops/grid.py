@@ -1,0 +1,133 @@
+"""GridSample and AffineGrid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+from pyruntime.dtype import BF16, F16, F32, I32
+from pyruntime.expr import Expr, cast, clip, const, dim, floor, guard, maximum, minimum, rem, round_even, select
+from pyruntime.kernel import Tensor
+from pyruntime.ops.registry import op
+from pyruntime.ops.resize import cubic_weight, linear_weight, real
+from pyruntime.shape import AnyDim
+from pyruntime.tracer import Tracer
+
+CUBIC = -0.75
+
+
+def _reflected(x: Expr, d: AnyDim, align: bool) -> Expr:
+    """A float position folded back into the axis, at the centres (align) or the edges of its end pixels."""
+    low = const(0.0 if align else -0.5, F32)
+    span = maximum(real(d - 1 if align else d), 1.0)
+    r = rem(abs(x - low), span * 2.0)
+    return minimum(maximum(low + minimum(r, span * 2.0 - r), low), real(d) - (1.0 if align else 0.5))
+
+
+def _fold(i: Expr, d: AnyDim, align: bool) -> Expr:
+    """The same of a whole position."""
+    if align:
+        m = abs(i) % dim(d * 2 - 2 if not isinstance(d, int) or d > 1 else 1)
+        return clip(minimum(m, dim(d * 2 - 2) - m), 0, dim(d - 1))
+    m = i % dim(d * 2)
+    return minimum(m, dim(d * 2 - 1) - m)
+
+
+def _position(t: Tracer, grid: Tensor, axis: int, d: AnyDim, mode: str, padding: str, align: bool) -> Tensor:
+    """Where each output element reads on one axis, in pixels. The grid holds the last axis first."""
+    last = grid.shape[-1]
+
+    def element(*i: Expr) -> Expr:
+        n = cast(grid.at(*i, dim(last - 1 - axis)), F32)
+        x = (n + 1.0) * 0.5 * real(d - 1) if align else ((n + 1.0) * real(d) - 1.0) * 0.5
+        if mode == "nearest":
+            x = round_even(x)
+        if padding == "border":
+            return clip(x, 0.0, real(d - 1))
+        inside = (x >= (0.0 if align else -0.5)) & (x <= real(d) - (1.0 if align else 0.5))
+        return select(inside, x, _reflected(x, d, align)) if padding == "reflection" else x
+
+    return t.compute(grid.shape[:-1], element)
+
+
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+@op("GridSample", since=16)
+def grid_sample(
+    t: Tracer, x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Tensor:
+    """x read at the positions of a grid, -1 and 1 being the ends of each axis.
+
+    Shapes: x (N, C, *S), grid (N, *O, |S|) -> (N, C, *O)
+    Spec:   https://onnx.ai/onnx/operators/onnx__GridSample.html"""
+    mode = _MODES.get(mode, mode)
+    if mode not in ("nearest", "linear", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
+        raise t.unsupported(f"mode {mode}, padding_mode {padding_mode}")
+    sizes, align = x.shape[2:], bool(align_corners)
+    t.require_equal(grid.shape[-1], len(sizes), "coordinates in the grid")
+    where = [_position(t, grid, n, d, mode, padding_mode, align) for n, d in enumerate(sizes)]
+    out = (*x.shape[:2], *grid.shape[1:-1])
+    dtype = F32 if x.dtype in (F16, BF16) or not x.dtype.is_float else x.dtype
+
+    def read(lead: Sequence[Expr], at: Sequence[Expr]) -> Expr:
+        value = x.at(*lead, *[_inside(i, d, padding_mode, align) for i, d in zip(at, sizes, strict=True)])
+        if padding_mode != "zeros":
+            return cast(value, dtype)
+        inside = const(True, (at[0] < 0).dtype)
+        for i, d in zip(at, sizes, strict=True):
+            inside = inside & (i >= 0) & (i < dim(d))
+        return guard(inside, cast(value, dtype), const(0, dtype))
+
+    def element(*i: Expr) -> Expr:
+        positions = [w.at(i[0], *i[2:]) for w in where]
+        return cast(_sampled(mode, positions, lambda at: read(i[:2], at)), x.dtype)
+
+    return t.compute(out, element)
+
+
+def _inside(i: Expr, d: AnyDim, padding: str, align: bool) -> Expr:
+    if padding == "zeros":
+        return i
+    return clip(i, 0, dim(d - 1)) if padding == "border" else clip(_fold(i, d, align), 0, dim(d - 1))
+
+
+def _sampled(mode: str, positions: Sequence[Expr], read: Callable[[Sequence[Expr]], Expr]) -> Expr:
+    """Σ over the neighbours of weights · values."""
+    base = [floor(p) for p in positions]
+    if mode == "nearest":
+        return read([cast(b, I32) for b in base])
+    steps = range(2) if mode == "linear" else range(-1, 3)
+    total: Expr | None = None
+    for offsets in product(steps, repeat=len(positions)):
+        value = read([cast(b, I32) + o for b, o in zip(base, offsets, strict=True)])
+        for p, b, o in zip(positions, base, offsets, strict=True):
+            distance = p - b - float(o)
+            weight = linear_weight(distance) if mode == "linear" else cubic_weight(distance, CUBIC)
+            value = value * cast(weight, value.dtype)
+        total = value if total is None else total + value
+    assert total is not None
+    return total
+
+
+@op("AffineGrid", since=20)
+def affine_grid(t: Tracer, theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
+    """theta · (x, y, 1) (or (x, y, z, 1)) for each position of an output of that size.
+
+    Shapes: theta (N, r, r + 1), size (N, C, *S) with r = |S| -> (N, *S, r)"""
+    batch, _, *sizes = t.ints(size, lower=0)
+    rank = len(sizes)
+
+    def coordinate(i: Expr, d: AnyDim) -> Expr:
+        if align_corners:
+            return cast(i, F32) * 2.0 / maximum(real(d - 1), 1.0) - 1.0
+        return (cast(i, F32) * 2.0 + 1.0) / real(d) - 1.0
+
+    def element(n: Expr, *i: Expr) -> Expr:
+        row = i[-1]
+        out = cast(theta.at(n, row, rank), F32)
+        for k in range(rank):  # x belongs to the last axis
+            out = out + cast(theta.at(n, row, k), F32) * coordinate(i[rank - 1 - k], sizes[rank - 1 - k])
+        return cast(out, theta.dtype)
+
+    return t.compute((batch, *sizes, rank), element)
