@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.expr import Expr
-from pyruntime.kernel import For, Let, Set, Stmt, Store, When, While
-from pyruntime.loopcode import children
+from pyruntime.kernel import For, Let, Stmt, When, While
+from pyruntime.loopcode import children, rebuild
 
 NEVER = -1  # in a dependence set: never invariant
 
@@ -97,15 +97,7 @@ class _Move:
             return For(s.var, extent, self.all(s.body, conditional), s.kind)
         if isinstance(s, While):
             return While(e(s.condition), self.all(s.body, conditional or not root))
-        if isinstance(s, When):
-            return When(e(s.condition), self.all(s.then, True), self.all(s.orelse, True))
-        if isinstance(s, Store):
-            return Store(s.target, tuple([e(c) for c in s.coords]), e(s.value))
-        if isinstance(s, Let):
-            return Let(s.var, e(s.value), s.mutable)
-        if isinstance(s, Set):
-            return Set(s.var, e(s.value))
-        return type(s)(s.var, s.op, e(s.value))
+        return rebuild(s, e, lambda body: self.all(body, conditional or isinstance(s, When)))
 
     def all(self, body: list[Stmt], conditional: bool) -> list[Stmt]:
         return [self.statement(s, conditional) for s in body]

@@ -5,7 +5,8 @@ Expressions here hold the leaves const, param, var and load; addresses are eleme
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyruntime.dtype import DType
@@ -71,3 +72,29 @@ def children(s: Stmt) -> tuple[list[Stmt], ...]:
     if isinstance(s, For | While):
         return (s.body,)
     return (s.then, s.orelse) if isinstance(s, When) else ()
+
+
+def rebuild(s: Stmt, e: Callable[[Expr], Expr], inner: Callable[[list[Stmt]], list[Stmt]]) -> Stmt:
+    """The statement with `e` applied to its expressions and `inner` to its inner lists."""
+    if isinstance(s, Let):
+        return Let(s.var, e(s.value), s.mutable)
+    if isinstance(s, Set):
+        return Set(s.var, e(s.value))
+    if isinstance(s, Accum):
+        return Accum(s.var, s.op, e(s.value))
+    if isinstance(s, Store):
+        return Store(s.target, tuple([e(c) for c in s.coords]), e(s.value))
+    if isinstance(s, For):
+        return For(s.var, e(s.extent), inner(s.body), s.kind)
+    if isinstance(s, While):
+        return While(e(s.condition), inner(s.body))
+    return When(e(s.condition), inner(s.then), inner(s.orelse))
+
+
+def map_expressions(code: LoopCode, e: Callable[[Expr], Expr]) -> LoopCode:
+    """The loop form with `e` applied to every expression."""
+
+    def inner(body: list[Stmt]) -> list[Stmt]:
+        return [rebuild(s, e, inner) for s in body]
+
+    return replace(code, body=inner(code.body))

@@ -16,7 +16,7 @@ from pyruntime.dtype import BF16, F16, F32, I32, I64, U32, DType
 from pyruntime.expr import Expr, affine, binary, cast, const, dim, index, rewrite, select, walk
 from pyruntime.hoist import hoist
 from pyruntime.kernel import Accum, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, Tensor, When, While
-from pyruntime.loopcode import LoopCode, Lowered
+from pyruntime.loopcode import LoopCode, Lowered, rebuild
 from pyruntime.reference import NEUTRAL
 from pyruntime.shape import AnyDim
 
@@ -94,19 +94,9 @@ class _Lowering:
 
     def statement(self, s: Stmt) -> Stmt:
         e = self.expression
-        if isinstance(s, Let):
-            return Let(s.var, e(s.value), s.mutable)
-        if isinstance(s, Set):
-            return Set(s.var, e(s.value))
-        if isinstance(s, Accum):
-            return Accum(s.var, s.op, e(s.value))
         if isinstance(s, Store):
             return Store(self.buffer(s.target), (self.address(s.target, s.coords),), cast(e(s.value), s.target.dtype))
-        if isinstance(s, For):
-            return For(s.var, e(s.extent), [self.statement(b) for b in s.body], s.kind)
-        if isinstance(s, While):
-            return While(e(s.condition), [self.statement(b) for b in s.body])
-        return When(e(s.condition), [self.statement(b) for b in s.then], [self.statement(b) for b in s.orelse])
+        return rebuild(s, e, lambda body: [self.statement(b) for b in body])
 
     def expression(self, x: Expr) -> Expr:
         def visit(e: Expr) -> Expr | None:

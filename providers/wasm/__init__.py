@@ -1,0 +1,7 @@
+"""The WebAssembly provider: kernels become one module, a function a distinct kernel."""
+
+from .builder import WasmProvider
+
+provider = WasmProvider()
+
+__all__ = ["provider"]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pyruntime.dtype import BF16, F16, F32
+from pyruntime.dtype import BF16, F16, F32, F64, DType
 from pyruntime.expr import Expr, cast, rewrite
-from pyruntime.mathlib import explog, hyperbolic, trig
+from pyruntime.mathlib import explog, hyperbolic, power, trig
 from pyruntime.mathlib.f32 import SINGLE
+from pyruntime.mathlib.f64 import DOUBLE
 from pyruntime.mathlib.format import Format
 
 UNARY: dict[str, Callable[[Format, Expr], Expr]] = {
@@ -20,23 +21,45 @@ UNARY: dict[str, Callable[[Format, Expr], Expr]] = {
     "log": explog.log,
     "sin": trig.sin,
     "cos": trig.cos,
-    "tanh": partial(hyperbolic.saturating, name="TANH"),
-    "erf": partial(hyperbolic.saturating, name="ERF"),
+    "tan": trig.tan,
+    "asin": trig.asin,
+    "acos": trig.acos,
+    "atan": trig.atan,
+    "sinh": hyperbolic.sinh,
+    "cosh": hyperbolic.cosh,
+    "asinh": hyperbolic.asinh,
+    "acosh": hyperbolic.acosh,
+    "atanh": hyperbolic.atanh,
 }
-FORMATS = {F32: SINGLE}
+BY_FORMAT: dict[DType, tuple[Format, dict[str, Callable[[Format, Expr], Expr]]]] = {
+    F32: (SINGLE, UNARY | {name: partial(hyperbolic.saturating, name=name.upper()) for name in ("tanh", "erf")}),
+    F64: (DOUBLE, UNARY | {"tanh": hyperbolic.tanh, "erf": hyperbolic.erf}),
+}
+BINARY = {"pow": power.power, "rem": power.rem, "mod": power.mod}
 
 
 def expand(e: Expr) -> Expr:
-    """The expression without transcendental nodes; shared subexpressions are the same object."""
+    """The expression without transcendental nodes, pow, and rem and mod of floats; a subexpression used more than once
+    is one object. The result is a graph, not a tree: visit each object once (`Expr.key` does not)."""
     return rewrite(e, _visit)
 
 
 def _visit(e: Expr) -> Expr | None:
-    if e.op not in UNARY:
+    if e.op == "pow" and not e.dtype.is_float:
+        return _integer_pow(*e.args)
+    if not (e.op in BY_FORMAT[F64][1] or e.op in BINARY and e.dtype.is_float):
         return None
-    if e.dtype in (F16, BF16):
-        return cast(UNARY[e.op](SINGLE, cast(e.args[0], F32)), e.dtype)
-    return UNARY[e.op](FORMATS[e.dtype], e.args[0])
+    width = F32 if e.dtype in (F16, BF16) else e.dtype
+    f, functions = BY_FORMAT[width]
+    args = [cast(a, width) for a in e.args]
+    return cast(BINARY[e.op](f, *args) if e.op in BINARY else functions[e.op](f, *args), e.dtype)
+
+
+def _integer_pow(x: Expr, y: Expr) -> Expr:
+    if not y.dtype.is_float:
+        return power.integer_power(x, y)
+    width = F64 if y.dtype is F64 or x.dtype.size == 8 else F32
+    return cast(power.power(BY_FORMAT[width][0], cast(x, width), cast(y, width)), x.dtype)
 
 
 __all__ = ["expand"]

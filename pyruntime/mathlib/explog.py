@@ -33,10 +33,10 @@ def log(f: Format, x: Expr) -> Expr:
     return select(x > 0.0, select(x < math.inf, finite, x), limit)
 
 
-def log1p(f: Format, u: Expr) -> Expr:
-    """log(1 + u) for finite u >= 0; what 1 + u loses to rounding is added to the logarithm's small terms."""
+def log1p(f: Format, u: Expr, more: Expr | None = None) -> Expr:
+    """log(1 + u) + more·ln 2 for finite u >= 0; what 1 + u loses to rounding is added to the small terms."""
     w = u + 1.0
-    return _log(f, w, None, (u - (w - 1.0)) / w)
+    return _log(f, w, more, (u - (w - 1.0)) / w)
 
 
 def _log(f: Format, w: Expr, more: Expr | None, rest: Expr | None) -> Expr:

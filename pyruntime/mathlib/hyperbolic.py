@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pyruntime.expr import Expr, clip
-from pyruntime.mathlib.format import Format, poly
+import math
+
+from pyruntime.expr import Expr, clip, select, unary
+from pyruntime.mathlib import explog
+from pyruntime.mathlib.format import Format, absolute, poly, signed
 
 
 def saturating(f: Format, x: Expr, name: str) -> Expr:
@@ -16,3 +19,61 @@ def saturating(f: Format, x: Expr, name: str) -> Expr:
     z = x * x
     a, b = x * poly(z, f.table[name]), poly(z, f.table[name + "_BELOW"])
     return (a + a) * b / (a * a + b * b)
+
+
+def tanh(f: Format, x: Expr) -> Expr:
+    """Odd polynomial up to EDGE, 1 - 2 / (e^2a + 1) past it: exact enough where speed matters less."""
+    a = absolute(x)
+    z = x * x
+    far = 1.0 - 2.0 / (explog.exp(f, a + a) + 1.0)
+    return select(a < f.table["TANH_EDGE"][0], x + x * (z * poly(z, f.table["TANH"])), signed(f, far, x))
+
+
+def sinh(f: Format, x: Expr) -> Expr:
+    """Odd polynomial up to 1; past it ½e^a - ½e^-a, from ½e^a, which does not overflow before sinh does."""
+    a = absolute(x)
+    z = x * x
+    half = explog.exp(f, a, shift=-1)
+    return select(a < 1.0, x + x * (z * poly(z, f.table["SINH"])), signed(f, half - 0.25 / half, x))
+
+
+def cosh(f: Format, x: Expr) -> Expr:
+    half = explog.exp(f, absolute(x), shift=-1)
+    return half + 0.25 / half
+
+
+def asinh(f: Format, x: Expr) -> Expr:
+    """log(1 + (a + a² / (1 + √(1 + a²)))); for great a, log a + log 2."""
+    a = absolute(x)
+    square = a * a
+    u = a + square / (unary("sqrt", square + 1.0) + 1.0)
+    return signed(f, _log_or_double(f, a, u), x)
+
+
+def acosh(f: Format, x: Expr) -> Expr:
+    """log(1 + (t + √(2t + t²))) with t = x - 1; NaN below 1."""
+    t = x - 1.0
+    return select(x >= 1.0, _log_or_double(f, x, t + unary("sqrt", t * (t + 2.0))), math.nan)
+
+
+def _log_or_double(f: Format, a: Expr, u: Expr) -> Expr:
+    """log(1 + u), or log(2a) where a is great and u may have overflowed."""
+    great = a > f.table["GREAT"][0]
+    value = explog.log1p(f, select(great, a, u), select(great, f.const(1.0), 0.0))
+    return select(a < math.inf, value, a)
+
+
+def atanh(f: Format, x: Expr) -> Expr:
+    """½·log(1 + 2a / (1 - a)); ±1 gives ±infinity, past it NaN."""
+    a = absolute(x)
+    u = (a + a) / (1.0 - a)
+    inside = explog.log1p(f, u) * 0.5
+    return signed(f, select(a < 1.0, inside, select(a == 1.0, f.const(math.inf), math.nan)), x)
+
+
+def erf(f: Format, x: Expr) -> Expr:
+    """Odd polynomial up to 1; past it 1 - e^-a²·w / (a + 2) with w a polynomial in 1 / (a + 2)."""
+    a = clip(absolute(x), 0.0, 6.0)
+    u = 1.0 / (a + 2.0)
+    far = 1.0 - explog.exp(f, -(a * a)) * (u * poly(u * 9.6 - 2.2, f.table["ERFC"]))
+    return select(a < 1.0, x * poly(a * a, f.table["ERF"]), signed(f, far, x))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyruntime.expr import Expr, cast, round_even, select
-from pyruntime.mathlib.format import Format, absolute, poly
+from pyruntime.expr import Expr, cast, round_even, select, unary
+from pyruntime.mathlib.format import Format, absolute, poly, signed
 
 
 def sin(f: Format, x: Expr) -> Expr:
@@ -47,3 +47,60 @@ def _sin_parity(f: Format, r: Expr, n: Expr) -> Expr:
     z = r * r
     y = r + r * (z * poly(z, f.table["SIN"]))
     return f.float(f.bits(y) ^ (n << (f.ints.bits - 1)))
+
+
+def tan(f: Format, x: Expr) -> Expr:
+    """With n the nearest multiple of π/2: sin r / cos r, and for odd n minus its inverse."""
+    y = _fold(f, x)
+    n = round_even(y * f.table["INVERSE_PI"][0] * 2.0)
+    r = _reduce(f, y, n * 0.5)
+    z = r * r
+    sine = r + r * (z * poly(z, f.table["SIN"]))
+    half_square = z * 0.5
+    head = 1.0 - half_square
+    cosine = head + (((1.0 - head) - half_square) + z * z * poly(z, f.table["COS"]))
+    odd = (f.bits(n + f.whole) & 1) == 1
+    return select(odd, -cosine, sine) / select(odd, sine, cosine)
+
+
+def atan(f: Format, x: Expr) -> Expr:
+    """atan a = base + atan t with t = (a - 1) / (a + 1) and -1 / a for middle and great a, so that |t| <= tan(π/8)."""
+    middle, great = f.table["ATAN_FROM"]
+    quarter, quarter_rest, half, half_rest = f.table["ATAN_BASE"]
+    a = absolute(x)
+    is_middle, is_great = a > middle, a > great
+    above = select(is_great, f.const(-1.0), select(is_middle, a - 1.0, a))
+    below = select(is_great, a, select(is_middle, a + 1.0, 1.0))
+    t = above / below
+    z = t * t
+    base = select(is_great, f.const(half), select(is_middle, f.const(quarter), 0.0))
+    rest = select(is_great, f.const(half_rest), select(is_middle, f.const(quarter_rest), 0.0))
+    return signed(f, base + (t + (t * (z * poly(z, f.table["ATAN"])) + rest)), x)
+
+
+def asin(f: Format, x: Expr) -> Expr:
+    """Past ½: π/2 - 2·asin √((1 - a) / 2)."""
+    half_pi, half_pi_rest = f.table["ATAN_BASE"][2:]
+    a = absolute(x)
+    near, root, correction = _asin_core(f, a)
+    far = half_pi - (root + root + (2.0 * correction - half_pi_rest))
+    return signed(f, select(near, root + correction, far), x)
+
+
+def acos(f: Format, x: Expr) -> Expr:
+    """π/2 - asin x up to ½, 2·asin √((1 - x) / 2) past it, π less that below -½."""
+    half_pi, half_pi_rest = f.table["ATAN_BASE"][2:]
+    near, root, correction = _asin_core(f, absolute(x))
+    correction_x = select(x < 0.0, -correction, correction)
+    middle = half_pi - (select(x < 0.0, -root, root) + (correction_x - half_pi_rest))
+    twice = root + root + 2.0 * correction
+    far = select(x < 0.0, 2.0 * half_pi - (twice - 2.0 * half_pi_rest), twice)
+    return select(near, middle, far)
+
+
+def _asin_core(f: Format, a: Expr) -> tuple[Expr, Expr, Expr]:
+    """(a <= ½, t, asin t - t) with t = a, or √((1 - a) / 2) past ½ (NaN past 1)."""
+    near = a <= 0.5
+    z = select(near, a * a, (1.0 - a) * 0.5)
+    t = select(near, a, unary("sqrt", z))
+    return near, t, t * (z * poly(z, f.table["ASIN"]))

@@ -11,7 +11,7 @@ from pyruntime.dtype import BF16, F16, F32, I32, DType
 from pyruntime.expr import Expr, X, Y, cast, dim, guard, index, rem, sigmoid
 from pyruntime.kernel import Tensor
 from pyruntime.ops.registry import op
-from pyruntime.ops.window import Window, padded_load, sliding
+from pyruntime.ops.window import Window, sliding
 from pyruntime.shape import AnyDim
 from pyruntime.tracer import Tracer
 
@@ -45,7 +45,7 @@ def _sum_type(dtype: DType) -> DType:
     return F32 if dtype in (F16, BF16) else dtype
 
 
-def _finish(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
+def bias_added(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
     """Add a bias per filter and return to the operator's type."""
     if bias is not None:
         t.require_equal(bias.shape[0], y.shape[1], "bias and filters differ")
@@ -83,7 +83,7 @@ def conv(
     check_ranks(t, x, w)
     check_kernel(t, kernel_shape, w)
     window = sliding(t, x.shape[2:], w.shape[2:], auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations)
-    return _finish(t, convolve(t, x, w, window, group), b, x.dtype)
+    return bias_added(t, convolve(t, x, w, window, group), b, x.dtype)
 
 
 # ── transposed ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,7 +107,7 @@ def conv_transpose(
     window = _transposed_window(
         t, x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations, output_padding, output_shape
     )
-    return _finish(t, _scattered(t, x, w, window, group), b, x.dtype)
+    return bias_added(t, _scattered(t, x, w, window, group), b, x.dtype)
 
 
 def _scattered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
@@ -220,7 +220,7 @@ def causal_conv(
         past = t.fill((*x.shape[:2], keep), 0, x.dtype)
     joined = t.concat([past, x], 2)
     y = convolve(t, joined, w, sliding(t, joined.shape[2:], w.shape[2:]), x.shape[1])
-    y = t.cast(_finish(t, y, b, y.dtype), _sum_type(x.dtype))
+    y = t.cast(bias_added(t, y, b, y.dtype), _sum_type(x.dtype))
     if activation != "none":
         y = t.map(X * sigmoid(X), y)
     return t.cast(y, x.dtype), t.slice(joined, 2, x.shape[2], keep)
@@ -262,4 +262,4 @@ def conv_integer(
     )  # fmt: skip
 
 
-__all__ = ["Window", "centred", "convolve", "convolve_integers", "flat", "padded_load"]
+__all__ = ["bias_added", "centred", "check_kernel", "check_ranks", "convolve", "convolve_integers", "flat"]

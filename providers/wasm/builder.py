@@ -1,0 +1,122 @@
+"""Kernels → a WebAssembly module: equal kernels share a function, each segment gets a `run` function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyruntime.dtype import C64, C128, STRING
+from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Tensor
+from pyruntime.lower import lower
+from pyruntime.loopcode import LoopCode, Lowered, children, expressions
+from pyruntime.expr import walk
+from pyruntime.kernel import Store, Stmt
+from pyruntime.provider import Invocation
+
+from .assembler import Function, Module
+from .printer import print_kernel
+from .routines import ROUTINES
+
+MAX_PAGES = 65536  # 4 GiB: the module accepts any memory
+
+
+class WasmProvider:
+    name = "wasm"
+
+    def supports(self, kernel: Kernel) -> str:
+        if not isinstance(kernel, Map | Reduce | Loops | Call):
+            return f"{type(kernel).__name__} runs on the host"
+        for t in (*kernel.inputs, *kernel.outputs):
+            if t.dtype in (STRING, C64, C128):
+                return f"{t.dtype} tensors have no place in linear memory"
+        return ""
+
+    def builder(self, *, relaxed: bool, shared: bool) -> WasmBuilder:
+        return WasmBuilder(relaxed, shared)
+
+
+class WasmBuilder:
+    """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads."""
+
+    def __init__(self, relaxed: bool, shared: bool) -> None:
+        self.module = Module(shared=shared, max_pages=MAX_PAGES)
+        self.relaxed = relaxed
+        self.functions: dict[Any, Function] = {}
+
+    def segment(self, name: str, kernels: Sequence[Kernel]) -> list[Invocation]:
+        calls: list[Invocation] = []
+        for kernel in kernels:
+            calls += self._kernel(kernel)
+        self._run(name, calls)
+        return calls
+
+    def finish(self) -> bytes:
+        return self.module.to_bytes()
+
+    def function(self, key: Any, make: Any, label: str = "k") -> Function:
+        """The function for a structural key, made on first use."""
+        if key not in self.functions:
+            self.functions[key] = make(f"{label}_{len(self.functions)}")
+        return self.functions[key]
+
+    def _kernel(self, kernel: Kernel) -> list[Invocation]:
+        if isinstance(kernel, Call):
+            routine = ROUTINES.get(kernel.routine)
+            calls = routine(self, kernel) if routine else None
+            if calls is not None:
+                for c in calls:
+                    c.node = kernel.node
+                return calls
+        return [self.invoke(lower(kernel), kernel)]
+
+    def invoke(self, lowered: Lowered, kernel: Kernel) -> Invocation:
+        code = lowered.code
+        f = self.function(code.key(), lambda name: print_kernel(self.module, name, code), type(kernel).__name__.lower())
+        meaning = kernel.meaning if isinstance(kernel, Call) else kernel
+        scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
+        inplace = [(lowered.tensors[0], lowered.tensors[n]) for n in _inplace(code)] if isinstance(meaning, Map) else []
+        return Invocation(f.name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, inplace)
+
+    def _run(self, name: str, calls: Sequence[Invocation]) -> None:
+        """run(table, tid, threads): each call's argument block follows the one before."""
+        f = self.module.function(name, ["i32", "i32", "i32"])
+        table, tid, threads = f.params
+        names = {g.name: g for g in self.module.functions}
+        with f.scratch("i32", 1) as (work,):
+            offset = 0
+            for c in calls:
+                words = len(c.tensors) + len(c.params)
+                f.emit(table).mem("i32.load", offset + 4 * words).set(work)
+                f.emit(table).i32(offset).emit("i32.add")
+                for end in (0, 1):
+                    f.emit(work, tid)
+                    if end:
+                        f.i32(1).emit("i32.add")
+                    f.emit("i32.mul", threads, "i32.div_u")
+                f.emit(tid).call(names[c.function])
+                offset += 4 * (words + 1)
+
+
+def _inplace(code: LoopCode) -> list[int]:
+    """Buffers that the store of a map may overwrite: every load from them has the store's own address."""
+    stores: list[Store] = []
+    loads: dict[int, set[Any]] = {}
+    stack: list[Stmt] = list(code.body)
+    while stack:
+        s = stack.pop()
+        if isinstance(s, Store):
+            stores.append(s)
+        for e in expressions(s):
+            for x in walk(e):
+                if x.op == "load":
+                    loads.setdefault(x.value, set()).add(x.args[0].key())
+        for inner in children(s):
+            stack += inner
+    if len(stores) != 1:
+        return []
+    own = {stores[0].coords[0].key()}
+    size = code.buffers[0][0].size
+    return [n for n, at in loads.items() if at == own and code.buffers[n][0].size == size]
+
+
+__all__ = ["WasmBuilder", "WasmProvider"]

@@ -1,0 +1,227 @@
+"""The loop form → one WebAssembly function per kernel (docs/architecture.md has the calling convention).
+
+A "vector" loop runs four lanes at a time where every expression in it can (vector.py), its rest and all other loops as
+scalars (scalar.py).
+"""
+
+from __future__ import annotations
+
+from pyruntime.dtype import BOOL, F32, I32, DType
+from pyruntime.expr import Expr, binary
+from pyruntime.halves import legalize
+from pyruntime.kernel import Accum, For, Let, Set, Stmt, Store, When, While
+from pyruntime.loopcode import LoopCode, map_expressions
+from pyruntime.mathlib import expand
+from pyruntime.reference import NEUTRAL
+
+from .assembler import Function, Module
+from .scalar import Scalar, kind, store_name
+from .vector import LANES, Lanes, Vector, has_lanes, slope, store
+
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+def print_kernel(module: Module, name: str, code: LoopCode) -> Function:
+    """Add the kernel to a module. Its buffers come first in the argument block, then its parameters."""
+    return _Printer(module, name, map_expressions(legalize(code), expand)).function()
+
+
+class _Printer:
+    def __init__(self, module: Module, name: str, code: LoopCode) -> None:
+        self.f = f = module.function(name, ["i32", "i32", "i32", "i32"])
+        self.code = code
+        self.variables: dict[int, int] = {}
+        buffers = f.locals("i32", len(code.buffers))
+        params = f.locals("i32", code.params)
+        for n, local in enumerate([*buffers, *params]):
+            f.emit(0).mem("i32.load", 4 * n).set(local)
+        self.scalar = Scalar(f, self.variables, buffers, params)
+
+    def function(self) -> Function:
+        (outer,) = self.code.body
+        assert isinstance(outer, For)
+        _, begin, end, _ = self.f.params
+        unit = self.variable(outer.var, I32)
+        self.f.emit(begin).set(unit)
+        with self.f.until(unit, end):
+            self.block(outer.body)
+        return self.f
+
+    def variable(self, var: int, dtype: DType) -> int:
+        """The local of a variable."""
+        if var not in self.variables:
+            self.variables[var] = self.f.local(kind(dtype))
+        return self.variables[var]
+
+    # ── scalars ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def block(self, body: list[Stmt]) -> None:
+        for s in body:
+            self.statement(s)
+
+    def statement(self, s: Stmt) -> None:
+        f = self.f
+        if isinstance(s, Let | Set):
+            self.scalar.root(s.value)
+            f.set(self.variable(s.var, s.value.dtype))
+        elif isinstance(s, Accum):
+            v = Expr("var", (), s.value.dtype, s.var)
+            self.scalar.root(binary(_COMBINE[s.op], v, s.value))
+            f.set(self.variables[s.var])
+        elif isinstance(s, Store):
+            self._store(s)
+        elif isinstance(s, For):
+            self._for(s)
+        elif isinstance(s, While):
+            with f.block() as out, f.loop() as again:
+                self.scalar.root(s.condition)
+                f.emit("i32.eqz").br_if(out)
+                self.block(s.body)
+                f.br(again)
+        elif isinstance(s, When):
+            self.scalar.root(s.condition)
+            with f.if_():
+                self.block(s.then)
+                if s.orelse:
+                    f.otherwise()
+                    self.block(s.orelse)
+
+    def _store(self, s: Store) -> None:
+        dtype = self.code.buffers[s.target][0]
+        self.scalar.begin(s.coords[0], s.value)
+        self.scalar.address(s.target, s.coords[0], dtype)
+        self.scalar.value(s.value)
+        self.scalar.end()
+        self.f.mem(store_name(dtype))
+
+    def _for(self, s: For) -> None:
+        f = self.f
+        counter = self.variable(s.var, I32)
+        with f.scratch("i32", 1) as (end,):
+            self.scalar.root(s.extent)
+            f.set(end)
+            f.i32(0).set(counter)
+            if s.kind == "vector":
+                self._lanes(s, counter, end)
+            with f.until(counter, end):
+                self.block(s.body)
+
+    # ── lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _lanes(self, s: For, counter: int, end: int) -> None:
+        """The four-lane part of a vector loop, if it has one; leaves the counter where the scalar rest starts."""
+        plan = _Plan(s, self.code)
+        if not plan.ok:
+            return
+        f = self.f
+        outer = {var: f.local("v128") for var in plan.sums}
+        inner = {var: f.local("v128") for var in plan.lanes.varying}
+        for var, (op, dtype) in plan.sums.items():
+            _neutral(f, op, dtype)
+            f.set(outer[var])
+        vector = Vector(self.scalar, plan.lanes, {**outer, **inner})
+        with f.scratch("i32", 1) as (stop,):
+            f.emit(end).i32(-LANES).emit("i32.and").set(stop)
+            with f.until(counter, stop, LANES):
+                self._lane_block(s.body, vector)
+        for var, (op, dtype) in plan.sums.items():
+            self._across(var, outer[var], op, dtype)
+        f.release(*outer.values(), *inner.values())
+
+    def _lane_block(self, body: list[Stmt], vector: Vector) -> None:
+        for s in body:
+            self._lane_statement(s, vector)
+
+    def _lane_statement(self, s: Stmt, vector: Vector) -> None:
+        f = self.f
+        if isinstance(s, Let | Set) and s.var not in vector.locals:
+            self.scalar.root(s.value)
+            f.set(self.variable(s.var, s.value.dtype))
+        elif isinstance(s, Let | Set):
+            vector.root(s.value)
+            f.set(vector.locals[s.var])
+        elif isinstance(s, Accum):
+            f.emit(vector.locals[s.var])
+            vector.root(s.value)
+            _combine(f, s.op, s.value.dtype)
+            f.set(vector.locals[s.var])
+        elif isinstance(s, Store):
+            dtype = self.code.buffers[s.target][0]
+            vector.address(s.target, s.coords[0], dtype)
+            vector.root(s.value)
+            store(f, dtype)
+        elif isinstance(s, For):
+            counter = self.variable(s.var, I32)
+            with f.scratch("i32", 1) as (end,):
+                self.scalar.root(s.extent)
+                f.set(end).i32(0).set(counter)
+                with f.until(counter, end):
+                    self._lane_block(s.body, vector)
+
+    def _across(self, var: int, lanes: int, op: str, dtype: DType) -> None:
+        """Combine the lanes of an accumulator into its scalar variable."""
+        f, scalar = self.f, self.variables[var]
+        if dtype is BOOL:
+            f.emit(scalar, lanes, "v128.any_true" if op == "any" else "i32x4.all_true")
+            f.emit("i32.or" if op == "any" else "i32.and").set(scalar)
+            return
+        part = self.f.local(kind(dtype))
+        scratch = Expr("var", (), dtype, -1)
+        self.variables[-1] = part
+        for n in range(LANES):
+            f.emit(lanes).lane("f32x4.extract_lane" if dtype is F32 else "i32x4.extract_lane", n).set(part)
+            self.scalar.root(binary(_COMBINE[op], Expr("var", (), dtype, var), scratch))
+            f.set(scalar)
+        f.release(part)
+
+
+class _Plan:
+    """Whether a vector loop fits four lanes, which variables differ by lane, and which it accumulates into."""
+
+    def __init__(self, loop: For, code: LoopCode) -> None:
+        self.code = code
+        self.sums: dict[int, tuple[str, DType]] = {}
+        self.declared: set[int] = set()
+        self.lanes = Lanes(loop.var, set())
+        self.ok = all([self._fits(s) for s in loop.body])
+
+    def _fits(self, s: Stmt) -> bool:
+        lanes = self.lanes
+        if isinstance(s, Let):
+            self.declared.add(s.var)
+            if s.mutable or lanes.depends(s.value):
+                lanes.varying.add(s.var)
+            return has_lanes(s.value.dtype) and lanes.fits(s.value) if s.var in lanes.varying else True
+        if isinstance(s, Set):
+            return s.var in lanes.varying and lanes.fits(s.value)
+        if isinstance(s, Accum):
+            if s.var not in self.declared:
+                self.sums[s.var] = (s.op, s.value.dtype)
+            return s.value.dtype in (F32, I32, BOOL) and lanes.fits(s.value)
+        if isinstance(s, Store):
+            dtype = self.code.buffers[s.target][0]
+            unit = slope(s.coords[0], lanes.var) == 1
+            return unit and has_lanes(dtype) and lanes.fits(s.value) and s.value.dtype is dtype
+        if isinstance(s, For):
+            return not lanes.depends(s.extent) and all([self._fits(b) for b in s.body])
+        return False
+
+
+def _neutral(f: Function, op: str, dtype: DType) -> None:
+    value = NEUTRAL[op](dtype)
+    if dtype is F32:
+        f.f32x4(value)
+    else:
+        f.i32x4(-int(value) if dtype is BOOL else int(value))
+
+
+def _combine(f: Function, op: str, dtype: DType) -> None:
+    if dtype is BOOL:
+        f.emit("v128.or" if op == "any" else "v128.and")
+    elif dtype is F32:
+        f.emit(f"f32x4.{_COMBINE[op]}")
+    else:
+        f.emit(f"i32x4.{_COMBINE[op]}" + ("_s" if op in ("max", "min") else ""))
+
+
+__all__ = ["print_kernel"]

@@ -1,0 +1,307 @@
+"""Expressions → four 32-bit lanes of SIMD. A bool is a mask; integers under 32 bits are widened, kept normalised."""
+
+from __future__ import annotations
+
+from pyruntime.dtype import BOOL, F32, I8, I16, I32, U8, U16, U32, DType
+from pyruntime.expr import Expr
+
+from .assembler import Function
+from .scalar import Scalar
+
+LANES = 4
+NATURAL = (F32, I32, U32)
+_WIDE = {I8: "i8x16", U8: "i8x16", BOOL: "i8x16", I16: "i16x8", U16: "i16x8"}
+_FLOAT = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "min": "min", "max": "max", "neg": "neg", "abs": "abs",
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "nearest"}  # fmt: skip
+_INTEGER = ("add", "sub", "mul", "neg", "abs", "min", "max", "shl", "shr", "bitnot")
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+_LOGIC = {"and": "v128.and", "or": "v128.or", "xor": "v128.xor"}
+
+
+def narrow(dtype: DType) -> bool:
+    return dtype in _WIDE and dtype is not BOOL
+
+
+def has_lanes(dtype: DType) -> bool:
+    return dtype in NATURAL or dtype in _WIDE
+
+
+def slope(offset: Expr, var: int) -> int | None:
+    """How much an element offset grows with a variable: 0, 1, or None where it is another or not a constant."""
+    if offset.op == "var":
+        return int(offset.value == var)
+    if not offset.args:
+        return 0
+    parts = [slope(a, var) for a in offset.args]
+    if all(p == 0 for p in parts):
+        return 0
+    if offset.op in ("add", "sub") and None not in parts:
+        total = parts[0] + parts[1] if offset.op == "add" else parts[0] - parts[1]  # type: ignore[operator]
+        return total if total in (0, 1) else None
+    return None
+
+
+class Lanes:
+    """Which expressions can be printed as lanes of a loop over `var`. `varying` are variables that differ by lane."""
+
+    def __init__(self, var: int, varying: set[int]) -> None:
+        self.var = var
+        self.varying = varying
+        self._depends: dict[int, tuple[Expr, bool]] = {}
+        self._fits: dict[int, tuple[Expr, bool]] = {}
+
+    def depends(self, e: Expr) -> bool:
+        """Whether the value differs from lane to lane."""
+        found = self._depends.get(id(e))
+        if found is None:
+            result = (e.op == "var" and (e.value == self.var or e.value in self.varying)) or any(
+                [self.depends(a) for a in e.args]
+            )
+            found = self._depends[id(e)] = (e, result)
+        return found[1]
+
+    def fits(self, e: Expr) -> bool:
+        found = self._fits.get(id(e))
+        if found is None:
+            found = self._fits[id(e)] = (e, self._check(e))
+        return found[1]
+
+    def _check(self, e: Expr) -> bool:
+        if not has_lanes(e.dtype):
+            return False
+        if not self.depends(e):
+            return True
+        op = e.op
+        if op == "var":
+            return True
+        if op == "load":
+            return slope(e.args[0], self.var) == 1 and not any(self._lane_variable(a) for a in e.args)
+        if op == "guard":
+            return not self.depends(e.args[0]) and self.fits(e.args[1]) and self.fits(e.args[2])
+        if not all([self.fits(a) for a in e.args]):
+            return False
+        return self._operation(e)
+
+    def _lane_variable(self, e: Expr) -> bool:
+        return (e.op == "var" and e.value in self.varying) or any(self._lane_variable(a) for a in e.args)
+
+    def _operation(self, e: Expr) -> bool:
+        op, source = e.op, e.args[0].dtype
+        if op in ("select", "not", "isnan"):
+            return True
+        if op == "bitcast":
+            return source in NATURAL and e.dtype in NATURAL
+        if op == "cast":
+            return not (source is F32 and narrow(e.dtype) and e.dtype.bits < 8)
+        if source is F32:
+            return op in _FLOAT or op in _COMPARE
+        if source is BOOL:
+            return op in _LOGIC or op in ("eq", "ne")
+        if op in ("shl", "shr"):
+            return not self.depends(e.args[1])
+        return op in _INTEGER or op in _LOGIC or op in _COMPARE
+
+
+class Vector:
+    """Prints lane expressions on the stack; what all lanes share is printed as a scalar and splat."""
+
+    def __init__(
+        self, scalar: Scalar, lanes: Lanes, locals_: dict[int, int]) -> None:
+        self.scalar = scalar
+        self.f = scalar.f
+        self.lanes = lanes
+        self.locals = locals_  # v128 locals of lane variables
+        self.ready: list[dict[int, int]] = [{}]
+        self.shared: set[int] = set()
+
+    def root(self, e: Expr) -> None:
+        self.shared = set()
+        seen: set[int] = set()
+        self._count(e, seen)
+        self.ready = [{}]
+        self.value(e)
+        self.f.release(*self.ready[0].values())
+
+    def _count(self, e: Expr, seen: set[int]) -> None:
+        for a in e.args:
+            if not a.args and self.lanes.depends(e):
+                continue
+            if id(a) in seen:
+                self.shared.add(id(a))
+            else:
+                seen.add(id(a))
+                if self.lanes.depends(a):
+                    self._count(a, seen)
+
+    def value(self, e: Expr) -> None:
+        for scope in reversed(self.ready):
+            if id(e) in scope:
+                self.f.emit(scope[id(e)])
+                return
+        self.compute(e)
+        if id(e) in self.shared:
+            local = self.f.local("v128")
+            self.f.tee(local)
+            self.ready[-1][id(e)] = local
+
+    def compute(self, e: Expr) -> None:
+        f = self.f
+        if not self.lanes.depends(e):
+            self._splat(e)
+        elif e.op == "var":
+            if e.value == self.lanes.var:
+                f.emit(self.scalar.variables[e.value], "i32x4.splat")
+                f.v128(b"".join(n.to_bytes(4, "little") for n in range(4))).emit("i32x4.add")
+            else:
+                f.emit(self.locals[e.value])
+        elif e.op == "load":
+            self.address(e.value, e.args[0], e.dtype)
+            load(f, e.dtype)
+        elif e.op == "guard":
+            self._guard(e)
+        elif e.op == "select":
+            self.value(e.args[1])
+            self.value(e.args[2])
+            self.value(e.args[0])
+            f.emit("v128.bitselect")
+        elif e.op == "cast":
+            self.value(e.args[0])
+            convert(f, e.args[0].dtype, e.dtype)
+        elif e.op == "bitcast":
+            self.value(e.args[0])
+        elif e.op == "not":
+            self.value(e.args[0])
+            f.emit("v128.not")
+        elif e.op == "isnan":
+            self.value(e.args[0])
+            with f.scratch("v128", 1) as (v,):
+                f.tee(v).emit(v, "f32x4.ne")
+        else:
+            self._operation(e)
+
+    def address(self, buffer: int, offset: Expr, dtype: DType) -> None:
+        self.scalar.ready = [{}]
+        self.scalar.shared = set()
+        self.scalar.address(buffer, offset, dtype)
+
+    def _splat(self, e: Expr) -> None:
+        f = self.f
+        if e.op == "const" and e.dtype is F32:
+            f.f32x4(e.value)
+            return
+        if e.op == "const" and e.dtype is not BOOL:
+            f.i32x4(e.value)
+            return
+        self.scalar.root(e)
+        if e.dtype is BOOL:
+            with f.scratch("i32", 1) as (v,):
+                f.set(v).i32(0).emit(v, "i32.sub")
+        f.emit("f32x4.splat" if e.dtype is F32 else "i32x4.splat")
+
+    def _guard(self, e: Expr) -> None:
+        c, a, b = e.args
+        self.scalar.root(c)
+        with self.f.if_("v128"):
+            self._scoped(a)
+            self.f.otherwise()
+            self._scoped(b)
+
+    def _scoped(self, e: Expr) -> None:
+        self.ready.append({})
+        self.value(e)
+        self.f.release(*self.ready.pop().values())
+
+    def _operation(self, e: Expr) -> None:
+        f, op, source = self.f, e.op, e.args[0].dtype
+        if op in ("shl", "shr"):
+            self.value(e.args[0])
+            self.scalar.root(e.args[1])
+            f.emit("i32x4.shl" if op == "shl" else f"i32x4.shr_{'s' if source.kind == 'i' else 'u'}")
+        else:
+            for a in e.args:
+                self.value(a)
+            f.emit(_instruction(op, source))
+        if narrow(e.dtype) and op in ("add", "sub", "mul", "neg", "abs", "shl", "bitnot"):
+            normalize(f, e.dtype)
+
+
+def _instruction(op: str, source: DType) -> str:
+    if op in _LOGIC:
+        return _LOGIC[op]
+    if op == "bitnot":
+        return "v128.not"
+    if source is F32:
+        return f"f32x4.{_FLOAT.get(op, op)}"
+    sign = "s" if source.kind == "i" else "u"
+    if op in ("lt", "le", "gt", "ge", "min", "max"):
+        return f"i32x4.{op}_{sign}"
+    return f"i32x4.{op}"
+
+
+def load(f: Function, dtype: DType) -> None:
+    """Four elements from the address on the stack."""
+    if dtype in NATURAL:
+        f.mem("v128.load")
+        return
+    sign = "s" if dtype.kind == "i" else "u"
+    if dtype.size == 2:
+        f.mem(f"v128.load16x4_{sign}")
+        return
+    f.mem("v128.load32_zero").emit(f"i16x8.extend_low_i8x16_{sign}", f"i32x4.extend_low_i16x8_{sign}")
+    if dtype is BOOL:
+        f.i32x4(0).emit("i32x4.ne")
+
+
+def store(f: Function, dtype: DType) -> None:
+    """(address, lanes) -> : store four elements."""
+    if dtype in NATURAL:
+        f.mem("v128.store")
+        return
+    if dtype is BOOL:
+        f.i32x4(1).emit("v128.and")
+    # lanes hold values in range; pick their low bytes
+    picks = [4 * lane + byte for lane in range(4) for byte in range(dtype.size)]
+    with f.scratch("v128", 1) as (v,):
+        f.tee(v).emit(v).shuffle(picks + [0] * (16 - len(picks)))
+    f.mem_lane("v128.store64_lane" if dtype.size == 2 else "v128.store32_lane", 0)
+
+
+def normalize(f: Function, dtype: DType) -> None:
+    if dtype.kind == "u":
+        f.i32x4((1 << dtype.bits) - 1).emit("v128.and")
+    else:
+        n = 32 - dtype.bits
+        f.i32(n).emit("i32x4.shl").i32(n).emit("i32x4.shr_s")
+
+
+def convert(f: Function, source: DType, to: DType) -> None:
+    if to is BOOL:
+        if source is F32:
+            f.f32x4(0.0).emit("f32x4.ne")
+        elif source is not BOOL:
+            f.i32x4(0).emit("i32x4.ne")
+    elif source is BOOL:
+        if to is F32:
+            f.f32x4(1.0).emit("v128.and")
+        else:
+            f.i32x4(1).emit("v128.and")
+    elif source is F32:
+        sign = "u" if to.kind == "u" else "s"
+        f.emit(f"i32x4.trunc_sat_f32x4_{sign}")
+        if narrow(to):
+            _clamp(f, to)
+    elif to is F32:
+        f.emit(f"f32x4.convert_i32x4_{'s' if source.kind == 'i' else 'u'}")
+    elif narrow(to) and not (to.bits >= source.bits and to.kind == source.kind):
+        normalize(f, to)
+
+
+def _clamp(f: Function, dtype: DType) -> None:
+    if dtype.kind == "u":
+        f.i32x4((1 << dtype.bits) - 1).emit("i32x4.min_u")
+    else:
+        half = 1 << (dtype.bits - 1)
+        f.i32x4(half - 1).emit("i32x4.min_s").i32x4(-half).emit("i32x4.max_s")
+
+
+__all__ = ["LANES", "Lanes", "Vector", "has_lanes", "slope", "store"]

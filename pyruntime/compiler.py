@@ -1,0 +1,80 @@
+"""Graph → Program: the way of a model, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyruntime.ops  # noqa: F401  fills the operator table
+from pyruntime import shape as sh
+from pyruntime.emit import Emitter, tensors_of
+from pyruntime.graph import Graph, Weight
+from pyruntime.kernel import Block, Host
+from pyruntime.passes.constants import hoist_constants
+from pyruntime.passes.dead import remove_dead
+from pyruntime.passes.fuse import fuse
+from pyruntime.passes.strings import lower_strings
+from pyruntime.passes.symbols import mentioned
+from pyruntime.program import Program
+from pyruntime.provider import Builder
+from pyruntime.translate import Spec, TensorSpec, Translation, translate
+
+LEVELS = ("disabled", "basic", "extended", "layout", "all")
+
+
+@dataclass(slots=True)
+class Compiled:
+    """The program, and the kernels that its Host steps name by position."""
+
+    program: Program
+    host_kernels: list[Host]
+
+
+def compile_graph(
+    graph: Graph,
+    specs: Mapping[str, Spec],
+    elements: Callable[[Weight], list[Any]],
+    builder: Builder,
+    *,
+    level: str = "all",
+    constants: Mapping[str, TensorSpec] | None = None,
+) -> Compiled:
+    """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all."""
+    main = translate(graph, specs, elements, constants or {})
+    init = optimise(main, LEVELS.index(level))
+    emitter = Emitter(builder)
+    program = emitter.program(graph.name, init, main)
+    return Compiled(program, emitter.host_kernels)
+
+
+def optimise(main: Translation, level: int) -> Block:
+    """Run the kernel passes; gives the init block."""
+    outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
+    remove_dead(main.block, outputs)
+    lower_strings(main.block)
+    init = Block()
+    if level >= LEVELS.index("basic"):
+        init = hoist_constants(main.block)
+    if level >= LEVELS.index("extended"):
+        made = [t for k in init.kernels for t in k.outputs]
+        fuse(init, made)
+        fuse(main.block, outputs)
+    _sweep(main, init, outputs)
+    return init
+
+
+def _sweep(main: Translation, init: Block, outputs: list[Any]) -> None:
+    """Dead code in both blocks, and reads of values that nobody asks for."""
+    while True:
+        before = len(main.block.kernels)
+        names = mentioned(main.block)
+        for t in outputs:
+            names |= {s for d in t.shape for s in sh.symbols(d)}
+        for guard, _ in main.guards:
+            names |= sh.symbols(guard)
+        remove_dead(main.block, outputs, names)
+        if len(main.block.kernels) == before:
+            break
+    used = [t for k in main.block.kernels for t in k.inputs]
+    remove_dead(init, [*used, *outputs])

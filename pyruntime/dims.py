@@ -1,0 +1,51 @@
+"""Serialised dims → functions of the symbols' values, made once per program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+Evaluate = Callable[[Mapping[str, int]], int]
+
+
+def source(d: Any) -> str:
+    """A dim as a Python expression of the mapping `s`. Names are quoted, never pasted."""
+    if isinstance(d, int):
+        return str(d)
+    if isinstance(d, str):
+        return f"s[{d!r}]"
+    op, *args = d
+    parts = [source(a) for a in args]
+    if op in "+*":
+        return "(" + op.join(parts) + ")"
+    if op == "select":
+        return f"({parts[1]} if {parts[0]} else {parts[2]})"
+    if op == "floordiv":
+        return f"_floordiv({parts[0]}, {parts[1]})"
+    if op in ("max", "min"):
+        return f"{op}({', '.join(parts)})"
+    return f"int({parts[0]} {_COMPARE[op]} {parts[1]})"
+
+
+_COMPARE = {"lt": "<", "le": "<=", "eq": "=="}
+
+
+def _floordiv(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def compile_dims(dims: Sequence[Any]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+    """A function from symbol values to the values of all these dims."""
+    body = ", ".join(map(source, dims))
+    return eval(f"lambda s: ({body}{',' if dims else ''})", {"_floordiv": _floordiv})
+
+
+def compile_dim(d: Any) -> Evaluate:
+    return _cached(json.dumps(d))
+
+
+@lru_cache(maxsize=65536)
+def _cached(text: str) -> Evaluate:
+    return eval(f"lambda s: {source(json.loads(text))}", {"_floordiv": _floordiv})

@@ -1,0 +1,289 @@
+"""Blocks of kernels → Program: numbers buffers, finds lifetimes, lets the provider write the segments."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyruntime import shape as sh
+from pyruntime.dtype import STRING, DType
+from pyruntime.graph import Weight
+from pyruntime.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
+from pyruntime.program import FORMAT, Program
+from pyruntime.provider import Builder, Invocation
+from pyruntime.shape import Dim, to_json
+from pyruntime.translate import Translation
+
+MEMORY = ":memory:"  # a weight's source whose bytes are in no file: the program carries them
+_CODES = {"float32": "f", "float64": "d", "float16": "e", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
+    "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "bool": "?"}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step under construction, and which tensors it uses."""
+
+    json: dict[str, Any]
+    uses: list[Tensor]
+    calls: list[Invocation] = field(default_factory=list)
+
+
+class Emitter:
+    """Makes one Program. `host_kernels` collects kernels that Host steps refer to by number."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.buffers: list[dict[str, Any]] = []
+        self.numbers: dict[int, int] = {}
+        self.constants: list[dict[str, Any]] = []
+        self.blocks: list[dict[str, Any]] = [{}, {}]
+        self.blob = bytearray()
+        self.host_kernels: list[Host] = []
+        self.persistent: set[int] = set()
+
+    def program(self, name: str, init: Block, main: Translation) -> Program:
+        constants_only = self._persistent(init, main)
+        self.blocks[0] = self._block(init, 0, keep=self.persistent, free_constants=constants_only)
+        outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
+        keep = self.persistent | {root(t).uid for t in outputs}
+        self.blocks[1] = self._block(main.block, 1, keep)
+        header = {
+            "format": FORMAT,
+            "name": name,
+            "inputs": [{"name": f.path, **self._tensor(f.tensor)} for f in main.feeds],
+            "outputs": [{"name": n, "value": self.value(v)} for n, v in main.outputs.items()],
+            "buffers": self.buffers,
+            "constants": self.constants,
+            "guards": [[to_json(c), text] for c, text in main.guards],
+            "blocks": self.blocks,
+            "modules": {"wasm": self._append(self.builder.finish())},
+        }
+        return Program(header, bytes(self.blob))
+
+    def _persistent(self, init: Block, main: Translation) -> set[int]:
+        """Constants and what init makes stay if main uses them; gives the constants that only init uses."""
+        used = {root(t).uid for t in _all_uses(main.block)}
+        used |= {root(t).uid for v in main.outputs.values() for t in tensors_of(v)}
+        made = {t.uid for k in init.kernels for t in k.outputs}
+        leaves = {root(t).uid for k in init.kernels for t in k.inputs if isinstance(root(t).kernel, Leaf)}
+        everywhere = made | leaves
+        self.persistent = {u for u in used if u in everywhere}
+        return leaves - self.persistent
+
+    # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def buffer(self, t: Tensor) -> int:
+        """The number of the buffer that holds a tensor; aliases share one."""
+        base = root(t)
+        if base.uid not in self.numbers:
+            number = self.numbers[base.uid] = len(self.buffers)
+            if base.dtype is STRING:
+                self.buffers.append({"size": 0, "host": True})
+            else:
+                self.buffers.append({"size": to_json(sh.size(base.shape) * base.dtype.size)})
+            if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant"):
+                self.constants.append({"buffer": number, **self._constant(base)})
+        return self.numbers[base.uid]
+
+    def _constant(self, t: Tensor) -> dict[str, Any]:
+        value = t.kernel.value  # type: ignore[attr-defined]
+        if isinstance(value, Weight):
+            if value.strings is not None:
+                return {"strings": [s.decode("utf-8", "replace") for s in value.strings]}
+            assert value.source is not None
+            unpack = value.dtype.bits if value.dtype.bits < 8 else 0
+            place = {"unpack": unpack, "signed": value.dtype.kind == "i"}
+            if value.source.name == MEMORY:
+                return {"blob": self._append(value.read()), **place}
+            return {"source": value.source.name, "offset": value.offset, "size": value.size, **place}
+        if t.dtype is STRING:
+            return {"strings": [str(s) for s in value]}
+        return {"blob": self._append(encode(value, t.dtype)), "unpack": 0, "signed": False}
+
+    def _append(self, data: bytes) -> list[int]:
+        self.blob += b"\0" * (-len(self.blob) % 16)
+        place = [len(self.blob), len(data)]
+        self.blob += data
+        return place
+
+    def _tensor(self, t: Tensor) -> dict[str, Any]:
+        return {"buffer": self.buffer(t), "dtype": t.dtype.name, "dims": [to_json(d) for d in t.shape]}
+
+    def value(self, v: Any) -> Any:
+        if isinstance(v, Tensor):
+            return self._tensor(v)
+        return {"items": [self.value(i) for i in v.items]} if hasattr(v, "items") else None
+
+    # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _block(self, block: Block, number: int, keep: set[int], free_constants: set[int] | None = None) -> dict[str, Any]:
+        """`keep`: uids that this block must not free."""
+        owned = {t.uid for t in block.inputs[2:]} | (free_constants or set())
+        steps = self._steps(block, number)
+        made = {root(t).uid for k in block.kernels for t in k.outputs if not _is_leaf(root(t))}
+        made |= {t.uid for s in steps for c in s.calls for t in c.scratch}
+        if number == 1:
+            owned |= {root(t).uid for s in steps for t in s.uses if _is_feed(root(t))}
+        keep = keep | {root(t).uid for t in block.outputs}
+        unused = self._lifetimes(steps, (owned | made) - keep, made)
+        names = [self.numbers[u] for u in unused if u in self.numbers and u in {t.uid for t in block.inputs}]
+        return {
+            "inputs": [self._tensor(t) for t in block.inputs],
+            "unused": names,
+            "steps": [s.json for s in steps],
+            "outputs": [self._tensor(t) for t in block.outputs],
+        }
+
+    def _steps(self, block: Block, number: int) -> list[_Step]:
+        steps: list[_Step] = []
+        pending: list[Kernel] = []
+
+        def flush() -> None:
+            if pending:
+                steps.append(self._segment(f"run_{number}_{len(steps)}", pending))
+                pending.clear()
+
+        for kernel in block.kernels:
+            if isinstance(kernel, Read | Host | If | Loop):
+                flush()
+                steps.append(self._control(kernel))
+            elif not isinstance(kernel, Alias):
+                pending.append(kernel)
+        flush()
+        return steps
+
+    def _segment(self, name: str, kernels: Sequence[Kernel]) -> _Step:
+        calls = self.builder.segment(name, kernels)
+        symbols: set[str] = set()
+        for c in calls:
+            for d in (*c.params, c.work, *[sh.size(t.shape) for t in c.tensors]):
+                symbols |= sh.symbols(d)
+        json = {"op": "wasm", "fn": name, "symbols": sorted(symbols), "calls": [self._call(c) for c in calls]}
+        return _Step(json, [t for c in calls for t in c.tensors], calls)
+
+    def _call(self, c: Invocation) -> dict[str, Any]:
+        return {
+            "node": c.node,
+            "kernel": c.function,
+            "buffers": [self.buffer(t) for t in c.tensors],
+            "params": [to_json(p) for p in c.params],
+            "work": to_json(c.work),
+            "inplace": [[self.buffer(a), self.buffer(b)] for a, b in c.inplace],
+        }
+
+    def _control(self, kernel: Read | Host | If | Loop) -> _Step:
+        json: dict[str, Any] = {"op": type(kernel).__name__.lower(), "node": kernel.node}
+        if isinstance(kernel, Read):
+            json |= {"value": self._tensor(kernel.source), "symbols": list(kernel.symbols)}
+        elif isinstance(kernel, Host):
+            json |= self._host(kernel)
+        else:
+            json |= self._branch(kernel) if isinstance(kernel, If) else self._loop(kernel)
+        return _Step(json, [*kernel.inputs, *kernel.outputs])
+
+    def _host(self, kernel: Host) -> dict[str, Any]:
+        self.host_kernels.append(kernel)
+        return {
+            "fn": kernel.fn,
+            "id": len(self.host_kernels) - 1,
+            "inputs": [None if a is None else self._tensor(a) for a in kernel.args],
+            "outputs": [self._tensor(t) for t in kernel.outputs],
+            "binds": kernel.binds,
+        }
+
+    def _branch(self, kernel: If) -> dict[str, Any]:
+        return {
+            "condition": self._tensor(kernel.condition),
+            "then": self._inner(kernel.then),
+            "orelse": self._inner(kernel.orelse),
+            "outputs": [self.buffer(t) for t in kernel.outputs],
+            "binds": kernel.binds,
+        }
+
+    def _loop(self, kernel: Loop) -> dict[str, Any]:
+        return {
+            "trip": None if kernel.trip is None else self._tensor(kernel.trip),
+            "condition": None if kernel.condition is None else self._tensor(kernel.condition),
+            "carried": [self._tensor(t) for t in kernel.carried],
+            "body": self._inner(kernel.body),
+            "outputs": [self._tensor(t) for t in kernel.outputs],
+            "enters": kernel.enters,
+            "binds": kernel.binds,
+        }
+
+    def _inner(self, block: Block) -> int:
+        number = len(self.blocks)
+        self.blocks.append({})
+        self.blocks[number] = self._block(block, number, self.persistent)
+        return number
+
+    # ── lifetimes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _lifetimes(self, steps: list[_Step], owned: set[int], made: set[int]) -> set[int]:
+        """Write `alloc` (what the block makes, where first used) and `free` (what it owns, where last used) into calls
+        and steps; gives the owned tensors that nothing uses."""
+        left = set(owned)
+        for step in reversed(steps):
+            self._frees(step, left)
+        waiting = set(made)
+        for step in steps:
+            for call, json in zip(step.calls, step.json.get("calls", ()), strict=True):
+                fresh = [u for u in _ordered(root(t).uid for t in call.tensors) if u in waiting]
+                json["alloc"] = [self.numbers[u] for u in fresh]
+                waiting.difference_update(fresh)
+        return left
+
+    def _frees(self, step: _Step, left: set[int]) -> None:
+        if not step.calls:
+            dying = [u for u in _ordered(root(t).uid for t in step.uses) if u in left]
+            step.json["free"] = [self.numbers[u] for u in dying]
+            left.difference_update(dying)
+            return
+        for call, json in zip(reversed(step.calls), reversed(step.json["calls"]), strict=True):
+            dying = [u for u in _ordered(root(t).uid for t in call.tensors) if u in left]
+            json["free"] = [self.numbers[u] for u in dying]
+            left.difference_update(dying)
+
+
+def _is_leaf(t: Tensor) -> bool:
+    return isinstance(t.kernel, Leaf)
+
+
+def _is_feed(t: Tensor) -> bool:
+    return isinstance(t.kernel, Leaf) and t.kernel.kind == "feed"
+
+
+def _ordered(uids: Any) -> list[int]:
+    return list(dict.fromkeys(uids))
+
+
+def root(t: Tensor) -> Tensor:
+    """The tensor whose buffer holds this one."""
+    while isinstance(t.kernel, Alias):
+        t = t.kernel.base
+    return t
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [t for i in value.items for t in tensors_of(i)] if hasattr(value, "items") else []
+
+
+def _all_uses(block: Block) -> list[Tensor]:
+    return [t for k in block.kernels for t in k.inputs]
+
+
+def encode(values: Sequence[Any], dtype: DType) -> bytes:
+    """Elements in the engine's storage layout, little-endian."""
+    if any(isinstance(v, Dim) for v in values):
+        raise TypeError("a constant has symbolic elements")
+    if dtype.name == "bfloat16":
+        return b"".join(struct.pack("<f", v)[2:] for v in values)
+    code = _CODES.get(dtype.name) or ("b" if dtype.kind == "i" else "B")
+    return struct.pack(f"<{len(values)}{code}", *values)
+
+
+__all__ = ["Emitter", "encode", "root", "tensors_of"]

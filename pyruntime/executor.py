@@ -1,0 +1,394 @@
+"""Runs a Program natively. web/executor.js is its mirror; docs/architecture.md describes what both do.
+
+Memory is planned when shapes are bound and memoised: `Plan` holds the addresses a step needs, and for a wasm step the
+argument blocks already written to memory, so a repeated run with the same shapes only calls code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pyruntime import dtype as dt
+from pyruntime.dims import compile_dim, compile_dims
+from pyruntime.errors import ExecutionError, OutOfMemory, ShapeError
+from pyruntime.memory import Arena, State, Stats
+from pyruntime.program import Program
+
+RESERVED = 1024  # bytes at address 0 that no buffer uses: thread barriers
+PLANS = 64  # argument tables that fit the table region before all plans are forgotten
+NUMPY = {d.name: np.dtype(f"{d.kind}{d.size}") for d in dt.ALL if d.kind in "iu"}
+NUMPY |= {"float32": np.dtype("f4"), "float64": np.dtype("f8"), "float16": np.dtype("f2"), "bool": np.dtype("?")}
+NUMPY |= {d.name: np.dtype(f"u{d.size}") for d in dt.ALL if d.kind == "f" and d.name not in NUMPY}  # bit patterns
+
+Env = dict[str, int]
+
+
+@dataclass(slots=True)
+class Plan:
+    """addresses: of buffers allocated by the step; table: address of its argument blocks; after: the arena state."""
+
+    addresses: dict[int, int]
+    table: int
+    after: int
+
+
+@dataclass(slots=True)
+class Step:
+    """A step with its dims compiled."""
+
+    json: dict[str, Any]
+    symbols: tuple[str, ...] = ()
+    words: Callable[[Env], Any] | None = None  # sizes of alloc'ed buffers, then parameters and work of every call
+    uid: int = 0
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Run:
+    """What one run knows: values of symbols, addresses of buffers, strings, and the arena state it is in."""
+
+    __slots__ = ("addresses", "env", "host", "state")
+
+    def __init__(self, addresses: dict[int, int], host: dict[int, Any]) -> None:
+        self.env: Env = {}
+        self.addresses = addresses
+        self.host = host
+        self.state = 0
+
+
+class Executor:
+    """program: what to run; host: linear memory and code (see providers.wasm.host); sources: name -> Source of
+    weights; host_call(id, arrays): runs a Host kernel; limit: bytes of memory the session may use."""
+
+    def __init__(
+        self, program: Program, host: Any, sources: Mapping[str, Any], host_call: Any = None, limit: int = 1 << 32
+    ) -> None:
+        self.program = program
+        self.header = program.header
+        self.host = host
+        self.sources = sources
+        self.host_call = host_call
+        self.functions = host.load(program.part(self.header["modules"]["wasm"]))
+        self._uids = 0
+        self.blocks = [[self._step(s) for s in b["steps"]] for b in self.header["blocks"]]
+        self.guards = [(compile_dim(c), text) for c, text in self.header["guards"]]
+        total = sum(self._table_words(s) for steps in self.blocks for s in steps)
+        self.tables = Arena(RESERVED, max(PLANS * total * 4, 1 << 16))
+        self.arena = Arena(RESERVED + self.tables.limit, max(limit - RESERVED - self.tables.limit, 0))
+        self.constant_host: dict[int, Any] = {}
+        self.plans: dict[Any, Plan] = {}
+        self.states: list[State] = []
+        self.timings: list[tuple[str, float]] | None = None
+        self._start()
+
+    # ── start-up ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _step(self, json: dict[str, Any]) -> Step:
+        self._uids += 1
+        step = Step(json, uid=self._uids)
+        if json["op"] == "wasm":
+            step.symbols = tuple(json["symbols"])
+            dims = [d for c in json["calls"] for d in (*c["params"], c["work"])]
+            step.words = compile_dims(dims)
+        return step
+
+    @staticmethod
+    def _table_words(step: Step) -> int:
+        return sum(len(c["buffers"]) + len(c["params"]) + 1 for c in step.json.get("calls", ()))
+
+    def _start(self) -> None:
+        """Load the constants and run the init block."""
+        self.states.append(self.arena.snapshot())
+        run = Run({}, self.constant_host)
+        for c in self.header["constants"]:
+            if "strings" in c:
+                self.constant_host[c["buffer"]] = c["strings"]
+            else:
+                run.addresses[c["buffer"]] = self._load(c)
+        run.state = self._state()
+        self._block(0, run)
+        self.arena.restore(self.states[run.state])
+        self.persistent = run.addresses
+        self.plans.clear()
+        self.tables = Arena(self.tables.base, self.tables.limit)
+        self.root = self.arena.snapshot()
+        self.states = [self.root]
+
+    def _load(self, c: dict[str, Any]) -> int:
+        if "blob" in c:
+            data = self.program.part(c["blob"])
+        else:
+            data = self.sources[c["source"]].read(c["offset"], c["size"])
+        size = _Sizes(self.header["buffers"], {})[c["buffer"]] if c["unpack"] else len(data)
+        address = self._alloc(size)
+        raw = np.frombuffer(data, np.uint8)
+        self.host.memory[address : address + size] = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
+        return address
+
+    # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _alloc(self, size: int) -> int:
+        address = self.arena.alloc(size)
+        if self.arena.end + 64 > len(self.host.memory):
+            self.host.grow(self.arena.end + 64)
+        return address
+
+    def _state(self) -> int:
+        """Name the arena's present state."""
+        self.states.append(self.arena.snapshot())
+        return len(self.states) - 1
+
+    def _transition(self, run: Run, key: Any, work: Callable[[dict[int, int]], int]) -> Plan:
+        """Do allocations once for a state and key; afterwards take them from the plan. `work(addresses)` allocates and
+        frees, and gives the address of a table or 0."""
+        plan = self.plans.get((run.state, key))
+        if plan is None:
+            if len(self.plans) > 4096:
+                self._forget()
+            self.arena.restore(self.states[run.state])
+            made: dict[int, int] = {}
+            table = work(made)
+            plan = Plan(made, table, self._state())
+            self.plans[run.state, key] = plan
+        run.state = plan.after
+        run.addresses.update(plan.addresses)
+        return plan
+
+    def _forget(self) -> None:
+        self.plans.clear()
+        self.tables = Arena(self.tables.base, self.tables.limit)
+
+    def memory(self) -> Stats:
+        return self.arena.stats()
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The outputs for feeds given in storage layout (see `NUMPY`). The caller has checked names and types."""
+        if len(self.states) > 65536:
+            self.states = [self.root]
+            self._forget()
+        run = Run(dict(self.persistent), dict(self.constant_host))
+        for spec in self.header["inputs"]:
+            self._bind(spec["dims"], feeds[spec["name"]].shape, run.env)
+        for guard, text in self.guards:
+            self._guard(guard, text, run.env)
+        self._enter(run, feeds)
+        self._block(1, run)
+        return {o["name"]: self._fetch(o["value"], run) for o in self.header["outputs"]}
+
+    @staticmethod
+    def _bind(dims: list[Any], shape: tuple[int, ...], env: Env) -> None:
+        for d, n in zip(dims, shape, strict=True):
+            if isinstance(d, str):
+                env[d] = n
+
+    @staticmethod
+    def _guard(guard: Callable[[Env], int], text: str, env: Env) -> None:
+        try:
+            holds = guard(env)
+        except KeyError:  # about a symbol that is bound only while running
+            return
+        if not holds:
+            raise ShapeError(text)
+
+    def _enter(self, run: Run, feeds: Mapping[str, np.ndarray]) -> None:
+        inputs = self.header["inputs"]
+
+        def work(made: dict[int, int]) -> int:
+            for spec in inputs:
+                if not self.header["buffers"][spec["buffer"]].get("host"):
+                    made[spec["buffer"]] = self._alloc(feeds[spec["name"]].nbytes)
+            return 0
+
+        self._transition(run, ("enter", tuple(feeds[s["name"]].shape for s in inputs)), work)
+        for spec in inputs:
+            x = feeds[spec["name"]]
+            if self.header["buffers"][spec["buffer"]].get("host"):
+                run.host[spec["buffer"]] = x
+            else:
+                self._write(run.addresses[spec["buffer"]], x)
+
+    def _block(self, number: int, run: Run) -> None:
+        for step in self.blocks[number]:
+            getattr(self, f"_run_{step.json['op']}")(step, run)
+
+    def _run_wasm(self, step: Step, run: Run) -> None:
+        try:
+            key = (step.uid, *[run.env[s] for s in step.symbols])
+        except KeyError as e:
+            raise ExecutionError(f"symbol {e} is not bound", node=step.json["calls"][0]["node"]) from None
+        plan = self.plans.get((run.state, key))
+        if plan is None:
+            plan = self._transition(run, key, lambda made: self._plan(step, run, made))
+        else:
+            run.state = plan.after
+            run.addresses.update(plan.addresses)
+        if self.timings is not None:
+            self._timed(step, plan.table)
+        else:
+            self.functions[step.json["fn"]](plan.table, 0, 1)
+
+    def _plan(self, step: Step, run: Run, made: dict[int, int]) -> int:
+        """Allocate what the calls make, free what dies, and write the argument blocks."""
+        assert step.words is not None
+        sizes, addresses = _Sizes(self.header["buffers"], run.env), {**run.addresses}
+        words = iter(step.words(run.env))
+        table: list[int] = []
+        for call in step.json["calls"]:
+            dying = set(call["free"])
+            for b in call["alloc"]:
+                taken = self._takeover(call, b, dying, sizes)
+                addresses[b] = made[b] = self._alloc(sizes[b]) if taken is None else addresses[taken]
+                dying.discard(taken)  # type: ignore[arg-type]
+            table += [addresses[b] for b in call["buffers"]]
+            table += [next(words) for _ in range(len(call["params"]) + 1)]
+            for b in call["free"]:
+                if b in dying:
+                    self.arena.free(addresses[b])
+        return self._table(table)
+
+    @staticmethod
+    def _takeover(call: dict[str, Any], b: int, dying: set[int], sizes: _Sizes) -> int | None:
+        """A dying input whose memory output b may take over."""
+        for output, source in call["inplace"]:
+            if output == b and source in dying and sizes[source] == sizes[b]:
+                return source
+        return None
+
+    def _table(self, words: list[int]) -> int:
+        try:
+            address = self.tables.alloc(4 * len(words))
+        except OutOfMemory:
+            self._forget()
+            address = self.tables.alloc(4 * len(words))
+        if self.arena.base > len(self.host.memory):
+            self.host.grow(self.arena.base + 64)
+        self.host.memory[address : address + 4 * len(words)] = np.array(words, np.int64).astype(np.int32).view(np.uint8)
+        return address
+
+    def _timed(self, step: Step, table: int) -> None:
+        """Each call on its own, with its time."""
+        assert self.timings is not None
+        for call in step.json["calls"]:
+            words = len(call["buffers"]) + len(call["params"])
+            work = int(self.host.memory[table + 4 * words :][:4].view(np.int32)[0])
+            start = time.perf_counter()
+            self.functions[call["kernel"]](table, 0, work, 0)
+            self.timings.append((f"{call['node']} {call['kernel']}", time.perf_counter() - start))
+            table += 4 * (words + 1)
+
+    # ── control ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _run_read(self, step: Step, run: Run) -> None:
+        values = self._fetch(step.json["value"], run).ravel().tolist()
+        run.env.update(zip(step.json["symbols"], map(int, values), strict=True))
+        self._release(step, run)
+
+    def _release(self, step: Step, run: Run) -> None:
+        doomed = [b for b in step.json["free"] if b in run.addresses]
+        if doomed:
+
+            def work(made: dict[int, int]) -> int:
+                for b in doomed:
+                    self.arena.free(run.addresses[b])
+                return 0
+
+            self._transition(run, ("free", step.uid, *doomed), work)
+
+    def _run_host(self, step: Step, run: Run) -> None:
+        json = step.json
+        arrays = [None if v is None else self._fetch(v, run) for v in json["inputs"]]
+        results = self.host_call(json["id"], json["fn"], arrays, run.env)
+        for output, axis, name in json["binds"]:
+            run.env[name] = results[output].shape[axis]
+        self._make(step, run, [(v["buffer"], r) for v, r in zip(json["outputs"], results, strict=True)])
+        self._release(step, run)
+
+    def _make(self, step: Step, run: Run, arrays: list[tuple[int, np.ndarray]]) -> None:
+        """Allocate buffers for arrays and fill them; strings stay outside memory."""
+        plain = [(b, a) for b, a in arrays if a.dtype != object]
+        run.host.update({b: a for b, a in arrays if a.dtype == object})
+
+        def work(made: dict[int, int]) -> int:
+            for b, a in plain:
+                made[b] = self._alloc(a.nbytes)
+            return 0
+
+        self._transition(run, ("make", step.uid, *[a.nbytes for _, a in plain]), work)
+        for b, a in plain:
+            self._write(run.addresses[b], a)
+
+    def _run_if(self, step: Step, run: Run) -> None:
+        json = step.json
+        number = json["then"] if self._fetch(json["condition"], run).item() else json["orelse"]
+        self._block(number, run)
+        made = self.header["blocks"][number]["outputs"]
+        self._hand_over(json, made, run)
+        self._release(step, run)
+
+    def _hand_over(self, json: dict[str, Any], made: list[dict[str, Any]], run: Run) -> None:
+        """A body's outputs become the step's: addresses pass, dims are bound."""
+        for output, axis, name in json["binds"]:
+            run.env[name] = compile_dim(made[output]["dims"][axis])(run.env)
+        for outer, inner in zip(json["outputs"], made, strict=True):
+            outer = outer if isinstance(outer, int) else outer["buffer"]
+            if inner["buffer"] in run.addresses:
+                run.addresses[outer] = run.addresses[inner["buffer"]]
+            else:
+                run.host[outer] = run.host[inner["buffer"]]
+
+    def _run_loop(self, step: Step, run: Run) -> None:
+        from pyruntime.loop import run_loop
+
+        run_loop(self, step, run)
+        self._release(step, run)
+
+    # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def shape(self, value: dict[str, Any], env: Env) -> tuple[int, ...]:
+        return tuple(d if isinstance(d, int) else compile_dim(d)(env) for d in value["dims"])
+
+    def _write(self, address: int, x: np.ndarray) -> None:
+        self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+
+    def _fetch(self, value: Any, run: Run) -> Any:
+        """A copy of a value: an array, a list of them for a sequence, None for an empty optional."""
+        if value is None:
+            return None
+        if "items" in value:
+            return [self._fetch(v, run) for v in value["items"]]
+        shape = self.shape(value, run.env)
+        if value["buffer"] in run.host:
+            return np.array(run.host[value["buffer"]], dtype=object).reshape(shape)
+        dtype = NUMPY[value["dtype"]]
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        address = run.addresses[value["buffer"]]
+        return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
+
+
+class _Sizes(dict[int, int]):
+    """Sizes of buffers in bytes, evaluated on demand."""
+
+    def __init__(self, buffers: list[dict[str, Any]], env: Env) -> None:
+        self.buffers = buffers
+        self.env = env
+
+    def __missing__(self, b: int) -> int:
+        size = self.buffers[b]["size"]
+        self[b] = value = size if isinstance(size, int) else compile_dim(size)(self.env)
+        return value
+
+
+def unpack(raw: np.ndarray, bits: int, signed: bool, count: int) -> np.ndarray:
+    """Sub-byte elements, low bits first, as one byte each."""
+    if bits == 6:
+        wide = np.unpackbits(raw, bitorder="little").reshape(-1, 6)
+        return np.packbits(wide, axis=1, bitorder="little").reshape(-1)[:count]
+    parts = [(raw >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    out = np.stack(parts, axis=1).reshape(-1)[:count]
+    return (out ^ (1 << (bits - 1))) - (1 << (bits - 1)) if signed else out

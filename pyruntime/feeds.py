@@ -1,0 +1,243 @@
+"""Feeds and outputs of a native session: checked, converted between numpy and the engine's storage, described."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pyruntime import dtype as dt
+from pyruntime.dtype import DType
+from pyruntime.emit import encode
+from pyruntime.errors import InvalidInput, PyRuntimeError
+from pyruntime.executor import NUMPY
+from pyruntime.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
+from pyruntime.onnx.values import decode
+from pyruntime.translate import SequenceSpec, Spec, TensorSpec
+
+_ORT_NAMES = {"float32": "float", "float64": "double"}
+_EXTENDED = {  # types that numpy has through ml_dtypes only
+    "bfloat16": dt.BF16, "float8_e4m3fn": dt.F8E4M3FN, "float8_e4m3fnuz": dt.F8E4M3FNUZ, "float8_e5m2": dt.F8E5M2,
+    "float8_e5m2fnuz": dt.F8E5M2FNUZ, "float8_e8m0fnu": dt.F8E8M0, "int4": dt.I4, "uint4": dt.U4, "int2": dt.I2,
+    "uint2": dt.U2, "float4_e2m1fn": dt.F4E2M1, "float6_e2m3fn": dt.F6E2M3, "float6_e3m2fn": dt.F6E3M2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """As onnxruntime's NodeArg: name, type ("tensor(float)"), shape (ints, names, None)."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+def arguments(values: Sequence[Value]) -> list[Argument]:
+    return [Argument(v.name, _type_name(v.type), _shape(v.type)) for v in values]
+
+
+def _type_name(t: Type | None) -> str:
+    if isinstance(t, TensorType):
+        name = t.dtype.name if t.dtype else "undefined"
+        return f"tensor({_ORT_NAMES.get(name, name)})"
+    if isinstance(t, SequenceType):
+        return f"seq({_type_name(t.elem)})"
+    if isinstance(t, OptionalType):
+        return f"optional({_type_name(t.elem)})"
+    if isinstance(t, MapType):
+        return f"map({t.key.name},{_type_name(t.value)})"
+    return "undefined"
+
+
+def _shape(t: Type | None) -> list[int | str | None]:
+    return list(t.shape) if isinstance(t, TensorType) and t.shape is not None else []
+
+
+def dtype_of(x: np.ndarray) -> DType:
+    """The element type of an array."""
+    if x.dtype.kind in "OUST":
+        return dt.STRING
+    name = x.dtype.name
+    found = _EXTENDED.get(name) or dt.BY_NAME.get(name)
+    if found is None:
+        raise InvalidInput(f"arrays of {name} are not supported")
+    return found
+
+
+def storage(x: np.ndarray) -> np.ndarray:
+    """The array in the engine's storage layout: bit patterns for small floats, one byte for sub-byte integers."""
+    d = dtype_of(x)
+    if d is dt.STRING:
+        flat = [v.decode() if isinstance(v, bytes) else str(v) for v in x.ravel().tolist()]
+        return np.array(flat, dtype=object).reshape(x.shape)
+    if d.name in ("int4", "uint4", "int2", "uint2"):
+        return x.astype(NUMPY[d.name])
+    return np.asarray(x).view(NUMPY[d.name])
+
+
+def presented(x: np.ndarray, d: DType) -> np.ndarray:
+    """Storage layout → what a user sees: ml_dtypes for small types where they are installed."""
+    extended = next((n for n, v in _EXTENDED.items() if v is d), None)
+    if extended is None:
+        return x
+    try:
+        import ml_dtypes
+    except ImportError:
+        return x
+    target = np.dtype(getattr(ml_dtypes, extended))
+    return x.astype(target) if d.is_int else x.view(target)
+
+
+def to_python(x: np.ndarray, t: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """(shape, flat list) for host functions."""
+    if x.dtype == object:
+        return x.shape, x.ravel().tolist()
+    if t.dtype is dt.BF16:
+        return x.shape, decode(x.tobytes(), dt.BF16)
+    return x.shape, x.ravel().tolist()
+
+
+def from_python(array: tuple[Sequence[int], list[Any]], d: DType) -> np.ndarray:
+    shape, values = array
+    if d is dt.STRING:
+        return np.array(values, dtype=object).reshape(shape)
+    return np.frombuffer(encode(values, d), NUMPY[d.name]).reshape(shape)
+
+
+class Feeds:
+    """What a graph's `run` takes and gives."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.types = {v.name: v.type for v in graph.inputs}
+        self.required = [v.name for v in graph.inputs if v.name not in graph.weights]
+        self.output_names = [v.name for v in graph.outputs]
+
+    # ── checks ──
+
+    def outputs(self, names: Sequence[str] | None) -> list[str]:
+        for n in names or ():
+            if n not in self.output_names:
+                raise InvalidInput(f'output "{n}" does not exist', hint=f"outputs are {self.output_names}")
+        return list(names) if names else self.output_names
+
+    def check(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Refuse what does not fit the model's input types."""
+        for name in feeds:
+            if name not in self.types:
+                raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {self.required}")
+        names: dict[str, int] = {}
+        out: dict[str, Any] = {}
+        for name in self.required:
+            if name not in feeds and not isinstance(self.types[name], OptionalType):
+                raise InvalidInput(f'input "{name}" is missing', hint=f"inputs are {self.required}")
+        for name in self.types:
+            if name in feeds:
+                out[name] = self._value(name, feeds[name], self.types[name], names)
+        return out
+
+    def _value(self, name: str, x: Any, t: Type | None, names: dict[str, int]) -> Any:
+        if isinstance(t, OptionalType):
+            return None if x is None else self._value(name, x, t.elem, names)
+        if isinstance(t, SequenceType):
+            if not isinstance(x, list | tuple):
+                raise InvalidInput(f'input "{name}" is a sequence: a list is expected, got {type(x).__name__}')
+            return [self._value(f"{name}[{n}]", v, t.elem, {}) for n, v in enumerate(x)]
+        if x is None or isinstance(x, dict):
+            raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
+        array = np.asarray(x)
+        if isinstance(t, TensorType):
+            self._tensor(name, array, t, names)
+        return array
+
+    def _tensor(self, name: str, x: np.ndarray, t: TensorType, names: dict[str, int]) -> None:
+        if t.dtype is not None and dtype_of(x) is not t.dtype:
+            raise InvalidInput(f'input "{name}" has element type {dtype_of(x)}, expected {t.dtype}')
+        if t.shape is None:
+            return
+        if x.ndim != len(t.shape):
+            raise InvalidInput(f'input "{name}" has rank {x.ndim}, expected {len(t.shape)} {list(t.shape)}')
+        for axis, (have, want) in enumerate(zip(x.shape, t.shape, strict=True)):
+            if isinstance(want, str) and want:
+                want = names.setdefault(want, have)
+            if want is not None and want != "" and have != want:
+                raise InvalidInput(f'input "{name}" has {have} elements along axis {axis}, expected {want}')
+
+    # ── specialisation ──
+
+    def specs(self, feeds: Mapping[str, Any], fixed: set[str]) -> tuple[dict[str, Spec], Any]:
+        """Specs of these feeds, with the values of `fixed` ones, and a key under which a program for them is kept."""
+        specs = {name: self._spec(name, x, name in fixed) for name, x in feeds.items()}
+        for name in self.required:
+            specs.setdefault(name, None)
+        inner = tuple(sorted(fixed - set(self.types)))
+        key = (tuple((n, _key(s)) for n, s in specs.items()), inner)
+        if inner:  # an inner value may depend on everything
+            data = tuple(storage(x).tobytes() for x in _leaves(list(feeds.values())) if x.dtype != object)
+            key = (*key, data)  # type: ignore[assignment]
+        return specs, key
+
+    def _spec(self, name: str, x: Any, fixed: bool) -> Spec:
+        if x is None:
+            return None
+        if isinstance(x, list):
+            t = self.types[name]
+            t = t.elem if isinstance(t, OptionalType) else t
+            elem = t.elem if isinstance(t, SequenceType) else None
+            dtype = elem.dtype if isinstance(elem, TensorType) else None
+            return SequenceSpec(tuple(TensorSpec(dtype_of(i), (None,) * i.ndim) for i in x), dtype)
+        t = self.types[name]
+        t = t.elem if isinstance(t, OptionalType) else t
+        known = isinstance(t, TensorType) and t.shape is not None
+        dims = t.shape if known and isinstance(t, TensorType) else (None,) * x.ndim
+        if fixed:
+            shape, values = to_python(storage(x), replace(TensorSpec(dtype_of(x), ()), dims=x.shape))
+            return TensorSpec(dtype_of(x), shape, tuple(values))
+        return TensorSpec(dtype_of(x), dims or ())
+
+    def inner_value(self, name: str, specs: Any, feeds: Any, constants: Any, make: Any) -> TensorSpec:
+        """The value of an inner tensor, by running the graph up to it."""
+        part = replace(self.graph, outputs=(Value(name, None),))
+        executor = make(part, specs, {k: v for k, v in constants.items() if k != name})
+        result = executor.run(self.flat(feeds, executor.header))[name]
+        d = dt.BY_NAME[executor.header["outputs"][0]["value"]["dtype"]]
+        shape, values = to_python(result, replace(TensorSpec(d, ()), dims=result.shape))
+        return TensorSpec(d, shape, tuple(values))
+
+    # ── conversion ──
+
+    def flat(self, feeds: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Feeds by path, in storage layout, as the program wants them."""
+        out: dict[str, np.ndarray] = {}
+        for name, x in feeds.items():
+            if isinstance(x, list):
+                out.update({f"{name}[{n}]": storage(v) for n, v in enumerate(x)})
+            elif x is not None:
+                out[name] = storage(x)
+        missing = [i["name"] for i in header["inputs"] if i["name"] not in out]
+        if missing:
+            raise PyRuntimeError(f"no feed for {missing}")
+        return out
+
+    def output(self, header: Mapping[str, Any], name: str, result: Any) -> Any:
+        value = next(o["value"] for o in header["outputs"] if o["name"] == name)
+        return self._present(value, result)
+
+    def _present(self, value: Any, result: Any) -> Any:
+        if result is None:
+            return None
+        if isinstance(result, list):
+            return [self._present(v, r) for v, r in zip(value["items"], result, strict=True)]
+        return presented(result, dt.BY_NAME[value["dtype"]])
+
+
+def _key(spec: Spec) -> Any:
+    if isinstance(spec, SequenceSpec):
+        return tuple(_key(s) for s in spec.items)
+    return None if spec is None else (spec.dtype.name, spec.dims, spec.value)
+
+
+def _leaves(values: list[Any]) -> list[np.ndarray]:
+    return [x for v in values for x in (v if isinstance(v, list) else [v]) if x is not None]

@@ -1,0 +1,131 @@
+"""Fusion: a producer's expression is inlined where it is read.
+
+Views (maps that only load) are always inlined. A map that computes is inlined into its one consumer if that reads
+every element once, so that nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from pyruntime.dtype import I32
+from pyruntime.expr import Expr, cast, rewrite, walk
+from pyruntime.kernel import Block, Kernel, Loops, Map, Reduce, Stmt, Tensor
+from pyruntime.loopcode import children, expressions, rebuild
+from pyruntime.passes.dead import inner_blocks
+
+MAX_NODES = 96  # of a fused expression: beyond, registers spill and shared work is lost
+
+
+def fuse(block: Block, outputs: Iterable[Tensor]) -> None:
+    """Inline what pays, in this block and its inner blocks. Dead producers are left for dead-code removal."""
+    uses: Counter[int] = Counter()
+    _count(block, uses)
+    keep = {t.uid for t in outputs}
+    _block(block, uses, keep)
+
+
+def _count(block: Block, uses: Counter[int]) -> None:
+    """How many kernels read a tensor (loads at different coordinates count each)."""
+    for kernel in block.kernels:
+        loads = _loads(kernel)
+        uses.update(loads.values() if loads is not None else [t.uid for t in kernel.inputs])
+        for inner in inner_blocks(kernel):
+            _count(inner, uses)
+            uses.update(t.uid for t in inner.outputs)
+
+
+def _loads(kernel: Kernel) -> dict[int, int] | None:
+    """Distinct `at` nodes of a kernel -> uid of their tensor."""
+    if not isinstance(kernel, Map | Reduce):
+        return None
+    exprs = [kernel.expr] + ([kernel.epilogue] if isinstance(kernel, Reduce) and kernel.epilogue is not None else [])
+    keys = {x.key(): x for e in exprs for x in walk(e) if x.op == "at"}
+    return {n: x.value.uid for n, x in enumerate(keys.values())}
+
+
+def _block(block: Block, uses: Counter[int], keep: set[int]) -> None:
+    for kernel in block.kernels:
+        if isinstance(kernel, Map):
+            kernel.expr = cast(_inline(kernel.expr, kernel, uses, keep), kernel.out.dtype)
+        elif isinstance(kernel, Reduce):
+            kernel.expr = _inline(kernel.expr, kernel, uses, keep)
+        elif isinstance(kernel, Loops):
+            _loops(kernel)
+        for inner in inner_blocks(kernel):
+            _block(inner, uses, keep | {t.uid for t in inner.outputs})
+
+
+def _inline(e: Expr, kernel: Map | Reduce, uses: Counter[int], keep: set[int]) -> Expr:
+    extents = kernel.out.shape if isinstance(kernel, Map) else (*kernel.out.shape, *kernel.extents)
+    axes = {n for n, d in enumerate(extents) if d != 1}
+    budget = [MAX_NODES - len(walk(e))]
+
+    def visit(x: Expr) -> Expr | None:
+        if x.op != "at" or not isinstance(x.value.kernel, Map):
+            return None
+        producer = x.value.kernel
+        view = is_view(producer.expr)
+        if not view:
+            if uses[x.value.uid] != 1 or x.value.uid in keep or not axes <= _axes(x):
+                return None
+            budget[0] -= len(walk(producer.expr))
+            if budget[0] < 0:
+                return None
+        return substitute(producer.expr, x.args)
+
+    return rewrite(e, visit)
+
+
+def is_view(e: Expr) -> bool:
+    """Whether a map only moves elements: a load at cheap coordinates, or a constant."""
+    if e.op == "at":
+        return all(
+            y.dtype is I32 and y.op in ("index", "const", "dim", "add", "sub", "mul") for c in e.args for y in walk(c)
+        )
+    return e.op == "const"
+
+
+def _axes(at: Expr) -> set[int]:
+    return {y.value for c in at.args for y in walk(c) if y.op == "index"}
+
+
+def substitute(e: Expr, coords: tuple[Expr, ...]) -> Expr:
+    """The expression with its indices replaced."""
+    return rewrite(e, lambda x: coords[x.value] if x.op == "index" else None)
+
+
+def _loops(kernel: Loops) -> None:
+    """Procedures read views through."""
+    changed = False
+
+    def visit(x: Expr) -> Expr | None:
+        nonlocal changed
+        if x.op == "at" and isinstance(x.value.kernel, Map) and is_view(x.value.kernel.expr):
+            changed = True
+            return substitute(x.value.kernel.expr, x.args)
+        return None
+
+    def inner(body: list[Stmt]) -> list[Stmt]:
+        return [rebuild(s, lambda e: rewrite(e, visit), inner) for s in body]
+
+    kernel.body = inner(kernel.body)
+    if changed:
+        made = {t.uid for t in (*kernel.outputs, *kernel.scratch)}
+        found: dict[int, Tensor] = {}
+        _arguments(kernel.body, made, found)
+        kernel.args = tuple(found.values())
+
+
+def _arguments(body: list[Stmt], made: set[int], found: dict[int, Tensor]) -> None:
+    for s in body:
+        for e in expressions(s):
+            for x in walk(e):
+                if x.op == "at" and x.value.uid not in made:
+                    found[x.value.uid] = x.value
+        for inner in children(s):
+            _arguments(inner, made, found)
+
+
+__all__ = ["fuse", "is_view", "substitute"]

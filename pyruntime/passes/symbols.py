@@ -1,0 +1,69 @@
+"""Which symbols a block mentions: a Read whose symbols nobody mentions is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyruntime import shape as sh
+from pyruntime.expr import Expr, walk
+from pyruntime.kernel import Block, Call, If, Kernel, Loop, Loops, Map, Reduce
+from pyruntime.loopcode import children, expressions
+from pyruntime.passes.dead import inner_blocks
+from pyruntime.shape import Dim
+
+
+def mentioned(block: Block) -> set[str]:
+    """Symbols in shapes, extents, expressions and attributes of a block's kernels."""
+    out: set[str] = set()
+    for kernel in block.kernels:
+        for t in (*kernel.inputs, *kernel.outputs):
+            _dims(t.shape, out)
+        _kernel(kernel, out)
+        for inner in inner_blocks(kernel):
+            out |= mentioned(inner)
+            for t in (*inner.inputs, *inner.outputs):
+                _dims(t.shape, out)
+    return out
+
+
+def _kernel(kernel: Kernel, out: set[str]) -> None:
+    if isinstance(kernel, Call):
+        _dims(kernel.attrs.values(), out)
+        _kernel(kernel.meaning, out)
+    elif isinstance(kernel, Map):
+        _expressions([kernel.expr], out)
+    elif isinstance(kernel, Reduce):
+        _dims(kernel.extents, out)
+        _expressions([kernel.expr] if kernel.epilogue is None else [kernel.expr, kernel.epilogue], out)
+    elif isinstance(kernel, Loops):
+        for t in kernel.scratch:
+            _dims(t.shape, out)
+        _statements(kernel.body, out)
+    elif isinstance(kernel, If | Loop):
+        pass  # its blocks are visited by `mentioned`
+
+
+def _statements(body: list[Any], out: set[str]) -> None:
+    for s in body:
+        _expressions(expressions(s), out)
+        for inner in children(s):
+            _statements(inner, out)
+
+
+def _expressions(exprs: Iterable[Expr], out: set[str]) -> None:
+    seen: set[int] = set()
+    for e in exprs:
+        for x in walk(e, seen):
+            if x.op == "dim":
+                out |= sh.symbols(x.value)
+            elif x.op == "at":
+                _dims(x.value.shape, out)
+
+
+def _dims(values: Iterable[Any], out: set[str]) -> None:
+    for v in values:
+        if isinstance(v, Dim):
+            out |= sh.symbols(v)
+        elif isinstance(v, tuple):
+            _dims(v, out)
