@@ -2,7 +2,7 @@
 
 float32: weighted minimax by Lawson's iteration (least squares whose weights are multiplied by the error until the
 error is level), in float64 on a Chebyshev grid, then rounded to float32. float64: interpolation at Chebyshev nodes in
-60 digits (within a small factor of minimax), rounded to float64. Needs numpy and mpmath; neither is used at run time.
+80 digits (within a small factor of minimax), rounded to float64. Needs numpy and mpmath; neither is used at run time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import mpmath as mp
 import numpy as np
 
-mp.mp.dps = 60
+mp.mp.dps = 80
 Function = Callable[[mp.mpf], mp.mpf]
 
 
@@ -79,13 +79,14 @@ def chunks(value: mp.mpf, bits: list[int]) -> list[mp.mpf]:
     return parts
 
 
+def halves(value: mp.mpf, bits: int) -> list[mp.mpf]:
+    """value, its upper bits/2 bits, and the rest."""
+    return [value, *chunks(value, [bits // 2, bits])]
+
+
 def even(f: Function) -> Function:
     """f(√z) as a function of z, for odd and even functions divided by what is known; z = 0 is approached."""
     return lambda z: f(mp.sqrt(max(z, mp.mpf(10) ** -25)))
-
-
-def erfcx(x: mp.mpf) -> mp.mpf:
-    return mp.exp(x * x) * mp.erfc(x)
 
 
 def half(t: mp.mpf, rest: mp.mpf | None = None) -> mp.mpf:
@@ -104,32 +105,68 @@ def damped(f: Function) -> Function:
     return even(weight)
 
 
-EXP1 = lambda r: mp.expm1(r) / r if r else mp.mpf(1)  # noqa: E731
+EXP1 = lambda r: mp.expm1(r) / r if abs(r) > 1e-30 else mp.mpf(1)  # noqa: E731
+EXP2 = lambda r: (mp.expm1(r) - r) / r**2 if abs(r) > 1e-30 else mp.mpf(1) / 2  # noqa: E731
 SIN = even(lambda r: (mp.sin(r) / r - 1) / r**2)
 COS = even(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4)
 LOG = even(lambda s: (2 * mp.atanh(s) - 2 * s) / s**3)
+POW_LOG = even(lambda s: 3 * (mp.atanh(s) / s - 1 - s**2 / 3) / s**4)
 ATAN = even(lambda r: (mp.atan(r) / r - 1) / r**2)
 ASIN = even(lambda r: (mp.asin(r) / r - 1) / r**2)
 SINH = even(lambda r: (mp.sinh(r) / r - 1) / r**2)
-TANH3 = even(lambda r: (mp.tanh(r) / r - 1) / r**2)
+TANH = even(lambda r: (mp.tanh(r) / r - 1) / r**2)
 TANH_HALF = even(lambda x: half(mp.tanh(x)) / x)
 ERF_HALF = even(lambda x: half(mp.erf(x), mp.erfc(x)) / x)
+ERF = even(lambda r: mp.erf(r) / r)
+
+
+def erfc_scaled(v: mp.mpf) -> mp.mpf:
+    """e^x² · erfc(x) · (x + 2) of v = 9.6 / (x + 2) - 2.2, which is -1 .. 1 for x = 6 .. 1."""
+    x = mp.mpf("9.6") / (v + mp.mpf("2.2")) - 2
+    return mp.exp(x * x) * mp.erfc(x) * (x + 2)
+
+
 PI, LN2 = mp.pi, mp.log(2)
 S2 = (3 - 2 * mp.sqrt(2)) ** 2  # (f/(2+f))² at the ends of log's range
 T2 = (mp.sqrt(2) - 1) ** 2  # tan²(π/8)
 
 FLOAT32: dict[str, Callable[[], list]] = {
     "EXP": lambda: minimax(EXP1, -0.3473, 0.3473, 4, weight=lambda r: abs(r) * (2 if r < 0 else 1)),  # in ULPs
-    "LOG": lambda: minimax(LOG, 0, float((3 - 2 * mp.sqrt(2)) ** 2) * 1.001, 3),
+    "LOG": lambda: minimax(LOG, 0, float(S2) * 1.001, 3),
     "SIN": lambda: minimax(SIN, 0, float((PI / 2) ** 2) * 1.001, 4, weight=even(lambda r: r**3 / mp.sin(r))),
     "COS": lambda: minimax(COS, 0, float((PI / 4) ** 2) * 1.001, 2, weight=even(lambda r: r**4)),
-    "SIN4": lambda: minimax(SIN, 0, float((PI / 4) ** 2) * 1.001, 2, weight=even(lambda r: r**2)),
     "TANH": lambda: minimax(TANH_HALF, 0, 9.02**2, 2, 3, damped(mp.tanh)),
     "ERF": lambda: minimax(ERF_HALF, 0, 3.93**2, 3, 4, damped(mp.erf)),
+    "ATAN": lambda: minimax(ATAN, 0, float(T2) * 1.001, 3, weight=even(lambda r: r**3 / mp.atan(r))),
+    "ASIN": lambda: minimax(ASIN, 0, 0.25, 4, weight=even(lambda r: r**3 / mp.asin(r))),
+    "SINH": lambda: minimax(SINH, 0, 1, 3, weight=even(lambda r: r**3 / mp.sinh(r))),
+    "ATAN_BASE": lambda: chunks(PI / 4, [24, 24]) + chunks(PI / 2, [24, 24]),
+    "POW_LOG": lambda: minimax(POW_LOG, 0, float(S2) * 1.001, 3),
+    "POW_EXP": lambda: minimax(EXP2, -0.3475, 0.3475, 4, weight=lambda r: r * r),
+    "POW_SCALE": lambda: halves(2 / (3 * LN2), 24),
+    "POW_LN2": lambda: halves(LN2, 24),
     "LN2": lambda: chunks(LN2, [15, 24]),
     "PI": lambda: chunks(PI, [8, 8, 8, 8, 24]),
 }
-FLOAT64: dict[str, Callable[[], list]] = {}
+FLOAT64: dict[str, Callable[[], list]] = {
+    "LN2": lambda: chunks(LN2, [40, 53]),
+    "PI": lambda: chunks(PI, [30, 30, 30, 30, 53]),
+    "EXP": lambda: chebyshev(EXP1, -0.3473, 0.3473, 10),
+    "LOG": lambda: chebyshev(LOG, 0, S2, 8),
+    "SIN": lambda: chebyshev(SIN, 0, (PI / 2) ** 2, 8),
+    "COS": lambda: chebyshev(COS, 0, (PI / 4) ** 2, 6),
+    "ATAN": lambda: chebyshev(ATAN, 0, T2, 11),
+    "ATAN_BASE": lambda: chunks(PI / 4, [53, 53]) + chunks(PI / 2, [53, 53]),
+    "ASIN": lambda: chebyshev(ASIN, 0, mp.mpf(1) / 4, 13),
+    "SINH": lambda: chebyshev(SINH, 0, 1, 7),
+    "TANH": lambda: chebyshev(TANH, 0, mp.mpf("0.55") ** 2, 10),
+    "ERF": lambda: chebyshev(ERF, 0, 1, 14),
+    "ERFC": lambda: chebyshev(erfc_scaled, -1, 1, 21),
+    "POW_LOG": lambda: chebyshev(POW_LOG, 0, S2, 7),
+    "POW_EXP": lambda: chebyshev(EXP2, -0.3475, 0.3475, 10),
+    "POW_SCALE": lambda: halves(2 / (3 * LN2), 53),
+    "POW_LN2": lambda: halves(LN2, 53),
+}
 
 
 def main() -> None:

@@ -59,7 +59,7 @@ def acosh(f: Format, x: Expr) -> Expr:
 def _log_or_double(f: Format, a: Expr, u: Expr) -> Expr:
     """log(1 + u), or log(2a) where a is great and u may have overflowed."""
     great = a > f.table["GREAT"][0]
-    value = explog.log1p(f, select(great, a, u), select(great, f.const(1.0), 0.0))
+    value = explog.log1p(f, select(great, a - 1.0, u), select(great, f.const(1.0), 0.0))
     return select(a < math.inf, value, a)
 
 
