@@ -50,12 +50,18 @@ def built() -> None:
     models.write(ROOT / "build" / "models")
 
 
+def chromium_path() -> str | None:
+    """Where scripts/setup.sh found Chromium, else one on PATH; None: Playwright's own."""
+    noted = ROOT / "build" / "chromium"
+    if noted.exists():
+        return noted.read_text().strip() or None
+    return next((p for p in map(shutil.which, ("chromium", "google-chrome", "chrome")) if p), None)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    path = next((p for p in map(shutil.which, ("chromium", "google-chrome", "chrome")) if p), None)
-    assert path, "no Chromium on PATH"
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=ARGS)
+        chromium = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
         yield chromium
         chromium.close()
 

@@ -30,6 +30,7 @@ class Tracer:
         self.block = Block()
         self.guards: list[tuple[AnyDim, str]] = []  # (dim that must not be 0, message): checked when shapes are bound
         self.node = ""
+        self.names: dict[int, str] = {}  # of the values of the main graph, by uid
         self.opset = 0
         self.wanted: tuple[bool, ...] = ()
         self.elements = elements
@@ -306,7 +307,7 @@ class Tracer:
         if values is not None:
             return values
         if not sh.is_static(x.shape):
-            raise NeedsValue(x.name, node=self.node)
+            raise self.needs(x)
         symbols = [self.symbol(lower) for _ in range(prod(x.shape))]
         self.add(Read(x, tuple(next(iter(sh.symbols(s))) for s in symbols)), ())
         self._known[x.uid] = list(symbols)
@@ -316,8 +317,25 @@ class Tracer:
         """The elements of x as plain numbers; a value known only at run time makes the session specialise on it."""
         values = self.known(x)
         if values is None or any(isinstance(v, Dim) for v in values):
-            raise NeedsValue(x.name, node=self.node)
+            raise self.needs(x)
         return values
+
+    def needs(self, x: Tensor) -> NeedsValue:
+        """What to raise where the value of x must be known: it asks for x itself or, inside of a nested graph or a
+        function, for the first value of the main graph that x follows from; for "" if x depends on the iteration of a
+        run-time loop, which must then be written out."""
+        asked, seen, todo = "", {x.uid}, [x]
+        while todo:
+            y = todo.pop(0)
+            values = self._known.get(y.uid)
+            if y.uid in self.names and (y is x or values is None):
+                asked = asked or self.names[y.uid]
+            elif isinstance(y.kernel, Leaf) and y.kernel.kind == "block":
+                return NeedsValue("", node=self.node)
+            elif y is x or values is None:
+                todo += [s for s in y.kernel.inputs if s.uid not in seen]
+                seen.update(s.uid for s in y.kernel.inputs)
+        return NeedsValue(asked or x.name, node=self.node)
 
     # ── small helpers ────────────────────────────────────────────────────────────────────────────────────────────
 

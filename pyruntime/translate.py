@@ -76,6 +76,8 @@ def translate(
     for v in graph.inputs:
         if v.name in specs:
             env[v.name] = _feed(t, v.name, specs[v.name], feeds, v.type)
+            if isinstance(env[v.name], Tensor):
+                t.names[env[v.name].uid] = v.name
         elif isinstance(v.type, OptionalType):
             env[v.name] = NOTHING
         elif v.name not in graph.weights:
@@ -169,8 +171,10 @@ class _Walker:
         if name in self.constants and len(self.scopes) == 1:
             spec = self.constants[name]
             result = self.t.constant(spec.value or (), spec.dtype, spec.dims)  # type: ignore[arg-type]
-        if isinstance(result, Tensor) and not result.name:
-            result.name = name
+        if isinstance(result, Tensor):
+            result.name = result.name or name
+            if len(self.scopes) == 1:
+                self.t.names.setdefault(result.uid, name)
         self.scopes[-1][name] = result
 
     def _operator(self, node: Node, args: list[Any]) -> Sequence[Any]:

@@ -81,11 +81,29 @@ async function stdlib() {
 async function engine(library) {
   const pyodide = await packer(library);
   const pack = pyodide.globals.get('engine');
-  const bytes = take(pack(await engineSources()));
+  const sources = await engineSources();
+  const bytes = take(pack(sources));
   await writeFile(join(DIST, 'engine.zip'), bytes);
   pyodide.FS.writeFile('/lib/engine.zip', bytes);
   pyodide.runPython('import sys; sys.path.insert(0, "/lib/engine.zip")');
   if (await stat(join(ROOT, 'pyruntime/browser.py')).catch(() => null)) pyodide.runPython('import pyruntime.browser');
+  await wheel(pyodide, sources);
+}
+
+/** The engine as a wheel and the pyodide-lock.json that lists it: for JupyterLite and micropip. */
+async function wheel(pyodide, sources) {
+  const { version, description, license } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
+  const metadata = ['Metadata-Version: 2.4', 'Name: pyruntime', `Version: ${version}`, `Summary: ${description}`,
+    `License-Expression: ${license}`, 'Requires-Python: >=3.11', '', ''].join('\n');
+  const project = await readFile(join(ROOT, 'pyproject.toml'), 'utf8');
+  const providers = project.match(/^\[project\.entry-points\."pyruntime\.providers"\]\n((?:\w+ = .*\n)+)/m)?.[1] ?? '';
+  const entryPoints = `[pyruntime.providers]\n${providers.replaceAll('"', '')}`;
+  const make = pyodide.globals.get('wheel');
+  const made = make(sources, metadata, entryPoints);
+  const name = `pyruntime-${version}-py3-none-any.whl`;
+  const stock = await readFile(join(PYODIDE, 'pyodide-lock.json'), 'utf8');
+  await writeFile(join(DIST, 'pyodide-lock.json'), pyodide.globals.get('lock')(stock, name, version, made));
+  await writeFile(join(DIST, name), take(made));
 }
 
 async function assets() {

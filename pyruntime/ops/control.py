@@ -123,13 +123,7 @@ def loop(t: Tracer, trip: Tensor | None, cond: Tensor | None = None, *carried: A
         going, *results = t.subgraph(body, [n, t.scalar(True, BOOL), *values])  # it holds wherever the body runs
         return going, results[: len(carried)], results[len(carried) :]
 
-    names = {v.name for v in body.inputs} | {name for node in body.nodes for name in node.outputs}
-    try:
-        return iterate(t, trip, cond, list(carried), step)
-    except NeedsValue as e:
-        if e.name not in names or trip is None:
-            raise
-    return unrolled(t, t.static(trip)[0], cond, list(carried), step)
+    return iterate(t, trip, cond, list(carried), step)
 
 
 def iterate(
@@ -147,10 +141,15 @@ def iterate(
     if count is not None:
         trip = t.reshape(t.dims([count]), ())
     guards, mark = len(t.guards), t.fresh
-    body, enters, endless = _body(t, carried, step, guards)
+    try:
+        body, enters, endless = _body(t, carried, step, guards)
+    except NeedsValue as e:
+        if e.name:
+            raise
+        body, enters, endless = None, (), False  # a value that depends on the iteration must be known
     if body is None or (enters and endless and start is True and isinstance(times, int) and times <= UNROLL):
         del t.guards[guards:]
-        return unrolled(t, t.static(trip)[0] if times is None and trip is not None else times, cond, carried, step)
+        return unrolled(t, t.static(trip)[0] if trip is not None else None, cond, carried, step)
     known_count = times if endless and start is True else None
     return _record(t, trip, None if start is True else cond, carried, body, enters, known_count, t.symbols_since(mark))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyruntime import shape as sh
 from pyruntime.dtype import BF16, F16, F32, DType
-from pyruntime.expr import X, Y, Expr, cast, index
+from pyruntime.expr import Expr, X, Y, cast, index
 from pyruntime.kernel import Tensor
 from pyruntime.ops.registry import op
 from pyruntime.tracer import Tracer
@@ -63,6 +63,37 @@ def gemm(
     if c is None:
         return y
     return t.map(X + Y if beta == 1.0 else X + Y * _number(beta, c.dtype), y, c)
+
+
+@op("Gemm", since=1)
+def gemm_1(
+    t: Tracer, a: Tensor, b: Tensor, c: Tensor, *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0,
+    transA: int = 0, transB: int = 0,
+) -> Tensor:  # fmt: skip
+    """Opset 1 and 6: c broadcasts only if `broadcast` says so; numpy's rule covers the shapes allowed then."""
+    return gemm(t, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+@op("FusedMatMul", domain="com.microsoft")
+def fused_matmul(
+    t: Tracer, a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Tensor:  # fmt: skip
+    """alpha · a' · b'. trans swaps the last two axes; transBatch brings axis 0 behind the other batch axes."""
+    a, b = _arranged(t, a, transA, transBatchA), _arranged(t, b, transB, transBatchB)
+    y = matmul(t, a, b)
+    return y if alpha == 1.0 else t.map(X * _number(alpha, y.dtype), y)
+
+
+def _arranged(t: Tracer, x: Tensor, trans: int, batch: int) -> Tensor:
+    if x.rank < 2:
+        return x
+    order = list(range(x.rank))
+    if batch and x.rank > 2:
+        order = [*order[1:-1], 0, order[-1]]
+    if trans:
+        order[-2:] = [order[-1], order[-2]]
+    return t.transpose(x, order)
 
 
 def _number(value: float, dtype: DType) -> Any:

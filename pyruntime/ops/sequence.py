@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.dtype import BOOL, BY_CODE, F32, I64
-from pyruntime.errors import NeedsValue
 from pyruntime.kernel import Tensor
 from pyruntime.ops.registry import op
 from pyruntime.shape import AnyDim
@@ -94,7 +93,7 @@ def split_to_sequence(
 def _chunks(t: Tracer, x: Tensor, axis: int, size: int) -> list[int]:
     total = x.shape[axis]
     if not isinstance(total, int):
-        raise NeedsValue(x.name, node=t.node)
+        raise t.needs(x)
     if size <= 0:
         raise t.shape_error(f"parts have size {size}")
     return [min(size, total - start) for start in range(0, total, size)]

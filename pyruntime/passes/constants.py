@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyruntime import shape as sh
 from pyruntime.kernel import Block, If, Kernel, Leaf, Loop, Map, Read, Tensor
 from pyruntime.passes.dead import inner_blocks
+from pyruntime.passes.symbols import symbols_of
 
 
 def hoist_constants(block: Block) -> Block:
@@ -44,7 +45,7 @@ def _foldable(kernel: Kernel, constant: set[int]) -> bool:
         return False
     if not all(_constant(t, constant) for t in kernel.inputs):
         return False
-    if not all(sh.is_static(t.shape) for t in kernel.outputs):
+    if symbols_of(kernel):
         return False
     if isinstance(kernel, Map):  # what only grows a constant (an expand) stays where it can be fused
         given = sum(sh.size(t.shape) for t in kernel.inputs)

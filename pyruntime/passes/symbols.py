@@ -7,7 +7,7 @@ from typing import Any
 
 from pyruntime import shape as sh
 from pyruntime.expr import Expr, walk
-from pyruntime.kernel import Block, Call, If, Kernel, Loop, Loops, Map, Reduce
+from pyruntime.kernel import Block, Call, Kernel, Loops, Map, Reduce
 from pyruntime.loopcode import children, expressions
 from pyruntime.passes.dead import inner_blocks
 from pyruntime.shape import Dim
@@ -17,13 +17,20 @@ def mentioned(block: Block) -> set[str]:
     """Symbols in shapes, extents, expressions and attributes of a block's kernels."""
     out: set[str] = set()
     for kernel in block.kernels:
-        for t in (*kernel.inputs, *kernel.outputs):
-            _dims(t.shape, out)
-        _kernel(kernel, out)
+        out |= symbols_of(kernel)
         for inner in inner_blocks(kernel):
             out |= mentioned(inner)
             for t in (*inner.inputs, *inner.outputs):
                 _dims(t.shape, out)
+    return out
+
+
+def symbols_of(kernel: Kernel) -> set[str]:
+    """Symbols that one kernel mentions, without its inner blocks."""
+    out: set[str] = set()
+    for t in (*kernel.inputs, *kernel.outputs):
+        _dims(t.shape, out)
+    _kernel(kernel, out)
     return out
 
 
@@ -40,8 +47,6 @@ def _kernel(kernel: Kernel, out: set[str]) -> None:
         for t in kernel.scratch:
             _dims(t.shape, out)
         _statements(kernel.body, out)
-    elif isinstance(kernel, If | Loop):
-        pass  # its blocks are visited by `mentioned`
 
 
 def _statements(body: list[Any], out: set[str]) -> None:

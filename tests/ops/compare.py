@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import helper
 
 from tests.interpret import run
@@ -44,9 +45,20 @@ def by_onnx(m: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
     return list(ReferenceEvaluator(m).run(None, feeds))
 
 
-def check(m: onnx.ModelProto, feeds: dict[str, Any], peer: Any = by_onnxruntime, tolerance: float = 1e-5) -> None:
-    """Equal shapes, types and values; sequences item by item."""
-    same(run(m.SerializeToString(), feeds), peer(m, feeds), tolerance)
+def check(
+    m: onnx.ModelProto, feeds: dict[str, Any], peer: Any = by_onnxruntime, tolerance: float = 1e-5,
+    symbolic: tuple[bool, ...] = (False, True),
+) -> None:  # fmt: skip
+    """Equal shapes, types and values; sequences item by item. Traced for the feeds' shapes and for symbolic ones."""
+    want = peer(m, feeds)
+    for free in symbolic:
+        same(run(m.SerializeToString(), feeds, free), want, tolerance)
+
+
+def parsed(text: str, opset: int = 21, **domains: int) -> onnx.ModelProto:
+    """A model from the body of a graph in ONNX's text syntax."""
+    imports = ", ".join(f'"{k}": {v}' for k, v in {"": opset, **domains}.items())
+    return onnx.parser.parse_model(f"<ir_version: 10, opset_import: [{imports}]>\n{text}")
 
 
 def same(got: Any, want: Any, tolerance: float = 1e-5) -> None:
