@@ -181,11 +181,12 @@ class _Walker:
         operator = registry.find(node.domain, node.op, node.opset, node.label)
         while args and args[-1] is None:
             args.pop()
-        registry.check(operator, len(args), node.attrs, node.label)
+        attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # opset 1's hint on memory
+        registry.check(operator, len(args), attrs, node.label)
         self.t.opset = node.opset
         self.t.wanted = tuple(bool(name) for name in node.outputs)
         try:
-            results = operator.lower(self.t, *args, **node.attrs)
+            results = operator.lower(self.t, *args, **attrs)
         except Undecided as e:
             raise self.t.unsupported(e.message, "give the model static shapes, or write the lowering with select") from e
         return results if isinstance(results, tuple | list) else (results,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyruntime.ops  # noqa: F401
 from pyruntime import dtype as dt
 from pyruntime import interpreter
 from pyruntime.errors import NeedsValue
+from pyruntime.graph import Value
 from pyruntime.onnx.load import load
 from pyruntime.onnx.values import elements
 from pyruntime.translate import SequenceSpec, TensorSpec, translate
@@ -86,16 +88,4 @@ def _run(translation: Any, feeds: dict[str, Any]) -> dict[str, Any]:
         for n, item in enumerate(x) if isinstance(x, list) else [(-1, x)]:
             if item is not None:
                 flat[name if n < 0 else f"{name}[{n}]"] = (np.asarray(item).shape, storage(np.asarray(item)))
-    out = interpreter.run(translation, elements, flat)
-
-    def to_numpy(value: Any, array: Any) -> Any:
-        if array is None:
-            return None
-        if isinstance(array, list):
-            return [to_numpy(v, a) for v, a in zip(value.items, array, strict=True)]
-        d = value.dtype
-        if d in dt.FLOAT8 or d is dt.F4E2M1:
-            return np.array(array[1], np.uint8).view(numpy_dtype(d)).reshape(array[0])
-        return np.array(array[1], dtype=numpy_dtype(d) if d is not dt.I64 else np.int64).reshape(array[0])
-
-    return [to_numpy(translation.outputs[k], v) for k, v in out.items()]
+    return interpreter.run(translation, elements, flat)
