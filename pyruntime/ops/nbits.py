@@ -1,0 +1,122 @@
+"""Weights packed to 2, 4 or 8 bits in blocks, as ONNX Runtime's quantiser writes them: the lowest bits come first."""
+
+from __future__ import annotations
+
+from pyruntime.dtype import BF16, F16, F32, I32, U8, DType
+from pyruntime.expr import Expr, X, Y, cast, dim, guard, index, select
+from pyruntime.kernel import Tensor
+from pyruntime.ops.minifloat import MINIFLOATS, decode
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+MICROSOFT = "com.microsoft"
+
+
+def unpacked(byte: Expr, place: Expr, bits: int) -> Expr:
+    """Element `place` of a run of packed elements, whose byte (number place · bits / 8) is given, as int32."""
+    byte = cast(byte, I32)
+    if bits == 8:
+        return byte
+    each = 8 // bits
+    return (byte >> ((place & (each - 1)) * bits)) & ((1 << bits) - 1)
+
+
+@op("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(
+    t: Tracer, a: Tensor, b: Tensor, scales: Tensor, zero_points: Tensor | None = None, g_idx: Tensor | None = None,
+    bias: Tensor | None = None, *, K: int, N: int, accuracy_level: int = 0, bits: int = 4, block_size: int,
+    weight_prepacked: int = 0,
+) -> Tensor:  # fmt: skip
+    """a · wᵀ + bias with w[n, k] = (code - zero point) · scale; the zero point is 2^(bits-1) unless given.
+
+    Routine "matmul_nbits": args (a, b, scales, zero_points), attrs bits, block_size, K, N.
+    Shapes: a (*A, K), b (N, blocks, block_size·bits/8) uint8, scales (N, blocks), zero_points uint8 packed
+    (N, ceil(blocks·bits/8)) or of a's type (N, blocks), bias (N,) -> (*A, N)
+    """
+    if g_idx is not None:
+        raise t.unsupported("g_idx is not implemented")
+    if weight_prepacked:
+        raise t.unsupported(f"weight_prepacked {weight_prepacked} is for another engine")
+    if bits not in (2, 4, 8):
+        raise t.unsupported(f"bits {bits} is not one of 2, 4, 8")
+    t.require_equal(a.shape[-1], K, "the input and K differ")
+    blocks = -(-K // block_size)
+    codes = t.reshape(b, (N, blocks, block_size * bits // 8))
+    steps = t.reshape(scales, (N, blocks))
+    packed = zero_points is not None and zero_points.dtype is U8
+    zeros = None
+    if zero_points is not None:
+        zeros = t.reshape(zero_points, (N, -(-blocks * bits // 8) if packed else blocks))
+    dtype = F32 if a.dtype in (F16, BF16) else a.dtype
+    rank = a.rank
+
+    def weight(n: Expr, k: Expr) -> Expr:
+        block, place = k / block_size, k & (block_size - 1)
+        code = cast(unpacked(codes.at(n, block, place * bits / 8), place, bits), dtype)
+        if zeros is None:
+            zero: Expr | float = float(1 << (bits - 1))
+        elif packed:
+            zero = cast(unpacked(zeros.at(n, block * bits / 8), block, bits), dtype)
+        else:
+            zero = cast(zeros.at(n, block), dtype)
+        return (code - zero) * cast(steps.at(n, block), dtype)
+
+    def body(*i: Expr) -> Expr:
+        return cast(a.at(*i[: rank - 1], index(rank)), dtype) * weight(i[rank - 1], index(rank))
+
+    meaning = t.reduce_compute("sum", (*a.shape[:-1], N), (K,), body)
+    y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, bits=bits, block_size=block_size, K=K, N=N)
+    return t.cast(y if bias is None else t.map(X + cast(Y, dtype), y, bias), a.dtype)
+
+
+@op("GatherBlockQuantized", domain=MICROSOFT)
+def gather_block_quantized(
+    t: Tracer, data: Tensor, indices: Tensor, scales: Tensor, zero_points: Tensor | None = None, *, bits: int = 4,
+    block_size: int = 128, gather_axis: int = 0, quantize_axis: int = 1,
+) -> Tensor:  # fmt: skip
+    """Gather along an axis, then dequantise by blocks along another. uint8 data hold 8/bits elements a byte along
+    their last axis. An index out of range gives 0. Shapes: data (*D), indices (*I) -> D with its axis replaced by I."""
+    gather, blocked = t.axis(gather_axis, data.rank), t.axis(quantize_axis, data.rank)
+    packed = data.dtype is U8 and bits < 8
+    if packed and (gather != 0 or blocked == gather):
+        raise t.unsupported("packed data need gather_axis 0 and another quantize_axis")
+    if data.dtype in MINIFLOATS and zero_points is not None:
+        raise t.unsupported("zero points of float8 data")
+    each = 8 // bits if packed else 1
+    full = (*data.shape[:-1], data.shape[-1] * each)
+    extent = full[gather]
+    ids = indices.rank
+
+    def body(*i: Expr) -> Expr:
+        chosen = cast(indices.at(*i[gather : gather + ids]), I32)
+        row = select(chosen < 0, chosen + dim(extent), chosen)
+        place = [*i[:gather], row, *i[gather + ids :]]
+        at_block = [c / (block_size or full[blocked]) if n == blocked else c for n, c in enumerate(place)]
+        at_scale = [0 if scales.shape[n] == 1 else c for n, c in enumerate(at_block)]
+        code = _code(data, place, bits, packed)
+        zero = _zero(zero_points, data.dtype, at_block, bits, packed)
+        value = (code if zero is None else code - zero) * cast(scales.at(*at_scale), F32)
+        return guard((row >= 0) & (row < dim(extent)), cast(value, scales.dtype), 0)
+
+    shape = (*full[:gather], *indices.shape, *full[gather + 1 :])
+    return t.compute(shape, body, scales.dtype)
+
+
+def _code(data: Tensor, place: list[Expr], bits: int, packed: bool) -> Expr:
+    if data.dtype in MINIFLOATS:
+        return decode(data.at(*place), data.dtype)
+    if not packed:
+        return cast(data.at(*place), F32)
+    last = place[-1]
+    return cast(unpacked(data.at(*place[:-1], last * bits / 8), last, bits), F32)
+
+
+def _zero(zeros: Tensor | None, dtype: DType, place: list[Expr], bits: int, packed: bool) -> Expr | float | None:
+    if zeros is None:
+        return float(1 << (bits - 1)) if dtype is U8 else None
+    if not packed:
+        return cast(zeros.at(*place), F32)
+    return cast(unpacked(zeros.at(*place[:-1], place[-1] * bits / 8), place[-1], bits), F32)
+
+
+__all__ = ["matmul_nbits", "unpacked"]

@@ -1,0 +1,85 @@
+"""ONNX Runtime's fused normalisations: a sum, or embeddings, then a normalisation over the last axis."""
+
+from __future__ import annotations
+
+from pyruntime.dtype import F32, I32
+from pyruntime.expr import Expr, X, Y, cast
+from pyruntime.kernel import Tensor
+from pyruntime.ops.norm import centre, root_mean_square, scaled, stash, stat_type
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+MICROSOFT = "com.microsoft"
+
+
+@op("SimplifiedLayerNormalization")
+@op("SimplifiedLayerNormalization", domain=MICROSOFT)
+def simplified_layer_normalization(
+    t: Tracer, x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> tuple[Tensor, Tensor]:
+    """x / sqrt(mean(x²) + epsilon) · scale over axes axis…, and the inverse of the root."""
+    y, inverse = root_mean_square(t, x, axis, epsilon)
+    return scaled(t, y, scale, None, scale.dtype), t.cast(inverse, stash(t, stash_type))
+
+
+def _sum(t: Tracer, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+    """x + skip + bias in the type of statistics; skip broadcasts over the batch."""
+    dtype = stat_type(x.dtype)
+    total = t.map(cast(X, dtype) + cast(Y, dtype), x, skip)
+    return total if bias is None else t.map(X + cast(Y, dtype), total, bias)
+
+
+@op("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(
+    t: Tracer, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None = None, bias: Tensor | None = None, *,
+    epsilon: float = 1e-12,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """LayerNormalization of x + skip + bias over the last axis; outputs y, mean, 1/deviation, the sum.
+    Shapes: x (N, S, D), skip (N, S, D), (1, S, D) or (S, D), others (D,)."""
+    total = _sum(t, x, skip, bias)
+    y, mean, inverse = centre(t, total, [-1], epsilon)
+    return scaled(t, y, gamma, beta, x.dtype), t.cast(mean, F32), t.cast(inverse, F32), t.cast(total, x.dtype)
+
+
+@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_simplified_layer_normalization(
+    t: Tracer, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12
+) -> tuple[Tensor, None, Tensor, Tensor]:
+    """SimplifiedLayerNormalization of x + skip + bias; outputs y, nothing, 1/root, the sum."""
+    if len(t.wanted) > 1 and t.wanted[1]:
+        raise t.unsupported("there is no mean to give")
+    total = _sum(t, x, skip, bias)
+    y, inverse = root_mean_square(t, total, -1, epsilon)
+    return scaled(t, y, gamma, None, x.dtype), None, t.cast(inverse, F32), t.cast(total, x.dtype)
+
+
+@op("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_normalization(
+    t: Tracer, input_ids: Tensor, segment_ids: Tensor | None, word_embedding: Tensor, position_embedding: Tensor,
+    segment_embedding: Tensor | None, gamma: Tensor, beta: Tensor, mask: Tensor | None = None,
+    position_ids: Tensor | None = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """LayerNormalization of word + position + segment embeddings; further outputs: how many mask elements are 1, the
+    sum. Shapes: ids and mask (N, S), embeddings (·, D) -> (N, S, D), (N,), (N, S, D)."""
+    shape = (*input_ids.shape, word_embedding.shape[1])
+
+    def body(n: Expr, s: Expr, d: Expr) -> Expr:
+        place = s
+        if position_ids is not None:
+            place = cast(position_ids.at(0 if position_ids.shape[0] == 1 else n, s), I32)
+        total = cast(word_embedding.at(cast(input_ids.at(n, s), I32), d), F32)
+        total = total + cast(position_embedding.at(place, d), F32)
+        if segment_ids is not None and segment_embedding is not None:
+            total = total + cast(segment_embedding.at(cast(segment_ids.at(n, s), I32), d), F32)
+        return total
+
+    total = t.compute(shape, body)
+    y = scaled(t, centre(t, total, [-1], epsilon)[0], gamma, beta, gamma.dtype)
+    if mask is None:
+        count = t.fill((input_ids.shape[0],), 0, I32)
+    else:
+        count = t.reduce("sum", mask, [1], keepdims=False, of=cast(X == 1, I32))
+    return y, count, t.cast(total, gamma.dtype)
+
+
+__all__ = ["embed_layer_normalization"]
