@@ -21,9 +21,9 @@ from pyruntime.tracer import Tracer
 _OLD_NAMES = {"float": "float32", "double": "float64"}
 
 
-def dtype_of(t: Tracer, code: Any, default: DType | None = None) -> DType:
+def dtype_of(t: Tracer, code: int | str | None, default: DType = F32) -> DType:
     """The type that an attribute names (a code; before opset 6 a name)."""
-    if code is None and default is not None:
+    if code is None:
         return default
     if isinstance(code, str):
         dtype = BY_NAME.get(_OLD_NAMES.get(code.lower(), code.lower()))

@@ -111,7 +111,8 @@ def pad(
 def center_crop_pad(t: Tracer, x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
     """Crop or zero-pad axes about their centres; an odd rest goes to the end.
     Spec: https://onnx.ai/onnx/operators/onnx__CenterCropPad.html"""
-    before, after = [0] * x.rank, [0] * x.rank
+    before: list[AnyDim] = [0] * x.rank
+    after = list(before)
     for a, size in zip(range(x.rank) if axes is None else axes, t.ints(shape, lower=0), strict=True):
         n = t.axis(a, x.rank)
         more = size - x.shape[n]

@@ -105,7 +105,7 @@ def table(t: Tracer, shape: Sequence[AnyDim], fn: Callable[..., Expr]) -> Tensor
     """A small tensor that follows from extents: a constant where they are known."""
     out = t.compute(shape, fn)
     known = t.known(out)
-    return out if known is None else t.constant(known, out.dtype, shape)
+    return out if known is None else t.constant(known, out.dtype, [d for d in shape if isinstance(d, int)])
 
 
 def coordinates(t: Tracer, a: Axis, how: str) -> Tensor:
@@ -164,8 +164,10 @@ def outside(at: Expr, a: Axis) -> Expr:
 
 
 def resized(x: Tensor, axes: Sequence[Axis]) -> list[AnyDim]:
-    out = {a.number: a.out for a in axes}
-    return [out.get(n, d) for n, d in enumerate(x.shape)]
+    out = list(x.shape)
+    for a in axes:
+        out[a.number] = a.out
+    return out
 
 
 def _number(value: float, dtype: DType) -> Expr:
