@@ -1,0 +1,163 @@
+"""The engine as the web worker sees it: bytes in, Programs out. Values cross as JSON; weights never cross.
+
+A feed is described as {"dtype", "dims", "data"}, a list of those for a sequence, or null for an empty optional. "data"
+(a flat list in storage layout, see `pyruntime.dtype`) is needed only for the feeds that `Model.needs` names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyruntime import interpreter
+from pyruntime import shape as sh
+from pyruntime.compiler import Compiled, compile_graph
+from pyruntime.dtype import BY_NAME
+from pyruntime.errors import InvalidInput, NeedsValue
+from pyruntime.graph import OptionalType, SequenceType, TensorType, Type, Value
+from pyruntime.host import FUNCTIONS
+from pyruntime.kernel import Tensor
+from pyruntime.onnx import load
+from pyruntime.onnx.values import elements
+from pyruntime.translate import SequenceSpec, Spec, TensorSpec, spec_of, translate
+
+Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
+
+
+class _Window:
+    """A file on the JavaScript side."""
+
+    def __init__(self, read: Read, size: int, name: str = "") -> None:
+        self.name = name
+        self.size = size
+        self._read = read
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = self._read(offset, size, self.name)
+        return data.to_bytes() if hasattr(data, "to_bytes") else bytes(data)
+
+
+class Compilation:
+    """A Program as JSON and bytes, and the host functions its steps call."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.json = json.dumps(compiled.program.header)
+        self.blob = compiled.program.blob
+        self._kernels = compiled.host_kernels
+
+    def host(self, number: int, inputs: str, symbols: str = "{}") -> str:
+        """Run a Host step. inputs: JSON list of {"dims", "data"} or null; symbols: JSON of their values so far."""
+        kernel = self._kernels[number]
+        attrs, env = kernel.attrs, json.loads(symbols)
+        if kernel.fn == "reference":
+            shapes = [tuple(sh.evaluate(d, env) for d in t.shape) for t in kernel.outputs]
+            attrs = {**attrs, "shapes": shapes, "symbols": env}
+        args = [None if a is None else (tuple(a["dims"]), a["data"]) for a in json.loads(inputs)]
+        return json.dumps([{"dims": list(shape), "data": data} for shape, data in FUNCTIONS[kernel.fn](args, attrs)])
+
+
+class Model:
+    """A model and the Programs made from it."""
+
+    def __init__(self, read: Read, size: int, options: dict[str, Any]) -> None:
+        external = options.get("external", {})
+
+        def open_external(location: str) -> _Window:
+            if location not in external:
+                raise InvalidInput(f'external data "{location}" was not given', hint="list it in externalData")
+            return _Window(read, external[location], location)
+
+        self.options = options
+        self.graph = load(_Window(read, size), open_external=open_external)
+        self.fixed: set[str] = set()
+        self.main: Compilation | None = None
+        try:
+            self.main = self._compile({v.name: spec_of(v.name, v.type) for v in self._inputs()})
+        except NeedsValue as e:
+            self.fixed.add(e.name)
+
+    def _inputs(self) -> list[Value]:
+        return [v for v in self.graph.inputs if v.name not in self.graph.weights]
+
+    @property
+    def info(self) -> str:
+        """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it."""
+        return json.dumps({
+            "inputs": [{"name": v.name, **describe(v.type)} for v in self._inputs()],
+            "outputs": [{"name": v.name, **describe(v.type)} for v in self.graph.outputs],
+        })  # fmt: skip
+
+    @property
+    def needs(self) -> str:
+        """JSON list of the feeds whose values `specialise` wants."""
+        names = [v.name for v in self.graph.inputs]
+        inner = self.fixed - set(names)
+        return json.dumps([n for n in names if inner or n in self.fixed])
+
+    def specialise(self, feeds: str) -> Compilation | None:
+        """The Program for these feeds (JSON by name), or None if it turned out that `needs` has grown."""
+        given = json.loads(feeds)
+        specs = {name: self._spec(name, feed) for name, feed in given.items()}
+        for v in self._inputs():
+            specs.setdefault(v.name, None)
+        try:
+            return self._compile(specs, {n: self._inner(n, specs, given) for n in self._inner_names()})
+        except NeedsValue as e:
+            if e.name in self.fixed or not e.name:
+                raise
+            self.fixed.add(e.name)
+            return None
+
+    def _inner_names(self) -> list[str]:
+        return sorted(self.fixed - {v.name for v in self.graph.inputs})
+
+    def _spec(self, name: str, feed: Any) -> Spec:
+        if feed is None:
+            return None
+        if isinstance(feed, list):
+            return SequenceSpec(tuple(TensorSpec(BY_NAME[f["dtype"]], (None,) * len(f["dims"])) for f in feed))
+        if name in self.fixed:
+            return TensorSpec(BY_NAME[feed["dtype"]], tuple(feed["dims"]), tuple(feed["data"]))
+        types = {v.name: v.type for v in self.graph.inputs}
+        declared = types[name].elem if isinstance(types[name], OptionalType) else types[name]  # type: ignore[union-attr]
+        if isinstance(declared, TensorType) and declared.shape is not None:
+            return TensorSpec(BY_NAME[feed["dtype"]], declared.shape)
+        return TensorSpec(BY_NAME[feed["dtype"]], (None,) * len(feed["dims"]))
+
+    def _inner(self, name: str, specs: dict[str, Spec], feeds: dict[str, Any]) -> TensorSpec:
+        """An inner value that decides structure: rare and small, so the reference evaluator computes it."""
+        part = replace(self.graph, outputs=(Value(name, None),))
+        translation = translate(part, specs, elements, {})
+        flat: dict[str, Any] = {}
+        for key, feed in feeds.items():
+            for path, f in [(f"{key}[{n}]", f) for n, f in enumerate(feed)] if isinstance(feed, list) else [(key, feed)]:
+                if f is not None:
+                    flat[path] = (tuple(f["dims"]), f["data"])
+        shape, values = interpreter.run(translation, elements, flat)[name]
+        tensor = translation.outputs[name]
+        assert isinstance(tensor, Tensor)
+        return TensorSpec(tensor.dtype, shape, tuple(values))
+
+    def _compile(self, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None = None) -> Compilation:
+        from providers.wasm import provider
+
+        builder = provider.builder(relaxed=self.options.get("relaxed", False), shared=self.options.get("shared", False))
+        level = self.options.get("graphOptimizationLevel", "all")
+        return Compilation(compile_graph(self.graph, specs, elements, builder, level=level, constants=constants))
+
+
+def describe(t: Type | None) -> dict[str, Any]:
+    """{"kind": "tensor", "dtype", "dims"} | {"kind": "sequence" | "optional", "of"} | {"kind": "unknown"}."""
+    if isinstance(t, TensorType):
+        dims = None if t.shape is None else list(t.shape)
+        return {"kind": "tensor", "dtype": t.dtype.name if t.dtype else None, "dims": dims}
+    if isinstance(t, SequenceType | OptionalType):
+        return {"kind": "sequence" if isinstance(t, SequenceType) else "optional", "of": describe(t.elem)}
+    return {"kind": "unknown"}
+
+
+def create(read: Read, size: int, options: str) -> Model:
+    """Read a model and compile it if its input types say enough (else `Model.main` is None until `specialise`)."""
+    return Model(read, size, json.loads(options))
