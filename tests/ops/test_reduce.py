@@ -1,0 +1,94 @@
+"""Reductions and softmax beyond the official cases: old meanings, empty sets, types, symbolic dims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ops.compare import by_onnx
+from tests.ops.node import check_node, floats, ints, run_node
+
+NAMES = "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("axes", [None, [0], [1, -1], [0, 1, 2]])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_axes_as_attribute(name: str, axes: list[int] | None, keepdims: int) -> None:
+    x = np.abs(floats(2, 3, 4)) + 0.1
+    attrs = {"keepdims": keepdims} | ({"axes": axes} if axes else {})
+    check_node(f"Reduce{name}", [x], 11, **attrs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("axes,noop", [(None, 0), (None, 1), ([], 1), ([], 0), ([-1], 0), ([0, 2], 1)])
+def test_axes_as_input(name: str, axes: list[int] | None, noop: int) -> None:
+    x = np.abs(floats(2, 3, 4)) + 0.1
+    args = [x] if axes is None else [x, ints(*axes)]
+    check_node(
+        f"Reduce{name}", args, 20, by_onnx, constants=(1,) if axes is not None else (), noop_with_empty_axes=noop
+    )
+
+
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Prod", "L1", "SumSquare"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_integers(name: str, dtype: Any) -> None:
+    check_node(f"Reduce{name}", [np.arange(1, 13, dtype=dtype).reshape(3, 4)], 13 if name != "Sum" else 11, axes=[1])
+
+
+@pytest.mark.parametrize(
+    "name,want", [("Sum", 0), ("Prod", 1), ("Max", -np.inf), ("Min", np.inf), ("LogSumExp", -np.inf)]
+)
+def test_empty_sets(name: str, want: float) -> None:
+    for symbolic in (False, True):
+        got = run_node(f"Reduce{name}", [floats(2, 0, 3), ints(1)], 20, symbolic, constants=(1,))[0]
+        np.testing.assert_array_equal(got, np.full((2, 1, 3), want, np.float32))
+
+
+def test_nan_wins() -> None:
+    x = np.float32([[1, np.nan, 3], [4, 5, 6]])
+    assert np.isnan(run_node("ReduceMax", [x], 13, axes=[1])[0][0, 0])
+    assert np.isnan(run_node("ReduceMin", [x], 13, axes=[1])[0][0, 0])
+
+
+def test_log_sum_exp_does_not_overflow() -> None:
+    x = np.float32([[1000, 1000], [-1000, -1000], [-np.inf, -np.inf], [np.inf, 0]])
+    want = [[1000 + np.log(2)], [-1000 + np.log(2)], [-np.inf], [np.inf]]
+    np.testing.assert_allclose(run_node("ReduceLogSumExp", [x], 13, axes=[1])[0], want, rtol=1e-6)
+
+
+def test_halves_are_summed_wide() -> None:
+    x = np.full((1, 4096), 1.0009765625, np.float16)
+    assert abs(run_node("ReduceMean", [x], 13, axes=[1])[0][0, 0] - x[0, 0]) == 0
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_arg(op: str, last: int, keepdims: int) -> None:
+    x = np.float32([[1, 3, 3, 1], [2, 2, 2, 2]])
+    check_node(op, [x], 13, axis=-1, select_last_index=last, keepdims=keepdims)
+    check_node(op, [x], 11, axis=0, keepdims=keepdims)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("opset", [1, 11, 13])
+def test_softmax(op: str, axis: int, opset: int) -> None:
+    if axis < 0 and opset == 1:
+        return
+    check_node(op, [floats(2, 3, 4)], max(opset, 8), axis=axis)
+
+
+def test_softmax_of_large_numbers() -> None:
+    check_node("Softmax", [np.float32([[1e30, 1e30], [-1e30, 0]])], 13)
+    check_node("Softmax", [floats(2, 0)], 13)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_lp_normalization_of_zeros(p: int) -> None:
+    x = np.float32([[3, 4], [0, 0]])
+    want = x / (np.array([[7], [1]]) if p == 1 else np.array([[5], [1]]))
+    np.testing.assert_allclose(run_node("LpNormalization", [x], 22, p=p, axis=1)[0], want, rtol=1e-6)
