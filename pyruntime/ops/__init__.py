@@ -3,6 +3,7 @@
 from pyruntime.ops import (  # noqa: F401
     activation,
     attention,
+    attention_microsoft,
     cast,
     control,
     conv,
@@ -15,6 +16,7 @@ from pyruntime.ops import (  # noqa: F401
     layout,
     linear_attention,
     logic,
+    loss,
     lstm,
     matmul,
     move,
@@ -32,7 +34,9 @@ from pyruntime.ops import (  # noqa: F401
     rotary,
     scan,
     sequence,
+    signal,
     sort,
     text,
+    training,
     vision,
 )

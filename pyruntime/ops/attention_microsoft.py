@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyruntime import shape as sh
 from pyruntime.dtype import I32
-from pyruntime.expr import X, Y, Expr, cast, dim, guard, select
+from pyruntime.expr import Expr, X, Y, cast, const, dim, guard, select
 from pyruntime.kernel import Tensor
 from pyruntime.ops.attention import (
-    Bias, add_mask, attend, chain, heads_of, length_mask, merged, window_biases, window_mask,
+    Bias,
+    add_mask,
+    attend,
+    chain,
+    heads_of,
+    length_mask,
+    merged,
+    window_biases,
+    window_mask,
 )  # fmt: skip
 from pyruntime.ops.matmul import matmul
 from pyruntime.ops.norm import root_mean_square, scaled
 from pyruntime.ops.registry import op
-from pyruntime.ops.rotary import rotate
+from pyruntime.ops.rotary import Angle, rotate
 from pyruntime.shape import AnyDim
 from pyruntime.tracer import Tracer
 
 MICROSOFT = "com.microsoft"
+PerItem = Callable[[Expr], Expr]  # a number of a batch item, or of a head
 
 
 def padding_bias(t: Tracer, mask: Tensor, value: float, keys: AnyDim, batch: AnyDim) -> Bias:
@@ -43,8 +52,7 @@ def padding_bias(t: Tracer, mask: Tensor, value: float, keys: AnyDim, batch: Any
         def keeps(n: Expr, i: Expr, j: Expr) -> Expr:
             return mask.at(n, i, j) > 0
     else:
-        past = keys - mask.shape[2] if mask.shape[2] == mask.shape[3] else 0
-        raise t.unsupported(f"a mask of rank 4 (offset {past}) is not implemented")
+        raise t.unsupported(f"a mask of rank {mask.rank} is not implemented")
     return lambda score, n, h, i, j: select(keeps(n, i, j), score, score + value)
 
 
@@ -203,10 +211,11 @@ def group_query_attention(
     return merged(t, done.out), present_key, present_value, t.cast(scores, query.dtype)
 
 
-def _sink(head_sink, smooth: bool):  # type: ignore[no-untyped-def]
+def _sink(head_sink: Tensor | None, smooth: bool) -> PerItem | None:
+    """The further logit of a row: one a head, or 0."""
     if head_sink is not None:
         return lambda h: head_sink.at(h)
-    return (lambda h: cast(h * 0, I32) * 0) if smooth else None
+    return (lambda h: const(0.0)) if smooth else None
 
 
 def _group_heads(
@@ -220,8 +229,10 @@ def _group_heads(
     return q, k, v
 
 
-def _turned(t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, ids: Tensor | None, start, interleaved: int) -> Tensor:  # type: ignore[no-untyped-def]
-    def angle(cache: Tensor):  # type: ignore[no-untyped-def]
+def _turned(
+    t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, ids: Tensor | None, start: PerItem, interleaved: int
+) -> Tensor:
+    def angle(cache: Tensor) -> Angle:
         def at(n: Expr, s: Expr, pair: Expr) -> Expr:
             return cache.at(start(n) + s if ids is None else cast(ids.at(n, s), I32), pair)
 
@@ -230,7 +241,7 @@ def _turned(t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, ids: Tensor | None, 
     return rotate(t, x, angle(cos), angle(sin), cos.shape[1] * 2, bool(interleaved))
 
 
-def _cached(t: Tracer, old: Tensor | None, new: Tensor, start, total: AnyDim) -> Tensor:  # type: ignore[no-untyped-def]
+def _cached(t: Tracer, old: Tensor | None, new: Tensor, start: PerItem, total: AnyDim) -> Tensor:
     """The cache with new entries written behind each item's past."""
     n_, g_, rows, d_ = new.shape
     past = 0 if old is None else old.shape[2]
@@ -238,9 +249,9 @@ def _cached(t: Tracer, old: Tensor | None, new: Tensor, start, total: AnyDim) ->
 
     def body(n: Expr, g: Expr, j: Expr, d: Expr) -> Expr:
         place = j - start(n)
-        kept = new.at(n, g, place, d) if old is None else guard(j < dim(past), old.at(n, g, j, d), 0)
         fresh = (place >= 0) & (place < dim(rows))
-        return guard(fresh, new.at(n, g, place, d), 0 if old is None else kept)
+        kept = 0 if old is None else guard(j < dim(past), old.at(n, g, j, d), 0)
+        return guard(fresh, new.at(n, g, place, d), kept)
 
     return t.compute((n_, g_, size, d_), body)
 

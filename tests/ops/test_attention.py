@@ -1,0 +1,122 @@
+"""Attention operators of ONNX Runtime against itself, and named dims for the official ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ops.dynamic import Case, by_onnx, by_onnxruntime, check
+
+GROW = ({"B": 2, "S": 3, "P": 0, "T": 3}, {"B": 1, "S": 1, "P": 4, "T": 5}, {"B": 2, "S": 2, "P": 3, "T": 5})
+PLAIN = ({"B": 2, "S": 3, "K": 3}, {"B": 1, "S": 1, "K": 1}, {"B": 3, "S": 4, "K": 4})
+
+
+def ones(shape: Any, sizes: Any, rng: Any) -> Any:
+    """A padding mask that keeps at least the first key."""
+    mask = rng.integers(0, 2, shape)
+    mask[..., 0] = 1
+    return mask
+
+
+def lengths(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.integers(1, sizes["K"] + 1, shape)
+
+
+def last(shape: Any, sizes: Any, rng: Any) -> Any:
+    return np.full(shape, sizes["T"] - 1)
+
+
+def total(shape: Any, sizes: Any, rng: Any) -> Any:
+    return np.full(shape, sizes["T"])
+
+
+def positions(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.integers(0, 8, shape)
+
+
+MHA = {"q": "B S 8", "k": "B K 8", "v": "B K 8"}
+GQA = {
+    "q": "B S 16", "k": "B S 8", "v": "B S 8", "past_k": "B 2 P 4", "past_v": "B 2 P 4",
+    "seqlens": (last, np.int32, "B"), "total": (total, np.int32, "1"),
+}  # fmt: skip
+CACHES = {"cos": "9 2", "sin": "9 2"}
+OUT = ("y", "present_k", "present_v")
+
+CASES = [
+    Case("MultiHeadAttention", {"num_heads": 2}, MHA, PLAIN),
+    Case("MultiHeadAttention", {"num_heads": 2, "unidirectional": 1, "scale": 0.3}, MHA, PLAIN),
+    Case("MultiHeadAttention", {"num_heads": 2}, {**MHA, "b": "24"}, PLAIN, name="MHA bias"),
+    Case("MultiHeadAttention", {"num_heads": 2}, {**MHA, "_b": "", "m": (ones, np.int32, "B K")}, PLAIN,
+         name="MHA 2-D mask"),
+    Case("MultiHeadAttention", {"num_heads": 2}, {**MHA, "_b": "", "m": (lengths, np.int32, "B")}, PLAIN,
+         name="MHA lengths"),
+    Case("MultiHeadAttention", {"num_heads": 2}, {**MHA, "_b": "", "_m": "", "a": "1 2 S K"}, PLAIN,
+         name="MHA attention bias"),
+    Case("MultiHeadAttention", {"num_heads": 2}, {"q": "B S 2 3 4"}, PLAIN, name="MHA packed"),
+    Case("MultiHeadAttention", {"num_heads": 2}, {"q": "B S 8", "k": "B K 2 2 4"}, PLAIN, name="MHA packed kv"),
+    Case("MultiHeadAttention", {"num_heads": 2}, {"q": "B S 8", "k": "B 2 K 4", "v": "B 2 K 4"}, PLAIN,
+         name="MHA cross"),
+    Case("MultiHeadAttention", {"num_heads": 2},
+         {"q": "B S 8", "k": "B S 8", "v": "B S 8", "_b": "", "_m": "", "_a": "", "pk": "B 2 P 4", "pv": "B 2 P 4"},
+         GROW, outputs=OUT, name="MHA past"),
+    Case("Attention", {"num_heads": 2}, {"x": "B S 6", "w": "6 24", "b": "24"}, PLAIN),
+    Case("Attention", {"num_heads": 2, "unidirectional": 1},
+         {"x": "B S 6", "w": "6 24", "b": "24", "_m": "", "p": "2 B 2 P 4"}, GROW, outputs=("y", "present")),
+    Case("Attention", {"num_heads": 2}, {"x": "B K 6", "w": "6 24", "b": "24", "m": (ones, np.int32, "B K")}, PLAIN,
+         name="Attention mask"),
+    Case("Attention", {"num_heads": 2}, {"x": "B K 6", "w": "6 24", "b": "24", "m": (lengths, np.int32, "B")}, PLAIN,
+         name="Attention lengths"),
+    Case("Attention", {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 4]}, {"x": "B S 6", "w": "6 20", "b": "20"}, PLAIN),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2}, GQA, GROW, outputs=OUT),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": 2},
+         {**GQA, **CACHES}, GROW, outputs=OUT),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "rotary_interleaved": 1},
+         {**GQA, **CACHES}, GROW, outputs=OUT),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "softcap": 0.7, "scale": 0.4}, GQA, GROW,
+         outputs=OUT),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "smooth_softmax": 1}, GQA, GROW, outputs=OUT),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2},
+         {**GQA, "_c": "", "_s": "", "_i": "", "a": "B 1 S T"}, GROW, outputs=OUT, name="GQA bias"),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2},
+         {**GQA, "_c": "", "_s": "", "_i": "", "_a": "", "sink": "4"}, GROW, outputs=OUT, name="GQA sink"),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
+         {"q": "B S 32", "_k": "", "_v": "", **{k: GQA[k] for k in ("past_k", "past_v", "seqlens", "total")},
+          **CACHES}, GROW, outputs=OUT, name="GQA packed"),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2},
+         {**GQA, "past_k": "B 2 6 4", "past_v": "B 2 6 4"}, GROW[1:2], outputs=OUT, name="GQA buffer",
+         compared=[0]),
+    Case("RotaryEmbedding", {}, {"x": "B 2 S 4", "i": (positions, np.int64, "B S"), **CACHES}, PLAIN),
+    Case("RotaryEmbedding", {"interleaved": 1}, {"x": "B S 8", "i": (positions, np.int64, "1"), **CACHES},
+         ({"B": 2, "S": 2}, {"B": 1, "S": 1})),
+    Case("RotaryEmbedding", {"num_heads": 2, "rotary_embedding_dim": 4},
+         {"x": "B S 12", "i": (positions, np.int64, "B S"), **CACHES}, PLAIN),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_microsoft(case: Case) -> None:
+    check(case, by_onnxruntime)
+
+
+FOUR = {"q": "B 4 S 4", "k": "B 2 S 4", "v": "B 2 S 4"}
+OFFICIAL = [
+    Case("Attention", {"is_causal": 1}, {**FOUR, "_m": "", "pk": "B 2 P 4", "pv": "B 2 P 4"}, GROW, outputs=OUT),
+    Case("Attention", {"is_causal": 1, "left_window_size": 1}, FOUR, PLAIN, opset=25),
+    Case("Attention", {}, {**FOUR, "m": "S T", "pk": "B 2 P 4", "pv": "B 2 P 4"}, GROW, outputs=OUT, name="mask"),
+    Case("Attention", {"q_num_heads": 4, "kv_num_heads": 2, "softcap": 0.5},
+         {"q": "B S 16", "k": "B K 8", "v": "B K 8"}, PLAIN),
+    Case("LinearAttention", {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": "linear"},
+         {"q": "B S 16", "k": "B S 8", "v": "B S 6"}, PLAIN, outputs=("y", "state"), opset=27),
+    Case("RotaryEmbedding", {}, {"x": "B 2 S 4", **CACHES, "i": (positions, np.int64, "B S")}, PLAIN),
+    Case("CausalConvWithState", {"activation": "silu"}, {"x": "B 3 S", "w": "3 1 4", "b": "3", "p": "B 3 3"}, PLAIN,
+         outputs=("y", "state"), opset=27),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OFFICIAL, ids=str)
+def test_official_with_named_dims(case: Case) -> None:
+    from dataclasses import replace
+
+    check(replace(case, domain="", opset=max(case.opset, 24)), by_onnx)
