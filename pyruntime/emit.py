@@ -127,7 +127,8 @@ class Emitter:
         if number == 1:
             owned |= {root(t).uid for s in steps for t in s.uses if _is_feed(root(t))}
         keep = keep | {root(t).uid for t in block.outputs}
-        unused = self._lifetimes(steps, (owned | made) - keep, made)
+        given = {t.uid for k in block.kernels if isinstance(k, Host | If | Loop) for t in k.outputs}
+        unused = self._lifetimes(steps, (owned | made) - keep, made - given)
         names = [self.numbers[u] for u in unused if u in self.numbers and u in {t.uid for t in block.inputs}]
         return {
             "inputs": [self._tensor(t) for t in block.inputs],

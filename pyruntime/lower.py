@@ -27,7 +27,6 @@ BAKED = range(-1, 9)  # int32 constants that stay in the code; others become par
 def lower(kernel: Kernel, schedule: str = "cpu") -> Lowered:
     """The loop form of a Map, Reduce or Loops (or of a Call's meaning)."""
     if isinstance(kernel, Call):
-        kernel.meaning.outputs = kernel.outputs
         return lower(kernel.meaning, schedule)
     work = _Lowering(kernel)
     if isinstance(kernel, Loops):

@@ -252,7 +252,12 @@ class Tracer:
         kernel = meaning.kernel
         assert self.block.kernels[-1] is kernel and isinstance(kernel, Map | Reduce | Loops)
         self.block.kernels.pop()
-        return self.add(Call(routine, tuple(args), attrs, kernel), [(o.shape, o.dtype) for o in kernel.outputs])[0]
+        named = Call(routine, tuple(args), attrs, kernel)
+        named.node, named.outputs = self.node, kernel.outputs
+        for t in named.outputs:
+            t.kernel = named
+        self.block.kernels.append(named)
+        return meaning
 
     def host(
         self, fn: str, args: Sequence[Tensor | None], outputs: Sequence[tuple[Sequence[AnyDim | None], DType]], **attrs: Any

@@ -140,7 +140,7 @@ export class Executor {
 
   /** @param {import('./program.js').HostStep} step @param {State} state @param {string} key @returns {State} */
   runHost(step, state, key) {
-    const results = this.python.host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)));
+    const results = this.python.host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
     const dims = results.map((result) => result.dims);
     const after = this.plan.advance(state, `${key}:${JSON.stringify(dims)}`, (next) => {
       this.plan.bind(next, step.binds, dims);
@@ -169,17 +169,6 @@ export class Executor {
 
   // ── reports ──
 
-  /** @returns {import('./program.js').Signature[]} */
-  get inputs() {
-    return this.header.inputs.map(({ name, dtype, dims }) => ({ name, dtype, shape: dims.map(named) }));
-  }
-
-  /** @returns {import('./program.js').Signature[]} */
-  get outputs() {
-    return this.header.outputs.map(({ name, value }) => (!value || 'items' in value
-      ? { name, dtype: null, shape: null } : { name, dtype: value.dtype, shape: value.dims.map(named) }));
-  }
-
   /** Bytes of linear memory. */
   arenaBytes() {
     return this.plan.memory.bytes.length;
@@ -199,6 +188,3 @@ export class Executor {
     this.plan.forget();
   }
 }
-
-/** @param {import('./dims.js').Dim} dim */
-const named = (dim) => (typeof dim === 'object' ? null : dim);

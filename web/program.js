@@ -53,5 +53,4 @@
  * @property {Uint8Array} blob
  * @property {any} python the Python object behind it, for host steps and specialisation
  */
-/** @typedef {import('./protocol.js').ValueInfo} Signature */
 export {};

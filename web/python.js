@@ -6,6 +6,7 @@ import { fromPayload } from './errors.js';
 /** @typedef {import('./protocol.js').Assets} Assets */
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
+/** @typedef {{ json: string, compile: () => any, destroy: () => void }} Model pyruntime.browser's Session */
 /** @typedef {import('./executor.js').HostArray} HostArray */
 /** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
 
@@ -60,28 +61,30 @@ export class Python {
   }
 
   /**
-   * Compiles a model. @param {Read} read @param {number} size @param {object} options
-   * @returns {import('./program.js').ProgramData}
+   * Reads a model. @param {Read} read @param {number} size @param {object} options
+   * @returns {Model}
    */
-  create(read, size, options) {
+  open(read, size, options) {
+    return this.guard(() => this.engine.create(read, size, JSON.stringify(options)));
+  }
+
+  /** The Program of a model. @param {Model} model @returns {import('./program.js').ProgramData} */
+  compile(model) {
     return this.guard(() => {
-      const made = this.engine.create(read, size, JSON.stringify(options));
-      try {
-        return { header: JSON.parse(made.json), blob: takeBytes(made.blob), python: made };
-      } catch (error) {
-        made.destroy();
-        throw error;
-      }
+      const code = model.compile();
+      return { header: JSON.parse(code.json), blob: takeBytes(code.blob), python: code };
     });
   }
 
   /**
    * A host step: the only Python in a run. Values cross as JSON.
    * @param {any} program @param {import('./program.js').HostStep} step @param {(HostArray | null)[]} inputs
+   * @param {import('./dims.js').Env} env
    * @returns {HostArray[]}
    */
-  host(program, step, inputs) {
-    return this.guard(() => JSON.parse(program.host(step.id, JSON.stringify(inputs))));
+  host(program, step, inputs, env) {
+    const symbols = JSON.stringify(Object.fromEntries(env));
+    return this.guard(() => JSON.parse(program.host(step.id, JSON.stringify(inputs), symbols)));
   }
 
   /** Runs the user's code; its last value comes back as plain data. @param {string} code @param {unknown} args */

@@ -63,7 +63,10 @@ async function create(params, progress) {
   const read = reader(files);
   const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, bytes]) => [path, bytes.length]));
   const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), external };
-  const program = engine.create(read, /** @type {Uint8Array} */ (files.get('')).length, options);
+  const model = engine.open(read, /** @type {Uint8Array} */ (files.get('')).length, options);
+  const program = engine.compile(model);
+  const { inputs, outputs } = JSON.parse(model.json);
+  model.destroy();
   const compiled = performance.now();
   progress({ phase: 'compile', loaded: 1, total: 1 });
   progress({ phase: 'init', loaded: 0, total: 1 });
@@ -72,7 +75,7 @@ async function create(params, progress) {
   sessions.set(session, { executor, queue: Promise.resolve() });
   progress({ phase: 'init', loaded: 1, total: 1 });
   const timings = { boot: 0, download: fetched - start, compile: compiled - fetched, init: performance.now() - compiled };
-  return { result: { session, inputs: executor.inputs, outputs: executor.outputs, timings } };
+  return { result: { session, inputs, outputs, timings } };
 }
 
 /** @param {number} id @returns {Session} */

@@ -18,7 +18,7 @@ def saturating(f: Format, x: Expr, name: str) -> Expr:
     x = clip(x, -edge, edge)
     z = x * x
     a, b = x * poly(z, f.table[name]), poly(z, f.table[name + "_BELOW"])
-    return (a + a) * b / (a * a + b * b)
+    return clip((a + a) * b / (a * a + b * b), -1.0, 1.0)
 
 
 def tanh(f: Format, x: Expr) -> Expr:
@@ -26,7 +26,7 @@ def tanh(f: Format, x: Expr) -> Expr:
     a = absolute(x)
     z = x * x
     far = 1.0 - 2.0 / (explog.exp(f, a + a) + 1.0)
-    return select(a < f.table["TANH_EDGE"][0], x + x * (z * poly(z, f.table["TANH"])), signed(f, far, x))
+    return signed(f, select(a < f.table["TANH_EDGE"][0], a + a * (z * poly(z, f.table["TANH"])), far), x)
 
 
 def sinh(f: Format, x: Expr) -> Expr:

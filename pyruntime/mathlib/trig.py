@@ -9,7 +9,7 @@ from pyruntime.mathlib.format import Format, absolute, poly, signed
 def sin(f: Format, x: Expr) -> Expr:
     y = _fold(f, x)
     n = round_even(y * f.table["INVERSE_PI"][0])
-    return _sin_parity(f, _reduce(f, y, n), f.bits(n + f.whole))
+    return select(x == 0.0, x, _sin_parity(f, _reduce(f, y, n), f.bits(n + f.whole)))
 
 
 def cos(f: Format, x: Expr) -> Expr:
@@ -60,7 +60,7 @@ def tan(f: Format, x: Expr) -> Expr:
     head = 1.0 - half_square
     cosine = head + (((1.0 - head) - half_square) + z * z * poly(z, f.table["COS"]))
     odd = (f.bits(n + f.whole) & 1) == 1
-    return select(odd, -cosine, sine) / select(odd, sine, cosine)
+    return select(x == 0.0, x, select(odd, -cosine, sine) / select(odd, sine, cosine))
 
 
 def atan(f: Format, x: Expr) -> Expr:

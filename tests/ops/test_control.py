@@ -34,7 +34,8 @@ def graph(text: str) -> onnx.ModelProto:
 
 
 IFS = {
-    "outer values, constants and twins come out": """g (bool c, float[a, b] x) => (float[a, b] p, float[a, b] q, float[1] r) {
+    "outer values, constants and twins come out": """g (bool c, float[a, b] x)
+            => (float[a, b] p, float[a, b] q, float[1] r) {
         y = Neg (x)
         p, q, r = If (c) <
             then_branch = t () => (float[a, b] p1, float[a, b] q1, float[1] r1) {
