@@ -1,0 +1,73 @@
+"""Losses. Sums of half floats are made in float32."""
+
+# N batch, C classes, S other axes
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyruntime.dtype import BF16, F16, F32, I32
+from pyruntime.expr import Expr, Scalar, X, Y, cast, dim, exp, guard, log
+from pyruntime.kernel import Tensor
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+
+@op("NegativeLogLikelihoodLoss", since=12)
+def negative_log_likelihood_loss(
+    t: Tracer, x: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """-w[c]·x[n, c, s] with c = target[n, s], 0 where c is ignored; mean divides by the sum of the weights.
+
+    Shapes: x (N, C, *S), target (N, *S), weight (C) -> (N, *S) or ()
+    Spec:   https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html"""
+    work = F32 if x.dtype in (F16, BF16) else x.dtype
+    t.require_equal(target.shape[0], x.shape[0], "batches of input and target differ")
+    classes = x.shape[1]
+
+    def at(fn: Callable[[Expr], Scalar], *i: Expr) -> Expr:
+        """fn(class) where the target is a class, 0 where it is ignored, NaN where it is neither."""
+        label = target.at(*i)
+        c = cast(label, I32)
+        valid = (c >= 0) & (c < dim(classes))
+        value = guard(valid, fn(c), float("nan"))
+        return value if ignore_index is None else guard(label == ignore_index, _number(0.0, value), value)
+
+    def scale(c: Expr) -> Scalar:
+        return Expr("const", (), work, 1.0) if weight is None else cast(weight[c], work)
+
+    def loss(*i: Expr) -> Expr:
+        return at(lambda c: -(cast(x.at(i[0], c, *i[1:]), work) * scale(c)), *i)
+
+    losses = t.compute(target.shape, loss, work)
+    if reduction == "none":
+        return t.cast(losses, x.dtype)
+    if reduction not in ("sum", "mean"):
+        raise t.unsupported(f"reduction {reduction!r} is not known")
+    axes = list(range(target.rank))
+    total = t.reduce("sum", losses, axes, keepdims=False)
+    if reduction == "mean":
+        weights = t.compute(target.shape, lambda *i: at(scale, *i), work)
+        total = t.map(X / Y, total, t.reduce("sum", weights, axes, keepdims=False))
+    return t.cast(total, x.dtype)
+
+
+def _number(value: float, like: Expr) -> Expr:
+    return Expr("const", (), like.dtype, value)
+
+
+@op("SoftmaxCrossEntropyLoss", since=12)
+def softmax_cross_entropy_loss(
+    t: Tracer, scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The negative log-likelihood of log-softmax over axis 1, and that log-softmax.
+    Spec: https://onnx.ai/onnx/operators/onnx__SoftmaxCrossEntropyLoss.html"""
+    work = F32 if scores.dtype in (F16, BF16) else scores.dtype
+    x = t.cast(scores, work)
+    shifted = t.map(X - Y, x, t.reduce("max", x, [1]))
+    logs = t.map(X - log(Y), shifted, t.reduce("sum", shifted, [1], of=exp(X)))
+    w = None if weights is None else t.cast(weights, work)
+    loss = negative_log_likelihood_loss(t, logs, labels, w, ignore_index=ignore_index, reduction=reduction)
+    return t.cast(loss, scores.dtype), t.cast(logs, scores.dtype)
