@@ -1,0 +1,216 @@
+"""Every function of mathlib against a wider float type: errors in units of the last place, specials, denormals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyruntime.dtype import F16, F32, F64, I8, I32, I64, U8, DType
+from pyruntime.expr import BINARY, COMPARE, Expr, binary, const, unary, walk
+from pyruntime.mathlib import expand
+from tests.numpy_expr import Array, evaluate, numpy_type
+
+Reference = Callable[[Array], Array]
+
+BASIC = (BINARY - {"pow", "rem", "mod"}) | COMPARE
+BASIC |= set("neg abs sqrt floor ceil trunc round not select cast bitcast const index".split())
+
+# function -> greatest error in ULP (float32, float64), operations (float32, float64), range where the bound holds.
+BOUNDS: dict[str, tuple[float, float, int, int, tuple[float, float]]] = {
+    "exp": (2.2, 1.3, 25, 37, (-math.inf, math.inf)),
+    "log": (0.9, 0.9, 37, 47, (-math.inf, math.inf)),
+    "sin": (2.4, 2.4, 45, 53, (-1e5, 1e5)),
+    "cos": (2.4, 2.4, 45, 53, (-1e5, 1e5)),
+    "tan": (3.7, 3.7, 63, 79, (-1e5, 1e5)),
+    "asin": (1.7, 1.7, 27, 45, (-math.inf, math.inf)),
+    "acos": (1.2, 1.2, 35, 53, (-math.inf, math.inf)),
+    "atan": (2.1, 1.2, 28, 44, (-math.inf, math.inf)),
+    "sinh": (2.8, 1.8, 42, 62, (-math.inf, math.inf)),
+    "cosh": (2.8, 1.8, 28, 40, (-math.inf, math.inf)),
+    "tanh": (3.3, 1.7, 22, 70, (-math.inf, math.inf)),
+    "asinh": (1.9, 1.8, 47, 57, (-math.inf, math.inf)),
+    "acosh": (1.9, 1.8, 45, 55, (-math.inf, math.inf)),
+    "atanh": (2.0, 2.0, 42, 52, (-math.inf, math.inf)),
+    "erf": (3.6, 2.3, 26, 125, (-math.inf, math.inf)),
+}
+
+
+def np_erf(x: Array) -> Array:
+    return np.array([math.erf(v) for v in x.astype(np.float64)], x.dtype)
+
+
+REFERENCE: dict[str, Reference] = {
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "erf": np_erf,
+}  # fmt: skip
+
+
+def variable(dtype: DType, n: int = 0) -> Expr:
+    return Expr("index", (), dtype, n)
+
+
+def wider(dtype: DType) -> Any:
+    return np.float64 if dtype is F32 else np.longdouble
+
+
+def samples(dtype: DType, count: int = 15_000) -> Array:
+    """All magnitudes of both signs, the usual ones densely, whole numbers and multiples of ¼π, and the specials."""
+    rng = np.random.default_rng(7)
+    bits = rng.integers(-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1, count).astype(f"int{dtype.bits}")
+    parts = [rng.uniform(-r, r, count) for r in (1, 10, 100, 750, 1e5)]
+    parts += [np.arange(-300, 300), np.arange(-60_000, 60_000, 31) * math.pi / 4, rng.normal(size=count) * 2.0**-12]
+    info = np.finfo(numpy_type(dtype))
+    edges = [0.0, 0.25, 0.5, 1.0, 2.0, math.inf, math.nan, info.tiny, info.smallest_subnormal, info.tiny / 3, info.max]
+    parts += [np.array(edges), -np.array(edges)]
+    parts += [np.nextafter(numpy_type(dtype).type(1), numpy_type(dtype).type(v)).reshape(1) for v in (0, 2)]
+    return np.concatenate([p.astype(numpy_type(dtype)) for p in parts] + [bits.view(numpy_type(dtype))])
+
+
+def ulps(found: Array, true: Array) -> Array:
+    """Errors in units of the last place of the true value; infinite where a NaN, infinity or zero is not matched."""
+    info = np.finfo(found.dtype)
+    with np.errstate(all="ignore"):
+        rounded = true.astype(found.dtype)
+        exponent = np.maximum(np.frexp(np.where(np.isfinite(true), true, 1))[1], info.minexp + 1)
+        error = abs(found.astype(true.dtype) - true) / np.ldexp(true.dtype.type(1), exponent - info.nmant - 1)
+    special = ~np.isfinite(found) | ~np.isfinite(rounded) | (true == 0)
+    same = (found == rounded) | np.isnan(found) & np.isnan(rounded)
+    same &= (found != 0) | (true != 0) | (np.signbit(found) == np.signbit(true))
+    return np.where(special, np.where(same, 0.0, np.inf), error).astype(np.float64)
+
+
+def operations(e: Expr) -> int:
+    return sum(node.op not in ("const", "index", "bitcast") for node in walk(e))
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=repr)
+@pytest.mark.parametrize("name", BOUNDS)
+def test_unary(name: str, dtype: DType) -> None:
+    e = expand(unary(name, variable(dtype)))
+    which = 0 if dtype is F32 else 1
+    assert {node.op for node in walk(e)} <= BASIC
+    assert {node.dtype.bits for node in walk(e)} <= {dtype.bits, 8}
+    bound, most, (low, high) = BOUNDS[name][which], BOUNDS[name][2 + which], BOUNDS[name][4]
+    x = samples(dtype)
+    x = x[(x >= low) & (x <= high) | ~np.isfinite(x)]
+    with np.errstate(all="ignore"):
+        error = ulps(evaluate(e, x), REFERENCE.get(name, getattr(np, name, None))(x.astype(wider(dtype))))
+    worst = int(error.argmax())
+    assert error[worst] <= bound, f"{error[worst]:.3f} ULP at {x[worst]!r}"
+    assert operations(e) <= most, operations(e)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_large_angles_have_an_absolute_error(name: str) -> None:
+    rng = np.random.default_rng(7)
+    x = np.exp(rng.uniform(math.log(1e5), math.log(2.0**31), 200_000)).astype(np.float32)
+    found = evaluate(expand(unary(name, variable(F32))), x)
+    assert abs(found - getattr(np, name)(x.astype(np.float64))).max() < 5e-7
+    beyond = evaluate(expand(unary(name, variable(F32))), np.array([2.0**32, 1e20, -3e38], np.float32))
+    assert (abs(beyond) <= 1).all()
+
+
+@pytest.mark.parametrize(("name", "most"), [("tanh", 2.0e-7), ("erf", 2.2e-7)])
+def test_absolute_error(name: str, most: float) -> None:
+    x = samples(F32)
+    x = x[~np.isnan(x)]
+    found = evaluate(expand(unary(name, variable(F32))), x)
+    assert abs(found - REFERENCE.get(name, np.tanh)(x.astype(np.float64))).max() < most
+    assert abs(found).max() == 1
+    assert (found[abs(x) > 9.1] == np.sign(x[abs(x) > 9.1])).all()
+
+
+SPECIALS = [0.0, 1.0, 2.0, 0.5, 3.0, 2.5, 3.5, math.inf, math.nan, 1e-45, 1e38, 2.0**24, 2.0**24 + 2, 1e30]
+
+
+def grid(values: list[float], dtype: DType) -> tuple[Array, Array]:
+    both = np.array([*values, *[-v for v in values]], numpy_type(dtype))
+    x, y = np.meshgrid(both, both)
+    return x.ravel().copy(), y.ravel().copy()
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=repr)
+def test_pow(dtype: DType) -> None:
+    e = expand(binary("pow", variable(dtype), variable(dtype, 1)))
+    rng = np.random.default_rng(7)
+    pairs = [grid(SPECIALS, dtype)]
+    for most, exponent in ((1e3, 8.0), (1e38, 1.0), (2.0, 126.0), (1.1, 800.0), (1e43, 0.95)):
+        x = np.exp(rng.uniform(-math.log(most), math.log(most), 30_000))
+        pairs.append((x, rng.uniform(-exponent, exponent, x.size)))
+    with np.errstate(all="ignore"):
+        x, y = (np.concatenate(part).astype(numpy_type(dtype)) for part in zip(*pairs, strict=True))
+        error = ulps(evaluate(e, x, y), np.power(x.astype(wider(dtype)), y.astype(wider(dtype))))
+    worst = int(error.argmax())
+    assert error[worst] <= 0.85, f"{error[worst]:.3f} ULP at {x[worst]!r} ** {y[worst]!r}"
+    assert operations(e) <= (138 if dtype is F32 else 158), operations(e)
+
+
+def test_pow_is_exact_where_the_power_is_a_float() -> None:
+    e = expand(binary("pow", variable(F32), variable(F32, 1)))
+    cases = [(b, n, float(b) ** n) for b in range(-1000, 1001) if b for n in range(-8, 25)]
+    cases = [(b, n, true) for b, n, true in cases if abs(true) < 1e38 and float(np.float32(true)) == true]
+    x, y, true = np.array(cases, np.float32).T.copy()
+    assert len(cases) > 5000
+    assert (evaluate(e, x, y) == true).all()
+
+
+@pytest.mark.parametrize("n", [0.0, 0.5, 1.0, 2.0, 3.0, -1.0])
+def test_pow_of_a_constant(n: float) -> None:
+    e = expand(binary("pow", variable(F32), const(n, F32)))
+    x = samples(F32)
+    with np.errstate(all="ignore"):
+        assert ulps(evaluate(e, x), np.power(x.astype(np.float64), np.full(x.shape, n))).max() <= 1.5
+    assert operations(e) <= 4
+
+
+@pytest.mark.parametrize("dtype", [I8, U8, I32, I64], ids=repr)
+def test_integer_pow(dtype: DType) -> None:
+    signed = dtype.kind == "i"
+    bases = [0, 1, 2, 3, 5, 7, 10, 100, *([-1, -2, -3, -7, -128] if signed else [])]
+    exponents = [*range(64), 100, 101, *([-1, -2, -3, -100, -101, -128] if signed else [])]
+    pairs = [(b, n) for b in bases for n in exponents if n < 64 or b in (-1, 0, 1) or b % 2 == 0]
+    e = expand(binary("pow", variable(dtype), variable(dtype, 1)))
+    x, y = np.array(pairs, numpy_type(dtype)).T.copy()
+    half = 1 << (dtype.bits - 1)
+    true = [b**n if n >= 0 else {1: 1, -1: 1 - 2 * (n & 1)}.get(b, 0) for b, n in pairs]
+    wrapped = [(t + half) % (2 * half) - half if signed else t % (2 * half) for t in true]
+    assert evaluate(e, x, y).tolist() == wrapped
+
+
+def test_integer_pow_of_a_float() -> None:
+    e = expand(binary("pow", variable(I32), variable(F32, 1)))
+    x, y = np.array([3, 10, -2, 9], np.int32), np.array([2, 5, 3, 0.5], np.float32)
+    assert evaluate(e, x, y).tolist() == [9, 100_000, -8, 3]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=repr)
+@pytest.mark.parametrize(("name", "true"), [("rem", np.fmod), ("mod", np.mod)])
+def test_rem_and_mod_are_exact(name: str, true: Callable[[Array, Array], Array], dtype: DType) -> None:
+    e = expand(binary(name, variable(dtype), variable(dtype, 1)))
+    rng = np.random.default_rng(7)
+    a, b = (rng.normal(size=50_000) * 10.0 ** rng.uniform(-6, 6, 50_000) for _ in range(2))
+    whole = rng.integers(-9999, 9999, 20_000), rng.integers(-50, 50, 20_000) / 4
+    a, b = (np.concatenate([p, q]).astype(numpy_type(dtype)) for p, q in zip((a, b), whole, strict=True))
+    special = grid(SPECIALS, dtype)
+    a, b = np.concatenate([a, special[0]]), np.concatenate([b, special[1]])
+    with np.errstate(all="ignore"):
+        quotient = abs(a.astype(np.float64) / b)
+        expected = np.where(np.isfinite(a) & (b != 0) & (quotient > 2.0**43), np.nan, true(a, b))
+    inside = ~(np.isfinite(a) & (b != 0) & (quotient > 2.0**43))
+    np.testing.assert_array_equal(evaluate(e, a, b)[inside], expected[inside])
+
+
+def test_half_floats_compute_in_float32() -> None:
+    x = np.linspace(-5, 5, 1001).astype(np.float16)
+    found = evaluate(expand(unary("tanh", variable(F16))), x)
+    assert found.dtype == np.float16
+    assert (found == np.tanh(x.astype(np.float64)).astype(np.float16)).mean() > 0.99
+
+
+def test_shared_subexpressions_stay_shared() -> None:
+    x = unary("exp", variable(F32))
+    assert operations(expand(x + x)) == operations(expand(x)) + 1
