@@ -1,0 +1,122 @@
+"""Quantised operators of ONNX Runtime against itself; what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyruntime.errors import UnsupportedOp
+from tests.ops.dynamic import Case, check
+
+B = ({"B": 3}, {"B": 1}, {"B": 0})
+
+
+def value(x: Any, kind: Any = np.float32) -> Any:
+    return (lambda shape, sizes, rng: np.full(shape, x), kind, "")
+
+
+def scales(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.uniform(0.01, 0.1, shape)
+
+
+def near(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.integers(100, 150, shape)
+
+
+def small(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.integers(-20, 20, shape)
+
+
+U8, I8, I32 = np.uint8, np.int8, np.int32
+A = {"a": (U8, "B 4 5"), "a_scale": value(0.02), "a_zero": value(120, U8)}
+OTHER = {"b": (U8, "4 5"), "b_scale": value(0.03), "b_zero": value(7, U8)}
+OUT = {"y_scale": value(0.05), "y_zero": value(130, U8)}
+IMAGE = {"x": (U8, "B 2 5 4"), "x_scale": value(0.02), "x_zero": value(120, U8)}
+
+
+def nbits(
+    bits: int, n: int, k: int, block: int, *, zeros: str = "", bias: bool = False, kind: Any = np.float32
+) -> Case:
+    blocks = -(-k // block)
+    inputs: dict[str, Any] = {
+        "a": (kind, f"B 2 {k}"), "b": (U8, f"{n} {blocks} {block * bits // 8}"),
+        "scales": (scales, kind, f"{n} {blocks}"),
+    }  # fmt: skip
+    if zeros == "packed":
+        inputs["zeros"] = (U8, f"{n} {-(-blocks * bits // 8)}")
+    elif zeros:
+        inputs["zeros"] = (kind, f"{n} {blocks}")
+    if bias:
+        inputs |= {} if zeros else {"_z": ""}
+        inputs |= {"_g": "", "bias": (kind, f"{n}")}
+    weights = frozenset(k for k in inputs if k in ("b", "scales", "zeros", "bias"))
+    attrs = {"K": k, "N": n, "bits": bits, "block_size": block}
+    return Case("MatMulNBits", attrs, inputs, B, weights, tolerance=2e-3 if kind is np.float16 else 1e-4,
+                name=f"MatMulNBits {bits} {n}x{k}/{block} {zeros}{' bias' * bias} {np.dtype(kind)}")  # fmt: skip
+
+
+CASES = [
+    nbits(4, 5, 32, 16), nbits(4, 3, 48, 16, zeros="packed"), nbits(4, 3, 40, 32, zeros="packed", bias=True),
+    nbits(4, 4, 32, 16, zeros="float", bias=True), nbits(8, 3, 32, 16), nbits(8, 3, 48, 16, zeros="packed"),
+    nbits(2, 3, 32, 16, bias=True), nbits(4, 4, 32, 32, kind=np.float16),
+    Case("QLinearAdd", {}, {**A, **OTHER, **OUT}, B), Case("QLinearMul", {}, {**A, **OTHER, **OUT}, B),
+    Case("QLinearSigmoid", {}, {**A, "y_scale": value(0.004), "y_zero": value(0, U8)}, B),
+    Case("QLinearLeakyRelu", {"alpha": 0.2}, {**A, **OUT}, B),
+    Case("QLinearAveragePool", {"kernel_shape": [2, 3], "pads": [1, 0, 0, 1], "strides": [2, 1]}, {**IMAGE, **OUT},
+         B[:2]),
+    Case("QLinearGlobalAveragePool", {}, {**IMAGE, **OUT}, B[:2]),
+    Case("QLinearGlobalAveragePool", {"channels_last": 1}, {**IMAGE, **OUT}, B[:2]),
+    Case("QLinearConcat", {"axis": 1}, {**OUT, **A, "c": (U8, "B 2 5"), "c_scale": value(0.01), "c_zero": value(3, U8)},
+         B),
+    Case("QGemm", {}, {"a": (U8, "B 5"), "a_scale": value(0.02), "a_zero": value(120, U8), "b": (U8, "5 4"),
+                       "b_scale": value(0.03), "b_zero": value(7, U8), "c": (small, I32, "4"), **OUT}, B[:2]),
+    Case("QGemm", {"transB": 1, "alpha": 0.5},
+         {"a": (U8, "B 5"), "a_scale": value(0.02), "a_zero": value(120, U8), "b": (I8, "4 5"),
+          "b_scale": (scales, np.float32, "4"), "b_zero": (small, I8, "4")}, B[:2], name="QGemm per column"),
+    Case("DynamicQuantizeMatMul", {}, {"a": "B 5", "b": (U8, "5 4"), "b_scale": value(0.03), "b_zero": value(7, U8),
+                                       "bias": "4"}, B[:2]),
+    Case("DynamicQuantizeMatMul", {}, {"a": "B 2 5", "b": (I8, "5 4"), "b_scale": (scales, np.float32, "4")}, B[:2],
+         name="DynamicQuantizeMatMul per column"),
+    Case("MatMulIntegerToFloat", {}, {"a": (U8, "B 5"), "b": (U8, "5 4"), "as": value(0.02), "bs": value(0.03),
+                                      "az": value(120, U8), "bz": value(7, U8), "bias": "4"}, B[:2]),
+    Case("QuantizeLinear", {}, {"x": "B 4", "s": value(0.02), "z": value(-3, np.int16)}, B),
+    Case("DequantizeLinear", {"axis": 1}, {"x": (U8, "B 4"), "s": (scales, np.float32, "4"), "z": (near, U8, "4")}, B),
+    Case("GatherBlockQuantized", {"bits": 4, "block_size": 16, "quantize_axis": 1},
+         {"data": (U8, "6 16"), "i": (lambda s, z, r: r.integers(0, 6, s), np.int64, "B 2"),
+          "scales": (scales, np.float32, "6 2"), "zeros": (U8, "6 1")}, B,
+         frozenset({"data", "scales", "zeros"})),
+]  # fmt: skip
+
+OFFICIAL = [
+    Case("QLinearConv", {"pads": [1, 1, 1, 1], "group": 2},
+         {"x": (U8, "B 4 5 4"), "xs": value(0.02), "xz": value(120, U8), "w": (I8, "4 2 3 3"),
+          "ws": (scales, np.float32, "4"), "wz": (lambda s, z, r: np.zeros(s), I8, "4"), "ys": value(0.2),
+          "yz": value(128, U8), "b": (small, I32, "4")}, B, frozenset({"w", "ws", "wz", "b"}), domain=""),
+    Case("ConvInteger", {"strides": [2]}, {"x": (U8, "B 2 T"), "w": (U8, "3 2 3"), "xz": value(9, U8)},
+         ({"B": 2, "T": 7}, {"B": 1, "T": 4}), domain=""),
+    Case("MatMulInteger", {}, {"a": (U8, "B 5"), "b": (I8, "5 4"), "az": value(120, U8), "bz": (small, I8, "4")}, B[:2],
+         domain=""),
+    Case("DynamicQuantizeLinear", {}, {"x": "B T"}, ({"B": 2, "T": 3}, {"B": 1, "T": 1}), outputs=("y", "s", "z"),
+         domain=""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES + OFFICIAL, ids=str)
+def test_against_onnxruntime(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "inputs"),
+    [
+        ({"K": 16, "N": 2, "bits": 3, "block_size": 16}, {}),
+        ({"K": 16, "N": 2, "bits": 4, "block_size": 16, "weight_prepacked": 1}, {}),
+        ({"K": 16, "N": 2, "bits": 4, "block_size": 16}, {"_z": "", "g_idx": (I32, "16")}),
+    ],
+)
+def test_refused(attrs: dict[str, int], inputs: dict[str, Any]) -> None:
+    base = {"a": "B 16", "b": (U8, "2 1 8"), "scales": "2 1", **inputs}
+    with pytest.raises(UnsupportedOp, match="bits 3|weight_prepacked|g_idx"):
+        check(Case("MatMulNBits", attrs, base, B), None)
