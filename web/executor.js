@@ -56,7 +56,7 @@ export class Executor {
   /**
    * @param {Record<string, WireTensor>} feeds
    * @param {Record<string, WireTensor | null>} fetches
-   * @returns {Record<string, WireTensor>}
+   * @returns {Record<string, WireTensor | WireTensor[] | null>}
    */
   run(feeds, fetches) {
     this.plan.limit();
@@ -67,7 +67,7 @@ export class Executor {
     this.peak = Math.max(this.peak, state.peak);
     this.requested = Math.max(this.requested, state.requested);
     const wanted = this.header.outputs.filter(({ name }) => name in fetches);
-    return Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, name, value, fetches[name])]));
+    return Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, fetches[name])]));
   }
 
   /** Input dims become the values of symbols, inputs get memory. @param {State} state @param {Record<string, WireTensor>} feeds */
@@ -87,11 +87,10 @@ export class Executor {
     else store(data, dtype, this.plan.bytes(state, buffer));
   }
 
-  /** @param {State} state @param {string} name @param {Value} value @param {WireTensor | null} target @returns {WireTensor} */
-  output(state, name, value, target) {
-    if (!value || 'items' in value) {
-      throw new ExecutionError(`the output "${name}" is no tensor`, { hint: "JavaScript's API has no sequences and optionals" });
-    }
+  /** @param {State} state @param {Value} value @param {WireTensor | null} [target] @returns {WireTensor | WireTensor[] | null} */
+  output(state, value, target = null) {
+    if (!value) return null;
+    if ('items' in value) return value.items.map((item) => /** @type {WireTensor} */ (this.output(state, item)));
     const host = this.hosts.get(value.buffer);
     const dims = evaluateAll(value.dims, state.env);
     if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };

@@ -25,10 +25,17 @@ export function checkFeeds(feeds, inputs) {
   }
   for (const info of inputs) {
     const tensor = feeds[info.name];
-    if (tensor === undefined && info.optional) continue;
+    if ((tensor === undefined || tensor === null) && info.optional) continue;
     if (tensor === undefined) throw new InvalidInput(`input "${info.name}" is missing`, { hint: `inputs: ${list(inputs)}` });
-    checkTensor(info, tensor);
+    if (info.sequence) checkSequence(info, tensor);
+    else checkTensor(info, tensor);
   }
+}
+
+/** @param {ValueInfo} info @param {unknown} items */
+function checkSequence(info, items) {
+  if (!Array.isArray(items)) throw new InvalidInput(`input "${info.name}" is a sequence`, { hint: 'feed an array of tensors' });
+  items.forEach((item, n) => checkTensor({ ...info, name: `${info.name}[${n}]` }, item));
 }
 
 /**

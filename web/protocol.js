@@ -7,11 +7,13 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred.
  * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] }} WireTensor
  */
+/** @typedef {WireTensor | WireTensor[] | null} WireValue a sequence is a list, an absent optional is null */
 /** @typedef {{ url: string } | { bytes: Uint8Array } | { blob: Blob }} Origin where bytes come from */
 /** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
 /**
- * An input or an output; `dtype` null is not a tensor, `shape` null an unknown rank, a dim null or a name a free one.
- * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean }} ValueInfo
+ * An input or an output; `dtype` null is any type, `shape` null any rank, a dim null or a name a free one;
+ * both are of the items where it is a sequence.
+ * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean }} ValueInfo
  */
 /** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
 /** @typedef {{ assets: Assets, threads: number, thread: string }} BootParams */
@@ -23,7 +25,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {Record<string, unknown>} options plain session options, under their onnxruntime names
  */
 /** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], timings: Timings }} CreateResult */
-/** @typedef {{ session: number, feeds: Record<string, WireTensor>, fetches: Record<string, WireTensor | null> }} RunParams */
+/** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, WireTensor | null> }} RunParams */
 /** @typedef {{ heap: number, arenas: number, sessions: number }} WorkerStats bytes and counts in the worker */
 
 /**
@@ -31,7 +33,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @typedef {object} Calls
  * @property {{ params: BootParams, result: { python: string, milliseconds: number } }} boot
  * @property {{ params: CreateParams, result: CreateResult }} create
- * @property {{ params: RunParams, result: Record<string, WireTensor> }} run
+ * @property {{ params: RunParams, result: Record<string, WireValue> }} run
  * @property {{ params: { session: number }, result: null }} release
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain

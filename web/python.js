@@ -6,7 +6,8 @@ import { fromPayload } from './errors.js';
 /** @typedef {import('./protocol.js').Assets} Assets */
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
-/** @typedef {{ json: string, compile: () => any, destroy: () => void }} Model pyruntime.browser's Session */
+/** @typedef {import('./program.js').ProgramData} ProgramData */
+/** @typedef {{ info: string, needs: string, main: any, specialise: (feeds: string) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
 /** @typedef {import('./executor.js').HostArray} HostArray */
 /** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
 
@@ -62,18 +63,20 @@ export class Python {
 
   /**
    * Reads a model. @param {Read} read @param {number} size @param {object} options
-   * @returns {Model}
+   * @returns {ModelProxy}
    */
   open(read, size, options) {
     return this.guard(() => this.engine.create(read, size, JSON.stringify(options)));
   }
 
-  /** The Program of a model. @param {Model} model @returns {import('./program.js').ProgramData} */
-  compile(model) {
-    return this.guard(() => {
-      const code = model.compile();
-      return { header: JSON.parse(code.json), blob: takeBytes(code.blob), python: code };
-    });
+  /** The Program for all feeds, if there is one. @param {ModelProxy} model @returns {ProgramData | null} */
+  main(model) {
+    return this.guard(() => takeProgram(model.main));
+  }
+
+  /** The Program for these feeds; null if `needs` has grown. @param {ModelProxy} model @param {object} feeds @returns {ProgramData | null} */
+  specialise(model, feeds) {
+    return this.guard(() => takeProgram(model.specialise(JSON.stringify(feeds))));
   }
 
   /**
@@ -134,6 +137,12 @@ async function download(url) {
   const response = await fetch(url);
   if (!response.ok) throw new Error(`cannot fetch ${url}: HTTP ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
+}
+
+/** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
+function takeProgram(compilation) {
+  if (!compilation) return null;
+  return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation };
 }
 
 /** Copies Python bytes. @param {any} proxy @returns {Uint8Array} */

@@ -2,9 +2,9 @@
 
 import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
 import { connect, pool } from './client.js';
-import { SessionFailed } from './errors.js';
+import { InvalidInput, SessionFailed } from './errors.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
-import { Packer, unpack } from './tensors.js';
+import { Packer, unpackValue } from './tensors.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
@@ -34,20 +34,20 @@ class Handler {
   }
 
   /**
-   * @param {Record<string, Tensor>} feeds
+   * @param {Record<string, Tensor | Tensor[] | null>} feeds
    * @param {Record<string, Tensor | null>} fetches
-   * @returns {Promise<Record<string, Tensor>>}
+   * @returns {Promise<Record<string, any>>}
    */
   async run(feeds, fetches) {
     this.usable();
     checkFeeds(feeds, this.inputs);
     const packer = new Packer(pool);
-    const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.pack(name, t)]));
+    const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.packValue(name, t)]));
     const wanted = Object.entries(fetches).map(([name, into]) => [name, into && packer.target(into)]);
     const params = { session: this.session, feeds: wireFeeds, fetches: Object.fromEntries(wanted) };
     try {
       const results = await this.caller.call('run', params, { transfer: packer.transfer });
-      return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpack(wire, fetches[name] ?? null)]));
+      return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(wire, fetches[name] ?? null)]));
     } finally {
       pool.give(packer.borrowed);
     }
@@ -74,8 +74,8 @@ class Handler {
 }
 
 /** @param {ValueInfo} info @returns {ValueMetadata} */
-function metadata({ name, dtype, shape }) {
-  if (dtype === null) return { name, isTensor: false };
+function metadata({ name, dtype, shape, sequence }) {
+  if (dtype === null || sequence) return { name, isTensor: false };
   const type = /** @type {Tensor['type']} */ (RAW[dtype] ?? dtype);
   return { name, isTensor: true, type, shape: (shape ?? []).map((dim) => dim ?? '') };
 }
@@ -129,6 +129,23 @@ export function register() {
   for (const name of ['webgpu', 'wasm', 'cpu']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
 }
 
+/**
+ * Outputs by name, with the tensors to fill. An object that names no output is run options, as in onnxruntime.
+ * @param {unknown} fetches @param {Handler} handler @returns {Record<string, Tensor | null>}
+ */
+function wantedOutputs(fetches, { outputs, outputNames }) {
+  const all = Object.fromEntries(outputNames.map((name) => [name, null]));
+  if (fetches === undefined) return all;
+  if (typeof fetches !== 'object' || fetches === null) throw new InvalidInput('fetches must be names or an object of tensors by name');
+  if (Array.isArray(fetches)) {
+    if (!fetches.length) throw new InvalidInput('fetches must not be empty');
+    checkFetches(fetches, outputs);
+    return Object.fromEntries(fetches.map((name) => [name, null]));
+  }
+  const named = Object.entries(fetches).filter(([name]) => outputNames.includes(name));
+  return named.length ? Object.fromEntries(named) : all;
+}
+
 const Concrete = /** @type {any} */ (Base);
 
 /** onnxruntime's session, with errors of our tree and what only this engine can tell. */
@@ -149,16 +166,15 @@ export class InferenceSession extends Concrete {
   }
 
   /**
+   * As onnxruntime's; besides tensors a feed may be an array of tensors (a sequence) or null (an absent optional).
    * @param {any} feeds
-   * @param {any} [fetches]
-   * @param {any} [options]
+   * @param {string[] | Record<string, Tensor | null>} [fetches] or the options
+   * @returns {Promise<Record<string, any>>}
    */
-  async run(feeds, fetches, options) {
+  async run(feeds, fetches) {
     const handler = /** @type {Handler} */ (this.handler);
     handler.usable();
-    checkFeeds(feeds, handler.inputs);
-    if (Array.isArray(fetches)) checkFetches(fetches, handler.outputs);
-    return super.run(feeds, fetches, options);
+    return handler.run(feeds, wantedOutputs(fetches, handler));
   }
 
   /** The plan: bytes at peak, reuse, arena, weights. */

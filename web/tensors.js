@@ -46,6 +46,16 @@ export class Packer {
   }
 
   /**
+   * @param {string} name
+   * @param {Tensor | Tensor[] | null} value
+   * @returns {import('./protocol.js').WireValue}
+   */
+  packValue(name, value) {
+    if (!value) return null;
+    return Array.isArray(value) ? value.map((item, n) => this.pack(`${name}[${n}]`, item)) : this.pack(name, value);
+  }
+
+  /**
    * The caller's buffer is never detached: shared data goes as it is, other data as one copy.
    * @param {string} name
    * @param {Tensor} tensor
@@ -99,12 +109,22 @@ function viewLike(like, buffer, length) {
 }
 
 /**
+ * @param {import('./protocol.js').WireValue} wire
+ * @param {Tensor | null} into
+ * @returns {Tensor | Tensor[] | null}
+ */
+export function unpackValue(wire, into) {
+  if (!wire) return null;
+  return Array.isArray(wire) ? wire.map((item) => unpack(item, null)) : unpack(wire, into);
+}
+
+/**
  * The result tensor; a preallocated one is filled and returned itself.
  * @param {WireTensor} wire
  * @param {Tensor | null} into
  * @returns {Tensor}
  */
-export function unpack({ type, dims, data }, into) {
+function unpack({ type, dims, data }, into) {
   if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (data), dims);
   const target = /** @type {any} */ (into.data);
   if (target === data || (!Array.isArray(data) && isShared(/** @type {NumericData} */ (target)))) return into;

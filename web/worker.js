@@ -2,7 +2,7 @@
 
 import { fetchBytes } from './download.js';
 import { InvalidModel, SessionFailed } from './errors.js';
-import { Executor } from './executor.js';
+import { Model } from './model.js';
 import { answer } from './protocol.js';
 import { Python } from './python.js';
 import { hasRelaxedSimd } from './simd.js';
@@ -10,7 +10,7 @@ import { hasRelaxedSimd } from './simd.js';
 /** @typedef {import('./protocol.js').CreateParams} CreateParams */
 /** @typedef {import('./protocol.js').Progress} Progress */
 /** @typedef {(p: Progress) => void} OnProgress */
-/** @typedef {{ executor: Executor, queue: Promise<unknown> }} Session runs of a session follow one another */
+/** @typedef {{ model: Model, queue: Promise<unknown> }} Session runs of a session follow one another */
 
 /** @type {Promise<Python> | null} */
 let python = null;
@@ -63,19 +63,17 @@ async function create(params, progress) {
   const read = reader(files);
   const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, bytes]) => [path, bytes.length]));
   const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), external };
-  const model = engine.open(read, /** @type {Uint8Array} */ (files.get('')).length, options);
-  const program = engine.compile(model);
-  const { inputs, outputs } = JSON.parse(model.json);
-  model.destroy();
+  const proxy = engine.open(read, /** @type {Uint8Array} */ (files.get('')).length, options);
+  const model = new Model(engine, proxy, read, host);
   const compiled = performance.now();
   progress({ phase: 'compile', loaded: 1, total: 1 });
   progress({ phase: 'init', loaded: 0, total: 1 });
-  const executor = await Executor.create(program, read, engine, host);
+  await model.prepare();
   const session = nextSession++;
-  sessions.set(session, { executor, queue: Promise.resolve() });
+  sessions.set(session, { model, queue: Promise.resolve() });
   progress({ phase: 'init', loaded: 1, total: 1 });
   const timings = { boot: 0, download: fetched - start, compile: compiled - fetched, init: performance.now() - compiled };
-  return { result: { session, inputs, outputs, timings } };
+  return { result: { session, inputs: model.inputs, outputs: model.outputs, timings } };
 }
 
 /** @param {number} id @returns {Session} */
@@ -105,8 +103,9 @@ answer(globalThis, {
 
   async run({ session, feeds, fetches }) {
     const found = find(session);
-    const result = await enqueue(found, () => found.executor.run(feeds, fetches));
-    const buffers = Object.values(result).map(({ data }) => (Array.isArray(data) ? null : data.buffer));
+    const result = await enqueue(found, () => found.model.run(feeds, fetches));
+    const tensors = Object.values(result).flat();
+    const buffers = tensors.map((tensor) => (!tensor || Array.isArray(tensor.data) ? null : tensor.data.buffer));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
     return { result, transfer: [...new Set(transfer)] };
   },
@@ -114,15 +113,15 @@ answer(globalThis, {
   async release({ session }) {
     const found = find(session);
     sessions.delete(session);
-    await enqueue(found, () => found.executor.release());
+    await enqueue(found, () => found.model.release());
     return { result: null };
   },
 
-  memory: ({ session }) => ({ result: find(session).executor.memoryReport() }),
-  explain: ({ session }) => ({ result: find(session).executor.explain() }),
+  memory: ({ session }) => ({ result: find(session).model.latest.memoryReport() }),
+  explain: ({ session }) => ({ result: find(session).model.latest.explain() }),
 
   async stats() {
-    const arenas = [...sessions.values()].reduce((sum, { executor }) => sum + executor.arenaBytes(), 0);
+    const arenas = [...sessions.values()].reduce((sum, { model }) => sum + model.arenaBytes(), 0);
     return { result: { heap: (await interpreter()).heap(), arenas, sessions: sessions.size } };
   },
 
