@@ -1,0 +1,104 @@
+"""Convolution and pooling: named dims, empty batches, attributes that the official suite leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyruntime.errors import ShapeError, UnsupportedOp
+from tests.ops.dynamic import Case, by_onnx, by_onnxruntime, check
+
+ONE = ({"B": 2, "T": 9}, {"B": 1, "T": 4}, {"B": 0, "T": 5})
+TWO = ({"B": 2, "T": 7, "U": 6}, {"B": 1, "T": 4, "U": 5})
+X1, X2 = {"x": "B 4 T"}, {"x": "B 4 T U"}
+
+
+def case(op: str, inputs: Any, sizes: Any, opset: int = 21, outputs: Any = ("y",), **attrs: Any) -> Case:
+    return Case(op, attrs, inputs, sizes, opset=opset, outputs=outputs, domain="")
+
+
+CASES = [
+    case("Conv", {**X1, "w": "3 4 3", "b": "3"}, ONE, pads=[2, 1], strides=[2]),
+    case("Conv", {**X1, "w": "6 2 2"}, ONE, group=2, dilations=[3]),
+    case("Conv", {**X1, "w": "4 1 3", "b": "4"}, ONE, group=4, auto_pad="SAME_UPPER", strides=[2]),
+    case("Conv", {**X2, "w": "3 4 3 2"}, TWO, auto_pad="SAME_LOWER", strides=[2, 3]),
+    case("Conv", {**X2, "w": "3 4 1 1"}, TWO, auto_pad="VALID"),
+    case("Conv", {"x": "B 2 T U 3", "w": "2 2 2 2 2"}, TWO, pads=[0, 1, 1, 1, 0, 1]),
+    case("ConvTranspose", {**X1, "w": "4 3 3", "b": "3"}, ONE, strides=[2], pads=[1, 0], output_padding=[1]),
+    case("ConvTranspose", {**X1, "w": "4 2 3"}, ONE, group=2, dilations=[2]),
+    case("ConvTranspose", {**X2, "w": "4 1 3 3"}, TWO, auto_pad="SAME_UPPER", strides=[2, 3]),
+    case("ConvTranspose", {**X2, "w": "4 1 3 2"}, TWO, auto_pad="SAME_LOWER", strides=[2, 2]),
+    case("ConvTranspose", {"x": "B 4 5", "w": "4 1 3"}, ONE, output_shape=[10], strides=[2]),
+    case("MaxPool", X2, TWO, outputs=("y", "i"), kernel_shape=[3, 2], pads=[1, 0, 0, 1], strides=[2, 1]),
+    case("MaxPool", X2, TWO, outputs=("y", "i"), kernel_shape=[2, 2], storage_order=1, strides=[2, 2]),
+    case("MaxPool", {"x": "B 2 T 3 U"}, TWO, outputs=("y", "i"), kernel_shape=[2, 2, 2], dilations=[2, 1, 1]),
+    case("MaxPool", {"x": (np.int8, "B 4 T")}, ONE, kernel_shape=[3], ceil_mode=1, strides=[2]),
+    case("MaxPool", {"x": (np.uint8, "B 4 T")}, ONE, kernel_shape=[3], auto_pad="SAME_UPPER", strides=[2]),
+    case("AveragePool", X2, TWO, kernel_shape=[3, 2], pads=[1, 0, 0, 1], strides=[2, 1]),
+    case("AveragePool", X2, TWO, kernel_shape=[3, 2], pads=[1, 1, 1, 1], count_include_pad=1, ceil_mode=1,
+         strides=[2, 2]),
+    case("AveragePool", X1, ONE, kernel_shape=[3], auto_pad="SAME_LOWER", strides=[2]),
+    case("LpPool", X2, TWO, kernel_shape=[2, 2], p=3, pads=[1, 1, 0, 0]),
+    case("LpPool", X1, ONE, kernel_shape=[3], p=1),
+    case("GlobalAveragePool", X2, TWO), case("GlobalMaxPool", X2, TWO), case("GlobalLpPool", X2, TWO, p=1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("one", CASES, ids=str)
+def test_against_onnxruntime(one: Case) -> None:
+    check(one, by_onnxruntime)
+
+
+def test_deform_conv_with_named_dims() -> None:
+    inputs = {"x": "B 2 T 5", "w": "3 2 2 2", "o": "B 8 T 4"}
+
+    def peer(m: Any, feeds: Any) -> Any:
+        return by_onnx(m, feeds)
+
+    check(case("DeformConv", inputs, ({"B": 1, "T": 5}, {"B": 2, "T": 4}), 22, pads=[1, 0, 0, 0]), peer)
+
+
+def rois(shape: Any, sizes: Any, rng: Any) -> Any:
+    corners = rng.uniform(0, 3, (*shape[:-1], 2))
+    return np.concatenate([corners, corners + rng.uniform(0.5, 4, corners.shape)], -1)
+
+
+def first(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.integers(0, sizes["B"], shape)
+
+
+REGIONS = {"x": "B 2 6 7", "rois": (rois, np.float32, "R 4"), "items": (first, np.int64, "R")}
+ROI = ({"B": 2, "R": 3}, {"B": 1, "R": 1}, {"B": 2, "R": 0})
+
+
+@pytest.mark.parametrize("opset", [10, 16, 22])
+@pytest.mark.parametrize("attrs", [{"sampling_ratio": 2}, {"mode": "max"}, {"spatial_scale": 0.5}], ids=str)
+def test_roi_align(opset: int, attrs: dict[str, Any]) -> None:
+    peer = by_onnx if opset == 22 or attrs.get("mode") == "max" and opset != 10 else by_onnxruntime
+    check(case("RoiAlign", REGIONS, ROI, opset, output_height=2, output_width=3, **attrs), peer)
+
+
+def boxes(shape: Any, sizes: Any, rng: Any) -> Any:
+    corners = rng.integers(0, 3, (shape[0], 2))
+    return np.concatenate([first((shape[0], 1), sizes, rng), corners, corners + rng.integers(0, 6, corners.shape)], 1)
+
+
+def test_max_roi_pool() -> None:
+    inputs = {"x": "B 2 6 7", "rois": (boxes, np.float32, "R 5")}
+    check(case("MaxRoiPool", inputs, ROI[:2], pooled_shape=[2, 3]), by_onnxruntime)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "shape", "error", "text"),
+    [
+        ({"auto_pad": "SAME"}, "B 4 T", UnsupportedOp, 'auto_pad "SAME"'),
+        ({}, "B 3 T", ShapeError, "input channels"),
+        ({"pads": [1]}, "B 4 T", ShapeError, "pads has 1 entries"),
+        ({}, "B 4 2", ShapeError, "does not fit"),
+    ],
+)
+def test_refused(attrs: dict[str, Any], shape: str, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        check(case("Conv", {"x": shape, "w": "3 4 3"}, ONE, **attrs), None)

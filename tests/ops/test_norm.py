@@ -1,0 +1,109 @@
+"""Normalisations: ONNX Runtime's own, old meanings, named and empty dims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ops.dynamic import Case, by_onnx, by_onnxruntime, check
+
+SIZES = ({"B": 2, "S": 3}, {"B": 1, "S": 1}, {"B": 0, "S": 2})
+FULL = SIZES[:2]
+
+
+def ids(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.integers(0, 4, shape)
+
+
+def bits(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.integers(0, 2, shape)
+
+
+def positive(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.uniform(0.5, 2, shape)
+
+
+STATE = {"scale": "3", "b": "3", "mean": "3", "var": (positive, np.float32, "3")}
+SKIP = {"x": "B S 4", "skip": "B S 4", "gamma": "4"}
+FOUR = ("y", "mean", "inverse", "sum")
+EMBED = {
+    "ids": (ids, np.int32, "B S"), "segments": (ids, np.int32, "B S"), "words": "4 6", "places": "5 6",
+    "kinds": "4 6", "gamma": "6", "beta": "6",
+}  # fmt: skip
+
+MICROSOFT = [
+    Case("SkipLayerNormalization", {"epsilon": 1e-5}, {**SKIP, "beta": "4", "bias": "4"}, FULL,
+         outputs=("y", "", "", "sum")),
+    Case("SkipLayerNormalization", {}, {**SKIP, "skip": "1 S 4"}, FULL, name="Skip broadcast"),
+    Case("SkipSimplifiedLayerNormalization", {"epsilon": 1e-5}, {**SKIP, "bias": "4"}, FULL,
+         outputs=("y", "", "", "sum")),
+    Case("SkipSimplifiedLayerNormalization", {}, SKIP, FULL),
+    Case("EmbedLayerNormalization", {}, EMBED, FULL, outputs=("y", "count")),
+    Case("EmbedLayerNormalization", {"epsilon": 1e-5}, {**EMBED, "mask": (bits, np.int32, "B S")}, FULL,
+         outputs=("y", "count", "sum"), name="Embed mask"),
+    Case("EmbedLayerNormalization", {}, {**EMBED, "_m": "", "at": (ids, np.int32, "B S")}, FULL,
+         outputs=("y", "count"), name="Embed positions"),
+    Case("SimplifiedLayerNormalization", {"axis": -1}, {"x": "B S 4", "scale": "4"}, SIZES, domain=""),
+    Case("SimplifiedLayerNormalization", {}, {"x": (np.float16, "B S 4"), "scale": (np.float16, "4")}, FULL, domain="",
+         tolerance=2e-3, name="Simplified half"),
+]  # fmt: skip
+
+OFFICIAL = [
+    Case("LayerNormalization", {}, {"x": "B S 4", "scale": "4", "b": "4"}, SIZES, outputs=("y", "mean", "inverse")),
+    Case("LayerNormalization", {"axis": 1}, {"x": (np.float16, "B 3 4"), "scale": (np.float16, "3 4")}, FULL,
+         tolerance=2e-3),
+    Case("InstanceNormalization", {}, {"x": "B 3 S 2", "scale": "3", "b": "3"}, SIZES),
+    Case("BatchNormalization", {}, {"x": "B 3 S", **STATE}, SIZES, opset=15),
+    Case("BatchNormalization", {}, {"x": "B 3", **STATE}, SIZES, opset=9, name="BatchNormalization-9"),
+    Case("BatchNormalization", {}, {"x": "B 3 S 2", **STATE}, FULL, opset=7, name="BatchNormalization-7"),
+    Case("LRN", {"size": 3, "alpha": 0.2}, {"x": "B 4 S 2"}, SIZES),
+    Case("MeanVarianceNormalization", {}, {"x": "B 4 S 2"}, FULL),
+    Case("GroupNormalization", {"num_groups": 2}, {"x": "B 4 S", "scale": "4", "bias": "4"}, FULL, opset=21),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [*MICROSOFT, *OFFICIAL], ids=str)
+def test_against_onnxruntime(case: Case) -> None:
+    from dataclasses import replace
+
+    check(case if case in MICROSOFT else replace(case, domain=""), by_onnxruntime)
+
+
+OLD = [
+    Case("GroupNormalization", {"num_groups": 2}, {"x": "B 4 S", "scale": "2", "bias": "2"}, FULL, opset=18,
+         name="GroupNormalization-18"),
+    Case("BatchNormalization", {"training_mode": 1, "momentum": 0.7}, {"x": "B 3 S", **STATE}, FULL, opset=15,
+         outputs=("y", "m", "v"), name="BatchNormalization training"),
+    Case("BatchNormalization", {"is_test": 1}, {"x": "B 3 S", **STATE}, FULL, opset=6, name="BatchNormalization-6"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OLD, ids=str)
+def test_old_meanings(case: Case) -> None:
+    def by_definition(m: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
+        if "18" not in case.name:
+            return by_onnx(m, feeds)
+        x = feeds["x"].reshape(feeds["x"].shape[0], 2, -1)
+        y = (x - x.mean(2, keepdims=True)) / np.sqrt(x.var(2, keepdims=True) + 1e-5)
+        return [(y * feeds["scale"][:, None] + feeds["bias"][:, None]).reshape(feeds["x"].shape)]
+
+    from dataclasses import replace
+
+    check(replace(case, domain=""), by_definition)
+
+
+def test_training_outputs_of_opset_9() -> None:
+    """Running mean and variance, then the batch's own."""
+    case = Case("BatchNormalization", {"momentum": 0.6}, {"x": "B 3 S", **STATE}, FULL, opset=9, domain="",
+                outputs=("y", "m", "v", "own_m", "own_v"))  # fmt: skip
+
+    def peer(m: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
+        x = feeds["x"]
+        mean, var = x.mean((0, 2)), x.var((0, 2))
+        y = (x - mean[:, None]) / np.sqrt(var[:, None] + 1e-5) * feeds["scale"][:, None] + feeds["b"][:, None]
+        running = [feeds[k] * np.float32(0.6) + own * np.float32(0.4) for k, own in (("mean", mean), ("var", var))]
+        return [y, *running, mean, var]
+
+    check(case, peer)
