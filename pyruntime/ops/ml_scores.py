@@ -1,0 +1,87 @@
+"""ai.onnx.ml: from raw scores to labels and probabilities, as onnxruntime has it where the specification is silent."""
+
+# N rows, C classes
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pyruntime.dtype import I64, STRING
+from pyruntime.expr import Expr, X, Y, cast, const, exp, log, maximum, select, sqrt
+from pyruntime.kernel import Tensor
+from pyruntime.tracer import Tracer
+
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+def logistic(x: Expr) -> Expr:
+    """1 / (1 + exp(-x)), of the magnitude first, so that nothing overflows."""
+    v = 1.0 / (exp(-abs(x)) + 1.0)
+    return select(x < 0.0, 1.0 - v, v)
+
+
+def probit(x: Expr) -> Expr:
+    """√2 · erf⁻¹(2x - 1), by Winitzki's approximation with a = 0.147."""
+    y = x * 2.0 - 1.0
+    ln = log((1.0 - y) * (y + 1.0))
+    half = ln * 0.5 + 2 / (math.pi * 0.147)
+    root = sqrt(sqrt(half * half - ln * (1 / 0.147)) - half)
+    return select(y < 0.0, -root, root) * math.sqrt(2)
+
+
+def transformed(t: Tracer, scores: Tensor, how: str) -> Tensor:
+    """(N, C) -> (N, C)"""
+    if how not in TRANSFORMS:
+        raise t.unsupported(f"post_transform {how!r} is not known")
+    if how == "LOGISTIC":
+        return t.map(logistic(X), scores)
+    if how == "PROBIT":
+        return t.map(probit(X), scores)
+    if how == "NONE":
+        return scores
+    e = t.map(exp(X - Y), scores, t.reduce("max", scores, [1]))
+    if how == "SOFTMAX_ZERO":  # scores of 0 stay 0
+        e = t.map(select((Y < 1e-7) & (Y > -1e-7), X * 0.0, X), e, scores)
+    return t.map(X / maximum(Y, 1e-30), e, t.reduce("sum", e, [1]))
+
+
+def labels(t: Tracer, places: Tensor, ints: Sequence[int], strings: Sequence[str]) -> Tensor:
+    """The labels at these places: int64 or strings; the places themselves without any."""
+    if not ints and not strings:
+        return t.cast(places, I64)
+    names: Sequence[Any] = strings or ints
+    table = t.constant(names, STRING if strings else I64)
+    return t.compute(places.shape, lambda n: table[places[n]], table.dtype)
+
+
+def best(t: Tracer, scores: Tensor) -> Tensor:
+    """The place of the highest score of each row."""
+    return t.reduce("argmax", scores, [1], keepdims=False)
+
+
+def two_classes(t: Tracer, score: Tensor, how: str, probability: bool) -> Tensor:
+    """(N, 1) -> (N, 2): the score of the second class makes that of the first, 1 - s of a probability, else -s."""
+    if how not in TRANSFORMS:
+        raise t.unsupported(f"post_transform {how!r} is not known")
+
+    def element(n: Expr, c: Expr) -> Expr:
+        s = score[n, 0]
+        if how == "PROBIT":
+            s = probit(s)
+        if probability:
+            return select(c < 1, 1.0 - s, s)
+        if how == "LOGISTIC":
+            return select(c < 1, logistic(-s), logistic(s))
+        return select(c < 1, -s, s)
+
+    return t.compute((score.shape[0], 2), element)
+
+
+def above(t: Tracer, score: Tensor, limit: float) -> Tensor:
+    """1 where the only score of a row is above the limit, else 0."""
+    return t.compute((score.shape[0],), lambda n: cast(score[n, 0] > const(limit, score.dtype), I64))
+
+
+__all__ = ["above", "best", "labels", "transformed", "two_classes"]

@@ -1,0 +1,264 @@
+"""ai.onnx.ml: tree ensembles. All versions become one flat table of nodes, walked by one procedure.
+
+Spec: https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html
+"""
+
+# N rows, F features, C targets or classes
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyruntime.dtype import F32, F64, I32, DType
+from pyruntime.expr import Expr, X, Y, const, isnan, select
+from pyruntime.kernel import Builder, Tensor
+from pyruntime.ops.ml_scores import above, best, labels, transformed, two_classes
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+DOMAIN = "ai.onnx.ml"
+MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF"]
+MEMBER, LEAF = 6, 7
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+POST = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+@dataclass(slots=True)
+class Forest:
+    """Columns of the node table; yes and no are numbers of nodes. A leaf has the votes [first, last), a MEMBER node
+    the set members [first, last)."""
+
+    modes: list[int] = field(default_factory=list)
+    features: list[int] = field(default_factory=list)
+    splits: list[float] = field(default_factory=list)
+    yes: list[int] = field(default_factory=list)
+    no: list[int] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)
+    targets: list[int] = field(default_factory=list)  # of votes
+    weights: list[float] = field(default_factory=list)
+    members: list[float] = field(default_factory=list)
+
+    def node(
+        self, mode: int, feature: int, split: float, yes: int, no: int, missing: int, span: tuple[int, int]
+    ) -> None:
+        row = (mode, feature, split, yes, no, missing, *span)
+        columns = (
+            self.modes, self.features, self.splits, self.yes, self.no, self.missing, self.first, self.last,
+        )  # fmt: skip
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+
+
+def walk(t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype: DType) -> Tensor:
+    """The votes of all trees, (N, F) -> (N, C); a target without votes has 0."""
+    if aggregate not in AGGREGATES:
+        raise t.unsupported(f"aggregate_function {aggregate!r} is not known")
+    ints = {name: t.constant(getattr(forest, name) or [0], I32)
+            for name in ("modes", "features", "yes", "no", "missing", "first", "last", "roots", "targets")}  # fmt: skip
+    floats = {name: t.constant(getattr(forest, name) or [0.0], dtype) for name in ("splits", "weights", "members")}
+    tables = {**ints, **floats}
+    x = t.cast(x, dtype)
+    extreme = {"MIN": "min", "MAX": "max"}.get(aggregate)
+    kinds = {m for m in forest.modes if m != LEAF}
+    any_missing = any(forest.missing)
+
+    def body(k: Builder, out: Tensor, seen: Tensor) -> None:
+        with k.parallel(x.shape[0]) as n:
+            with k.loop(count) as c:
+                k.store(out, (n, c), 0.0)
+                k.store(seen, (n, c), 0)
+            with k.loop(len(forest.roots)) as tree:
+                node = k.var(tables["roots"][tree], I32)
+                with k.while_(tables["modes"][node.get] != LEAF):
+                    value = k.let(x[n, tables["features"][node.get]])
+                    holds = _holds(k, tables, node.get, value, kinds)
+                    if any_missing:
+                        holds = holds | (isnan(value) & (tables["missing"][node.get] != 0))
+                    node.set(select(holds, tables["yes"][node.get], tables["no"][node.get]))
+                start = k.let(tables["first"][node.get])
+                with k.loop(tables["last"][node.get] - start) as v:
+                    at = k.let(tables["targets"][start + v])
+                    old, vote = out[n, at], tables["weights"][start + v]
+                    if extreme:
+                        better = vote < old if extreme == "min" else vote > old
+                        k.store(out, (n, at), select((seen[n, at] < 1) | better, vote, old))
+                        k.store(seen, (n, at), 1)
+                    else:
+                        k.store(out, (n, at), old + vote)
+
+    out = t.loops("trees", [x, *tables.values()], [((x.shape[0], count), dtype)], body, [((x.shape[0], count), I32)])[0]
+    return t.map(X / float(max(len(forest.roots), 1)), out) if aggregate == "AVERAGE" else out
+
+
+def _holds(k: Builder, tables: dict[str, Tensor], node: Expr, value: Expr, kinds: set[int]) -> Expr:
+    """Whether the node's test holds; only the tests that occur are written."""
+    split, mode = tables["splits"][node], tables["modes"][node]
+    tests = {
+        0: value <= split,
+        1: value < split,
+        2: value >= split,
+        3: value > split,
+        4: value == split,
+        5: value != split,
+    }
+    out: Expr | None = None
+    for kind in sorted(kinds, reverse=True):
+        if kind == MEMBER:
+            found = k.var(0, I32)
+            start = k.let(tables["first"][node])
+            with k.loop(tables["last"][node] - start) as m:
+                found.set(select(tables["members"][start + m] == value, const(1, I32), found.get))
+            test = found.get > 0
+        else:
+            test = tests[kind]
+        out = test if out is None else select(mode == kind, test, out)
+    return value == value if out is None else out
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _numbers(t: Tracer, given: Sequence[float], tensor: Any) -> list[float]:
+    return t.elements(tensor) if tensor is not None else list(given)
+
+
+def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
+    """From the attributes of versions 1 to 3, where nodes are named by (tree, node). `votes` is "class" or "target"."""
+    keys = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
+    at = {key: n for n, key in enumerate(keys)}
+    values = _numbers(t, a["nodes_values"], a["nodes_values_as_tensor"])
+    weights = _numbers(t, a[f"{votes}_weights"], a[f"{votes}_weights_as_tensor"])
+    mine: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for tree, node, target, weight in zip(
+        a[f"{votes}_treeids"], a[f"{votes}_nodeids"], a[f"{votes}_ids"], weights, strict=True
+    ):
+        mine.setdefault((tree, node), []).append((target, weight))
+    forest = Forest()
+    missing = a["nodes_missing_value_tracks_true"] or [0] * len(keys)
+    children: set[int] = set()
+    for n, (tree, node) in enumerate(keys):
+        mode = MODES.index(a["nodes_modes"][n])
+        found = mine.get((tree, node), []) if mode == LEAF else []
+        start = len(forest.targets)
+        forest.targets += [target for target, _ in found]
+        forest.weights += [weight for _, weight in found]
+        pair = (0, 0) if mode == LEAF else (at[tree, a["nodes_truenodeids"][n]], at[tree, a["nodes_falsenodeids"][n]])
+        children.update(pair if mode != LEAF else ())
+        span = (start, len(forest.targets))
+        forest.node(mode, a["nodes_featureids"][n], values[n] if values else 0.0, *pair, missing[n], *span)
+    forest.roots = [n for n in range(len(keys)) if n not in children]
+    return forest
+
+
+def _forest_5(t: Tracer, a: dict[str, Any]) -> Forest:
+    """From the attributes of version 5: leaves are a table of their own, here behind the nodes."""
+    forest = Forest(roots=list(a["tree_roots"]))
+    modes, splits = t.elements(a["nodes_modes"]), t.elements(a["nodes_splits"])
+    sets = _sets(t, a["membership_values"])
+    count = len(modes)
+    missing = a["nodes_missing_value_tracks_true"] or [0] * count
+    for n, mode in enumerate(modes):
+        start = len(forest.members)
+        forest.members += sets.pop(0) if mode == MEMBER else []
+        yes = a["nodes_truenodeids"][n] + count * a["nodes_trueleafs"][n]
+        no = a["nodes_falsenodeids"][n] + count * a["nodes_falseleafs"][n]
+        span = (start, len(forest.members))
+        forest.node(int(mode), a["nodes_featureids"][n], splits[n], yes, no, missing[n], *span)
+    forest.targets, forest.weights = list(a["leaf_targetids"]), t.elements(a["leaf_weights"])
+    for n in range(len(forest.targets)):
+        forest.node(LEAF, 0, 0.0, 0, 0, 0, n, n + 1)
+    return forest
+
+
+def _sets(t: Tracer, values: Any) -> list[list[float]]:
+    """The sets of the MEMBER nodes, in order; NaN ends each."""
+    sets: list[list[float]] = [[]]
+    for v in t.elements(values) if values is not None else []:
+        if math.isnan(v):
+            sets.append([])
+        else:
+            sets[-1].append(v)
+    return sets
+
+
+# ── operators ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _work(x: Tensor) -> DType:
+    return F64 if x.dtype is F64 else F32
+
+
+def _based(t: Tracer, scores: Tensor, base: Sequence[float]) -> Tensor:
+    return t.map(X + Y, scores, t.constant(base, scores.dtype)) if base else scores
+
+
+@op("TreeEnsemble", since=5, domain=DOMAIN)
+def tree_ensemble(
+    t: Tracer, x: Tensor, *, aggregate_function: int = 1, leaf_targetids: Sequence[int], leaf_weights: Any,
+    membership_values: Any = None, n_targets: int = 1, nodes_falseleafs: Sequence[int],
+    nodes_falsenodeids: Sequence[int], nodes_featureids: Sequence[int], nodes_hitrates: Any = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Any, nodes_splits: Any,
+    nodes_trueleafs: Sequence[int], nodes_truenodeids: Sequence[int], post_transform: int = 0,
+    tree_roots: Sequence[int],
+) -> Tensor:  # fmt: skip
+    """(N, F) -> (N, n_targets)"""
+    forest = _forest_5(t, dict(locals()))
+    scores = walk(t, forest, x, n_targets, AGGREGATES[aggregate_function], _work(x))
+    return t.cast(transformed(t, scores, POST[post_transform]), x.dtype)
+
+
+@op("TreeEnsembleRegressor", domain=DOMAIN)
+def tree_ensemble_regressor(
+    t: Tracer, x: Tensor, *, aggregate_function: str = "SUM", base_values: Sequence[float] = (),
+    base_values_as_tensor: Any = None, n_targets: int = 1, nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (), nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Any = None, post_transform: str = "NONE",
+    target_ids: Sequence[int] = (), target_nodeids: Sequence[int] = (), target_treeids: Sequence[int] = (),
+    target_weights: Sequence[float] = (), target_weights_as_tensor: Any = None,
+) -> Tensor:  # fmt: skip
+    """(N, F) -> float32 (N, n_targets)"""
+    forest = _forest_3(t, dict(locals()), "target")
+    scores = walk(t, forest, x, n_targets, aggregate_function, _work(x))
+    scores = _based(t, scores, _numbers(t, base_values, base_values_as_tensor))
+    return t.cast(transformed(t, scores, post_transform), F32)
+
+
+@op("TreeEnsembleClassifier", domain=DOMAIN)
+def tree_ensemble_classifier(
+    t: Tracer, x: Tensor, *, base_values: Sequence[float] = (), base_values_as_tensor: Any = None,
+    class_ids: Sequence[int] = (), class_nodeids: Sequence[int] = (), class_treeids: Sequence[int] = (),
+    class_weights: Sequence[float] = (), class_weights_as_tensor: Any = None, classlabels_int64s: Sequence[int] = (),
+    classlabels_strings: Sequence[str] = (), nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (), nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Any = None, post_transform: str = "NONE",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(N, F) -> labels (N), float32 scores (N, C). With two classes and votes for one of them only, that score decides:
+    above 0.5 if all votes are positive, else above 0."""
+    forest = _forest_3(t, dict(locals()), "class")
+    count = len(classlabels_strings or classlabels_int64s)
+    base = _numbers(t, base_values, base_values_as_tensor)
+    single = count == 2 and len(set(forest.targets)) == 1
+    if single:
+        forest.targets = [0] * len(forest.targets)
+        positive = all(w >= 0 for w in forest.weights)
+        score = _based(t, walk(t, forest, x, 1, "SUM", _work(x)), base[-1:])
+        place = above(t, score, 0.5 if positive else 0.0)
+        scores = two_classes(t, score, post_transform, positive)
+    else:
+        raw = _based(t, walk(t, forest, x, count, "SUM", _work(x)), base)
+        place = best(t, raw)
+        scores = transformed(t, raw, post_transform)
+    return labels(t, place, classlabels_int64s, classlabels_strings), t.cast(scores, F32)
+
+
+__all__ = ["walk"]
