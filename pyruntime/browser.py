@@ -15,13 +15,13 @@ from pyruntime import interpreter
 from pyruntime import shape as sh
 from pyruntime.compiler import Compiled, compile_graph
 from pyruntime.dtype import BY_NAME
-from pyruntime.errors import InvalidInput, NeedsValue
+from pyruntime.errors import InvalidInput, NeedsValue, PyRuntimeError
 from pyruntime.graph import OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.host import FUNCTIONS
 from pyruntime.kernel import Tensor
 from pyruntime.onnx import load
 from pyruntime.onnx.values import elements
-from pyruntime.translate import SequenceSpec, Spec, TensorSpec, spec_of, translate
+from pyruntime.translate import SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
 
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
 
@@ -72,11 +72,18 @@ class Model:
         self.options = options
         self.graph = load(_Window(read, size), open_external=open_external)
         self.fixed: set[str] = set()
+        self.fixed_dims: set[str] = set()
         self.main: Compilation | None = None
         try:
             self.main = self._compile({v.name: spec_of(v.name, v.type) for v in self._inputs()})
         except NeedsValue as e:
-            self.fixed.add(e.name)
+            self._need(e)
+
+    def _need(self, e: NeedsValue) -> None:
+        new = {e.name} - self.fixed if e.name else e.symbols - self.fixed_dims
+        if not new:
+            raise PyRuntimeError(e.message, node=e.node, hint="this value must be a constant")
+        (self.fixed if e.name else self.fixed_dims).update(new)
 
     def _inputs(self) -> list[Value]:
         return [v for v in self.graph.inputs if v.name not in self.graph.weights]
@@ -105,9 +112,7 @@ class Model:
         try:
             return self._compile(specs, {n: self._inner(n, specs, given) for n in self._inner_names()})
         except NeedsValue as e:
-            if e.name in self.fixed or not e.name:
-                raise
-            self.fixed.add(e.name)
+            self._need(e)
             return None
 
     def _inner_names(self) -> list[str]:
@@ -122,9 +127,10 @@ class Model:
             return TensorSpec(BY_NAME[feed["dtype"]], tuple(feed["dims"]), tuple(feed["data"]))
         types = {v.name: v.type for v in self.graph.inputs}
         declared = types[name].elem if isinstance(types[name], OptionalType) else types[name]  # type: ignore[union-attr]
-        if isinstance(declared, TensorType) and declared.shape is not None:
-            return TensorSpec(BY_NAME[feed["dtype"]], declared.shape)
-        return TensorSpec(BY_NAME[feed["dtype"]], (None,) * len(feed["dims"]))
+        known = isinstance(declared, TensorType) and declared.shape is not None
+        dims = declared.shape if known and isinstance(declared, TensorType) else None
+        spec = TensorSpec(BY_NAME[feed["dtype"]], (None,) * len(feed["dims"]) if dims is None else dims)
+        return fix_dims(name, spec, feed["dims"], self.fixed_dims)
 
     def _inner(self, name: str, specs: dict[str, Spec], feeds: dict[str, Any]) -> TensorSpec:
         """An inner value that decides structure: rare and small, so the reference evaluator computes it."""

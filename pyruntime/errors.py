@@ -66,8 +66,11 @@ class ExecutionError(PyRuntimeError):
 
 
 class NeedsValue(PyRuntimeError):
-    """Not an error for users: compilation needs the value of tensor `name` (see docs/architecture.md, specialisation)."""
+    """Not an error for users: compilation needs the value of tensor `name`, or the values of the `symbols` that are
+    dims of inputs (see docs/architecture.md, specialisation)."""
 
-    def __init__(self, name: str, *, node: str = "") -> None:
-        super().__init__(f'the value of "{name}" must be known to compile this node', node=node)
+    def __init__(self, name: str, *, node: str = "", symbols: frozenset[str] = frozenset()) -> None:
+        what = f'the value of "{name}"' if name else f"the dims {sorted(symbols)}"
+        super().__init__(f"{what} must be known to compile this node", node=node)
         self.name = name
+        self.symbols = symbols

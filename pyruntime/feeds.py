@@ -15,7 +15,7 @@ from pyruntime.errors import InvalidInput, PyRuntimeError
 from pyruntime.executor import NUMPY
 from pyruntime.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.onnx.values import decode
-from pyruntime.translate import SequenceSpec, Spec, TensorSpec
+from pyruntime.translate import SequenceSpec, Spec, TensorSpec, fix_dims
 
 _ORT_NAMES = {"float32": "float", "float64": "double"}
 _EXTENDED = {  # types that numpy has through ml_dtypes only
@@ -167,9 +167,13 @@ class Feeds:
 
     # ── specialisation ──
 
-    def specs(self, feeds: Mapping[str, Any], fixed: set[str]) -> tuple[dict[str, Spec], Any]:
-        """Specs of these feeds, with the values of `fixed` ones, and a key under which a program for them is kept."""
+    def specs(self, feeds: Mapping[str, Any], fixed: set[str], fixed_dims: set[str]) -> tuple[dict[str, Spec], Any]:
+        """Specs of these feeds, with the values of `fixed` ones and of dims named in `fixed_dims`, and a key under which
+        a program for them is kept."""
         specs = {name: self._spec(name, x, name in fixed) for name, x in feeds.items()}
+        for name, spec in specs.items():
+            if isinstance(spec, TensorSpec):
+                specs[name] = fix_dims(name, spec, feeds[name].shape, fixed_dims)
         for name in self.required:
             specs.setdefault(name, None)
         inner = tuple(sorted(fixed - set(self.types)))
@@ -195,7 +199,7 @@ class Feeds:
         if fixed:
             shape, values = to_python(storage(x), replace(TensorSpec(dtype_of(x), ()), dims=x.shape))
             return TensorSpec(dtype_of(x), shape, tuple(values))
-        return TensorSpec(dtype_of(x), dims or ())
+        return TensorSpec(dtype_of(x), () if dims is None else dims)
 
     def inner_value(self, name: str, specs: Any, feeds: Any, constants: Any, make: Any) -> TensorSpec:
         """The value of an inner tensor, by running the graph up to it."""

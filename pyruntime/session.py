@@ -54,6 +54,7 @@ class InferenceSession:
         self._lock = threading.Lock()
         self._programs: dict[Any, Any] = {}
         self._fixed: set[str] = set()
+        self._fixed_dims: set[str] = set()
         self._graph = load(model)
         self._feeds = Feeds(self._graph)
         self._prepare()
@@ -87,14 +88,14 @@ class InferenceSession:
             specs = {v.name: spec_of(v.name, v.type) for v in self._graph.inputs if v.name not in self._graph.weights}
             self._programs[()] = self._executor(specs)
         except NeedsValue as e:
-            self._need(e.name)
+            self._need(e)
 
-    def _need(self, name: str) -> None:
-        known = {v.name for v in self._graph.inputs}
-        if name not in known or name in self._fixed:
-            self._fixed.add(name)
-            return
-        self._fixed.add(name)
+    def _need(self, e: NeedsValue) -> None:
+        """Remember what programs must be compiled for. Errors: the same need twice means it cannot be met."""
+        new = {e.name} - self._fixed if e.name else e.symbols - self._fixed_dims
+        if not new:
+            raise PyRuntimeError(e.message, node=e.node, hint="this value must be a constant") from None
+        (self._fixed if e.name else self._fixed_dims).update(new)
 
     def _executor(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None) -> Any:
         from providers.wasm import provider
@@ -111,8 +112,8 @@ class InferenceSession:
     def _program(self, feeds: Mapping[str, Any]) -> Any:
         """The executor for these feeds, compiled on first need."""
         while True:
-            specs, key = self._feeds.specs(feeds, self._fixed)
-            key = () if not self._fixed and () in self._programs else key
+            specs, key = self._feeds.specs(feeds, self._fixed, self._fixed_dims)
+            key = () if not self._fixed and not self._fixed_dims and () in self._programs else key
             if key in self._programs:
                 return self._programs[key]
             try:
@@ -122,9 +123,7 @@ class InferenceSession:
                 self._programs[key] = self._executor(specs, inner)
                 return self._programs[key]
             except NeedsValue as e:
-                if e.name in self._fixed or not e.name:
-                    raise PyRuntimeError(e.message, node=e.node, hint="this value must be a constant") from None
-                self._need(e.name)
+                self._need(e)
 
     def _inner(self, specs: Mapping[str, Spec], feeds: Mapping[str, Any]) -> dict[str, TensorSpec]:
         """Values inside the graph that compilation needs: computed by running the part of the graph before them."""

@@ -19,7 +19,11 @@ Monomial = tuple  # atoms in canonical order; () is the constant term
 
 
 class Undecided(PyRuntimeError):
-    """A comparison of dims depends on the values of symbols."""
+    """A comparison of dims depends on the values of `symbols`."""
+
+    def __init__(self, message: str, *dims: AnyDim) -> None:
+        super().__init__(message)
+        self.symbols = frozenset().union(*[symbols(d) for d in dims])
 
 
 class Dim:
@@ -87,7 +91,7 @@ class Dim:
         return not _decide("eq", self, 0)
 
     def __index__(self) -> int:
-        raise Undecided(f"dim {self} is not a known integer")
+        raise Undecided(f"dim {self} is not a known integer", self)
 
 
 AnyDim = int | Dim
@@ -243,7 +247,7 @@ def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
 def _decide(op: str, a: AnyDim, b: AnyDim) -> bool:
     known = compare(op, a, b)
     if isinstance(known, Dim):
-        raise Undecided(f"whether {a} {op} {b} depends on the run")
+        raise Undecided(f"whether {a} {op} {b} depends on the run", a, b)
     return bool(known)
 
 

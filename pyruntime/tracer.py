@@ -33,6 +33,7 @@ class Tracer:
         self.names: dict[int, str] = {}  # of the values of the main graph, by uid
         self.opset = 0
         self.wanted: tuple[bool, ...] = ()
+        self.input_symbols: set[str] = set()  # names of dims of feeds
         self.elements = elements
         self.subgraph: Callable[[Any, Sequence[Any]], list[Any]] = _no_subgraphs  # set by whoever walks the graph
         self.depth = 0  # of run-time blocks around the current one

@@ -88,13 +88,26 @@ def translate(
     return Translation(t.block, feeds, dict(zip([o.name for o in graph.outputs], outputs, strict=True)), t.guards)
 
 
+def dim_names(path: str, spec: TensorSpec) -> list[int | str]:
+    """The dims of a feed, every unknown one with a name."""
+    return [d if isinstance(d, int) else d or f"{path}.{n}" for n, d in enumerate(spec.dims)]
+
+
+def fix_dims(path: str, spec: TensorSpec, shape: Sequence[int], fixed: set[str]) -> TensorSpec:
+    """The spec with the dims named in `fixed` replaced by those of a shape."""
+    names = dim_names(path, spec)
+    return replace(spec, dims=tuple(n if d in fixed else d for d, n in zip(names, shape, strict=True)))
+
+
 def _feed(t: Tracer, path: str, spec: Spec, feeds: list[Feed], type_: Type | None = None) -> Any:
     if spec is None:
         return NOTHING
     if isinstance(spec, SequenceSpec):
         items = [_feed(t, f"{path}[{n}]", s, feeds) for n, s in enumerate(spec.items)]
         return SequenceValue(tuple(items), spec.dtype or _element_type(type_))
-    dims = [d if isinstance(d, int) else sh.symbol(d or f"{path}.{n}") for n, d in enumerate(spec.dims)]
+    names = dim_names(path, spec)
+    t.input_symbols.update(n for n in names if isinstance(n, str))
+    dims = [d if isinstance(d, int) else sh.symbol(d) for d in names]
     if spec.value is not None:
         tensor = t.constant(spec.value, spec.dtype, dims)
         tensor.name = path
@@ -188,7 +201,9 @@ class _Walker:
         try:
             results = operator.lower(self.t, *args, **attrs)
         except Undecided as e:
-            raise self.t.unsupported(e.message, "give the model static shapes, or write the lowering with select") from e
+            if e.symbols and e.symbols <= self.t.input_symbols:
+                raise self.t.needs(e.symbols) from None
+            raise self.t.unsupported(e.message, "write the lowering with select") from e
         return results if isinstance(results, tuple | list) else (results,)
 
     def _function(self, function: Function, node: Node, args: list[Any]) -> Sequence[Any]:
