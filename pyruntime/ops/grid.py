@@ -42,8 +42,8 @@ def _position(t: Tracer, grid: Tensor, axis: int, d: AnyDim, mode: str, padding:
         x = (n + 1.0) * 0.5 * real(d - 1) if align else ((n + 1.0) * real(d) - 1.0) * 0.5
         if mode == "nearest":
             x = round_even(x)
-        if padding == "border":
-            return clip(x, 0.0, real(d - 1))
+        if padding == "border":  # cubic weighs the border with what lies beyond, as PyTorch does
+            return clip(x, -4.0, real(d + 4)) if mode == "cubic" else clip(x, 0.0, real(d - 1))
         inside = (x >= (0.0 if align else -0.5)) & (x <= real(d) - (1.0 if align else 0.5))
         return select(inside, x, _reflected(x, d, align)) if padding == "reflection" else x
 

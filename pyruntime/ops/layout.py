@@ -17,8 +17,9 @@ from pyruntime.tracer import Tracer
 
 @op("Tile")
 def tile_1(t: Tracer, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
-    n = t.axis(t.static(axis)[0], x.rank)
-    return _tile(t, x, [t.ints(tiles, lower=0)[0] if k == n else 1 for k in range(x.rank)])
+    """One axis, `tiles` times; both are scalars of x's type."""
+    count, n = t.ints(t.cast(tiles, I64), lower=0)[0], t.axis(t.static(t.cast(axis, I64))[0], x.rank)
+    return _tile(t, x, [count if k == n else 1 for k in range(x.rank)])
 
 
 @op("Tile", since=6)

@@ -33,11 +33,12 @@ def _hash(x: Expr) -> Expr:
 
 
 def bits(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
-    """32 random bits for the element at these coordinates."""
+    """32 random bits for the element at these coordinates. Each seed and stream starts elsewhere in one sequence."""
     number: Expr = const(0, I32)
     for c, step in zip(at, sh.strides(shape), strict=True):
         number = number + c * dim(step)
-    return _hash(_hash(cast(number, U32) + const(seed, U32)) + const(0x9E3779B9 * (stream + 1) & 0xFFFFFFFF, U32))
+    start = zlib.crc32(struct.pack("<II", seed, stream))
+    return _hash(cast(number, U32) * 0x9E3779B9 + const(start, U32))
 
 
 def uniform(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:

@@ -22,8 +22,10 @@ def ints(*values: int, dtype: Any = np.int64) -> np.ndarray:
     return np.array(values, dtype)
 
 
-def node_model(op: str, args: list[Any], opset: int, outputs: int = 1, domain: str = "", constants: tuple[int, ...] = (),
-               **attrs: Any) -> tuple[onnx.ModelProto, dict[str, Any]]:  # fmt: skip
+def node_model(
+    op: str, args: list[Any], opset: int, outputs: int = 1, domain: str = "", constants: tuple[int, ...] = (),
+    **attrs: Any,
+) -> tuple[onnx.ModelProto, dict[str, Any]]:  # fmt: skip
     """The model and its feeds. None is an absent input; `constants` tells which inputs are initializers."""
     names = ["" if a is None else f"x{n}" for n, a in enumerate(args)]
     out = [f"y{n}" for n in range(outputs)]

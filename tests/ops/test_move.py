@@ -1,0 +1,278 @@
+"""Constants, shapes, views, padding and layout beyond the official cases: old meanings, shapes known late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from pyruntime.errors import ShapeError
+from tests.interpret import run
+from tests.ops.compare import by_onnx, check, model, parsed, same
+from tests.ops.node import check_node, floats, ints, run_node
+
+FAR = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "attrs,want",
+    [
+        ({"value_float": 1.5}, np.float32(1.5)), ({"value_floats": [1.0, 2.0]}, np.float32([1, 2])),
+        ({"value_int": -3}, np.int64(-3)), ({"value_ints": [1, 2]}, ints(1, 2)),
+        ({"value_string": "a"}, np.array("a", object)), ({"value_strings": ["a", "é"]}, np.array(["a", "é"], object)),
+    ],
+)  # fmt: skip
+def test_constant(attrs: dict[str, Any], want: Any) -> None:
+    same(run_node("Constant", [], 13, **attrs)[0], want)
+
+
+def test_sparse_constant() -> None:
+    values = onnx.numpy_helper.from_array(np.float32([5, 7]), "v")
+    places = onnx.numpy_helper.from_array(ints(1, 5))
+    sparse = onnx.helper.make_sparse_tensor(values, places, [2, 3])
+    same(run_node("Constant", [], 13, sparse_value=sparse)[0], np.float32([[0, 5, 0], [0, 0, 7]]))
+
+
+RESHAPES = [
+    ((2, 3, 4), [4, 2, 3], 0), ((2, 3, 4), [-1], 0), ((2, 3, 4), [0, -1], 0), ((2, 3, 4), [0, 0, 2, -1], 0),
+    ((2, 3, 4), [1, -1, 1], 0), ((), [1, 1], 0), ((1,), [], 0), ((0, 3), [3, 0], 1), ((0, 3), [0, 7], 1),
+    ((2, 0), [0, 5, 0], 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape,to,allowzero", RESHAPES)
+@pytest.mark.parametrize("constant", [True, False])
+def test_reshape(shape: tuple[int, ...], to: list[int], allowzero: int, constant: bool) -> None:
+    x = floats(*shape)
+    check_node("Reshape", [x, np.array(to, np.int64)], 14, constants=(1,) if constant else (), allowzero=allowzero,
+               symbolic=(False, True) if constant or to else (False,))  # fmt: skip
+
+
+@pytest.mark.parametrize("to", [[-1, 6], [0, -1], [0, 12], [6, 0], [2, 12], [-1, 0]])
+def test_run_time_shape_with_marks(to: list[int]) -> None:
+    """0 and -1 that are known only at run time."""
+    x = floats(6, 4) if to == [6, 0] else floats(2, 12)
+    m = parsed("g (float[b,c] x, int64[2] n, int64[2] one) => (y) { m = Mul (n, one)\n y = Reshape (x, m) }")
+    feeds = {"x": x, "n": np.array(to), "one": ints(1, 1)}
+    check(m, feeds)
+
+
+def test_attention_heads_reshape_has_whole_dims() -> None:
+    """(b, s, 768) -> (b, s, 12, 64) -> back, by way of Shape, without a division left over."""
+    m = parsed("""g (float[b,s,24] x) => (y, z) {
+        shape = Shape (x)
+        i0 = Constant <value_int = 0> ()
+        i1 = Constant <value_int = 1> ()
+        b = Gather (shape, i0)
+        s = Gather (shape, i1)
+        axis = Constant <value_ints = [0]> ()
+        b1 = Unsqueeze (b, axis)
+        s1 = Unsqueeze (s, axis)
+        h = Constant <value_ints = [-1]> ()
+        d = Constant <value_ints = [8]> ()
+        to = Concat <axis = 0> (b1, s1, h, d)
+        y = Reshape (x, to)
+        back = Concat <axis = 0> (b1, s1, h)
+        z = Reshape (y, back)
+    }""")
+    check(m, {"x": floats(2, 5, 24)})
+    check(m, {"x": floats(1, 1, 24)})
+
+
+SLICES = [
+    ([0], [2], [0], [1]), ([1], [FAR], [1], [2]), ([-2], [FAR], [-1], [1]), ([FAR], [-FAR - 1], [2], [-1]),
+    ([3], [0], [2], [-2]), ([-1], [-4], [2], [-1]), ([0, 1], [1, 3], [0, 2], [1, 1]), ([2], [1], [1], [1]),
+    ([-100], [100], [1], [1]), ([100], [-100], [1], [-1]), ([1], [-1], [1], [1]), ([-1], [FAR], [1], [1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("starts,ends,axes,steps", SLICES)
+@pytest.mark.parametrize("constant", [True, False])
+def test_slice(starts: list, ends: list, axes: list, steps: list, constant: bool) -> None:
+    args = [floats(2, 3, 4), *(np.array(v, np.int64) for v in (starts, ends, axes, steps))]
+    check_node("Slice", args, 13, constants=(1, 2, 3, 4) if constant else (3, 4))
+
+
+def test_slice_1() -> None:
+    check_node("Slice", [floats(3, 4)], 9, starts=[0, -2], ends=[2, 1000])
+    check_node("Slice", [floats(3, 4)], 9, starts=[1], ends=[3], axes=[1])
+
+
+def test_slice_needs_a_step() -> None:
+    with pytest.raises(ShapeError, match="step"):
+        run_node("Slice", [floats(3), ints(0), ints(2), ints(0), ints(0)], 13)
+
+
+@pytest.mark.parametrize("opset", [2, 11, 13, 18])
+def test_split(opset: int) -> None:
+    x = floats(6, 4)
+    if opset < 13:
+        check_node("Split", [x], max(opset, 7), outputs=3, axis=0)
+        check_node("Split", [x], max(opset, 7), outputs=2, axis=1, split=[1, 3])
+        return
+    check_node("Split", [x, ints(1, 3)], opset, outputs=2, axis=-1, constants=(1,))
+    check_node("Split", [x, ints(1, 3)], opset, outputs=2, axis=-1, symbolic=(False,))
+    check_node("Split", [x], opset, outputs=3, axis=0, **({"num_outputs": 3} if opset == 18 else {}))
+    if opset == 18:
+        check_node("Split", [floats(7, 2)], opset, outputs=3, num_outputs=3)
+        with pytest.raises(ShapeError, match="parts"):
+            run_node("Split", [x, ints(1, 2)], opset, outputs=2, axis=1, constants=(1,))
+
+
+@pytest.mark.parametrize("opset", [1, 11, 13])
+def test_squeeze_and_unsqueeze(opset: int) -> None:
+    x = floats(1, 3, 1, 2)
+    if opset < 13:
+        check_node("Squeeze", [x], max(opset, 7), axes=[0, 2])
+        check_node("Squeeze", [x], max(opset, 7), symbolic=(False,))
+        check_node("Unsqueeze", [x], max(opset, 7), axes=[0, 5])
+    else:
+        check_node("Squeeze", [x, ints(-2, 0)], opset)
+        check_node("Unsqueeze", [x, ints(-1, 0)], opset)
+
+
+@pytest.mark.parametrize("to", [[3, 4], [2, 3, 4], [1, 1], [3, 1], [5, 1, 3, 4]])
+def test_expand(to: list[int]) -> None:
+    check_node("Expand", [floats(3, 1), np.array(to, np.int64)], 13, constants=(1,))
+    check_node("Expand", [floats(3, 1), np.array(to, np.int64)], 13)
+
+
+@pytest.mark.parametrize("repeats", [[1, 1], [2, 1], [1, 3], [2, 3], [0, 2]])
+def test_tile(repeats: list[int]) -> None:
+    check_node("Tile", [floats(2, 3), np.array(repeats, np.int64)], 13, constants=(1,))
+    check_node("Tile", [floats(2, 3), np.array(repeats, np.int64)], 13)
+
+
+def test_tile_1() -> None:
+    x = floats(2, 3)
+    np.testing.assert_array_equal(
+        run_node("Tile", [x, np.float32(2), np.float32(1)], 1, constants=(1, 2))[0], np.tile(x, (1, 2))
+    )
+
+
+PADS = [[0, 0, 0, 0], [1, 0, 2, 1], [0, 2, 0, 2], [-1, 0, 0, 1], [2, 2, 2, 3]]
+
+
+@pytest.mark.parametrize("pads", PADS)
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+@pytest.mark.parametrize("constant", [True, False])
+def test_pad(pads: list[int], mode: str, constant: bool) -> None:
+    if mode != "constant" and min(pads) < 0:
+        return
+    x = floats(3, 4)
+    check_node("Pad", [x, np.array(pads, np.int64)], 19, constants=(1,) if constant else (), mode=mode)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8, np.bool_])
+def test_pad_with_a_value_on_some_axes(dtype: Any) -> None:
+    x = np.ones((2, 3), dtype)
+    check_node("Pad", [x, ints(1, 2), np.array(0 if dtype is np.bool_ else 7, dtype), ints(-1)], 18, symbolic=(False,))
+
+
+def test_reflect_more_than_once() -> None:
+    x = floats(3)
+    want = np.pad(x, (7, 6), "reflect")
+    for symbolic in (False, True):
+        got = run_node("Pad", [x, ints(7, 6)], 19, symbolic, constants=(1,), mode="reflect")[0]
+        np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(run_node("Pad", [floats(1) * 0 + 2, ints(2, 1)], 19, mode="reflect")[0], [2, 2, 2, 2])
+
+
+def test_pad_by_attributes() -> None:
+    check_node("Pad", [floats(2, 3)], 10, pads=[0, 1, 2, 0], value=1.5)
+    x = floats(2, 3)
+    got = run_node("Pad", [x], 1, paddings=[0, 1, 2, 0], mode="edge")[0]
+    np.testing.assert_array_equal(got, np.pad(x, ((0, 2), (1, 0)), "edge"))
+
+
+@pytest.mark.parametrize("to", [[2, 3], [5, 3], [3, 8], [4, 9], [9, 2]])
+def test_center_crop_pad(to: list[int]) -> None:
+    check_node("CenterCropPad", [floats(4, 5), np.array(to, np.int64)], 18, by_onnx, constants=(1,))
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space_of_symbolic_sizes(mode: str) -> None:
+    check_node("DepthToSpace", [floats(2, 8, 2, 3)], 13, blocksize=2, mode=mode)
+
+
+def test_space_to_depth_of_symbolic_sizes() -> None:
+    check_node("SpaceToDepth", [floats(2, 2, 4, 6)], 13, blocksize=2)
+
+
+@pytest.mark.parametrize("k", [None, -1, 0, 2, 100])
+@pytest.mark.parametrize("upper", [0, 1])
+def test_trilu(k: int | None, upper: int) -> None:
+    args = [floats(2, 3, 4)] + ([] if k is None else [np.int64(k)])
+    check_node("Trilu", args, 14, upper=upper)
+
+
+@pytest.mark.parametrize(
+    "start,limit,delta", [(0, 5, 1), (5, 0, -2), (0, 5, 2), (0, 0, 1), (5, 0, 1), (0, 6, 3), (-5, 5, 4)]
+)
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
+@pytest.mark.parametrize("constant", [True, False])
+def test_range(start: int, limit: int, delta: int, dtype: Any, constant: bool) -> None:
+    check_node("Range", [dtype(start), dtype(limit), dtype(delta)], 11, constants=(0, 1, 2) if constant else ())
+
+
+def test_range_of_a_symbolic_length() -> None:
+    m = parsed("""g (float[b,s] x) => (y) {
+        shape = Shape <start = 1, end = 2> (x)
+        axes = Constant <value_ints = [0]> ()
+        n = Squeeze (shape, axes)
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        y = Range (zero, n, one)
+    }""")
+    check(m, {"x": floats(2, 5)})
+    check(m, {"x": floats(1, 0)})
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
+def test_one_hot(axis: int, dtype: Any) -> None:
+    check_node(
+        "OneHot", [np.array([[0, 2, -1], [7, -9, 1]], dtype), np.int64(3), np.float32([-1, 5])], 11, by_onnx, axis=axis
+    )
+
+
+@pytest.mark.parametrize("batch,time", [(1, 0), (0, 1)])
+def test_reverse_sequence(batch: int, time: int) -> None:
+    check_node("ReverseSequence", [floats(3, 3, 2), ints(1, 3, 2)], 10, batch_axis=batch, time_axis=time)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+def test_flatten(axis: int) -> None:
+    check_node("Flatten", [floats(2, 3, 4)], 13, axis=axis)
+
+
+def test_shape_of_a_part() -> None:
+    for start, end in ((0, 2), (1, 100), (-2, -1), (3, 1)):
+        check_node("Shape", [floats(2, 3, 4)], 15, start=start, end=end)
+    check_node("Size", [floats(2, 3, 4)], 13)
+
+
+def test_constant_of_shape() -> None:
+    value = onnx.numpy_helper.from_array(ints(7, dtype=np.int32))
+    check_node("ConstantOfShape", [ints(2, 3)], 9, value=value)
+    check_node("ConstantOfShape", [ints(2, 3)], 9, constants=(0,))
+    check_node("ConstantOfShape", [np.zeros(0, np.int64)], 9, constants=(0,))
+
+
+def test_concat_with_empty_parts() -> None:
+    parts = [floats(2, 3), floats(2, 0), floats(2, 1)]
+    check_node("Concat", parts, 13, axis=1)
+    with pytest.raises(ShapeError, match="differ"):
+        run_node("Concat", [floats(2, 3), floats(3, 3)], 13, axis=1)
+
+
+def test_strings_move() -> None:
+    x = np.array([["a", "b"], ["c", "d"]], object)
+    nodes = [
+        onnx.helper.make_node("Transpose", ["x"], ["t"]),
+        onnx.helper.make_node("Concat", ["t", "x"], ["y"], axis=0),
+    ]
+    m = model(nodes, {"x": x}, ["y"])
+    same(run(m.SerializeToString(), {"x": x})[0], np.concatenate([x.T, x]))

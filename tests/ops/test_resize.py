@@ -1,0 +1,116 @@
+"""Resize and grids beyond the official cases, against ONNX Runtime; static and symbolic sizes must agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ops.compare import by_onnx, by_onnxruntime
+from tests.ops.node import check_node, floats, ints, run_node
+
+COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
+SCALES = [(1, 1, 2, 3), (1, 1, 0.5, 0.75), (1, 1, 1.5, 1), (1, 1, 0.6, 2.3)]
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("how", COORDINATES)
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_interpolation_by_scales(scales: tuple[float, ...], how: str, mode: str) -> None:
+    args = [floats(1, 2, 5, 6), None, np.float32(scales)]
+    check_node("Resize", args, 19, by_onnx, 1e-4, constants=(2,), mode=mode, coordinate_transformation_mode=how)
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 8, 12), (1, 2, 3, 7), (1, 2, 1, 1), (1, 2, 5, 6)])
+@pytest.mark.parametrize("how", COORDINATES[:4])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_by_sizes(sizes: tuple[int, ...], how: str, mode: str) -> None:
+    args = [floats(1, 2, 5, 6), None, None, ints(*sizes)]
+    peer = by_onnxruntime if how == "pytorch_half_pixel" else by_onnx  # one pixel lies at 0, as the text says
+    check_node("Resize", args, 19, peer, 1e-4, mode=mode, coordinate_transformation_mode=how)
+    check_node("Resize", args, 19, peer, 1e-4, constants=(3,), mode=mode, coordinate_transformation_mode=how)
+
+
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 3, 4), (1, 1, 0.5, 0.25), (1, 1, 2, 0.5)])
+@pytest.mark.parametrize("how", ["half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+def test_nearest(scales: tuple[float, ...], how: str, nearest: str) -> None:
+    args = [floats(1, 2, 4, 8), None, np.float32(scales)]
+    check_node(
+        "Resize", args, 13, constants=(2,), mode="nearest", coordinate_transformation_mode=how, nearest_mode=nearest
+    )
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_aspect_ratio(policy: str) -> None:
+    args = [floats(1, 1, 4, 6), None, None, ints(7, 8)]
+    check_node("Resize", args, 19, by_onnx, 1e-4, mode="linear", axes=[2, 3], keep_aspect_ratio_policy=policy)
+
+
+@pytest.mark.parametrize("scales", [(0.4, 0.7), (2.0, 0.5), (0.25, 1.0)])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("exclude", [0, 1])
+def test_antialias(scales: tuple[float, float], mode: str, exclude: int) -> None:
+    args = [floats(1, 1, 8, 9), None, np.float32(scales)]
+    check_node(
+        "Resize", args, 19, by_onnx, 1e-4, constants=(2,), mode=mode, axes=[2, 3], antialias=1, exclude_outside=exclude
+    )
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_crop_and_resize(mode: str) -> None:
+    roi = np.float32([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7])
+    args: list[Any] = [floats(1, 1, 4, 4), roi, None, ints(1, 1, 3, 3)]
+    attrs = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 10.0, "mode": mode}
+    check_node("Resize", args, 19, by_onnx, 1e-4, **attrs)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float64, np.int32])
+def test_types(dtype: Any) -> None:
+    x = np.arange(24, dtype=dtype).reshape(1, 1, 4, 6)
+    for symbolic in (False, True):
+        got = run_node("Resize", [x, None, np.float32([1, 1, 2, 2])], 19, symbolic, constants=(2,), mode="linear")[0]
+        assert got.dtype == dtype and got.shape == (1, 1, 8, 12)
+
+
+@pytest.mark.parametrize("op,opset", [("Upsample", 7), ("Upsample", 9), ("Resize", 10)])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_old_meanings(op: str, opset: int, mode: str) -> None:
+    x = floats(1, 2, 3, 4)
+    for scales in ([1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 2.0, 1.5]):
+        if opset == 7:
+            check_node(op, [x], opset, mode=mode, scales=scales)
+        else:
+            check_node(op, [x, np.float32(scales)], opset, constants=(1,), mode=mode)
+
+
+def test_upsample_1() -> None:
+    x = floats(1, 1, 2, 3)
+    got = run_node("Upsample", [x], 1, height_scale=2.0, width_scale=3.0, mode="nearest")[0]
+    np.testing.assert_array_equal(got, x.repeat(2, 2).repeat(3, 3))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [0, 1])
+def test_grid_sample(mode: str, padding: str, align: int) -> None:
+    grid = np.random.default_rng(1).uniform(-1.6, 1.6, (2, 3, 5, 2)).astype(np.float32)
+    args = [floats(2, 2, 4, 5), grid]
+    attrs = {"mode": mode, "padding_mode": padding, "align_corners": align}
+    check_node("GridSample", args, 20, tolerance=1e-4, symbolic=(padding == "zeros",), **attrs)
+
+
+def test_grid_sample_of_one_pixel_and_of_nan() -> None:
+    x = np.full((1, 1, 1, 1), 3, np.float32)
+    grid = np.float32([[[[0, 0], [5, -5], [np.nan, 0]]]])
+    for padding in ("zeros", "border", "reflection"):
+        for align in (0, 1):
+            got = run_node("GridSample", [x, grid], 20, mode="nearest", padding_mode=padding, align_corners=align)[0]
+            assert got.shape == (1, 1, 1, 3) and got[0, 0, 0, 0] == 3
+
+
+@pytest.mark.parametrize("align", [0, 1])
+def test_affine_grid(align: int) -> None:
+    check_node("AffineGrid", [floats(2, 2, 3), ints(2, 3, 4, 5)], 20, by_onnx, constants=(1,), align_corners=align)
+    check_node("AffineGrid", [floats(2, 3, 4), ints(2, 3, 4, 5, 2)], 20, by_onnx, align_corners=align)
