@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from pyruntime.dtype import BOOL, I32, DType
-from pyruntime.expr import Expr, Scalar, as_expr, cast, const, dim, walk
+from pyruntime.expr import Expr, Scalar, as_expr, cast, const, dim, index, rewrite, walk
 from pyruntime.shape import AnyDim, Shape
 
 _ids = count()
@@ -107,8 +107,9 @@ class Map(Kernel):
 @dataclass(eq=False, slots=True)
 class Reduce(Kernel):
     """out[i…] = epilogue(op over r of expr): index(0 … rank-1) are the output's axes, index(rank …) the reduction
-    axes with these extents; in `epilogue` arg(0) stands for the reduced value. op: sum prod max min (NaN propagates), any all; argmax argmin give the row-major number
-    (int64) of the first extreme, argmax_last argmin_last of the last. An empty reduction gives the neutral element."""
+    axes with these extents; in `epilogue` arg(0) stands for the reduced value. op: sum prod max min (NaN propagates),
+    any all; argmax argmin give the row-major number (int64) of the first extreme, argmax_last argmin_last of the last.
+    An empty reduction gives the neutral element."""
 
     op: str
     extents: Shape
@@ -148,19 +149,50 @@ class Loops(Kernel):
 
 @dataclass(eq=False, slots=True)
 class Call(Kernel):
-    """A routine with one contract (see `pyruntime/ops/contract.py`), defined by `meaning`, a Map, Reduce or Loops
-    with the same inputs and outputs. attrs are plain ints, floats, strings, Dims and tuples of them. Operands are
-    contiguous unless `strided` gives (offset, strides) in elements for one."""
+    """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands. attrs are
+    plain ints, floats, strings, Dims and tuples of them.
+
+    What passes may add: `strided`: operand n is a `View` of the tensor in args; `order`: axis n of the output is axis
+    order[n] of the meaning's; `epilogue`: an expression over the output's axes in which arg(0) is the routine's result.
+    """
 
     routine: str
     args: tuple[Tensor | None, ...]
     attrs: dict[str, Any]
     meaning: Map | Reduce | Loops
-    strided: dict[int, tuple[AnyDim, tuple[AnyDim, ...]]] = field(default_factory=dict)
+    strided: dict[int, View] = field(default_factory=dict)
+    order: tuple[int, ...] | None = None
+    epilogue: Expr | None = None
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(a for a in self.args if a is not None)
+        own = tuple(a for a in self.args if a is not None)
+        more = () if self.epilogue is None else tensors_in(self.epilogue)
+        return tuple({t.uid: t for t in (*own, *more)}.values())
+
+    def definition(self) -> Map | Reduce | Loops:
+        """The meaning with what passes added, as a kernel of its own with this one's outputs."""
+        out = replace(self.meaning)
+        out.outputs, out.node = self.outputs, self.node
+        if not isinstance(out, Loops):
+            if self.order is not None:
+                axes = {axis: index(n) for n, axis in enumerate(self.order)}
+                out.expr = rewrite(out.expr, lambda e: axes.get(e.value) if e.op == "index" else None)
+            if isinstance(out, Reduce):
+                out.epilogue = self.epilogue
+            elif self.epilogue is not None:
+                own = out.expr
+                out.expr = rewrite(self.epilogue, lambda e: own if e.op == "arg" else None)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Elements of a tensor as another shape: element (i, j, …) is at offset + Σ index · stride."""
+
+    shape: Shape
+    offset: AnyDim
+    strides: tuple[AnyDim, ...]
 
 
 @dataclass(eq=False, slots=True)

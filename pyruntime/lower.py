@@ -14,139 +14,24 @@ from typing import Any
 from pyruntime import shape as sh
 from pyruntime.dtype import BF16, F16, F32, I32, I64, U32, DType
 from pyruntime.expr import Expr, affine, binary, cast, const, dim, index, rewrite, select, walk
-from pyruntime.hoist import hoist
-from pyruntime.kernel import Accum, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, Tensor, When, While
-from pyruntime.loopcode import LoopCode, Lowered, rebuild
+from pyruntime.kernel import Accum, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, When, While
+from pyruntime.loopcode import Lowered
 from pyruntime.reference import NEUTRAL
 from pyruntime.shape import AnyDim
+from pyruntime.walk import Lowering, Walk, accesses, split, variable
 
 CHUNK = 4096  # elements of a work unit of a one-dimensional map: 16 kB of float32, half of a first-level cache
-BAKED = range(-1, 9)  # int32 constants that stay in the code; others become parameters, so that code is shared
 
 
 def lower(kernel: Kernel, schedule: str = "cpu") -> Lowered:
     """The loop form of a Map, Reduce or Loops (or of a Call's meaning)."""
     if isinstance(kernel, Call):
         return lower(kernel.meaning, schedule)
-    work = _Lowering(kernel)
+    work = Lowering(kernel)
     if isinstance(kernel, Loops):
         return work.loops(kernel)
     assert isinstance(kernel, Map | Reduce)
     return _Nest(work, kernel, schedule).lowered()
-
-
-class _Lowering:
-    """Numbers buffers, parameters and variables of one kernel, and turns `at` into `load`."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.tensors: list[Tensor] = []
-        self.numbers: dict[int, int] = {}
-        self.params: dict[AnyDim, int] = {}
-        self.variables = 0
-        self.written = {t.uid for t in kernel.outputs}
-        if isinstance(kernel, Loops):
-            self.written |= {t.uid for t in kernel.scratch}
-        for t in (*kernel.outputs, *kernel.inputs):
-            self.buffer(t)
-
-    def buffer(self, t: Tensor) -> int:
-        if t.uid not in self.numbers:
-            self.numbers[t.uid] = len(self.tensors)
-            self.tensors.append(t)
-        return self.numbers[t.uid]
-
-    def new(self, dtype: DType = I32) -> Expr:
-        self.variables += 1
-        return Expr("var", (), dtype, self.variables - 1)
-
-    def number(self, d: AnyDim) -> Expr:
-        """A dim: baked if it is a small constant, else a parameter."""
-        if isinstance(d, int) and d in BAKED:
-            return const(d, I32)
-        return Expr("param", (), I32, self.params.setdefault(d, len(self.params)))
-
-    def term(self, scale: AnyDim, x: Expr) -> Expr:
-        return binary("mul", x, self.number(scale))
-
-    def total(self, terms: Sequence[Expr]) -> Expr:
-        out = const(0, I32)
-        for x in terms:
-            out = binary("add", out, x)
-        return out
-
-    def finish(self, body: list[Stmt], work: AnyDim) -> Lowered:
-        buffers = tuple([(t.dtype, t.uid in self.written) for t in self.tensors])
-        body, self.variables = hoist(body, self.variables, {n for n, (_, w) in enumerate(buffers) if w})
-        code = LoopCode(buffers, len(self.params), self.variables, body)
-        return Lowered(code, self.tensors, list(self.params), work)
-
-    # ── procedures ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def loops(self, kernel: Loops) -> Lowered:
-        self.variables = 1 + max((v for s in kernel.body for v in _declared(s)), default=-1)
-        body = [self.statement(s) for s in kernel.body]
-        if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
-            assert isinstance(kernel.body[0], For)
-            return self.finish(body, kernel.body[0].extent.value)
-        return self.finish([For(self.new().value, const(1, I32), body, "parallel")], 1)
-
-    def statement(self, s: Stmt) -> Stmt:
-        e = self.expression
-        if isinstance(s, Store):
-            return Store(self.buffer(s.target), (self.address(s.target, s.coords),), cast(e(s.value), s.target.dtype))
-        return rebuild(s, e, lambda body: [self.statement(b) for b in body])
-
-    def expression(self, x: Expr) -> Expr:
-        def visit(e: Expr) -> Expr | None:
-            if e.op == "at":
-                return Expr("load", (self.address(e.value, e.args),), e.dtype, self.buffer(e.value))
-            return None
-
-        return self.numbered(rewrite(x, visit))
-
-    def numbered(self, x: Expr) -> Expr:
-        """Dims and large int32 constants become parameters."""
-
-        def visit(e: Expr) -> Expr | None:
-            return self.number(e.value) if e.op == "dim" or (e.op == "const" and e.dtype is I32) else None
-
-        return rewrite(x, visit)
-
-    def address(self, t: Tensor, coords: Sequence[Expr]) -> Expr:
-        """The element offset of coordinates given as expressions of variables."""
-        base, coefficients, opaque = split(t, coords)
-        terms = [self.term(c, _variable(k)) for k, c in coefficients.items()]
-        terms += [self.term(stride, self.numbered(x)) for x, stride in opaque]
-        return self.total([*terms, self.number(base)])
-
-
-def _variable(k: tuple[str, int]) -> Expr:
-    return Expr(k[0], (), I32, k[1])
-
-
-def _declared(s: Stmt) -> list[int]:
-    out = [s.var] if isinstance(s, Let | For) else []
-    inner = [*s.then, *s.orelse] if isinstance(s, When) else s.body if isinstance(s, For | While) else []
-    for b in inner:
-        out += _declared(b)
-    return out
-
-
-def split(t: Tensor, coords: Sequence[Expr]) -> tuple[AnyDim, dict[Any, AnyDim], list[tuple[Expr, AnyDim]]]:
-    """An element offset as base + Σ coefficient·variable + Σ stride·(coordinate that is not affine)."""
-    base: AnyDim = 0
-    coefficients: dict[Any, AnyDim] = {}
-    opaque: list[tuple[Expr, AnyDim]] = []
-    for coord, stride in zip(coords, sh.strides(t.shape), strict=True):
-        form = affine(coord)
-        if form is None:
-            opaque.append((coord, stride))
-            continue
-        base = base + form[0] * stride
-        for k, c in form[1].items():
-            coefficients[k] = coefficients.get(k, 0) + c * stride
-    return base, coefficients, opaque
 
 
 # ── maps and reductions ───────────────────────────────────────────────────────────────────────────────────────────
@@ -160,23 +45,22 @@ class _Group:
     axis: int
 
 
-class _Nest:
+class _Nest(Walk):
     """The loops of one Map or Reduce."""
 
-    def __init__(self, work: _Lowering, kernel: Map | Reduce, schedule: str) -> None:
-        self.work = work
+    def __init__(self, work: Lowering, kernel: Map | Reduce, schedule: str) -> None:
+        super().__init__(work)
         self.kernel = kernel
         self.gpu = schedule == "gpu"
         self.rank = len(kernel.out.shape)
         self.extents = (*kernel.out.shape, *(kernel.extents if isinstance(kernel, Reduce) else ()))
         units = {n: const(0, I32) for n, d in enumerate(self.extents) if d == 1}
         self.expr = rewrite(kernel.expr, lambda e: units.get(e.value) if e.op == "index" else None)
-        self.accesses, self.raw = _accesses(self.expr)
+        self.accesses, self.raw = accesses(self.expr)
         store = {("index", n): s for n, s in enumerate(sh.strides(kernel.out.shape))}
         self.outer = self._merge(range(self.rank), [*self.accesses, store])
         self.inner = self._merge(range(self.rank, len(self.extents)), self.accesses)
         self.store = store
-        self.place: dict[int, list[Expr]] = {}  # axis -> variables whose sum is its index
 
     def _merge(self, axes: range, accesses: Sequence[dict[Any, AnyDim]]) -> list[_Group]:
         groups: list[_Group] = []
@@ -195,43 +79,6 @@ class _Nest:
             return False
         extent = self.extents[b]
         return all(c.get(("index", a), 0) == c.get(("index", b), 0) * extent for c in accesses)
-
-    # ── expressions ──
-
-    def load(self, x: Expr) -> Expr:
-        """The expression with `at` as `load` and indices as variables."""
-
-        def go(e: Expr, memo: dict[int, Expr]) -> Expr:
-            if id(e) in memo:
-                return memo[id(e)]
-            if e.op == "at":
-                out = Expr("load", (self.address(e.value, e.args, go, memo),), e.dtype, self.work.buffer(e.value))
-            elif e.op == "index":
-                out = self.work.total(self.place.get(e.value, []))
-            elif e.args:
-                args = tuple([go(a, memo) for a in e.args])
-                out = Expr(e.op, args, e.dtype, e.value)
-            else:
-                out = self.work.numbered(e)
-            memo[id(e)] = out
-            return out
-
-        return go(x, {})
-
-    def address(self, t: Tensor, coords: Sequence[Expr], go: Any = None, memo: Any = None) -> Expr:
-        base, coefficients, opaque = split(t, coords)
-        work = self.work
-        outer: list[Expr] = []
-        last: list[Expr] = []
-        for (_, axis), c in coefficients.items():
-            if c == 0:
-                continue
-            for v in self.place.get(axis, []):  # the innermost variable is added last: the rest is invariant
-                (last if v is self.vector else outer).append(work.term(c, v))
-        outer += [work.term(stride, go(x, memo)) for x, stride in opaque]
-        return work.total([work.total([*outer, work.number(base)]), *last])
-
-    vector: Expr | None = None
 
     # ── schedules ──
 
@@ -402,31 +249,6 @@ def _wide(dtype: DType, op: str) -> DType:
     return dtype
 
 
-def _accesses(e: Expr) -> tuple[list[dict[Any, AnyDim]], set[int]]:
-    """Coefficients of the indices in each access, and the axes whose index is used in any other way."""
-    accesses: list[dict[Any, AnyDim]] = []
-    raw: set[int] = set()
-    seen: set[int] = set()
-
-    def go(x: Expr) -> None:
-        if id(x) in seen:
-            return
-        seen.add(id(x))
-        if x.op == "index":
-            raw.add(x.value)
-        elif x.op == "at":
-            _, coefficients, opaque = split(x.value, x.args)
-            accesses.append(coefficients)
-            for coord, _ in opaque:
-                go(coord)
-        else:
-            for a in x.args:
-                go(a)
-
-    go(e)
-    return accesses, raw
-
-
 def _uses(e: Expr, axis: int) -> bool:
     return any(x.op == "index" and x.value == axis for x in walk(e))
 
@@ -459,7 +281,8 @@ def _flips(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
 
 # for f = index·(±1) + rest compared with 0: the indices, relative to the zero of f, where the comparison changes
 _STEPS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "lt": ((0,), (1,)), "ge": ((0,), (1,)), "le": ((1,), (0,)), "gt": ((1,), (0,)), "eq": ((0, 1), (0, 1)), "ne": ((0, 1), (0, 1)),
+    "lt": ((0,), (1,)), "ge": ((0,), (1,)), "le": ((1,), (0,)), "gt": ((1,), (0,)),
+    "eq": ((0, 1), (0, 1)), "ne": ((0, 1), (0, 1)),
 }  # fmt: skip
 
 
@@ -467,7 +290,7 @@ def _linear(base: AnyDim, coefficients: dict[Any, AnyDim], axis: int) -> Expr:
     out = dim(base)
     for k, c in coefficients.items():
         if k != ("index", axis):
-            out = binary("add", out, binary("mul", _variable(k), dim(c)))
+            out = binary("add", out, binary("mul", variable(k), dim(c)))
     return out
 
 

@@ -292,7 +292,7 @@ def evaluate(
     if isinstance(kernel, Reduce):
         return [(shapes[0], [_reduced(kernel, at, arrays, env) for at in _grid(shapes[0])])]
     if isinstance(kernel, Call):
-        return evaluate(kernel.meaning, arrays, shapes, symbols)
+        return evaluate(kernel.definition(), arrays, shapes, symbols)
     if isinstance(kernel, Loops):
         return _run_loops(kernel, arrays, shapes, env)
     raise TypeError(f"{type(kernel).__name__} has no reference meaning here")

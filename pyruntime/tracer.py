@@ -322,7 +322,10 @@ class Tracer:
     def static(self, x: Tensor) -> list[Any]:
         """The elements of x as plain numbers; a value known only at run time makes the session specialise on it."""
         values = self.known(x)
-        if values is None or any(isinstance(v, Dim) for v in values):
+        symbols = frozenset().union(*[sh.symbols(v) for v in values or () if isinstance(v, Dim)])
+        if symbols and symbols <= self.input_symbols:
+            raise NeedsValue("", node=self.node, symbols=symbols)
+        if values is None or symbols:
             raise self.needs(x)
         return values
 

@@ -202,7 +202,7 @@ class _Walker:
             results = operator.lower(self.t, *args, **attrs)
         except Undecided as e:
             if e.symbols and e.symbols <= self.t.input_symbols:
-                raise self.t.needs(e.symbols) from None
+                raise NeedsValue("", node=node.label, symbols=e.symbols) from None
             raise self.t.unsupported(e.message, "write the lowering with select") from e
         return results if isinstance(results, tuple | list) else (results,)
 

@@ -7,14 +7,17 @@ error is level), in float64 on a Chebyshev grid, then rounded to float32. float6
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import mpmath as mp
 import numpy as np
 
 mp.mp.dps = 80
-Function = Callable[[mp.mpf], mp.mpf]
+Number = Any  # mp.mpf
+Function = Callable[[Number], Number]
 
 
 def grid(low: float, high: float, count: int = 1500) -> np.ndarray:
@@ -30,7 +33,7 @@ def minimax(f: Function, low: float, high: float, top: int, bottom: int = 0, wei
     w = 1 / abs(y) if weight is None else np.array([float(weight(mp.mpf(v))) for v in x])
     powers = np.stack([x**k / high**k for k in range(max(top, bottom) + 1)], 1)
     lawson, q = np.ones_like(x), np.ones_like(x)
-    best = (np.inf, None, None)
+    best = (np.inf, np.zeros(0), np.zeros(0))
     for _ in range(400):
         scale = np.sqrt(lawson) * w / q
         matrix = np.concatenate([powers[:, : top + 1], -y[:, None] * powers[:, 1 : bottom + 1]], 1)
@@ -69,7 +72,7 @@ def chebyshev(f: Function, low: float, high: float, degree: int) -> list:
     return out[:count]
 
 
-def chunks(value: mp.mpf, bits: list[int]) -> list[mp.mpf]:
+def chunks(value: Number, bits: list[int]) -> list:
     """value as a sum of parts of so many significant bits each, every part rounded to nearest."""
     parts = []
     for n in bits:
@@ -79,7 +82,7 @@ def chunks(value: mp.mpf, bits: list[int]) -> list[mp.mpf]:
     return parts
 
 
-def halves(value: mp.mpf, bits: int) -> list[mp.mpf]:
+def halves(value: Number, bits: int) -> list:
     """value, its upper bits/2 bits, and the rest."""
     return [value, *chunks(value, [bits // 2, bits])]
 
@@ -89,7 +92,7 @@ def even(f: Function) -> Function:
     return lambda z: f(mp.sqrt(max(z, mp.mpf(10) ** -25)))
 
 
-def half(t: mp.mpf, rest: mp.mpf | None = None) -> mp.mpf:
+def half(t: Number, rest: Number | None = None) -> Number:
     """s with 2s / (1 + s²) = t; rest: 1 - t where that is known better."""
     rest = 1 - t if rest is None else rest
     return t / (1 + mp.sqrt(rest * (1 + t)))
@@ -98,7 +101,7 @@ def half(t: mp.mpf, rest: mp.mpf | None = None) -> mp.mpf:
 def damped(f: Function) -> Function:
     """Weight for half(f): how a relative error of s shows in 2s / (1 + s²), which is flat at s = 1."""
 
-    def weight(x: mp.mpf) -> mp.mpf:
+    def weight(x: Number) -> Number:
         s = half(f(x))
         return x / s * ((1 - s * s) / (1 + s * s) + mp.mpf("1e-4"))
 
@@ -120,7 +123,7 @@ ERF_HALF = even(lambda x: half(mp.erf(x), mp.erfc(x)) / x)
 ERF = even(lambda r: mp.erf(r) / r)
 
 
-def erfc_scaled(v: mp.mpf) -> mp.mpf:
+def erfc_scaled(v: Number) -> Number:
     """e^x² · erfc(x) · (x + 2) of v = 9.6 / (x + 2) - 2.2, which is -1 .. 1 for x = 6 .. 1."""
     x = mp.mpf("9.6") / (v + mp.mpf("2.2")) - 2
     return mp.exp(x * x) * mp.erfc(x) * (x + 2)
@@ -131,12 +134,12 @@ S2 = (3 - 2 * mp.sqrt(2)) ** 2  # (f/(2+f))² at the ends of log's range
 T2 = (mp.sqrt(2) - 1) ** 2  # tan²(π/8)
 
 FLOAT32: dict[str, Callable[[], list]] = {
-    "EXP": lambda: minimax(EXP1, -0.3473, 0.3473, 4, weight=lambda r: abs(r) * (2 if r < 0 else 1)),  # in ULPs
+    "EXP": lambda: polish_exp(minimax(EXP1, -0.3473, 0.3473, 4, weight=lambda r: abs(r) * (2 if r < 0 else 1))),
     "LOG": lambda: minimax(LOG, 0, float(S2) * 1.001, 3),
     "SIN": lambda: minimax(SIN, 0, float((PI / 2) ** 2) * 1.001, 4, weight=even(lambda r: r**3 / mp.sin(r))),
     "COS": lambda: minimax(COS, 0, float((PI / 4) ** 2) * 1.001, 2, weight=even(lambda r: r**4)),
-    "TANH": lambda: minimax(TANH_HALF, 0, 9.02**2, 2, 3, damped(mp.tanh)),
-    "ERF": lambda: minimax(ERF_HALF, 0, 3.93**2, 3, 4, damped(mp.erf)),
+    "TANH": lambda: polish_saturating(minimax(TANH_HALF, 0, 9.02**2, 2, 3, damped(mp.tanh)), math.tanh, 9.02),
+    "ERF": lambda: polish_saturating(minimax(ERF_HALF, 0, 3.93**2, 3, 4, damped(mp.erf)), math.erf, 3.93),
     "ATAN": lambda: minimax(ATAN, 0, float(T2) * 1.001, 3, weight=even(lambda r: r**3 / mp.atan(r))),
     "ASIN": lambda: minimax(ASIN, 0, 0.25, 4, weight=even(lambda r: r**3 / mp.asin(r))),
     "SINH": lambda: minimax(SINH, 0, 1, 3, weight=even(lambda r: r**3 / mp.sinh(r))),
@@ -167,6 +170,62 @@ FLOAT64: dict[str, Callable[[], list]] = {
     "POW_SCALE": lambda: halves(2 / (3 * LN2), 53),
     "POW_LN2": lambda: halves(LN2, 53),
 }
+
+
+# ── float32 coefficients that rounding errors matter to ───────────────────────────────────────────────────────────
+
+
+def horner(z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    total = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        total = z * total + c
+    return total
+
+
+def polish(
+    start: list[list], run: Callable[..., np.ndarray], x: np.ndarray, true: np.ndarray, tries: int = 3000
+) -> list:
+    """Hill climbing from minimax coefficients to the least greatest error in ULPs of the float32 formula `run` over the
+    samples. A common factor of a quotient's two polynomials is free; it matters where in a binade they lie."""
+    rng = np.random.default_rng(1)
+    unit = np.ldexp(1.0, np.frexp(true)[1] - 24)
+    start32 = [np.array(part, np.float64) for part in start]
+    best: tuple[float, list[np.ndarray]] = (math.inf, [])
+    for n in range(tries):
+        if n < tries // 10:
+            factor = rng.uniform(0.8, 2) if len(start) > 1 and n else 1.0
+            parts = [(part * factor).astype(np.float32) for part in start32]
+        else:
+            size = 2.0**-23 * 10 ** rng.uniform(-0.5, 1.5)
+            steps = [rng.normal(size=len(p)) * (rng.random(len(p)) < 0.5) * 3.0 ** np.arange(len(p)) for p in best[1]]
+            parts = [(p * (1 + size * step)).astype(np.float32) for p, step in zip(best[1], steps, strict=True)]
+        error = abs(run(x, *parts).astype(np.float64) - true) / unit
+        score = float(error.max() + 0.02 * np.sqrt((error * error).mean()))
+        if score < best[0]:
+            best = (score, parts)
+    print(f"#   polished: {best[0]:.2f} ULP")
+    return [part.tolist() for part in best[1]]
+
+
+def saturating(x: np.ndarray, p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    z = x * x
+    a, b = x * horner(z, p), horner(z, q)
+    return (a + a) * b / (a * a + b * b)
+
+
+def polish_saturating(start: list, f: Callable[[float], float], edge: float) -> list:
+    rng = np.random.default_rng(2)
+    small = np.exp(rng.uniform(math.log(1e-4), math.log(edge), 200_000))
+    x = np.concatenate([small, rng.uniform(0.01, edge, 100_000)]).astype(np.float32)
+    return polish(start, saturating, x, np.array([f(float(v)) for v in x]))
+
+
+def polish_exp(start: list) -> list:
+    x = np.random.default_rng(2).uniform(-8, 30, 300_000).astype(np.float32)
+    ln2, rest = np.float32(0.693145751953125), np.float32(1.428606765330187e-06)
+    n = np.rint(x * np.float32(1 / math.log(2)))
+    true = np.ldexp(np.exp(x.astype(np.float64)), -n.astype(int))
+    return polish([start], lambda r, c: r * horner(r, c) + np.float32(1), x - n * ln2 - n * rest, true)[0]
 
 
 def main() -> None:

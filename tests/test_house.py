@@ -22,7 +22,7 @@ NOT_OURS = {".git", ".venv", "node_modules", "build", "dist", "__pycache__", ".c
 LEAVES = "pyruntime.errors pyruntime.dtype pyruntime.shape"
 KERNELS = f"{LEAVES} pyruntime.expr pyruntime.kernel"
 # the loop form that kernels lower to, with the mathematics and the evaluator that all providers share
-LOOPS = "loopcode hoist lower halves mathlib reference".split()
+LOOPS = "loopcode hoist walk lower tail halves mathlib reference".split()
 VOCABULARY = " ".join([KERNELS, *(f"pyruntime.{name}" for name in LOOPS)])
 MAY_IMPORT = {
     "pyruntime.errors": "",

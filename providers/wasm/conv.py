@@ -20,6 +20,9 @@ Work units: batch * groups * ceil(positions / nc) * ceil(mg / mc), `units`; filt
 
 from __future__ import annotations
 
+from pyruntime import shape as sh
+from pyruntime.shape import AnyDim
+
 from .assembler import Function, Module
 from .gemm import KERNEL, ceil_div, element, load_words, minimum, set_flags
 from .tile import BLOCK, PANEL, Epilogue, call_block, panels_block
@@ -32,26 +35,27 @@ _NOWHERE = -(1 << 30)
 _ENTRY = 32  # four byte offsets, four lane masks
 
 
-def blocks(mg: int, cg: int, positions: int, taps: int, threads: int = 1) -> tuple[int, int, int]:
+def blocks(mg: AnyDim, cg: AnyDim, positions: AnyDim, taps: int, threads: int = 1) -> tuple[AnyDim, int, AnyDim]:
     """(mc, nc, cc): like `gemm.blocks`, with cc * taps products at a time.
 
     Chromium 156, Zen 5, relaxed, one thread, GFLOP/s of 61: 64x56x56 3x3 53, 256x14x14 3x3 53, 512x7x7 3x3 46,
     3x224x224 7x7/2 48, 16x56x56 3x3 44.
     """
-    cc = max(1, min(max(cg, 1), 384 // max(taps, 1)))
-    mc, nc = max(1, min(mg, 192)), 256
-    while nc > 32 and taps * nc * (4 * cc + 8) > 1 << 20:
+    most = max(1, 384 // max(taps, 1))
+    cc = sh.clamp(cg, 1, most)
+    mc, nc = sh.clamp(mg, 1, 192), 256
+    while nc > 32 and taps * nc * (4 * (cc if isinstance(cc, int) else most) + 8) > 1 << 20:
         nc //= 2
-    while threads > 1 and nc > 64 and -(-mg // mc) * -(-positions // nc) < 4 * threads:
+    while threads > 1 and nc > 64 and sh.compare("lt", units(1, 1, mg, positions, mc, nc), 4 * threads) == 1:
         nc //= 2
     return mc, nc, cc
 
 
-def units(batch: int, groups: int, mg: int, positions: int, mc: int, nc: int) -> int:
-    return batch * groups * -(-positions // nc) * -(-mg // mc)
+def units(batch: AnyDim, groups: AnyDim, mg: AnyDim, positions: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim:
+    return batch * groups * sh.ceildiv(positions, nc) * sh.ceildiv(mg, mc)
 
 
-def scratch_bytes(nc: int, cc: int, taps: int) -> int:
+def scratch_bytes(nc: AnyDim, cc: AnyDim, taps: AnyDim) -> AnyDim:
     """Per thread: panels (4 bytes a product) and the table (8); thread t uses scratch + t * scratch_bytes."""
     return nc * taps * (4 * cc + 8)
 
@@ -219,7 +223,7 @@ def _product(f: Function, *factors: int) -> Function:
 def _unit(module: Module, relaxed: bool, epilogue: Epilogue, first: int) -> Function:
     """(args, unit, scratch, reuse): one block of y; reuse: the table is that of this block already, and the panels
     too if one step takes all channels."""
-    panels, table_function, pack = panels_block(module, relaxed, epilogue), _table(module, first), _pack(module)
+    panels, table_function, pack = panels_block(module, relaxed, epilogue.tile()), _table(module, first), _pack(module)
     f = module.function("conv_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
@@ -254,13 +258,14 @@ def _unit(module: Module, relaxed: bool, epilogue: Epilogue, first: int) -> Func
         f.emit(p["a"], p["k"]).i32(2).emit("i32.shl", "i32.add").set(p["a"])
         f.emit(x, plane, channels, "i32.mul", "i32.add").set(x)
         f.emit(c0, channels, "i32.add").tee(c0).emit(w["cg"], "i32.lt_u").br_if(again)
+    epilogue.finish(f, p)
     return f
 
 
 def conv(module: Module, name: str, *, relaxed: bool, epilogue: Epilogue | None = None, extra: int = 0) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
     epilogue, first = epilogue or Epilogue(), len(BUFFERS) + extra
-    key = ("conv_unit", relaxed, epilogue.key(), first)
+    key = ("conv_unit", relaxed, epilogue.block_key(), first)
     unit = module.once(key, lambda: _unit(module, relaxed, epilogue, first))
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import struct
 
+from pyruntime.shape import AnyDim
+
 from .assembler import Function, Module
 from .gemm import KERNEL, load_words
 from .tile import Epilogue, apply_epilogue, madd, store_part
@@ -28,7 +30,7 @@ from .tile import Epilogue, apply_epilogue, madd, store_part
 BUFFERS = ("x", "w", "y", "bias")
 PARAMS = ("batch", "c", "mult", "ih", "iw", "oh", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "ph", "pw")
 _NOWHERE = -(1 << 30)
-_PLANE = ("args", "x", "w", "y", "bias", "batch", "row")
+_PLANE = ("args", "x", "w", "y", "bias", "batch", "row", "rows", "col", "cols")
 
 
 def pick(kh: int, kw: int, sw: int) -> tuple[int, int]:
@@ -69,6 +71,8 @@ class _Plane:
             # the last four may have been fewer: left is what they lacked, negative
             f.emit(self.p["y"], self.left).i32(2).emit("i32.shl", "i32.add").set(self.p["y"])
             f.emit(self.col, self.left, "i32.add").set(self.col)
+        f.i32(1).set(self.p["rows"]).emit(self.col).set(self.p["cols"])
+        epilogue.finish(f, self.p)
 
     def row_pointer(self, tap: int, to: int) -> None:
         """to = address of the input row of tap row `tap` (a local), 0 if there is none."""
@@ -87,7 +91,7 @@ class _Plane:
     def finish(self, total: int) -> None:
         """Store four outputs (or the rest of the row) and go on to the next."""
         f, p = self.f, self.p
-        apply_epilogue(f, self.epilogue, p, p["row"], self.col, total)
+        apply_epilogue(f, self.epilogue.tile(), p, p["row"], self.col, total)
         f.emit(self.left).i32(4).emit("i32.ge_s")
         with f.if_():
             f.emit(p["y"], total).mem("v128.store")
@@ -232,7 +236,7 @@ def depthwise(
 ) -> Function:
     """Emit the kernel (args, begin, end, tid) for a `pick`; see the module's docstring for its argument block."""
     epilogue, first = epilogue or Epilogue(), len(BUFFERS) + extra
-    key = ("depthwise", window, stride, relaxed, epilogue.key(), first)
+    key = ("depthwise", window, stride, relaxed, epilogue.block_key(), first)
     plane = module.once(key, lambda: _Plane(module, window, stride, relaxed, epilogue, first).f)
     f = module.function(name, KERNEL)
     args, begin, end, _ = f.params
@@ -248,9 +252,9 @@ def depthwise(
             f.emit(w["w"], filter_, w["kh"], "i32.mul", w["kw"], "i32.mul").i32(2).emit("i32.shl", "i32.add")
             f.set(weights).emit(w["y"], begin, w["oh"], "i32.mul", w["ow"], "i32.mul").i32(2)
             f.emit("i32.shl", "i32.add").set(y)
-            f.emit(args, x, weights, y, w["bias"], n, filter_).call(plane)
+            f.emit(args, x, weights, y, w["bias"], n, filter_).i32(1).i32(0).i32(0).call(plane)
     return f
 
 
-def units(batch: int, c: int, mult: int) -> int:
+def units(batch: AnyDim, c: AnyDim, mult: AnyDim) -> AnyDim:
     return batch * c * mult

@@ -13,6 +13,8 @@ then the parameters PARAMS, then whatever the epilogue wants:
     lda ldb ldc     between rows of A, of B as stored ("panels": unused), of C
     sa sb sc        between batches; 0 broadcasts
     mc nc kc        block sizes, from `blocks` (nc a multiple of 8)
+    inner           batches come in groups of this many; within a group sa sb sc are the strides
+    ta tb tc        between groups
 bias is read only by epilogues that have one; scratch only for "rows" and "cols", `scratch_bytes` for each thread.
 
 Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row blocks vary fastest.
@@ -20,13 +22,16 @@ Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row block
 
 from __future__ import annotations
 
+from pyruntime import shape as sh
+from pyruntime.shape import AnyDim
+
 from .assembler import Function, Module
 from .pack import pack_cols, pack_rows
 from .slim import cols_block, rows_block
 from .tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block, pick_rows
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
-PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc")
+PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc")
 PACK_BUFFERS = ("source", "packed")
 PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed")
 PACK_COLUMNS = 64
@@ -42,34 +47,33 @@ def slim_rows(relaxed: bool) -> int:
     return pick_rows(relaxed)
 
 
-def blocks(m: int, n: int, k: int, threads: int = 1) -> tuple[int, int, int]:
+def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, AnyDim, AnyDim]:
     """(mc, nc, kc): the panel block (kc * nc floats) stays in the second-level cache, a tile's rows of A in the first.
 
     Any positive values are right. Chromium, 512^3: from (96, 64, 256) to (512, 256, 512) all within 5 %. With more
     threads, blocks are made smaller until each thread has four.
     """
-    kc = min(max(k, 1), 384)
-    mc = max(1, m) if m <= 192 else 192
-    nc = 256
-    if m <= 8:
-        nc = max(64, min(2048, -(-n // threads)))
-    while threads > 1 and nc > 64 and -(-m // mc) * -(-n // nc) < 4 * threads:
+    kc = sh.clamp(k, 1, 384)
+    mc = sh.clamp(m, 1, 192)
+    wide = sh.clamp(sh.ceildiv(n, threads), 64, 2048)
+    nc = sh.select(sh.compare("le", m, 8), wide, 256)
+    while threads > 1 and isinstance(nc, int) and nc > 64 and sh.compare("lt", units(m, n, 1, mc, nc), 4 * threads) == 1:
         nc //= 2
-    return mc, -(-nc // PANEL) * PANEL, kc
+    return mc, sh.ceildiv(nc, PANEL) * PANEL, kc
 
 
-def units(m: int, n: int, batch: int, mc: int, nc: int) -> int:
-    return batch * -(-m // mc) * -(-n // nc)
+def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim:
+    return batch * sh.ceildiv(m, mc) * sh.ceildiv(n, nc)
 
 
-def scratch_bytes(nc: int, kc: int) -> int:
+def scratch_bytes(nc: AnyDim, kc: AnyDim) -> AnyDim:
     """Per thread; thread t uses scratch + t * scratch_bytes."""
-    return -(-nc // PANEL) * PANEL * kc * 4
+    return sh.ceildiv(nc, PANEL) * PANEL * kc * 4
 
 
-def packed_floats(n: int, k: int) -> int:
+def packed_floats(n: AnyDim, k: AnyDim) -> AnyDim:
     """Size of one packed matrix."""
-    return -(-n // PANEL) * PANEL * k
+    return sh.ceildiv(n, PANEL) * PANEL * k
 
 
 def load_words(f: Function, names: tuple[str, ...], first: int = 0) -> dict[str, int]:
@@ -117,8 +121,10 @@ def _decode(f: Function, w: dict[str, int], unit: int, p: dict[str, int]) -> Non
 
 
 def _addresses(f: Function, w: dict[str, int], p: dict[str, int]) -> None:
-    element(f, w["a"], (p["batch"], w["sa"]), (p["row"], w["lda"])).set(p["a"])
-    element(f, w["c"], (p["batch"], w["sc"]), (p["row"], w["ldc"]))
+    f.emit(p["batch"], w["inner"], "i32.div_u").set(p["high"])
+    f.emit(p["batch"], w["inner"], "i32.rem_u").set(p["low"])
+    element(f, w["a"], (p["high"], w["ta"]), (p["low"], w["sa"]), (p["row"], w["lda"])).set(p["a"])
+    element(f, w["c"], (p["high"], w["tc"]), (p["low"], w["sc"]), (p["row"], w["ldc"]))
     f.emit(p["col"]).i32(2).emit("i32.shl", "i32.add").set(p["c"])
     for name, source in (("lda", "lda"), ("ldc", "ldc")):
         f.emit(w[source]).i32(2).emit("i32.shl").set(p[name])
@@ -126,7 +132,7 @@ def _addresses(f: Function, w: dict[str, int], p: dict[str, int]) -> None:
 
 def _source(f: Function, w: dict[str, int], p: dict[str, int], kind: str, k0: int) -> Function:
     """Push the address of B[batch][k0][col] as stored."""
-    element(f, w["b"], (p["batch"], w["sb"]))
+    element(f, w["b"], (p["high"], w["tb"]), (p["low"], w["sb"]))
     if kind == "panels":  # col is a multiple of 8: panel col / 8 starts at col * K
         f.emit(p["col"], w["k"], "i32.mul", k0).i32(3).emit("i32.shl", "i32.add")
     elif kind == "rows":
@@ -138,15 +144,16 @@ def _source(f: Function, w: dict[str, int], p: dict[str, int], kind: str, k0: in
 
 def _unit(module: Module, kind: str, relaxed: bool, epilogue: Epilogue, accumulate: bool, first: int) -> Function:
     """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
-    panels = panels_block(module, relaxed, epilogue)
-    slim = {"rows": rows_block, "cols": cols_block}[kind](module, relaxed, epilogue) if kind != "panels" else panels
+    tile = epilogue.tile()
+    panels = panels_block(module, relaxed, tile)
+    slim = {"rows": rows_block, "cols": cols_block}[kind](module, relaxed, tile) if kind != "panels" else panels
     pack = {"panels": None, "rows": pack_rows, "cols": pack_cols}[kind]
     packer = pack(module) if pack else None
     f = module.function("matmul_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
-    p = {name: f.local("i32") for name in BLOCK}
-    k0, step = f.locals("i32", 2)
+    p = {name: f.local("i32") for name in (*BLOCK, "high", "low")}
+    k0 = f.local("i32")
     f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
     _decode(f, w, unit, p)
     _addresses(f, w, p)
@@ -174,6 +181,7 @@ def _unit(module: Module, kind: str, relaxed: bool, epilogue: Epilogue, accumula
             call_block(f, panels, p)
             f.emit(p["k"]).i32(2).emit("i32.shl", p["a"], "i32.add").set(p["a"])
             f.emit(k0, p["k"], "i32.add").tee(k0).emit(w["k"], "i32.lt_u").br_if(again)
+    epilogue.finish(f, p)
     return f
 
 
@@ -193,7 +201,7 @@ def matmul(
     """
     epilogue = epilogue or Epilogue()
     first = len(BUFFERS) + extra
-    key = ("matmul_unit", kind, relaxed, epilogue.key(), accumulate, first)
+    key = ("matmul_unit", kind, relaxed, epilogue.block_key(), accumulate, first)
     unit = module.once(key, lambda: _unit(module, kind, relaxed, epilogue, accumulate, first))
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
@@ -236,5 +244,5 @@ def pack_b(module: Module, name: str, kind: str) -> Function:
     return f
 
 
-def pack_units(n: int, batch: int = 1) -> int:
-    return batch * -(-n // PACK_COLUMNS)
+def pack_units(n: AnyDim, batch: AnyDim = 1) -> AnyDim:
+    return batch * sh.ceildiv(n, PACK_COLUMNS)

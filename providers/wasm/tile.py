@@ -21,13 +21,14 @@ the product needs one more, so 4x8. Tiles that need more spill and run at half t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .assembler import Function, Module
 
 PANEL = 8
 FIRST, LAST = 1, 2
 BLOCK = ("a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias", "args", "batch", "row", "col")
+FINISH = ("args", "batch", "row", "rows", "col", "cols")
 
 
 def pick_rows(relaxed: bool) -> int:
@@ -50,18 +51,33 @@ class Epilogue:
                called once for columns col..col+3 of a row. It may read its own buffers and parameters through `args`
                (extra words of the argument block) and up to 12 bytes past a row's end; it must not read C. It may be
                called twice for the last row. Lanes past the last column are ignored.
+    block:     a function of the same module that a routine calls for each finished block, which is then in cache:
+               (args, batch, row, rows, col, cols); it changes C in place. Tiles know nothing of it
     """
 
     bias: str = ""
     low: float | None = None
     high: float | None = None
     function: Function | None = None
+    block: Function | None = None
 
     def __bool__(self) -> bool:
-        return self != Epilogue()
+        return self.tile() != Epilogue()
 
     def key(self) -> object:
         return (self.bias, self.low, self.high, self.function and self.function.index)
+
+    def tile(self) -> Epilogue:
+        """The part that register tiles apply."""
+        return replace(self, block=None) if self.block else self
+
+    def block_key(self) -> object:
+        return (self.key(), self.block and self.block.index)
+
+    def finish(self, f: Function, given: dict[str, int]) -> None:
+        """Call `block`, if there is one, with locals by name."""
+        if self.block:
+            f.emit(*[given[name] for name in FINISH]).call(self.block)
 
 
 def block_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:

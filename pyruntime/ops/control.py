@@ -144,7 +144,7 @@ def iterate(
     try:
         body, enters, endless = _body(t, carried, step, guards)
     except NeedsValue as e:
-        if e.name:
+        if e.name or e.symbols:
             raise
         body, enters, endless = None, (), False  # a value that depends on the iteration must be known
     if body is None or (enters and endless and start is True and isinstance(times, int) and times <= UNROLL):

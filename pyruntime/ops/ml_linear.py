@@ -35,6 +35,10 @@ def _affine(t: Tracer, x: Tensor, coefficients: Sequence[float], intercepts: Seq
     return t.map(X + Y, y, t.constant(intercepts, F32)) if intercepts else y
 
 
+def _transposed(t: Tracer, values: Sequence[float], rows: int, columns: int) -> Tensor:
+    return t.constant([values[r * columns + c] for c in range(columns) for r in range(rows)], F32, (columns, rows))
+
+
 @op("LinearRegressor", domain=DOMAIN)
 def linear_regressor(
     t: Tracer, x: Tensor, *, coefficients: Sequence[float] = (), intercepts: Sequence[float] = (),

@@ -44,10 +44,8 @@ class Forest:
     weights: list[float] = field(default_factory=list)
     members: list[float] = field(default_factory=list)
 
-    def node(
-        self, mode: int, feature: int, split: float, yes: int, no: int, missing: int, span: tuple[int, int]
-    ) -> None:
-        row = (mode, feature, split, yes, no, missing, *span)
+    def node(self, *row: Any) -> None:
+        """Add one: mode, feature, split, yes, no, missing, first, last."""
         columns = (
             self.modes, self.features, self.splits, self.yes, self.no, self.missing, self.first, self.last,
         )  # fmt: skip
