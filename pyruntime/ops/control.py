@@ -7,7 +7,7 @@ from typing import Any
 
 from pyruntime import shape as sh
 from pyruntime.dtype import BOOL, I64
-from pyruntime.errors import NeedsValue, ShapeError
+from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
 from pyruntime.kernel import Alias, Block, If, Loop, Tensor
 from pyruntime.ops.registry import op
 from pyruntime.shape import AnyDim, Dim
@@ -36,7 +36,7 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Any, else_branch: Any) -> Seque
     try:
         then, a = _branch(t, cond, then_branch, decided)
         orelse, b = _branch(t, cond, else_branch, None if decided is None else 1 - decided)
-    except ShapeError:  # perhaps of the branch that is not taken
+    except (ShapeError, InvalidModel):  # perhaps of the branch that is not taken
         if t.depth:
             raise
         t.static(cond)

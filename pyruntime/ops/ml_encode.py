@@ -22,7 +22,8 @@ DOMAIN = "ai.onnx.ml"
 
 
 def places(t: Tracer, x: Tensor, keys: Sequence[Any]) -> Tensor:
-    """The place of each element among the keys, -1 if it is none of them; NaN is equal to NaN."""
+    """The place of each element among the keys, -1 if it is none of them; from opset 4 on NaN is
+    equal to NaN."""
     if x.dtype is STRING:
         return t.host("find_keys", [x], [(x.shape, I64)], keys=tuple(keys))[0]
     if not keys:
@@ -32,7 +33,7 @@ def places(t: Tracer, x: Tensor, keys: Sequence[Any]) -> Tensor:
     def place(*i: Expr) -> Expr:
         value, key = x.at(*i[:-1]), table[i[-1]]
         same = value == key
-        if x.dtype.is_float:
+        if x.dtype.is_float and t.opset >= 4:
             same = same | (isnan(value) & isnan(key))
         return cast(select(same, i[-1], const(-1, I32)), I64)
 

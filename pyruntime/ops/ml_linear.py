@@ -58,7 +58,7 @@ def linear_classifier(
     scores = _affine(t, _rows(t, x), coefficients, intercepts, count)
     if count == 1 and len(names) == 2:
         place = above(t, scores, 0.0)
-        scores = two_classes(t, scores, post_transform, post_transform == "PROBIT")
+        scores = two_classes(t, scores, post_transform, True)
     else:
         place = best(t, scores)
         scores = transformed(t, scores, post_transform)
@@ -134,7 +134,7 @@ def svm_classifier(
     scores = t.map(X + Y, product(t, values, table), t.constant(rho, F32))
     place = best(t, _votes(t, scores, pairs, classes))
     if classes == 2:
-        scores = two_classes(t, t.map(-X, scores), post_transform, False)
+        scores = two_classes(t, scores, post_transform, False)
     else:
         scores = transformed(t, scores, post_transform)
     return labels(t, place, classlabels_ints, classlabels_strings), scores

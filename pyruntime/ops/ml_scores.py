@@ -70,10 +70,10 @@ def two_classes(t: Tracer, score: Tensor, how: str, probability: bool) -> Tensor
         s = score[n, 0]
         if how == "PROBIT":
             s = probit(s)
-        if probability:
-            return select(c < 1, 1.0 - s, s)
         if how == "LOGISTIC":
             return select(c < 1, logistic(-s), logistic(s))
+        if probability:
+            return select(c < 1, 1.0 - s, s)
         return select(c < 1, -s, s)
 
     return t.compute((score.shape[0], 2), element)

@@ -245,13 +245,16 @@ def tree_ensemble_classifier(
     forest = _forest_3(t, dict(locals()), "class")
     count = len(classlabels_strings or classlabels_int64s)
     base = _numbers(t, base_values, base_values_as_tensor)
-    single = count == 2 and len(set(forest.targets)) == 1
-    if single:
+    voted = set(forest.targets)
+    if count == 2 and len(voted) == 1:
         forest.targets = [0] * len(forest.targets)
         positive = all(w >= 0 for w in forest.weights)
         score = _based(t, walk(t, forest, x, 1, "SUM", _work(x)), base[-1:])
         place = above(t, score, 0.5 if positive else 0.0)
-        scores = two_classes(t, score, post_transform, positive)
+        if voted == {0}:
+            scores = two_classes(t, score, post_transform, positive)
+        else:
+            scores = transformed(t, t.concat([t.fill(score.shape, 0.0, score.dtype), score], 1), post_transform)
     else:
         raw = _based(t, walk(t, forest, x, count, "SUM", _work(x)), base)
         place = best(t, raw)
