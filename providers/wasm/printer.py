@@ -6,6 +6,8 @@ scalars (scalar.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyruntime.dtype import BOOL, F32, I32, DType
 from pyruntime.expr import Expr, binary
 from pyruntime.halves import legalize
@@ -13,6 +15,7 @@ from pyruntime.kernel import Accum, For, Let, Set, Stmt, Store, When, While
 from pyruntime.loopcode import LoopCode, map_expressions
 from pyruntime.mathlib import expand
 from pyruntime.reference import NEUTRAL
+from pyruntime.tail import INPUTS
 
 from .assembler import Function, Module
 from .scalar import Scalar, kind, store_name
@@ -23,21 +26,36 @@ _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or"
 
 def print_kernel(module: Module, name: str, code: LoopCode) -> Function:
     """Add the kernel to a module. Its buffers come first in the argument block, then its parameters."""
-    return _Printer(module, name, map_expressions(legalize(code), expand)).function()
+    f = module.function(name, ["i32", "i32", "i32", "i32"])
+    return _Printer(f, code, range(len(code.buffers) + code.params)).kernel()
+
+
+def print_tail(module: Module, name: str, code: LoopCode, words: Sequence[int]) -> Function:
+    """Add a routine's tail (pyruntime.tail) to a module: (args, *INPUTS). `words` are the places of its buffers and
+    parameters in the routine's argument block."""
+    f = module.function(name, ["i32"] * (1 + len(INPUTS)), export=False)
+    return _Printer(f, code, words).tail()
 
 
 class _Printer:
-    def __init__(self, module: Module, name: str, code: LoopCode) -> None:
-        self.f = f = module.function(name, ["i32", "i32", "i32", "i32"])
-        self.code = code
+    def __init__(self, f: Function, code: LoopCode, words: Sequence[int]) -> None:
+        self.f = f
+        self.code = code = map_expressions(legalize(code), expand)
         self.variables: dict[int, int] = {}
         buffers = f.locals("i32", len(code.buffers))
         params = f.locals("i32", code.params)
-        for n, local in enumerate([*buffers, *params]):
-            f.emit(0).mem("i32.load", 4 * n).set(local)
+        for word, local in zip(words, [*buffers, *params], strict=True):
+            f.emit(0).mem("i32.load", 4 * word).set(local)
         self.scalar = Scalar(f, self.variables, buffers, params)
 
-    def function(self) -> Function:
+    def tail(self) -> Function:
+        (once,) = self.code.body
+        assert isinstance(once, For)
+        self.variables.update(enumerate(self.f.params[1:]))
+        self.block(once.body)
+        return self.f
+
+    def kernel(self) -> Function:
         (outer,) = self.code.body
         assert isinstance(outer, For)
         _, begin, end, _ = self.f.params
