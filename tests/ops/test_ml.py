@@ -1,0 +1,111 @@
+"""ai.onnx.ml against onnxruntime: the official suite has eight cases for all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.interpret import run
+from tests.ops.compare import by_onnx, by_onnxruntime, model, same
+
+ML = "ai.onnx.ml"
+F = (np.arange(12, dtype=np.float32).reshape(4, 3) - 5) / 3
+TEXT = np.array(["a", "c", "b", "zz"], dtype=object)
+NAN = float("nan")
+
+LINEAR3 = {"coefficients": [0.1, -0.4, 0.3, 0.5, 0.2, -0.3, -0.2, 0.1, 0.6], "intercepts": [0.1, 0.2, -0.3]}
+LINEAR1 = {"coefficients": [0.1, -0.4, 0.3], "intercepts": [0.1]}
+VECTORS = [0.1, 0.2, -0.3, 1.0, -0.5, 0.3, 0.7, 0.2, 0.1, -0.9, 0.3, 0.4, 0.6, -0.6, 0.2]
+SVC2 = {
+    "support_vectors": VECTORS, "vectors_per_class": [2, 3], "coefficients": [0.5, 1.0, -0.3, -0.7, -0.5],
+    "rho": [0.05], "classlabels_ints": [3, 5],
+}  # fmt: skip
+SVC3 = {
+    "support_vectors": VECTORS, "vectors_per_class": [2, 1, 2], "rho": [0.05, -0.1, 0.2],
+    "coefficients": [0.5, 1.0, -0.3, -0.7, -0.5, 0.2, 0.4, 0.9, -0.8, -0.6], "classlabels_ints": [3, 5, 7],
+}  # fmt: skip
+
+
+def tree(votes: str, ids: list[int], weights: list[float], **more: Any) -> dict[str, Any]:
+    """Two trees: one of five nodes, one of three."""
+    modes = ["BRANCH_LEQ", "BRANCH_GT", "LEAF", "LEAF", "LEAF", "BRANCH_LT", "LEAF", "LEAF"]
+    return {
+        "nodes_treeids": [0, 0, 0, 0, 0, 1, 1, 1], "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2], "nodes_modes": modes,
+        "nodes_featureids": [0, 1, 0, 0, 0, 2, 0, 0], "nodes_values": [0.5, -0.2, 0.0, 0.0, 0.0, 0.3, 0.0, 0.0],
+        "nodes_truenodeids": [1, 3, 0, 0, 0, 1, 0, 0], "nodes_falsenodeids": [2, 4, 0, 0, 0, 2, 0, 0],
+        f"{votes}_treeids": [0, 0, 0, 1, 1], f"{votes}_nodeids": [2, 3, 4, 1, 2],
+        f"{votes}_ids": ids, f"{votes}_weights": weights, **more,
+    }  # fmt: skip
+
+
+TARGETS = tree("target", [0, 1, 0, 1, 0], [1.5, -2.0, 0.5, 3.0, 0.25], n_targets=2)
+ONE = tree("class", [0] * 5, [0.3, 0.1, 0.2, 0.4, 0.15], classlabels_int64s=[4, 9])
+SIGNED = tree("class", [1] * 5, [0.3, -0.1, 0.2, -0.4, 0.15], classlabels_strings=["no", "yes"])
+BOTH = tree("class", [0, 1, 0, 1, 0], [0.3, 0.1, 0.2, 0.4, 0.15], classlabels_int64s=[4, 9])
+THREE = tree("class", [0, 1, 2, 1, 0], [0.3, 0.1, 0.2, 0.4, 0.15], classlabels_strings=["p", "q", "r"])
+
+CASES: list[tuple[str, int, dict[str, Any], list[Any], int]] = [
+    ("LabelEncoder", 1, {"classes_strings": ["a", "b", "c"]}, [TEXT], 1),
+    ("LabelEncoder", 1, {"classes_strings": ["a", "b", "c"]}, [np.array([2, 0, 7])], 1),
+    ("LabelEncoder", 2, {"keys_strings": ["a", "b"], "values_strings": ["x", "y"]}, [TEXT], 1),
+    ("LabelEncoder", 2, {"keys_int64s": [3, 4], "values_floats": [0.5, 1.5]}, [np.array([[4, 3, 9]])], 1),
+    ("LabelEncoder", 4, {"keys_floats": [1.0, NAN], "values_strings": ["one", "nan"]},
+     [np.array([1.0, NAN, 3.0], np.float32)], 1),
+    ("CategoryMapper", 1, {"cats_strings": ["a", "b"], "cats_int64s": [5, 6]}, [TEXT], 1),
+    ("CategoryMapper", 1, {"cats_strings": ["a", "b"], "cats_int64s": [5, 6]}, [np.array([6, 1])], 1),
+    ("OneHotEncoder", 1, {"cats_strings": ["a", "b", "c"]}, [TEXT], 1),
+    ("OneHotEncoder", 1, {"cats_int64s": [2, 4]}, [np.array([[4, 2], [0, 4]])], 1),
+    ("Scaler", 1, {"offset": [1.0, 2.0, 3.0], "scale": [0.5, 2.0, 1.0]}, [F], 1),
+    ("Scaler", 1, {"offset": [1.0], "scale": [0.5]}, [np.array([[1, 5]])], 1),
+    ("Imputer", 1, {"imputed_value_floats": [9.0], "replaced_value_float": NAN},
+     [np.array([[1, NAN, 3]], np.float32)], 1),
+    ("Imputer", 1, {"imputed_value_int64s": [7, 8, 9], "replaced_value_int64": 2}, [np.array([[2, 1, 2]])], 1),
+    ("Binarizer", 1, {"threshold": 0.25}, [F], 1),
+    *[("Normalizer", 1, {"norm": norm}, [F], 1) for norm in ("MAX", "L1", "L2")],
+    ("ArrayFeatureExtractor", 1, {}, [F, np.array([2, 0])], 1),
+    ("ArrayFeatureExtractor", 1, {}, [F[0], np.array([[1]])], 1),
+    ("FeatureVectorizer", 1, {"inputdimensions": [3, 2]}, [F, F[:, :2]], 1),
+    *[("LinearRegressor", 1, {**LINEAR3, "targets": 3, "post_transform": p}, [F], 1)
+      for p in ("NONE", "SOFTMAX", "LOGISTIC")],
+    *[("LinearClassifier", 1, {**LINEAR3, "classlabels_strings": ["u", "v", "w"], "post_transform": p}, [F], 2)
+      for p in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")],
+    *[("LinearClassifier", 1, {**LINEAR1, "classlabels_ints": [3, 8], "post_transform": p}, [F], 2)
+      for p in ("NONE", "LOGISTIC")],
+    *[("SVMRegressor", 1, {"support_vectors": VECTORS, "n_supports": 5, "coefficients": [1.0, -0.5, 0.2, 0.4, -0.9],
+       "rho": [0.3], "kernel_type": k, "kernel_params": [0.7, 0.2, 2.0]}, [F], 1)
+      for k in ("LINEAR", "RBF", "POLY", "SIGMOID")],
+    ("SVMRegressor", 1, {"support_vectors": VECTORS, "n_supports": 5, "coefficients": [1.0, -0.5, 0.2, 0.4, -0.9],
+     "rho": [0.3], "one_class": 1, "kernel_type": "LINEAR", "kernel_params": [0.7, 0.2, 2.0]}, [F], 1),
+    *[("SVMClassifier", 1, {**SVC2, "kernel_type": k, "kernel_params": [0.7, 0.2, 2.0]}, [F], 2)
+      for k in ("LINEAR", "RBF")],
+    ("SVMClassifier", 1, {**SVC3, "kernel_type": "RBF", "kernel_params": [0.7, 0.2, 2.0]}, [F], 2),
+    *[("TreeEnsembleRegressor", 3, {**TARGETS, "aggregate_function": a}, [F], 1)
+      for a in ("SUM", "AVERAGE", "MIN", "MAX")],
+    ("TreeEnsembleRegressor", 3, {**TARGETS, "base_values": [0.5, 0.0], "post_transform": "LOGISTIC"}, [F], 1),
+    ("TreeEnsembleRegressor", 3, {**TARGETS, "nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 1, 0, 0]},
+     [np.where(F < 0, np.float32(NAN), F)], 1),
+    *[("TreeEnsembleClassifier", 3, {**t, "post_transform": p}, [F], 2)
+      for t in (ONE, SIGNED, THREE) for p in ("NONE", "LOGISTIC", "SOFTMAX")],
+    ("TreeEnsembleClassifier", 3, {**ONE, "base_values": [0.1]}, [F], 2),
+    ("TreeEnsembleClassifier", 3, {**THREE, "base_values": [0.1, 0.3, 0.2], "post_transform": "SOFTMAX"}, [F], 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=lambda n: f"{n}-{CASES[n][0]}")
+def test_as_onnxruntime(case: int) -> None:
+    op, version, attrs, inputs, outputs = CASES[case]
+    feeds = {f"x{n}": x for n, x in enumerate(inputs)}
+    names = [f"y{n}" for n in range(outputs)]
+    m = model([helper.make_node(op, list(feeds), names, domain=ML, **attrs)], feeds, names, domains={ML: version})
+    same(run(m.SerializeToString(), feeds), by_onnxruntime(m, feeds), 1e-4)
+
+
+def test_votes_for_both_of_two_classes() -> None:
+    """onnxruntime gives a label that is none of the model's here; onnx.reference takes the larger score."""
+    feeds, names = {"x": F}, ["y", "z"]
+    node = helper.make_node("TreeEnsembleClassifier", ["x"], names, domain=ML, **BOTH)
+    m = model([node], feeds, names, domains={ML: 3})
+    same(run(m.SerializeToString(), feeds), by_onnx(m, feeds))
