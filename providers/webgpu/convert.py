@@ -80,7 +80,13 @@ class Conversions:
         """Conversion as ONNX Cast defines it."""
         a, b = register(source), register(to)
         if to is BOOL:
-            return x if a == "bool" else self.call("is_true", x) if a == "f32" else f"({x} != {'0u' if a == 'u32' else '0'})"
+            return (
+                x
+                if a == "bool"
+                else self.call("is_true", x)
+                if a == "f32"
+                else f"({x} != {'0u' if a == 'u32' else '0'})"
+            )
         if a == "bool":
             one = {"f32": "0.0f, 1.0f", "i32": "0i, 1i", "u32": "0u, 1u"}[b]
             return f"select({one}, {x})"

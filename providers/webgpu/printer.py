@@ -49,7 +49,7 @@ def prepared(code: LoopCode) -> LoopCode:
 
 def declare(buffers: Sequence[DType], params: int, f16: bool, atomic: set[int]) -> str:
     """Bindings, and p0 … as constants of the parameter block."""
-    out = ["enable f16;"] if f16 and F16 in buffers else []
+    out = ["enable f16;"] if f16 else []
     for n, dtype in enumerate(buffers):
         kind = "atomic<u32>" if n in atomic else stored_type(dtype, f16)
         out.append(f"@group(0) @binding({n}) var<storage, read_write> b{n}: array<{kind}>;")

@@ -42,7 +42,7 @@ class Lines:
 
 def fold(e: Expr) -> Expr | None:
     """Operations on constants: WGSL evaluates them at compile time and refuses overflow, inf and NaN there."""
-    if not e.args or any(a.op != "const" for a in e.args) or is_pattern(e.dtype):
+    if not e.args or e.op == "load" or any(a.op != "const" for a in e.args) or is_pattern(e.dtype):
         return None
     try:
         value = reference.value(e, {}, {})
@@ -184,6 +184,8 @@ class Values(Conversions):
             return ("!" if op == "eq" else "") + self.call("is_nan", self.value(a))
         if kind == "bool" and op not in ("and", "or", "eq", "ne"):
             return self._truth(op, self.value(a), self.value(b))
+        if kind == "f32" and op == "ne":  # some compilers take != as ordered: false for NaN
+            return f"(!({self.value(a)} == {self.value(b)}))"
         if op in _SIGNS:
             return self._normal(f"({self.value(a)} {_SIGNS[op]} {self.value(b)})", e)
         x, y = self.value(a), self.value(b)

@@ -1,0 +1,41 @@
+"""What the compiler must know of a GPU adapter, native or in the browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyruntime.errors import PyRuntimeError
+
+ALIGN = 256  # of buffer offsets: the greatest minStorageBufferOffsetAlignment an adapter may ask for
+
+
+class NoAdapter(PyRuntimeError):
+    """The host has no WebGPU adapter, or it gives no device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Features and limits; the defaults are those that every WebGPU adapter has.
+    Spec: https://www.w3.org/TR/webgpu/#limits"""
+
+    name: str = ""
+    software: bool = False  # runs on the CPU: workgroup memory costs more than it gives
+    f16: bool = False
+    subgroups: bool = False
+    timestamps: bool = False
+    storage_buffers: int = 8
+    binding_bytes: int = 128 << 20
+    buffer_bytes: int = 256 << 20
+    workgroups: int = 65535
+    shared_bytes: int = 16384
+
+
+def fold_groups(groups: int, limit: int) -> tuple[int, int]:
+    """Workgroups in two dimensions whose product is at least `groups`; the shader checks the work unit's number."""
+    if groups <= limit:
+        return groups, 1
+    rows = -(-groups // limit)
+    return -(-groups // rows), rows
+
+
+__all__ = ["ALIGN", "Adapter", "NoAdapter", "fold_groups"]

@@ -1,0 +1,117 @@
+"""Reductions and procedures on the GPU against the reference evaluator."""
+
+import math
+import random
+
+import pytest
+
+from pyruntime import dtype as dt
+from pyruntime.expr import X, cast
+from pyruntime.tracer import Tracer
+
+from .test_printer import bench, check, operand  # noqa: F401
+
+MIXED = [1.0, -3.5, 2.25, 0.0, 100.0, -0.5]
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin", "argmax_last", "argmin_last"])
+@pytest.mark.parametrize("dtype", [dt.F32, dt.F16, dt.I32, dt.U8, dt.I8, dt.I64], ids=str)
+def test_reduce(bench, op, dtype):  # noqa: F811
+    t = Tracer(lambda w: [])
+    x = t.leaf("feed", (3, 4, 5), dtype)
+    rng = random.Random(3)
+    data = [
+        float(rng.randint(-3, 3)) if dtype.is_float else rng.randint(0 if dtype.kind == "u" else -3, 3)
+        for _ in range(60)
+    ]
+    for axes in ([2], [1], [0, 2], [0, 1, 2]):
+        check(bench, t.reduce(op, x, axes, keepdims=False), {x.uid: ((3, 4, 5), data)})
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin"])
+@pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf])
+def test_special_values(bench, op, special):  # noqa: F811
+    t, arrays = Tracer(lambda w: []), {}
+    x = operand(t, dt.F32, [1.0, special, -2.0], arrays)
+    check(bench, t.reduce(op, x, [0], keepdims=False), arrays)
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", [dt.F32, dt.I32, dt.U8], ids=str)
+def test_nothing_to_reduce(bench, op, dtype):  # noqa: F811
+    t, arrays = Tracer(lambda w: []), {}
+    x = t.leaf("feed", (2, 0), dtype)
+    check(bench, t.reduce(op, x, [1], keepdims=False), {x.uid: ((2, 0), [])})
+
+
+def test_any_all(bench):  # noqa: F811
+    t, arrays = Tracer(lambda w: []), {}
+    x = t.leaf("feed", (3, 2), dt.BOOL)
+    arrays = {x.uid: ((3, 2), [True, False, False, False, True, True])}
+    for op in ("any", "all"):
+        check(bench, t.reduce(op, x, [1], keepdims=False), arrays)
+
+
+@pytest.mark.parametrize("dtype", [dt.F32, dt.U8, dt.F16, dt.I64], ids=str)
+def test_cumulative_sum(bench, dtype):  # noqa: F811
+    t = Tracer(lambda w: [])
+    x = t.leaf("feed", (3, 5), dtype)
+
+    def body(k, out):
+        with k.parallel(3) as i:
+            total = k.var(0, dt.F32 if dtype.is_float else dtype)
+            with k.loop(5) as j:
+                total.set(total.get + cast(x[i, j], total.get.dtype))
+                k.store(out, (i, j), cast(total.get, dtype))
+
+    (out,) = t.loops("cumsum", [x], [((3, 5), dtype)], body)
+    check(bench, out, {x.uid: ((3, 5), [k % 4 for k in range(15)])})
+
+
+@pytest.mark.parametrize("dtype", [dt.F32, dt.U8], ids=str)
+def test_insertion_sort(bench, dtype):  # noqa: F811
+    """While, When, Let, Set, loads of what was stored, one work unit."""
+    t = Tracer(lambda w: [])
+    n = 9
+    x = t.leaf("feed", (n,), dtype)
+
+    def body(k, out, steps):
+        count = k.var(0, dt.I32)
+        with k.loop(n) as i:
+            v = k.let(x[i])
+            j = k.var(i, dt.I32)
+            going = k.var(True, dt.BOOL)
+            with k.while_(going.get & (j.get > 0)):
+                with k.when(out[j.get - 1] > v):
+                    k.store(out, (j.get,), out[j.get - 1])
+                    j.set(j.get - 1)
+                    count.set(count.get + 1)
+                with k.otherwise():
+                    going.set(False)
+            k.store(out, (j.get,), v)
+        k.store(steps, (0,), count.get)
+
+    out, _ = t.loops("sort", [x], [((n,), dtype), ((1,), dt.I32)], body)
+    check(bench, out, {x.uid: ((n,), [5, 2, 9, 1, 7, 7, 3, 0, 4])})
+
+
+def test_scratch(bench):  # noqa: F811
+    t, arrays = Tracer(lambda w: []), {}
+    x = operand(t, dt.I32, [3, 1, 2], arrays)
+
+    def body(k, out, scratch):
+        with k.loop(3) as i:
+            k.store(scratch, (i,), x[i] * 2)
+        with k.loop(3) as i:
+            k.store(out, (i,), scratch[2 - i])
+
+    (out,) = t.loops("reverse", [x], [((3,), dt.I32)], body, scratch=[((3,), dt.I32)])
+    check(bench, out, arrays)
+
+
+def test_epilogue(bench):  # noqa: F811
+    t = Tracer(lambda w: [])
+    x = t.leaf("feed", (2, 6), dt.F32)
+    out = t.reduce("sum", x, [1], keepdims=False)
+    out.kernel.epilogue = X * 0.5 + 1.0
+    check(bench, out, {x.uid: ((2, 6), MIXED * 2)})
