@@ -15,12 +15,14 @@ from pyruntime import interpreter
 from pyruntime import shape as sh
 from pyruntime.compiler import Compiled, compile_graph
 from pyruntime.dtype import BY_NAME
-from pyruntime.errors import InvalidInput, NeedsValue, PyRuntimeError
+from pyruntime.errors import InvalidInput, NeedsValue
 from pyruntime.graph import OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.host import FUNCTIONS
 from pyruntime.kernel import Tensor
+from pyruntime.needs import Needs
 from pyruntime.onnx import load
 from pyruntime.onnx.values import elements
+from pyruntime.passes.prune import prune
 from pyruntime.translate import SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
 
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
@@ -71,19 +73,12 @@ class Model:
 
         self.options = options
         self.graph = load(_Window(read, size), open_external=open_external)
-        self.fixed: set[str] = set()
-        self.fixed_dims: set[str] = set()
+        self.asked = Needs()
         self.main: Compilation | None = None
         try:
             self.main = self._compile({v.name: spec_of(v.name, v.type) for v in self._inputs()})
         except NeedsValue as e:
-            self._need(e)
-
-    def _need(self, e: NeedsValue) -> None:
-        new = {e.name} - self.fixed if e.name else e.symbols - self.fixed_dims
-        if not new:
-            raise PyRuntimeError(e.message, node=e.node, hint="this value must be a constant")
-        (self.fixed if e.name else self.fixed_dims).update(new)
+            self.asked.add(self.graph, e)
 
     def _inputs(self) -> list[Value]:
         return [v for v in self.graph.inputs if v.name not in self.graph.weights]
@@ -100,8 +95,7 @@ class Model:
     def needs(self) -> str:
         """JSON list of the feeds whose values `specialise` wants."""
         names = [v.name for v in self.graph.inputs]
-        inner = self.fixed - set(names)
-        return json.dumps([n for n in names if inner or n in self.fixed])
+        return json.dumps([n for n in names if self.asked.inner or n in self.asked.inputs])
 
     def specialise(self, feeds: str) -> Compilation | None:
         """The Program for these feeds (JSON by name), or None if it turned out that `needs` has grown."""
@@ -110,31 +104,28 @@ class Model:
         for v in self._inputs():
             specs.setdefault(v.name, None)
         try:
-            return self._compile(specs, {n: self._inner(n, specs, given) for n in self._inner_names()})
+            return self._compile(specs, {n: self._inner(n, specs, given) for n in sorted(self.asked.inner)})
         except NeedsValue as e:
-            self._need(e)
+            self.asked.add(self.graph, e)
             return None
-
-    def _inner_names(self) -> list[str]:
-        return sorted(self.fixed - {v.name for v in self.graph.inputs})
 
     def _spec(self, name: str, feed: Any) -> Spec:
         if feed is None:
             return None
         if isinstance(feed, list):
             return SequenceSpec(tuple(TensorSpec(BY_NAME[f["dtype"]], (None,) * len(f["dims"])) for f in feed))
-        if name in self.fixed:
+        if name in self.asked.inputs:
             return TensorSpec(BY_NAME[feed["dtype"]], tuple(feed["dims"]), tuple(feed["data"]))
         types = {v.name: v.type for v in self.graph.inputs}
         declared = types[name].elem if isinstance(types[name], OptionalType) else types[name]  # type: ignore[union-attr]
         known = isinstance(declared, TensorType) and declared.shape is not None
         dims = declared.shape if known and isinstance(declared, TensorType) else None
         spec = TensorSpec(BY_NAME[feed["dtype"]], (None,) * len(feed["dims"]) if dims is None else dims)
-        return fix_dims(name, spec, feed["dims"], self.fixed_dims)
+        return fix_dims(name, spec, feed["dims"], self.asked.dims)
 
     def _inner(self, name: str, specs: dict[str, Spec], feeds: dict[str, Any]) -> TensorSpec:
         """An inner value that decides structure: rare and small, so the reference evaluator computes it."""
-        part = replace(self.graph, outputs=(Value(name, None),))
+        part = prune(replace(self.graph, outputs=(Value(name, None),)))
         translation = translate(part, specs, elements, {})
         flat: dict[str, Any] = {}
         for key, feed in feeds.items():

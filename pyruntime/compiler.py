@@ -14,6 +14,7 @@ from pyruntime.kernel import Block, Host
 from pyruntime.passes.constants import hoist_constants
 from pyruntime.passes.dead import remove_dead
 from pyruntime.passes.fuse import fuse
+from pyruntime.passes.prune import prune
 from pyruntime.passes.strings import lower_strings
 from pyruntime.passes.symbols import mentioned
 from pyruntime.program import Program
@@ -41,7 +42,7 @@ def compile_graph(
     constants: Mapping[str, TensorSpec] | None = None,
 ) -> Compiled:
     """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all."""
-    main = translate(graph, specs, elements, constants or {})
+    main = translate(prune(graph), specs, elements, constants or {})
     init = optimise(main, LEVELS.index(level))
     emitter = Emitter(builder)
     program = emitter.program(graph.name, init, main)

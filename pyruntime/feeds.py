@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from pyruntime.emit import encode
 from pyruntime.errors import InvalidInput, PyRuntimeError
 from pyruntime.executor import NUMPY
 from pyruntime.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
+from pyruntime.needs import Needs
 from pyruntime.onnx.values import decode
 from pyruntime.translate import SequenceSpec, Spec, TensorSpec, fix_dims
 
@@ -167,21 +168,15 @@ class Feeds:
 
     # ── specialisation ──
 
-    def specs(self, feeds: Mapping[str, Any], fixed: set[str], fixed_dims: set[str]) -> tuple[dict[str, Spec], Any]:
-        """Specs of these feeds, with the values of `fixed` ones and of dims named in `fixed_dims`, and a key under which
-        a program for them is kept."""
-        specs = {name: self._spec(name, x, name in fixed) for name, x in feeds.items()}
+    def specs(self, feeds: Mapping[str, Any], needs: Needs) -> tuple[dict[str, Spec], Any]:
+        """Specs of these feeds, with the values and dims that `needs` names, and a key that stands for them."""
+        specs = {name: self._spec(name, x, name in needs.inputs) for name, x in feeds.items()}
         for name, spec in specs.items():
             if isinstance(spec, TensorSpec):
-                specs[name] = fix_dims(name, spec, feeds[name].shape, fixed_dims)
+                specs[name] = fix_dims(name, spec, feeds[name].shape, needs.dims)
         for name in self.required:
             specs.setdefault(name, None)
-        inner = tuple(sorted(fixed - set(self.types)))
-        key = (tuple((n, _key(s)) for n, s in specs.items()), inner)
-        if inner:  # an inner value may depend on everything
-            data = tuple(storage(x).tobytes() for x in _leaves(list(feeds.values())) if x.dtype != object)
-            key = (*key, data)  # type: ignore[assignment]
-        return specs, key
+        return specs, tuple((n, _key(s)) for n, s in specs.items())
 
     def _spec(self, name: str, x: Any, fixed: bool) -> Spec:
         if x is None:
@@ -197,17 +192,15 @@ class Feeds:
         known = isinstance(t, TensorType) and t.shape is not None
         dims = t.shape if known and isinstance(t, TensorType) else (None,) * x.ndim
         if fixed:
-            shape, values = to_python(storage(x), replace(TensorSpec(dtype_of(x), ()), dims=x.shape))
+            shape, values = to_python(storage(x), TensorSpec(dtype_of(x), x.shape))
             return TensorSpec(dtype_of(x), shape, tuple(values))
         return TensorSpec(dtype_of(x), () if dims is None else dims)
 
-    def inner_value(self, name: str, specs: Any, feeds: Any, constants: Any, make: Any) -> TensorSpec:
-        """The value of an inner tensor, by running the graph up to it."""
-        part = replace(self.graph, outputs=(Value(name, None),))
-        executor = make(part, specs, {k: v for k, v in constants.items() if k != name})
+    def value_of(self, name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:
+        """An output of a part of the graph, as a constant."""
         result = executor.run(self.flat(feeds, executor.header))[name]
         d = dt.BY_NAME[executor.header["outputs"][0]["value"]["dtype"]]
-        shape, values = to_python(result, replace(TensorSpec(d, ()), dims=result.shape))
+        shape, values = to_python(result, TensorSpec(d, result.shape))
         return TensorSpec(d, shape, tuple(values))
 
     # ── conversion ──
@@ -242,6 +235,3 @@ def _key(spec: Spec) -> Any:
         return tuple(_key(s) for s in spec.items)
     return None if spec is None else (spec.dtype.name, spec.dims, spec.value)
 
-
-def _leaves(values: list[Any]) -> list[np.ndarray]:
-    return [x for v in values for x in (v if isinstance(v, list) else [v]) if x is not None]

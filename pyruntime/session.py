@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyruntime.compiler import LEVELS, Compiled, compile_graph
-from pyruntime.errors import InvalidInput, NeedsValue, PyRuntimeError, SessionFailed
+from pyruntime.errors import InvalidInput, NeedsValue, SessionFailed
 from pyruntime.feeds import Argument, Feeds, arguments
-from pyruntime.graph import Graph, Source
+from pyruntime.graph import Graph, Source, Value
 from pyruntime.host import FUNCTIONS
+from pyruntime.needs import Needs
 from pyruntime.onnx import load
 from pyruntime.onnx.values import elements
 from pyruntime.translate import Spec, TensorSpec, spec_of
@@ -53,8 +54,8 @@ class InferenceSession:
         self._providers = _known(providers or ["wasm"])
         self._lock = threading.Lock()
         self._programs: dict[Any, Any] = {}
-        self._fixed: set[str] = set()
-        self._fixed_dims: set[str] = set()
+        self._needs = Needs()
+        self._parts: dict[Any, Any] = {}
         self._graph = load(model)
         self._feeds = Feeds(self._graph)
         self._prepare()
@@ -88,14 +89,7 @@ class InferenceSession:
             specs = {v.name: spec_of(v.name, v.type) for v in self._graph.inputs if v.name not in self._graph.weights}
             self._programs[()] = self._executor(specs)
         except NeedsValue as e:
-            self._need(e)
-
-    def _need(self, e: NeedsValue) -> None:
-        """Remember what programs must be compiled for. Errors: the same need twice means it cannot be met."""
-        new = {e.name} - self._fixed if e.name else e.symbols - self._fixed_dims
-        if not new:
-            raise PyRuntimeError(e.message, node=e.node, hint="this value must be a constant") from None
-        (self._fixed if e.name else self._fixed_dims).update(new)
+            self._needs.add(self._graph, e)
 
     def _executor(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None) -> Any:
         from providers.wasm import provider
@@ -111,30 +105,33 @@ class InferenceSession:
 
     def _program(self, feeds: Mapping[str, Any]) -> Any:
         """The executor for these feeds, compiled on first need."""
+        if () in self._programs:
+            return self._programs[()]
         while True:
-            specs, key = self._feeds.specs(feeds, self._fixed, self._fixed_dims)
-            key = () if not self._fixed and not self._fixed_dims and () in self._programs else key
-            if key in self._programs:
-                return self._programs[key]
+            specs, key = self._feeds.specs(feeds, self._needs)
             try:
-                inner = self._inner(specs, feeds)
-                if len(self._programs) >= MAX_PROGRAMS:
-                    self._programs.pop(next(iter(self._programs)))
-                self._programs[key] = self._executor(specs, inner)
+                inner = self._inner(specs, key, feeds)
+                key = (key, tuple(inner.items()))
+                if key not in self._programs:
+                    if len(self._programs) >= MAX_PROGRAMS:
+                        self._programs.pop(next(iter(self._programs)))
+                    self._programs[key] = self._executor(specs, inner)
                 return self._programs[key]
             except NeedsValue as e:
-                self._need(e)
+                self._needs.add(self._graph, e)
 
-    def _inner(self, specs: Mapping[str, Spec], feeds: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    def _inner(self, specs: Mapping[str, Spec], key: Any, feeds: Mapping[str, Any]) -> dict[str, TensorSpec]:
         """Values inside the graph that compilation needs: computed by running the part of the graph before them."""
-        names = {v.name for v in self._graph.inputs}
         out: dict[str, TensorSpec] = {}
-        for name in sorted(self._fixed - names):
-            out[name] = self._feeds.inner_value(name, specs, feeds, out, self._part)
+        for name in sorted(self._needs.inner):
+            place = (name, key, tuple(out.items()))
+            if place not in self._parts:
+                self._parts[place] = self._part(name, specs, out)
+            out[name] = self._feeds.value_of(name, self._parts[place], feeds)
         return out
 
-    def _part(self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec]) -> Any:
-        whole, self._graph = self._graph, graph
+    def _part(self, name: str, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec]) -> Any:
+        whole, self._graph = self._graph, replace(self._graph, outputs=(Value(name, None),))
         try:
             return self._executor(specs, constants)
         finally:

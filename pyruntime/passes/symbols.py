@@ -40,7 +40,7 @@ def _kernel(kernel: Kernel, out: set[str]) -> None:
         _kernel(kernel.meaning, out)
         _expressions([kernel.epilogue] if kernel.epilogue is not None else [], out)
         for view in kernel.strided.values():
-            _dims((*view.shape, view.offset, *view.strides), out)
+            _dims((*view.tensor.shape, view.offset, *view.strides), out)
     elif isinstance(kernel, Map):
         _expressions([kernel.expr], out)
     elif isinstance(kernel, Reduce):
