@@ -50,6 +50,8 @@ CACHES = {"cos": "9 2", "sin": "9 2"}
 WIDE = {"cos": "9 8", "sin": "9 8"}
 OUT = ("y", "present_k", "present_v")
 
+SCALE = (lambda shape, sizes, rng: np.full(shape, 0.02), np.float32, "")
+ZERO = (lambda shape, sizes, rng: np.full(shape, 120), np.uint8, "")
 CASES = [
     Case("MultiHeadAttention", {"num_heads": 2}, MHA, PLAIN),
     Case("MultiHeadAttention", {"num_heads": 2, "unidirectional": 1, "scale": 0.3}, MHA, PLAIN),
@@ -73,6 +75,9 @@ CASES = [
     Case("Attention", {"num_heads": 2}, {"x": "B K 6", "w": "6 24", "b": "24", "m": (lengths, np.int32, "B")}, PLAIN,
          name="Attention lengths"),
     Case("Attention", {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 4]}, {"x": "B S 6", "w": "6 20", "b": "20"}, PLAIN),
+    Case("QAttention", {"num_heads": 2},
+         {"x": (np.uint8, "B S 6"), "w": (np.uint8, "6 24"), "b": "24", "xs": SCALE, "ws": SCALE, "_m": "",
+          "xz": ZERO, "wz": ZERO, "p": "2 B 2 P 4"}, GROW, outputs=("y", "present"), tolerance=1e-4),
     Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2}, GQA, STEPS, outputs=OUT),
     Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": 2},
          {**GQA, **WIDE}, STEPS, outputs=OUT),

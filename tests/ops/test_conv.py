@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyruntime.errors import ShapeError, UnsupportedOp
-from tests.ops.dynamic import Case, by_onnx, by_onnxruntime, check
+from tests.ops.dynamic import Case, arrays, build, by_onnx, by_onnxruntime, check
 
 ONE = ({"B": 2, "T": 9}, {"B": 1, "T": 4}, {"B": 0, "T": 5})
 TWO = ({"B": 2, "T": 7, "U": 6}, {"B": 1, "T": 4, "U": 5})
@@ -49,6 +49,38 @@ CASES = [
 @pytest.mark.parametrize("one", CASES, ids=str)
 def test_against_onnxruntime(one: Case) -> None:
     check(one, by_onnxruntime)
+
+
+def fused(op: str, inputs: Any, sizes: Any = TWO, **attrs: Any) -> Case:
+    return Case(op, attrs, inputs, sizes)
+
+
+FUSED = [
+    fused("FusedConv", {**X2, "w": "3 4 3 3", "b": "3"}, activation="Relu", pads=[1, 1, 1, 1]),
+    fused("FusedConv", {**X2, "w": "3 4 3 3", "b": "3", "z": "B 3 T U"}, activation="Relu", pads=[1, 1, 1, 1]),
+    fused("FusedConv", {**X2, "w": "3 4 2 2"}, activation="Clip", activation_params=[-0.5, 0.5]),
+    fused("FusedConv", {**X2, "w": "3 4 2 2"}, activation="LeakyRelu", activation_params=[0.3]),
+    fused("FusedConv", {**X2, "w": "3 4 2 2"}, activation="HardSigmoid", activation_params=[0.3, 0.4]),
+    fused("FusedGemm", {"a": "B 4", "b": "4 5", "c": "5"}, activation="Relu", alpha=0.5),
+    fused("NhwcMaxPool", {"x": (np.uint8, "B T U 3")}, kernel_shape=[2, 3], strides=[2, 1], pads=[0, 1, 1, 1]),
+]
+
+
+@pytest.mark.parametrize("one", FUSED, ids=str)
+def test_fused(one: Case) -> None:
+    check(one, by_onnxruntime)
+
+
+def test_nhwc_conv() -> None:
+    """ONNX Runtime's CPU has none: its FusedConv, transposed."""
+    attrs = {"pads": [1, 0, 0, 1], "activation": "Relu"}
+    plain = fused("FusedConv", {"x": "B 4 T U", "w": "3 4 2 2", "b": "3"}, **attrs)
+
+    def peer(m: Any, feeds: Any) -> Any:
+        first_ = {**feeds, "x": np.ascontiguousarray(feeds["x"].transpose(0, 3, 1, 2))}
+        return [by_onnxruntime(build(plain, arrays(plain, TWO[0])), first_)[0].transpose(0, 2, 3, 1)]
+
+    check(fused("NhwcFusedConv", {"x": "B T U 4", "w": "3 4 2 2", "b": "3"}, **attrs), peer)
 
 
 def test_deform_conv_with_named_dims() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,43 @@ def test_old_meanings(case: Case) -> None:
     from dataclasses import replace
 
     check(replace(case, domain=""), by_definition)
+
+
+def grouped(x: np.ndarray, feeds: dict[str, np.ndarray], silu: bool) -> np.ndarray:
+    """Channels last, two groups."""
+    y = x.reshape(x.shape[0], -1, 2, x.shape[-1] // 2)
+    y = (y - y.mean((1, 3), keepdims=True)) / np.sqrt(y.var((1, 3), keepdims=True) + 1e-5)
+    y = y.reshape(x.shape) * feeds["gamma"] + feeds["beta"]
+    return y / (1 + np.exp(-y)) if silu else y
+
+
+GROUPED = {"x": "B S 2 4", "gamma": "4", "beta": "4"}
+
+
+@pytest.mark.parametrize("silu", [0, 1])
+def test_group_norm_of_onnxruntime(silu: int) -> None:
+    """Its CPU has none: by definition."""
+    attrs = {"groups": 2, "activation": silu, "epsilon": 1e-5}
+    check(Case("GroupNorm", attrs, GROUPED, FULL), lambda m, feeds: [grouped(feeds["x"], feeds, bool(silu))])
+
+    def skipped(m: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
+        total = feeds["x"] + feeds["skip"][:, None, None] + feeds["bias"]
+        return [grouped(total, feeds, bool(silu)), total]
+
+    inputs = {**GROUPED, "skip": "B 4", "bias": "4"}
+    check(Case("SkipGroupNorm", attrs, inputs, FULL, outputs=("y", "sum")), skipped)
+
+
+def test_bias_fusions_of_onnxruntime() -> None:
+    inputs = {"x": "B S 4", "b": "4", "skip": "B S 4"}
+    check(Case("BiasAdd", {}, inputs, SIZES), lambda m, feeds: [feeds["x"] + feeds["b"] + feeds["skip"]])
+
+    def split(m: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
+        left, right = np.split(feeds["x"] + feeds["b"], 2, -1)
+        gelu = [v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in right.ravel()]
+        return [left * np.array(gelu, np.float32).reshape(right.shape)]
+
+    check(Case("BiasSplitGelu", {}, {"x": "B S 4", "b": "4"}, SIZES), split)
 
 
 def test_training_outputs_of_opset_9() -> None:

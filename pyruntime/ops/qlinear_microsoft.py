@@ -1,0 +1,124 @@
+"""ONNX Runtime's operators on codes: dequantise, compute in float32, quantise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyruntime.dtype import F32
+from pyruntime.expr import Expr, X, Y, Z, cast, select, sigmoid
+from pyruntime.kernel import Tensor
+from pyruntime.ops.pool import average_pool, global_average_pool
+from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of, scalar_of
+from pyruntime.ops.quant import dequantize_linear, saturated
+from pyruntime.ops.reduce import softmax_of
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+
+def _real(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    return dequantize_linear(t, x, scalar_of(t, scale), None if zero is None else scalar_of(t, zero))
+
+
+def _codes(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    if zero is None:
+        zero = t.scalar(0, like.dtype)
+    return t.map(saturated(X / Y, cast(Z, F32), zero.dtype), x, scalar_of(t, scale), scalar_of(t, zero))
+
+
+def _binary(name: str, template: Expr) -> None:
+    @op(name, domain=MICROSOFT)
+    def lower(
+        t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor,
+        b_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        real = t.map(template, _real(t, a, a_scale, a_zero), _real(t, b, b_scale, b_zero))
+        return _codes(t, real, y_scale, y_zero, a)
+
+
+_binary("QLinearAdd", X + Y)
+_binary("QLinearMul", X * Y)
+
+
+@op("QLinearSigmoid", domain=MICROSOFT)
+def qlinear_sigmoid(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
+) -> Tensor:
+    """Sigmoid of codes."""
+    return _codes(t, t.map(sigmoid(X), _real(t, x, x_scale, x_zero)), y_scale, y_zero, x)
+
+
+@op("QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_leaky_relu(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None, *,
+    alpha: float = 0.01,
+) -> Tensor:  # fmt: skip
+    """LeakyRelu of codes."""
+    real = t.map(select(X < 0.0, X * alpha, X), _real(t, x, x_scale, x_zero))
+    return _codes(t, real, y_scale, y_zero, x)
+
+
+def _pooled(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None,
+    channels_last: int, pool: Callable[[Tensor], Tensor],
+) -> Tensor:  # fmt: skip
+    real = _real(t, x, x_scale, x_zero)
+    real = pool(channels_first(t, real) if channels_last else real)
+    return _codes(t, channels_last_of(t, real) if channels_last else real, y_scale, y_zero, x)
+
+
+@op("QLinearAveragePool", domain=MICROSOFT)
+def qlinear_average_pool(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None, *,
+    auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0, count_include_pad: int = 0,
+    kernel_shape: Sequence[int], pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """AveragePool of codes."""
+
+    def pool(v: Tensor) -> Tensor:
+        return average_pool(
+            t, v, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
+            kernel_shape=kernel_shape, pads=pads, strides=strides,
+        )  # fmt: skip
+
+    return _pooled(t, x, x_scale, x_zero, y_scale, y_zero, channels_last, pool)
+
+
+@op("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor, y_scale: Tensor, y_zero: Tensor, *, channels_last: int = 0
+) -> Tensor:
+    """GlobalAveragePool of codes."""
+    return _pooled(t, x, x_scale, x_zero, y_scale, y_zero, channels_last, lambda v: global_average_pool(t, v))
+
+
+@op("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(t: Tracer, y_scale: Tensor, y_zero: Tensor, *xs: Tensor, axis: int) -> Tensor:
+    """Join tensors of codes, each given as (codes, scale, zero point), requantised to one scale."""
+    if len(xs) % 3:
+        raise t.shape_error("inputs come as codes, scale and zero point")
+    parts = [_codes(t, _real(t, *xs[n : n + 3]), y_scale, y_zero, xs[n]) for n in range(0, len(xs), 3)]
+    return t.concat(parts, axis)
+
+
+@op("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(
+    t: Tracer, condition: Tensor, x: Tensor, x_scale: Tensor, x_zero: Tensor, y: Tensor, y_scale: Tensor,
+    y_zero: Tensor, z_scale: Tensor, z_zero: Tensor,
+) -> Tensor:  # fmt: skip
+    """Where of codes."""
+    real = t.map(select(X, Y, Z), condition, _real(t, x, x_scale, x_zero), _real(t, y, y_scale, y_zero))
+    return _codes(t, real, z_scale, z_zero, x)
+
+
+@op("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor, *, axis: int = -1,
+    opset: int,
+) -> Tensor:  # fmt: skip
+    """Softmax of codes, with the axis as in that opset: before 13 all axes from it on."""
+    start = t.axis(axis, x.rank)
+    axes = [start] if opset >= 13 else list(range(start, x.rank))
+    return _codes(t, softmax_of(t, _real(t, x, x_scale, x_zero), axes), y_scale, y_zero, x)
+
+
+__all__ = ["qlinear_concat"]
