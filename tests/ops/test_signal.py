@@ -1,0 +1,68 @@
+"""Transforms, windows and mel filters where the official suite says nothing, against NumPy and onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.interpret import run
+from tests.ops.compare import by_onnx, check, model, same
+
+RNG = np.random.default_rng(3)
+REAL = RNG.standard_normal((2, 7, 3, 1)).astype(np.float32)
+COMPLEX = RNG.standard_normal((2, 7, 3, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("length", [None, 4, 7, 10])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_dft(symbolic: bool, inverse: int, length: int | None, axis: int) -> None:
+    feeds: dict[str, Any] = {"x": COMPLEX}
+    if length is not None:
+        feeds["n"] = np.array(length)
+    node = helper.make_node("DFT", ["x", "n" if length else "", "axis"], ["y"], inverse=inverse)
+    at = helper.make_node("Constant", [], ["axis"], value_int=axis)
+    m = model([at, node], feeds, ["y"], opset=20)
+    x = COMPLEX[..., 0] + 1j * COMPLEX[..., 1]
+    want = (np.fft.ifft if inverse else np.fft.fft)(x, length, axis)
+    got = run(m.SerializeToString(), feeds, symbolic)[0]
+    np.testing.assert_allclose(got, np.stack([want.real, want.imag], -1), atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [6, 7, 9])
+def test_real_transforms_there_and_back(length: int) -> None:
+    there = helper.make_node("DFT", ["x", "n"], ["y"], onesided=1, axis=1)
+    back = helper.make_node("DFT", ["y", "n"], ["z"], onesided=1, inverse=1, axis=1)
+    feeds = {"x": REAL, "n": np.array(length)}
+    y, z = run(model([there, back], feeds, ["y", "z"], opset=17).SerializeToString(), feeds)
+    want = np.fft.rfft(REAL[..., 0], length, 1)
+    np.testing.assert_allclose(y, np.stack([want.real, want.imag], -1), atol=1e-4)
+    np.testing.assert_allclose(z[..., 0], np.fft.irfft(want, length, 1), atol=1e-4)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("window", [True, False])
+def test_stft(onesided: int, window: bool) -> None:
+    feeds = {"x": RNG.standard_normal((2, 20, 1)).astype(np.float32), "step": np.array(3)}
+    feeds |= {"w": np.hanning(8).astype(np.float32)} if window else {"length": np.array(8)}
+    node = helper.make_node("STFT", ["x", "step", *(["w"] if window else ["", "length"])], ["y"], onesided=onesided)
+    check(model([node], feeds, ["y"], opset=17), feeds, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("name", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+@pytest.mark.parametrize(("periodic", "datatype"), [(0, 1), (1, 11)])
+def test_windows(name: str, periodic: int, datatype: int) -> None:
+    feeds = {"n": np.array(9)}
+    node = helper.make_node(name, ["n"], ["y"], periodic=periodic, output_datatype=datatype)
+    check(model([node], feeds, ["y"], opset=17), feeds, peer=by_onnx)
+
+
+def test_mel_filters() -> None:
+    feeds = {"bins": np.array(6), "dft": np.array(32), "rate": np.array(8000)}
+    feeds |= {"low": np.array(20, np.float32), "high": np.array(3900, np.float32)}
+    m = model([helper.make_node("MelWeightMatrix", list(feeds), ["y"])], feeds, ["y"], opset=17)
+    same(run(m.SerializeToString(), feeds), by_onnx(m, feeds), 1e-4)

@@ -1,0 +1,87 @@
+"""Strings: what moves and compares them, text operators, and the pass that puts them on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from pyruntime import dtype as dt
+from pyruntime import interpreter
+from pyruntime.errors import UnsupportedOp
+from pyruntime.kernel import Host
+from pyruntime.onnx.load import load
+from pyruntime.onnx.values import elements
+from pyruntime.passes.strings import lower_strings
+from pyruntime.translate import TensorSpec, translate
+from tests.interpret import run
+from tests.ops.compare import by_onnx, check, model, parsed
+
+WORDS = np.array([["the", "Quick"], ["brown", "fox"], ["the", ""]], dtype=object)
+
+MOVES = """g (string[a, b] x, bool[a, b] c)
+        => (string[b, a] y, string[n, b] z, bool[a, b] e, string[a, b] w, string[m] r) {
+    y = Transpose (x)
+    z = Gather <axis = 0> (x, at)
+    e = Equal (x, word)
+    w = Where (c, x, word)
+    j = Concat <axis = 0> (x, z)
+    r = Reshape (j, flat)
+}""".replace("{\n", """{
+    at = Constant <value = int64[3] {2, 0, 0}> ()
+    flat = Constant <value = int64[1] {-1}> ()
+    word = Constant <value = string[1] {"the"}> ()
+""", 1)  # fmt: skip
+
+
+def test_moving_and_comparing() -> None:
+    check(parsed(MOVES), {"x": WORDS, "c": np.array([[True, False]] * 3)}, by_onnx)
+
+
+def test_the_pass_gives_the_same() -> None:
+    model_ = parsed(MOVES).SerializeToString()
+    specs = {"x": TensorSpec(dt.STRING, (3, 2)), "c": TensorSpec(dt.BOOL, (3, 2))}
+    feeds: dict[str, Any] = {"x": ((3, 2), WORDS.ravel().tolist()), "c": ((3, 2), [True, False] * 3)}
+    plain, lowered = (translate(load(model_), specs, elements, {}) for _ in range(2))
+    table = lower_strings(lowered.block)
+    steps = [k for k in lowered.block.kernels if isinstance(k, Host)]
+    assert [s.attrs["id"] for s in steps] == list(range(len(table))) and len(steps) >= 5
+    assert interpreter.run(plain, elements, feeds) == interpreter.run(lowered, elements, feeds)
+
+
+def node_model(op: str, x: np.ndarray, outputs: list[str], opset: int = 20, **attrs: Any) -> Any:
+    return model([helper.make_node(op, ["x"], outputs, **attrs)], {"x": x}, outputs, opset=opset)
+
+
+@pytest.mark.parametrize("attrs", [
+    {"case_change_action": "UPPER", "stopwords": ["the", "Fox"]},
+    {"case_change_action": "LOWER", "stopwords": ["The", "quick"], "is_case_sensitive": 1},
+    {"stopwords": ["THE"]},
+], ids=str)  # fmt: skip
+def test_string_normalizer(attrs: dict[str, Any]) -> None:
+    for x in (WORDS[0], WORDS.reshape(1, 6)[:, :5]):
+        check(node_model("StringNormalizer", x, ["y"], opset=10, locale="C", **attrs), {"x": x})
+
+
+@pytest.mark.parametrize("pattern", [r"[a-z]+", r"(?i)the|fox", r"\w{3,4}", r"^t.*e$", ""])
+def test_regex(pattern: str) -> None:
+    check(node_model("RegexFullMatch", WORDS, ["y"], pattern=pattern), {"x": WORDS})
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", r"(?=a)", r"(?<!a)b", r"a++", r"\pL", "(", r"[[:alpha:]]"])
+def test_patterns_that_are_refused(pattern: str) -> None:
+    with pytest.raises(UnsupportedOp):
+        run(node_model("RegexFullMatch", WORDS, ["y"], pattern=pattern).SerializeToString(), {"x": WORDS})
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize("skip", [0, 2])
+def test_tfidf_of_strings(mode: str, skip: int) -> None:
+    x = np.array([["a", "b", "a", "c"], ["c", "c", "b", "a"]], dtype=object)
+    attrs: dict[str, Any] = {
+        "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": skip, "mode": mode, "ngram_counts": [0, 2],
+        "ngram_indexes": [0, 1, 2, 3], "pool_strings": ["a", "c", "a", "b", "c", "a"], "weights": [2.0, 0.5, 1.0, 3.0],
+    }  # fmt: skip
+    check(node_model("TfIdfVectorizer", x, ["y"], opset=9, **attrs), {"x": x})
