@@ -17,23 +17,24 @@ from tests.numpy_expr import Array, evaluate, numpy_type
 BASIC = (BINARY - {"pow", "rem", "mod"}) | COMPARE
 BASIC |= set("neg abs sqrt floor ceil trunc round not select cast bitcast const index".split())
 
+# The float32 bounds hold for every 13th of all floats (measured once, in C made from the same expressions).
 # function -> greatest error in ULP (float32, float64), operations (float32, float64), range where the bound holds.
 BOUNDS: dict[str, tuple[float, float, int, int, tuple[float, float]]] = {
     "exp": (2.2, 1.3, 25, 37, (-math.inf, math.inf)),
     "log": (0.9, 0.9, 37, 47, (-math.inf, math.inf)),
     "sin": (2.4, 2.4, 45, 53, (-1e5, 1e5)),
     "cos": (2.4, 2.4, 45, 53, (-1e5, 1e5)),
-    "tan": (3.7, 3.7, 63, 79, (-1e5, 1e5)),
+    "tan": (3.9, 3.7, 63, 79, (-1e5, 1e5)),
     "asin": (1.7, 1.7, 27, 45, (-math.inf, math.inf)),
     "acos": (1.2, 1.2, 35, 53, (-math.inf, math.inf)),
     "atan": (2.1, 1.2, 28, 44, (-math.inf, math.inf)),
     "sinh": (2.8, 1.8, 42, 62, (-math.inf, math.inf)),
-    "cosh": (2.8, 1.8, 28, 40, (-math.inf, math.inf)),
-    "tanh": (3.3, 1.7, 22, 70, (-math.inf, math.inf)),
+    "cosh": (2.6, 1.8, 28, 40, (-math.inf, math.inf)),
+    "tanh": (3.4, 1.7, 22, 70, (-math.inf, math.inf)),
     "asinh": (1.9, 1.8, 47, 57, (-math.inf, math.inf)),
-    "acosh": (1.9, 1.8, 45, 55, (-math.inf, math.inf)),
+    "acosh": (2.3, 1.8, 45, 55, (-math.inf, math.inf)),
     "atanh": (2.0, 2.0, 42, 52, (-math.inf, math.inf)),
-    "erf": (3.6, 2.3, 26, 125, (-math.inf, math.inf)),
+    "erf": (4.2, 2.3, 26, 125, (-math.inf, math.inf)),
 }
 
 
