@@ -1,0 +1,23 @@
+"""Every version of every ONNX operator that the table knows takes the attributes and inputs of its schema."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+import pyruntime.ops  # noqa: F401
+from pyruntime.errors import UnsupportedOp
+from pyruntime.ops import registry
+
+SCHEMAS = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain in ("", "ai.onnx.ml")]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: f"{s.name}-{s.since_version}")
+def test_signature(schema: onnx.defs.OpSchema) -> None:
+    try:
+        found = registry.find(schema.domain, schema.name, schema.since_version)
+    except UnsupportedOp:
+        pytest.skip("not in the table")
+    assert set(schema.attributes) <= found.attributes | {"consumed_inputs"}
+    assert found.min_inputs <= schema.min_input
+    assert found.max_inputs is None or found.max_inputs >= schema.max_input
