@@ -1,7 +1,7 @@
 """sin, cos, tan and their inverses.
 
-float32 sin and cos: 2.4 ULP up to |x| = 1e5, from there to 2^31 5e-7 absolute; past that a number in -1 .. 1 (float64:
-the same up to 1e6 and 2^63)."""
+float32 sin and cos: 2.4 ULP up to |x| = 1e5, from there to 2^31 5e-7 absolute; past that a number in -1 .. 1.
+float64: the same up to 1e6, then 1e-15 absolute up to 2^63."""
 
 from __future__ import annotations
 
