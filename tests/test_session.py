@@ -1,0 +1,190 @@
+"""The session: its errors, its states, its cost besides kernels, its memory."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from pyruntime import InferenceSession, InvalidInput, InvalidModel, OutOfMemory, ShapeError, UnsupportedOp
+from pyruntime.program import Program
+from pyruntime.session import SessionOptions
+from tests import zoo
+
+FLOAT = TensorProto.FLOAT
+
+
+def model(nodes: list[Any], inputs: list[Any], outputs: list[Any], opset: int = 20) -> bytes:
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+def info(name: str, shape: list[Any], dtype: int = FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def chain(count: int) -> bytes:
+    """x -> Softmax -> Softmax … : kernels that do not fuse into one."""
+    names = ["x", *[f"h{n}" for n in range(count - 1)], "y"]
+    nodes = [helper.make_node("Softmax", [a], [b]) for a, b in zip(names, names[1:], strict=False)]
+    return model(nodes, [info("x", ["N", 4])], [info("y", ["N", 4])])
+
+
+ADD = model([helper.make_node("Add", ["a", "b"], ["y"])], [info("a", ["N", 3]), info("b", ["N", 3])], [info("y", ["N", 3])])
+GOOD = {"a": np.ones((2, 3), np.float32), "b": np.ones((2, 3), np.float32)}
+
+BAD_FEEDS = {
+    "missing": ({"a": GOOD["a"]}, '"b" is missing'),
+    "unknown": ({**GOOD, "c": GOOD["a"]}, '"c" does not exist'),
+    "dtype": ({**GOOD, "b": GOOD["b"].astype(np.float64)}, "element type float64, expected float32"),
+    "rank": ({**GOOD, "b": GOOD["b"][0]}, "rank 1, expected 2"),
+    "dim": ({**GOOD, "b": np.ones((2, 4), np.float32)}, "4 elements along axis 1, expected 3"),
+    "named dim": ({**GOOD, "b": np.ones((3, 3), np.float32)}, "3 elements along axis 0, expected 2"),
+    "no tensor": ({**GOOD, "b": None}, "must be a tensor"),
+    "object": ({**GOOD, "b": {"x": 1}}, "must be a tensor"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FEEDS)
+def test_bad_feeds_are_refused_and_the_session_stays_usable(kind: str) -> None:
+    session = InferenceSession(ADD)
+    feeds, message = BAD_FEEDS[kind]
+    with pytest.raises(InvalidInput, match=message):
+        session.run(None, feeds)
+    assert session.state == "ready"
+    np.testing.assert_array_equal(session.run(None, GOOD)[0], np.full((2, 3), 2))
+
+
+def test_an_unknown_output_is_refused() -> None:
+    with pytest.raises(InvalidInput, match='"z" does not exist'):
+        InferenceSession(ADD).run(["z"], GOOD)
+
+
+def test_a_truncated_model_is_refused() -> None:
+    with pytest.raises(InvalidModel):
+        InferenceSession(ADD[: len(ADD) // 2])
+
+
+def test_an_unknown_operator_is_named() -> None:
+    bad = model([helper.make_node("Frobnicate", ["x"], ["y"], name="f")], [info("x", [1])], [info("y", [1])])
+    with pytest.raises(UnsupportedOp, match='Frobnicate "f" \\(opset 20\\)'):
+        InferenceSession(bad)
+
+
+def test_shapes_that_contradict_each_other_name_the_node() -> None:
+    bad = model([helper.make_node("MatMul", ["a", "b"], ["y"], name="mm")],
+                [info("a", [2, 3]), info("b", [4, 5])], [info("y", None)])  # fmt: skip
+    with pytest.raises(ShapeError, match='MatMul "mm".*3 and 4'):
+        InferenceSession(bad)
+
+
+def test_shapes_that_contradict_each_other_only_at_run_time() -> None:
+    mm = model([helper.make_node("MatMul", ["a", "b"], ["y"], name="mm")],
+               [info("a", [2, "K"]), info("b", ["L", 5])], [info("y", [2, 5])])  # fmt: skip
+    session = InferenceSession(mm)
+    with pytest.raises(ShapeError, match="mm"):
+        session.run(None, {"a": np.ones((2, 3), np.float32), "b": np.ones((4, 5), np.float32)})
+    out = session.run(None, {"a": np.ones((2, 3), np.float32), "b": np.ones((3, 5), np.float32)})
+    np.testing.assert_array_equal(out[0], np.full((2, 5), 3))
+
+
+def test_a_memory_limit_is_an_error_before_anything_runs() -> None:
+    options = SessionOptions(memory_limit=1 << 20)
+    session = InferenceSession(ADD, options)
+    big = np.ones((1 << 17, 3), np.float32)
+    with pytest.raises(OutOfMemory):
+        session.run(None, {"a": big, "b": big})
+    np.testing.assert_array_equal(session.run(None, GOOD)[0], np.full((2, 3), 2))
+
+
+def test_description_is_onnxruntimes() -> None:
+    import onnxruntime as ort
+
+    ours, theirs = InferenceSession(ADD), ort.InferenceSession(ADD)
+    for mine, other in ((ours.get_inputs(), theirs.get_inputs()), (ours.get_outputs(), theirs.get_outputs())):
+        assert [(a.name, a.type, a.shape) for a in mine] == [(a.name, a.type, a.shape) for a in other]
+
+
+def test_runs_from_many_threads_queue() -> None:
+    session = InferenceSession(chain(20))
+    feeds = [np.random.default_rng(n).standard_normal((n + 1, 4), np.float32) for n in range(8)]
+    expected = [session.run(None, {"x": x})[0] for x in feeds]
+    results: list[Any] = [None] * 8
+
+    def work(n: int) -> None:
+        for _ in range(20):
+            results[n] = session.run(None, {"x": feeds[n]})[0]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for result, want in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, want)
+
+
+def python_calls(session: InferenceSession, feeds: dict[str, Any]) -> int:
+    """Python function calls of one warm run."""
+    session.run(None, feeds)
+    count = 0
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        session.run(None, feeds)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_no_python_per_kernel() -> None:
+    x = {"x": np.ones((2, 4), np.float32)}
+    assert python_calls(InferenceSession(chain(2)), x) == python_calls(InferenceSession(chain(200)), x)
+
+
+def test_new_shapes_need_no_new_code() -> None:
+    session = InferenceSession(zoo.materialize("llama_mini"))
+    given = zoo.inputs("llama_mini")
+    session.run(None, given)
+    executors = list(session._programs.values())
+    longer = {k: np.concatenate([v, v], axis=2) if k.startswith("past") else v for k, v in given.items()}
+    extra = next(v for k, v in given.items() if k.startswith("past")).shape[2]
+    mask = given["attention_mask"]
+    longer["attention_mask"] = np.concatenate([np.ones((len(mask), extra), mask.dtype), mask], axis=1)
+    session.run(None, longer)
+    assert list(session._programs.values()) == executors
+
+
+def test_memory_does_not_grow_from_run_to_run() -> None:
+    session = InferenceSession(chain(30))
+    (executor,) = session._programs.values()
+    sizes = []
+    for n in (1, 100, 7, 100, 1, 100, 7):
+        session.run(None, {"x": np.ones((n, 4), np.float32)})
+        sizes.append((len(executor.host.memory), executor.memory().top))
+    assert sizes[-1] == sizes[1]
+    assert executor.memory().peak < 8 * 100 * 16 + 4096  # a chain of thirty keeps only a few tensors alive
+
+
+def test_a_program_survives_a_round_trip() -> None:
+    session = InferenceSession(chain(3))
+    (executor,) = session._programs.values()
+    again = Program.from_bytes(executor.program.to_bytes())
+    assert again.header == as_json(executor.header) and again.blob == executor.program.blob
+
+
+def as_json(value: Any) -> Any:
+    import json
+
+    return json.loads(json.dumps(value))
+
+
