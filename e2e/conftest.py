@@ -38,7 +38,7 @@ MOUNTS = {
     "/site/": ROOT / "build" / "site",
     "/web/": ROOT / "web",
 }
-CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
+CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; img-src data:"
 
 
 @pytest.fixture(scope="session")
@@ -104,28 +104,43 @@ class Tab:
         """Drops the problems that hold `text`: a test that provokes an error says which."""
         self.problems = [problem for problem in self.problems if text not in problem]
 
+    def check(self) -> None:
+        problems, self.problems = self.problems, []
+        assert not problems, "\n".join(problems)
+
+
+def new_tab(browser: Browser, server: Server) -> Tab:
+    context = browser.new_context()
+    context.set_default_timeout(60_000)
+    return Tab(context.new_page(), server.url)
+
 
 @pytest.fixture
-def tab(request: pytest.FixtureRequest, browser: Browser, servers: dict[str, Server]) -> Iterator[Callable[..., Tab]]:
+def tab(browser: Browser, servers: dict[str, Server]) -> Iterator[Callable[..., Tab]]:
     """`tab()` or `tab("plain")`: a tab in a fresh profile, on the server of that kind."""
     tabs: list[Tab] = []
 
     def make(kind: str = "isolated") -> Tab:
-        context = browser.new_context()
-        context.set_default_timeout(60_000)
-        tabs.append(Tab(context.new_page(), servers[kind].url))
+        tabs.append(new_tab(browser, servers[kind]))
         return tabs[-1]
 
     yield make
-    problems = [problem for tab in tabs for problem in tab.problems]
     for tab in tabs:
         tab.page.context.close()
-    assert not problems, "\n".join(problems)
+    for tab in tabs:
+        tab.check()
 
 
-@pytest.fixture(params=["isolated", "plain"])
-def page(request: pytest.FixtureRequest, tab: Callable[..., Tab]) -> Tab:
-    """The ESM page, once cross-origin isolated and once not."""
-    made = tab(request.param)
+@pytest.fixture(scope="session", params=["isolated", "plain"])
+def shared_page(request: pytest.FixtureRequest, browser: Browser, servers: dict[str, Server]) -> Iterator[Tab]:
+    made = new_tab(browser, servers[request.param])
     made.open("/esm.html")
-    return made
+    yield made
+    made.page.context.close()
+
+
+@pytest.fixture
+def page(shared_page: Tab) -> Iterator[Tab]:
+    """The ESM page, once cross-origin isolated and once not. Tests share it and its worker: a start costs seconds."""
+    yield shared_page
+    shared_page.check()

@@ -38,14 +38,19 @@ def test_ways_in(tab: Callable[..., Tab], way: str, kind: str) -> None:
     assert_affine(made.run("const session = await ort.InferenceSession.create('/models/affine.onnx');" + RUN))
 
 
-def test_import_does_nothing(page: Tab) -> None:
+def test_import_does_nothing(tab: Callable[..., Tab]) -> None:
     """No worker, no request for the engine before the first session."""
+    page = tab()
+    page.open("/esm.html")
     page.page.wait_for_timeout(200)
     assert not [url for url in page.requests if url.endswith((".wasm", ".zip")) or "worker" in url]
 
 
-def test_no_request_leaves_the_origin(page: Tab) -> None:
+@pytest.mark.parametrize("kind", ["isolated", "plain"])
+def test_no_request_leaves_the_origin(tab: Callable[..., Tab], kind: str) -> None:
     """The tab fails on any; here the list is looked at as well."""
+    page = tab(kind)
+    page.open("/esm.html")
     assert_affine(page.run("const session = await ort.InferenceSession.create('/models/affine.onnx');" + RUN))
     assert {url.split("/")[2] for url in page.requests} == {page.origin.split("/")[2]}
     assert any(url.endswith("engine.zip") for url in page.requests)
@@ -62,9 +67,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
-def test_sources(tab: Callable[..., Tab], source: str) -> None:
-    made = tab()
-    made.open("/esm.html")
+def test_sources(page: Tab, source: str) -> None:
     prepare = """
       const file = async () => (await fetch('/models/affine.onnx')).arrayBuffer();
       const bytes = new Uint8Array(await file());
@@ -72,7 +75,7 @@ def test_sources(tab: Callable[..., Tab], source: str) -> None:
       padded.set(bytes, 5);
     """
     script = f"{prepare} const session = await ort.InferenceSession.create({source}); if (padded.length === 0) throw 1;"
-    assert_affine(made.run(script + RUN))
+    assert_affine(page.run(script + RUN))
 
 
 EXTERNAL = {
@@ -85,17 +88,18 @@ EXTERNAL = {
 
 
 @pytest.mark.parametrize("files", EXTERNAL.values(), ids=EXTERNAL.keys())
-def test_external_data(tab: Callable[..., Tab], files: str) -> None:
-    made = tab()
-    made.open("/esm.html")
+def test_external_data(page: Tab, files: str) -> None:
     script = f"""
       const bytes = async () => (await fetch('/models/external.bin')).arrayBuffer();
       const session = await ort.InferenceSession.create('/models/external.onnx', {{ externalData: {files} }});
     """
-    assert_affine(made.run(script + RUN))
+    assert_affine(page.run(script + RUN))
 
 
-def test_progress(page: Tab) -> None:
+@pytest.mark.parametrize("kind", ["isolated", "plain"])
+def test_progress(tab: Callable[..., Tab], kind: str) -> None:
+    page = tab(kind)
+    page.open("/esm.html")
     phases = page.run("""
       const seen = [];
       const onProgress = (p) => seen.push(p);

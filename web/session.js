@@ -4,7 +4,7 @@ import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
 import { connect, pool } from './client.js';
 import { InvalidInput, SessionFailed } from './errors.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
-import { Packer, unpackValue } from './tensors.js';
+import { isShared, Packer, unpackValue } from './tensors.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
@@ -110,7 +110,7 @@ function origin(source, base = globalThis.document?.baseURI ?? globalThis.locati
   if (typeof source === 'string') return { url: new URL(source, base).href };
   if (source instanceof Blob) return { blob: source };
   if (!(source instanceof Uint8Array)) return { bytes: new Uint8Array(source) };
-  const whole = source.byteLength === source.buffer.byteLength || source.buffer instanceof SharedArrayBuffer;
+  const whole = source.byteLength === source.buffer.byteLength || isShared(source);
   return { bytes: whole ? source : source.slice() };
 }
 
