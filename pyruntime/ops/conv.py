@@ -49,15 +49,9 @@ def bias_added(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tenso
     """Add a bias per filter and return to the operator's type."""
     if bias is not None:
         t.require_equal(bias.shape[0], y.shape[1], "bias and filters differ")
-        y = t.map(X + Y, y, t.cast(_per_channel(t, bias, y.rank), y.dtype))
+        out = y
+        y = t.compute(out.shape, lambda *i: out.at(*i) + cast(bias.at(i[1]), out.dtype))
     return t.cast(y, dtype)
-
-
-def _per_channel(t: Tracer, x: Tensor, rank: int) -> Tensor:
-    """A vector (or scalar) laid along axis 1."""
-    if x.rank == 0 or x.shape == (1,):
-        return t.reshape(x, ())
-    return t.reshape(x, [x.shape[0], *[1] * (rank - 2)])
 
 
 def check_kernel(t: Tracer, kernel_shape: Sequence[int] | None, w: Tensor) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyruntime import shape as sh
-from pyruntime.dtype import BY_CODE, F32, F64, DType
-from pyruntime.expr import Expr, X, Y, Z, cast, dim, guard, power, sqrt
+from pyruntime.dtype import BY_CODE, F32, F64, I32, DType
+from pyruntime.expr import Expr, X, Y, Z, cast, const, dim, guard, power, sqrt
 from pyruntime.kernel import Tensor
 from pyruntime.ops.registry import op
 from pyruntime.tracer import Tracer
@@ -58,9 +58,12 @@ def batch_norm(
     scale, b, mean, var = (t.cast(v, dtype) for v in (scale, b, mean, var))
     factor = t.map(X / sqrt(Y + epsilon), scale, var)
     offset = t.map(X - Y * Z, b, mean, factor)
-    if spatial:
-        factor, offset = along_channels(t, factor, x.rank), along_channels(t, offset, x.rank)
-    return t.cast(t.map(cast(X, dtype) * Y + Z, x, factor, offset), x.dtype)
+
+    def body(*i: Expr) -> Expr:
+        place = i[1:] if not spatial else i[1:2] if x.rank > 1 else (const(0, I32),)
+        return cast(cast(x.at(*i), dtype) * factor.at(*place) + offset.at(*place), x.dtype)
+
+    return t.compute(x.shape, body)
 
 
 def batch_statistics(t: Tracer, x: Tensor, spatial: bool = True) -> tuple[Tensor, Tensor]:
