@@ -341,11 +341,24 @@ def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
         return b
     if isinstance(a, int) and isinstance(b, int):
         raise ShapeError(f"dims {a} and {b} do not broadcast")
+    if caps(a, b):
+        return a
+    if caps(b, a):
+        return b
     if isinstance(a, int) and a != 0:  # the unknown one is 1 or equal: checked at run time by the executor's guards
         return a
     if isinstance(b, int) and b != 0:
         return b
     return select(compare("eq", a, 1), b, a)
+
+
+def caps(a: AnyDim, b: AnyDim) -> bool:
+    """Whether b is min(a, k) for a number k > 1, as a slice [:a] of k elements has: where the two broadcast, they are
+    equal."""
+    if not isinstance(b, Dim) or len(b.terms) != 1 or b.terms[0][1] != 1 or len(b.terms[0][0]) != 1:
+        return False
+    atom = b.terms[0][0][0]
+    return atom[0] == "min" and a in atom[1:] and any(isinstance(x, int) and x > 1 for x in atom[1:])
 
 
 def broadcast(*shapes: Shape) -> Shape:

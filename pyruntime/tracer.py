@@ -113,6 +113,9 @@ class Tracer:
                 coords.append(axes[skip + n])
             elif d == 1:
                 coords.append(0)
+            elif sh.caps(full, d):
+                self.require_equal(d, full, "dims do not broadcast")
+                coords.append(axes[skip + n])
             else:
                 one = sh.compare("eq", d, 1)
                 self.require(sh.maximum(one, sh.compare("eq", d, full)), f"dims {d} and {full} do not broadcast")

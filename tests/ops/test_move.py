@@ -276,3 +276,19 @@ def test_strings_move() -> None:
     ]
     m = model(nodes, {"x": x}, ["y"])
     same(run(m.SerializeToString(), {"x": x})[0], np.concatenate([x.T, x]))
+
+
+def test_a_slice_of_a_table_broadcasts_by_its_length() -> None:
+    """table[:, :s] + x of length s has length s, not a tower of choices."""
+    table = onnx.numpy_helper.from_array(floats(1, 6, 2), "table")
+    m = parsed("""g (float[b, s, 2] x) => (z) {
+        n = Shape <start = 1, end = 2> (x)
+        zero = Constant <value_ints = [0]> ()
+        one = Constant <value_ints = [1]> ()
+        part = Slice (table, zero, n, one)
+        y = Add (x, part)
+        z = Add (y, part)
+    }""")
+    m.graph.initializer.append(table)
+    for s in (1, 2, 6, 0):
+        check(m, {"x": floats(2, s, 2)})
