@@ -141,6 +141,14 @@ class Classifier {
     this.next = pixels;
     if (this.busy) return;
     this.busy = true;
+    try {
+      await this.drain();
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  async drain() {
     while (this.next) {
       const image = this.next;
       this.next = null;
@@ -150,7 +158,6 @@ class Classifier {
       showSeen(image);
       showBars(/** @type {Float32Array} */ (probabilities.data));
     }
-    this.busy = false;
   }
 }
 
@@ -161,7 +168,7 @@ async function main() {
   let classifier = null;
   const pad = new Pad($('#pad'), () => {
     if (!pad.strokes.length) return showNothing();
-    classifier?.show(preprocess(pad.strokes));
+    classifier?.show(preprocess(pad.strokes)).catch((error) => status.failed(error));
   });
   $('#clear').addEventListener('click', () => pad.clear());
   try {
@@ -184,7 +191,7 @@ async function samples(classifier, pad) {
   button.addEventListener('click', () => {
     pad.clear();
     const { pixels } = all[turn++ % all.length];
-    classifier.show(Float32Array.from(pixels));
+    classifier.show(Float32Array.from(pixels)).catch((error) => { $('#time').textContent = error.message; });
   });
 }
 

@@ -14,10 +14,12 @@ export class Detector {
   /**
    * @param {ort.InferenceSession} session
    * @param {(probability: number, frame: Float32Array, took: number) => void} heard
+   * @param {(error: unknown) => void} failed
    */
-  constructor(session, heard) {
+  constructor(session, heard, failed) {
     this.session = session;
     this.heard = heard;
+    this.failed = failed;
     this.rate = new ort.Tensor('int64', [BigInt(RATE)], []);
     this.queue = Promise.resolve();
     this.state = silence();
@@ -47,7 +49,7 @@ export class Detector {
     this.input = new Float32Array(CONTEXT + FRAME);
     this.input.set(input.subarray(FRAME), 0);
     this.filled = 0;
-    this.queue = this.queue.then(() => this.run(input));
+    this.queue = this.queue.then(() => this.run(input)).catch(this.failed);
   }
 
   /** @param {Float32Array} input */

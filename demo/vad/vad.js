@@ -79,8 +79,12 @@ async function main() {
   try {
     const session = await ort.InferenceSession.create('silero_vad_v5.onnx', { onProgress: status.progress });
     status.done(readyText(session.timings));
-    const listener = new Listener(new Detector(session, heard));
-    const start = (/** @type {typeof microphone} */ source) => listener.start(source).catch((error) => status.failed(error));
+    const failed = (/** @type {unknown} */ error) => {
+      listener.stop();
+      status.failed(error);
+    };
+    const listener = new Listener(new Detector(session, heard, failed));
+    const start = (/** @type {typeof microphone} */ source) => listener.start(source).catch(failed);
     $('#microphone').addEventListener('click', () => start(microphone));
     $('#voice').addEventListener('click', () => start(generated));
     $('#stop').addEventListener('click', () => listener.stop());
