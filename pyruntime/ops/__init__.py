@@ -23,6 +23,7 @@ from pyruntime.ops import (  # noqa: F401
     matmul,
     ml_encode,
     ml_linear,
+    ml_svm,
     ml_trees,
     move,
     nbits,

@@ -61,7 +61,7 @@ def transform(t: Tracer, x: Tensor, length: AnyDim, inverse: bool, onesided: boo
     n = sh.minimum(x.shape[-2], half if real else length)
     bins = half if onesided and not inverse else length
     out_parts = 1 if real else 2
-    dtype = F32 if x.dtype in (F16, BF16) else x.dtype
+    dtype = F64 if real else F32 if x.dtype in (F16, BF16) else x.dtype  # what cancels in the mirror image, cancels
     basis = t.compute((n, parts, bins, out_parts), _basis(length, dtype, inverse, real), dtype)
     rows = t.cast(x if n == x.shape[-2] else t.slice(x, -2, 0, n), dtype)
     lead = x.shape[:-2]

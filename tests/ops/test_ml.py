@@ -23,10 +23,12 @@ SVC2 = {
     "support_vectors": VECTORS, "vectors_per_class": [2, 3], "coefficients": [0.5, 1.0, -0.3, -0.7, -0.5],
     "rho": [0.05], "classlabels_ints": [3, 5],
 }  # fmt: skip
+PROB2 = {**SVC2, "prob_a": [-1.2], "prob_b": [0.3]}
 SVC3 = {
     "support_vectors": VECTORS, "vectors_per_class": [2, 1, 2], "rho": [0.05, -0.1, 0.2],
     "coefficients": [0.5, 1.0, -0.3, -0.7, -0.5, 0.2, 0.4, 0.9, -0.8, -0.6], "classlabels_ints": [3, 5, 7],
 }  # fmt: skip
+PROB3 = {**SVC3, "prob_a": [-1.2, -0.7, -2.0], "prob_b": [0.3, -0.1, 0.2]}
 
 
 def tree(votes: str, ids: list[int], weights: list[float], **more: Any) -> dict[str, Any]:
@@ -82,6 +84,8 @@ CASES: list[tuple[str, int, dict[str, Any], list[Any], int]] = [
     *[("SVMClassifier", 1, {**SVC2, "kernel_type": k, "kernel_params": [0.7, 0.2, 2.0]}, [F], 2)
       for k in ("LINEAR", "RBF")],
     ("SVMClassifier", 1, {**SVC3, "kernel_type": "RBF", "kernel_params": [0.7, 0.2, 2.0]}, [F], 2),
+    *[("SVMClassifier", 1, {**p, "kernel_type": "RBF", "kernel_params": [0.7, 0.2, 2.0]}, [F], 2)
+      for p in (PROB2, PROB3)],
     *[("TreeEnsembleRegressor", 3, {**TARGETS, "aggregate_function": a}, [F], 1)
       for a in ("SUM", "AVERAGE", "MIN", "MAX")],
     ("TreeEnsembleRegressor", 3, {**TARGETS, "base_values": [0.5, 0.0], "post_transform": "LOGISTIC"}, [F], 1),
