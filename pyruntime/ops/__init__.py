@@ -45,5 +45,6 @@ from pyruntime.ops import (  # noqa: F401
     sort,
     text,
     training,
+    unique,
     vision,
 )

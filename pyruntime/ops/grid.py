@@ -9,7 +9,7 @@ from pyruntime.dtype import BF16, F16, F32, I32
 from pyruntime.expr import Expr, cast, clip, const, dim, floor, guard, maximum, minimum, rem, round_even, select
 from pyruntime.kernel import Tensor
 from pyruntime.ops.registry import op
-from pyruntime.ops.resize import cubic_weight, linear_weight, real
+from pyruntime.ops.resample import cubic_weight, linear_weight, real
 from pyruntime.shape import AnyDim
 from pyruntime.tracer import Tracer
 

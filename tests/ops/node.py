@@ -18,6 +18,10 @@ def floats(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return rng.normal(size=shape).astype(dtype)
 
 
+def f32(values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
 def ints(*values: int, dtype: Any = np.int64) -> np.ndarray:
     return np.array(values, dtype)
 

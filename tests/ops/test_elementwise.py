@@ -10,7 +10,7 @@ import pytest
 
 from pyruntime.errors import UnsupportedOp
 from tests.ops.compare import by_onnx
-from tests.ops.node import check_node, floats, ints, run_node
+from tests.ops.node import check_node, f32, floats, ints, run_node
 
 EDGES = np.array([0.0, -0.0, 1.5, -1.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 88.0, -104.0, 1e-40], np.float32)
 
@@ -86,8 +86,8 @@ def test_legacy_without_broadcast_needs_equal_shapes() -> None:
 )
 def test_clip_by_attributes(attrs: dict[str, float], want: list[float]) -> None:
     x = np.array([-3e38, -1, 0, 2, 3e38], np.float32)
-    np.testing.assert_allclose(run_node("Clip", [x], 6, **attrs)[0], np.float32(want))
-    np.testing.assert_allclose(run_node("Clip", [x], 1, **attrs)[0], np.float32(want))
+    np.testing.assert_allclose(run_node("Clip", [x], 6, **attrs)[0], f32(want))
+    np.testing.assert_allclose(run_node("Clip", [x], 1, **attrs)[0], f32(want))
 
 
 @pytest.mark.parametrize("low,high", [(None, None), (-1, None), (None, 1), (-1, 1), (1, -1)])
@@ -175,14 +175,14 @@ def test_cast(source: Any, to: Any) -> None:
 def test_cast_to_and_from_text() -> None:
     texts = np.array(["3.14", "1e-5", "+INF", "-inf", "NaN", "7"], object)
     got = run_node("Cast", [texts], 13, to=1)[0]
-    np.testing.assert_allclose(got, np.float32([3.14, 1e-5, np.inf, -np.inf, np.nan, 7]))
+    np.testing.assert_allclose(got, f32([3.14, 1e-5, np.inf, -np.inf, np.nan, 7]))
     assert run_node("Cast", [np.array(["12", "-3"], object)], 13, to=7)[0].tolist() == [12, -3]
-    assert run_node("Cast", [np.float32([0.1, 3, 1e20])], 13, to=8)[0].tolist() == ["0.1", "3.0", "1e+20"]
+    assert run_node("Cast", [f32([0.1, 3, 1e20])], 13, to=8)[0].tolist() == ["0.1", "3.0", "1e+20"]
     assert run_node("Cast", [ints(1, -2)], 13, to=8)[0].tolist() == ["1", "-2"]
 
 
 def test_cast_by_name() -> None:
-    assert run_node("Cast", [np.float32([1.5, 2])], 1, to="INT32")[0].tolist() == [1, 2]
+    assert run_node("Cast", [f32([1.5, 2])], 1, to="INT32")[0].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("name", "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float4_e2m1fn".split())
@@ -199,6 +199,6 @@ def test_small_floats_round_trip(name: str) -> None:
 
 
 def test_bit_cast() -> None:
-    check_node("BitCast", [np.float32([1, -2])], 26, by_onnx, to=6)
+    check_node("BitCast", [f32([1, -2])], 26, by_onnx, to=6)
     with pytest.raises(UnsupportedOp, match="bits of"):
-        run_node("BitCast", [np.float32([1, -2])], 26, to=7)
+        run_node("BitCast", [f32([1, -2])], 26, to=7)

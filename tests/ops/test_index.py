@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyruntime.errors import ShapeError
-from tests.ops.node import check_node, floats, ints, rng, run_node
+from tests.ops.node import check_node, f32, floats, ints, rng, run_node
 
 INDICES = [
     np.int64(1),
@@ -81,7 +81,7 @@ def test_scatter_nd(reduction: str, last: int) -> None:
 
 
 def test_scatter_out_of_range_stays_inside() -> None:
-    got = run_node("ScatterElements", [np.zeros(3, np.float32), ints(77), np.float32([5])], 18)[0]
+    got = run_node("ScatterElements", [np.zeros(3, np.float32), ints(77), f32([5])], 18)[0]
     np.testing.assert_array_equal(got, [0, 0, 5])
 
 
@@ -93,7 +93,7 @@ def test_compress(axis: int | None, flags: list[bool]) -> None:
 
 
 SPARSE = [
-    np.float32([[1, 0, -2], [0, 0, np.nan]]), np.zeros((2, 2), np.int64), np.array([True, False]),
+    f32([[1, 0, -2], [0, 0, np.nan]]), np.zeros((2, 2), np.int64), np.array([True, False]),
     np.zeros((0, 3), np.float32), np.ones((2, 1, 2), np.uint8),
 ]  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_top_k_types(dtype: Any) -> None:
 
 
 def test_top_k_puts_nan_first() -> None:
-    x = np.float32([3, np.nan, 5, np.nan, -np.inf])
+    x = f32([3, np.nan, 5, np.nan, -np.inf])
     for k in (1, 3):
         values, places = run_node("TopK", [x, ints(k)], 11, outputs=2)
         np.testing.assert_array_equal(places, [1, 3, 2][:k])
@@ -179,8 +179,8 @@ def test_det(n: int) -> None:
 
 
 def test_det_of_singular_and_permuted_matrices() -> None:
-    check_node("Det", [np.float32([[0, 1], [1, 0]])], 11)
-    check_node("Det", [np.float32([[1, 2], [2, 4]])], 11)
+    check_node("Det", [f32([[0, 1], [1, 0]])], 11)
+    check_node("Det", [f32([[1, 2], [2, 4]])], 11)
     check_node("Det", [np.zeros((3, 3), np.float32)], 11)
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyruntime.errors import ShapeError
 from tests.interpret import run
 from tests.ops.compare import by_onnx, check, model, parsed, same
-from tests.ops.node import check_node, floats, ints, run_node
+from tests.ops.node import check_node, f32, floats, ints, run_node
 
 FAR = 2**63 - 1
 
@@ -19,7 +19,7 @@ FAR = 2**63 - 1
 @pytest.mark.parametrize(
     "attrs,want",
     [
-        ({"value_float": 1.5}, np.float32(1.5)), ({"value_floats": [1.0, 2.0]}, np.float32([1, 2])),
+        ({"value_float": 1.5}, np.float32(1.5)), ({"value_floats": [1.0, 2.0]}, f32([1, 2])),
         ({"value_int": -3}, np.int64(-3)), ({"value_ints": [1, 2]}, ints(1, 2)),
         ({"value_string": "a"}, np.array("a", object)), ({"value_strings": ["a", "é"]}, np.array(["a", "é"], object)),
     ],
@@ -29,10 +29,10 @@ def test_constant(attrs: dict[str, Any], want: Any) -> None:
 
 
 def test_sparse_constant() -> None:
-    values = onnx.numpy_helper.from_array(np.float32([5, 7]), "v")
+    values = onnx.numpy_helper.from_array(f32([5, 7]), "v")
     places = onnx.numpy_helper.from_array(ints(1, 5))
     sparse = onnx.helper.make_sparse_tensor(values, places, [2, 3])
-    same(run_node("Constant", [], 13, sparse_value=sparse)[0], np.float32([[0, 5, 0], [0, 0, 7]]))
+    same(run_node("Constant", [], 13, sparse_value=sparse)[0], f32([[0, 5, 0], [0, 0, 7]]))
 
 
 RESHAPES = [
@@ -233,9 +233,7 @@ def test_range_of_a_symbolic_length() -> None:
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
 def test_one_hot(axis: int, dtype: Any) -> None:
-    check_node(
-        "OneHot", [np.array([[0, 2, -1], [7, -9, 1]], dtype), np.int64(3), np.float32([-1, 5])], 11, by_onnx, axis=axis
-    )
+    check_node("OneHot", [np.array([[0, 2, -1], [7, -9, 1]], dtype), np.int64(3), f32([-1, 5])], 11, by_onnx, axis=axis)
 
 
 @pytest.mark.parametrize("batch,time", [(1, 0), (0, 1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.ops.node import run_node
+from tests.ops.node import f32, run_node
 
 N = 1200
 
@@ -36,13 +36,13 @@ def test_like() -> None:
 
 
 def test_bernoulli() -> None:
-    p = np.repeat(np.float32([0, 0.25, 1]), N // 3)
+    p = np.repeat(f32([0, 0.25, 1]), N // 3)
     y = run_node("Bernoulli", [p], 22, dtype=6)[0].reshape(3, -1)
     assert y.dtype == np.int32 and y[0].sum() == 0 and y[2].all() and abs(y[1].mean() - 0.25) < 0.06
 
 
 def test_multinomial() -> None:
-    logits = np.log(np.float32([[0.1, 0.2, 0.7], [1e-30, 1, 1e-30]]))
+    logits = np.log(f32([[0.1, 0.2, 0.7], [1e-30, 1, 1e-30]]))
     y = run_node("Multinomial", [logits], 22, sample_size=400, dtype=7)[0]
     assert y.shape == (2, 400) and y.dtype == np.int64 and (y[1] == 1).all()
     assert np.allclose(np.bincount(y[0], minlength=3) / 400, [0.1, 0.2, 0.7], atol=0.08)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.ops.compare import by_onnx
-from tests.ops.node import check_node, floats, ints, run_node
+from tests.ops.node import check_node, f32, floats, ints, run_node
 
 NAMES = "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split()
 
@@ -48,13 +48,13 @@ def test_empty_sets(name: str, want: float) -> None:
 
 
 def test_nan_wins() -> None:
-    x = np.float32([[1, np.nan, 3], [4, 5, 6]])
+    x = f32([[1, np.nan, 3], [4, 5, 6]])
     assert np.isnan(run_node("ReduceMax", [x], 13, axes=[1])[0][0, 0])
     assert np.isnan(run_node("ReduceMin", [x], 13, axes=[1])[0][0, 0])
 
 
 def test_log_sum_exp_does_not_overflow() -> None:
-    x = np.float32([[1000, 1000], [-1000, -1000], [-np.inf, -np.inf], [np.inf, 0]])
+    x = f32([[1000, 1000], [-1000, -1000], [-np.inf, -np.inf], [np.inf, 0]])
     want = [[1000 + np.log(2)], [-1000 + np.log(2)], [-np.inf], [np.inf]]
     np.testing.assert_allclose(run_node("ReduceLogSumExp", [x], 13, axes=[1])[0], want, rtol=1e-6)
 
@@ -68,7 +68,7 @@ def test_halves_are_summed_wide() -> None:
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_arg(op: str, last: int, keepdims: int) -> None:
-    x = np.float32([[1, 3, 3, 1], [2, 2, 2, 2]])
+    x = f32([[1, 3, 3, 1], [2, 2, 2, 2]])
     check_node(op, [x], 13, axis=-1, select_last_index=last, keepdims=keepdims)
     check_node(op, [x], 11, axis=0, keepdims=keepdims)
 
@@ -83,12 +83,12 @@ def test_softmax(op: str, axis: int, opset: int) -> None:
 
 
 def test_softmax_of_large_numbers() -> None:
-    check_node("Softmax", [np.float32([[1e30, 1e30], [-1e30, 0]])], 13)
+    check_node("Softmax", [f32([[1e30, 1e30], [-1e30, 0]])], 13)
     check_node("Softmax", [floats(2, 0)], 13)
 
 
 @pytest.mark.parametrize("p", [1, 2])
 def test_lp_normalization_of_zeros(p: int) -> None:
-    x = np.float32([[3, 4], [0, 0]])
+    x = f32([[3, 4], [0, 0]])
     want = x / (np.array([[7], [1]]) if p == 1 else np.array([[5], [1]]))
     np.testing.assert_allclose(run_node("LpNormalization", [x], 22, p=p, axis=1)[0], want, rtol=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.ops.compare import by_onnx, by_onnxruntime
-from tests.ops.node import check_node, floats, ints, run_node
+from tests.ops.node import check_node, f32, floats, ints, run_node
 
 COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
 SCALES = [(1, 1, 2, 3), (1, 1, 0.5, 0.75), (1, 1, 1.5, 1), (1, 1, 0.6, 2.3)]
@@ -18,7 +18,7 @@ SCALES = [(1, 1, 2, 3), (1, 1, 0.5, 0.75), (1, 1, 1.5, 1), (1, 1, 0.6, 2.3)]
 @pytest.mark.parametrize("how", COORDINATES)
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_interpolation_by_scales(scales: tuple[float, ...], how: str, mode: str) -> None:
-    args = [floats(1, 2, 5, 6), None, np.float32(scales)]
+    args = [floats(1, 2, 5, 6), None, f32(scales)]
     check_node("Resize", args, 19, by_onnx, 1e-4, constants=(2,), mode=mode, coordinate_transformation_mode=how)
 
 
@@ -36,7 +36,7 @@ def test_by_sizes(sizes: tuple[int, ...], how: str, mode: str) -> None:
 @pytest.mark.parametrize("how", ["half_pixel", "asymmetric", "align_corners"])
 @pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 def test_nearest(scales: tuple[float, ...], how: str, nearest: str) -> None:
-    args = [floats(1, 2, 4, 8), None, np.float32(scales)]
+    args = [floats(1, 2, 4, 8), None, f32(scales)]
     check_node(
         "Resize", args, 13, constants=(2,), mode="nearest", coordinate_transformation_mode=how, nearest_mode=nearest
     )
@@ -52,7 +52,7 @@ def test_aspect_ratio(policy: str) -> None:
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("exclude", [0, 1])
 def test_antialias(scales: tuple[float, float], mode: str, exclude: int) -> None:
-    args = [floats(1, 1, 8, 9), None, np.float32(scales)]
+    args = [floats(1, 1, 8, 9), None, f32(scales)]
     check_node(
         "Resize", args, 19, by_onnx, 1e-4, constants=(2,), mode=mode, axes=[2, 3], antialias=1, exclude_outside=exclude
     )
@@ -60,7 +60,7 @@ def test_antialias(scales: tuple[float, float], mode: str, exclude: int) -> None
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_crop_and_resize(mode: str) -> None:
-    roi = np.float32([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7])
+    roi = f32([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7])
     args: list[Any] = [floats(1, 1, 4, 4), roi, None, ints(1, 1, 3, 3)]
     attrs = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 10.0, "mode": mode}
     check_node("Resize", args, 19, by_onnx, 1e-4, **attrs)
@@ -70,7 +70,7 @@ def test_crop_and_resize(mode: str) -> None:
 def test_types(dtype: Any) -> None:
     x = np.arange(24, dtype=dtype).reshape(1, 1, 4, 6)
     for symbolic in (False, True):
-        got = run_node("Resize", [x, None, np.float32([1, 1, 2, 2])], 19, symbolic, constants=(2,), mode="linear")[0]
+        got = run_node("Resize", [x, None, f32([1, 1, 2, 2])], 19, symbolic, constants=(2,), mode="linear")[0]
         assert got.dtype == dtype and got.shape == (1, 1, 8, 12)
 
 
@@ -82,7 +82,7 @@ def test_old_meanings(op: str, opset: int, mode: str) -> None:
         if opset == 7:
             check_node(op, [x], opset, mode=mode, scales=scales)
         else:
-            check_node(op, [x, np.float32(scales)], opset, constants=(1,), mode=mode)
+            check_node(op, [x, f32(scales)], opset, constants=(1,), mode=mode)
 
 
 def test_upsample_1() -> None:
@@ -103,7 +103,7 @@ def test_grid_sample(mode: str, padding: str, align: int) -> None:
 
 def test_grid_sample_of_one_pixel_and_of_nan() -> None:
     x = np.full((1, 1, 1, 1), 3, np.float32)
-    grid = np.float32([[[[0, 0], [5, -5], [np.nan, 0]]]])
+    grid = f32([[[[0, 0], [5, -5], [np.nan, 0]]]])
     for padding in ("zeros", "border", "reflection"):
         for align in (0, 1):
             got = run_node("GridSample", [x, grid], 20, mode="nearest", padding_mode=padding, align_corners=align)[0]

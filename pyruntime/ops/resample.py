@@ -1,0 +1,234 @@
+"""Resampling: one pass for each axis that changes.
+
+For every output position of an axis, tables hold where it reads and with which weights. They depend on extents only:
+with static shapes they are constants, else small tensors. Whole-number nearest upsampling is an expansion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyruntime import shape as sh
+from pyruntime.dtype import BF16, F16, F32, F64, I32, DType
+from pyruntime.expr import Expr, X, Y, cast, ceil, clip, const, dim, floor, maximum, minimum, select
+from pyruntime.kernel import Tensor
+from pyruntime.shape import AnyDim
+from pyruntime.tracer import Tracer
+
+NEAREST: dict[str, Callable[[Expr], Expr]] = {
+    "round_prefer_floor": lambda x: ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: floor(x + 0.5),
+    "floor": floor,
+    "ceil": ceil,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """out / in as top / bottom (ints, Dims, or a float over 1)."""
+
+    top: AnyDim | float
+    bottom: AnyDim
+
+    @property
+    def value(self) -> float | None:
+        return (
+            None if isinstance(self.top, sh.Dim) or isinstance(self.bottom, sh.Dim) else self.top / max(self.bottom, 1)
+        )
+
+    def reach(self, half: int) -> AnyDim:
+        """⌈half / min(scale, 1)⌉: how far a filter stretched for downsampling reads."""
+        if isinstance(self.top, float):
+            return math.ceil(half / min(self.top, 1.0))
+        return sh.maximum(sh.ceildiv(self.bottom * half, sh.maximum(self.top, 1)), half)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis to resize: `size` its extent before, `out` after; start, end: its region of interest."""
+
+    number: int
+    size: AnyDim
+    out: AnyDim
+    scale: Scale
+    roi: tuple[Expr, Expr] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The attributes of a Resize."""
+
+    mode: str
+    coordinates: str
+    nearest: str = "round_prefer_floor"
+    cubic: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+    extrapolation: float = 0.0
+
+
+def real(x: AnyDim | float) -> Expr:
+    return cast(dim(x), F32) if isinstance(x, sh.Dim) else const(float(x), F32)
+
+
+# ── coordinates ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def source(t: Tracer, a: Axis, how: str, i: Expr) -> Expr:
+    """Where output position i lies in the input, as float32."""
+    x, size = cast(i, F32), real(a.size)
+    width = size * real(a.scale.top) / real(a.scale.bottom)  # may be fractional
+    if how in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
+        at = (x + 0.5) * real(a.scale.bottom) / real(a.scale.top) - 0.5
+        if how == "half_pixel_symmetric":
+            return at + size * 0.5 * (1.0 - real(a.out) / width)
+        return at if how == "half_pixel" else select(real(a.out) > 1.0, at, 0.0)
+    if how == "asymmetric":
+        return x * real(a.scale.bottom) / real(a.scale.top)
+    last = size - 1.0
+    step = last / select(width == 1.0, 1.0, width - 1.0)
+    if how == "align_corners":
+        return select(width == 1.0, 0.0, x * step)
+    if how != "tf_crop_and_resize" or a.roi is None:
+        raise t.unsupported(f"coordinate_transformation_mode {how}" + (" without roi" if how.startswith("tf") else ""))
+    start, end = a.roi
+    return select(width == 1.0, (start + end) * 0.5 * last, start * last + x * (end - start) * step)
+
+
+def table(t: Tracer, shape: Sequence[AnyDim], fn: Callable[..., Expr]) -> Tensor:
+    """A small tensor that follows from extents: a constant where they are known."""
+    out = t.compute(shape, fn)
+    known = t.known(out)
+    return out if known is None else t.constant(known, out.dtype, [d for d in shape if isinstance(d, int)])
+
+
+def coordinates(t: Tracer, a: Axis, how: str) -> Tensor:
+    return table(t, (a.out,), lambda i: source(t, a, how, i))
+
+
+# ── nearest ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def repeats(a: Axis, rule: Rule) -> bool:
+    """Whether output position i reads input position i // scale."""
+    whole = a.scale.value is not None and a.scale.value >= 1 and a.scale.value == int(a.scale.value)
+    exact = a.out == a.size * int(a.scale.value or 1)
+    return whole and exact and (rule.coordinates, rule.nearest) in (
+        ("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"),
+        ("pytorch_half_pixel", "round_prefer_floor"), ("pytorch_half_pixel", "round_prefer_ceil"),
+    )  # fmt: skip
+
+
+def repeat(t: Tracer, x: Tensor, axes: Sequence[Axis]) -> Tensor:
+    """(…, H, …) -> (…, H, s, …) -> (…, H·s, …)"""
+    factors = {a.number: int(a.scale.value or 1) for a in axes}
+    apart: list[AnyDim] = []
+    place: list[int] = []
+    for n, d in enumerate(x.shape):
+        place.append(len(apart))
+        apart += [d, factors[n]] if n in factors else [d]
+    spread = t.compute(apart, lambda *i: x.at(*[i[p] for p in place]))
+    return t.reshape(spread, [d * factors.get(n, 1) for n, d in enumerate(x.shape)])
+
+
+def nearest(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
+    if all(repeats(a, rule) for a in axes):
+        return repeat(t, x, axes)
+    if rule.nearest not in NEAREST:
+        raise t.unsupported(f"nearest_mode {rule.nearest}")
+    pick = NEAREST[rule.nearest]
+    where = {a.number: coordinates(t, a, rule.coordinates) for a in axes}
+    index = {
+        a.number: table(t, (a.out,), lambda i, a=a: clip(cast(pick(where[a.number].at(i)), I32), 0, dim(a.size - 1)))
+        for a in axes
+    }
+
+    def element(*i: Expr) -> Expr:
+        value = x.at(*[index[n].at(c) if n in index else c for n, c in enumerate(i)])
+        if rule.coordinates == "tf_crop_and_resize":
+            for a in axes:
+                value = select(outside(where[a.number].at(i[a.number]), a), _number(rule.extrapolation, x.dtype), value)
+        return value
+
+    return t.compute(resized(x, axes), element)
+
+
+def outside(at: Expr, a: Axis) -> Expr:
+    return (at < 0.0) | (at > real(a.size - 1))
+
+
+def resized(x: Tensor, axes: Sequence[Axis]) -> list[AnyDim]:
+    out = list(x.shape)
+    for a in axes:
+        out[a.number] = a.out
+    return out
+
+
+def _number(value: float, dtype: DType) -> Expr:
+    return const(value if dtype.is_float else int(value), dtype)
+
+
+# ── linear and cubic ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def linear_weight(distance: Expr) -> Expr:
+    return maximum(1.0 - abs(distance), 0.0)
+
+
+def cubic_weight(distance: Expr, a: float) -> Expr:
+    """Keys' cubic convolution, for distances of less than 2."""
+    d = abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1.0
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return select(d <= 1.0, near, select(d < 2.0, far, 0.0))
+
+
+def interpolate(t: Tracer, x: Tensor, a: Axis, rule: Rule) -> Tensor:
+    """out[i] = Σ w[i, k] · x[first[i] + k], positions clamped to the axis."""
+    half = 1 if rule.mode == "linear" else 2
+    reach = a.scale.reach(half) if rule.antialias else half
+    where = coordinates(t, a, rule.coordinates)
+    first = table(t, (a.out,), lambda i: cast(floor(where.at(i)), I32) + dim(1 - reach))
+    stretch = minimum(real(a.scale.top) / real(a.scale.bottom), 1.0) if rule.antialias else const(1.0, F32)
+
+    def weight(i: Expr, k: Expr) -> Expr:
+        at = first.at(i) + k
+        distance = (cast(at, F32) - where.at(i)) * stretch
+        w = linear_weight(distance) if half == 1 else cubic_weight(distance, rule.cubic)
+        return select((at >= 0) & (at < dim(a.size)), w, 0.0) if rule.exclude_outside else w
+
+    weights = table(t, (a.out, reach * 2), weight)
+    if rule.antialias or rule.exclude_outside:
+        normal = t.map(X / Y, weights, t.reduce("sum", weights, [1]))
+        weights = table(t, weights.shape, lambda i, k: normal.at(i, k))
+
+    def tap(i: Sequence[Expr], k: Expr) -> Expr:
+        at = clip(first.at(i[a.number]) + k, 0, dim(a.size - 1))
+        value = x.at(*[at if n == a.number else c for n, c in enumerate(i)])
+        return value * cast(weights.at(i[a.number], k), x.dtype)
+
+    shape = resized(x, [a])
+    if isinstance(reach, int) and reach <= 2:
+        out = t.compute(shape, lambda *i: sum([tap(i, dim(k)) for k in range(1, 2 * reach)], tap(i, dim(0))))
+    else:
+        out = t.reduce_compute("sum", shape, (reach * 2,), lambda *i: tap(i[:-1], i[-1]))
+    if rule.coordinates != "tf_crop_and_resize":
+        return out
+    value = const(rule.extrapolation, x.dtype)
+    return t.compute(shape, lambda *i: select(outside(where.at(i[a.number]), a), value, out.at(*i)))
+
+
+def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
+    if rule.mode not in ("nearest", "linear", "cubic"):
+        raise t.unsupported(f"mode {rule.mode}")
+    if not axes:
+        return x
+    if rule.mode == "nearest":
+        return nearest(t, x, axes, rule)
+    dtype = x.dtype
+    x = t.cast(x, F32) if dtype in (F16, BF16) or dtype is not F64 else x
+    for a in reversed(axes):  # the last axis first: the passes over the others read whole rows
+        x = interpolate(t, x, a, rule)
+    return t.cast(x, dtype)
