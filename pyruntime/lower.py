@@ -57,6 +57,9 @@ class _Nest(Walk):
         units = {n: const(0, I32) for n, d in enumerate(self.extents) if d == 1}
         self.expr = rewrite(kernel.expr, lambda e: units.get(e.value) if e.op == "index" else None)
         self.accesses, self.raw = accesses(self.expr)
+        if isinstance(kernel, Reduce) and kernel.epilogue is not None:  # axes that it tells apart are not merged
+            more, raw = accesses(kernel.epilogue)
+            self.accesses, self.raw = [*self.accesses, *more], self.raw | raw
         store = {("index", n): s for n, s in enumerate(sh.strides(kernel.out.shape))}
         self.outer = self._merge(range(self.rank), [*self.accesses, store])
         self.inner = self._merge(range(self.rank, len(self.extents)), self.accesses)
