@@ -1,0 +1,98 @@
+"""Kernels → WGSL shaders: equal kernels share one; calls name their shader by its number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from pyruntime.emit import root
+from pyruntime.expr import Expr, rewrite
+from pyruntime.kernel import Call, Kernel, Loops, Reduce, Stmt, Store, Tensor
+from pyruntime.loopcode import Lowered, rebuild
+from pyruntime.lower import lower
+from pyruntime.provider import Invocation
+
+from .adapter import Adapter
+from .printer import Shader, print_kernel
+from .support import reason
+from .tile import tiled
+
+
+class GpuProvider:
+    name = "webgpu"
+
+    def __init__(self, adapter: Adapter | None = None) -> None:
+        self.adapter = adapter or Adapter()
+
+    def supports(self, kernel: Kernel) -> str:
+        return reason(kernel, self.adapter)
+
+    def builder(self, **_: Any) -> GpuBuilder:
+        return GpuBuilder(self.adapter)
+
+
+class GpuBuilder:
+    """Collects the shaders of one program."""
+
+    routines: dict[str, Any] = {}  # noqa: RUF012  contractions are a schedule of their meaning (tile.py)
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+        self.shaders: list[Shader] = []
+        self.numbers: dict[Any, int] = {}
+
+    def segment(self, name: str, kernels: Sequence[Kernel]) -> list[Invocation]:
+        return [self.invoke(kernel) for kernel in kernels]
+
+    def finish(self) -> bytes:
+        """The shaders as JSON."""
+        return json.dumps([asdict(s) for s in self.shaders], separators=(",", ":")).encode()
+
+    def invoke(self, kernel: Kernel) -> Invocation:
+        meaning = kernel.definition() if isinstance(kernel, Call) else kernel
+        found = tiled(meaning) if isinstance(meaning, Reduce) else None
+        linear = found is None and not isinstance(meaning, Loops)
+        lowered = one_binding_each(found or lower(meaning, "gpu"))
+        key = (lowered.code.key(), linear)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.shaders)
+            self.shaders.append(print_kernel(lowered.code, linear, self.adapter.f16))
+        scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
+        name = str(self.numbers[key])
+        return Invocation(name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch)
+
+
+def one_binding_each(lowered: Lowered) -> Lowered:
+    """Tensors that share a buffer (reshapes of each other) bound once: WebGPU refuses a buffer bound twice for writing."""
+    places: dict[int, int] = {}
+    tensors: list[Tensor] = []
+    numbers = []
+    for t in lowered.tensors:
+        if root(t).uid not in places:
+            places[root(t).uid] = len(tensors)
+            tensors.append(t)
+        numbers.append(places[root(t).uid])
+    if len(tensors) == len(lowered.tensors):
+        return lowered
+    code = lowered.code
+    buffers = tuple([code.buffers[numbers.index(n)] for n in range(len(tensors))])
+    body = _renumbered(code.body, numbers)
+    return Lowered(replace(code, buffers=buffers, body=body), tensors, lowered.params, lowered.work)
+
+
+def _renumbered(body: list[Stmt], numbers: list[int]) -> list[Stmt]:
+    memo: dict[int, Expr] = {}
+
+    def load(e: Expr) -> Expr | None:
+        return Expr("load", e.args, e.dtype, numbers[e.value]) if e.op == "load" else None
+
+    def inner(statements: list[Stmt]) -> list[Stmt]:
+        out = [rebuild(s, lambda e: rewrite(e, load, memo), inner) for s in statements]
+        return [Store(numbers[s.target], s.coords, s.value) if isinstance(s, Store) else s for s in out]
+
+    return inner(body)
+
+
+__all__ = ["GpuBuilder", "GpuProvider", "one_binding_each"]

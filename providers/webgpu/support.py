@@ -1,0 +1,91 @@
+"""Whether a kernel can run on a GPU, and if not, why not.
+
+int64 and uint64 are computed in 32 bits: operations on them that look at the high bits are refused.
+"""
+
+from __future__ import annotations
+
+from pyruntime import shape as sh
+from pyruntime.dtype import U32, U64, bounds
+from pyruntime.emit import root
+from pyruntime.expr import Expr, walk
+from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
+from pyruntime.loopcode import children, expressions
+
+from .adapter import Adapter
+from .layout import element_bytes, is_pattern, storable
+
+_HIGH_BITS = {"bitcast", "popcount", "shl", "shr", "pow"}
+_UNSIGNED_HIGH_BITS = {"neg", "bitnot", "sub"}
+
+
+def reason(kernel: Kernel, adapter: Adapter) -> str:
+    """Empty if the kernel can run, else a sentence."""
+    if not isinstance(kernel, Map | Reduce | Loops | Call):
+        return f"{type(kernel).__name__} runs on the host"
+    kernel = kernel.definition() if isinstance(kernel, Call) else kernel
+    tensors = [*kernel.outputs, *kernel.inputs, *(kernel.scratch if isinstance(kernel, Loops) else ())]
+    for t in tensors:
+        why = _tensor(t, adapter)
+        if why:
+            return why
+    buffers = len({root(t).uid for t in tensors})
+    if buffers > adapter.storage_buffers:
+        return f"{buffers} tensors in one kernel, the adapter binds {adapter.storage_buffers}"
+    seen: set[int] = set()
+    for e in _expressions(kernel):
+        for x in walk(e, seen):
+            why = _node(x)
+            if why:
+                return why
+    return ""
+
+
+def _tensor(t: Tensor, adapter: Adapter) -> str:
+    if not storable(t.dtype):
+        return f"{t.dtype} has no place on the GPU"
+    size = sh.size(t.shape)
+    if isinstance(size, int) and size * element_bytes(t.dtype) > adapter.binding_bytes:
+        return f"a tensor of {size * element_bytes(t.dtype)} bytes, the adapter binds {adapter.binding_bytes}"
+    return ""
+
+
+def _expressions(kernel: Map | Reduce | Loops) -> list[Expr]:
+    if isinstance(kernel, Map):
+        return [kernel.expr]
+    if isinstance(kernel, Reduce):
+        return [kernel.expr, *([kernel.epilogue] if kernel.epilogue is not None else [])]
+    out: list[Expr] = []
+    stack: list[Stmt] = list(kernel.body)
+    while stack:
+        s = stack.pop()
+        out += expressions(s)
+        for inner in children(s):
+            stack += inner
+    return out
+
+
+def _node(x: Expr) -> str:
+    if x.dtype is None:
+        return ""
+    if x.dtype.is_float and x.dtype.size == 8:
+        return "float64 arithmetic"
+    if is_pattern(x.dtype) and x.op not in ("at", "bitcast", "const", "select", "guard", "var"):
+        return f"{x.op} of {x.dtype}"
+    wide = x.dtype.size == 8 or any(a.dtype is not None and a.dtype.size == 8 for a in x.args)
+    return _wide(x) if wide else ""
+
+
+def _wide(x: Expr) -> str:
+    """Reasons against an operation on 64-bit integers."""
+    if x.op == "const" and x.value not in bounds(x.dtype):
+        low, high = (-(2**31), 2**31 - 1) if x.dtype.kind == "i" else (0, 2**32 - 1)
+        return "" if low <= x.value <= high else f"the {x.dtype} constant {x.value} has more than 32 bits"
+    if x.op in _HIGH_BITS or (x.dtype is U64 and x.op in _UNSIGNED_HIGH_BITS):
+        return f"{x.op} of 64-bit integers"
+    if x.op == "cast" and x.dtype.size == 8 and x.dtype.kind == "i" and x.args[0].dtype in (U32, U64):
+        return f"{x.args[0].dtype} as {x.dtype} needs more than 32 bits"
+    return ""
+
+
+__all__ = ["reason"]
