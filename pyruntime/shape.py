@@ -7,15 +7,16 @@ Arithmetic of Dims gives an int wherever the result is constant, so code written
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 from pyruntime.errors import PyRuntimeError, ShapeError
 
-Atom = tuple  # ("sym", name, lower bound | None) or (op, operand, operand, …) with op in _EVAL
-Monomial = tuple  # atoms in canonical order; () is the constant term
+Atom = tuple[Any, ...]  # ("sym", name, lower bound | None) or (op, operand, operand, …) with op in _EVAL
+Monomial = tuple[Any, ...]  # atoms in canonical order; () is the constant term
+Terms = tuple[tuple[Monomial, int], ...]
 
 
 class Undecided(PyRuntimeError):
@@ -31,7 +32,7 @@ class Dim:
 
     __slots__ = ("_hash", "terms")
 
-    def __init__(self, terms: tuple) -> None:
+    def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self._hash = hash(terms)
 
@@ -105,7 +106,7 @@ def symbol(name: str, lower: int | None = 0) -> Dim:
 # ── arithmetic ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _terms(x: AnyDim) -> tuple:
+def _terms(x: AnyDim) -> Terms:
     if isinstance(x, Dim):
         return x.terms
     return (((), int(x)),) if x else ()
@@ -116,14 +117,14 @@ def _order(m: Monomial) -> str:
     return repr(m)
 
 
-def _merge(a: tuple, b: tuple, sign: int) -> tuple:
+def _merge(a: Terms, b: Terms, sign: int) -> Terms:
     out = dict(a)
     for m, c in b:
         out[m] = out.get(m, 0) + sign * c
     return tuple((m, out[m]) for m in sorted(out, key=_order) if out[m])
 
 
-def _from(terms: tuple) -> AnyDim:
+def _from(terms: Terms) -> AnyDim:
     if not terms:
         return 0
     if len(terms) == 1 and terms[0][0] == ():
@@ -141,7 +142,7 @@ def _multiply(a: AnyDim, b: AnyDim) -> AnyDim:
     return _from(tuple((m, out[m]) for m in sorted(out, key=_order) if out[m]))
 
 
-def _divide_exactly(a: tuple, m: Monomial, c: int) -> AnyDim | None:
+def _divide_exactly(a: Terms, m: Monomial, c: int) -> AnyDim | None:
     """a / (c·m) where every term of `a` is divisible, else None."""
     out = []
     for monomial, coefficient in a:
@@ -377,7 +378,7 @@ def is_static(shape: Iterable[AnyDim]) -> bool:
 
 # ── evaluation and serialised form ────────────────────────────────────────────────────────────────────────────────
 
-_EVAL = {
+_EVAL: dict[str, Callable[..., int]] = {
     "floordiv": lambda a, b: a // b if b else 0,
     "max": max,
     "min": min,

@@ -109,7 +109,7 @@ def _feed(t: Tracer, path: str, spec: Spec, feeds: list[Feed], type_: Type | Non
     t.input_symbols.update(n for n in names if isinstance(n, str))
     dims = [d if isinstance(d, int) else sh.symbol(d) for d in names]
     if spec.value is not None:
-        tensor = t.constant(spec.value, spec.dtype, dims)
+        tensor = t.constant(spec.value, spec.dtype, [d for d in spec.dims if isinstance(d, int)])
         tensor.name = path
         return tensor
     tensor = t.leaf("feed", dims, spec.dtype, path, name=path)
