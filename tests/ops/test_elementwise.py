@@ -84,7 +84,7 @@ def test_legacy_without_broadcast_needs_equal_shapes() -> None:
     "attrs,want",
     [({}, [-3e38, -1, 0, 2, 3e38]), ({"min": -0.5}, [-0.5, -0.5, 0, 2, 3e38]), ({"max": 1.0}, [-3e38, -1, 0, 1, 1])],
 )
-def test_clip_by_attributes(attrs: dict[str, float], want: list[float]) -> None:
+def test_clip_by_attributes(attrs: dict[str, Any], want: list[float]) -> None:
     x = np.array([-3e38, -1, 0, 2, 3e38], np.float32)
     np.testing.assert_allclose(run_node("Clip", [x], 6, **attrs)[0], f32(want))
     np.testing.assert_allclose(run_node("Clip", [x], 1, **attrs)[0], f32(want))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyruntime.errors import ShapeError
-from tests.ops.node import check_node, f32, floats, ints, rng, run_node
+from tests.ops.node import check_node, f32, floats, ints, only, rng, run_node
 
 INDICES = [
     np.int64(1),
@@ -89,7 +89,7 @@ def test_scatter_out_of_range_stays_inside() -> None:
 @pytest.mark.parametrize("flags", [[True, False, True], [False], [], [False, True, True, False]])
 def test_compress(axis: int | None, flags: list[bool]) -> None:
     x = floats(4, 5)
-    check_node("Compress", [x, np.array(flags, bool)], 11, **({} if axis is None else {"axis": axis}))
+    check_node("Compress", [x, np.array(flags, bool)], 11, **only(axis=axis))
 
 
 SPARSE = [
@@ -148,7 +148,7 @@ def test_top_k_1_and_bounds() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int8])
 def test_unique(sorted_: int, axis: int | None, dtype: Any) -> None:
     x = rng.integers(0, 2, (5, 3, 2)).astype(dtype)
-    check_node("Unique", [x], 11, outputs=4, sorted=sorted_, **({} if axis is None else {"axis": axis}))
+    check_node("Unique", [x], 11, outputs=4, sorted=sorted_, **only(axis=axis))
 
 
 def test_unique_of_one_kind() -> None:

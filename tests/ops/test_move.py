@@ -11,7 +11,7 @@ import pytest
 from pyruntime.errors import ShapeError
 from tests.interpret import run
 from tests.ops.compare import by_onnx, check, model, parsed, same
-from tests.ops.node import check_node, f32, floats, ints, run_node
+from tests.ops.node import check_node, f32, floats, ints, only, run_node
 
 FAR = 2**63 - 1
 
@@ -114,7 +114,7 @@ def test_split(opset: int) -> None:
         return
     check_node("Split", [x, ints(1, 3)], opset, outputs=2, axis=-1, constants=(1,))
     check_node("Split", [x, ints(1, 3)], opset, outputs=2, axis=-1, symbolic=(False,))
-    check_node("Split", [x], opset, outputs=3, axis=0, **({"num_outputs": 3} if opset == 18 else {}))
+    check_node("Split", [x], opset, outputs=3, axis=0, **only(num_outputs=3 if opset == 18 else None))
     if opset == 18:
         check_node("Split", [floats(7, 2)], opset, outputs=3, num_outputs=3)
         with pytest.raises(ShapeError, match="parts"):
