@@ -26,6 +26,11 @@ def ints(*values: int, dtype: Any = np.int64) -> np.ndarray:
     return np.array(values, dtype)
 
 
+def only(**attrs: Any) -> dict[str, Any]:
+    """The attributes that are given."""
+    return {k: v for k, v in attrs.items() if v is not None}
+
+
 def node_model(
     op: str, args: list[Any], opset: int, outputs: int = 1, domain: str = "", constants: tuple[int, ...] = (),
     **attrs: Any,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.ops.compare import by_onnx
-from tests.ops.node import check_node, f32, floats, ints, run_node
+from tests.ops.node import check_node, f32, floats, ints, only, run_node
 
 NAMES = "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split()
 
@@ -18,8 +18,7 @@ NAMES = "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split()
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_axes_as_attribute(name: str, axes: list[int] | None, keepdims: int) -> None:
     x = np.abs(floats(2, 3, 4)) + 0.1
-    attrs = {"keepdims": keepdims} | ({"axes": axes} if axes else {})
-    check_node(f"Reduce{name}", [x], 11, **attrs)
+    check_node(f"Reduce{name}", [x], 11, **only(keepdims=keepdims, axes=axes))
 
 
 @pytest.mark.parametrize("name", NAMES)
