@@ -75,16 +75,22 @@ class Lowering:
     def statement(self, s: Stmt) -> Stmt:
         e = self.expression
         if isinstance(s, Store):
-            return Store(self.buffer(s.target), (self.address(s.target, s.coords),), cast(e(s.value), s.target.dtype))
+            at = self.address(s.target, [self.loaded(c) for c in s.coords])
+            return Store(self.buffer(s.target), (at,), cast(e(s.value), s.target.dtype))
         return rebuild(s, e, lambda body: [self.statement(b) for b in body])
 
     def expression(self, x: Expr) -> Expr:
+        return self.numbered(self.loaded(x))
+
+    def loaded(self, x: Expr) -> Expr:
+        """`at` as `load`."""
+
         def visit(e: Expr) -> Expr | None:
             if e.op == "at":
                 return Expr("load", (self.address(e.value, e.args),), e.dtype, self.buffer(e.value))
             return None
 
-        return self.numbered(rewrite(x, visit))
+        return rewrite(x, visit)
 
     def numbered(self, x: Expr) -> Expr:
         """Dims and large int32 constants become parameters."""
