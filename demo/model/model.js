@@ -25,18 +25,33 @@ async function open(model, name, externalData = []) {
   }
 }
 
+/** @param {...HTMLElement} cards */
+const pair = (...cards) => make('div', { class: 'pair' }, ...cards);
+
 /** @param {ort.InferenceSession} session */
 async function show(session) {
-  const [explanation, memory] = await Promise.all([session.explain(), session.memory()]);
-  const memoryCard = report.card('Memory', report.memory(memory));
-  const pair = (/** @type {HTMLElement[]} */ ...cards) => make('div', { class: 'pair' }, ...cards);
+  const details = make('div');
+  const refresh = async () => details.replaceChildren(await inside(session));
+  await refresh();
   $('#report').replaceChildren(
-    timer(session, async () => memoryCard.lastElementChild?.replaceWith(report.memory(await session.memory()))),
+    timer(session, refresh),
     pair(report.card('Inputs', report.signature(session.inputMetadata)), report.card('Outputs', report.signature(session.outputMetadata))),
-    pair(report.card('Operators', report.operators(explanation)),
-      make('div', { style: 'display: grid; gap: 1.1rem' }, report.card('Where it runs', report.placement(explanation)), memoryCard)),
+    details,
   );
   $('#report').hidden = false;
+}
+
+/** What the compiler made of it. Some models are compiled only when they first run. @param {ort.InferenceSession} session */
+async function inside(session) {
+  try {
+    const [explanation, memory] = await Promise.all([session.explain(), session.memory()]);
+    const right = make('div', { style: 'display: grid; gap: 1.1rem' },
+      report.card('Where it runs', report.placement(explanation)), report.card('Memory', report.memory(memory)));
+    return pair(report.card('Operators', report.operators(explanation)), right);
+  } catch (error) {
+    if (!(error instanceof ort.SessionFailed)) throw error;
+    return report.card('Operators', make('p', { class: 'soft' }, 'This model is compiled for its inputs when it first runs.'));
+  }
 }
 
 /** The card that runs the model. @param {ort.InferenceSession} session @param {() => Promise<unknown>} after */
