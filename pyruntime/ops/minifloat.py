@@ -121,7 +121,11 @@ def _encode_exponent(x: Expr, saturate: bool, round_mode: str) -> Expr:
         more = const(0, I32)
     up = exponent + more
     finite = minimum(up, 0xFE) if saturate else select(bits == 0, 0xFF, up)
-    return select(exponent == 0xFF, select((bits & 0x7FFFFF) == 0, 0xFE, 0xFF) if saturate else const(255, I32), finite)
+    return select(
+        exponent == 0xFF,
+        select((bits & 0x7FFFFF) == 0, const(0xFE, I32), 0xFF) if saturate else const(255, I32),
+        finite,
+    )
 
 
 __all__ = ["FORMATS", "MINIFLOATS", "decode", "encode"]
