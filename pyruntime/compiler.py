@@ -13,12 +13,16 @@ from pyruntime.graph import Graph, Weight
 from pyruntime.kernel import Block, Host
 from pyruntime.passes.constants import hoist_constants
 from pyruntime.passes.dead import remove_dead
+from pyruntime.passes.epilogue import absorb
 from pyruntime.passes.fuse import fuse
+from pyruntime.passes.operands import read_through
+from pyruntime.passes.pack import pack
 from pyruntime.passes.prune import prune
+from pyruntime.passes.settle import settle
 from pyruntime.passes.strings import lower_strings
 from pyruntime.passes.symbols import mentioned
 from pyruntime.program import Program
-from pyruntime.provider import Builder
+from pyruntime.provider import Builder, Routine
 from pyruntime.translate import Spec, TensorSpec, Translation, translate
 
 LEVELS = ("disabled", "basic", "extended", "layout", "all")
@@ -43,24 +47,32 @@ def compile_graph(
 ) -> Compiled:
     """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all."""
     main = translate(prune(graph), specs, elements, constants or {})
-    init = optimise(main, LEVELS.index(level))
+    init = optimise(main, LEVELS.index(level), builder.routines)
     emitter = Emitter(builder)
     program = emitter.program(graph.name, init, main)
     return Compiled(program, emitter.host_kernels)
 
 
-def optimise(main: Translation, level: int) -> Block:
+def optimise(main: Translation, level: int, routines: Mapping[str, Routine]) -> Block:
     """Run the kernel passes; gives the init block."""
     outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
-    remove_dead(main.block, outputs)
-    lower_strings(main.block)
-    init = Block()
+    block, init = main.block, Block()
+    extended = level >= LEVELS.index("extended")
+    remove_dead(block, outputs)
+    lower_strings(block)
+    settle(block, routines)
+    if extended:
+        read_through(block, routines)
     if level >= LEVELS.index("basic"):
-        init = hoist_constants(main.block)
-    if level >= LEVELS.index("extended"):
-        made = [t for k in init.kernels for t in k.outputs]
-        fuse(init, made)
-        fuse(main.block, outputs)
+        init = hoist_constants(block)
+    if extended:
+        remove_dead(block, outputs)
+        absorb(block, routines, outputs)
+        fuse(init, [t for k in init.kernels for t in k.outputs])
+        fuse(block, outputs, routines)
+        remove_dead(block, outputs)
+        absorb(block, routines, outputs)
+        pack(block, init, routines)
     _sweep(main, init, outputs)
     return init
 

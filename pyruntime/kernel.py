@@ -188,9 +188,9 @@ class Call(Kernel):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Elements of a tensor as another shape: element (i, j, …) is at offset + Σ index · stride."""
+    """An operand read where it lies in another tensor: its element (i, j, …) is at offset + Σ index · stride there."""
 
-    shape: Shape
+    tensor: Tensor
     offset: AnyDim
     strides: tuple[AnyDim, ...]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyruntime.kernel import Kernel, Tensor
+from pyruntime.expr import Expr
+from pyruntime.kernel import Call, Kernel, Tensor, View
 from pyruntime.shape import AnyDim
 
 
@@ -27,8 +28,31 @@ class Invocation:
     inplace: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
+class Routine(Protocol):
+    """What a provider's hand-scheduled routine can do. Calls of routines that a provider does not claim run as their
+    meaning."""
+
+    def claims(self, call: Call) -> bool:
+        """Whether it runs this call as it stands."""
+        ...
+
+    def reads(self, call: Call, operand: int, view: View) -> bool:
+        """Whether it could read an operand through this view."""
+        ...
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        """Whether it could apply this epilogue and write to `out`, of which axis n is the call's axis order[n]."""
+        ...
+
+    def packs(self, call: Call, operand: int) -> Call | None:
+        """A call (not yet part of a block) that brings a constant operand into the layout the routine wants."""
+        ...
+
+
 class Builder(Protocol):
     """Collects the code of one program."""
+
+    routines: Mapping[str, Routine]
 
     def segment(self, name: str, kernels: Sequence[Kernel]) -> list[Invocation]:
         """Write code that runs these kernels in order; `name` is how the executor will call it."""
@@ -43,7 +67,7 @@ class Provider(Protocol):
     name: str
 
     def supports(self, kernel: Kernel) -> str:
-        """"" if the provider can run the kernel, else the reason why not."""
+        """Empty if the provider can run the kernel, else the reason why not."""
         ...
 
     def builder(self, *, relaxed: bool, shared: bool) -> Builder: ...

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "pyruntime.ops": f"{KERNELS} pyruntime.reference pyruntime.values pyruntime.host pyruntime.tracer",
     "pyruntime.graph": LEAVES,
     "pyruntime.onnx": f"{LEAVES} pyruntime.graph",
-    "pyruntime.passes": f"{KERNELS} pyruntime.tracer pyruntime.graph",
+    "pyruntime.passes": f"{VOCABULARY} pyruntime.tracer pyruntime.graph pyruntime.provider",
     "providers.wasm": f"{VOCABULARY} pyruntime.provider pyruntime.program",
     "providers.webgpu": f"{VOCABULARY} pyruntime.provider pyruntime.program",
 }

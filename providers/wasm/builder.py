@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.dtype import C64, C128, STRING
-from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Tensor
-from pyruntime.lower import lower
-from pyruntime.loopcode import LoopCode, Lowered, children, expressions
 from pyruntime.expr import walk
-from pyruntime.kernel import Store, Stmt
+from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store
+from pyruntime.loopcode import LoopCode, Lowered, children, expressions
+from pyruntime.lower import lower
 from pyruntime.provider import Invocation
 
 from .assembler import Function, Module
@@ -31,14 +30,16 @@ class WasmProvider:
                 return f"{t.dtype} tensors have no place in linear memory"
         return ""
 
-    def builder(self, *, relaxed: bool, shared: bool) -> WasmBuilder:
-        return WasmBuilder(relaxed, shared)
+    def builder(self, *, relaxed: bool, shared: bool, threads: int = 1) -> WasmBuilder:
+        return WasmBuilder(relaxed, shared, threads)
 
 
 class WasmBuilder:
-    """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads."""
+    """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads; threads: at most so many."""
 
-    def __init__(self, relaxed: bool, shared: bool) -> None:
+    def __init__(self, relaxed: bool, shared: bool, threads: int = 1) -> None:
+        self.routines = ROUTINES
+        self.threads = threads
         self.module = Module(shared=shared, max_pages=MAX_PAGES)
         self.relaxed = relaxed
         self.functions: dict[Any, Function] = {}
@@ -61,20 +62,14 @@ class WasmBuilder:
 
     def _kernel(self, kernel: Kernel) -> list[Invocation]:
         if isinstance(kernel, Call):
-            routine = ROUTINES.get(kernel.routine)
-            calls = routine(self, kernel) if routine else None
-            if calls is not None:
-                for c in calls:
-                    c.node = kernel.node
-                return calls
+            return self.routines[kernel.routine].emit(self, kernel)
         return [self.invoke(lower(kernel), kernel)]
 
     def invoke(self, lowered: Lowered, kernel: Kernel) -> Invocation:
         code = lowered.code
         f = self.function(code.key(), lambda name: print_kernel(self.module, name, code), type(kernel).__name__.lower())
-        meaning = kernel.meaning if isinstance(kernel, Call) else kernel
-        scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
-        inplace = [(lowered.tensors[0], lowered.tensors[n]) for n in _inplace(code)] if isinstance(meaning, Map) else []
+        scratch = list(kernel.scratch) if isinstance(kernel, Loops) else []
+        inplace = [(lowered.tensors[0], lowered.tensors[n]) for n in _inplace(code)] if isinstance(kernel, Map) else []
         return Invocation(f.name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, inplace)
 
     def _run(self, name: str, calls: Sequence[Invocation]) -> None:

@@ -264,7 +264,7 @@ def _unit(module: Module, relaxed: bool, epilogue: Epilogue, first: int) -> Func
 
 def conv(module: Module, name: str, *, relaxed: bool, epilogue: Epilogue | None = None, extra: int = 0) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
-    epilogue, first = epilogue or Epilogue(), len(BUFFERS) + extra
+    epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
     key = ("conv_unit", relaxed, epilogue.block_key(), first)
     unit = module.once(key, lambda: _unit(module, relaxed, epilogue, first))
     f = module.function(name, KERNEL)

@@ -235,7 +235,7 @@ def depthwise(
     extra: int = 0,
 ) -> Function:
     """Emit the kernel (args, begin, end, tid) for a `pick`; see the module's docstring for its argument block."""
-    epilogue, first = epilogue or Epilogue(), len(BUFFERS) + extra
+    epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
     key = ("depthwise", window, stride, relaxed, epilogue.block_key(), first)
     plane = module.once(key, lambda: _Plane(module, window, stride, relaxed, epilogue, first).f)
     f = module.function(name, KERNEL)

@@ -15,6 +15,7 @@ then the parameters PARAMS, then whatever the epilogue wants:
     mc nc kc        block sizes, from `blocks` (nc a multiple of 8)
     inner           batches come in groups of this many; within a group sa sb sc are the strides
     ta tb tc        between groups
+    oa ob           where A and B start in their buffers
 bias is read only by epilogues that have one; scratch only for "rows" and "cols", `scratch_bytes` for each thread.
 
 Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row blocks vary fastest.
@@ -31,7 +32,8 @@ from .slim import cols_block, rows_block
 from .tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block, pick_rows
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
-PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc")
+PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc",
+          "oa", "ob")  # fmt: skip
 PACK_BUFFERS = ("source", "packed")
 PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed")
 PACK_COLUMNS = 64
@@ -155,6 +157,8 @@ def _unit(module: Module, kind: str, relaxed: bool, epilogue: Epilogue, accumula
     p = {name: f.local("i32") for name in (*BLOCK, "high", "low")}
     k0 = f.local("i32")
     f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
+    for name in ("a", "b"):
+        f.emit(w[name], w["o" + name]).i32(2).emit("i32.shl", "i32.add").set(w[name])
     _decode(f, w, unit, p)
     _addresses(f, w, p)
     with f.block() as done:
@@ -199,7 +203,7 @@ def matmul(
 
     kind: "panels", "rows" or "cols"; accumulate: add to C; extra: buffers of the epilogue's own, after `scratch`
     """
-    epilogue = epilogue or Epilogue()
+    epilogue = Epilogue() if epilogue is None else epilogue
     first = len(BUFFERS) + extra
     key = ("matmul_unit", kind, relaxed, epilogue.block_key(), accumulate, first)
     unit = module.once(key, lambda: _unit(module, kind, relaxed, epilogue, accumulate, first))

@@ -7,23 +7,25 @@ every element once, so that nothing is computed twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyruntime.dtype import I32
 from pyruntime.expr import Expr, cast, rewrite, walk
-from pyruntime.kernel import Block, Kernel, Loops, Map, Reduce, Stmt, Tensor
+from pyruntime.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.loopcode import children, expressions, rebuild
 from pyruntime.passes.dead import inner_blocks
+from pyruntime.provider import Routine
+from pyruntime.shape import Shape
 
 MAX_NODES = 96  # of a fused expression: beyond, registers spill and shared work is lost
 
 
-def fuse(block: Block, outputs: Iterable[Tensor]) -> None:
+def fuse(block: Block, outputs: Iterable[Tensor], routines: Mapping[str, Routine] | None = None) -> None:
     """Inline what pays, in this block and its inner blocks. Dead producers are left for dead-code removal."""
     uses: Counter[int] = Counter()
     _count(block, uses)
     keep = {t.uid for t in outputs}
-    _block(block, uses, keep)
+    _block(block, uses, keep, routines or {})
 
 
 def _count(block: Block, uses: Counter[int]) -> None:
@@ -40,25 +42,39 @@ def _loads(kernel: Kernel) -> dict[int, int] | None:
     """Distinct `at` nodes of a kernel -> uid of their tensor."""
     if not isinstance(kernel, Map | Reduce):
         return None
-    exprs = [kernel.expr] + ([kernel.epilogue] if isinstance(kernel, Reduce) and kernel.epilogue is not None else [])
+    more = kernel.epilogue if isinstance(kernel, Reduce) else None
+    exprs = [kernel.expr] if more is None else [kernel.expr, more]
     keys = {x.key(): x for e in exprs for x in walk(e) if x.op == "at"}
     return {n: x.value.uid for n, x in enumerate(keys.values())}
 
 
-def _block(block: Block, uses: Counter[int], keep: set[int]) -> None:
+def _block(block: Block, uses: Counter[int], keep: set[int], routines: Mapping[str, Routine]) -> None:
     for kernel in block.kernels:
         if isinstance(kernel, Map):
-            kernel.expr = cast(_inline(kernel.expr, kernel, uses, keep), kernel.out.dtype)
+            kernel.expr = cast(_inline(kernel.expr, kernel.out.shape, uses, keep), kernel.out.dtype)
         elif isinstance(kernel, Reduce):
-            kernel.expr = _inline(kernel.expr, kernel, uses, keep)
+            kernel.expr = _inline(kernel.expr, (*kernel.out.shape, *kernel.extents), uses, keep)
+            if kernel.epilogue is not None:
+                kernel.epilogue = cast(_inline(kernel.epilogue, kernel.out.shape, uses, keep), kernel.out.dtype)
+        elif isinstance(kernel, Call):
+            _call(kernel, uses, keep, routines)
         elif isinstance(kernel, Loops):
             _loops(kernel)
         for inner in inner_blocks(kernel):
-            _block(inner, uses, keep | {t.uid for t in inner.outputs})
+            _block(inner, uses, keep | {t.uid for t in inner.outputs}, routines)
 
 
-def _inline(e: Expr, kernel: Map | Reduce, uses: Counter[int], keep: set[int]) -> Expr:
-    extents = kernel.out.shape if isinstance(kernel, Map) else (*kernel.out.shape, *kernel.extents)
+def _call(kernel: Call, uses: Counter[int], keep: set[int], routines: Mapping[str, Routine]) -> None:
+    """Into an epilogue, where the routine still takes it."""
+    if kernel.epilogue is None:
+        return
+    e = cast(_inline(kernel.epilogue, kernel.out.shape, uses, keep), kernel.out.dtype)
+    order = kernel.order or tuple(range(kernel.out.rank))
+    if e is not kernel.epilogue and routines[kernel.routine].fuses(kernel, kernel.out, order, e):
+        kernel.epilogue = e
+
+
+def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr:
     axes = {n for n, d in enumerate(extents) if d != 1}
     budget = [MAX_NODES - len(walk(e))]
 
@@ -68,7 +84,7 @@ def _inline(e: Expr, kernel: Map | Reduce, uses: Counter[int], keep: set[int]) -
         producer = x.value.kernel
         view = is_view(producer.expr)
         if not view:
-            if uses[x.value.uid] != 1 or x.value.uid in keep or not axes <= _axes(x):
+            if uses[x.value.uid] != 1 or x.value.uid in keep or not _once(x, axes):
                 return None
             budget[0] -= len(walk(producer.expr))
             if budget[0] < 0:
@@ -87,8 +103,15 @@ def is_view(e: Expr) -> bool:
     return e.op == "const"
 
 
-def _axes(at: Expr) -> set[int]:
-    return {y.value for c in at.args for y in walk(c) if y.op == "index"}
+def _once(at: Expr, axes: set[int]) -> bool:
+    """Whether a load in a nest of these axes reads no element twice: each coordinate follows one axis of its own."""
+    found: set[int] = set()
+    for c in at.args:
+        along = {y.value for y in walk(c) if y.op == "index"}
+        if len(along) > 1 or not found.isdisjoint(along):
+            return False
+        found |= along
+    return axes <= found
 
 
 def substitute(e: Expr, coords: tuple[Expr, ...]) -> Expr:

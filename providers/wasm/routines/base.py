@@ -1,0 +1,102 @@
+"""What routines share: the default answers of a `Routine`, tails as code, scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyruntime import shape as sh
+from pyruntime.dtype import F32
+from pyruntime.expr import Expr
+from pyruntime.kernel import Call, Leaf, Tensor, View
+from pyruntime.provider import Invocation
+from pyruntime.shape import AnyDim
+from pyruntime.tail import Groups, lower_tail, mergeable
+from pyruntime.walk import split
+
+from ..printer import print_tail
+from ..tile import Epilogue
+
+
+class Schedule:
+    """A routine that reads contiguous operands, fuses nothing and packs nothing."""
+
+    def claims(self, call: Call) -> bool:
+        return all(t.dtype is F32 for t in (*call.inputs, *call.outputs))
+
+    def reads(self, call: Call, operand: int, view: View) -> bool:
+        return False
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        return False
+
+    def packs(self, call: Call, operand: int) -> Call | None:
+        return None
+
+    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class Tail:
+    """A call's epilogue as a routine takes it: what its tiles do, the bias they read, and the buffers and parameters of
+    the code for finished blocks, which follow the routine's own."""
+
+    epilogue: Epilogue
+    bias: Tensor | None = None
+    tensors: list[Tensor] = field(default_factory=list)
+    params: list[AnyDim] = field(default_factory=list)
+
+
+def tail(builder: Any, call: Call, groups: Groups, c: int, buffers: int, params: int) -> Tail:
+    """`c` is the buffer number of the result; the routine has that many buffers and parameters of its own."""
+    if call.epilogue is None:
+        return Tail(Epilogue())
+    simple = _simple(call.out, call.epilogue, groups)
+    if simple is not None:
+        return simple
+    lowered = lower_tail(call.out, call.epilogue, groups)
+    assert lowered is not None
+    more = lowered.tensors[1:]
+    first = buffers + len(more) + params
+    words = [c, *range(buffers, buffers + len(more)), *range(first, first + len(lowered.params))]
+    code = lowered.code
+    f = builder.function((code.key(), tuple(words)), lambda name: print_tail(builder.module, name, code, words), "tail")
+    return Tail(Epilogue(block=f), None, more, lowered.params)
+
+
+def _simple(out: Tensor, e: Expr, groups: Groups) -> Tail | None:
+    """bias and clip bounds, where that is all the epilogue is: tiles do these in registers."""
+    bounds: dict[str, float] = {}
+    while e.op in ("max", "min") and e.op not in bounds and e.args[1].op == "const":
+        bounds[e.op] = e.args[1].value
+        if e.op == "max" and "min" in bounds and bounds["max"] > bounds["min"]:
+            return None
+        e = e.args[0]
+    low, high = bounds.get("max"), bounds.get("min")
+    if e.op == "arg":
+        return Tail(Epilogue(low=low, high=high))
+    if e.op != "add":
+        return None
+    a, b = e.args if e.args[0].op == "arg" else e.args[::-1]
+    if a.op != "arg" or b.op != "at" or b.dtype is not F32 or not mergeable(out, b, groups):
+        return None
+    base, coefficients, opaque = split(b.value, b.args)
+    steps = {k[1]: v for k, v in coefficients.items() if v != 0 and out.shape[k[1]] != 1}
+    if base != 0 or opaque or len(steps) != 1:
+        return None
+    (axis, step), row, col = *steps.items(), groups[2], groups[3]
+    kind = "row" if axis in row else "col" if axis in col else ""
+    return Tail(Epilogue(kind, low, high), b.value) if kind and step == 1 else None
+
+
+def scratch(size: AnyDim) -> Tensor:
+    """Memory of one call, in bytes."""
+    kernel = Leaf("scratch")
+    kernel.outputs = (Tensor((sh.ceildiv(size, 4),), F32, kernel),)
+    return kernel.out
+
+
+def prod(dims: Sequence[AnyDim]) -> AnyDim:
+    return sh.size(dims)

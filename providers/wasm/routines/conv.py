@@ -1,0 +1,123 @@
+"""The routine "conv": 1x1 as a product, depthwise ones by depthwise.py, the rest as an implicit product by conv.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime import shape as sh
+from pyruntime.dtype import F32
+from pyruntime.expr import Expr
+from pyruntime.kernel import Call, Tensor
+from pyruntime.provider import Invocation
+from pyruntime.shape import AnyDim
+from pyruntime.tail import Groups, lower_tail
+
+from .. import conv, depthwise, gemm
+from .base import Schedule, scratch, tail
+
+
+class Conv(Schedule):
+    def claims(self, call: Call) -> bool:
+        x, w = _operands(call)
+        taps = w.shape[2:]
+        return super().claims(call) and 3 <= x.rank <= 5 and sh.is_static(taps) and sh.size(taps) <= 1024
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        if order != tuple(range(out.rank)) or out.dtype is not F32:
+            return False
+        return lower_tail(out, epilogue, _groups(out.rank)) is not None
+
+    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+        x, w = _operands(call)
+        group = call.attrs["group"]
+        if group == 1 and _pointwise(call, w):
+            return [_product(builder, call)]
+        if x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1:
+            return [_depthwise(builder, call)]
+        return [_implicit(builder, call)]
+
+
+def _operands(call: Call) -> tuple[Tensor, Tensor]:
+    x, w = call.args[:2]
+    assert x is not None
+    assert w is not None
+    return x, w
+
+
+def _groups(rank: int) -> Groups:
+    return (), (0,), (1,), tuple(range(2, rank))
+
+
+def _pointwise(call: Call, w: Tensor) -> bool:
+    a = call.attrs
+    return all(d == 1 for d in (*w.shape[2:], *a["strides"])) and all(p == 0 for p in a["pads"])
+
+
+def _product(builder: Any, call: Call) -> Invocation:
+    x, w = _operands(call)
+    y = call.out
+    m, k, n, batch = w.shape[0], x.shape[1], sh.size(x.shape[2:]), x.shape[0]
+    done = tail(builder, call, _groups(y.rank), 2, len(gemm.BUFFERS), len(gemm.PARAMS))
+    mc, nc, kc = gemm.blocks(m, n, k, builder.threads)
+    own = scratch(gemm.scratch_bytes(nc, kc) * builder.threads)
+    words = [m, n, k, batch, k, n, n, 0, k * n, m * n, mc, nc, kc, batch, 0, 0, 0, 0, 0, *done.params]
+
+    def make(name: str) -> Any:
+        return gemm.matmul(
+            builder.module, name, "rows", relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors)
+        )
+
+    f = builder.function(("matmul", "rows", done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1")
+    tensors = [w, x, y, done.bias or y, own, *done.tensors]
+    return Invocation(f.name, tensors, words, gemm.units(m, n, batch, mc, nc), call.node, [own])
+
+
+def _full(values: Any, rank: int, fill: AnyDim) -> list[AnyDim]:
+    """Spatial values as three."""
+    return [fill] * (3 - rank) + list(values)
+
+
+def _implicit(builder: Any, call: Call) -> Invocation:
+    x, w = _operands(call)
+    y, a = call.out, call.attrs
+    rank = x.rank - 2
+    group = a["group"]
+    mg, cg = sh.floordiv(w.shape[0], group), w.shape[1]
+    positions, taps = sh.size(y.shape[2:]), sh.size(w.shape[2:])
+    done = tail(builder, call, _groups(y.rank), 2, len(conv.BUFFERS), len(conv.PARAMS))
+    mc, nc, cc = conv.blocks(mg, cg, positions, taps, builder.threads)
+    own = scratch(conv.scratch_bytes(nc, cc, taps) * builder.threads)
+    words = [x.shape[0], group, mg, cg, *_full(x.shape[2:], rank, 1), *_full(y.shape[2:], rank, 1)]
+    words += [*_full(w.shape[2:], rank, 1), *_full(a["strides"], rank, 1), *_full(a["dilations"], rank, 1)]
+    words += [*_full(a["pads"][:rank], rank, 0), mc, nc, cc, *done.params]
+
+    def make(name: str) -> Any:
+        return conv.conv(builder.module, name, relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors))
+
+    f = builder.function(("conv", done.epilogue.block_key(), len(done.tensors)), make, "conv")
+    tensors = [x, w, y, done.bias or y, own, *done.tensors]
+    return Invocation(f.name, tensors, words, conv.units(x.shape[0], group, mg, positions, mc, nc), call.node, [own])
+
+
+def _depthwise(builder: Any, call: Call) -> Invocation:
+    x, w = _operands(call)
+    y, a = call.out, call.attrs
+    rank = x.rank - 2
+    done = tail(builder, call, _groups(y.rank), 2, len(depthwise.BUFFERS), len(depthwise.PARAMS))
+    kernel, strides, dilations, pads = (
+        _full(v, rank, f)[1:] for v, f in ((w.shape[2:], 1), (a["strides"], 1), (a["dilations"], 1), (a["pads"][:rank], 0))
+    )
+    c, mult = x.shape[1], sh.floordiv(w.shape[0], x.shape[1])
+    size, out = _full(x.shape[2:], rank, 1)[1:], _full(y.shape[2:], rank, 1)[1:]
+    words = [x.shape[0], c, mult, *size, *out, *kernel, *strides, *dilations, *pads, *done.params]
+    window, stride = depthwise.pick(int(kernel[0]), int(kernel[1]), int(strides[1]))
+
+    def make(name: str) -> Any:
+        return depthwise.depthwise(
+            builder.module, name, window, stride, relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors)
+        )
+
+    key = ("depthwise", window, stride, done.epilogue.block_key(), len(done.tensors))
+    f = builder.function(key, make, "depthwise")
+    units = depthwise.units(x.shape[0], c, mult)
+    return Invocation(f.name, [x, w, y, done.bias or y, *done.tensors], words, units, call.node)

@@ -1,0 +1,216 @@
+"""The routine "matmul": which kernel of gemm.py runs a product, and with what strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyruntime import shape as sh
+from pyruntime.expr import Expr, const, dim, guard, index
+from pyruntime.kernel import Call, Map, Tensor, View
+from pyruntime.provider import Invocation
+from pyruntime.shape import AnyDim
+from pyruntime.tail import Groups, lower_tail
+
+from .. import gemm
+from ..tile import PANEL
+from .base import Schedule, scratch, tail
+
+PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
+
+
+@dataclass(slots=True)
+class Axis:
+    """A batch axis: its extent, and the strides of A, B and C along it."""
+
+    axes: tuple[int, ...]
+    extent: AnyDim
+    a: AnyDim
+    b: AnyDim
+    c: AnyDim
+
+
+@dataclass(slots=True)
+class Product:
+    """A product as gemm.py sees it; kind as there, None if it cannot be."""
+
+    kind: str | None
+    m: AnyDim
+    n: AnyDim
+    k: AnyDim
+    lda: AnyDim
+    ldb: AnyDim
+    ldc: AnyDim
+    batch: list[Axis]
+    rows: tuple[int, ...]
+
+    def groups(self, order: tuple[int, ...]) -> Groups:
+        """Axes of the output, given for each the axis of the product."""
+        place = {axis: n for n, axis in enumerate(order)}
+        rank = len(order)
+        named = [tuple([place[x] for x in b.axes]) for b in self.batch]
+        outer, inner = [*[()] * (2 - len(named)), *named]
+        return outer, inner, tuple([place[x] for x in self.rows]), (place[rank - 1],)
+
+
+def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, View]) -> Product:
+    """The product with its batch axes merged as far as strides allow."""
+    rank = out.rank
+    shape: list[AnyDim] = [0] * rank
+    c: list[AnyDim] = [0] * rank
+    for n, stride in enumerate(sh.strides(out.shape)):
+        shape[order[n]], c[order[n]] = out.shape[n], stride
+    a, b = _strides(call, 0, shape, views), _strides(call, 1, shape, views)
+    left = views[0].tensor if 0 in views else call.args[0]
+    assert left is not None
+    m, n, k = shape[-2], shape[-1], left.shape[-1]
+    batch: list[Axis] = []
+    for x in range(rank - 2):
+        if shape[x] != 1:
+            batch.append(Axis((x,), shape[x], a[x], b[x], c[x]))
+    rows: tuple[int, ...] = (rank - 2,)
+    if m == 1 and batch and batch[-1].b == 0:  # rows of a broadcast product
+        last = batch.pop()
+        m, a[-2], c[-2], rows = last.extent, last.a, last.c, (*last.axes, *rows)
+    while batch and batch[-1].b == 0 and batch[-1].a == m * a[-2] and batch[-1].c == m * c[-2]:
+        last = batch.pop()
+        m, rows = m * last.extent, (*last.axes, *rows)
+    kind = _kind(call, m, n, k, a, b)
+    if c[-1] != 1 and n != 1:
+        kind = None
+    ldb = b[-2] if kind == "rows" else b[-1]
+    return Product(kind, m, n, k, a[-2], ldb, c[-2], _merged(batch), rows)
+
+
+def _kind(call: Call, m: AnyDim, n: AnyDim, k: AnyDim, a: list[AnyDim], b: list[AnyDim]) -> str | None:
+    if a[-1] != 1 and k != 1:
+        return None
+    if call.attrs.get("packed1"):
+        return "panels"
+    if b[-2] == 1 and n == 1:
+        return "cols"
+    return "rows" if b[-1] == 1 or n == 1 and b[-2] != 1 else "cols" if b[-2] == 1 or k == 1 else None
+
+
+def _strides(call: Call, operand: int, shape: list[AnyDim], views: dict[int, View]) -> list[AnyDim]:
+    """Strides of an operand along the axes of the product (its own last two at the end); 0 where it is broadcast."""
+    t = call.args[operand]
+    assert t is not None
+    if operand in views:
+        own, strides = views[operand].tensor.shape, views[operand].strides
+    else:
+        own, strides = t.shape, sh.strides(t.shape)
+    if operand == 1 and call.attrs.get("packed1"):
+        return [0] * len(shape)
+    out: list[AnyDim] = [0] * (len(shape) - len(own))
+    for n, (d, s) in enumerate(zip(own, strides, strict=True)):
+        full = shape[len(shape) - len(own) + n]
+        if n >= len(own) - 2 or d == full:
+            out.append(s)
+        else:
+            out.append(0 if d == 1 else s * (1 - sh.compare("eq", d, 1)))
+    return out
+
+
+def _merged(batch: list[Axis]) -> list[Axis]:
+    out: list[Axis] = []
+    for x in batch:
+        y = out[-1] if out else None
+        if y and y.a == x.a * x.extent and y.b == x.b * x.extent and y.c == x.c * x.extent:
+            out[-1] = Axis((*y.axes, *x.axes), y.extent * x.extent, x.a, x.b, x.c)
+        else:
+            out.append(x)
+    return out
+
+
+class Matmul(Schedule):
+    def claims(self, call: Call) -> bool:
+        return super().claims(call) and self._runs(call, call.out, tuple(range(call.out.rank)), call.strided)
+
+    def _runs(self, call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, View]) -> bool:
+        p = describe(call, out, order, views)
+        return p.kind is not None and len(p.batch) <= 2
+
+    def reads(self, call: Call, operand: int, view: View) -> bool:
+        order = call.order or tuple(range(call.out.rank))
+        if operand == 1 and any(s == 0 for s in view.strides[-2:]):
+            return False
+        return self._runs(call, call.out, order, {**call.strided, operand: view})
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        p = describe(call, out, order, call.strided)
+        if p.kind is None or len(p.batch) > 2 or out.dtype is not call.out.dtype:
+            return False
+        return lower_tail(out, epilogue, p.groups(order)) is not None
+
+    def packs(self, call: Call, operand: int) -> Call | None:
+        b = call.args[1]
+        if operand != 1 or b is None or call.attrs.get("packed1"):
+            return None
+        view = call.strided.get(1)
+        source = view.tensor if view else b
+        k, n = source.shape[-2:]
+        if view and view.offset != 0:
+            return None
+        if any(d != 1 for d in source.shape[:-2]) or (isinstance(n, int) and n < PACK_FROM):
+            return None
+        return packing(source, b, view, k, n)
+
+    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+        order = call.order or tuple(range(call.out.rank))
+        p = describe(call, call.out, order, call.strided)
+        assert p.kind is not None
+        done = tail(builder, call, p.groups(order), 2, len(gemm.BUFFERS), len(gemm.PARAMS))
+        mc, nc, kc = gemm.blocks(p.m, p.n, p.k, builder.threads)
+        outer, inner = [*[Axis((), 1, 0, 0, 0)] * (2 - len(p.batch)), *p.batch]
+        batch = outer.extent * inner.extent
+        a, b = _base(call, 0), _base(call, 1)
+        own = [scratch(gemm.scratch_bytes(nc, kc) * builder.threads)] if p.kind != "panels" else []
+        words = [p.m, p.n, p.k, batch, p.lda, p.ldb, p.ldc, inner.a, inner.b, inner.c, mc, nc, kc, inner.extent]
+        words += [outer.a, outer.b, outer.c, *_offsets(call), *done.params]
+        kind = p.kind
+
+        def make(name: str) -> Any:
+            return gemm.matmul(
+                builder.module, name, kind, relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors)
+            )
+
+        f = builder.function(("matmul", kind, done.epilogue.block_key(), len(done.tensors)), make, f"matmul_{kind}")
+        c = call.out
+        tensors = [a, b, c, done.bias or c, own[0] if own else c, *done.tensors]
+        return [Invocation(f.name, tensors, words, gemm.units(p.m, p.n, batch, mc, nc), call.node, own)]
+
+
+def _offsets(call: Call) -> list[AnyDim]:
+    return [call.strided[n].offset if n in call.strided else 0 for n in (0, 1)]
+
+
+def _base(call: Call, operand: int) -> Tensor:
+    t = call.args[operand]
+    assert t is not None
+    return t
+
+
+def packing(source: Tensor, base: Tensor, view: View | None, k: AnyDim, n: AnyDim) -> Call:
+    """[ceil(n / 8)][k][8] of a matrix, zero padded."""
+    lead = [0] * (source.rank - 2)
+    place = index(0) * PANEL + index(2)
+    meaning = Map(guard(place < dim(n), source.at(*lead, index(1), place), const(0.0)))
+    call = Call("pack_b", (base,), {"k": k, "n": n}, meaning, {0: view} if view else {})
+    call.outputs = (Tensor((sh.ceildiv(n, PANEL), k, PANEL), source.dtype, call),)
+    return call
+
+
+class PackB(Schedule):
+    """Panels of a constant matrix."""
+
+    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+        k, n = call.attrs["k"], call.attrs["n"]
+        strides = call.strided[0].strides[-2:] if 0 in call.strided else (n, 1)
+        kind, ld = ("rows", strides[0]) if strides[1] == 1 else ("cols", strides[1])
+        f = builder.function(("pack_b", kind), lambda name: gemm.pack_b(builder.module, name, kind), "pack_b")
+        words = [n, k, 1, ld, 0, gemm.packed_floats(n, k)]
+        return [Invocation(f.name, [_base(call, 0), call.out], words, gemm.pack_units(n), call.node)]
+
+
+__all__ = ["Axis", "Matmul", "PackB", "Product", "describe", "packing"]
