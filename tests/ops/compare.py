@@ -53,6 +53,13 @@ def check(
     want = peer(m, feeds)
     for free in symbolic:
         same(run(m.SerializeToString(), feeds, free), want, tolerance)
+    same(by_session(m, feeds), want, max(tolerance, 1e-4))
+
+
+def by_session(m: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    from pyruntime import InferenceSession
+
+    return InferenceSession(m.SerializeToString(), providers=["wasm"]).run(None, feeds)
 
 
 def parsed(text: str, opset: int = 21, **domains: int) -> onnx.ModelProto:

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from tests.interpret import run
-from tests.ops.compare import by_onnx, by_onnxruntime, model, same
+from tests.ops.compare import by_onnx, by_onnxruntime, by_session, model, same
 
 ML = "ai.onnx.ml"
 F = (np.arange(12, dtype=np.float32).reshape(4, 3) - 5) / 3
@@ -104,7 +104,9 @@ def test_as_onnxruntime(case: int) -> None:
     feeds = {f"x{n}": x for n, x in enumerate(inputs)}
     names = [f"y{n}" for n in range(outputs)]
     m = model([helper.make_node(op, list(feeds), names, domain=ML, **attrs)], feeds, names, domains={ML: version})
-    same(run(m.SerializeToString(), feeds), by_onnxruntime(m, feeds), 1e-4)
+    want = by_onnxruntime(m, feeds)
+    same(run(m.SerializeToString(), feeds), want, 1e-4)
+    same(by_session(m, feeds), want, 1e-4)
 
 
 def test_votes_for_both_of_two_classes() -> None:
