@@ -11,6 +11,7 @@ from pyruntime.ops import (  # noqa: F401
     deform_conv,
     einsum,
     elementwise,
+    flex_attention,
     fused_microsoft,
     grid,
     group_attention,

@@ -46,7 +46,7 @@ def attend(
         if not isinstance(head, int):
             raise t.unsupported("a head size that is not known needs a scale")
         scale = 1.0 / math.sqrt(head)
-    raw = t.map(X * scale, _shared(t, q, t.transpose(k, [0, 1, 3, 2])))
+    raw = t.map(X * scale, shared_product(t, q, t.transpose(k, [0, 1, 3, 2])))
     capped = t.map(tanh(X / softcap) * softcap, raw) if softcap else raw
     biased = capped
     if bias is not None:
@@ -55,10 +55,10 @@ def attend(
     logits = biased if precision not in (F16, BF16) or precision is None else t.cast(t.cast(biased, precision), F32)
     probabilities = masked_softmax(t, logits if precision is not F64 else t.cast(logits, F64), sink)
     weights = t.cast(probabilities, v.dtype)
-    return Attended(t.cast(_shared(t, weights, v), q.dtype), raw, capped, biased, probabilities)
+    return Attended(t.cast(shared_product(t, weights, v), q.dtype), raw, capped, biased, probabilities)
 
 
-def _shared(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
+def shared_product(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
     """a·b where each of b's G heads serves H / G neighbouring heads of a, whose rows are taken as one matrix."""
     n, heads, rows, inner = a.shape
     groups = b.shape[1]

@@ -1,0 +1,47 @@
+"""FlexAttention: attention whose scores and probabilities pass through graphs of the model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pyruntime.dtype import BF16, BY_CODE, F16, F32
+from pyruntime.expr import X
+from pyruntime.kernel import Tensor
+from pyruntime.ops.attention import masked_softmax, shared_product
+from pyruntime.ops.registry import op
+from pyruntime.tracer import Tracer
+
+
+@op("FlexAttention", since=1, domain="ai.onnx.preview")
+def flex_attention(
+    t: Tracer, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, softmax_precision: int | None = None,
+    score_mod: Any = None, prob_mod: Any = None,
+) -> Tensor:  # fmt: skip
+    """prob_mod(softmax(score_mod(q·kᵀ·scale)))·v, scale by default 1/√D, softmax at least in float32.
+
+    Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv), G divides H -> (N, H, S, Dv)
+    Errors: ShapeError if a mod changes the shape of what it is given
+    Spec:   https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html
+    """
+    if scale is None:
+        if not isinstance(q.shape[3], int):
+            raise t.unsupported("a head size that is not known needs a scale")
+        scale = 1.0 / math.sqrt(q.shape[3])
+    precision = BY_CODE[softmax_precision] if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
+    scores = t.cast(t.map(X * scale, shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
+    probabilities = masked_softmax(t, _modified(t, score_mod, scores))
+    weights = t.cast(_modified(t, prob_mod, probabilities), v.dtype)
+    return t.cast(shared_product(t, weights, v), q.dtype)
+
+
+def _modified(t: Tracer, graph: Any, x: Tensor) -> Tensor:
+    """What a graph of one input and one output makes of a tensor; the tensor itself where there is none."""
+    if graph is None:
+        return x
+    (y,) = t.subgraph(graph, [x])
+    if y.rank != x.rank:
+        raise t.shape_error(f"the graph gives rank {y.rank}, takes {x.rank}")
+    for n, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)):
+        t.require_equal(a, b, f"the graph changes axis {n}")
+    return y
