@@ -38,11 +38,16 @@ def gru(
 def _linear_step(layer: Layer, sets: list[list[Activation]], xs: Tensor, rb: Tensor | None):  # type: ignore[no-untyped-def]
     def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gates: Tensor) -> None:
         h = states[0]
-        with k.loop(layer.H) as j:
-            starts = [layer.at_step(xs, time, b, d, g, j) for g in (0, 1)]
-            starts.append(const(0.0, layer.dtype) if rb is None else rb[d, j])
-            for g, total in enumerate(layer.dots(k, starts, [0, 1, 2], d, j, lambda i: h.at(*layer.state(d, b, i)))):
-                k.store(gates, (p, g, j), total)
+
+        def start(g: int, j: Expr) -> Expr:
+            if g < 2:
+                return layer.at_step(xs, time, b, d, g, j)
+            return const(0.0, layer.dtype) if rb is None else rb[d, j]
+
+        layer.dots(
+            k, [0, 1, 2], d, start, lambda i: h.at(*layer.state(d, b, i)),
+            lambda g, j, total: k.store(gates, (p, g, j), total),
+        )  # fmt: skip
 
         def write(f: list[Activation]) -> None:
             with k.loop(layer.H, "vector") as j:
@@ -59,10 +64,14 @@ def _linear_step(layer: Layer, sets: list[list[Activation]], xs: Tensor, rb: Ten
 def _reset_step(layer: Layer, sets: list[list[Activation]], xs: Tensor):  # type: ignore[no-untyped-def]
     def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gates: Tensor) -> None:
         h = states[0]
-        with k.loop(layer.H) as j:
-            starts = [layer.at_step(xs, time, b, d, g, j) for g in (0, 1)]
-            for g, total in enumerate(layer.dots(k, starts, [0, 1], d, j, lambda i: h.at(*layer.state(d, b, i)))):
-                k.store(gates, (p, g, j), total)
+
+        def start(g: int, j: Expr) -> Expr:
+            return layer.at_step(xs, time, b, d, g, j)
+
+        def keep(g: int, j: Expr, total: Expr) -> None:
+            k.store(gates, (p, g, j), total)
+
+        layer.dots(k, [0, 1], d, start, lambda i: h.at(*layer.state(d, b, i)), keep)
 
         def reset(f: list[Activation]) -> None:
             with k.loop(layer.H, "vector") as j:  # r∘h replaces r
@@ -74,9 +83,7 @@ def _reset_step(layer: Layer, sets: list[list[Activation]], xs: Tensor):  # type
                 k.store(h, at, (1.0 - z) * f[1](gates[p, 2, j]) + z * h.at(*at))
 
         layer.per_direction(k, d, sets, reset)
-        with k.loop(layer.H) as j:
-            start = layer.at_step(xs, time, b, d, 2, j)
-            k.store(gates, (p, 2, j), layer.dots(k, [start], [2], d, j, lambda i: gates[p, 1, i])[0])
+        layer.dots(k, [2], d, start, lambda i: gates[p, 1, i], keep)
         layer.per_direction(k, d, sets, write)
 
     return step
@@ -103,11 +110,10 @@ def lstm(
 
     def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gates: Tensor) -> None:
         h, c = states
-        with k.loop(layer.H) as j:
-            starts = [layer.at_step(xs, time, b, d, g, j) for g in range(4)]
-            totals = layer.dots(k, starts, range(4), d, j, lambda i: h.at(*layer.state(d, b, i)))
-            for g, total in enumerate(totals):
-                k.store(gates, (p, g, j), total)
+        layer.dots(
+            k, range(4), d, lambda g, j: layer.at_step(xs, time, b, d, g, j),
+            lambda i: h.at(*layer.state(d, b, i)), lambda g, j, total: k.store(gates, (p, g, j), total),
+        )  # fmt: skip
 
         def write(f: list[Activation]) -> None:
             with k.loop(layer.H, "vector") as j:

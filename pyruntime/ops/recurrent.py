@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pyruntime.dtype import BF16, F16, F32, I32, DType
 from pyruntime.expr import Expr, Scalar, X, Y, cast, clip, const, dim, guard, select
-from pyruntime.kernel import Accum, Builder, Tensor, Var
+from pyruntime.kernel import Accum, Builder, Tensor
 from pyruntime.ops.gates import Activation, activations
 from pyruntime.ops.matmul import product
 from pyruntime.ops.registry import op
@@ -139,15 +139,22 @@ class Layer:
         return steps - 1 - s if self.direction == "reverse" else s
 
     def dots(
-        self, k: Builder, starts: Sequence[Expr], gates: Sequence[int], d: Expr, j: Expr, vector: Callable[..., Expr]
-    ) -> list[Expr]:
-        """start + Σi R[d, gate, j, i] · vector(i) for each gate, in one pass over the vector."""
-        totals: list[Var] = [k.var(start, self.dtype) for start in starts]
-        with k.loop(self.H, "vector") as i:
-            v = k.let(vector(i))
-            for total, gate in zip(totals, gates, strict=True):
-                k.emit(Accum(total.get.value, "sum", self.r[d, gate, j, i] * v))
-        return [total.get for total in totals]
+        self, k: Builder, gates: Sequence[int], d: Expr, start: Callable[[int, Expr], Expr],
+        vector: Callable[[Expr], Expr], write: Callable[[int, Expr, Expr], None],
+    ) -> None:  # fmt: skip
+        """write(gate, j, start(gate, j) + Σi R[d, gate, j, i] · vector(i)) for each gate and unit j. Eight sums run at
+        once where the number of units allows: they share the loads of the vector and hide the latency of the sum."""
+        even = [n for n in (8, 4, 2) if n * len(gates) <= 8 and isinstance(self.H, int) and self.H % n == 0]
+        units = even[0] if even else 1
+        with k.loop(self.H // units) as block:
+            rows = [block if units == 1 else k.let(block * units + n) for n in range(units)]
+            sums = [(g, j, k.var(start(g, j), self.dtype)) for j in rows for g in gates]
+            with k.loop(self.H, "vector") as i:
+                v = k.let(vector(i))
+                for g, j, total in sums:
+                    k.emit(Accum(total.get.value, "sum", self.r[d, g, j, i] * v))
+            for g, j, total in sums:
+                write(g, j, total.get)
 
     def per_direction(self, k: Builder, d: Expr, sets: list[list[Activation]], write: Callable[..., None]) -> None:
         """The activations of the two directions may differ."""
@@ -193,10 +200,10 @@ def rnn(
 
     def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gate: Tensor) -> None:
         h = states[0]
-        with k.loop(layer.H) as j:
-            start = layer.at_step(xs, time, b, d, 0, j)
-            total = layer.dots(k, [start], [0], d, j, lambda i: h.at(*layer.state(d, b, i)))
-            k.store(gate, (p, j), total[0])
+        layer.dots(
+            k, [0], d, lambda g, j: layer.at_step(xs, time, b, d, g, j), lambda i: h.at(*layer.state(d, b, i)),
+            lambda g, j, total: k.store(gate, (p, j), total),
+        )  # fmt: skip
 
         def write(f: list[Activation]) -> None:
             with k.loop(layer.H, "vector") as j:

@@ -82,3 +82,15 @@ def test_batch_first(op: str) -> None:
     feeds["x"], feeds["h0"] = feeds["x"].swapaxes(0, 1), feeds["h0"].swapaxes(0, 1)
     got = run(build(op, {**attrs, "layout": 1}, feeds, wanted).SerializeToString(), feeds)
     same(got, [y.transpose(2, 0, 1, 3), yh.swapaxes(0, 1)])
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("hidden", [2, 8, 12])
+def test_units_in_blocks(op: str, hidden: int) -> None:
+    """Even numbers of units are computed several at once."""
+    rng = np.random.default_rng(2)
+    rows = GATES[op] * hidden
+    shapes = {"x": (3, 2, 5), "w": (1, rows, 5), "r": (1, rows, hidden), "b": (1, 2 * rows)}
+    feeds = {k: rng.uniform(-1, 1, s).astype(np.float32) for k, s in shapes.items()}
+    node = helper.make_node(op, list(feeds), ["y", "h"], hidden_size=hidden)
+    check(model([node], feeds, ["y", "h"], opset=14), feeds)
