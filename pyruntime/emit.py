@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime import shape as sh
+from pyruntime.crossing import AWAY, HOME, Crossings, own_inputs, root
 from pyruntime.dtype import STRING, DType
 from pyruntime.graph import Weight
 from pyruntime.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
+from pyruntime.partition import Placed
 from pyruntime.program import FORMAT, Program
 from pyruntime.provider import Builder, Invocation
 from pyruntime.shape import Dim, to_json
@@ -33,8 +35,10 @@ class _Step:
 class Emitter:
     """Makes one Program. `host_kernels` collects kernels that Host steps refer to by number."""
 
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
+    def __init__(self, builder: Builder | Placed) -> None:
+        self.placed = builder if isinstance(builder, Placed) else None
+        self.builders = builder.builders if isinstance(builder, Placed) else {HOME: builder}
+        self.crossings = Crossings(builder.where if isinstance(builder, Placed) else lambda _: HOME)
         self.buffers: list[dict[str, Any]] = []
         self.numbers: dict[int, int] = {}
         self.constants: list[dict[str, Any]] = []
@@ -44,11 +48,15 @@ class Emitter:
         self.persistent: set[int] = set()
 
     def program(self, name: str, init: Block, main: Translation) -> Program:
+        if self.placed is not None:
+            self.placed.place(main.block)
         constants_only = self._persistent(init, main)
-        self.blocks[0] = self._block(init, 0, keep=self.persistent, free_constants=constants_only)
+        carried = self.crossings.constants(init, main.block)
+        self.persistent |= {t.uid for t in self.crossings.twins.values()}
+        self.blocks[0] = self._block(init, 0, self.persistent, constants_only, carried)
+        self.persistent |= {self.crossings.at(t, AWAY).uid for t in carried}
         outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
-        keep = self.persistent | {root(t).uid for t in outputs}
-        self.blocks[1] = self._block(main.block, 1, keep)
+        self.blocks[1] = self._block(main.block, 1, self.persistent, leaving=outputs)
         header = {
             "format": FORMAT,
             "name": name,
@@ -58,13 +66,13 @@ class Emitter:
             "constants": self.constants,
             "guards": [[to_json(c), text] for c, text in main.guards],
             "blocks": self.blocks,
-            "modules": {"wasm": self._append(self.builder.finish())},
+            "modules": {name: self._append(b.finish()) for name, b in self.builders.items()},
         }
         return Program(header, bytes(self.blob))
 
     def _persistent(self, init: Block, main: Translation) -> set[int]:
         """Constants and what init makes stay if main uses them; gives the constants that only init uses."""
-        used = {root(t).uid for t in _all_uses(main.block)}
+        used = {root(t).uid for t in self.crossings.uses_at_home(main.block)}
         used |= {root(t).uid for v in main.outputs.values() for t in tensors_of(v)}
         made = {t.uid for k in init.kernels for t in k.outputs}
         leaves = {root(t).uid for k in init.kernels for t in k.inputs if isinstance(root(t).kernel, Leaf)}
@@ -82,9 +90,13 @@ class Emitter:
             if base.dtype is STRING:
                 self.buffers.append({"size": 0, "host": True})
             else:
-                self.buffers.append({"size": to_json(sh.size(base.shape) * base.dtype.size)})
+                away = self.crossings.memory(base)
+                wide = base.dtype.size if away == HOME else min(base.dtype.size, 4)  # the GPU keeps int64 in 32 bits
+                self.buffers.append({"size": to_json(sh.size(base.shape) * wide)})
+                if away != HOME:
+                    self.buffers[-1]["memory"] = away
             if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant"):
-                self.constants.append({"buffer": number, **self._constant(base)})
+                self.constants.append({"buffer": number, "dtype": base.dtype.name, **self._constant(base)})
         return self.numbers[base.uid]
 
     def _constant(self, t: Tensor) -> dict[str, Any]:
@@ -109,7 +121,8 @@ class Emitter:
         return place
 
     def _tensor(self, t: Tensor) -> dict[str, Any]:
-        return {"buffer": self.buffer(t), "dtype": t.dtype.name, "dims": [to_json(d) for d in t.shape]}
+        number = self.buffer(self.crossings.at(t, HOME))
+        return {"buffer": number, "dtype": t.dtype.name, "dims": [to_json(d) for d in t.shape]}
 
     def value(self, v: Any) -> Any:
         if isinstance(v, Tensor):
@@ -118,50 +131,93 @@ class Emitter:
 
     # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _block(self, block: Block, number: int, keep: set[int], free_constants: set[int] | None = None) -> dict[str, Any]:
-        """`keep`: uids that this block must not free."""
+    def _block(
+        self, block: Block, number: int, keep: set[int], free_constants: set[int] | None = None,
+        carried: Sequence[Tensor] = (), leaving: Sequence[Tensor] = (),
+    ) -> dict[str, Any]:  # fmt: skip
+        """`keep`: uids that this block must not free; `carried`: tensors that it copies to the GPU in the end;
+        `leaving`: those that must be at home then (besides its outputs)."""
         owned = {t.uid for t in block.inputs[2:]} | (free_constants or set())
-        steps = self._steps(block, number)
+        outer = self.crossings.enter()
+        steps = self._steps(block, number, carried, [*block.outputs, *leaving])
+        keep = keep | {root(self.crossings.at(t, HOME)).uid for t in (*block.outputs, *leaving)}
+        keep |= {self.crossings.at(t, AWAY).uid for t in carried}
         made = {root(t).uid for k in block.kernels for t in k.outputs if not _is_leaf(root(t))}
-        made |= {t.uid for s in steps for c in s.calls for t in c.scratch}
+        made |= {t.uid for s in steps for c in s.calls for t in c.scratch} | self.crossings.made
         if number == 1:
             owned |= {root(t).uid for s in steps for t in s.uses if _is_feed(root(t))}
-        keep = keep | {root(t).uid for t in block.outputs}
-        given = {t.uid for k in block.kernels if isinstance(k, Host | If | Loop) for t in k.outputs}
+        given = {
+            t.uid for k in block.kernels if isinstance(k, Host | If | Loop) for t in k.outputs
+        } | self.crossings.made
         unused = self._lifetimes(steps, (owned | made) - keep, made - given)
         names = [self.numbers[u] for u in unused if u in self.numbers and u in {t.uid for t in block.inputs}]
-        return {
+        done = {
             "inputs": [self._tensor(t) for t in block.inputs],
             "unused": names,
             "steps": [s.json for s in steps],
             "outputs": [self._tensor(t) for t in block.outputs],
         }
+        if number != 1:  # the program's outputs are described after its main block
+            self.crossings.leave(outer, keep_twins=number == 0)
+        return done
 
-    def _steps(self, block: Block, number: int) -> list[_Step]:
+    def _steps(self, block: Block, number: int, carried: Sequence[Tensor], leaving: Sequence[Tensor]) -> list[_Step]:
         steps: list[_Step] = []
         pending: list[Kernel] = []
+        crossings = self.crossings
 
         def flush() -> None:
             if pending:
-                steps.append(self._segment(f"run_{number}_{len(steps)}", pending))
+                where = crossings.where(pending[0])
+                steps.append(self._segment(f"run_{number}_{len(steps)}", pending, where))
                 pending.clear()
 
         for kernel in block.kernels:
-            if isinstance(kernel, Read | Host | If | Loop):
+            if isinstance(kernel, Alias):
+                continue
+            control = isinstance(kernel, Read | Host | If | Loop)
+            where = HOME if control else crossings.where(kernel)
+            inputs = crossings.missing(own_inputs(kernel), where)
+            if control or (pending and where != crossings.where(pending[0])):
                 flush()
-                steps.append(self._control(kernel))
-            elif not isinstance(kernel, Alias):
+            if inputs:  # never made by a pending kernel: those are of the same provider
+                steps.append(self._copy(inputs, where))
+            if control:
+                steps.append(self._control(kernel))  # type: ignore[arg-type]
+            else:
                 pending.append(kernel)
+            crossings.made_at(kernel, where)
         flush()
+        for where, tensors in ((AWAY, carried), (HOME, leaving)):
+            inputs = crossings.missing(tensors, where)
+            if inputs:
+                steps.append(self._copy(inputs, where))
         return steps
 
-    def _segment(self, name: str, kernels: Sequence[Kernel]) -> _Step:
-        calls = self.builder.segment(name, kernels)
+    def _copy(self, tensors: Sequence[Tensor], where: str) -> _Step:
+        """Copies of tensors in another memory."""
+        twins = [self.crossings.cross(t, where) for t in tensors]
+        pairs = [[self._place(t), self._place(twin)] for t, twin in zip(tensors, twins, strict=True)]
+        return _Step({"op": "copy", "to": where, "pairs": pairs}, [*tensors, *twins])
+
+    def _place(self, t: Tensor) -> dict[str, Any]:
+        return {"buffer": self.buffer(t), "dtype": t.dtype.name, "dims": [to_json(d) for d in t.shape]}
+
+    def _segment(self, name: str, kernels: Sequence[Kernel], where: str) -> _Step:
+        calls = self.builders[where].segment(name, kernels)
+        for c in calls:
+            self.crossings.scratch(c.scratch, where)
+            c.tensors = [self.crossings.at(t, where) for t in c.tensors]
         symbols: set[str] = set()
         for c in calls:
             for d in (*c.params, c.work, *[sh.size(t.shape) for t in c.tensors]):
                 symbols |= sh.symbols(d)
-        json = {"op": "wasm", "fn": name, "symbols": sorted(symbols), "calls": [self._call(c) for c in calls]}
+        json = {
+            "op": "wasm" if where == HOME else "gpu",
+            "fn": name,
+            "symbols": sorted(symbols),
+            "calls": [self._call(c) for c in calls],
+        }
         return _Step(json, [t for c in calls for t in c.tensors], calls)
 
     def _call(self, c: Invocation) -> dict[str, Any]:
@@ -182,7 +238,8 @@ class Emitter:
             json |= self._host(kernel)
         else:
             json |= self._branch(kernel) if isinstance(kernel, If) else self._loop(kernel)
-        return _Step(json, [*kernel.inputs, *kernel.outputs])
+        inputs = [self.crossings.at(t, where) for t in kernel.inputs for where in (HOME, AWAY)]
+        return _Step(json, [*inputs, *kernel.outputs])
 
     def _host(self, kernel: Host) -> dict[str, Any]:
         self.host_kernels.append(kernel)
@@ -260,21 +317,10 @@ def _ordered(uids: Any) -> list[int]:
     return list(dict.fromkeys(uids))
 
 
-def root(t: Tensor) -> Tensor:
-    """The tensor whose buffer holds this one."""
-    while isinstance(t.kernel, Alias):
-        t = t.kernel.base
-    return t
-
-
 def tensors_of(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
     return [t for i in value.items for t in tensors_of(i)] if hasattr(value, "items") else []
-
-
-def _all_uses(block: Block) -> list[Tensor]:
-    return [t for k in block.kernels for t in k.inputs]
 
 
 def encode(values: Sequence[Any], dtype: DType) -> bytes:

@@ -16,7 +16,8 @@ import numpy as np
 from pyruntime import dtype as dt
 from pyruntime.dims import compile_dim, compile_dims
 from pyruntime.errors import ExecutionError, OutOfMemory, ShapeError
-from pyruntime.memory import Arena, State, Stats
+from pyruntime.memories import GPU_ALIGN, Memories
+from pyruntime.memory import Arena, Stats
 from pyruntime.program import Program
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: thread barriers
@@ -65,8 +66,9 @@ class Executor:
     weights; host_call(id, arrays): runs a Host kernel; limit: bytes of memory the session may use."""
 
     def __init__(
-        self, program: Program, host: Any, sources: Mapping[str, Any], host_call: Any = None, limit: int = 1 << 32
-    ) -> None:
+        self, program: Program, host: Any, sources: Mapping[str, Any], host_call: Any = None, limit: int = 1 << 32,
+        gpu: Any = None,
+    ) -> None:  # fmt: skip
         self.program = program
         self.header = program.header
         self.host = host
@@ -78,10 +80,14 @@ class Executor:
         self.guards = [(compile_dim(c), text) for c, text in self.header["guards"]]
         total = sum(self._table_words(s) for steps in self.blocks for s in steps)
         self.tables = Arena(RESERVED, max(PLANS * total * 4, 1 << 16))
-        self.arena = Arena(RESERVED + self.tables.limit, max(limit - RESERVED - self.tables.limit, 0))
+        self.gpu = gpu
+        if gpu is not None:
+            gpu.load(program.part(self.header["modules"]["webgpu"]))
+        gpu_limit = gpu.host.adapter.buffer_bytes - GPU_ALIGN if gpu is not None else 0
+        self.arena = Memories(RESERVED + self.tables.limit, max(limit - RESERVED - self.tables.limit, 0), gpu_limit)
         self.constant_host: dict[int, Any] = {}
         self.plans: dict[Any, Plan] = {}
-        self.states: list[State] = []
+        self.states: list[Any] = []
         self.timings: list[tuple[str, float]] | None = None
         self._start()
 
@@ -90,7 +96,7 @@ class Executor:
     def _step(self, json: dict[str, Any]) -> Step:
         self._uids += 1
         step = Step(json, uid=self._uids)
-        if json["op"] == "wasm":
+        if json["op"] in ("wasm", "gpu"):
             step.symbols = tuple(json["symbols"])
             dims = [d for c in json["calls"] for d in (*c["params"], c["work"])]
             step.words = compile_dims(dims)
@@ -124,14 +130,26 @@ class Executor:
         else:
             data = self.sources[c["source"]].read(c["offset"], c["size"])
         size = _Sizes(self.header["buffers"], {})[c["buffer"]] if c["unpack"] else len(data)
-        address = self._alloc(size)
         raw = np.frombuffer(data, np.uint8)
+        if self.header["buffers"][c["buffer"]].get("memory"):
+            address = self._alloc_gpu(size)
+            raw = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
+            self.gpu.write(address, raw if c["unpack"] else raw.view(NUMPY[c["dtype"]]))
+            return address
+        address = self._alloc(size)
         self.host.memory[address : address + size] = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
         return address
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _alloc(self, size: int) -> int:
+    def _alloc_gpu(self, size: int) -> int:
+        address = self.arena.alloc_gpu(size)
+        self.gpu.reserve(self.arena.gpu.end)
+        return address
+
+    def _alloc(self, size: int, memory: str = "") -> int:
+        if memory:
+            return self._alloc_gpu(size)
         address = self.arena.alloc(size)
         if self.arena.end + 64 > len(self.host.memory):
             self.host.grow(self.arena.end + 64)
@@ -160,6 +178,8 @@ class Executor:
 
     def _forget(self) -> None:
         self.plans.clear()
+        if self.gpu is not None:
+            self.gpu.forget()
         self.tables = Arena(self.tables.base, self.tables.limit)
 
     def memory(self) -> Stats:
@@ -233,6 +253,32 @@ class Executor:
         else:
             self.functions[step.json["fn"]](plan.table, 0, 1)
 
+    def _run_gpu(self, step: Step, run: Run) -> None:
+        key = (step.uid, *[run.env[s] for s in step.symbols])
+        self.gpu.run(self._transition(run, key, lambda made: self._plan(step, run, made)).table)
+
+    def _run_copy(self, step: Step, run: Run) -> None:
+        """Bring tensors into the other memory."""
+        away = step.json["to"] != "wasm"
+        sizes = _Sizes(self.header["buffers"], run.env)
+        targets = [pair[1]["buffer"] for pair in step.json["pairs"]]
+
+        def work(made: dict[int, int]) -> int:
+            for b in targets:
+                made[b] = self._alloc(sizes[b], "webgpu" if away else "")
+            return 0
+
+        self._transition(run, (step.uid, *[sizes[b] for b in targets]), work)
+        for source, target in step.json["pairs"]:
+            if away:
+                self.gpu.write(run.addresses[target["buffer"]], self._fetch(source, run))
+            else:
+                shape, dtype = self.shape(source, run.env), NUMPY[source["dtype"]]
+                count = int(np.prod(shape, dtype=np.int64))
+                data = self.gpu.read(run.addresses[source["buffer"]], dtype, count)
+                self._write(run.addresses[target["buffer"]], data)
+        self._release(step, run)
+
     def _plan(self, step: Step, run: Run, made: dict[int, int]) -> int:
         """Allocate what the calls make, free what dies, and write the argument blocks."""
         assert step.words is not None
@@ -243,13 +289,16 @@ class Executor:
             dying = set(call["free"])
             for b in call["alloc"]:
                 taken = self._takeover(call, b, dying, sizes)
-                addresses[b] = made[b] = self._alloc(sizes[b]) if taken is None else addresses[taken]
+                memory = self.header["buffers"][b].get("memory", "")
+                addresses[b] = made[b] = self._alloc(sizes[b], memory) if taken is None else addresses[taken]
                 dying.discard(taken)  # type: ignore[arg-type]
             table += [addresses[b] for b in call["buffers"]]
             table += [next(words) for _ in range(len(call["params"]) + 1)]
             for b in call["free"]:
                 if b in dying:
                     self.arena.free(addresses[b])
+        if step.json["op"] == "gpu":
+            return self.gpu.prepare(step.json["calls"], sizes, table)
         return self._table(table)
 
     @staticmethod

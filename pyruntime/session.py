@@ -97,11 +97,28 @@ class InferenceSession:
         from pyruntime.executor import Executor
 
         host = WasmHost(relaxed=self.options.relaxed_simd)
-        builder = provider.builder(relaxed=host.relaxed, shared=host.shared)
+        builder: Any = provider.builder(relaxed=host.relaxed, shared=host.shared)
+        gpu = None
+        if self._providers[0] == "webgpu":
+            builder, gpu = self._with_gpu(provider, builder)
         level = self.options.graph_optimization_level
         compiled = compile_graph(self._graph, specs, elements, builder, level=level, constants=constants)
         sources = _Sources(self._graph)
-        return Executor(compiled.program, host, sources, _HostCalls(compiled), self.options.memory_limit)
+        return Executor(compiled.program, host, sources, _HostCalls(compiled), self.options.memory_limit, gpu)
+
+    def _with_gpu(self, home: Any, builder: Any) -> tuple[Any, Any]:
+        """A builder that places kernels on the GPU too, and what runs them there. With "webgpu" alone, everything
+        that can be is on the GPU."""
+        from providers.webgpu.builder import GpuProvider
+        from providers.webgpu.host import GpuHost
+        from providers.webgpu.host_run import GpuRunner
+        from pyruntime.memories import GPU
+        from pyruntime.partition import Placed
+
+        host = GpuHost()
+        away = GpuProvider(host.adapter)
+        builders = {home.name: builder, away.name: away.builder()}
+        return Placed([away, home], builders, only=self._providers == ["webgpu"]), GpuRunner(host, GPU)
 
     def _program(self, feeds: Mapping[str, Any]) -> Any:
         """The executor for these feeds, compiled on first need."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from pyruntime.emit import root
+from pyruntime.crossing import root
 from pyruntime.expr import Expr, rewrite
 from pyruntime.kernel import Call, Kernel, Loops, Reduce, Stmt, Store, Tensor
 from pyruntime.loopcode import Lowered, rebuild

@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import wgpu
@@ -36,28 +37,38 @@ class Dispatch:
     label: str
 
 
-class GpuHost:
-    """A device. Memory is one arena of bytes, grown by copying; `generation` changes when its buffers are replaced."""
+class _Device:
+    """What all sessions of a process share: the device, and pipelines by the hash of their source."""
 
-    def __init__(self, power: str = "high-performance") -> None:
+    def __init__(self, power: str) -> None:
         os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # or the Vulkan loader complains on servers
         try:
             adapter = wgpu.gpu.request_adapter_sync(power_preference=power)
+            self.adapter = _describe(adapter)
+            features = [f for f in _WANTED if f in adapter.features]
+            limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
+            self.device = adapter.request_device_sync(required_features=features, required_limits=limits)
         except RuntimeError as e:
             raise NoAdapter(f"no WebGPU adapter: {e}") from None
-        self.adapter = _describe(adapter)
-        self._features = [f for f in _WANTED if f in adapter.features]
-        limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
-        try:
-            self.device = adapter.request_device_sync(required_features=self._features, required_limits=limits)
-        except RuntimeError as e:
-            raise NoAdapter(f"the WebGPU adapter gave no device: {e}") from None
-        self.lost = ""
+        self.layouts: dict[int, tuple[Any, Any]] = {}
+        self.pipelines: dict[bytes, Any] = {}
+
+
+_device = cache(_Device)
+
+
+class GpuHost:
+    """Memory on a device: one arena of bytes, grown by copying; `generation` changes when its buffer is replaced."""
+
+    def __init__(self, power: str = "high-performance", shared: bool = True) -> None:
+        own = _device(power) if shared else _Device(power)
+        self.adapter = own.adapter
+        self.device = own.device
+        self._layouts = own.layouts
+        self._pipelines = own.pipelines
         self.size = 0
         self.generation = 0
         self.arena: Any = None
-        self._layouts: dict[int, tuple[Any, Any]] = {}
-        self._pipelines: dict[bytes, Any] = {}
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,8 +208,6 @@ class GpuHost:
         if self.arena is not None:
             self.arena.destroy()
             self.arena = None
-        self._pipelines.clear()
-        self.device.destroy()
 
 
 def _describe(adapter: Any) -> Adapter:

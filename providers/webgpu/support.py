@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyruntime import shape as sh
 from pyruntime.dtype import U32, U64, bounds
-from pyruntime.emit import root
+from pyruntime.crossing import root
 from pyruntime.expr import Expr, walk
 from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.loopcode import children, expressions

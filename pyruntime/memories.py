@@ -1,0 +1,38 @@
+"""Linear memory and the GPU's, planned as one: addresses from GPU on are bytes of the GPU's arena."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime.memory import Arena
+
+GPU = 1 << 40
+GPU_ALIGN = 256  # of bind group offsets
+
+
+class Memories(Arena):
+    """The arena of linear memory, with that of the GPU beside it."""
+
+    def __init__(self, base: int, limit: int, gpu_limit: int) -> None:
+        super().__init__(base, limit)
+        self.gpu = Arena(GPU, gpu_limit)
+
+    def alloc_gpu(self, size: int) -> int:
+        """An address (from GPU on) whose offset is aligned for bindings."""
+        return self.gpu.alloc(max(-(-size // GPU_ALIGN) * GPU_ALIGN, GPU_ALIGN))
+
+    def free(self, address: int) -> None:
+        if address >= GPU:
+            self.gpu.free(address)
+        else:
+            super().free(address)
+
+    def snapshot(self) -> Any:
+        return super().snapshot(), self.gpu.snapshot()
+
+    def restore(self, state: Any) -> None:
+        super().restore(state[0])
+        self.gpu.restore(state[1])
+
+
+__all__ = ["GPU", "GPU_ALIGN", "Memories"]
