@@ -1,0 +1,47 @@
+"""The demo site, as a visitor uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from e2e.conftest import Tab
+
+
+def test_digits(tab: Callable[..., Tab]) -> None:
+    """A two, drawn, is read as a two."""
+    page = tab().open("/site/digits/index.html")
+    page.wait_for_selector("#status.done")
+    box = page.locator("#pad").bounding_box()
+    assert box
+    points = [(0.3, 0.3), (0.45, 0.2), (0.62, 0.25), (0.62, 0.42), (0.3, 0.8), (0.72, 0.8)]
+    corners = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in points]
+    page.mouse.move(*corners[0])
+    page.mouse.down()
+    for corner in corners[1:]:
+        page.mouse.move(*corner, steps=4)
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('#digit').textContent === '2'")
+
+
+def test_speech(tab: Callable[..., Tab]) -> None:
+    """The generated voice is speech and its pauses are not."""
+    page = tab().open("/site/vad/index.html")
+    page.click("#voice:enabled")
+    for verdict in ("Speech", "No speech"):
+        page.wait_for_function("text => document.querySelector('#verdict').textContent === text", arg=verdict)
+
+
+def test_bring_your_own(tab: Callable[..., Tab]) -> None:
+    made = tab("plain")
+    page = made.open("/site/model/index.html")
+    page.set_input_files("#file", "build/models/affine.onnx")
+    page.click("#time")
+    page.wait_for_selector("#latency svg")
+    text = page.inner_text("#report")
+    assert "MatMul" in text and "batch" in text and "Median" in text
+
+
+def test_front_page(tab: Callable[..., Tab]) -> None:
+    page = tab().open("/site/index.html")
+    page.wait_for_selector("#status.done")
+    assert "Python 3" in page.inner_text("#status")
