@@ -1,0 +1,3 @@
+from pyruntime.cli import main
+
+raise SystemExit(main())
