@@ -14,7 +14,7 @@ from pyruntime.reference import Array
 def decode_image(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
     """The bytes of a picture -> (height, width, channels), pixel_format RGB, BGR or Grayscale."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image, UnidentifiedImageError  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ExecutionError("ImageDecoder needs Pillow", hint="install the package pillow") from None
     assert args[0] is not None

@@ -135,7 +135,8 @@ def iterate(
     if start is False:
         times = 0
     if not all(isinstance(x, Tensor) for x in carried):
-        return unrolled(t, t.static(trip)[0] if trip is not None and times != 0 else times, cond, carried, step)
+        times = t.static(trip)[0] if trip is not None and times != 0 else times
+        return unrolled(t, times if isinstance(times, int) else None, cond, carried, step)
     if isinstance(times, int) and times <= 1:
         return unrolled(t, times, cond, carried, step)
     if count is not None:

@@ -200,7 +200,8 @@ SCANS = {
         start = ReduceSum <keepdims = 0> (x, zero)
         s, p, q = Scan <num_scan_inputs = 2, scan_input_directions = [1, 0], scan_output_directions = [0, 1],
             body = b (float[b] v, float[b] u, float[b] w) => (float[b] v2, float[b] o1, float[b] o2) {
-                d = Sub (u, w)  h = Div (v, half)  v2 = Add (h, d)  o1 = Identity (v2)  o2 = Mul (v2, w) }> (start, x, y)
+                d = Sub (u, w)  h = Div (v, half)  v2 = Add (h, d)  o1 = Identity (v2)  o2 = Mul (v2, w)
+            }> (start, x, y)
     }""",
     "other axes": """g (float[a, b] x, float[b, c] y) => (float[a] s, float[a, b] p, float[b, c] q) {
         start = ReduceSum <keepdims = 0> (x, oneone)
@@ -222,7 +223,8 @@ def test_scan(name: str, a: int) -> None:
 @pytest.mark.parametrize("directions", ["[0]", "[1]"])
 @pytest.mark.parametrize("lens", [True, False])
 def test_scan_with_batches(directions: str, lens: bool) -> None:
-    text = f"""g ({"int64[b] lens, " if lens else ""}float[b, h] s, float[b, t, h] x) => (float[b, h] y, float[b, t, h] ys) {{
+    text = f"""g ({"int64[b] lens, " if lens else ""}float[b, h] s, float[b, t, h] x)
+            => (float[b, h] y, float[b, t, h] ys) {{
         y, ys = Scan <num_scan_inputs = 1, directions = {directions},
             body = b (float[h] v, float[h] u) => (float[h] w, float[h] o) {{
                 w = Add (u, v)  o = Mul (w, u) }}> ({"lens" if lens else ""}, s, x)
