@@ -36,7 +36,7 @@ class GpuProvider:
 class GpuBuilder:
     """Collects the shaders of one program."""
 
-    routines: dict[str, Any] = {}  # noqa: RUF012  contractions are a schedule of their meaning (tile.py)
+    routines: dict[str, Any] = {}  # contractions are a schedule of their meaning (tile.py)
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
@@ -65,7 +65,8 @@ class GpuBuilder:
 
 
 def one_binding_each(lowered: Lowered) -> Lowered:
-    """Tensors that share a buffer (reshapes of each other) bound once: WebGPU refuses a buffer bound twice for writing."""
+    """Tensors that share a buffer (reshapes of each other) bound once: WebGPU refuses to bind a
+    buffer twice for writing."""
     places: dict[int, int] = {}
     tensors: list[Tensor] = []
     numbers = []

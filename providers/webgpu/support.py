@@ -6,8 +6,8 @@ int64 and uint64 are computed in 32 bits: operations on them that look at the hi
 from __future__ import annotations
 
 from pyruntime import shape as sh
-from pyruntime.dtype import U32, U64, bounds
 from pyruntime.crossing import root
+from pyruntime.dtype import U32, U64, bounds
 from pyruntime.expr import Expr, walk
 from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.loopcode import children, expressions

@@ -97,7 +97,8 @@ class _Tile:
         return work.finish([For(unit.value, work.number(count), body, "parallel")], count)
 
     def _lanes(self, side: _Side, blocks: list[_Group], body: list[Stmt]) -> list[tuple[Expr | None, Expr | None]]:
-        """(index of the side's axis, whether it is inside) of each value; neighbouring units take neighbouring values."""
+        """(index of the side's axis, whether it is inside) of each value; neighbouring units take
+        neighbouring values."""
         if side.group is None or side.size == 1:
             return [(None, None)]
         work, axis = self.work, side.group.axis
