@@ -129,7 +129,9 @@ class Model:
         translation = translate(part, specs, elements, {})
         flat: dict[str, Any] = {}
         for key, feed in feeds.items():
-            for path, f in [(f"{key}[{n}]", f) for n, f in enumerate(feed)] if isinstance(feed, list) else [(key, feed)]:
+            for path, f in (
+                [(f"{key}[{n}]", f) for n, f in enumerate(feed)] if isinstance(feed, list) else [(key, feed)]
+            ):
                 if f is not None:
                     flat[path] = (tuple(f["dims"]), f["data"])
         shape, values = interpreter.run(translation, elements, flat)[name]

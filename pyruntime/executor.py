@@ -291,7 +291,7 @@ class Executor:
                 taken = self._takeover(call, b, dying, sizes)
                 memory = self.header["buffers"][b].get("memory", "")
                 addresses[b] = made[b] = self._alloc(sizes[b], memory) if taken is None else addresses[taken]
-                dying.discard(taken)  # type: ignore[arg-type]
+                dying.discard(taken)
             table += [addresses[b] for b in call["buffers"]]
             table += [next(words) for _ in range(len(call["params"]) + 1)]
             for b in call["free"]:

@@ -41,7 +41,10 @@ class Interpreter:
         if t.uid not in self.arrays and isinstance(t.kernel, Leaf):
             kind, value = t.kernel.kind, t.kernel.value
             values = decoded(self.weights(value), t.dtype) if kind == "weight" else value
-            self.arrays[t.uid] = (self.shape(t), [sh.evaluate(v, self.symbols) if isinstance(v, sh.Dim) else v for v in values])
+            self.arrays[t.uid] = (
+                self.shape(t),
+                [sh.evaluate(v, self.symbols) if isinstance(v, sh.Dim) else v for v in values],
+            )
         return self.arrays[t.uid]
 
     def run(self, block: Block) -> None:
@@ -84,7 +87,8 @@ class Interpreter:
         while n < trips and going:
             for position, axis, name in kernel.enters:
                 self.symbols[name] = carried[position - 2][0][axis]
-            for t, a in zip(kernel.body.inputs, [((), [n]), ((), [going]), *carried], strict=True):
+            counters: list[Array] = [((), [n]), ((), [going])]
+            for t, a in zip(kernel.body.inputs, [*counters, *carried], strict=True):
                 self.arrays[t.uid] = a
             self.run(kernel.body)
             results = [self.array(t) for t in kernel.body.outputs]

@@ -272,11 +272,11 @@ def _flips(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
             return None
     for x in atoms:
         form = affine(binary("sub", x.args[0], x.args[1])) if x.args[0].dtype is I32 else None
-        c = form[1].get(("index", axis)) if form else None
-        if form is None or c not in (1, -1):
+        slope = form[1].get(("index", axis)) if form else None
+        if form is None or slope not in (1, -1):
             return None
-        rest = _linear(-form[0] if c == 1 else form[0], {k: (-v if c == 1 else v) for k, v in form[1].items()}, axis)
-        for shift in _STEPS[x.op][0 if c == 1 else 1]:
+        rest = _linear(-slope * form[0], {k: -slope * v for k, v in form[1].items()}, axis)
+        for shift in _STEPS[x.op][0 if slope == 1 else 1]:
             p = binary("add", rest, shift)
             points[p.key()] = p
     return list(points.values()) if len(points) <= 12 else None

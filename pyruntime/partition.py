@@ -91,12 +91,12 @@ def _islands(block: Block, home: str, out: Partition) -> None:
         for inner in inner_blocks(kernel):
             _islands(inner, home, out)
     run: list[Kernel] = []
-    for kernel in [*block.kernels, None]:
-        away = kernel is not None and _computes(kernel) and out.where[id(kernel)] != home
-        if kernel is not None and isinstance(kernel, Alias | Leaf):
+    ends: list[Kernel | None] = [*block.kernels, None]
+    for k in ends:
+        if isinstance(k, Alias | Leaf):
             continue
-        if away:
-            run.append(kernel)  # type: ignore[arg-type]
+        if k is not None and _computes(k) and out.where[id(k)] != home:
+            run.append(k)
         elif run:
             _judge(run, block, home, out)
             run = []
@@ -175,7 +175,7 @@ class _Claimed:
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Any) -> bool:
         return self.inner.fuses(call, out, order, epilogue)
 
-    def packs(self, call: Call, operand: int) -> Call | None:
+    def packs(self, call: Call, operand: int) -> Kernel | None:
         return self.inner.packs(call, operand)
 
 

@@ -16,7 +16,23 @@ from pyruntime import dtype as dt
 from pyruntime import shape as sh
 from pyruntime.dtype import DType, bounds
 from pyruntime.expr import Expr, const, rewrite
-from pyruntime.kernel import Accum, Alias, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, Tensor, When, While
+from pyruntime.kernel import (
+    Accum,
+    Alias,
+    Call,
+    For,
+    Kernel,
+    Let,
+    Loops,
+    Map,
+    Reduce,
+    Set,
+    Stmt,
+    Store,
+    Tensor,
+    When,
+    While,
+)
 from pyruntime.shape import Dim, Undecided
 
 Array = tuple[tuple[int, ...], list[Any]]
@@ -280,7 +296,10 @@ def combine(op: str, a: Any, b: Any, dtype: DType) -> Any:
 
 
 def evaluate(
-    kernel: Kernel, arrays: dict[int, Array], shapes: Sequence[tuple[int, ...]], symbols: Mapping[str, int] | None = None
+    kernel: Kernel,
+    arrays: dict[int, Array],
+    shapes: Sequence[tuple[int, ...]],
+    symbols: Mapping[str, int] | None = None,
 ) -> list[Array]:
     """The outputs of one kernel. `shapes` are its outputs' shapes with every dim an int; without `symbols`, Dims are
     kept as values."""

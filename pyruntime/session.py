@@ -78,7 +78,7 @@ class InferenceSession:
 
     def memory(self) -> Any:
         """Peak, reuse and fragmentation of the arena (see `memory.Stats`)."""
-        executors = [e for e in self._programs.values()]
+        executors = list(self._programs.values())
         return executors[-1].memory() if executors else None
 
     # ── compiling ────────────────────────────────────────────────────────────────────────────────────────────────

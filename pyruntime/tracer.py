@@ -50,7 +50,7 @@ class Tracer:
 
     @contextmanager
     def sub_block(self) -> Iterator[Block]:
-        """Record into a block of its own. What is read inside is not known outside, where the block may not have run."""
+        """Record into a block of its own. What is read inside is not known outside: the block may not have run."""
         outer, known = self.block, self._known
         self.block, self._known = Block(), dict(known)
         self.depth += 1
@@ -264,7 +264,11 @@ class Tracer:
         return meaning
 
     def host(
-        self, fn: str, args: Sequence[Tensor | None], outputs: Sequence[tuple[Sequence[AnyDim | None], DType]], **attrs: Any
+        self,
+        fn: str,
+        args: Sequence[Tensor | None],
+        outputs: Sequence[tuple[Sequence[AnyDim | None], DType]],
+        **attrs: Any,
     ) -> tuple[Tensor, ...]:
         """Python at run time on whole arrays; a dim None is known only then."""
         binds: list[tuple[int, int, str]] = []

@@ -67,7 +67,10 @@ def spec_of(name: str, type_: Type | None) -> Spec:
 
 
 def translate(
-    graph: Graph, specs: Mapping[str, Spec], elements: Callable[[Weight], list[Any]], constants: Mapping[str, TensorSpec]
+    graph: Graph,
+    specs: Mapping[str, Spec],
+    elements: Callable[[Weight], list[Any]],
+    constants: Mapping[str, TensorSpec],
 ) -> Translation:
     """Trace a graph for feeds of these specs. `constants` gives inner values that the session already computed."""
     t = Tracer(elements)
@@ -171,7 +174,7 @@ class _Walker:
             self.t.node = f"{label} > {node.label}" if label and function else node.label
             results = self._function(function, node, args) if function else self._operator(node, args)
         except PyRuntimeError as e:
-            raise e.at(self.t.node)
+            raise e.at(self.t.node) from None
         except (TypeError, IndexError) as e:
             raise InvalidModel(str(e), node=self.t.node) from e
         finally:

@@ -146,7 +146,6 @@ class Walk:
         self.work = work
         self.place: dict[int, list[Expr]] = {}
 
-
     def load(self, x: Expr) -> Expr:
         """The expression with `at` as `load` and indices as variables."""
 

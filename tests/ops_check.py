@@ -31,7 +31,9 @@ def plain(x: Any) -> Any:
 def close(got: Any, want: Any, rtol: float, atol: float) -> bool:
     if isinstance(want, list):
         return (
-            isinstance(got, list) and len(got) == len(want) and all(close(g, w, rtol, atol) for g, w in zip(got, want))
+            isinstance(got, list)
+            and len(got) == len(want)
+            and all(close(g, w, rtol, atol) for g, w in zip(got, want, strict=False))
         )
     if want is None or got is None:
         return got is None and want is None
@@ -57,10 +59,10 @@ def main(pattern: str) -> None:
                 print(f"{case.name}: too large here ({size} elements)")
                 continue
             names = [i.name for i in case.model.graph.input]
-            feeds = dict(zip(names, inputs))
+            feeds = dict(zip(names, inputs, strict=False))
             try:
                 got = run(case.model.SerializeToString(), feeds)
-                ok = all(close(g, w, case.rtol, max(case.atol, 1e-6)) for g, w in zip(got, outputs))
+                ok = all(close(g, w, case.rtol, max(case.atol, 1e-6)) for g, w in zip(got, outputs, strict=False))
                 verdict = "pass" if ok else "WRONG"
                 note = "" if ok else f"{[getattr(g, 'shape', g) for g in got]} {[getattr(g, 'dtype', '') for g in got]}"
             except PyRuntimeError as e:

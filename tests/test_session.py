@@ -35,7 +35,9 @@ def chain(count: int) -> bytes:
     return model(nodes, [info("x", ["N", 4])], [info("y", ["N", 4])])
 
 
-ADD = model([helper.make_node("Add", ["a", "b"], ["y"])], [info("a", ["N", 3]), info("b", ["N", 3])], [info("y", ["N", 3])])
+ADD = model(
+    [helper.make_node("Add", ["a", "b"], ["y"])], [info("a", ["N", 3]), info("b", ["N", 3])], [info("y", ["N", 3])]
+)
 GOOD = {"a": np.ones((2, 3), np.float32), "b": np.ones((2, 3), np.float32)}
 
 BAD_FEEDS = {
@@ -186,5 +188,3 @@ def as_json(value: Any) -> Any:
     import json
 
     return json.loads(json.dumps(value))
-
-

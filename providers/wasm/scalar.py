@@ -1,4 +1,4 @@
-"""Expressions → scalar WebAssembly. Values live in i32 (integers up to 32 bits, normalised; bool 0 or 1), i64, f32, f64."""
+"""Expressions → scalar WebAssembly: values in i32 (integers up to 32 bits, normalised; bool 0 or 1), i64, f32, f64."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from .scalar import Scalar
 LANES = 4
 NATURAL = (F32, I32, U32)
 _WIDE = {I8: "i8x16", U8: "i8x16", BOOL: "i8x16", I16: "i16x8", U16: "i16x8"}
-_FLOAT = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "min": "min", "max": "max", "neg": "neg", "abs": "abs",
-    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "nearest"}  # fmt: skip
+_FLOAT = {op: op for op in "add sub mul div min max neg abs sqrt floor ceil trunc".split()} | {"round": "nearest"}
 _INTEGER = ("add", "sub", "mul", "neg", "abs", "min", "max", "shl", "shr", "bitnot")
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGIC = {"and": "v128.and", "or": "v128.or", "xor": "v128.xor"}
@@ -105,8 +104,7 @@ class Lanes:
 class Vector:
     """Prints lane expressions on the stack; what all lanes share is printed as a scalar and splat."""
 
-    def __init__(
-        self, scalar: Scalar, lanes: Lanes, locals_: dict[int, int]) -> None:
+    def __init__(self, scalar: Scalar, lanes: Lanes, locals_: dict[int, int]) -> None:
         self.scalar = scalar
         self.f = scalar.f
         self.lanes = lanes

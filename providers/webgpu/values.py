@@ -1,4 +1,4 @@
-"""Expressions → WGSL text. A shared node becomes a `let` where it is first met, a guard an `if` with a variable."""
+"""Expressions → WGSL text. A shared node becomes a `let` where it is first met, a guard an `if`."""
 
 from __future__ import annotations
 

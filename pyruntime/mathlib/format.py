@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,7 @@ class Format:
         return -(1 << (self.ints.bits - 1))
 
     @property
-    def whole(self) -> float:
+    def whole(self) -> builtins.float:
         """1.5 · 2^fraction: adding it to a small whole number leaves that number in the low bits."""
         return 1.5 * 2.0**self.fraction
 

@@ -123,9 +123,8 @@ class BodyReader:
         known = parts.inputs.keys() | parts.weights.keys()
         outputs = [value.name for value in parts.outputs]
         nodes = settle(parts.nodes, known, outputs, where, nested=depth > 0)
-        inputs = parts.inputs.values()
-        if self._ir < 4:
-            inputs = (value for value in inputs if value.name not in parts.weights)
+        constant = parts.weights if self._ir < 4 else {}
+        inputs = [value for value in parts.inputs.values() if value.name not in constant]
         return Graph(
             parts.name, tuple(inputs), tuple(parts.outputs), tuple(nodes), parts.weights, parts.values,
             self._functions, scope.opsets,

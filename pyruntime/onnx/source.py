@@ -48,7 +48,7 @@ class FileSource:
         with open(self._path, "rb") as file:
             self.size = os.fstat(file.fileno()).st_size
             try:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map: mmap.mmap | None = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError):  # empty, too large for the address space, or not a plain file
                 self._map = None
 

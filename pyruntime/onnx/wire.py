@@ -9,6 +9,7 @@ Spec: https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+import builtins
 import struct
 from collections.abc import Iterable, Iterator
 
@@ -122,7 +123,7 @@ class Wire:
         data = self.join(found, struct.calcsize(kind))
         return list(struct.unpack(f"<{len(data) // struct.calcsize(kind)}{kind}", data))
 
-    def join(self, found: Iterable[Field], width: int) -> bytes:
+    def join(self, found: Iterable[Field], width: int) -> builtins.bytes:
         """The little-endian elements of a fixed-width field, packed or not."""
         for tag, a, b in found:
             if (b - a) % width:
@@ -151,7 +152,7 @@ class Wire:
                 values.append(value)
         return values
 
-    def _read(self, start: int, size: int) -> bytes:
+    def _read(self, start: int, size: int) -> builtins.bytes:
         data = bytes(self.source.read(start, size))
         if len(data) != size:
             raise InvalidModel(f"the file ends at byte {start + len(data)}, {size - len(data)} bytes early")

@@ -147,8 +147,8 @@ def attend_joined(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention of query, key and value that lie side by side: joined (N, S, 3·M) -> (N, S, M), the present."""
     third = sh.floordiv(joined.shape[2], 3)
-    widths: list[AnyDim] = list(sizes or [third, third, third])
-    starts = [0, widths[0], widths[0] + widths[1]]
+    widths: list[AnyDim] = [*sizes] if sizes else [third, third, third]
+    starts: list[AnyDim] = [0, widths[0], widths[0] + widths[1]]
     q, k, v = (heads_of(t, t.slice(joined, 2, s, n), heads) for s, n in zip(starts, widths, strict=True))
     before: AnyDim = 0
     if past is not None:

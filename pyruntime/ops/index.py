@@ -58,11 +58,11 @@ def gather(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor
 def gather_elements(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """out[i, j, …] = data[i, indices[i, j, …], …], the index at `axis`."""
     axis = t.axis(axis, data.rank)
-    read = (
-        indexer(t, indices, data.shape[axis])
-        if indices.rank > 1
-        else lambda *i: wrapped(indices.at(*i), data.shape[axis])
-    )
+
+    def flat(*i: Expr) -> Expr:
+        return wrapped(indices.at(*i), data.shape[axis])
+
+    read = indexer(t, indices, data.shape[axis]) if indices.rank > 1 else flat
     return t.compute(indices.shape, lambda *i: data.at(*[read(*i) if n == axis else c for n, c in enumerate(i)]))
 
 

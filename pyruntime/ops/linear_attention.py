@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from pyruntime import shape as sh
 from pyruntime.dtype import F32
@@ -59,7 +60,7 @@ def linear_attention(
 
 
 def _recurrence(
-    k: Builder, out: Tensor, state: Tensor, args: list[Tensor], extras: list[Tensor | None], sizes: tuple,
+    k: Builder, out: Tensor, state: Tensor, args: list[Tensor], extras: list[Tensor | None], sizes: tuple[Any, ...],
     place: tuple[Expr, Expr, Expr], scale: float,
 ) -> None:  # fmt: skip
     """One column of one state over all steps."""

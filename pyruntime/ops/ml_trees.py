@@ -46,7 +46,7 @@ class Forest:
 
     def node(self, *row: Any) -> None:
         """Add one: mode, feature, split, yes, no, missing, first, last."""
-        columns = (
+        columns: tuple[list[Any], ...] = (
             self.modes, self.features, self.splits, self.yes, self.no, self.missing, self.first, self.last,
         )  # fmt: skip
         for column, value in zip(columns, row, strict=True):

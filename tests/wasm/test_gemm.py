@@ -81,7 +81,27 @@ def check(setup, kind, a, b, *, variant="", gap=(0, 0, 0), blocks=None, split=Fa
         kernels["pack_rows"](args, 0, gemm.pack_units(n, len(b)), 0)
         pb, sb = packed, size
     sb = sb if len(b) > 1 else 0
-    words = (m, n, k, batch, k + gap[0], ldb, n + gap[2], m * (k + gap[0]), sb, m * (n + gap[2]), mc, nc, kc, max(batch, 1), 0, 0, 0, 0, 0)
+    words = (
+        m,
+        n,
+        k,
+        batch,
+        k + gap[0],
+        ldb,
+        n + gap[2],
+        m * (k + gap[0]),
+        sb,
+        m * (n + gap[2]),
+        mc,
+        nc,
+        kc,
+        max(batch, 1),
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
     half = int(np.float32(0.5).view(np.uint32))
     args = arena.arguments(pa, pb, pc, pbias, scratch, *words, half)
     units = gemm.units(m, n, batch, mc, nc)
@@ -176,7 +196,9 @@ def test_two_threads_share_a_call():
     mc, nc, kc = gemm.blocks(200, 300, 64, threads=2)
     scratch = np.zeros(2 * gemm.scratch_bytes(nc, kc), np.uint8)
     buffers = [arena.put(x) for x in (a, b, np.zeros((200, 300), np.float32))]
-    args = arena.arguments(*buffers, 0, arena.put(scratch), 200, 300, 64, 1, 64, 300, 300, 0, 0, 0, mc, nc, kc, 1, 0, 0, 0, 0, 0)
+    args = arena.arguments(
+        *buffers, 0, arena.put(scratch), 200, 300, 64, 1, 64, 300, 300, 0, 0, 0, mc, nc, kc, 1, 0, 0, 0, 0, 0
+    )
     units = gemm.units(200, 300, 1, mc, nc)
     assert units >= 4
     host.parallel([lambda t=t: kernel.calls[t](args, t * units // 2, (t + 1) * units // 2, t) for t in (0, 1)])
