@@ -166,8 +166,14 @@ class _Claimed:
         self.inner = inner
         self.before = [p for p in providers if inner not in builders[p.name].routines.values()]
 
+    def _free(self, call: Call) -> bool:
+        return all(p.supports(call) for p in self.before)
+
+    def prepare(self, call: Call) -> list[Kernel]:
+        return self.inner.prepare(call) if self._free(call) else []
+
     def claims(self, call: Call) -> bool:
-        return not any(not p.supports(call) for p in self.before) and self.inner.claims(call)
+        return self._free(call) and self.inner.claims(call)
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
         return self.inner.reads(call, operand, view)
