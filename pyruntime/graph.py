@@ -1,11 +1,11 @@
-"""The graph: plain frozen data, as read from a model. No behaviour but look-ups.
+"""The graph: plain frozen data, as read from a model, and which names its parts use.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -134,3 +134,32 @@ class Graph:
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)
+
+
+def subgraphs(node: Node) -> Iterator[Graph]:
+    """The graphs among a node's attributes."""
+    for value in node.attrs.values():
+        if isinstance(value, Graph):
+            yield value
+        elif isinstance(value, tuple) and value and isinstance(value[0], Graph):
+            yield from value
+
+
+def captures(graph: Graph) -> set[str]:
+    """The names a graph takes from the scopes around it."""
+    free = {value.name for value in graph.outputs}
+    own = {value.name for value in graph.inputs}
+    own.update(graph.weights)
+    for node in graph.nodes:
+        free.update(uses(node))
+        own.update(node.outputs)
+    return free - own - {""}
+
+
+def uses(node: Node) -> set[str]:
+    """The names a node needs: its inputs, and what its subgraphs capture."""
+    needed = set(node.inputs)
+    needed.discard("")
+    for graph in subgraphs(node):
+        needed |= captures(graph)
+    return needed

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyruntime.errors import NeedsValue, PyRuntimeError
-from pyruntime.graph import Graph, TensorType
-from pyruntime.onnx.order import uses
+from pyruntime.graph import Graph, TensorType, uses
 
 
 @dataclass(slots=True)

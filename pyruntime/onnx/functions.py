@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyruntime.errors import InvalidModel
-from pyruntime.graph import Function, Graph
+from pyruntime.graph import Function, Graph, subgraphs
 from pyruntime.onnx.body import BodyReader, FunctionKey, Scope, normal_domain, read_opsets, text_of
-from pyruntime.onnx.order import settle, subgraphs, topological
+from pyruntime.onnx.order import settle, topological
 from pyruntime.onnx.wire import Field, tags
 
 _FUNCTION = tags(length="1 4 5 6 7 8 9 10 11 12 13 14")

@@ -6,39 +6,10 @@ Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs, "Names Within a 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pyruntime.errors import InvalidModel
-from pyruntime.graph import Graph, Node
-
-
-def subgraphs(node: Node) -> Iterator[Graph]:
-    """The graphs among a node's attributes."""
-    for value in node.attrs.values():
-        if isinstance(value, Graph):
-            yield value
-        elif isinstance(value, tuple) and value and isinstance(value[0], Graph):
-            yield from value
-
-
-def captures(graph: Graph) -> set[str]:
-    """The names a graph takes from the scopes around it."""
-    free = {value.name for value in graph.outputs}
-    own = {value.name for value in graph.inputs}
-    own.update(graph.weights)
-    for node in graph.nodes:
-        free.update(uses(node))
-        own.update(node.outputs)
-    return free - own - {""}
-
-
-def uses(node: Node) -> set[str]:
-    """The names a node needs: its inputs, and what its subgraphs capture."""
-    needed = set(node.inputs)
-    needed.discard("")
-    for graph in subgraphs(node):
-        needed |= captures(graph)
-    return needed
+from pyruntime.graph import Node, uses
 
 
 def settle(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], where: str, nested: bool) -> list[Node]:

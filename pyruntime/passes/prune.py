@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyruntime.graph import Graph, Node
-from pyruntime.onnx.order import uses
+from pyruntime.graph import Graph, Node, uses
 
 
 def prune(graph: Graph) -> Graph:

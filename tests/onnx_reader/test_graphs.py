@@ -8,9 +8,9 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, parser
 
 from pyruntime.dtype import F32
 from pyruntime.errors import InvalidModel
-from pyruntime.graph import AttrRef, Graph, SequenceType, TensorType, Weight
+from pyruntime.graph import AttrRef, Graph, SequenceType, TensorType, Weight, captures
 from pyruntime.onnx import load
-from pyruntime.onnx.order import captures, topological
+from pyruntime.onnx.order import topological
 from pyruntime.onnx.values import elements
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>'
