@@ -7,6 +7,7 @@ model took to compile; with --ort, onnxruntime on one thread for comparison, int
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections import defaultdict
@@ -38,17 +39,76 @@ def report(name: str, args: argparse.Namespace) -> None:
     session.run(None, feeds)
     ready = time.perf_counter() - start
     peer = onnxruntime_session(path) if args.ort else None
-    own, other = [], []
+    own, other, fast = [], [], []
     for _ in range(args.runs):
+        fast.append(speed())
         own.append(timed(session, feeds))
         if peer is not None:
             other.append(timed(peer, feeds))
     line = f"{name}: {1e3 * min(own):.2f} ms (median {1e3 * statistics.median(own):.2f}), first {1e3 * ready:.0f} ms"
     if other:
         line += f"; onnxruntime {1e3 * min(other):.2f} ms, ratio {min(other) / min(own):.2f}"
+    if name in PEER:
+        slow = FULL_SPEED / max(fast)
+        line += f"; machine {max(fast):.0f} GFLOP/s, against web peer {PEER[name] * slow / 1e3 / min(own):.2f}"
     print(line)
     if args.top:
         kernels(session, feeds, args)
+
+
+PEER = {  # onnxruntime-web 1.30 /wasm, one thread, idle machine, ms
+    "resnet50": 246, "mobilenet_v2": 24, "efficientnet_b0": 47, "vit_tiny": 85, "bert_tiny": 1.51, "minilm": 20,
+    "gpt2_tiny": 0.38, "llama_mini": 1.77, "llama_mini.nb4": 5.20, "llama_mini.dyn": 1.38, "llama_mini.qdq": 1.96,
+    "llama_mini.fp16": 1.79, "whisper_tiny_encoder": 1205, "whisper_tiny_decoder": 109, "unet_resize": 145,
+    "yolo_nms": 58, "lstm_tagger": 1.17, "mobilenet_v2.qdq": 31, "superres": 33, "minilm.dyn": 9.75, "wav2vec2_mini": 18,
+}  # fmt: skip
+FULL_SPEED = 50.0  # GFLOP/s of `speed` on the idle machine
+
+
+@functools.cache
+def _speed_kernel() -> Any:
+    from providers.wasm import gemm
+    from providers.wasm.assembler import Module
+    from providers.wasm.host import WasmHost
+
+    host, module = WasmHost(), Module()
+    gemm.matmul(module, "f", "panels", relaxed=host.relaxed)
+    host.grow(1 << 23)
+    words = [
+        1 << 16,
+        1 << 21,
+        1 << 22,
+        1 << 22,
+        0,
+        512,
+        512,
+        512,
+        1,
+        512,
+        512,
+        512,
+        0,
+        0,
+        0,
+        192,
+        256,
+        384,
+        1,
+        *[0] * 5,
+    ]
+    host.memory[1024 : 1024 + 4 * len(words)] = np.array(words, "<i4").view(np.uint8)
+    f = host.load(module.to_bytes())["f"]
+    return lambda: f(1024, 0, gemm.units(512, 512, 1, 192, 256), 0)
+
+
+def speed() -> float:
+    """GFLOP/s of a 512 x 512 x 512 product now: how fast the machine is at the moment."""
+    f, best = _speed_kernel(), 1.0
+    for _ in range(3):
+        start = time.thread_time()
+        f()
+        best = min(best, time.thread_time() - start)
+    return 2 * 512**3 / best / 1e9
 
 
 def timed(session: Any, feeds: Any) -> float:

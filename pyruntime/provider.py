@@ -32,6 +32,11 @@ class Routine(Protocol):
     """What a provider's hand-scheduled routine can do. Calls of routines that a provider does not claim run as their
     meaning."""
 
+    def prepare(self, call: Call) -> list[Kernel]:
+        """Kernels to put before the call, which bring operands into types that the routine takes; they are its operands
+        then."""
+        ...
+
     def claims(self, call: Call) -> bool:
         """Whether it runs this call as it stands."""
         ...
@@ -44,7 +49,7 @@ class Routine(Protocol):
         """Whether it could apply this epilogue and write to `out`, of which axis n is the call's axis order[n]."""
         ...
 
-    def packs(self, call: Call, operand: int) -> Call | None:
+    def packs(self, call: Call, operand: int) -> Kernel | None:
         """A call (not yet part of a block) that brings a constant operand into the layout the routine wants."""
         ...
 

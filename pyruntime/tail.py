@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime import shape as sh
-from pyruntime.dtype import I32
+from pyruntime.dtype import F32, I32, DType
 from pyruntime.expr import Expr, binary, cast, const, index, rewrite
-from pyruntime.kernel import For, Let, Map, Stmt, Store, Tensor
+from pyruntime.kernel import For, Leaf, Let, Map, Stmt, Store, Tensor
 from pyruntime.loopcode import Lowered
 from pyruntime.shape import AnyDim
 from pyruntime.walk import Lowering, Walk, accesses
@@ -23,20 +23,22 @@ Axes = tuple[int, ...]
 Groups = tuple[Axes, Axes, Axes, Axes]  # outer, inner, row, col: axes of the output
 
 
-def lower_tail(out: Tensor, epilogue: Expr, groups: Groups) -> Lowered | None:
+def lower_tail(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered | None:
     """The code of a tail, whose buffers and parameters follow those of the routine; None where the tail cannot be said
-    in terms of the groups."""
+    in terms of the groups. `dtype` is that of the routine's result, as large as the output's; where they differ,
+    buffer 1 is the same memory as the result."""
     units = {n: const(0, I32) for n, d in enumerate(out.shape) if d == 1}
     expr = rewrite(epilogue, lambda e: units.get(e.value) if e.op == "index" else None)
     if not mergeable(out, expr, groups):
         return None
     walked = [tuple([n for n in group if out.shape[n] != 1]) for group in groups]
-    work = Lowering(Map(expr), (out,))
+    result = out if dtype is out.dtype else Tensor(out.shape, dtype, Leaf("scratch"))
+    work = Lowering(Map(expr), (out, result))
     work.variables = len(INPUTS)
     walk = Walk(work)
     body = _places(walk, out, walked)
     own = walk.address(out, [index(n) for n in range(len(out.shape))])
-    done = rewrite(expr, lambda e: out.at(*[index(n) for n in range(len(out.shape))]) if e.op == "arg" else None)
+    done = rewrite(expr, lambda e: result.at(*[index(n) for n in range(len(out.shape))]) if e.op == "arg" else None)
     value = cast(walk.load(done), out.dtype)
     assert walk.vector is not None
     inner: list[Stmt] = [Store(0, (own,), value)]

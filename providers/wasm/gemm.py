@@ -16,6 +16,8 @@ then the parameters PARAMS, then whatever the epilogue wants:
     inner           batches come in groups of this many; within a group sa sb sc are the strides
     ta tb tc        between groups
     oa ob           where A and B start in their buffers
+With relaxed = tile.INT16 (kind "panels" only) an element of A is a pair of int16 along k, one of a panel two as well,
+and C is int32: the same addresses, half as many k.
 bias is read only by epilogues that have one; scratch only for "rows" and "cols", `scratch_bytes` for each thread.
 
 Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row blocks vary fastest.
@@ -29,7 +31,7 @@ from pyruntime.shape import AnyDim
 from .assembler import Function, Module
 from .pack import pack_cols, pack_rows
 from .slim import cols_block, rows_block
-from .tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block, pick_rows
+from .tile import BLOCK, FIRST, LAST, PANEL, Arithmetic, Epilogue, call_block, panels_block, pick_rows
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
 PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc",
@@ -40,7 +42,7 @@ PACK_COLUMNS = 64
 KERNEL = ("i32", "i32", "i32", "i32")
 
 
-def slim_rows(relaxed: bool) -> int:
+def slim_rows(relaxed: Arithmetic) -> int:
     """Up to this many rows, B is not packed.
 
     Chromium 156, relaxed, "rows", K = N = 1024, GFLOP/s packed and not: 2 rows 13, 39; 4 rows 23, 39; 6 rows 33, 40;
@@ -59,7 +61,9 @@ def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, A
     mc = sh.clamp(m, 1, 192)
     wide = sh.clamp(sh.ceildiv(n, threads), 64, 2048)
     nc = sh.select(sh.compare("le", m, 8), wide, 256)
-    while threads > 1 and isinstance(nc, int) and nc > 64 and sh.compare("lt", units(m, n, 1, mc, nc), 4 * threads) == 1:
+    while (
+        threads > 1 and isinstance(nc, int) and nc > 64 and sh.compare("lt", units(m, n, 1, mc, nc), 4 * threads) == 1
+    ):
         nc //= 2
     return mc, sh.ceildiv(nc, PANEL) * PANEL, kc
 
@@ -144,7 +148,7 @@ def _source(f: Function, w: dict[str, int], p: dict[str, int], kind: str, k0: in
     return f.i32(2).emit("i32.shl", "i32.add")
 
 
-def _unit(module: Module, kind: str, relaxed: bool, epilogue: Epilogue, accumulate: bool, first: int) -> Function:
+def _unit(module: Module, kind: str, relaxed: Arithmetic, epilogue: Epilogue, accumulate: bool, first: int) -> Function:
     """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
     tile = epilogue.tile()
     panels = panels_block(module, relaxed, tile)
@@ -194,7 +198,7 @@ def matmul(
     name: str,
     kind: str,
     *,
-    relaxed: bool,
+    relaxed: Arithmetic,
     epilogue: Epilogue | None = None,
     accumulate: bool = False,
     extra: int = 0,

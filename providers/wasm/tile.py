@@ -31,13 +31,17 @@ BLOCK = ("a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias
 FINISH = ("args", "batch", "row", "rows", "col", "cols")
 
 
-def pick_rows(relaxed: bool) -> int:
+INT16 = "i16"  # where a function takes `relaxed`: steps of k are pairs of int16, sums are int32
+Arithmetic = bool | str
+
+
+def pick_rows(relaxed: Arithmetic) -> int:
     """Rows of the register tile.
 
     Chromium 156, Zen 5, one thread, GFLOP/s where a loop of fused multiply-adds alone reaches 59: 512x512x512 57
     relaxed, 52 plain; 1024x1024x1024 55 and 50; 128x384x384 57 and 54.
     """
-    return 6 if relaxed else 4
+    return 6 if relaxed is True else 4
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,18 @@ def call_block(f: Function, target: Function, given: dict[str, int]) -> None:
     f.emit(*[given[name] for name in BLOCK]).call(target)
 
 
-def madd(f: Function, total: int, x: int, y: int, relaxed: bool) -> None:
+def madd(f: Function, total: int, x: int, y: int, relaxed: Arithmetic) -> None:
     """total += x * y, four lanes."""
-    if relaxed:
+    if relaxed == INT16:
+        f.emit(x, y, "i32x4.dot_i16x8_s", total, "i32x4.add").set(total)
+    elif relaxed:
         f.emit(x, y, total, "f32x4.relaxed_madd").set(total)
     else:
         f.emit(x, y, "f32x4.mul", total, "f32x4.add").set(total)
+
+
+def plus(relaxed: Arithmetic) -> str:
+    return "i32x4.add" if relaxed == INT16 else "f32x4.add"
 
 
 def store_part(module: Module) -> Function:
@@ -136,7 +146,7 @@ def apply_epilogue(f: Function, epilogue: Epilogue, p: dict[str, int], row: int,
         f.emit(p["args"], p["batch"], row, col, value).call(epilogue.function).set(value)
 
 
-def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: int, relaxed: bool) -> None:
+def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: int, relaxed: Arithmetic) -> None:
     """One k: sums += A[rows, k] * panel[k], u steps after the pointers."""
     with f.scratch("v128", 3) as (x, low, high):
         f.emit(panel).mem("v128.load", 32 * u).set(low)
@@ -147,7 +157,7 @@ def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: in
             madd(f, s1, x, high, relaxed)
 
 
-def _k_loop(f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], relaxed: bool) -> None:
+def _k_loop(f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], relaxed: Arithmetic) -> None:
     """All k for one panel: sums[row][half] in each of the groups that take turns (to hide latency in low tiles)."""
     pointers, n = f.locals("i32", len(a)), f.local("i32")
     panel = f.local("i32")
@@ -167,7 +177,7 @@ def _k_loop(f: Function, p: dict[str, int], a: list[int], groups: list[list[list
 
 
 def _finish(
-    f: Function, p: dict[str, int], c: list[int], rows: list[int], sums: list[list[int]], epilogue: Epilogue
+    f: Function, p: dict[str, int], c: list[int], rows: list[int], sums: list[list[int]], epilogue: Epilogue, add: str
 ) -> None:
     """Add C, apply the epilogue, store; the second half of a panel only where it has columns."""
 
@@ -179,7 +189,7 @@ def _finish(
 
     def load(j: int) -> None:
         for address, s in zip(c, sums, strict=True):
-            f.emit(s[j], address).mem("v128.load", 16 * j).emit("f32x4.add").set(s[j])
+            f.emit(s[j], address).mem("v128.load", 16 * j).emit(add).set(s[j])
 
     def apply(j: int) -> None:
         with f.scratch("i32", 1) as (col,):
@@ -203,7 +213,7 @@ def _finish(
             f.emit(address, s[0], s[1], p["cols"]).call(store_part(f.module))
 
 
-def _strip(module: Module, height: int, relaxed: bool, epilogue: Epilogue) -> Function:
+def _strip(module: Module, height: int, relaxed: Arithmetic, epilogue: Epilogue) -> Function:
     """A block function for 1..height rows: all panels of the block, one register tile each."""
     store_part(module)
     f, p = block_function(module, f"strip{height}")
@@ -223,8 +233,8 @@ def _strip(module: Module, height: int, relaxed: bool, epilogue: Epilogue) -> Fu
         for group in groups[1:]:
             for s, t in zip(groups[0], group, strict=True):
                 for j in (0, 1):
-                    f.emit(s[j], t[j], "f32x4.add").set(s[j])
-        _finish(f, p, c, rows, groups[0], epilogue)
+                    f.emit(s[j], t[j], plus(relaxed)).set(s[j])
+        _finish(f, p, c, rows, groups[0], epilogue, plus(relaxed))
         f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
         for address in c:
             f.add(address, 4 * PANEL)
@@ -232,7 +242,7 @@ def _strip(module: Module, height: int, relaxed: bool, epilogue: Epilogue) -> Fu
     return f
 
 
-def panels_block(module: Module, relaxed: bool, epilogue: Epilogue) -> Function:
+def panels_block(module: Module, relaxed: Arithmetic, epilogue: Epilogue) -> Function:
     """The block function over packed panels: full tiles, then a half, single or overhanging one for the last rows."""
 
     def make() -> Function:

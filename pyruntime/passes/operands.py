@@ -35,7 +35,6 @@ def _operand(call: Call, n: int, operand: Tensor, routine: Routine) -> None:
                 call.strided[n] = view
 
 
-
 def _through(t: Tensor) -> tuple[Tensor, list[Expr]]:
     """The tensor that `t` is a view of, and the coordinates there of t's element (i, j, …)."""
     coords: list[Expr] = [index(n) for n in range(t.rank)]

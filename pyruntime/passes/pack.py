@@ -33,7 +33,7 @@ def _operand(call: Call, n: int, init: Block, routine: Routine, known: dict[obje
         return
     source, view = call.args[n], call.strided.pop(n, None)
     assert source is not None
-    key = (source.uid, view and (view.offset, view.strides), packing.routine, packing.out.shape)
+    key = (source.uid, view and (view.offset, view.strides), packing.out.shape)
     if key not in known:
         known[key] = packing.out
         packing.node = call.node

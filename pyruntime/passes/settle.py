@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyruntime.kernel import Block, Call
+from pyruntime.kernel import Block, Call, Kernel
 from pyruntime.passes.dead import inner_blocks
 from pyruntime.provider import Routine
 
 
 def settle(block: Block, routines: Mapping[str, Routine]) -> None:
-    for n, kernel in enumerate(block.kernels):
-        if isinstance(kernel, Call):
-            routine = routines.get(kernel.routine)
-            if routine is None or not routine.claims(kernel):
-                meaning = block.kernels[n] = kernel.definition()
-                for t in meaning.outputs:
-                    t.kernel = meaning
+    """In this block and its inner blocks; claimed calls get their operands in the types that their routine takes."""
+    kernels: list[Kernel] = []
+    for kernel in block.kernels:
         for inner in inner_blocks(kernel):
             settle(inner, routines)
+        if isinstance(kernel, Call):
+            routine = routines.get(kernel.routine)
+            kernels += routine.prepare(kernel) if routine else []
+            if routine is None or not routine.claims(kernel):
+                kernel = _meaning(kernel)
+        kernels.append(kernel)
+    block.kernels = kernels
+
+
+def _meaning(call: Call) -> Kernel:
+    out = call.definition()
+    for t in out.outputs:
+        t.kernel = out
+    return out
 
 
 __all__ = ["settle"]

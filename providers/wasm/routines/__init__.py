@@ -1,4 +1,4 @@
-"""Hand-scheduled routines by name: `pyruntime.provider.Routine`, and `emit(builder, call)`, which gives the invocations."""
+"""Hand-scheduled routines by name: each a `pyruntime.provider.Routine` with `emit(builder, call)` for invocations."""
 
 from __future__ import annotations
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime import shape as sh
-from pyruntime.dtype import F32
-from pyruntime.expr import Expr
-from pyruntime.kernel import Call, Leaf, Tensor, View
+from pyruntime.dtype import F32, DType
+from pyruntime.expr import Expr, cast, index
+from pyruntime.kernel import Call, Kernel, Leaf, Map, Tensor, View
 from pyruntime.provider import Invocation
-from pyruntime.shape import AnyDim
+from pyruntime.shape import AnyDim, Shape
 from pyruntime.tail import Groups, lower_tail, mergeable
 from pyruntime.walk import split
 
@@ -21,6 +20,9 @@ from ..tile import Epilogue
 
 class Schedule:
     """A routine that reads contiguous operands, fuses nothing and packs nothing."""
+
+    def prepare(self, call: Call) -> list[Kernel]:
+        return []
 
     def claims(self, call: Call) -> bool:
         return all(t.dtype is F32 for t in (*call.inputs, *call.outputs))
@@ -49,18 +51,20 @@ class Tail:
     params: list[AnyDim] = field(default_factory=list)
 
 
-def tail(builder: Any, call: Call, groups: Groups, c: int, buffers: int, params: int) -> Tail:
-    """`c` is the buffer number of the result; the routine has that many buffers and parameters of its own."""
+def tail(builder: Any, call: Call, groups: Groups, c: int, buffers: int, params: int, dtype: DType = F32) -> Tail:
+    """`c` is the buffer number of the result; the routine has that many buffers and parameters of its own and makes
+    elements of type `dtype`."""
     if call.epilogue is None:
         return Tail(Epilogue())
-    simple = _simple(call.out, call.epilogue, groups)
+    simple = _simple(call.out, call.epilogue, groups) if dtype is F32 else None
     if simple is not None:
         return simple
-    lowered = lower_tail(call.out, call.epilogue, groups)
+    lowered = lower_tail(call.out, call.epilogue, groups, dtype)
     assert lowered is not None
-    more = lowered.tensors[1:]
+    own = [c] if call.out.dtype is dtype else [c, c]
+    more = lowered.tensors[len(own) :]
     first = buffers + len(more) + params
-    words = [c, *range(buffers, buffers + len(more)), *range(first, first + len(lowered.params))]
+    words = [*own, *range(buffers, buffers + len(more)), *range(first, first + len(lowered.params))]
     code = lowered.code
     f = builder.function((code.key(), tuple(words)), lambda name: print_tail(builder.module, name, code, words), "tail")
     return Tail(Epilogue(block=f), None, more, lowered.params)
@@ -91,12 +95,24 @@ def _simple(out: Tensor, e: Expr, groups: Groups) -> Tail | None:
     return Tail(Epilogue(kind, low, high), b.value) if kind and step == 1 else None
 
 
+def converted(call: Call, operand: int, dtype: DType) -> Map:
+    """The operand in another type, put in its place."""
+    t = call.args[operand]
+    assert t is not None
+    made = made_map(t.shape, cast(t.at(*[index(n) for n in range(t.rank)]), dtype), call.node)
+    call.args = (*call.args[:operand], made.out, *call.args[operand + 1 :])
+    return made
+
+
+def made_map(shape: Shape, e: Expr, node: str) -> Map:
+    kernel = Map(e)
+    kernel.node = node
+    kernel.outputs = (Tensor(shape, e.dtype, kernel),)
+    return kernel
+
+
 def scratch(size: AnyDim) -> Tensor:
     """Memory of one call, in bytes."""
     kernel = Leaf("scratch")
     kernel.outputs = (Tensor((sh.ceildiv(size, 4),), F32, kernel),)
     return kernel.out
-
-
-def prod(dims: Sequence[AnyDim]) -> AnyDim:
-    return sh.size(dims)

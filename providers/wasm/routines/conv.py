@@ -67,7 +67,9 @@ def _product(builder: Any, call: Call) -> Invocation:
             builder.module, name, "rows", relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors)
         )
 
-    f = builder.function(("matmul", "rows", done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1")
+    f = builder.function(
+        ("matmul", "rows", builder.relaxed, done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1"
+    )
     tensors = [w, x, y, done.bias or y, own, *done.tensors]
     return Invocation(f.name, tensors, words, gemm.units(m, n, batch, mc, nc), call.node, [own])
 
@@ -105,7 +107,8 @@ def _depthwise(builder: Any, call: Call) -> Invocation:
     rank = x.rank - 2
     done = tail(builder, call, _groups(y.rank), 2, len(depthwise.BUFFERS), len(depthwise.PARAMS))
     kernel, strides, dilations, pads = (
-        _full(v, rank, f)[1:] for v, f in ((w.shape[2:], 1), (a["strides"], 1), (a["dilations"], 1), (a["pads"][:rank], 0))
+        _full(v, rank, f)[1:]
+        for v, f in ((w.shape[2:], 1), (a["strides"], 1), (a["dilations"], 1), (a["pads"][:rank], 0))
     )
     c, mult = x.shape[1], sh.floordiv(w.shape[0], x.shape[1])
     size, out = _full(x.shape[2:], rank, 1)[1:], _full(y.shape[2:], rank, 1)[1:]
@@ -114,7 +117,13 @@ def _depthwise(builder: Any, call: Call) -> Invocation:
 
     def make(name: str) -> Any:
         return depthwise.depthwise(
-            builder.module, name, window, stride, relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors)
+            builder.module,
+            name,
+            window,
+            stride,
+            relaxed=builder.relaxed,
+            epilogue=done.epilogue,
+            extra=len(done.tensors),
         )
 
     key = ("depthwise", window, stride, done.epilogue.block_key(), len(done.tensors))

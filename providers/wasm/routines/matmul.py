@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyruntime import shape as sh
+from pyruntime.dtype import BF16, F16, F32, I32, DType
 from pyruntime.expr import Expr, const, dim, guard, index
-from pyruntime.kernel import Call, Map, Tensor, View
+from pyruntime.kernel import Call, Kernel, Map, Tensor, View
 from pyruntime.provider import Invocation
 from pyruntime.shape import AnyDim
 from pyruntime.tail import Groups, lower_tail
 
 from .. import gemm
-from ..tile import PANEL
-from .base import Schedule, scratch, tail
+from ..tile import INT16, PANEL
+from .base import Schedule, converted, scratch, tail
+from .integers import prepare_product
 
 PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
 
@@ -64,6 +66,8 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
     left = views[0].tensor if 0 in views else call.args[0]
     assert left is not None
     m, n, k = shape[-2], shape[-1], left.shape[-1]
+    if call.attrs.get("pairs"):
+        a, k = [sh.floordiv(s, 2) for s in a[:-1]] + [1], sh.floordiv(k, 2)
     batch: list[Axis] = []
     for x in range(rank - 2):
         if shape[x] != 1:
@@ -124,14 +128,26 @@ def _merged(batch: list[Axis]) -> list[Axis]:
 
 
 class Matmul(Schedule):
+    def prepare(self, call: Call) -> list[Kernel]:
+        a, b = _base(call, 0), _base(call, 1)
+        if call.out.dtype is I32 and a.dtype is I32:
+            return prepare_product(call)
+        if call.out.dtype is F32:
+            return [converted(call, n, F32) for n, t in enumerate((a, b)) if t.dtype in (F16, BF16)]
+        return []
+
     def claims(self, call: Call) -> bool:
-        return super().claims(call) and self._runs(call, call.out, tuple(range(call.out.rank)), call.strided)
+        return (call.attrs.get("pairs", False) or super().claims(call)) and self._runs(
+            call, call.out, tuple(range(call.out.rank)), call.strided
+        )
 
     def _runs(self, call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, View]) -> bool:
         p = describe(call, out, order, views)
         return p.kind is not None and len(p.batch) <= 2
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
+        if call.attrs.get("pairs"):
+            return False
         order = call.order or tuple(range(call.out.rank))
         if operand == 1 and any(s == 0 for s in view.strides[-2:]):
             return False
@@ -139,9 +155,9 @@ class Matmul(Schedule):
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         p = describe(call, out, order, call.strided)
-        if p.kind is None or len(p.batch) > 2 or out.dtype is not call.out.dtype:
+        if p.kind is None or len(p.batch) > 2 or out.dtype not in (F32, _made(call)):
             return False
-        return lower_tail(out, epilogue, p.groups(order)) is not None
+        return lower_tail(out, epilogue, p.groups(order), _made(call)) is not None
 
     def packs(self, call: Call, operand: int) -> Call | None:
         b = call.args[1]
@@ -160,7 +176,8 @@ class Matmul(Schedule):
         order = call.order or tuple(range(call.out.rank))
         p = describe(call, call.out, order, call.strided)
         assert p.kind is not None
-        done = tail(builder, call, p.groups(order), 2, len(gemm.BUFFERS), len(gemm.PARAMS))
+        done = tail(builder, call, p.groups(order), 2, len(gemm.BUFFERS), len(gemm.PARAMS), _made(call))
+        relaxed = INT16 if call.attrs.get("pairs") else builder.relaxed
         mc, nc, kc = gemm.blocks(p.m, p.n, p.k, builder.threads)
         outer, inner = [*[Axis((), 1, 0, 0, 0)] * (2 - len(p.batch)), *p.batch]
         batch = outer.extent * inner.extent
@@ -172,13 +189,20 @@ class Matmul(Schedule):
 
         def make(name: str) -> Any:
             return gemm.matmul(
-                builder.module, name, kind, relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors)
+                builder.module, name, kind, relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors)
             )
 
-        f = builder.function(("matmul", kind, done.epilogue.block_key(), len(done.tensors)), make, f"matmul_{kind}")
+        f = builder.function(
+            ("matmul", kind, relaxed, done.epilogue.block_key(), len(done.tensors)), make, f"matmul_{kind}"
+        )
         c = call.out
         tensors = [a, b, c, done.bias or c, own[0] if own else c, *done.tensors]
         return [Invocation(f.name, tensors, words, gemm.units(p.m, p.n, batch, mc, nc), call.node, own)]
+
+
+def _made(call: Call) -> DType:
+    """The type of the sums."""
+    return I32 if call.attrs.get("pairs") else F32
 
 
 def _offsets(call: Call) -> list[AnyDim]:
