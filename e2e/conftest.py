@@ -5,73 +5,40 @@ A page that logs an error, throws, or asks anything of another origin fails its 
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request
 
 from e2e import models
 from pyruntime.cli.serve import Server
+from tests.browser import ROOT, Engine, build, launch, serve
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = ROOT / "e2e" / "pages"
-ARGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-unsafe-webgpu",
-    "--use-webgpu-adapter=swiftshader",
-    "--use-fake-device-for-media-stream",
-    "--use-fake-ui-for-media-stream",
-]
-MOUNTS = {
-    "/": PAGES,
-    "/built/": ROOT / "build" / "pages",
-    "/dist/": ROOT / "dist",
-    "/models/": ROOT / "build" / "models",
-    "/site/": ROOT / "build" / "site",
-    "/web/": ROOT / "web",
-}
 CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; img-src data:"
 
 
 @pytest.fixture(scope="session")
 def built() -> None:
     """dist/ and build/site/, made from the working tree."""
-    subprocess.run(["node", "scripts/build_web.mjs"], cwd=ROOT, check=True)
+    build()
     bundle = ["node_modules/.bin/esbuild", "e2e/pages/cjs.cjs", "--bundle", "--log-level=warning"]
     subprocess.run([*bundle, "--outfile=build/pages/cjs.js"], cwd=ROOT, check=True)
     models.write(ROOT / "build" / "models")
 
 
-def chromium_path() -> str | None:
-    """Where scripts/setup.sh found Chromium, else one on PATH; None: Playwright's own."""
-    noted = ROOT / "build" / "chromium"
-    if noted.exists():
-        return noted.read_text().strip() or None
-    return next((p for p in map(shutil.which, ("chromium", "google-chrome", "chrome")) if p), None)
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
+    with launch() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")
 def servers(built: None) -> Iterator[dict[str, Server]]:
     with (
-        Server(MOUNTS) as isolated,
-        Server(MOUNTS, isolated=False) as plain,
-        Server(MOUNTS, headers={"Content-Security-Policy": CSP}) as strict,
+        serve() as isolated,
+        serve(isolated=False) as plain,
+        serve(headers={"Content-Security-Policy": CSP}) as strict,
     ):
         yield {"isolated": isolated, "plain": plain, "strict": strict}
 
@@ -144,3 +111,19 @@ def page(shared_page: Tab) -> Iterator[Tab]:
     """The ESM page, once cross-origin isolated and once not. Tests share it and its worker: a start costs seconds."""
     yield shared_page
     shared_page.check()
+
+
+@pytest.fixture(scope="session", params=["isolated", "plain"])
+def shared_engine(
+    request: pytest.FixtureRequest, browser: Browser, servers: dict[str, Server]
+) -> Iterator[tuple[Engine, Tab]]:
+    tab = new_tab(browser, servers[request.param])
+    yield Engine(tab.page, tab.origin), tab
+    tab.page.context.close()
+
+
+@pytest.fixture
+def engine(shared_engine: tuple[Engine, Tab]) -> Iterator[Engine]:
+    """The package in a page, by onnxruntime's Python shape; once isolated and once not, shared by all tests."""
+    yield shared_engine[0]
+    shared_engine[1].check()

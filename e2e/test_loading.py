@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from e2e import models
-from e2e.conftest import ROOT, Tab
+from e2e.conftest import Tab
+from tests.browser import ROOT
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = np.maximum(X @ models.WEIGHT + models.BIAS, 0)

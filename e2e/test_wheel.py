@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from e2e.conftest import ROOT
+from tests.browser import ROOT
 
 SCRIPT = """
 import { loadPyodide } from 'pyodide';

@@ -67,7 +67,7 @@ class OnnxRuntime:
 
 
 def _chromium(provider: str) -> Runner:
-    from tests.conformance.chromium import Chromium  # type: ignore[import-not-found]
+    from tests.conformance.chromium import Chromium
 
     return Chromium(provider)
 
