@@ -118,6 +118,10 @@ class Engine:
         source = {"url": url_of(model)} if isinstance(model, Path) else {"base64": base64.b64encode(model).decode()}
         return Session(self, self.call("open", source, options))
 
+    def python(self, code: str) -> Any:
+        """Runs code in the worker's interpreter; its last value."""
+        return self.call("python", code, None)
+
     def boot(self) -> float:
         """Milliseconds to start the worker with the engine in it."""
         return self.call("boot")
