@@ -12,6 +12,7 @@ from pyruntime.loopcode import LoopCode, Lowered, children, expressions
 from pyruntime.lower import lower
 from pyruntime.provider import Invocation
 
+from . import spmd
 from .assembler import Function, Module
 from .printer import print_kernel
 from .routines import ROUTINES
@@ -46,9 +47,16 @@ class WasmBuilder:
 
     def segment(self, name: str, kernels: Sequence[Kernel]) -> list[Invocation]:
         calls: list[Invocation] = []
+        parts: list[spmd.Part] = []
         for kernel in kernels:
-            calls += self._kernel(kernel)
-        self._run(name, calls)
+            new = self._kernel(kernel)
+            calls += new
+            if self.threads > 1:
+                parts += spmd.parts(kernel, new)
+        if self.threads > 1:
+            spmd.run(self.module, name, parts)
+        else:
+            self._run(name, calls)
         return calls
 
     def finish(self) -> bytes:
@@ -73,23 +81,16 @@ class WasmBuilder:
         return Invocation(f.name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, inplace)
 
     def _run(self, name: str, calls: Sequence[Invocation]) -> None:
-        """run(table, tid, threads): each call's argument block follows the one before."""
+        """run(table, tid, threads) on one thread: each call's argument block follows the one before."""
         f = self.module.function(name, ["i32", "i32", "i32"])
-        table, tid, threads = f.params
+        table, tid, _ = f.params
         names = {g.name: g for g in self.module.functions}
-        with f.scratch("i32", 1) as (work,):
-            offset = 0
-            for c in calls:
-                words = len(c.tensors) + len(c.params)
-                f.emit(table).mem("i32.load", offset + 4 * words).set(work)
-                f.emit(table).i32(offset).emit("i32.add")
-                for end in (0, 1):
-                    f.emit(work, tid)
-                    if end:
-                        f.i32(1).emit("i32.add")
-                    f.emit("i32.mul", threads, "i32.div_u")
-                f.emit(tid).call(names[c.function])
-                offset += 4 * (words + 1)
+        offset = 0
+        for c in calls:
+            words = len(c.tensors) + len(c.params)
+            f.emit(table).i32(offset).emit("i32.add").i32(0).emit(table).mem("i32.load", offset + 4 * words)
+            f.emit(tid).call(names[c.function])
+            offset += 4 * (words + 1)
 
 
 def _inplace(code: LoopCode) -> list[int]:

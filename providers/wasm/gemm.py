@@ -4,6 +4,7 @@ A is rows with k contiguous. B is one of
     "panels"  packed, [ceil(N/8)][K][8] (by `pack_b`, once, for weights)
     "rows"    row-major, n contiguous
     "cols"    transposed, [N][K] with k contiguous
+    "nbits4", "nbits8"  codes and, as first extra buffer, steps (nbits.py); ldb is the k of one step; kc a multiple of 4
 "rows" and "cols" are packed block by block into scratch when there are enough rows to pay for it, and otherwise read as
 they lie (slim.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
 
@@ -29,6 +30,7 @@ from pyruntime import shape as sh
 from pyruntime.shape import AnyDim
 
 from .assembler import Function, Module
+from .nbits import GROUP, groups_bytes, pack_nbits
 from .pack import pack_cols, pack_rows
 from .slim import cols_block, rows_block
 from .tile import BLOCK, FIRST, LAST, PANEL, Arithmetic, Epilogue, call_block, panels_block, pick_rows
@@ -39,6 +41,7 @@ PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "
 PACK_BUFFERS = ("source", "packed")
 PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed")
 PACK_COLUMNS = 64
+NBITS = {"nbits4": 4, "nbits8": 8}
 KERNEL = ("i32", "i32", "i32", "i32")
 
 
@@ -74,7 +77,7 @@ def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim
 
 def scratch_bytes(nc: AnyDim, kc: AnyDim) -> AnyDim:
     """Per thread; thread t uses scratch + t * scratch_bytes."""
-    return sh.ceildiv(nc, PANEL) * PANEL * kc * 4
+    return sh.ceildiv(nc, PANEL) * PANEL * (sh.ceildiv(kc, 4) * 4) * 4
 
 
 def packed_floats(n: AnyDim, k: AnyDim) -> AnyDim:
@@ -148,13 +151,23 @@ def _source(f: Function, w: dict[str, int], p: dict[str, int], kind: str, k0: in
     return f.i32(2).emit("i32.shl", "i32.add")
 
 
+def _codes(f: Function, w: dict[str, int], p: dict[str, int], bits: int) -> None:
+    """Push the addresses of codes and steps (the first extra buffer) of panel col / 8."""
+    with f.scratch("i32", 1) as (one,):
+        f.i32(GROUP).set(one).emit(w["b"])
+        ceil_div(f, w["k"], one).emit(p["col"], "i32.mul").i32(groups_bytes(bits) // PANEL).emit("i32.mul", "i32.add")
+        f.emit(p["args"]).mem("i32.load", 4 * len(BUFFERS))
+        ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(8).emit("i32.mul", "i32.add")
+
+
 def _unit(module: Module, kind: str, relaxed: Arithmetic, epilogue: Epilogue, accumulate: bool, first: int) -> Function:
     """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
     tile = epilogue.tile()
     panels = panels_block(module, relaxed, tile)
-    slim = {"rows": rows_block, "cols": cols_block}[kind](module, relaxed, tile) if kind != "panels" else panels
-    pack = {"panels": None, "rows": pack_rows, "cols": pack_cols}[kind]
-    packer = pack(module) if pack else None
+    bits = NBITS.get(kind, 0)
+    slim = {"rows": rows_block, "cols": cols_block}[kind](module, relaxed, tile) if kind in ("rows", "cols") else panels
+    pack = {"rows": pack_rows, "cols": pack_cols}.get(kind)
+    packer = pack(module) if pack else pack_nbits(module, bits, relaxed) if bits else None
     f = module.function("matmul_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
@@ -166,7 +179,7 @@ def _unit(module: Module, kind: str, relaxed: Arithmetic, epilogue: Epilogue, ac
     _decode(f, w, unit, p)
     _addresses(f, w, p)
     with f.block() as done:
-        f.emit(w["m"]).i32(slim_rows(relaxed)).emit("i32.le_u")
+        f.emit(w["m"]).i32(-1 if bits else slim_rows(relaxed)).emit("i32.le_s")
         with f.if_():  # all of k at once
             _source(f, w, p, kind, k0).set(p["b"]).emit(w["k"]).set(p["k"])
             f.emit(w["k" if kind == "panels" else "ldb"]).i32(5 if kind == "panels" else 2).emit("i32.shl").set(
@@ -182,10 +195,15 @@ def _unit(module: Module, kind: str, relaxed: Arithmetic, epilogue: Epilogue, ac
             if packer is None:
                 _source(f, w, p, kind, k0).set(p["b"]).emit(w["k"]).i32(5).emit("i32.shl").set(p["ldb"])
             else:
-                f.emit(p["k"]).i32(5).emit("i32.shl").set(p["ldb"]).emit(scratch).set(p["b"]).emit(reuse, "i32.eqz")
+                f.emit(p["k"]).i32(3).emit("i32.add").i32(-4).emit("i32.and").i32(5).emit("i32.shl").set(p["ldb"])
+                f.emit(scratch).set(p["b"]).emit(reuse, "i32.eqz")
                 with f.if_():
-                    _source(f, w, p, kind, k0).emit(w["ldb"]).i32(2).emit("i32.shl")
-                    f.emit(p["k"], p["cols"], scratch, p["ldb"]).call(packer)
+                    if bits:
+                        _codes(f, w, p, bits)
+                        f.emit(k0, p["k"], w["k"], w["ldb"], p["cols"], scratch, p["ldb"]).call(packer)
+                    else:
+                        _source(f, w, p, kind, k0).emit(w["ldb"]).i32(2).emit("i32.shl")
+                        f.emit(p["k"], p["cols"], scratch, p["ldb"]).call(packer)
             call_block(f, panels, p)
             f.emit(p["k"]).i32(2).emit("i32.shl", p["a"], "i32.add").set(p["a"])
             f.emit(k0, p["k"], "i32.add").tee(k0).emit(w["k"], "i32.lt_u").br_if(again)
@@ -205,7 +223,7 @@ def matmul(
 ) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block.
 
-    kind: "panels", "rows" or "cols"; accumulate: add to C; extra: buffers of the epilogue's own, after `scratch`
+    kind: how B lies, as above; accumulate: add to C; extra: buffers of the epilogue's own, after `scratch`
     """
     epilogue = Epilogue() if epilogue is None else epilogue
     first = len(BUFFERS) + extra
@@ -215,7 +233,7 @@ def matmul(
     args, begin, end, tid = f.params
     w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)
     block, previous = f.locals("i32", 2)
-    f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"], "i32.mul").i32(2)
+    f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"]).i32(3).emit("i32.add").i32(-4).emit("i32.and", "i32.mul").i32(2)
     f.emit("i32.shl", tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
     f.i32(-1).set(previous)
     with f.until(begin, end):

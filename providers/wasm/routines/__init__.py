@@ -5,7 +5,8 @@ from __future__ import annotations
 from .base import Schedule
 from .conv import Conv
 from .matmul import Matmul, PackB
+from .nbits import MatmulNBits
 
-ROUTINES: dict[str, Schedule] = {"matmul": Matmul(), "pack_b": PackB(), "conv": Conv()}
+ROUTINES: dict[str, Schedule] = {"matmul": Matmul(), "pack_b": PackB(), "conv": Conv(), "matmul_nbits": MatmulNBits()}
 
 __all__ = ["ROUTINES"]
