@@ -1,7 +1,8 @@
 """pyruntime: ONNX inference by a compiler written in Python.
 
 On the desktop, `InferenceSession` runs models like onnxruntime's; in the browser, `pyruntime.browser` compiles them for
-the JavaScript executor. Importing this package costs nothing: the session is loaded on first use.
+the JavaScript executor. `op` and `elementwise` register operators of your own (CONTRIBUTING.md). Importing this package
+costs nothing: the session and the operators are loaded on first use.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pyruntime.errors import (
     InvalidModel,
     OutOfMemory,
     PyRuntimeError,
+    SessionFailed,
     ShapeError,
     UnsupportedOp,
 )
@@ -24,9 +26,12 @@ __all__ = [
     "InvalidModel",
     "OutOfMemory",
     "PyRuntimeError",
+    "SessionFailed",
     "SessionOptions",
     "ShapeError",
     "UnsupportedOp",
+    "elementwise",
+    "op",
 ]
 
 
@@ -35,4 +40,9 @@ def __getattr__(name: str) -> Any:
         from pyruntime import session
 
         return getattr(session, name)
+    if name in ("elementwise", "op"):
+        import pyruntime.ops  # noqa: F401  fills the table, so that a user's own operators come after ours
+        from pyruntime.ops import registry
+
+        return getattr(registry, name)
     raise AttributeError(name)

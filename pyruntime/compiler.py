@@ -9,6 +9,7 @@ from typing import Any
 import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime import shape as sh
 from pyruntime.emit import Emitter, tensors_of
+from pyruntime.fates import Fates, reasons
 from pyruntime.graph import Graph, Weight
 from pyruntime.kernel import Block, Host
 from pyruntime.passes.constants import hoist_constants
@@ -47,9 +48,13 @@ def compile_graph(
 ) -> Compiled:
     """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all."""
     main = translate(prune(graph), specs, elements, constants or {})
+    fates = Fates(graph, main)
     init = optimise(main, LEVELS.index(level), builder.routines)
     emitter = Emitter(builder)
     program = emitter.program(graph.name, init, main)
+    program.header["nodes"] = fates.after(init)
+    if emitter.placed is not None:
+        program.header["why"] = reasons(main.block, emitter.placed.partition.reasons)
     return Compiled(program, emitter.host_kernels)
 
 

@@ -17,11 +17,12 @@ from pyruntime import dtype as dt
 from pyruntime.dims import compile_dim, compile_dims
 from pyruntime.errors import ExecutionError, OutOfMemory, ShapeError
 from pyruntime.memories import GPU_ALIGN, Memories
-from pyruntime.memory import Arena, Stats
+from pyruntime.memory import Arena, MemoryReport
 from pyruntime.program import Program
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: thread barriers
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
+STATES = 4096  # arena states kept before a run starts with none: new shapes in every run do not pile up
 NUMPY = {d.name: np.dtype(f"{d.kind}{d.size}") for d in dt.ALL if d.kind in "iu"}
 NUMPY |= {"float32": np.dtype("f4"), "float64": np.dtype("f8"), "float16": np.dtype("f2"), "bool": np.dtype("?")}
 NUMPY |= {d.name: np.dtype(f"u{d.size}") for d in dt.ALL if d.kind == "f" and d.name not in NUMPY}  # bit patterns
@@ -89,6 +90,7 @@ class Executor:
         self.plans: dict[Any, Plan] = {}
         self.states: list[Any] = []
         self.timings: list[tuple[str, float]] | None = None
+        self.env: Env = {}  # of the last run
         self._start()
 
     # ── start-up ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,6 +120,7 @@ class Executor:
         run.state = self._state()
         self._block(0, run)
         self.arena.restore(self.states[run.state])
+        self.arena.settle()
         self.persistent = run.addresses
         self.plans.clear()
         self.tables = Arena(self.tables.base, self.tables.limit)
@@ -182,14 +185,14 @@ class Executor:
             self.gpu.forget()
         self.tables = Arena(self.tables.base, self.tables.limit)
 
-    def memory(self) -> Stats:
-        return self.arena.stats()
+    def memory(self) -> MemoryReport:
+        return MemoryReport(self.arena.by_provider(self.gpu is not None), len(self.host.memory))
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The outputs for feeds given in storage layout (see `NUMPY`). The caller has checked names and types."""
-        if len(self.states) > 65536:
+        if len(self.states) > STATES:
             self.states = [self.root]
             self._forget()
         run = Run(dict(self.persistent), dict(self.constant_host))
@@ -199,6 +202,7 @@ class Executor:
             self._guard(guard, text, run.env)
         self._enter(run, feeds)
         self._block(1, run)
+        self.env = run.env
         return {o["name"]: self._fetch(o["value"], run) for o in self.header["outputs"]}
 
     @staticmethod
@@ -291,6 +295,8 @@ class Executor:
                 taken = self._takeover(call, b, dying, sizes)
                 memory = self.header["buffers"][b].get("memory", "")
                 addresses[b] = made[b] = self._alloc(sizes[b], memory) if taken is None else addresses[taken]
+                if taken is not None:
+                    self.arena.inherit(made[b])
                 dying.discard(taken)
             table += [addresses[b] for b in call["buffers"]]
             table += [next(words) for _ in range(len(call["params"]) + 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.memory import Arena
+from pyruntime.memory import Arena, Stats
 
 GPU = 1 << 40
 GPU_ALIGN = 256  # of bind group offsets
@@ -26,6 +26,19 @@ class Memories(Arena):
             self.gpu.free(address)
         else:
             super().free(address)
+
+    def inherit(self, address: int) -> None:
+        if address >= GPU:
+            self.gpu.inherit(address)
+        else:
+            super().inherit(address)
+
+    def settle(self) -> None:
+        super().settle()
+        self.gpu.settle()
+
+    def by_provider(self, gpu: bool) -> dict[str, Stats]:
+        return {"wasm": self.stats(), "webgpu": self.gpu.stats()} if gpu else {"wasm": self.stats()}
 
     def snapshot(self) -> Any:
         return super().snapshot(), self.gpu.snapshot()

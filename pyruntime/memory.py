@@ -12,25 +12,56 @@ ALIGN = 64  # a cache line; also what SIMD and GPU copies want
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """peak: most bytes in use at once; top: how far the arena ever reached; allocated: sum of all requests;
-    fragmentation: share of the arena's reach at its peak that was not in use."""
+    """One memory. weights: bytes that stay for the session; peak: most bytes in use at once besides weights; requested:
+    most that the buffers of one run asked for in all; top: how far the arena ever reached."""
 
-    used: int
+    weights: int
     peak: int
+    requested: int
     top: int
-    allocated: int
 
     @property
     def reuse(self) -> float:
-        """How many times each byte was used."""
-        return self.allocated / self.top if self.top else 0.0
+        """How many times each byte was used in a run."""
+        return self.requested / self.peak if self.peak else 0.0
 
     @property
     def fragmentation(self) -> float:
-        return 1 - self.peak / self.top if self.top else 0.0
+        """Share of the arena's reach that was not in use at its peak."""
+        return 1 - (self.weights + self.peak) / self.top if self.top else 0.0
 
 
-State = tuple[tuple[tuple[int, int], ...], dict[int, int], int, int]
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """What a session holds, in bytes: `providers` by name ("wasm": linear memory, "webgpu": the GPU's), the rest summed
+    over them; `arena` is what is held of the system, argument blocks and growth in steps included."""
+
+    providers: dict[str, Stats]
+    arena: int
+
+    @property
+    def weights(self) -> int:
+        return sum(s.weights for s in self.providers.values())
+
+    @property
+    def peak(self) -> int:
+        return sum(s.peak for s in self.providers.values())
+
+    @property
+    def requested(self) -> int:
+        return sum(s.requested for s in self.providers.values())
+
+    @property
+    def reuse(self) -> float:
+        return self.requested / self.peak if self.peak else 0.0
+
+    @property
+    def fragmentation(self) -> float:
+        top = sum(s.top for s in self.providers.values())
+        return 1 - (self.weights + self.peak) / top if top else 0.0
+
+
+State = tuple[tuple[tuple[int, int], ...], dict[int, int], int, int, int]
 
 
 class Arena:
@@ -41,7 +72,9 @@ class Arena:
         self.limit = limit
         self.end = base  # everything from here on is free
         self.top = base
-        self.peak = self.used = self.allocated = 0
+        self.used = self.peak = 0  # bytes in use, and the most of them
+        self.asked = self.requested = 0  # bytes asked for on the way to this state, and the most of them
+        self.weights = 0  # see `settle`
         self._free: list[tuple[int, int]] = []  # (address, size), sorted, never adjacent
         self._live: dict[int, int] = {}  # address -> size
 
@@ -64,8 +97,9 @@ class Arena:
             self.top = max(self.top, self.end)
         self._live[address] = size
         self.used += size
-        self.allocated += size
+        self.asked += size
         self.peak = max(self.peak, self.used)
+        self.requested = max(self.requested, self.asked)
         return address
 
     def free(self, address: int) -> None:
@@ -85,13 +119,25 @@ class Arena:
         else:
             insort(self._free, (address, size))
 
+    def inherit(self, address: int) -> None:
+        """Another buffer takes over this memory: counts as asked for."""
+        self.asked += self._live.get(address, 0)
+        self.requested = max(self.requested, self.asked)
+
+    def settle(self) -> None:
+        """What is in use now stays for good: it cannot be freed any more and counts as weights."""
+        self._live.clear()
+        self.weights = self.peak = self.used
+        self.asked = self.requested = 0
+        self.top = self.end
+
     def stats(self) -> Stats:
-        return Stats(self.used, self.peak, self.top - self.base, self.allocated)
+        return Stats(self.weights, self.peak - self.weights, self.requested, self.top - self.base)
 
     def snapshot(self) -> State:
-        return tuple(self._free), dict(self._live), self.end, self.used
+        return tuple(self._free), dict(self._live), self.end, self.used, self.asked
 
     def restore(self, state: State) -> None:
-        free, live, self.end, self.used = state
+        free, live, self.end, self.used, self.asked = state
         self._free = list(free)
         self._live = dict(live)

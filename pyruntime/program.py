@@ -10,7 +10,7 @@ from typing import Any
 from pyruntime.errors import InvalidModel
 
 FORMAT = 1
-_MAGIC = b"pyrt"
+MAGIC = b"pyrt"
 
 
 @dataclass(slots=True)
@@ -23,14 +23,19 @@ class Program:
     def to_bytes(self) -> bytes:
         """Magic, length of the header (u32), header as JSON, blob."""
         head = json.dumps(self.header, separators=(",", ":")).encode()
-        return _MAGIC + struct.pack("<I", len(head)) + head + self.blob
+        return MAGIC + struct.pack("<I", len(head)) + head + self.blob
 
     @staticmethod
     def from_bytes(data: bytes) -> Program:
-        if data[:4] != _MAGIC or len(data) < 8:
+        if data[:4] != MAGIC or len(data) < 8:
             raise InvalidModel("not a pyruntime program")
         (size,) = struct.unpack_from("<I", data, 4)
-        header = json.loads(data[8 : 8 + size])
+        if 8 + size > len(data):
+            raise InvalidModel("the program is cut off")
+        try:
+            header = json.loads(data[8 : 8 + size])
+        except ValueError as error:
+            raise InvalidModel(f"the header of the program is damaged: {error}") from None
         if header.get("format") != FORMAT:
             raise InvalidModel(f"program format {header.get('format')}, expected {FORMAT}", hint="compile it again")
         return Program(header, bytes(data[8 + size :]))

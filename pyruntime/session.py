@@ -6,13 +6,16 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyruntime.compiler import LEVELS, Compiled, compile_graph
+from pyruntime.compiler import LEVELS, compile_graph
 from pyruntime.errors import InvalidInput, NeedsValue, SessionFailed
+from pyruntime.explain import explain
+from pyruntime.exported import Exported, is_program, pack, sources_of
 from pyruntime.feeds import Argument, Feeds, arguments
-from pyruntime.graph import Graph, Source, Value
-from pyruntime.host import FUNCTIONS
+from pyruntime.graph import Source, Value
+from pyruntime.hostcalls import HostCalls
+from pyruntime.memory import MemoryReport
 from pyruntime.needs import Needs
 from pyruntime.onnx import load
 from pyruntime.onnx.values import elements
@@ -33,10 +36,18 @@ class SessionOptions:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
+class Timing(NamedTuple):
+    """One kernel call of a run: label of its node, name of its function, seconds."""
+
+    node: str
+    kernel: str
+    seconds: float
+
+
 class InferenceSession:
     """A model ready to run.
 
-    model: path or bytes of an ONNX model (or anything `pyruntime.onnx.load` takes)
+    model: path or bytes of an ONNX model (or anything `pyruntime.onnx.load` takes), or of a Program that `export` wrote
     providers: names in order of preference, of "wasm" and "webgpu"; onnxruntime's "CPUExecutionProvider" means "wasm"
     Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
     """
@@ -56,9 +67,13 @@ class InferenceSession:
         self._programs: dict[Any, Any] = {}
         self._needs = Needs()
         self._parts: dict[Any, Any] = {}
-        self._graph = load(model)
-        self._feeds = Feeds(self._graph)
-        self._prepare()
+        self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
+        if is_program(model):
+            self._open(Exported(model))
+        else:
+            self._graph = load(model)
+            self._feeds = Feeds(self._graph)
+            self._prepare()
         self.state = "ready"
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,10 +91,39 @@ class InferenceSession:
     def get_modelmeta(self) -> Mapping[str, str]:
         return {"graph_name": self._graph.name, **self._graph.metadata}
 
-    def memory(self) -> Any:
-        """Peak, reuse and fragmentation of the arena (see `memory.Stats`)."""
-        executors = list(self._programs.values())
-        return executors[-1].memory() if executors else None
+    def memory(self) -> MemoryReport:
+        """Weights, peak, reuse and fragmentation, in all and by provider."""
+        return self._latest().memory()
+
+    def explain(self) -> dict[str, Any]:
+        """What became of each node: provider, kernels, what is fused with it (docs/explain.md)."""
+        executor = self._latest()
+        return explain(executor.header, executor.env)
+
+    def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
+        """Run once, each kernel on its own; gives their times in the order they ran."""
+        with self._lock:
+            feeds = self._feeds.check(input_feed)
+            executor = self._program(feeds)
+            executor.timings = []
+            try:
+                executor.run(self._feeds.flat(feeds, executor.header))
+                found = [(*name.rpartition(" "), seconds) for name, seconds in executor.timings]
+            finally:
+                executor.timings = None
+        return [Timing(node, kernel, seconds) for node, _, kernel, seconds in found]
+
+    def export(self, weights: bool = False) -> bytes:
+        """The Program as a file that `InferenceSession` opens without compiling; see `exported.pack`."""
+        if () not in self._programs:
+            raise InvalidInput("this model is compiled for some feeds when it runs, so there is no Program for all")
+        return pack(self._latest(), self._graph, self._model, weights)
+
+    def _latest(self) -> Any:
+        """The executor compiled last. Errors: SessionFailed if none is yet."""
+        if not self._programs:
+            raise SessionFailed("this model is compiled when it first runs", hint="run it once")
+        return list(self._programs.values())[-1]
 
     # ── compiling ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -103,8 +147,8 @@ class InferenceSession:
             builder, gpu = self._with_gpu(provider, builder)
         level = self.options.graph_optimization_level
         compiled = compile_graph(self._graph, specs, elements, builder, level=level, constants=constants)
-        sources = _Sources(self._graph)
-        return Executor(compiled.program, host, sources, _HostCalls(compiled), self.options.memory_limit, gpu)
+        calls = HostCalls(compiled.host_kernels)
+        return Executor(compiled.program, host, sources_of(self._graph), calls, self.options.memory_limit, gpu)
 
     def _with_gpu(self, home: Any, builder: Any) -> tuple[Any, Any]:
         """A builder that places kernels on the GPU too, and what runs them there. With "webgpu" alone, everything
@@ -119,6 +163,24 @@ class InferenceSession:
         away = GpuProvider(host.adapter)
         builders = {home.name: builder, away.name: away.builder()}
         return Placed([away, home], builders, only=self._providers == ["webgpu"]), GpuRunner(host, GPU)
+
+    def _open(self, found: Exported) -> None:
+        """Take over a Program that was compiled before."""
+        from providers.wasm.host import WasmHost
+        from pyruntime.executor import Executor
+
+        self._graph = found.graph
+        self._feeds = Feeds(found.graph)
+        host = WasmHost(relaxed=self.options.relaxed_simd)
+        limit = self.options.memory_limit
+        gpu = None
+        if "webgpu" in found.program.header["modules"]:
+            from providers.webgpu.host import GpuHost
+            from providers.webgpu.host_run import GpuRunner
+            from pyruntime.memories import GPU
+
+            gpu = GpuRunner(GpuHost(), GPU)
+        self._programs[()] = Executor(found.program, host, found.sources, found.host_call, limit, gpu)
 
     def _program(self, feeds: Mapping[str, Any]) -> Any:
         """The executor for these feeds, compiled on first need."""
@@ -186,48 +248,3 @@ def _known(providers: Sequence[Any]) -> list[str]:
         if n not in ("wasm", "webgpu"):
             raise InvalidInput(f'provider "{n}" is not known', hint="wasm and webgpu are")
     return names
-
-
-class _Sources(dict[str, Source]):
-    """Where weights lie, by the name in the program."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__()
-        self._collect(graph)
-
-    def _collect(self, graph: Graph) -> None:
-        weights = [*graph.weights.values()]
-        nodes = [*graph.nodes, *[n for f in graph.functions.values() for n in f.nodes]]
-        while nodes:
-            for a in nodes.pop().attrs.values():
-                for x in a if isinstance(a, tuple) else (a,):
-                    if isinstance(x, Graph):
-                        weights += x.weights.values()
-                        nodes += x.nodes
-                    elif hasattr(x, "source"):
-                        weights.append(x)
-        for w in weights:
-            if w.source is not None:
-                self[w.source.name] = w.source
-
-
-class _HostCalls:
-    """Runs Host steps natively: arrays to (shape, list) and back."""
-
-    def __init__(self, compiled: Compiled) -> None:
-        self.kernels = compiled.host_kernels
-
-    def __call__(self, number: int, fn: str, arrays: list[Any], env: dict[str, int]) -> list[Any]:
-        from pyruntime.feeds import from_python, to_python
-
-        kernel = self.kernels[number]
-        bound = {name for _, _, name in kernel.binds}
-        attrs = kernel.attrs
-        if fn == "reference":
-            from pyruntime import shape as sh
-
-            shapes = [tuple(sh.evaluate(d, env) for d in t.shape) for t in kernel.outputs]
-            attrs = {**attrs, "shapes": shapes, "symbols": {k: v for k, v in env.items() if k not in bound}}
-        args = [None if a is None else to_python(a, t) for a, t in zip(arrays, kernel.args, strict=True)]
-        results = FUNCTIONS[fn](args, attrs)
-        return [from_python(r, t.dtype) for r, t in zip(results, kernel.outputs, strict=True)]

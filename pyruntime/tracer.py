@@ -292,6 +292,10 @@ class Tracer:
             self._known[x.uid] = self._evaluate(x)
         return self._known[x.uid]
 
+    def known_tensors(self) -> set[int]:
+        """The uids of tensors whose elements were asked for and known."""
+        return {uid for uid, values in self._known.items() if values is not None}
+
     def _evaluate(self, x: Tensor) -> list[Any] | None:
         kernel = x.kernel
         if not sh.is_static(x.shape) or prod(x.shape) > KNOWN_LIMIT:

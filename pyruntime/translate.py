@@ -47,12 +47,15 @@ class Feed:
 
 @dataclass(slots=True)
 class Translation:
-    """What came out: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING)."""
+    """What came out: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING);
+    `values` are all of the main graph by name, `known` the uids of tensors whose elements are known at plan time."""
 
     block: Block
     feeds: list[Feed]
     outputs: dict[str, Any]
     guards: list[tuple[Any, str]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
 
 
 def signature(graph: Graph) -> dict[str, Spec]:
@@ -88,7 +91,8 @@ def translate(
     walker = _Walker(t, graph, constants)
     t.subgraph = walker.subgraph
     outputs = walker.graph(graph, env)
-    return Translation(t.block, feeds, dict(zip([o.name for o in graph.outputs], outputs, strict=True)), t.guards)
+    named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
+    return Translation(t.block, feeds, named, t.guards, env, t.known_tensors())
 
 
 def dim_names(path: str, spec: TensorSpec) -> list[int | str]:

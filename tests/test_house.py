@@ -42,11 +42,13 @@ MAY_IMPORT = {
 }
 
 # Run on the desktop only, so these may import NumPy, wasmtime and wgpu; the rest imports them inside functions at most.
-NATIVE_ONLY = re.compile(r"pyruntime\.(session|feeds|executor|loop)|providers\.\w+\.host\w*|pyruntime\.cli(\..*)?")
+NATIVE_ONLY = re.compile(
+    r"pyruntime\.(session|feeds|executor|loop|hostcalls|exported)|providers\.\w+\.host\w*|pyruntime\.cli(\..*)?"
+)
 
 # What `import pyruntime` offers; a change here is a change for users.
-EXPORTED = """InferenceSession InvalidInput InvalidModel OutOfMemory PyRuntimeError SessionOptions ShapeError
-UnsupportedOp""".split()
+EXPORTED = """InferenceSession InvalidInput InvalidModel OutOfMemory PyRuntimeError SessionFailed SessionOptions
+ShapeError UnsupportedOp elementwise op""".split()
 
 FILE_LIMIT, FUNCTION_LIMIT = 500, 80
 LONG_FILES: dict[str, str] = {}  # path -> why it may be longer

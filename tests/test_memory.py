@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pyruntime.errors import MemoryFault, OutOfMemory
-from pyruntime.memory import ALIGN, Arena
+from pyruntime.memory import ALIGN, Arena, Stats
 
 
 def test_addresses_are_aligned_and_apart() -> None:
@@ -81,4 +81,28 @@ def test_random_use_never_overlaps() -> None:
     for address in live:
         arena.free(address)
     stats = arena.stats()
-    assert stats.used == 0 and arena.end == 0 and 0 <= stats.fragmentation < 0.5
+    assert arena.used == 0 and arena.end == 0 and 0 <= stats.fragmentation < 0.5
+
+
+def test_what_is_settled_stays() -> None:
+    arena = Arena(0, 1 << 20)
+    weight, hole, last = arena.alloc(640), arena.alloc(128), arena.alloc(64)
+    arena.free(hole)
+    arena.settle()
+    with pytest.raises(MemoryFault):
+        arena.free(weight)
+    assert arena.alloc(128) == hole and arena.alloc(64) == last + 64
+    assert arena.stats() == Stats(weights=704, peak=192, requested=192, top=896)
+    assert arena.stats().reuse == 1 and arena.stats().fragmentation == 0
+
+
+def test_requests_are_counted_along_the_way_to_a_state() -> None:
+    arena = Arena(0, 1 << 20)
+    root = arena.snapshot()
+    for _ in range(3):
+        arena.restore(root)
+        for _ in range(4):
+            address = arena.alloc(64)
+            arena.inherit(address)
+            arena.free(address)
+    assert arena.stats().requested == 8 * 64 and arena.stats().peak == 64 and arena.stats().reuse == 8

@@ -1,0 +1,230 @@
+"""What a session tells of itself (memory, explain, profile), and Programs as files."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from pyruntime import InferenceSession, InvalidInput, InvalidModel, SessionFailed, SessionOptions
+from tests import zoo
+from tests.probes import PROBES
+from tests.test_session import FLOAT, chain, info, model
+
+SHAPES = [1 + (7 * n) % 50 for n in range(50)]  # all different
+
+
+def rows(count: int) -> dict[str, Any]:
+    return {"x": np.ones((count, 4), np.float32)}
+
+
+# ── memory ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_fifty_shapes_do_not_grow_the_arena() -> None:
+    session = InferenceSession(chain(20))
+    session.run(None, rows(64))
+    first = session.memory()
+    for n in SHAPES:
+        session.run(None, rows(n))
+    assert session.memory() == first
+
+
+def test_fifty_shapes_again_do_not_grow_python() -> None:
+    session = InferenceSession(chain(20))
+    executor = session._latest()
+
+    def runs() -> None:
+        for n in SHAPES:
+            session.run(None, rows(n))
+
+    runs()
+    plans, states = len(executor.plans), len(executor.states)
+    tracemalloc.start()
+    try:
+        runs()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        runs()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 1 << 14
+    finally:
+        tracemalloc.stop()
+    assert (len(executor.plans), len(executor.states)) == (plans, states)
+
+
+def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyruntime.executor.STATES", 40)
+    session = InferenceSession(chain(3))
+    for n in range(1, 200):
+        np.testing.assert_allclose(session.run(None, rows(n))[0].sum(1), 1, rtol=1e-6)
+        assert len(session._latest().states) < 50
+
+
+def test_the_report_adds_up() -> None:
+    session = InferenceSession(zoo.materialize("mobilenet_v2"))
+    session.run(None, zoo.inputs("mobilenet_v2"))
+    report = session.memory()
+    assert report.weights > 12_000_000 and report.arena >= report.weights + report.peak
+    assert report.requested > 3 * report.peak and report.reuse == report.requested / report.peak
+    assert 0 <= report.fragmentation < 0.3
+    assert report.providers["wasm"].weights == report.weights
+
+
+def test_a_model_that_is_compiled_when_it_runs_says_so() -> None:
+    late = model([helper.make_node("Identity", ["x"], ["y"])], [info("x", None)], [info("y", None)])
+    with pytest.raises(SessionFailed, match="run it once"):
+        InferenceSession(late).memory()
+
+
+# ── explain ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explained(nodes: list[Any], **weights: Any) -> dict[str, Any]:
+    graph_inputs, graph_outputs = [info("x", ["N", 4])], [info("y", None)]
+    made = [helper.make_node("Constant", [], [name], name=name, value=value) for name, value in weights.items()]
+    session = InferenceSession(model([*made, *nodes], graph_inputs, graph_outputs))
+    session.run(None, rows(3))
+    found = session.explain()
+    assert json.loads(json.dumps(found)) == found
+    return {n["node"].partition(" (")[0]: n for n in found["nodes"]}
+
+
+def test_fates_of_nodes() -> None:
+    ones = helper.make_tensor("w", FLOAT, [4, 4], [1.0] * 16)
+    found = explained(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["a"], name="mm"),
+            helper.make_node("Relu", ["a"], ["b"], name="act"),
+            helper.make_node("Shape", ["b"], ["s"], name="shape"),
+            helper.make_node("Transpose", ["b"], ["c"], name="t", perm=[1, 0]),
+            helper.make_node("Softmax", ["c"], ["d"], name="soft"),
+            helper.make_node("Reshape", ["d", "s"], ["y"], name="back"),
+            helper.make_node("Neg", ["x"], ["nobody"], name="lost"),
+        ],
+        w=ones,
+    )
+    mm = found['MatMul "mm"']
+    assert (mm["place"], mm["calls"], mm["fused"]) == ("wasm", 1, ['Relu "act" (opset 20)'])
+    assert mm["kernels"] and mm["work"] > 0 and mm["crossing"] == 0
+    assert found['Relu "act"']["place"] == "fused" and found['Relu "act"']["into"] == mm["node"]
+    places = {name: n["place"] for name, n in found.items()}
+    assert places['Constant "w"'] == "constant" and places['Shape "shape"'] == "plan"
+    assert places['Reshape "back"'] == "view" and places['Neg "lost"'] == "unused"
+    assert places['Transpose "t"'] in ("view", "fused") and places['Softmax "soft"'] == "wasm"
+
+
+def test_constants_are_made_in_init() -> None:
+    ones = helper.make_tensor("w", FLOAT, [4], [1.0] * 4)
+    found = explained(
+        [
+            helper.make_node("Softmax", ["w"], ["v"], name="once"),
+            helper.make_node("Add", ["x", "v"], ["y"], name="add"),
+        ],
+        w=ones,
+    )
+    assert found['Softmax "once"']["place"] == "init" and found['Softmax "once"']["calls"] == 0
+    assert found['Add "add"']["place"] == "wasm"
+
+
+def test_explain_counts_every_node_once() -> None:
+    session = InferenceSession(zoo.materialize("bert_tiny"))
+    found = session.explain()
+    assert sum(o["nodes"] for o in found["operators"]) == len(found["nodes"]) >= len(session._graph.nodes)
+    assert all(n["place"] for n in found["nodes"])
+    known = {n["node"] for n in found["nodes"]}
+    assert all(n["into"] in known or not n["into"] for n in found["nodes"])
+    assert sum(found["placement"].values()) == found["kernels"]
+
+
+def test_work_is_known_after_a_run() -> None:
+    session = InferenceSession(chain(2))
+    assert session.explain()["nodes"][0]["work"] is None
+    session.run(None, rows(5))
+    assert session.explain()["nodes"][0]["work"] > 0
+
+
+def test_a_profile_names_nodes_and_kernels() -> None:
+    session = InferenceSession(chain(3))
+    found = session.profile(rows(8))
+    assert {t.node.partition(" ")[0] for t in found} == {"Softmax"} and all(t.seconds >= 0 for t in found)
+    kernels = {k for n in session.explain()["nodes"] for k in n["kernels"]}
+    assert {t.kernel for t in found} == kernels
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["digits.onnx", "llama_mini.nb4"])
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_program_runs_from_a_file(name: str, weights: bool, tmp_path: Path) -> None:
+    if name == "digits.onnx":
+        source = Path(__file__).parents[1] / "demo" / "digits" / name
+        feeds: Any = {"image": np.ones((2, 1, 28, 28), np.float32)}
+    else:
+        source, feeds = zoo.materialize(name), zoo.inputs(name)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(source.read_bytes())
+    session = InferenceSession(path)
+    expected = session.run(None, feeds)
+    (tmp_path / "model.pyrt").write_bytes(session.export(weights))
+    if weights:
+        path.unlink()
+    again = InferenceSession(tmp_path / "model.pyrt")
+    assert again.get_inputs() == session.get_inputs() and again.get_outputs() == session.get_outputs()
+    for a, b in zip(again.run(None, feeds), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(InvalidInput, match="is missing"):
+        again.run(None, {})
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_probes_run_from_a_file(name: str) -> None:
+    probe = PROBES[name]
+    session = InferenceSession(probe.model)
+    if () not in session._programs:
+        session.run(None, probe.runs[0][0])
+        with pytest.raises(InvalidInput, match="some feeds"):
+            session.export(weights=True)
+        return
+    if name == "strings":
+        with pytest.raises(InvalidInput, match="cannot hold"):
+            session.export(weights=True)
+        return
+    again = InferenceSession(session.export(weights=True))
+    for feeds, _ in probe.runs:
+        for a, b in zip(again.run(None, feeds), session.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(zoo.materialize("llama_mini.nb4").read_bytes())
+    session = InferenceSession(path)
+    program = tmp_path / "model.pyrt"
+    program.write_bytes(data := session.export())
+    with pytest.raises(InvalidModel, match="by its path"):
+        InferenceSession(data)
+    with pytest.raises(InvalidModel, match="cut off"):
+        InferenceSession(data[:100])
+    with pytest.raises(InvalidModel, match="damaged"):
+        InferenceSession(data[:100] + b"\xff" + data[101:])
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(InvalidModel, match="is not the model"):
+        InferenceSession(program)
+    path.unlink()
+    with pytest.raises(InvalidModel, match="not beside"):
+        InferenceSession(program)
+    with pytest.raises(InvalidInput, match="in no file"):
+        InferenceSession(zoo.materialize("llama_mini.nb4").read_bytes()).export()
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(InvalidInput, match="turbo"):
+        InferenceSession(chain(1), SessionOptions(graph_optimization_level="turbo"))
