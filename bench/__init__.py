@@ -1,0 +1,1 @@
+"""Side by side with peers, in one Chromium page: `python -m bench --help`, docs/benchmarks.md."""

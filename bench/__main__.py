@@ -1,0 +1,82 @@
+"""python -m bench: side by side with onnxruntime-web and jax-js, in one page of a real Chromium."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+COMMANDS = {
+    "compile": "compile and boot times in the browser, from a cold profile",
+    "memory": "peak of each model against the largest set of tensors alive at once",
+    "overhead": "what a run takes besides its kernels",
+    "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
+    "chart": "an SVG of the newest results",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        epilog="\n".join(f"python -m bench {name:9} {text}" for name, text in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("models", nargs="*", help="default: the zoo and Silero; with --webgpu nine of them")
+    made.add_argument("--threads", type=int, nargs="+", help="default 1 2; with --webgpu 1")
+    made.add_argument("--webgpu", action="store_true", help="against onnxruntime-web's /webgpu, on the same adapter")
+    made.add_argument("--no-jax", action="store_true", help="without jax-js")
+    made.add_argument(
+        "--seconds", type=float, default=6.0, help="of turns a model, at most (default 6; at least 3 turns)"
+    )
+    made.add_argument("--rounds", type=int, default=40, help="turns of a model, at most (default 40)")
+    made.add_argument("--json", type=Path, metavar="OUT", help="write everything measured there")
+    made.add_argument("--save", action="store_true", help="keep the result in bench/history")
+    made.add_argument("--compare", action="store_true", help="show regressions; exit 1 if there are any")
+    made.add_argument("--all", action="store_true", help="then compile, memory and overhead as well")
+    return made
+
+
+def side_by_side(argv: list[str]) -> int:
+    from bench import compare, history, models
+
+    args = parser().parse_args(argv)
+    known = models.names()
+    if unknown := sorted(set(args.models) - set(known)):
+        parser().error(f"no model {', '.join(unknown)}; there are {', '.join(known)}")
+    options = compare.Options(
+        names=args.models or (compare.GPU_MODELS if args.webgpu else known),
+        threads=args.threads or ([1] if args.webgpu else [1, 2]),
+        provider="webgpu" if args.webgpu else "wasm",
+        jax=not args.no_jax and not args.webgpu,
+        seconds=args.seconds,
+        rounds=args.rounds,
+    )
+    result = compare.run(options)
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1))
+    worse = 0
+    if args.compare:
+        text, worse = history.compare(result)
+        print(text)
+    if args.save:
+        print(f"kept as {history.save(result)}")
+    if args.all:
+        for command in ("compile", "memory", "overhead"):
+            run(command, [])
+    failed = compare.warn(result)
+    print(compare.summary(result))
+    return int(bool(worse or failed))
+
+
+def run(command: str, argv: list[str]) -> int:
+    main: Callable[[list[str]], int] = import_module(f"bench.{command}").main
+    return main(argv)
+
+
+if __name__ == "__main__":
+    first, rest = sys.argv[1:2], sys.argv[2:]
+    sys.exit(run(first[0], rest) if first and first[0] in COMMANDS else side_by_side(sys.argv[1:]))

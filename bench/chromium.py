@@ -1,0 +1,87 @@
+"""Pages of a real Chromium for the bench: what is served, and fresh pages in fresh profiles."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from bench import peak
+from e2e.conftest import ARGS, chromium_path
+from pyruntime.cli.serve import Server
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "bench"
+MOUNTS = {
+    "/": ROOT / "bench" / "page",
+    "/jax.js": BUILD / "jax.js",
+    "/data/": BUILD,
+    "/zoo/": ROOT / "build" / "zoo",
+    "/dist/": ROOT / "dist",
+    "/web/": ROOT / "web",
+    "/peer/": ROOT / "node_modules" / "onnxruntime-web" / "dist",
+    "/vad/": ROOT / "node_modules" / "@ricky0123" / "vad-web" / "dist",
+}
+
+
+def build() -> None:
+    """dist/ of the working tree, and jax-js as one file."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["node", "scripts/build_web.mjs"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    bundle = ["node_modules/.bin/esbuild", "bench/page/jax.js", "--bundle", "--format=esm", "--log-level=error"]
+    subprocess.run([*bundle, f"--outfile={BUILD / 'jax.js'}"], cwd=ROOT, check=True)
+
+
+class Chromium:
+    """A browser and the server of its pages."""
+
+    def __init__(self, browser: Any, url: str) -> None:
+        self.browser, self.url = browser, url
+
+    @property
+    def version(self) -> str:
+        return str(self.browser.version)
+
+    @contextmanager
+    def page(self, limit: float = 600) -> Iterator[Page]:
+        """A fresh page in a fresh profile; `limit` is the seconds any one call may take."""
+        context = self.browser.new_context()
+        context.set_default_timeout(1000 * limit)
+        page = context.new_page()
+        page.goto(self.url + "/index.html")
+        page.wait_for_function("globalThis.bench !== undefined")
+        try:
+            yield page
+        finally:
+            context.close()
+
+    def adapter(self) -> str:
+        """What the GPU calls itself."""
+        with self.page() as page:
+            return str(page.evaluate("() => bench.adapter()"))
+
+    def peak(self) -> dict[str, float]:
+        """Floating-point operations a second of one thread, by loop (see `peak.module`)."""
+        code, loops = peak.module()
+        with self.page() as page:
+            return page.evaluate(
+                "(what) => bench.peak(what)", {"code": base64.b64encode(code).decode(), "loops": loops}
+            )
+
+
+@contextmanager
+def chromium(*, built: bool = False) -> Iterator[Chromium]:
+    """Builds first unless `built`."""
+    if not built:
+        build()
+    with Server(MOUNTS) as server, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
+        try:
+            yield Chromium(browser, server.url)
+        finally:
+            browser.close()

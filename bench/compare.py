@@ -1,0 +1,155 @@
+"""Runtimes side by side: measured in turns in one page, model after model, each in a fresh profile."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from playwright.sync_api import Error
+
+from bench import flops, machine, models
+from bench.chromium import BUILD, Chromium, chromium
+
+GPU_MODELS = (
+    "bert_tiny gpt2_tiny llama_mini minilm mobilenet_v2 superres vit_tiny wav2vec2_mini efficientnet_b0".split()
+)
+RUNTIMES = ("ours", "peer", "jax")
+
+
+@dataclass(frozen=True)
+class Options:
+    """names: models; seconds, rounds: of the turns of a model, at most."""
+
+    names: list[str]
+    threads: list[int]
+    provider: str = "wasm"
+    jax: bool = True
+    seconds: float = 6.0
+    rounds: int = 40
+
+
+@dataclass
+class Row:
+    """One model with one number of threads. times: median ms; create, first: ms; errors: why a runtime has no time;
+    difference: how far results are from those expected, a number or why they cannot be compared."""
+
+    model: str
+    threads: int
+    flops: int
+    tolerance: float
+    start: dict[str, float] = field(default_factory=dict)
+    create: dict[str, float] = field(default_factory=dict)
+    first: dict[str, float] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    difference: dict[str, Any] = field(default_factory=dict)
+    placement: dict[str, int] = field(default_factory=dict)
+
+    def ratio(self, other: str = "peer") -> float:
+        """How many times faster we are; NaN where one has no time."""
+        return self.times.get(other, math.nan) / self.times.get("ours", math.nan)
+
+    def wrong(self, runtime: str = "ours") -> bool:
+        found = self.difference.get(runtime, 0.0)
+        return isinstance(found, str) or found > self.tolerance
+
+    def counts(self) -> bool:
+        """Whether the ratio may go into a mean."""
+        return not self.wrong() and not math.isnan(self.ratio())
+
+    def share(self, peak: float) -> float:
+        """Of the 128-bit peak of all threads, by products and convolutions alone; NaN where these are few."""
+        time = self.times.get("ours", math.nan)
+        return self.flops / (time / 1000) / (peak * self.threads) if self.flops >= 1e8 else math.nan
+
+
+def measure(browser: Chromium, name: str, threads: int, options: Options) -> Row:
+    info = models.info(name)
+    row = Row(name, threads, flops.total(name), info["tolerance"])
+    effort = {"seconds": options.seconds, "rounds": options.rounds}
+    how = {"threads": threads, "tiny": models.tiny(), "provider": options.provider, "jax": options.jax, "peer": True}
+    try:
+        with browser.page() as page:
+            started = page.evaluate("(how) => bench.start(how)", how)
+            found = page.evaluate("([info, effort]) => bench.model(info, effort)", [info, effort])
+    except Error as error:
+        row.errors["ours"] = row.errors["peer"] = f"the page failed: {error.message.splitlines()[0]}"
+        return row
+    for runtime, time in started.items():
+        if isinstance(time, str):
+            row.errors[runtime] = time
+        else:
+            row.start[runtime] = time
+    for runtime, timing in found.items():
+        _take(row, runtime, timing)
+    return row
+
+
+def _take(row: Row, runtime: str, timing: dict[str, Any]) -> None:
+    if "error" in timing:
+        row.errors[runtime] = timing["error"]
+        return
+    row.create[runtime], row.first[runtime] = timing["create"], timing["first"]
+    row.difference[runtime] = timing["difference"]
+    row.times[runtime] = statistics.median(timing["samples"])
+    if runtime == "ours":
+        row.placement = timing.get("placement", {})
+
+
+def geomean(rows: list[Row]) -> float:
+    """Of the ratios to the peer, without models that we fail (`warn` names them) or the peer does."""
+    logs = [math.log(row.ratio()) for row in rows if row.counts()]
+    return math.exp(statistics.fmean(logs)) if logs else math.nan
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Everything that was measured, as plain data; also written to build/bench."""
+    from bench import table
+
+    rows: list[Row] = []
+    with chromium() as browser:
+        loops = browser.peak()
+        peak = max(loops.values())
+        adapter = browser.adapter() if options.provider == "webgpu" else ""
+        print(f"{machine.describe(browser.version)}; 128-bit peak {peak / 1e9:.1f} GFLOP/s a thread", flush=True)
+        if adapter:
+            print(f"adapter: {adapter}")
+        for threads in options.threads:
+            print(table.head(threads, options.provider), flush=True)
+            for name in options.names:
+                row = measure(browser, name, threads, options)
+                rows.append(row)
+                print(table.line(row, peak), flush=True)
+            print(table.notes([row for row in rows if row.threads == threads]), flush=True)
+        print(table.starts(rows))
+        version = browser.version
+    result = {**machine.identity(version), "provider": options.provider, "adapter": adapter, "peak": peak}
+    result["rows"] = [vars(row) for row in rows]
+    BUILD.mkdir(parents=True, exist_ok=True)
+    (BUILD / f"latest-{options.provider}.json").write_text(json.dumps(result, indent=1))
+    return result
+
+
+def summary(result: dict[str, Any]) -> str:
+    """The last line."""
+    rows = [Row(**row) for row in result["rows"]]
+    parts = []
+    for threads in sorted({row.threads for row in rows}):
+        value = geomean([row for row in rows if row.threads == threads])
+        parts.append(f"{threads} thread{'s' * (threads > 1)} {value:.2f}")
+    if result["provider"] == "webgpu":
+        return f"geomean vs onnxruntime-web webgpu: {geomean(rows):.2f}"
+    return f"geomean vs onnxruntime-web wasm: {', '.join(parts)}"
+
+
+def warn(result: dict[str, Any]) -> int:
+    """Names what we fail, and what the mean leaves out; how many we fail."""
+    rows = [Row(**row) for row in result["rows"]]
+    left_out = [row for row in rows if not row.counts()]
+    for row in left_out:
+        why = row.errors.get("ours") or row.errors.get("peer") or f"wrong results: {row.difference['ours']}"
+        print(f"not in the mean: {row.model}, {row.threads} threads: {why}")
+    return sum("ours" in row.errors or row.wrong() for row in rows)

@@ -1,0 +1,105 @@
+"""The models of the bench as the page takes them: files to serve, and a description in plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from bench.chromium import BUILD
+from tests import models as known
+from tests import zoo
+
+SILERO = "silero_v5"
+FRAMES = 100
+CHECKED = 20  # frames before results are compared
+# name -> inner tensors to compare instead of the outputs, which are chaotic (see tests/models.py)
+CHAOTIC = {"minilm.dyn": ["layer_norm_2"], "yolo_nms": ["boxes", "scores"]}
+
+Info = dict[str, Any]
+
+
+def names() -> list[str]:
+    return [*zoo.names(), SILERO]
+
+
+def path(name: str) -> Path:
+    return known.silero_path() if name == SILERO else zoo.materialize(name)
+
+
+def feeds(name: str) -> zoo.Feeds:
+    """Those of one run."""
+    if name != SILERO:
+        return zoo.inputs(name)
+    state = np.zeros((2, 1, 128), np.float32)
+    return {"input": known.silero_frames(count=1), "state": state, "sr": np.array(16000, np.int64)}
+
+
+def info(name: str) -> Info:
+    """What bench/page/model.js calls ModelInfo; writes the feeds and the expected results."""
+    if name == SILERO:
+        frames = {"input": known.silero_frames(count=FRAMES)}
+        made = describe(name, "/vad/silero_vad_v5.onnx", feeds(name), _silero_results(), frames)
+        return {**made, "feedback": {"state": "stateN"}}
+    model = onnx.load(zoo.materialize(name), load_external_data=False)
+    results = dict(zip([out.name for out in model.graph.output], zoo.expected(name), strict=True))
+    if name in CHAOTIC:
+        results = _inner_results(name)
+    made = describe(name, f"/zoo/{name}.onnx", zoo.inputs(name), results)
+    made["check"] = f"/zoo/{name}.more.onnx" if name in CHAOTIC else None
+    return {**made, "tolerance": known.TOLERANCE.get(name, 0.03 if name == "minilm.dyn" else 1e-4)}
+
+
+def _silero_results() -> zoo.Feeds:
+    """After CHECKED frames."""
+    session, given = zoo.oracle_session(path(SILERO).read_bytes()), feeds(SILERO)
+    results: list[np.ndarray] = []
+    for frame in known.silero_frames(count=FRAMES)[:CHECKED]:
+        results = session.run(["output", "stateN"], {**given, "input": frame[None]})
+        given["state"] = results[1]
+    return {"output": results[0], "stateN": results[1]}
+
+
+def _inner_results(name: str) -> zoo.Feeds:
+    found = zoo.oracle_session(known.MODELS[name].path().read_bytes()).run(CHAOTIC[name], zoo.inputs(name))
+    return dict(zip(CHAOTIC[name], found, strict=True))
+
+
+def describe(
+    name: str, address: str, given: zoo.Feeds, results: zoo.Feeds, frames: Mapping[str, np.ndarray] | None = None
+) -> Info:
+    """frames: input -> one array a run, in turn."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    made: Info = {"name": name, "model": address, "feedback": {}, "check": None, "checked": CHECKED, "tolerance": 1e-4}
+    made["feeds"], data = _pack(given, frames or {})
+    (BUILD / f"{name}.feeds.bin").write_bytes(data)
+    made["results"], data = _pack(results, {})
+    (BUILD / f"{name}.results.bin").write_bytes(data)
+    return {**made, "data": f"/data/{name}.feeds.bin", "resultData": f"/data/{name}.results.bin"}
+
+
+def _pack(arrays: zoo.Feeds, frames: Mapping[str, np.ndarray]) -> tuple[list[Info], bytes]:
+    """Where each array lies in the bytes of all."""
+    parts: list[bytes] = []
+    entries: list[Info] = []
+    offset = 0
+    for key, value in arrays.items():
+        data = np.ascontiguousarray(frames.get(key, value)).tobytes()
+        entry = {"name": key, "type": str(value.dtype), "dims": list(value.shape), "offset": offset}
+        entries.append({**entry, "size": value.nbytes, "frames": len(frames.get(key, ()))})
+        parts.append(data + bytes(-len(data) % 8))
+        offset += len(parts[-1])
+    return entries, b"".join(parts)
+
+
+def tiny() -> str:
+    """The address of a model of one addition, for what starting a runtime takes."""
+    make = onnx.helper
+    x, y = (make.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4]) for n in "xy")
+    graph = make.make_graph([make.make_node("Add", ["x", "x"], ["y"])], "tiny", [x], [y])
+    BUILD.mkdir(parents=True, exist_ok=True)
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), BUILD / "tiny.onnx")
+    return "/data/tiny.onnx"

@@ -1,0 +1,88 @@
+// The page of the bench: Python calls `bench.…` here and gets plain data back.
+
+import { measure } from './measure.js';
+import { ortRuntime } from './ort.js';
+import { fetchBuffer } from './model.js';
+
+/** @typedef {import('./measure.js').Runtime} Runtime */
+
+/** @type {Record<string, Runtime>} */
+const runtimes = {};
+
+/**
+ * Starts runtimes; their numbers of threads are fixed from here on. Times are those of a session of a tiny model, with
+ * all that it loads.
+ * @param {{ threads: number, tiny: string, provider: 'wasm' | 'webgpu', jax: boolean, peer: boolean }} how
+ * @returns {Promise<Record<string, number | string>>} milliseconds, or why not
+ */
+async function start({ threads, tiny, provider, jax, peer }) {
+  Object.defineProperty(navigator, 'hardwareConcurrency', { value: threads }); // jax-js takes as many as there are
+  const bytes = await fetchBuffer(tiny);
+  /** @type {Record<string, () => Promise<Runtime>>} */
+  const makers = {
+    ours: async () => ort(await import('pyruntime'), threads, provider),
+    ...(peer && { peer: async () => ort(await (provider === 'wasm' ? import('onnxruntime-web/wasm') : import('onnxruntime-web/webgpu')), threads, provider) }),
+    ...(jax && { jax: async () => (await import('./jax.js')).jaxRuntime() }),
+  };
+  /** @type {Record<string, number | string>} */
+  const times = {};
+  for (const [name, make] of Object.entries(makers)) {
+    const begin = performance.now();
+    try {
+      runtimes[name] = await make();
+      if (name !== 'jax') await tinySession(runtimes[name], bytes.slice(0));
+      times[name] = performance.now() - begin;
+    } catch (error) {
+      times[name] = String(error);
+    }
+  }
+  return times;
+}
+
+/** @param {any} module @param {number} threads @param {string} provider */
+function ort(module, threads, provider) {
+  module.env.wasm.numThreads = threads;
+  return ortRuntime(module, [provider]);
+}
+
+/** @param {Runtime} runtime @param {ArrayBuffer} bytes */
+async function tinySession(runtime, bytes) {
+  const info = { name: 'tiny', model: '', data: '', resultData: '', feeds: [], results: [], feedback: {}, check: null, checked: 1, tolerance: 0 };
+  const { Feeds } = await import('./model.js');
+  await (await runtime.create(new Uint8Array(bytes), new Feeds(info, new ArrayBuffer(0)))).release();
+}
+
+/**
+ * The most multiply-adds a second of one thread: generated loops, the best of several tries.
+ * @param {{ code: string, loops: Record<string, number> }} what a module in base64, floating-point operations a turn by loop
+ * @returns {Record<string, number>} operations a second
+ */
+function peak({ code, loops }) {
+  const bytes = Uint8Array.from(atob(code), (c) => c.charCodeAt(0));
+  const memory = new WebAssembly.Memory({ initial: 1, maximum: 65536 });
+  const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory } });
+  return Object.fromEntries(Object.entries(loops).map(([name, operations]) => {
+    const loop = /** @type {(turns: number) => void} */ (exports[name]);
+    for (let i = 0; i < 3000; i++) loop(100); // until it is compiled by the optimising compiler
+    let best = 0;
+    for (let i = 0; i < 30; i++) {
+      const begin = performance.now();
+      loop(200_000);
+      best = Math.max(best, (200_000 * operations * 1000) / (performance.now() - begin));
+    }
+    return [name, best];
+  }));
+}
+
+/** What the GPU calls itself. */
+async function adapter() {
+  const found = await /** @type {any} */ (navigator).gpu?.requestAdapter();
+  if (!found) return '';
+  const { vendor, architecture, device, description } = found.info;
+  return [vendor, architecture, device, description].filter(Boolean).join(' ');
+}
+
+/** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
+const model = (info, effort) => measure(runtimes, info, effort);
+
+Object.assign(globalThis, { bench: { start, model, peak, adapter } });

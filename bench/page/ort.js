@@ -1,0 +1,52 @@
+// pyruntime and onnxruntime-web behind one face: they have the same API.
+
+import { typed } from './model.js';
+
+/** @typedef {import('./model.js').Feeds} Feeds */
+/** @typedef {import('./model.js').Outputs} Outputs */
+/** @typedef {typeof import('onnxruntime-common')} Ort */
+
+/** A session that runs over and over. */
+export class OrtSession {
+  /** @param {Ort} ort @param {any} session @param {Feeds} feeds */
+  constructor(ort, session, feeds) {
+    this.ort = ort;
+    this.session = session;
+    this.feeds = feeds;
+    this.runs = 0;
+    /** @type {Record<string, any>} */
+    this.kept = Object.fromEntries(feeds.info.feeds.filter(({ frames }) => !frames).map((feed) => [feed.name, this.tensor(feed)]));
+    this.framed = feeds.info.feeds.filter(({ frames }) => frames);
+    this.feedback = Object.entries(feeds.info.feedback);
+  }
+
+  /** @param {import('./model.js').FeedInfo} feed */
+  tensor(feed) {
+    const { type, dims, bytes } = this.feeds.at(feed, this.runs);
+    return new this.ort.Tensor(/** @type {any} */ (type), typed(type, bytes), dims);
+  }
+
+  /** @returns {Promise<Outputs>} */
+  async run() {
+    for (const feed of this.framed) this.kept[feed.name] = this.tensor(feed);
+    this.runs++;
+    const outputs = await this.session.run(this.kept);
+    for (const [input, output] of this.feedback) this.kept[input] = outputs[output];
+    return outputs;
+  }
+
+  async release() {
+    await this.session.release();
+  }
+}
+
+/** @param {Ort} ort @param {string[]} providers */
+export function ortRuntime(ort, providers) {
+  return {
+    /** @param {Uint8Array} bytes @param {Feeds} feeds */
+    async create(bytes, feeds) {
+      const options = { executionProviders: providers, logSeverityLevel: /** @type {3} */ (3) };
+      return new OrtSession(ort, await ort.InferenceSession.create(bytes, options), feeds);
+    },
+  };
+}

@@ -1,0 +1,43 @@
+"""The 128-bit peak: loops of independent multiply-adds, in registers only."""
+
+from __future__ import annotations
+
+from providers.wasm.assembler import Module
+
+ACCUMULATORS = (8, 12, 14)  # x64 has 16 vector registers, two are operands; the best number differs between machines
+UNROLL = 4
+
+
+def module(relaxed: bool = True) -> tuple[bytes, dict[str, int]]:
+    """A module over an unshared memory of `loop(turns)` functions, and the floating-point operations of a turn."""
+    made = Module(shared=False)
+    loops = {}
+    for fused in (False, True) if relaxed else (False,):
+        for count in ACCUMULATORS:
+            name = f"{'madd' if fused else 'mul+add'} x{count}"
+            _loop(made, name, count, fused)
+            loops[name] = count * UNROLL * 4 * 2
+    return made.to_bytes(), loops
+
+
+def _loop(made: Module, name: str, count: int, fused: bool) -> None:
+    f = made.function(name, ["i32"])
+    (turns,) = f.params
+    i = f.local("i32")
+    sums = f.locals("v128", count)
+    a, b = f.locals("v128", 2)
+    f.emit(turns, "f32.convert_i32_s", "f32x4.splat").tee(a).set(b)
+    for n, at in enumerate(sums):
+        f.f32x4(float(n)).set(at)
+    with f.until(i, turns):
+        for _ in range(UNROLL):
+            for at in sums:
+                if fused:
+                    f.emit(a, b, at, "f32x4.relaxed_madd").set(at)
+                else:
+                    f.emit(a, b, "f32x4.mul", at, "f32x4.add").set(at)
+    f.i32(0)  # the sums are stored, so that no compiler may drop them
+    f.emit(sums[0])
+    for at in sums[1:]:
+        f.emit(at, "f32x4.add")
+    f.mem("v128.store")
