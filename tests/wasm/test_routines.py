@@ -1,0 +1,238 @@
+"""Routines as models meet them: operands through views, epilogues, symbolic sizes, against onnxruntime unoptimised."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from pyruntime import InferenceSession
+from pyruntime.session import SessionOptions
+from tests import zoo
+
+RNG = np.random.default_rng(5)
+
+
+def node(op: str, inputs: str, output: str, **attrs: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), [output], **attrs)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def model(nodes: list[Any], feeds: dict[str, np.ndarray], weights: dict[str, np.ndarray], symbolic: bool) -> bytes:
+    def info(name: str, x: np.ndarray) -> Any:
+        shape = [f"{name}{n}" for n in range(x.ndim)] if symbolic else x.shape
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), shape)
+
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info(k, v) for k, v in feeds.items()],
+        [onnx.ValueInfoProto(name=nodes[-1].output[0])],
+        [onnx.numpy_helper.from_array(v, k) for k, v in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+@pytest.fixture(params=[True, False], ids=["relaxed", "plain"])
+def relaxed(request: Any) -> bool:
+    return request.param
+
+
+def check(
+    nodes: list[Any], feeds: dict[str, np.ndarray], weights: dict[str, np.ndarray], relaxed: bool = True, symbolic: bool = False
+) -> None:  # fmt: skip
+    data = model(nodes, feeds, weights, symbolic)
+    session = InferenceSession(data, SessionOptions(relaxed_simd=relaxed))
+    (got,) = session.run(None, feeds)
+    with np.errstate(all="ignore"):
+        (want,) = zoo.oracle(data, feeds)
+    assert got.dtype == want.dtype
+    if want.dtype.kind == "f":
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+SIZES = (1, 5, 6, 7, 8, 9, 13)
+
+
+@pytest.mark.parametrize("m", SIZES)
+@pytest.mark.parametrize("constant", [True, False])
+def test_matmul_sizes(relaxed: bool, m: int, constant: bool) -> None:
+    for n, k in itertools.product(SIZES, (1, 3, 8)):
+        a, b = floats(m, k), floats(k, n)
+        feeds, weights = ({"a": a}, {"b": b}) if constant else ({"a": a, "b": b}, {})
+        check([node("MatMul", "a b", "y")], feeds, weights, relaxed, symbolic=(n + k) % 2 == 0)
+
+
+BATCHES = [
+    ((2, 3), (2, 3)),
+    ((2, 3), (1, 3)),
+    ((2, 1), (2, 3)),
+    ((2, 1), (1, 3)),
+    ((3,), ()),
+    ((), (3,)),
+    ((4, 2, 3), (2, 1)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), BATCHES)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_matmul_batches(left: tuple[int, ...], right: tuple[int, ...], symbolic: bool) -> None:
+    for m in (1, 7):
+        a, b = floats(*left, m, 5), floats(*right, 5, 9)
+        check([node("MatMul", "a b", "y")], {"a": a, "b": b}, {}, symbolic=symbolic)
+
+
+@pytest.mark.parametrize("perm", list(itertools.permutations(range(4))))
+def test_operands_through_transposes(perm: tuple[int, ...]) -> None:
+    back = np.argsort(perm)
+    for m in (1, 9):
+        a, b = floats(2, 3, m, 8), floats(2, 3, 8, 7)
+        given = [node("Transpose", "p", "a", perm=perm), node("Transpose", "q", "b", perm=perm)]
+        feeds = {"p": a.transpose(back), "q": b.transpose(back)}
+        check([*given, node("MatMul", "a b", "y")], feeds, {})
+        check([*given, node("MatMul", "a b", "c"), node("Transpose", "c", "y", perm=perm)], feeds, {})
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_attention_heads(relaxed: bool, batch: int, symbolic: bool) -> None:
+    """(B, S, H·D) split into heads, scores with a mask, heads joined: no copies in between."""
+    x, mask = floats(batch, 11, 24), floats(batch, 1, 1, 11)
+    weights = {f"w{i}": floats(24, 24) / 5 for i in "qkv"}
+    weights |= {"split": np.array([0, 0, 3, 8]), "join": np.array([0, 0, 24]), "scale": np.array(0.35, np.float32)}
+    nodes = []
+    for i, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
+        nodes += [node("MatMul", f"x w{i}", f"m{i}"), node("Reshape", f"m{i} split", f"r{i}")]
+        nodes.append(node("Transpose", f"r{i}", f"t{i}", perm=perm))
+    nodes += [node("MatMul", "tq tk", "s"), node("Mul", "s scale", "s2"), node("Add", "s2 mask", "s3")]
+    nodes += [node("Softmax", "s3", "p", axis=-1), node("MatMul", "p tv", "o")]
+    nodes += [node("Transpose", "o", "ot", perm=(0, 2, 1, 3)), node("Reshape", "ot join", "y")]
+    check(nodes, {"x": x, "mask": mask}, weights, relaxed, symbolic)
+
+
+EPILOGUES = {
+    "bias": [node("Add", "c row", "y")],
+    "relu": [node("Add", "c row", "d"), node("Relu", "d", "y")],
+    "scalar": [node("Mul", "c one", "y")],
+    "column": [node("Mul", "c column", "y")],
+    "residual": [node("Add", "c row", "d"), node("Add", "d full", "e"), node("Relu", "e", "y")],
+    "silu": [node("Add", "c row", "d"), node("Sigmoid", "d", "e"), node("Mul", "d e", "y")],
+    "gelu": [node("Div", "c two", "d"), node("Erf", "d", "e"), node("Add", "e one", "f"), node("Mul", "c f", "y")],
+    "both": [node("Relu", "c", "d"), node("Add", "c d", "y")],
+    "cast": [node("Cast", "c", "y", to=onnx.TensorProto.INT32)],
+    "transposed": [node("Add", "c row", "d"), node("Transpose", "d", "y", perm=(1, 0))],
+    "reversed": [node("Sub", "row c", "d"), node("Max", "d c", "y")],
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_matmul_epilogues(relaxed: bool, name: str, symbolic: bool) -> None:
+    for m, n in ((1, 9), (7, 5), (13, 24)):
+        weights = {"row": floats(n), "one": np.array(1, np.float32), "two": np.array(2, np.float32), "b": floats(4, n)}
+        weights |= {"column": floats(m, 1), "full": floats(m, n)}
+        check([node("MatMul", "a b", "c"), *EPILOGUES[name]], {"a": floats(m, 4)}, weights, relaxed, symbolic)
+
+
+CONVOLUTIONS = [  # channels, filters, group, window, stride, pad, dilation
+    (3, 7, 1, 3, 1, 1, 1),
+    (8, 16, 1, 1, 1, 0, 1),
+    (8, 16, 1, 1, 2, 0, 1),
+    (6, 9, 3, 3, 1, 1, 2),
+    (8, 8, 8, 3, 1, 1, 1),
+    (8, 8, 8, 5, 2, 2, 1),
+    (4, 8, 4, 3, 1, 0, 1),
+    (5, 6, 1, 2, 3, 1, 1),
+]
+AFTER = {
+    "none": [],
+    "relu": [node("Relu", "c", "y")],
+    "norm": [node("BatchNormalization", "c s t m v", "d"), node("Clip", "d zero six", "y")],
+    "residual": [node("Sigmoid", "c", "d"), node("Mul", "c d", "e"), node("Add", "e c", "y")],
+    "along": [node("Add", "c along", "y")],
+}
+
+
+@pytest.mark.parametrize("shape", CONVOLUTIONS)
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("rank", [1, 2])
+def test_convolutions(shape: tuple[int, ...], after: str, rank: int) -> None:
+    channels, filters, group, window, stride, pad, dilation = shape
+    attrs: dict[str, Any] = {"group": group, "strides": [stride] * rank, "pads": [pad] * 2 * rank}
+    attrs["dilations"] = [dilation] * rank
+    for batch, symbolic in ((1, False), (2, True)):
+        size = [11, 9][:rank]
+        out = [(d + 2 * pad - dilation * (window - 1) - 1) // stride + 1 for d in size]
+        weights = {"w": floats(filters, channels // group, *[window] * rank), "b": floats(filters)}
+        weights |= {"zero": np.array(0, np.float32), "six": np.array(6, np.float32), "along": floats(out[-1])}
+        weights |= {k: floats(filters) for k in "stm"} | {"v": np.abs(floats(filters)) + 0.5}
+        x = floats(batch, channels, *size)
+        last = node("Conv", "x w b", "c" if AFTER[after] else "y", **attrs)
+        check([last, *AFTER[after]], {"x": x}, weights, symbolic=symbolic)
+
+
+@pytest.mark.parametrize("left", [np.uint8, np.int8])
+@pytest.mark.parametrize("right", [np.uint8, np.int8])
+@pytest.mark.parametrize("m", [1, 4, 5, 9])
+def test_integer_products_over_the_full_range(relaxed: bool, left: type, right: type, m: int) -> None:
+    for n, k in itertools.product((1, 7, 8, 17), (1, 2, 5, 64)):
+        a = RNG.integers(np.iinfo(left).min, np.iinfo(left).max, (m, k), left, endpoint=True)
+        b = RNG.integers(np.iinfo(right).min, np.iinfo(right).max, (k, n), right, endpoint=True)
+        a[0], b[:, 0] = np.iinfo(left).max, np.iinfo(right).min
+        zeros = {"az": np.array(np.iinfo(left).min + 3, left), "bz": np.array(np.iinfo(right).max - 1, right)}
+        session = InferenceSession(
+            model([node("MatMulInteger", "a b az bz", "y")], {"a": a}, {"b": b, **zeros}, False),
+            SessionOptions(relaxed_simd=relaxed),
+        )
+        (got,) = session.run(None, {"a": a})
+        want = (a.astype(np.int32) - zeros["az"].astype(np.int32)) @ (b.astype(np.int32) - zeros["bz"].astype(np.int32))
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", [True, False])
+def test_products_of_few_bits(relaxed: bool, bits: int, zeros: bool) -> None:
+    for (k, size), n, m in itertools.product(((16, 16), (40, 32), (70, 16), (416, 128)), (1, 8, 19), (1, 7)):
+        blocks = -(-k // size)
+        weights = {
+            "b": RNG.integers(0, 255, (n, blocks, size * bits // 8), np.uint8, endpoint=True),
+            "s": np.abs(floats(n * blocks)) / 16,
+        }
+        if zeros:
+            weights["z"] = RNG.integers(0, 255, n * -(-blocks * bits // 8), np.uint8, endpoint=True)
+        attrs = {"K": k, "N": n, "bits": bits, "block_size": size, "domain": "com.microsoft"}
+        y = helper.make_node("MatMulNBits", ["a", *weights], ["c"], **attrs)
+        a = floats(m, k)
+        options = SessionOptions(relaxed_simd=relaxed)
+        (got,) = InferenceSession(model([y, node("Relu", "c", "y")], {"a": a}, weights, False), options).run(
+            None, {"a": a}
+        )
+        want = np.maximum(a.astype(np.float64) @ few_bits(weights, bits, k).T, 0)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3 * np.abs(want).max())
+
+
+def few_bits(weights: dict[str, np.ndarray], bits: int, k: int) -> np.ndarray:
+    """The weights (N, K) that codes, scales and zero points stand for."""
+
+    def unpacked(x: np.ndarray, count: int) -> np.ndarray:
+        if bits == 8:
+            return x[..., :count].astype(np.float64)
+        return np.stack([x & 15, x >> 4], -1).reshape(*x.shape[:-1], -1)[..., :count].astype(np.float64)
+
+    codes = weights["b"]
+    n, blocks, _ = codes.shape
+    values = unpacked(codes, codes.shape[2] * 8 // bits)
+    zero: Any = float(1 << (bits - 1))
+    if "z" in weights:
+        zero = unpacked(weights["z"].reshape(n, -1), blocks)[..., None]
+    return ((values - zero) * weights["s"].reshape(n, blocks, 1)).reshape(n, -1)[:, :k]
