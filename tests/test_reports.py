@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,20 @@ def test_explain_counts_every_node_once() -> None:
     known = {n["node"] for n in found["nodes"]}
     assert all(n["into"] in known or not n["into"] for n in found["nodes"])
     assert sum(found["placement"].values()) == found["kernels"]
+
+
+@pytest.mark.parametrize("name", ["minilm", "mobilenet_v2", "yolo_nms"])
+def test_javascript_explains_the_same(name: str) -> None:
+    session = InferenceSession(zoo.materialize(name))
+    session.run(None, zoo.inputs(name))
+    executor = session._latest()
+    script = """import { explain } from './web/explain.js'; import { readFileSync } from 'node:fs';
+        const { header, env } = JSON.parse(readFileSync(0, 'utf8'));
+        console.log(JSON.stringify(explain(header, new Map(Object.entries(env)))));"""
+    told = json.dumps({"header": executor.header, "env": executor.env})
+    run = ["node", "--input-type=module", "-e", script]
+    found = subprocess.run(run, input=told, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == session.explain()
 
 
 def test_work_is_known_after_a_run() -> None:

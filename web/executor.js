@@ -32,6 +32,8 @@ export class Executor {
     this.hostConstants = new Map();
     /** @type {Map<number, (string | number)[]>} */
     this.hosts = new Map();
+    /** Of the last run. @type {import('./dims.js').Env} */
+    this.env = new Map();
     this.peak = 0;
     this.requested = 0;
   }
@@ -64,6 +66,7 @@ export class Executor {
     let state = this.bindInputs(this.plan.root, feeds);
     for (const { name, buffer, dtype } of this.header.inputs) this.write(state, buffer, dtype, feeds[name]);
     state = this.runBlock(1, state);
+    this.env = state.env;
     this.peak = Math.max(this.peak, state.peak);
     this.requested = Math.max(this.requested, state.requested);
     const wanted = this.header.outputs.filter(({ name }) => name in fetches);
@@ -179,7 +182,7 @@ export class Executor {
   }
 
   explain() {
-    return explain(this.header);
+    return explain(this.header, this.env);
   }
 
   release() {

@@ -16,11 +16,31 @@ export interface Timings {
   readonly init: number;
 }
 
+/** What became of a node of the model. */
+export interface ExplainedNode {
+  /** `Conv "conv1" (opset 11)`; `F "f" (opset 1) > Add "a" (opset 13)` inside a model-local function. */
+  readonly node: string;
+  readonly op: string;
+  /** wasm, webgpu, host or control if it has steps in a run; init, plan, constant, view, fused or unused if not. */
+  readonly place: string;
+  /** Generated functions, and how often a run calls them. */
+  readonly kernels: readonly string[];
+  readonly calls: number;
+  /** Nodes that are part of this one's kernels; the node that this one is part of. */
+  readonly fused: readonly string[];
+  readonly into: string;
+  /** Work units, and bytes copied from the other provider's memory, of the last run; null before it if they depend on shapes. */
+  readonly work: number | null;
+  readonly crossing: number | null;
+  /** Why it is not on the provider that was asked for first. */
+  readonly why: string;
+}
+
 /** What the compiler made of a model. */
 export interface Explanation {
   /** Operators by count, with the place most of them run at. */
   readonly operators: readonly { readonly op: string; readonly nodes: number; readonly place: string }[];
-  /** Kernel calls by place: wasm, gpu, host. */
+  /** Kernel calls by place: wasm, webgpu, host, control. */
   readonly placement: Readonly<Record<string, number>>;
   /** Kernel calls in all blocks, and distinct functions behind them. */
   readonly kernels: number;
@@ -28,6 +48,7 @@ export interface Explanation {
   readonly steps: number;
   /** Bytes of generated code. */
   readonly code: number;
+  readonly nodes: readonly ExplainedNode[];
 }
 
 /** Bytes. */

@@ -46,6 +46,8 @@
  * @property {Constant[]} constants
  * @property {[Dim, string][]} guards
  * @property {Block[]} blocks
+ * @property {(string | [string, string, string?])[]} [nodes] of the graph: label, or [label, fate, label of the node it is part of]
+ * @property {Record<string, string>} [why] node to why it is not on the provider that was asked for first
  */
 /**
  * @typedef {object} ProgramData
