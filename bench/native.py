@@ -1,4 +1,4 @@
-"""Where the time of a model goes, natively: `python -m bench.profile MODEL [--runs N] [--top N] [--ort]`.
+"""Where the time of a model goes, natively: `python -m bench.native MODEL [--runs N] [--top N] [--ort]`.
 
 MODEL is a path or the name of a zoo model. Prints time per kernel, the sum, the time of a whole run, and how long the
 model took to compile; with --ort, onnxruntime on one thread for comparison, interleaved.
@@ -21,7 +21,7 @@ from tests import zoo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.profile", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.native", description=__doc__)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--top", type=int, default=0, help="kernels to list")
