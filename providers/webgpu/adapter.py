@@ -28,6 +28,7 @@ class Adapter:
     buffer_bytes: int = 256 << 20
     workgroups: int = 65535
     shared_bytes: int = 16384
+    iterations: int = 0  # of all loops of one invocation; 0: no limit. Mesa's llvmpipe leaves loops after 65535
 
 
 def fold_groups(groups: int, limit: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from pyruntime.provider import Invocation
 
 from .adapter import Adapter
 from .printer import Shader, print_kernel
+from .reduction import cooperates, print_reduction
 from .support import reason
 from .tile import tiled
 
@@ -53,12 +54,14 @@ class GpuBuilder:
     def invoke(self, kernel: Kernel) -> Invocation:
         meaning = kernel.definition() if isinstance(kernel, Call) else kernel
         found = tiled(meaning) if isinstance(meaning, Reduce) else None
+        shared = found is None and isinstance(meaning, Reduce) and cooperates(meaning, self.adapter)
         linear = found is None and not isinstance(meaning, Loops)
         lowered = one_binding_each(found or lower(meaning, "gpu"))
-        key = (lowered.code.key(), linear)
+        key = (lowered.code.key(), linear, shared)
         if key not in self.numbers:
+            shader = print_reduction(lowered.code, self.adapter.f16) if shared else None
             self.numbers[key] = len(self.shaders)
-            self.shaders.append(print_kernel(lowered.code, linear, self.adapter.f16))
+            self.shaders.append(shader or print_kernel(lowered.code, linear, self.adapter.f16))
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
         name = str(self.numbers[key])
         return Invocation(name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch)

@@ -223,6 +223,7 @@ def _describe(adapter: Any) -> Adapter:
         buffer_bytes=limits["max-buffer-size"],
         workgroups=limits["max-compute-workgroups-per-dimension"],
         shared_bytes=limits["max-compute-workgroup-storage-size"],
+        iterations=65535 if "llvmpipe" in info.get("device", "") else 0,
     )
 
 

@@ -5,15 +5,20 @@ int64 and uint64 are computed in 32 bits: operations on them that look at the hi
 
 from __future__ import annotations
 
+import math
+
 from pyruntime import shape as sh
 from pyruntime.crossing import root
 from pyruntime.dtype import U32, U64, bounds
 from pyruntime.expr import Expr, walk
-from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
+from pyruntime.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Tensor, When, While
 from pyruntime.loopcode import children, expressions
+from pyruntime.partition import number
 
 from .adapter import Adapter
 from .layout import element_bytes, is_pattern, storable
+from .printer import GROUP
+from .reduction import cooperates
 
 _HIGH_BITS = {"bitcast", "popcount", "shl", "shr", "pow"}
 _UNSIGNED_HIGH_BITS = {"neg", "bitnot", "sub"}
@@ -32,6 +37,11 @@ def reason(kernel: Kernel, adapter: Adapter) -> str:
     buffers = len({root(t).uid for t in tensors})
     if buffers > adapter.storage_buffers:
         return f"{buffers} tensors in one kernel, the adapter binds {adapter.storage_buffers}"
+    count = _iterations(kernel) if adapter.iterations else 0.0
+    if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
+        count /= GROUP
+    if count > adapter.iterations:
+        return f"{count:.0f} loop iterations in one invocation, the adapter stops after {adapter.iterations}"
     seen: set[int] = set()
     for e in _expressions(kernel):
         for x in walk(e, seen):
@@ -48,6 +58,32 @@ def _tensor(t: Tensor, adapter: Adapter) -> str:
     if isinstance(size, int) and size * element_bytes(t.dtype) > adapter.binding_bytes:
         return f"a tensor of {size * element_bytes(t.dtype)} bytes, the adapter binds {adapter.binding_bytes}"
     return ""
+
+
+def _iterations(kernel: Map | Reduce | Loops) -> float:
+    """Iterations of all loops of one invocation, symbols taken at their hint; infinity where that cannot be said."""
+    if isinstance(kernel, Loops):
+        body = kernel.body
+        if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+            body = body[0].body
+        return _rounds(body)
+    total = 0.0
+    for d in reversed(kernel.extents if isinstance(kernel, Reduce) else ()):
+        total = number(d) * (1 + total)
+    return total
+
+
+def _rounds(body: list[Stmt]) -> float:
+    total = 0.0
+    for s in body:
+        if isinstance(s, For):
+            known = s.extent.op in ("const", "dim")
+            total += (number(s.extent.value) if known else math.inf) * (1 + _rounds(s.body))
+        elif isinstance(s, While):
+            return math.inf
+        elif isinstance(s, When):
+            total += max(_rounds(s.then), _rounds(s.orelse))
+    return total
 
 
 def _expressions(kernel: Map | Reduce | Loops) -> list[Expr]:

@@ -39,13 +39,13 @@ def test_special_values(bench, op, special):  # noqa: F811
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("dtype", [dt.F32, dt.I32, dt.U8], ids=str)
 def test_nothing_to_reduce(bench, op, dtype):  # noqa: F811
-    t, arrays = Tracer(lambda w: []), {}
+    t = Tracer(lambda w: [])
     x = t.leaf("feed", (2, 0), dtype)
     check(bench, t.reduce(op, x, [1], keepdims=False), {x.uid: ((2, 0), [])})
 
 
 def test_any_all(bench):  # noqa: F811
-    t, arrays = Tracer(lambda w: []), {}
+    t = Tracer(lambda w: [])
     x = t.leaf("feed", (3, 2), dt.BOOL)
     arrays = {x.uid: ((3, 2), [True, False, False, False, True, True])}
     for op in ("any", "all"):
@@ -115,3 +115,19 @@ def test_epilogue(bench):  # noqa: F811
     out = t.reduce("sum", x, [1], keepdims=False)
     out.kernel.epilogue = X * 0.5 + 1.0
     check(bench, out, {x.uid: ((2, 6), MIXED * 2)})
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min", "prod", "any", "all"])
+@pytest.mark.parametrize("shape,axes", [((2, 5000), [1]), ((130, 3, 41), [0, 2]), ((3, 0), [1])], ids=str)
+def test_a_workgroup_reduces(bench, op, shape, axes):  # noqa: F811
+    from providers.webgpu.reduction import print_reduction
+
+    dtype = dt.BOOL if op in ("any", "all") else dt.F32
+    t = Tracer(lambda w: [])
+    x = t.leaf("feed", shape, dtype)
+    rng = random.Random(4)
+    data = [rng.random() < 0.5 if dtype is dt.BOOL else rng.choice([1.0, 1.0, -1.0]) for _ in range(math.prod(shape))]
+    if op in ("max", "min") and data:
+        data[math.prod(shape) // 2] = math.nan
+    out = t.reduce(op, x, axes, keepdims=False)
+    check(bench, out, {x.uid: (shape, data)}, printer=lambda code, _, f16: print_reduction(code, f16))

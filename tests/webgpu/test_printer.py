@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from providers.webgpu.printer import print_kernel
 from pyruntime import dtype as dt
 from pyruntime import expr as ex
 from pyruntime import reference
@@ -46,11 +47,11 @@ def values(dtype):
     return [v for v in stored if abs(v) < 2**32]
 
 
-def check(bench, out, arrays, symbols=None, rtol=2e-6, atol=1e-6):
+def check(bench, out, arrays, symbols=None, rtol=2e-6, atol=1e-6, printer=print_kernel):
     kernel = out.kernel
     shapes = [tuple(sh.evaluate(d, symbols or {}) for d in t.shape) for t in kernel.outputs]
     want = reference.evaluate(kernel, arrays, shapes, symbols)
-    got = bench.run(kernel, arrays, symbols)
+    got = bench.run(kernel, arrays, symbols, printer)
     for t, (shape, g), (_, w) in zip(kernel.outputs, got, want, strict=True):
         assert shape == shapes[t.index]
         scale = max(rtol, HALF_ULP.get(t.dtype, 0))
@@ -168,7 +169,8 @@ def test_every_half(bench):
             atol=0,
         )
         rng = random.Random(1)
-        y = operand(t, dt.F32, [reference.round_float(rng.uniform(-1, 1) * 2.0 ** rng.randint(-20, 15), dt.F32) for _ in range(4096)], arrays)  # fmt: skip
+        spread = [rng.uniform(-1, 1) * 2.0 ** rng.randint(-20, 15) for _ in range(4096)]
+        y = operand(t, dt.F32, [reference.round_float(v, dt.F32) for v in spread], arrays)
         check(bench, t.compute(y.shape, lambda i, y=y, h=half: cast(cast(y.at(i), h), dt.F32)), arrays, rtol=0, atol=0)
 
 

@@ -1,0 +1,99 @@
+"""Register tiles against the plain schedule's meaning, over edges of the tile."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from providers.webgpu.builder import one_binding_each
+from providers.webgpu.printer import print_kernel
+from providers.webgpu.tile import tiled
+from pyruntime import dtype as dt
+from pyruntime.expr import X, Y, index, select
+from pyruntime.kernel import Call
+from pyruntime.ops.conv import conv
+from pyruntime.ops.matmul import product
+from pyruntime.tracer import Tracer
+
+from .test_printer import bench  # noqa: F401
+
+
+def run(bench, out, arrays):  # noqa: F811
+    kernel = out.kernel.definition() if isinstance(out.kernel, Call) else out.kernel
+    low = one_binding_each(tiled(kernel))
+    shader = print_kernel(low.code, False, bench.host.adapter.f16)
+    flat = {t.uid: (a.shape, a.ravel().tolist()) for t, a in arrays.items()}
+    ((shape, values),) = bench.call(shader, low.tensors, low.params, low.work, kernel.outputs, flat, {})
+    return np.array(values).reshape(shape)
+
+
+def feed(t, shape, arrays, dtype=dt.F32):
+    x = t.leaf("feed", shape, dtype)
+    rng = np.random.default_rng(len(arrays))
+    arrays[x] = rng.integers(-4, 5, shape).astype(np.float32 if dtype.is_float else np.int32)
+    return x
+
+
+@pytest.mark.parametrize("m,k,n", list(itertools.product((1, 3, 4, 5), (2, 7), (1, 4, 9))))
+def test_matmul(bench, m, k, n):  # noqa: F811
+    if m == n == 1:
+        pytest.skip("nothing to tile")
+    t, arrays = Tracer(lambda w: []), {}
+    a, b = feed(t, (2, 1, m, k), arrays), feed(t, (3, k, n), arrays)
+    out = product(t, a, b)
+    np.testing.assert_allclose(run(bench, out, arrays), arrays[a] @ arrays[b])
+
+
+@pytest.mark.parametrize("dtype", [dt.F16, dt.BF16, dt.I32, dt.U8], ids=str)
+def test_types(bench, dtype):  # noqa: F811
+    t, arrays = Tracer(lambda w: []), {}
+    a, b = feed(t, (5, 6), arrays, dtype), feed(t, (6, 7), arrays, dtype)
+    arrays = {x: np.abs(v) for x, v in arrays.items()}
+    np.testing.assert_allclose(run(bench, product(t, a, b), arrays), arrays[a] @ arrays[b])
+
+
+def test_epilogue_with_bias_and_position(bench):  # noqa: F811
+    t, arrays = Tracer(lambda w: []), {}
+    a, b, bias, residual = (feed(t, s, arrays) for s in ((5, 6), (6, 7), (7,), (5, 7)))
+    out = product(t, a, b)
+    held = select(index(0) > index(1), X, -X) + bias.at(index(1)) + residual.at(index(0), index(1))
+    out.kernel.epilogue = held
+    i, j = np.indices((5, 7))
+    y = arrays[a] @ arrays[b]
+    np.testing.assert_allclose(run(bench, out, arrays), np.where(i > j, y, -y) + arrays[bias] + arrays[residual])
+
+
+def test_both_operands_in_one_buffer(bench):  # noqa: F811
+    t, arrays = Tracer(lambda w: []), {}
+    a = feed(t, (5, 5), arrays)
+    out = product(t, a, t.transpose(t.reshape(a, (5, 5)), [1, 0]))
+    b = t.reshape(a, (1, 5, 5))
+    out = t.reduce_compute("sum", (5, 5), (5,), lambda i, j, r: a.at(i, r) * b.at(0, j, r))
+    np.testing.assert_allclose(run(bench, out, arrays), arrays[a] @ arrays[a].T)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize("kernel,stride,pad,dilation", [(1, 1, 0, 1), (3, 1, 1, 1), (3, 2, 1, 1), (2, 1, 1, 2)])
+def test_conv(bench, group, kernel, stride, pad, dilation):  # noqa: F811
+    if group == 4 and kernel == 1:
+        pytest.skip("sums of one product")
+    t, arrays = Tracer(lambda w: []), {}
+    x, w = feed(t, (2, 4, 7, 6), arrays), feed(t, (8, 4 // group, kernel, kernel), arrays)
+    out = conv(t, x, w, group=group, strides=[stride] * 2, pads=[pad] * 4, dilations=[dilation] * 2)
+    padded = np.pad(arrays[x], ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    reach = (kernel - 1) * dilation + 1
+    views = np.lib.stride_tricks.sliding_window_view(padded, (reach, reach), (2, 3))
+    views = views[:, :, ::stride, ::stride, ::dilation, ::dilation]
+    views = views.reshape(2, group, 4 // group, *views.shape[2:])
+    filters = arrays[w].reshape(group, 8 // group, 4 // group, kernel, kernel)
+    want = np.einsum("ngchwij,gmcij->ngmhw", views, filters).reshape(out.shape)
+    np.testing.assert_allclose(run(bench, out, arrays), want)
+
+
+def test_what_is_not_a_contraction():
+    t = Tracer(lambda w: [])
+    x, y = t.leaf("feed", (3, 4), dt.F32), t.leaf("feed", (3, 4), dt.F32)
+    assert tiled(t.reduce("sum", x, [1], keepdims=False).kernel) is None
+    assert tiled(t.reduce("max", t.map(X * Y, x, y), [1], keepdims=False).kernel) is None
+    same = t.reduce_compute("sum", (3,), (4,), lambda i, r: x.at(i, r) * y.at(i, r))
+    assert tiled(same.kernel) is None
