@@ -78,7 +78,7 @@ def _file_cases() -> Iterator[Case]:
             if test.model_dir is None:
                 assert test.url is not None
                 path = Path(onnx.__file__).parent / Path(test.url).relative_to("onnx")
-                data = [_light_data(path)]
+                data = [light_data(path)]
             else:
                 path = Path(test.model_dir, "model.onnx")
                 data = [_stored_data(path, folder) for folder in sorted(path.parent.glob("test_data_set_*"))]
@@ -125,7 +125,7 @@ def _parse(data: bytes, kind: Any) -> Value:
     return numpy_helper.to_array(onnx.TensorProto.FromString(data))
 
 
-def _light_data(path: Path) -> tuple[dict[str, Value], list[Value]]:
+def light_data(path: Path) -> tuple[dict[str, Value], list[Value]]:
     """A light model's input rises from 0 to 1 over its elements; its outputs lie beside it."""
     import onnx
 
