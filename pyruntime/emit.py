@@ -212,12 +212,15 @@ class Emitter:
         for c in calls:
             for d in (*c.params, c.work, *[sh.size(t.shape) for t in c.tensors]):
                 symbols |= sh.symbols(d)
-        json = {
+        json: dict[str, Any] = {
             "op": "wasm" if where == HOME else "gpu",
             "fn": name,
             "symbols": sorted(symbols),
             "calls": [self._call(c) for c in calls],
         }
+        forks = {c.split for c in calls if c.split != 0}
+        if forks:
+            json["fork"] = 1 if 1 in forks else to_json(sum(forks))
         return _Step(json, [t for c in calls for t in c.tensors], calls)
 
     def _call(self, c: Invocation) -> dict[str, Any]:

@@ -32,11 +32,13 @@ Env = dict[str, int]
 
 @dataclass(slots=True)
 class Plan:
-    """addresses: of buffers allocated by the step; table: address of its argument blocks; after: the arena state."""
+    """addresses: of buffers allocated by the step; table: address of its argument blocks; after: the arena state;
+    fork: whether some call is worth more than one thread."""
 
     addresses: dict[int, int]
     table: int
     after: int
+    fork: bool = False
 
 
 @dataclass(slots=True)
@@ -249,11 +251,14 @@ class Executor:
         plan = self.plans.get((run.state, key))
         if plan is None:
             plan = self._transition(run, key, lambda made: self._plan(step, run, made))
+            plan.fork = self.host.threads > 1 and compile_dim(step.json.get("fork", 0))(run.env) > 0
         else:
             run.state = plan.after
             run.addresses.update(plan.addresses)
         if self.timings is not None:
             self._timed(step, plan.table)
+        elif plan.fork:
+            self.functions[step.json["fn"]].spmd(plan.table)
         else:
             self.functions[step.json["fn"]](plan.table, 0, 1)
 

@@ -17,6 +17,7 @@ class Invocation:
 
     scratch: those of `tensors` that live for this call only
     inplace: (output, input) pairs that may share memory, since each element is read before it is written
+    split: not 0 where it pays to share the call among threads
     """
 
     function: str
@@ -26,6 +27,7 @@ class Invocation:
     node: str = ""
     scratch: list[Tensor] = field(default_factory=list)
     inplace: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    split: AnyDim = 0
 
 
 class Routine(Protocol):

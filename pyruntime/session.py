@@ -140,8 +140,8 @@ class InferenceSession:
         from providers.wasm.host import WasmHost
         from pyruntime.executor import Executor
 
-        host = WasmHost(relaxed=self.options.relaxed_simd)
-        builder: Any = provider.builder(relaxed=host.relaxed, shared=host.shared)
+        host = WasmHost(threads=max(self.options.intra_op_num_threads, 1), relaxed=self.options.relaxed_simd)
+        builder: Any = provider.builder(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
         gpu = None
         if self._providers[0] == "webgpu":
             builder, gpu = self._with_gpu(provider, builder)

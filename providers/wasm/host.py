@@ -5,7 +5,7 @@
     host.grow(1 << 20)
     host.memory[0:4] = 7
     kernels["k"](args, begin, end, 0)     # on this thread
-    kernels["run_main_0"].spmd()          # run(tid, threads) on every thread at once
+    kernels["run_1_0"].spmd(table)        # run(table, tid, threads) on every thread at once
 
 With more than one thread the memory is shared and each thread has a store and instances of its own, because a store
 belongs to one thread. Compiled code is kept in the user's cache directory.
@@ -19,6 +19,7 @@ import os
 import struct
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -32,6 +33,7 @@ from wasmtime import _ffi as ffi
 from pyruntime.errors import ExecutionError, OutOfMemory
 
 from .assembler import Module
+from .spmd import POISON, SYNC_BYTES
 
 PAGE = 65536
 _DIGEST = 32
@@ -130,17 +132,33 @@ def _bind(name: str, store: wasmtime.Store, func: wasmtime.Func) -> Callable[...
 class Kernel:
     """An exported function. Calling it runs it on thread 0; `calls[t]`, a plain function, does so on thread t."""
 
-    def __init__(self, host: WasmHost, calls: Sequence[Callable[..., Any]]) -> None:
+    def __init__(self, host: WasmHost, calls: Sequence[Callable[..., Any]], poison: Kernel | None = None) -> None:
         self._host = host
+        self._poison = poison
         self.calls = calls
 
     def __call__(self, *args: Any) -> Any:
         return self.calls[0](*args)
 
-    def spmd(self) -> None:
-        """`f(tid, threads)` on every thread at once; returns when all are done."""
+    def spmd(self, *args: Any) -> None:
+        """`f(*args, tid, threads)` on every thread at once; returns when all are done.
+
+        Errors: the first thread's that trapped; the others are released from their barriers (see spmd.py).
+        """
         n = len(self.calls)
-        self._host.parallel([partial(call, t, n) for t, call in enumerate(self.calls)])
+        self._host.memory[:SYNC_BYTES] = 0
+        errors = self._host.errors([partial(self._share, t, (*args, t, n)) for t in range(n)])
+        first = int(self._host.memory[POISON : POISON + 4].view("<i4")[0]) - 1
+        for error in filter(None, [errors[max(first, 0)], *errors]):
+            raise error
+
+    def _share(self, t: int, args: tuple[Any, ...]) -> None:
+        try:
+            self.calls[t](*args)
+        except BaseException:
+            if self._poison is not None:
+                self._poison.calls[t](t)
+            raise
 
 
 class _Worker:
@@ -206,6 +224,7 @@ class WasmHost:
         else:
             self._memory = wasmtime.Memory(self._stores[0], limits)
         self._workers = [_Worker() for _ in range(threads - 1)]
+        self._end = weakref.finalize(self, _stop, self._workers)
         self._instances: list[wasmtime.Instance] = []
         self._view()
 
@@ -244,12 +263,12 @@ class WasmHost:
         self._instances += instances
         names = [e.name for e in module.exports]
         exports = [i.exports(s) for i, s in zip(instances, self._stores, strict=True)]
-        return {
-            name: Kernel(
-                self, [_bind(name, s, cast(wasmtime.Func, e[name])) for s, e in zip(self._stores, exports, strict=True)]
-            )
+        calls = {
+            name: [_bind(name, s, cast(wasmtime.Func, e[name])) for s, e in zip(self._stores, exports, strict=True)]
             for name in names
         }
+        poison = Kernel(self, calls["poison"]) if "poison" in calls else None
+        return {name: Kernel(self, calls[name], poison) for name in names}
 
     def _compile(self, wasm: bytes) -> wasmtime.Module:
         if self._cache is None:
@@ -271,22 +290,23 @@ class WasmHost:
 
         A job must only use `calls[t]` of kernels. Calls into WebAssembly release the GIL.
         """
+        for error in filter(None, self.errors(jobs)):
+            raise error
+
+    def errors(self, jobs: Sequence[Callable[[], object]]) -> list[BaseException | None]:
+        """As `parallel`, but gives each job's error."""
         for worker, job in zip(self._workers, jobs[1:], strict=True):
             worker.start(job)
-        errors: list[BaseException | None] = [None]
+        mine: BaseException | None = None
         try:
             jobs[0]()
         except BaseException as error:
-            errors[0] = error
-        errors += [worker.wait() for worker in self._workers]
-        for failure in errors:
-            if failure:
-                raise failure
+            mine = error
+        return [mine, *[worker.wait() for worker in self._workers]]
 
     def close(self) -> None:
         """Ends the threads and frees the memory. Kernels and views must not be used afterwards."""
-        for worker in self._workers:
-            worker.start(None)
+        self._end()
         self._workers = []
         self._instances = []
         self.memory = np.zeros(0, np.uint8)
@@ -294,6 +314,11 @@ class WasmHost:
         for store in self._stores:
             store.close()
         self._stores = []
+
+
+def _stop(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.start(None)
 
 
 def _write(path: Path, data: bytes) -> None:
