@@ -9,30 +9,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from bench import peak
-from e2e.conftest import ARGS, chromium_path
 from pyruntime.cli.serve import Server
+from tests import browser as shared
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "bench"
-MOUNTS = {
+MOUNTS = shared.MOUNTS | {
     "/": ROOT / "bench" / "page",
     "/jax.js": BUILD / "jax.js",
     "/data/": BUILD,
-    "/zoo/": ROOT / "build" / "zoo",
-    "/dist/": ROOT / "dist",
-    "/web/": ROOT / "web",
     "/peer/": ROOT / "node_modules" / "onnxruntime-web" / "dist",
-    "/vad/": ROOT / "node_modules" / "@ricky0123" / "vad-web" / "dist",
 }
 
 
 def build() -> None:
     """dist/ of the working tree, and jax-js as one file."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["node", "scripts/build_web.mjs"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    shared.build()
     bundle = ["node_modules/.bin/esbuild", "bench/page/jax.js", "--bundle", "--format=esm", "--log-level=error"]
     subprocess.run([*bundle, f"--outfile={BUILD / 'jax.js'}"], cwd=ROOT, check=True)
 
@@ -79,9 +75,5 @@ def chromium(*, built: bool = False) -> Iterator[Chromium]:
     """Builds first unless `built`."""
     if not built:
         build()
-    with Server(MOUNTS) as server, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
-        try:
-            yield Chromium(browser, server.url)
-        finally:
-            browser.close()
+    with Server(MOUNTS) as server, shared.launch() as browser:
+        yield Chromium(browser, server.url)

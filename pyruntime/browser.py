@@ -13,7 +13,7 @@ from typing import Any
 
 from pyruntime import interpreter
 from pyruntime import shape as sh
-from pyruntime.compiler import Compiled, compile_graph
+from pyruntime.compiler import Compiled, Stopwatch, compile_graph
 from pyruntime.dtype import BY_NAME
 from pyruntime.errors import InvalidInput, NeedsValue
 from pyruntime.graph import OptionalType, SequenceType, TensorType, Type, Value
@@ -42,11 +42,14 @@ class _Window:
 
 
 class Compilation:
-    """A Program as JSON and bytes, and the host functions its steps call."""
+    """A Program as JSON and bytes, the host functions its steps call, and the milliseconds of each phase as JSON."""
 
     def __init__(self, compiled: Compiled) -> None:
+        watch = Stopwatch()
         self.json = json.dumps(compiled.program.header)
         self.blob = compiled.program.blob
+        watch.lap("encode")
+        self.timings = json.dumps(compiled.timings | watch.timings)
         self._kernels = compiled.host_kernels
 
     def host(self, number: int, inputs: str, symbols: str = "{}") -> str:
@@ -72,7 +75,10 @@ class Model:
             return _Window(read, external[location], location)
 
         self.options = options
+        watch = Stopwatch()
         self.graph = load(_Window(read, size), open_external=open_external)
+        watch.lap("read")
+        self.timings = json.dumps(watch.timings)
         self.asked = Needs()
         self.main: Compilation | None = None
         try:

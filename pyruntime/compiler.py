@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyruntime.ops  # noqa: F401  fills the operator table
@@ -31,10 +32,24 @@ LEVELS = ("disabled", "basic", "extended", "layout", "all")
 
 @dataclass(slots=True)
 class Compiled:
-    """The program, and the kernels that its Host steps name by position."""
+    """The program, the kernels that its Host steps name by position, and the milliseconds that each phase took."""
 
     program: Program
     host_kernels: list[Host]
+    timings: dict[str, float] = field(default_factory=dict)
+
+
+class Stopwatch:
+    """Milliseconds of one phase after the other."""
+
+    def __init__(self) -> None:
+        self.timings: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.timings[phase] = 1000 * (now - self._last)
+        self._last = now
 
 
 def compile_graph(
@@ -47,15 +62,19 @@ def compile_graph(
     constants: Mapping[str, TensorSpec] | None = None,
 ) -> Compiled:
     """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all."""
+    watch = Stopwatch()
     main = translate(prune(graph), specs, elements, constants or {})
+    watch.lap("translate")
     fates = Fates(graph, main)
     init = optimise(main, LEVELS.index(level), builder.routines)
+    watch.lap("passes")
     emitter = Emitter(builder)
     program = emitter.program(graph.name, init, main)
     program.header["nodes"] = fates.after(init)
     if emitter.placed is not None:
         program.header["why"] = reasons(main.block, emitter.placed.partition.reasons)
-    return Compiled(program, emitter.host_kernels)
+    watch.lap("emit")
+    return Compiled(program, emitter.host_kernels, watch.timings)
 
 
 def optimise(main: Translation, level: int, routines: Mapping[str, Routine]) -> Block:

@@ -23,6 +23,8 @@ export class Model {
     const { inputs, outputs } = JSON.parse(proxy.info);
     this.inputs = inputs.map(valueInfo);
     this.outputs = outputs.map(valueInfo);
+    /** Milliseconds of the phases of reading and compiling. @type {Record<string, number>} */
+    this.phases = JSON.parse(proxy.timings);
     /** By the values they were compiled for. @type {Map<string, Executor>} */
     this.executors = new Map();
     /** @type {string[] | null} null: one Program for all feeds */
@@ -32,8 +34,14 @@ export class Model {
   /** Makes the Program ready, if there is one for all feeds. */
   async prepare() {
     const program = this.python.main(this.proxy);
+    this.compiled(program);
     if (program) this.executors.set('', await Executor.create(program, this.read, this.python, this.host));
     else this.needs = JSON.parse(this.proxy.needs);
+  }
+
+  /** Takes over what the phases took. @param {import('./program.js').ProgramData | null} program */
+  compiled(program) {
+    if (program) Object.assign(this.phases, JSON.parse(program.python.timings));
   }
 
   /**
@@ -61,6 +69,7 @@ export class Model {
       const program = this.python.specialise(this.proxy, Object.fromEntries(entries));
       this.needs = /** @type {string[]} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;
+      this.compiled(program);
       const executor = await Executor.create(program, this.read, this.python, this.host);
       const [oldest] = this.executors;
       if (this.executors.size >= PROGRAMS && oldest) {

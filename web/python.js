@@ -7,7 +7,7 @@ import { fromPayload } from './errors.js';
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
 /** @typedef {import('./program.js').ProgramData} ProgramData */
-/** @typedef {{ info: string, needs: string, main: any, specialise: (feeds: string) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
+/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
 /** @typedef {import('./executor.js').HostArray} HostArray */
 /** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
 

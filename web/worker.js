@@ -118,7 +118,10 @@ answer(globalThis, {
   },
 
   memory: ({ session }) => ({ result: find(session).model.latest.memoryReport() }),
-  explain: ({ session }) => ({ result: find(session).model.latest.explain() }),
+  explain({ session }) {
+    const { model } = find(session);
+    return { result: { ...model.latest.explain(), phases: model.phases } };
+  },
 
   async stats() {
     const arenas = [...sessions.values()].reduce((sum, { model }) => sum + model.arenaBytes(), 0);

@@ -1,5 +1,6 @@
 // The page of the bench: Python calls `bench.…` here and gets plain data back.
 
+import { compile } from './compile.js';
 import { measure } from './measure.js';
 import { ortRuntime } from './ort.js';
 import { fetchBuffer } from './model.js';
@@ -85,4 +86,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, peak, adapter } });
+Object.assign(globalThis, { bench: { start, model, peak, adapter, compile } });
