@@ -118,7 +118,9 @@ def shared_engine(
     request: pytest.FixtureRequest, browser: Browser, servers: dict[str, Server]
 ) -> Iterator[tuple[Engine, Tab]]:
     tab = new_tab(browser, servers[request.param])
-    yield Engine(tab.page, tab.origin), tab
+    engine = Engine(tab.page, tab.origin)
+    assert tab.run("return globalThis.crossOriginIsolated") is (request.param == "isolated")
+    yield engine, tab
     tab.page.context.close()
 
 

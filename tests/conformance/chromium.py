@@ -1,15 +1,17 @@
 """The engine in a web worker of headless Chromium.
 
-One page for all cases, and one session a case. Cases go through the package's public JavaScript API, in the page; what
-onnxruntime's own API cannot carry goes through the worker as ours extends it: sequences as arrays of tensors, an empty
-optional as null, and element types it has no name for (bfloat16, float8, float4, two-bit integers) as raw bits of
-uint8 or uint16. A case that takes too long ends the worker; the next one starts a new one.
+One page for all cases, and one session a case. Cases go through the package's public JavaScript API, in the page. What
+onnxruntime's own API cannot carry goes as this package extends it: sequences as arrays of tensors, an empty optional as
+null, and element types it has no name for (bfloat16, float8, float4, two-bit integers) as raw bits of another one.
+A case that takes too long ends the worker, one that crashes the page ends the page; the next case has a new one.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from typing import Any
+
+from playwright.sync_api import Error
 
 from tests.browser import ROOT, Engine, launch, serve
 from tests.conformance.runners import Feeds
@@ -18,25 +20,38 @@ LIMIT = 15.0  # seconds a model or a run may take: less than the harness allows,
 
 
 class Chromium:
-    """isolated: whether the page may share memory."""
-
-    def __init__(self, provider: str, isolated: bool = True) -> None:
+    def __init__(self, provider: str) -> None:
         if not (ROOT / "dist" / "worker.mjs").exists():
             raise FileNotFoundError("dist/ is not built: npm run build")
-        self.options = {"executionProviders": [provider]}
+        self.provider = provider
         self.stack = ExitStack()
-        server = self.stack.enter_context(serve(isolated=isolated))
-        page = self.stack.enter_context(launch()).new_page()
-        self.engine = Engine(page, server.url, limit=60.0)
-        self.engine.boot()
-        self.engine.limit = LIMIT
+        self.url = self.stack.enter_context(serve()).url
+        self.browser = self.stack.enter_context(launch())
+        self.engine: Engine | None = self._engine()
 
     def run(self, model: bytes, feeds: Feeds) -> list[Any]:
-        session = self.engine.open(model, **self.options)
+        self.engine = self.engine or self._engine()
         try:
-            return session.run(None, feeds)
-        finally:
-            session.release()
+            return run(self.engine, self.provider, model, feeds)
+        except Error:  # of Playwright: the page is gone
+            self.engine.page.close()
+            self.engine = None
+            raise
+
+    def _engine(self) -> Engine:
+        engine = Engine(self.browser.new_page(), self.url, limit=60.0)
+        engine.boot()
+        engine.limit = LIMIT
+        return engine
 
     def close(self) -> None:
         self.stack.close()
+
+
+def run(engine: Engine, provider: str, model: bytes, feeds: Feeds) -> list[Any]:
+    """All outputs, from a session of its own."""
+    session = engine.open(model, executionProviders=[provider])
+    try:
+        return session.run(None, feeds)
+    finally:
+        session.release()

@@ -69,7 +69,9 @@ const calls = {
   async release(number) {
     const session = sessions.get(number);
     sessions.delete(number);
-    await session.release();
+    await session.release().catch((error) => {
+      if (error.type !== 'SessionFailed') throw error; // it went with its worker
+    });
   },
 };
 

@@ -1,0 +1,42 @@
+"""Official cases in Chromium, isolated and not: every tenth of those recorded as passing natively. All of them:
+make conformance WHERE=chromium."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser import Engine
+from tests.conformance.cases import load
+from tests.conformance.chromium import run
+from tests.conformance.compare import assert_equal
+from tests.conformance.pool import Pool
+from tests.conformance.report import baseline
+
+BATCHES, STRIDE = 4, 10
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_step_back(batch: int, engine: Engine) -> None:
+    cases = load()
+    names = baseline("native", "wasm")[batch * STRIDE :: BATCHES * STRIDE]
+    assert names, "no baseline: record one by python -m tests.conformance --update"
+    for case in map(cases.__getitem__, names):
+        for feeds, expected in case.data:
+            assert_equal(expected, run(engine, "wasm", case.model, feeds), case.rtol, case.atol, case.name)
+
+
+def test_a_worker_that_hangs_is_replaced(engine: Engine) -> None:
+    case = load()["test_abs"]
+    limit, engine.limit = engine.limit, 0.0
+    try:
+        with pytest.raises(TimeoutError):
+            engine.open(case.model)
+    finally:
+        engine.limit = limit
+    ((feeds, expected),) = case.data
+    assert_equal(expected, run(engine, "wasm", case.model, feeds), case.rtol, case.atol)
+
+
+def test_the_harness_runs_cases_in_chromium(built: None) -> None:
+    with Pool("chromium", "wasm", jobs=1) as pool:
+        assert not [result for result in pool.run(["test_abs", "test_sequence_insert_at_back"]) if result.error]
