@@ -27,8 +27,8 @@ class Stats:
 
     @property
     def fragmentation(self) -> float:
-        """Share of the arena's reach that was not in use at its peak."""
-        return 1 - (self.weights + self.peak) / self.top if self.top else 0.0
+        """Share of the arena's reach, besides weights, that was not in use at its peak."""
+        return 1 - self.peak / (self.top - self.weights) if self.top > self.weights else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class MemoryReport:
 
     @property
     def fragmentation(self) -> float:
-        top = sum(s.top for s in self.providers.values())
-        return 1 - (self.weights + self.peak) / top if top else 0.0
+        reach = sum(s.top for s in self.providers.values()) - self.weights
+        return 1 - self.peak / reach if reach > 0 else 0.0
 
 
 State = tuple[tuple[tuple[int, int], ...], dict[int, int], int, int, int]

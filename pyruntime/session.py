@@ -106,11 +106,15 @@ class InferenceSession:
             feeds = self._feeds.check(input_feed)
             executor = self._program(feeds)
             executor.timings = []
+            if executor.gpu is not None:
+                executor.gpu.timings = executor.timings
             try:
                 executor.run(self._feeds.flat(feeds, executor.header))
                 found = [(*name.rpartition(" "), seconds) for name, seconds in executor.timings]
             finally:
                 executor.timings = None
+                if executor.gpu is not None:
+                    executor.gpu.timings = None
         return [Timing(node, kernel, seconds) for node, _, kernel, seconds in found]
 
     def export(self, weights: bool = False) -> bytes:

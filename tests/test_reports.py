@@ -74,7 +74,7 @@ def test_the_report_adds_up() -> None:
     report = session.memory()
     assert report.weights > 12_000_000 and report.arena >= report.weights + report.peak
     assert report.requested > 3 * report.peak and report.reuse == report.requested / report.peak
-    assert 0 <= report.fragmentation < 0.3
+    assert 0 <= report.fragmentation < 0.5
     assert report.providers["wasm"].weights == report.weights
 
 

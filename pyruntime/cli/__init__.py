@@ -1,16 +1,54 @@
-"""`pyruntime COMMAND …`: each command is a module of this package with a `main(argv)`."""
+"""The command line: `pyruntime COMMAND MODEL …`. Each command is a file of its own with a `main(argv)`.
+
+A command prints to standard output; what it refuses goes to standard error as one sentence, with exit status 2.
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-COMMANDS = ("serve",)
+COMMANDS = {
+    "run": "run a model and print its outputs",
+    "inspect": "inputs, outputs, operators, kernels, weights, and what is not supported",
+    "bench": "time to compile, first and median run",
+    "profile": "time of each kernel, as a table and a Chrome trace",
+    "memory": "the memory plan, as numbers and a picture",
+    "export": "compile a model into a file that runs without compiling",
+    "serve": "a static server for pages that use pyruntime",
+}
+
+
+def usage() -> str:
+    lines = [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
+    return "\n".join(["usage: pyruntime COMMAND …", "", *lines, "", "`pyruntime COMMAND --help` tells the rest."])
 
 
 def main(argv: list[str] | None = None) -> int:
-    command, *rest = (sys.argv[1:] if argv is None else argv) or [""]
-    if command not in COMMANDS:
-        print(f"usage: pyruntime {{{','.join(COMMANDS)}}} …", file=sys.stderr)
+    """Entry point of the `pyruntime` command. Gives the exit status: 0, 1 for stopped, 2 for refused."""
+    from pyruntime.errors import PyRuntimeError
+
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if argv else 2
+    name, *rest = argv
+    if name not in COMMANDS:
+        print(f'pyruntime: there is no command "{name}" (one of {", ".join(COMMANDS)})', file=sys.stderr)
         return 2
-    return import_module(f"pyruntime.cli.{command}").main(rest)
+    try:
+        return int(import_module(f"pyruntime.cli.{name}").main(rest) or 0)
+    except (PyRuntimeError, OSError) as error:
+        print(f"pyruntime: {_sentence(error)}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        print(f'pyruntime: {error} (pip install "pyruntime[native]")', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 1
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}"
+    return str(error)

@@ -1,0 +1,38 @@
+"""`pyruntime bench MODEL`: how long a model takes to compile, to run first, and to run again."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+
+from pyruntime.cli import common
+
+
+def main(argv: list[str]) -> int:
+    parser = common.parser("bench", "Time to compile, first and median run.")
+    common.add_feeds(parser)
+    parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs after the first (default 20)")
+    parser.add_argument("--json", action="store_true", help="seconds and bytes as JSON")
+    args = parser.parse_args(argv)
+    start = time.perf_counter()
+    session = common.session(args)
+    ready = time.perf_counter()
+    feeds = common.feeds(args, session.get_inputs())
+    times = []
+    for _ in range(1 + max(args.runs, 1)):
+        begin = time.perf_counter()
+        session.run(None, feeds)
+        times.append(time.perf_counter() - begin)
+    first, *warm = times
+    memory = session.memory()
+    found = {
+        "compile": ready - start, "first": first, "median": statistics.median(warm), "fastest": min(warm),
+        "slowest": max(warm), "runs": len(warm), "weights": memory.weights, "peak": memory.peak,
+    }  # fmt: skip
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    rows = [(name, common.duration(found[name])) for name in ("compile", "first", "median", "fastest", "slowest")]
+    print(common.table([*rows, *[(name, common.size(found[name])) for name in ("weights", "peak")]], "lr"))
+    return 0

@@ -1,0 +1,121 @@
+"""What the commands share: options, sessions, feeds, and how numbers and tables are printed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyruntime.errors import InvalidInput, InvalidModel
+from pyruntime.feeds import Argument
+from pyruntime.session import InferenceSession, SessionOptions
+
+TYPES = {"float": "float32", "double": "float64"}
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """With the options of every command that compiles a model."""
+    out = argparse.ArgumentParser(prog=f"pyruntime {name}", description=description)
+    out.add_argument("model", type=Path, metavar="MODEL", help="an ONNX model, or a Program that `export` wrote")
+    out.add_argument("--provider", choices=["wasm", "webgpu"], default="wasm", help="preferred (default wasm)")
+    out.add_argument("--threads", type=int, default=0, metavar="N")
+    out.add_argument("--level", default="all", help="disabled, basic, extended, layout or all (default)")
+    return out
+
+
+def add_feeds(out: argparse.ArgumentParser) -> None:
+    out.add_argument("--inputs", type=Path, metavar="X.npz", help="arrays by input name")
+    out.add_argument("--random", action="store_true", help="random inputs, the same in every run")
+    out.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="a free dim of random inputs, else 1")
+
+
+def session(args: argparse.Namespace) -> InferenceSession:
+    if not args.model.is_file():
+        raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
+    options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
+    providers = ["webgpu", "wasm"] if args.provider == "webgpu" else ["wasm"]
+    try:
+        return InferenceSession(args.model, options, providers)
+    except InvalidModel as error:
+        raise error.at(str(args.model)) from None
+
+
+def feeds(args: argparse.Namespace, inputs: Sequence[Argument], default_random: bool = True) -> dict[str, Any]:
+    """From the file, or random. Errors: InvalidInput if neither is asked for and there are inputs."""
+    if args.inputs is not None:
+        try:
+            with np.load(args.inputs) as file:
+                return dict(file)
+        except ValueError as error:
+            raise InvalidInput(f"{args.inputs} is not an .npz file: {error}") from None
+    if inputs and not args.random and not default_random:
+        names = ", ".join(i.name for i in inputs)
+        raise InvalidInput(f"the model has inputs: {names}", hint="give them with --inputs X.npz, or use --random")
+    dims = dict(_dim(text) for text in args.dim)
+    return {i.name: random_array(i, dims) for i in inputs}
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not value.isdigit():
+        raise InvalidInput(f'"{text}" is no dim', hint="write --dim NAME=N")
+    return name, int(value)
+
+
+def random_array(argument: Argument, dims: Mapping[str, int]) -> np.ndarray:
+    """Normal floats; 0 and 1 for integers and bools, which may be indices; strings "a"."""
+    shape = [d if isinstance(d, int) else dims.get(d or "", 1) for d in argument.shape]
+    kind = argument.type.removeprefix("tensor(").removesuffix(")")
+    name = TYPES.get(kind, kind)
+    rng = np.random.default_rng(0)
+    if name == "string":
+        return np.full(shape, "a", dtype=object)
+    if name in ("float16", "float32", "float64"):
+        return np.asarray(rng.standard_normal(shape), name)
+    if name == "bool" or name.startswith(("int", "uint")) and hasattr(np, name):
+        return np.asarray(rng.integers(0, 2, shape), name)
+    raise InvalidInput(f'input "{argument.name}" is a {argument.type}, for which there are no random values')
+
+
+# ── printing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table(rows: Sequence[Sequence[object]], align: str = "") -> str:
+    """Columns side by side; `align` has a letter a column, r for right. The last column is not padded."""
+    texts = [[str(c) for c in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    right = align.ljust(len(widths), "l")
+
+    def line(row: list[str]) -> str:
+        cells = [c.rjust(w) if a == "r" else c.ljust(w) for c, w, a in zip(row, widths, right, strict=False)]
+        return "  " + "  ".join(cells).rstrip()
+
+    return "\n".join(map(line, texts))
+
+
+def size(count: float) -> str:
+    """Bytes, readable."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.0f} us"
+    return f"{1e3 * seconds:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def shape(dims: Sequence[object]) -> str:
+    return f"[{', '.join('?' if d is None else str(d) for d in dims)}]"
+
+
+def short(label: str, limit: int = 60) -> str:
+    """A node's label without its opset, cut to fit."""
+    text = label.rpartition(" (opset")[0] or label
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,41 @@
+"""`pyruntime memory MODEL`: what a run holds, and a picture of where each buffer lies and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyruntime.cli import common
+from pyruntime.cli.timeline import draw, page, record
+
+
+def main(argv: list[str]) -> int:
+    parser = common.parser("memory", "The memory plan of a run.")
+    common.add_feeds(parser)
+    parser.add_argument("--svg", type=Path, metavar="M.svg", help="draw calls x addresses, each buffer a rectangle")
+    parser.add_argument("--html", type=Path, metavar="M.html", help="the same as a page")
+    parser.add_argument("--top", type=int, default=8, metavar="N", help="buffers to list at the peak (default 8)")
+    args = parser.parse_args(argv)
+    session = common.session(args)
+    feeds = common.feeds(args, session.get_inputs())
+    session.run(None, feeds)
+    spans = record(session, feeds)
+    report = session.memory()
+    rows = [("", "weights", "peak", "requested", "reuse", "fragmentation")]
+    for name, s in report.providers.items():
+        numbers = (common.size(s.weights), common.size(s.peak), common.size(s.requested))
+        rows.append((name, *numbers, f"{s.reuse:.1f} x", f"{100 * s.fragmentation:.0f} %"))
+    print(common.table(rows, "lrrrrr"))
+    print(f"linear memory held: {common.size(report.arena)}")
+    end = max((s.end for s in spans), default=0)
+    held = [sum(s.size for s in spans if s.start <= t < s.end) for t in range(end)]
+    if held:
+        peak = held.index(max(held))
+        print(f"alive at the peak, call {peak} of {end}")
+        alive = sorted((s for s in spans if s.start <= peak < s.end), key=lambda s: -s.size)[: args.top]
+        listed = [(common.size(s.size), f"calls {s.start} to {s.end - 1}", common.short(s.name)) for s in alive]
+        print(common.table(listed, "r"))
+    for path, text in ((args.svg, draw), (args.html, page)):
+        if path is not None:
+            path.write_text(text(spans, args.model.name), encoding="utf-8")
+            print(f"picture in {path}")
+    return 0

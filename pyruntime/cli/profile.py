@@ -1,0 +1,63 @@
+"""`pyruntime profile MODEL`: where the time of a run goes."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from pyruntime.cli import common
+from pyruntime.session import Timing
+
+
+def main(argv: list[str]) -> int:
+    parser = common.parser("profile", "Time of each kernel, called one by one.")
+    common.add_feeds(parser)
+    parser.add_argument(
+        "--runs", type=int, default=10, metavar="N", help="the best time of each call counts (default 10)"
+    )
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="kernels to list (default 20)")
+    parser.add_argument("--trace", type=Path, metavar="T.json", help="save a Chrome trace (chrome://tracing, Perfetto)")
+    args = parser.parse_args(argv)
+    session = common.session(args)
+    feeds = common.feeds(args, session.get_inputs())
+    session.run(None, feeds)
+    calls = best([session.profile(feeds) for _ in range(max(args.runs, 1))])
+    total = sum(c.seconds for c in calls) or 1e-12
+    kinds: dict[str, list[float]] = defaultdict(list)
+    for c in calls:
+        kinds[c.node.rpartition(" > ")[2].partition(' "')[0]].append(c.seconds)
+    print(f"{len(calls)} kernel calls, {common.duration(total)}")
+    print("by operator")
+    rows = sorted(kinds.items(), key=lambda item: -sum(item[1]))
+    print(common.table([(*share(sum(t), total), f"{len(t)} x", op) for op, t in rows[: args.top]], "rrr"))
+    print("by call")
+    slowest = sorted(calls, key=lambda c: -c.seconds)[: args.top]
+    print(common.table([(*share(c.seconds, total), c.kernel, common.short(c.node)) for c in slowest], "rr"))
+    if args.trace is not None:
+        args.trace.write_text(json.dumps(trace(calls)))
+        print(f"trace in {args.trace}")
+    return 0
+
+
+def best(runs: list[list[Timing]]) -> list[Timing]:
+    """The best time of each call; only of the last run if runs differ in their calls (conditions, loops)."""
+    names = [(c.node, c.kernel) for c in runs[-1]]
+    same = [run for run in runs if [(c.node, c.kernel) for c in run] == names]
+    return [min(calls, key=lambda c: c.seconds) for calls in zip(*same, strict=True)]
+
+
+def share(seconds: float, total: float) -> tuple[str, str]:
+    return common.duration(seconds), f"{100 * seconds / total:.1f} %"
+
+
+def trace(calls: list[Timing]) -> dict[str, object]:
+    """Chrome's trace event format: the calls one after the other, in microseconds."""
+    events, now = [], 0.0
+    for c in calls:
+        name = common.short(c.node, 200)
+        args = {"kernel": c.kernel, "node": c.node}
+        event = {"name": name, "cat": "kernel", "ph": "X", "ts": now, "dur": 1e6 * c.seconds, "pid": 1, "tid": 1}
+        events.append({**event, "args": args})
+        now += 1e6 * c.seconds
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

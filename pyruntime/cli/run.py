@@ -1,0 +1,42 @@
+"""`pyruntime run MODEL`: run a model once and print, or save, its outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyruntime.cli import common
+
+
+def main(argv: list[str]) -> int:
+    parser = common.parser("run", "Run a model and print its outputs.")
+    common.add_feeds(parser)
+    parser.add_argument("--out", type=Path, metavar="Y.npz", help="save the outputs there")
+    args = parser.parse_args(argv)
+    session = common.session(args)
+    feeds = common.feeds(args, session.get_inputs(), default_random=False)
+    outputs = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+    print(common.table([[name, *summary(value)] for name, value in outputs.items()]))
+    if args.out is not None:
+        tensors = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
+        np.savez(args.out, **tensors)  # type: ignore[arg-type]
+        print(f"{len(tensors)} of {len(outputs)} outputs in {args.out}")
+    return 0
+
+
+def summary(value: Any) -> tuple[str, str]:
+    """Type and shape; then a few elements, or range and mean."""
+    if value is None:
+        return "nothing", ""
+    if isinstance(value, list):
+        return f"sequence of {len(value)}", ", ".join(" ".join(summary(v)[:1]) for v in value[:4])
+    kind = f"{'string' if value.dtype == object else value.dtype} {common.shape(value.shape)}"
+    if value.size <= 6 or value.dtype == object:
+        rest = " …" if value.size > 6 else ""
+        return kind, " ".join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in value.ravel()[:6].tolist()) + rest
+    numbers = value.astype(np.float64)
+    text = f"min {np.nanmin(numbers):.6g}  mean {np.nanmean(numbers):.6g}  max {np.nanmax(numbers):.6g}"
+    nans = int(np.isnan(numbers).sum())
+    return kind, f"{text}  {nans} NaN" if nans else text

@@ -1,0 +1,188 @@
+"""The timeline of a run's memory: which buffer lay where, from which call to which; and a picture of it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from html import escape
+from typing import Any
+
+from pyruntime.cli import common
+from pyruntime.memories import GPU
+from pyruntime.session import InferenceSession
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes [address, address + size) hold the output of `name` in calls [start, end)."""
+
+    name: str
+    address: int
+    size: int
+    start: int
+    end: int
+
+
+class _Watch:
+    """Listens to an executor's arena while one run is planned anew. Calls of methods that are replaced on the instance
+    are passed on; `close` puts things back."""
+
+    def __init__(self, executor: Any) -> None:
+        self.executor = executor
+        self.clock = 0
+        self.alive: dict[int, Span] = {}
+        self.done: list[Span] = []
+        self.events: list[tuple[str, int, int]] = []
+        self.names = {i["buffer"]: i["name"] for i in executor.header["inputs"]}
+        for owner, name in ((executor.arena, "alloc"), (executor.arena, "alloc_gpu")):
+            self._replace(owner, name, self._allocated)
+        self._replace(executor.arena, "free", partial(self._touched, "free"))
+        self._replace(executor.arena, "inherit", partial(self._touched, "inherit"))
+        self._replace(executor, "_plan", self._planned)
+        self._replace(executor, "_transition", self._moved)
+
+    def _replace(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
+        inner = getattr(owner, name)
+        setattr(owner, name, lambda *args: call(inner, *args))
+
+    def close(self) -> list[Span]:
+        for name in ("alloc", "alloc_gpu", "free", "inherit"):
+            delattr(self.executor.arena, name)
+        for name in ("_plan", "_transition"):
+            delattr(self.executor, name)
+        return [*self.done, *[replace(s, end=self.clock + 1) for s in self.alive.values()]]
+
+    def _allocated(self, alloc: Any, size: int) -> int:
+        address: int = alloc(size)
+        self.events.append(("alloc", address, size))
+        return address
+
+    def _touched(self, kind: str, act: Any, address: int) -> None:
+        act(address)
+        self.events.append((kind, address, 0))
+
+    def _planned(self, plan: Any, step: Any, run: Any, made: dict[int, int]) -> Any:
+        """One call after the other: what it makes begins, what dies after it ends."""
+        self.events.clear()
+        table = plan(step, run, made)
+        events = iter(self.events)
+        for call in step.json["calls"]:
+            given = [next(events) for _ in call["alloc"]]
+            for event in given:
+                self._begin(event, call["node"])
+            self.clock += 1
+            for _ in range(len(call["free"]) - sum(kind == "inherit" for kind, _, _ in given)):
+                self._end(next(events)[1])
+        self.events.clear()
+        return table
+
+    def _moved(self, transition: Any, run: Any, key: Any, work: Any) -> Any:
+        """Inputs, copies, and what control steps make."""
+
+        def watched(made: dict[int, int]) -> Any:
+            table = work(made)
+            names = {address: self.names.get(b, "copy or control") for b, address in made.items()}
+            for event in self.events:
+                if event[0] == "alloc":
+                    self._begin(event, names.get(event[1], ""))
+                else:
+                    self._end(event[1])
+            self.events.clear()
+            return table
+
+        return transition(run, key, watched)
+
+    def _begin(self, event: tuple[str, int, int], name: str) -> None:
+        kind, address, size = event
+        if kind == "inherit":
+            size = self.alive[address].size
+            self._end(address)
+        self.alive[address] = Span(name, address, size, self.clock, self.clock)
+
+    def _end(self, address: int) -> None:
+        span = self.alive.pop(address, None)
+        if span is not None:
+            self.done.append(replace(span, end=max(self.clock, span.start + 1)))
+
+
+def record(session: InferenceSession, feeds: Mapping[str, Any]) -> list[Span]:
+    """The spans of one run, planned anew. The session must have run these feeds before."""
+    executor = session._latest()
+    executor.states = [executor.root]
+    executor._forget()
+    watch = _Watch(executor)
+    try:
+        session.run(None, feeds)
+    finally:
+        spans = watch.close()
+    return sorted(spans, key=lambda s: (s.start, s.address))
+
+
+# ── the picture ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+WIDTH, HEIGHT, LEFT, TOP = 1200, 640, 76, 34
+STYLE = "text{font:11px system-ui,sans-serif;fill:#888}rect{stroke:#fff;stroke-width:.5}.t{font-size:14px}.n{fill:#222}"
+
+
+def draw(spans: list[Span], title: str) -> str:
+    """SVG: calls from left to right, addresses from bottom to top; a panel for each memory."""
+    panels = [p for p in ([s for s in spans if s.address < GPU], [s for s in spans if s.address >= GPU]) if p]
+    parts = [_panel(p, TOP + n * (HEIGHT + 60), title) for n, p in enumerate(panels)]
+    height = TOP + len(parts) * (HEIGHT + 60)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 36} {height}"><style>{STYLE}</style>'
+    return "\n".join([head, *parts, "</svg>"])
+
+
+def page(spans: list[Span], title: str) -> str:
+    style = "body{margin:24px;background:Canvas;color-scheme:light dark}svg{width:100%;height:auto}"
+    head = f'<!doctype html><meta charset="utf-8"><title>{escape(title)}: memory</title><style>{style}</style>'
+    return f"{head}\n{draw(spans, title)}\n"
+
+
+def _panel(spans: list[Span], top: int, title: str) -> str:
+    place = _places(spans)
+    total = max(place(s.address) + s.size for s in spans)
+    end = max(s.end for s in spans)
+    held = max(sum(s.size for s in spans if s.start <= t < s.end) for t in range(end))
+    memory = "GPU memory" if spans[0].address >= GPU else "linear memory"
+    caption = f"{title}: {memory}, {len(spans)} buffers, {common.size(held)} at the peak, without weights"
+    parts = [f'<text class="t" x="{LEFT}" y="{top - 12}">{escape(caption)}</text>']
+    for k in range(5):
+        y = top + HEIGHT * (1 - k / 4)
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{common.size(total * k / 4)}</text>')
+    for k in range(5):
+        x = LEFT + WIDTH * k / 4
+        parts.append(f'<text x="{x:.0f}" y="{top + HEIGHT + 18}" text-anchor="middle">call {round(end * k / 4)}</text>')
+    parts += [_rectangle(s, place(s.address), total, end, top) for s in spans]
+    return "\n".join(parts)
+
+
+def _places(spans: list[Span]) -> Callable[[int], int]:
+    """Addresses without the parts that no span uses (where weights lie)."""
+    used: list[list[int]] = []
+    for a, b in sorted((s.address, s.address + s.size) for s in spans):
+        if used and a <= used[-1][1]:
+            used[-1][1] = max(used[-1][1], b)
+        else:
+            used.append([a, b])
+    starts, offset = [], 0
+    for a, b in used:
+        starts.append((a, b, offset))
+        offset += b - a
+    return lambda address: next(o + address - a for a, b, o in starts if a <= address <= b)
+
+
+def _rectangle(s: Span, at: int, total: int, end: int, top: int) -> str:
+    x, width = LEFT + WIDTH * s.start / end, WIDTH * (s.end - s.start) / end
+    height = HEIGHT * s.size / total
+    y = top + HEIGHT * (1 - at / total) - height
+    hue = zlib.crc32(s.name.partition(" ")[0].encode()) % 360
+    tip = f"{s.name}\n{common.size(s.size)} at {s.address}, calls {s.start} to {s.end - 1}"
+    box = f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" fill="hsl({hue} 60% 72%)">'
+    text = ""
+    if height > 13 and width > 40:
+        name = escape(common.short(s.name, int((width - 6) / 6.5)))
+        text = f'<text class="n" x="{x + 4:.1f}" y="{y + height / 2 + 4:.1f}">{name}</text>'
+    return f"{box}<title>{escape(tip)}</title></rect>{text}"

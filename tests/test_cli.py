@@ -1,0 +1,158 @@
+"""The command line: what each command prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from pyruntime import InferenceSession
+from pyruntime.cli import COMMANDS, main
+from pyruntime.cli.timeline import Span, draw, record
+from tests import zoo
+from tests.test_session import info, model
+
+DIGITS = Path(__file__).parents[1] / "demo" / "digits" / "digits.onnx"
+
+
+def say(capsys: pytest.CaptureFixture[str], *argv: object, status: int = 0) -> str:
+    """What a command prints; with another status, what it complains."""
+    assert main([str(a) for a in argv]) == status
+    out = capsys.readouterr()
+    return out.err if status else out.out
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    text = say(capsys, "--help")
+    assert all(name in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0 and f"pyruntime {name}" in capsys.readouterr().out
+
+
+def test_run_takes_and_saves_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(1).random((3, 1, 28, 28), np.float32)
+    np.savez(tmp_path / "x.npz", image=x)
+    text = say(capsys, "run", DIGITS, "--inputs", tmp_path / "x.npz", "--out", tmp_path / "y.npz")
+    assert "probabilities  float32 [3, 10]" in text
+    with np.load(tmp_path / "y.npz") as saved:
+        np.testing.assert_array_equal(saved["probabilities"], InferenceSession(DIGITS).run(None, {"image": x})[0])
+
+
+def test_random_inputs_take_dims(capsys: pytest.CaptureFixture[str]) -> None:
+    name = next(d for d in InferenceSession(DIGITS).get_inputs()[0].shape if isinstance(d, str))
+    assert "[5, 10]" in say(capsys, "run", DIGITS, "--random", "--dim", f"{name}=5")
+
+
+def test_inspect(capsys: pytest.CaptureFixture[str]) -> None:
+    text = say(capsys, "inspect", zoo.materialize("minilm"))
+    assert "attention_mask  tensor(int64)" in text and re.search(r"48  MatMul", text)
+    assert "86.1 MiB" in text and "ai.onnx 20" in text and "kernel calls" in text
+
+
+def test_inspect_names_all_that_is_not_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["a"], name="f"),
+        helper.make_node("Relu", ["a"], ["b"], name="r", speed=3),
+        helper.make_node("Neg", ["b"], ["y"], name="n"),
+    ]
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(model(nodes, [info("x", [1])], [info("y", [1])]))
+    assert main(["inspect", str(path)]) == 2
+    out = capsys.readouterr()
+    assert 'Frobnicate "f" (opset 20): operator Frobnicate is not known' in out.out
+    assert 'Relu "r" (opset 20): attribute speed is not supported' in out.out and '"n"' not in out.out
+    assert out.err.count("\n") == 1
+
+
+def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "median" in say(capsys, "bench", DIGITS, "--runs", 2)
+    found = json.loads(say(capsys, "bench", DIGITS, "--runs", 2, "--json"))
+    assert 0 < found["fastest"] <= found["median"] <= found["slowest"] and found["weights"] > 100_000
+
+
+def test_profile_writes_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = say(capsys, "profile", DIGITS, "--runs", 2, "--trace", tmp_path / "t.json")
+    assert "Conv" in text and " %" in text
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    ends = [e["ts"] + e["dur"] for e in events]
+    assert len(events) > 3 and all(e["ts"] >= end - 1e-6 for e, end in zip(events[1:], ends, strict=False))
+
+
+def test_memory_draws_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = say(capsys, "memory", DIGITS, "--svg", tmp_path / "m.svg", "--html", tmp_path / "m.html")
+    assert "alive at the peak" in text
+    svg = ElementTree.parse(tmp_path / "m.svg").getroot()
+    titles = [t.text or "" for t in svg.iter("{http://www.w3.org/2000/svg}title")]
+    assert any(t.startswith("image") for t in titles) and any(t.startswith("Conv") for t in titles)
+    assert "<svg" in (tmp_path / "m.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "lstm_tagger", "yolo_nms"])
+def test_the_timeline_is_the_plan(name: str) -> None:
+    session = InferenceSession(zoo.materialize(name))
+    feeds = zoo.inputs(name)
+    before = session.run(None, feeds)
+    spans = record(session, feeds)
+    for a, b in zip(session.run(None, feeds), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    end = max(s.end for s in spans)
+    assert max(sum(s.size for s in spans if s.start <= t < s.end) for t in range(end)) >= 0.9 * session.memory().peak
+    for t in range(end):
+        alive = sorted((s for s in spans if s.start <= t < s.end), key=lambda s: s.address)
+        assert all(apart(a, b, t) for a, b in zip(alive, alive[1:], strict=False))
+
+
+def apart(a: Span, b: Span, t: int) -> bool:
+    """Whether two spans share no bytes, or one gives its place to the other in this very call."""
+    return a.address + a.size <= b.address or t in (a.end - 1, b.end - 1)
+
+
+def test_a_drawing_has_no_gaps_where_weights_lie() -> None:
+    svg = draw([Span("a", 0, 64, 0, 2), Span("b", 1 << 30, 64, 1, 3)], "m")
+    heights = [float(h) for h in re.findall(r'<rect [^>]*height="([\d.]+)"', svg)]
+    assert heights == [320.0, 320.0]
+
+
+def test_an_exported_model_runs_from_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(DIGITS.read_bytes())
+    assert "must lie beside it" in say(capsys, "export", path, tmp_path / "m.pyrt")
+    outputs = {say(capsys, "run", f, "--random") for f in (path, tmp_path / "m.pyrt")}
+    assert len(outputs) == 1
+    say(capsys, "export", path, tmp_path / "whole.pyrt", "--weights")
+    path.unlink()
+    assert say(capsys, "run", tmp_path / "whole.pyrt", "--random") in outputs
+    assert "kernel calls" in say(capsys, "inspect", tmp_path / "whole.pyrt")
+    assert "m.onnx" in say(capsys, "run", tmp_path / "m.pyrt", "--random", status=2)
+
+
+REFUSED: dict[str, tuple[list[Any], str]] = {
+    "command": (["blend"], 'no command "blend"'),
+    "no file": (["run", "nowhere.onnx"], "nowhere.onnx is not a file"),
+    "no model": (["inspect", __file__], "test_cli.py: "),
+    "no inputs": (["run", DIGITS], "the model has inputs: image"),
+    "no npz": (["run", DIGITS, "--inputs", DIGITS], "digits.onnx"),
+    "missing npz": (["run", DIGITS, "--inputs", "nowhere.npz"], "nowhere.npz: No such file"),
+    "dim": (["run", DIGITS, "--random", "--dim", "n"], '"n" is no dim'),
+    "level": (["bench", DIGITS, "--level", "turbo"], "turbo"),
+    "folder": (["export", DIGITS, "/nowhere/x.pyrt"], "/nowhere/x.pyrt: No such file"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused_is_one_sentence(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv, expected = REFUSED[kind]
+    text = say(capsys, *argv, status=2)
+    assert text.startswith("pyruntime: ") and text.count("\n") == 1 and expected in text
