@@ -20,9 +20,11 @@ from pyruntime.passes.fuse import fuse
 from pyruntime.passes.operands import read_through
 from pyruntime.passes.pack import pack
 from pyruntime.passes.prune import prune
+from pyruntime.passes.rows import fuse_rows
 from pyruntime.passes.settle import settle
 from pyruntime.passes.strings import lower_strings
 from pyruntime.passes.symbols import mentioned
+from pyruntime.passes.units import absorb_units
 from pyruntime.program import Program
 from pyruntime.provider import Builder, Routine
 from pyruntime.translate import Spec, TensorSpec, Translation, translate
@@ -66,7 +68,7 @@ def compile_graph(
     main = translate(prune(graph), specs, elements, constants or {})
     watch.lap("translate")
     fates = Fates(graph, main)
-    init = optimise(main, LEVELS.index(level), builder.routines)
+    init = optimise(main, LEVELS.index(level), builder.routines, getattr(builder, "fuses_rows", False))
     watch.lap("passes")
     emitter = Emitter(builder)
     program = emitter.program(graph.name, init, main)
@@ -77,8 +79,8 @@ def compile_graph(
     return Compiled(program, emitter.host_kernels, watch.timings)
 
 
-def optimise(main: Translation, level: int, routines: Mapping[str, Routine]) -> Block:
-    """Run the kernel passes; gives the init block."""
+def optimise(main: Translation, level: int, routines: Mapping[str, Routine], rows: bool = False) -> Block:
+    """Run the kernel passes; gives the init block. rows: whether row fusion pays where this will run."""
     outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
     block, init = main.block, Block()
     extended = level >= LEVELS.index("extended")
@@ -91,11 +93,15 @@ def optimise(main: Translation, level: int, routines: Mapping[str, Routine]) -> 
         init = hoist_constants(block)
     if extended:
         remove_dead(block, outputs)
+        absorb_units(block, outputs)
         absorb(block, routines, outputs)
         fuse(init, [t for k in init.kernels for t in k.outputs])
         fuse(block, outputs, routines)
         remove_dead(block, outputs)
+        absorb_units(block, outputs)
         absorb(block, routines, outputs)
+        if rows:
+            fuse_rows(block, outputs)
         pack(block, init, routines)
     _sweep(main, init, outputs)
     return init

@@ -40,6 +40,7 @@ class WasmBuilder:
 
     def __init__(self, relaxed: bool, shared: bool, threads: int = 1) -> None:
         self.routines = ROUTINES
+        self.fuses_rows = True  # a row of a procedure stays in cache
         self.threads = threads
         self.module = Module(shared=shared, max_pages=MAX_PAGES)
         self.relaxed = relaxed
