@@ -92,6 +92,7 @@ class Executor:
         self.plans: dict[Any, Plan] = {}
         self.states: list[Any] = []
         self.timings: list[tuple[str, float]] | None = None
+        self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
         self.env: Env = {}  # of the last run
         self._start()
 
@@ -411,7 +412,10 @@ class Executor:
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def shape(self, value: dict[str, Any], env: Env) -> tuple[int, ...]:
-        return tuple(d if isinstance(d, int) else compile_dim(d)(env) for d in value["dims"])
+        found = self._shapes.get(id(value))
+        if found is None:  # header values live as long as the executor does
+            found = self._shapes[id(value)] = compile_dims(value["dims"])
+        return found(env)
 
     def _write(self, address: int, x: np.ndarray) -> None:
         self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)

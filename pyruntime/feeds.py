@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,9 +59,14 @@ def _shape(t: Type | None) -> list[int | str | None]:
 
 def dtype_of(x: np.ndarray) -> DType:
     """The element type of an array."""
-    if x.dtype.kind in "OUST":
+    return _known(x.dtype)
+
+
+@lru_cache(maxsize=64)
+def _known(dtype: Any) -> DType:
+    if dtype.kind in "OUST":
         return dt.STRING
-    name = x.dtype.name
+    name = dtype.name  # slow
     found = _EXTENDED.get(name) or dt.BY_NAME.get(name)
     if found is None:
         raise InvalidInput(f"arrays of {name} are not supported")
