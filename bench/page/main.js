@@ -2,6 +2,7 @@
 
 import { compile } from './compile.js';
 import { measure } from './measure.js';
+import { overhead } from './overhead.js';
 import { ortRuntime } from './ort.js';
 import { fetchBuffer } from './model.js';
 
@@ -86,4 +87,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, peak, adapter, compile } });
+Object.assign(globalThis, { bench: { start, model, peak, adapter, compile, overhead } });
