@@ -56,10 +56,36 @@ def unsupported() -> onnx.ModelProto:
     return model([node], [("x", *shape)], [("y", *shape)])
 
 
+def product() -> onnx.ModelProto:
+    """y = x @ W + x, both (768, 768): 18 ms on one thread."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["xw"]), helper.make_node("Add", ["xw", "x"], ["y"])]
+    shape = (TensorProto.FLOAT, [768, 768])
+    weight = np.random.default_rng(0).standard_normal((768, 768), np.float32)
+    return model(nodes, [("x", *shape)], [("y", *shape)], {"w": weight})
+
+
+def chain() -> onnx.ModelProto:
+    """Two hundred small kernels at least, x (4, 8) becoming y; then one large one, z (800, 800)."""
+    nodes = [helper.make_node("Softmax", [f"a{i}"], [f"a{i + 1}"], axis=i % 2) for i in range(70)]
+    nodes[0].input[0], nodes[-1].output[0] = "x", "y"
+    nodes += [helper.make_node("Expand", ["first", "shape"], ["wide"]), helper.make_node("Softmax", ["wide"], ["z"])]
+    nodes.insert(-2, helper.make_node("ReduceMax", ["y"], ["first"], keepdims=1))
+    shape = np.array([800, 800], np.int64)
+    x, y, z = [(name, TensorProto.FLOAT, dims) for name, dims in (("x", [4, 8]), ("y", [4, 8]), ("z", [800, 800]))]
+    return model(nodes, [x], [y, z], {"shape": shape})
+
+
+def softmax() -> onnx.ModelProto:
+    """y = softmax over both axes of x (512, 1024), one after the other: two shared kernels at least."""
+    nodes = [helper.make_node("Softmax", ["x"], ["a"], axis=1), helper.make_node("Softmax", ["a"], ["y"], axis=0)]
+    shape = (TensorProto.FLOAT, [512, 1024])
+    return model(nodes, [("x", *shape)], [("y", *shape)])
+
+
 def write(folder: Path) -> None:
     """All of them as NAME.onnx, and `external.onnx`, affine with its weights in external.bin."""
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (affine, add, types, unsupported):
+    for make in (affine, add, types, unsupported, product, chain, softmax):
         onnx.save(make(), folder / f"{make.__name__}.onnx")
     (folder / "external.bin").unlink(missing_ok=True)
     onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)

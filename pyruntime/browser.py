@@ -148,7 +148,11 @@ class Model:
     def _compile(self, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None = None) -> Compilation:
         from providers.wasm import provider
 
-        builder = provider.builder(relaxed=self.options.get("relaxed", False), shared=self.options.get("shared", False))
+        builder = provider.builder(
+            relaxed=self.options.get("relaxed", False),
+            shared=self.options.get("shared", False),
+            threads=self.options.get("threads", 1),
+        )
         level = self.options.get("graphOptimizationLevel", "all")
         return Compilation(compile_graph(self.graph, specs, elements, builder, level=level, constants=constants))
 

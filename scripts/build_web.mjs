@@ -29,6 +29,7 @@ async function bundles() {
       ...common, entryPoints: [join(ROOT, 'web/worker.js')], minify: true, format: 'esm',
       external: ['node:*', 'ws'], outfile: join(DIST, 'worker.mjs'),
     }),
+    build({ ...common, entryPoints: [join(ROOT, 'web/thread.js')], minify: true, format: 'esm', outfile: join(DIST, 'thread.mjs') }),
   ]);
 }
 

@@ -35,13 +35,13 @@ export async function connect(progress) {
 
 /** @returns {Connection} */
 function start() {
-  const { worker: address, ...assets } = assetUrls(wasmPrefix());
+  const { worker: address, thread, ...assets } = assetUrls(wasmPrefix());
   const worker = new Worker(address, { type: 'module', name: 'pyruntime' });
   const caller = new Caller(worker);
   worker.onerror = (event) => lost(caller, event.message || `the worker ${address} could not be started`);
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
   const watch = (/** @type {Progress} */ p) => bootWatchers.forEach((watcher) => watcher(p));
-  const ready = caller.call('boot', { assets, threads: threads(), thread: address }, { progress: watch });
+  const ready = caller.call('boot', { assets, thread }, { progress: watch });
   ready.catch((error) => lost(caller, error.message));
   return { caller, ready };
 }
@@ -64,8 +64,20 @@ function wasmPrefix() {
   return typeof paths === 'string' ? paths : undefined;
 }
 
-/** One thread without shared memory; else as asked, or as many as the machine has, four at most. */
-function threads() {
-  if (!globalThis.crossOriginIsolated) return 1;
-  return env.wasm.numThreads || Math.min(4, Math.ceil((navigator.hardwareConcurrency || 1) / 2));
+let warned = false;
+
+/**
+ * How many threads a session gets: as it asks, or as env.wasm.numThreads does, or as many as there are processors, four
+ * at most. One without shared memory.
+ * @param {number} [asked] intraOpNumThreads
+ */
+export function threadCount(asked) {
+  const wanted = asked || env.wasm.numThreads || 0;
+  if (globalThis.crossOriginIsolated) return wanted || Math.min(4, navigator.hardwareConcurrency || 1);
+  if (wanted > 1 && !warned) {
+    warned = true;
+    console.warn(`pyruntime: one thread instead of ${wanted}: this page is not cross-origin isolated, so it has no shared `
+      + 'memory. Serve it with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp.');
+  }
+  return 1;
 }

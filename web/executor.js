@@ -2,7 +2,7 @@
 
 import { bindDims, checkDims } from './bind.js';
 import { runIf, runLoop } from './control.js';
-import { evaluateAll } from './dims.js';
+import { evaluate, evaluateAll } from './dims.js';
 import { explain } from './explain.js';
 import { fromNumbers, load, numbers, store } from './elements.js';
 import { ExecutionError } from './errors.js';
@@ -36,18 +36,21 @@ export class Executor {
     this.env = new Map();
     this.peak = 0;
     this.requested = 0;
+    /** The code on several threads. @type {import('./pool.js').Team | null} */
+    this.team = null;
   }
 
   /**
    * @param {import('./program.js').ProgramData} program
    * @param {import('./python.js').Read} read
    * @param {import('./python.js').Python} python
-   * @param {{ threads: number, thread: string, shared: boolean }} host
+   * @param {import('./model.js').Host} host
    * @returns {Promise<Executor>}
    */
   static async create(program, read, python, host) {
-    const { memory, code } = await loadProgram(program, host);
+    const { memory, code, team } = await loadProgram(program, host);
     const executor = new Executor(program, python, memory, code);
+    executor.team = team;
     placeConstants(executor, read);
     settle(executor, executor.runBlock(0, executor.plan.root));
     return executor;
@@ -122,7 +125,8 @@ export class Executor {
     let found = state.next.get(key);
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
     try {
-      this.code[step.fn](found.table, 0, 1);
+      if (this.team && step.fork && evaluate(step.fork, state.env) > 0) this.team.run(step.fn, found.table);
+      else this.code[step.fn](found.table, 0, 1);
     } catch (error) {
       const reason = /** @type {Error} */ (error).message;
       throw new ExecutionError(`${step.fn} stopped: ${reason}`, { node: step.calls.length === 1 ? step.calls[0].node : '', cause: error });
@@ -187,6 +191,7 @@ export class Executor {
 
   release() {
     this.program.python?.destroy();
+    this.team?.release();
     this.plan.forget();
   }
 }

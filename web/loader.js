@@ -10,15 +10,18 @@ import { State } from './state.js';
 
 /**
  * @param {import('./program.js').ProgramData} program
- * @param {{ shared: boolean }} host
+ * @param {import('./model.js').Host} host
  */
-export async function loadProgram({ header, blob }, { shared }) {
+export async function loadProgram({ header, blob }, { shared, threads = 1, pool = null }) {
   const memory = new Memory(shared);
   const place = header.modules.wasm;
-  if (!place) return { memory, code: {} };
+  if (!place) return { memory, code: {}, team: null };
   const bytes = blob.slice(place[0], place[0] + place[1]);
-  const { instance } = await WebAssembly.instantiate(bytes, { env: { memory: memory.memory } });
-  return { memory, code: /** @type {any} */ (instance.exports) };
+  const module = await WebAssembly.compile(bytes);
+  const instance = await WebAssembly.instantiate(module, { env: { memory: memory.memory } });
+  const code = /** @type {import('./threads.js').Code} */ (/** @type {unknown} */ (instance.exports));
+  const team = threads > 1 && pool && 'poison' in code ? await pool.team(threads, module, memory.memory, code) : null;
+  return { memory, code, team };
 }
 
 /** Tables first, then constants, in the root state. @param {Executor} executor @param {Read} read */

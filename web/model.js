@@ -8,7 +8,7 @@ import { SessionFailed } from './errors.js';
 /** @typedef {import('./protocol.js').WireValue} WireValue */
 /** @typedef {import('./python.js').Python} Python */
 /** @typedef {import('./python.js').Read} Read */
-/** @typedef {{ threads: number, thread: string, shared: boolean }} Host */
+/** @typedef {{ shared: boolean, threads?: number, pool?: import('./pool.js').ThreadPool | null }} Host shared: linear memory is */
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
 
 const PROGRAMS = 16; // for different values, before the oldest is forgotten

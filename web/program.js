@@ -15,7 +15,7 @@
  * @property {number[]} [free]
  * @property {[number, number][]} [inplace]
  */
-/** @typedef {{ op: 'wasm', fn: string, calls: Call[] }} WasmStep */
+/** fork: whether it pays to run it on several threads. @typedef {{ op: 'wasm', fn: string, calls: Call[], fork?: import('./dims.js').Dim }} WasmStep */
 /** @typedef {{ op: 'read', value: TensorValue, symbols: string[], free?: number[] }} ReadStep */
 /** @typedef {{ op: 'host', fn: string, id: number, node?: string, inputs: Value[], outputs: TensorValue[], binds?: Binds, free?: number[] }} HostStep */
 /** @typedef {{ op: 'if', node?: string, condition: TensorValue, then: number, orelse: number, outputs: number[], binds?: Binds, free?: number[] }} IfStep */

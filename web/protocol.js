@@ -16,17 +16,21 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean }} ValueInfo
  */
 /** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
-/** @typedef {{ assets: Assets, threads: number, thread: string }} BootParams */
+/** @typedef {{ assets: Assets, thread: string }} BootParams thread: address of thread.mjs */
 /** @typedef {{ boot: number, download: number, compile: number, init: number }} Timings milliseconds */
 /**
  * @typedef {object} CreateParams
  * @property {Origin} model
  * @property {{ path: string, origin: Origin }[]} external
+ * @property {number} threads how many may work on a run, the worker itself among them
  * @property {Record<string, unknown>} options plain session options, under their onnxruntime names
  */
 /** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], timings: Timings }} CreateResult */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, WireTensor | null> }} RunParams */
-/** @typedef {{ heap: number, arenas: number, sessions: number }} WorkerStats bytes and counts in the worker */
+/**
+ * Bytes and counts in the worker; threads: besides the worker, teams: programs that they have code of.
+ * @typedef {{ heap: number, arenas: number, sessions: number, threads: number, teams: number }} WorkerStats
+ */
 
 /**
  * The calls: name to parameters and result.

@@ -1,7 +1,7 @@
 // onnxruntime's backend and session, over the worker.
 
 import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
-import { connect, pool } from './client.js';
+import { connect, pool, threadCount } from './client.js';
 import { InvalidInput, SessionFailed } from './errors.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
 import { isShared, Packer, unpackValue } from './tensors.js';
@@ -98,6 +98,7 @@ export const backend = {
     const params = {
       model: origin(model),
       external: (options.externalData ?? []).map((file) => externalFile(file, model)),
+      threads: threadCount(options.intraOpNumThreads),
       options: Object.fromEntries(plain),
     };
     const caller = await connect(progress);

@@ -3,6 +3,7 @@
 import { fetchBytes } from './download.js';
 import { InvalidModel, SessionFailed } from './errors.js';
 import { Model } from './model.js';
+import { ThreadPool } from './pool.js';
 import { answer } from './protocol.js';
 import { Python } from './python.js';
 import { hasRelaxedSimd } from './simd.js';
@@ -14,8 +15,8 @@ import { hasRelaxedSimd } from './simd.js';
 
 /** @type {Promise<Python> | null} */
 let python = null;
-/** @type {{ threads: number, thread: string, shared: boolean }} */
-let host = { threads: 1, thread: '', shared: false };
+/** Threads need memory that they can share. @type {ThreadPool | null} */
+let pool = null;
 /** @type {Map<number, Session>} */
 const sessions = new Map();
 let nextSession = 1;
@@ -62,6 +63,7 @@ async function create(params, progress) {
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const read = reader(files);
   const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, bytes]) => [path, bytes.length]));
+  const host = { shared: pool !== null, threads: pool ? params.threads : 1, pool };
   const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), external };
   const proxy = engine.open(read, /** @type {Uint8Array} */ (files.get('')).length, options);
   const model = new Model(engine, proxy, read, host);
@@ -90,10 +92,14 @@ function enqueue(session, action) {
   return done;
 }
 
+function threadStats() {
+  return { threads: pool ? pool.workers.length : 0, teams: pool ? pool.teams : 0 };
+}
+
 answer(globalThis, {
-  async boot({ assets, threads, thread }, progress) {
+  async boot({ assets, thread }, progress) {
     const start = performance.now();
-    host = { threads, thread, shared: globalThis.crossOriginIsolated === true };
+    if (globalThis.crossOriginIsolated) pool = new ThreadPool(thread);
     python = Python.boot(assets, (loaded, total) => progress({ phase: 'boot', loaded, total }));
     const { pyodide } = await python;
     return { result: { python: pyodide.version, milliseconds: performance.now() - start } };
@@ -125,7 +131,7 @@ answer(globalThis, {
 
   async stats() {
     const arenas = [...sessions.values()].reduce((sum, { model }) => sum + model.arenaBytes(), 0);
-    return { result: { heap: (await interpreter()).heap(), arenas, sessions: sessions.size } };
+    return { result: { heap: (await interpreter()).heap(), arenas, sessions: sessions.size, ...threadStats() } };
   },
 
   async python({ code, args }) {

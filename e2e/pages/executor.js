@@ -6,7 +6,7 @@ globalThis.runProgram = async ({ header, blob, file, runs, types = {} }) => {
   const bytes = Uint8Array.from(file);
   const read = (offset, size) => bytes.subarray(offset, offset + size);
   const shared = globalThis.crossOriginIsolated;
-  const executor = await Executor.create({ header, blob: Uint8Array.from(blob), python: null }, read, null, { threads: 1, thread: '', shared });
+  const executor = await Executor.create({ header, blob: Uint8Array.from(blob), python: null }, read, null, { shared });
   const views = { int64: (data) => BigInt64Array.from(data, BigInt), bool: (data) => Uint8Array.from(data) };
   const results = runs.map((feeds) => {
     const wire = Object.entries(feeds).map(([name, [dims, data]]) => {

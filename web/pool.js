@@ -1,0 +1,130 @@
+// The engine's threads: started when a session first wants them, shared by all sessions, asleep when nothing runs.
+
+import {
+  CONTROL_BYTES, ENTRY, LINE, LISTEN, MAILBOXES, MAX_THREADS, PENDING, POISON, PROGRAM, REASON, RUN, SYNC_WORDS, TABLE, THREADS,
+} from './threads.js';
+
+/** @typedef {import('./threads.js').Code} Code */
+
+const LOOKS = 20_000; // at the count of unfinished threads before sleeping
+
+export class ThreadPool {
+  /** @param {string} url of thread.mjs */
+  constructor(url) {
+    this.url = url;
+    /** Thread t is workers[t - 1]. @type {Worker[]} */
+    this.workers = [];
+    this.control = new Int32Array(new SharedArrayBuffer(CONTROL_BYTES));
+    this.programs = 0;
+    this.teams = 0;
+    /** Messages go out one at a time: each takes all threads to their event loops and back. @type {Promise<unknown>} */
+    this.last = Promise.resolve();
+  }
+
+  /**
+   * A Program's code on so many threads, the worker's own among them.
+   * @param {number} threads @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {Code} code
+   * @returns {Promise<Team>}
+   */
+  async team(threads, module, memory, code) {
+    const count = Math.min(threads, MAX_THREADS);
+    const program = ++this.programs;
+    const entries = Object.keys(code).filter((name) => name.startsWith('run_'));
+    await this.enqueue(async () => {
+      while (this.workers.length < count - 1) await this.hire();
+      const crew = this.workers.slice(0, count - 1);
+      await Promise.all(crew.map((worker, i) => this.tell(worker, i + 1, { program, module, memory, entries })));
+    });
+    this.teams++;
+    return new Team(this, program, count, memory, code, entries);
+  }
+
+  /** @param {Team} team */
+  disband({ program, count }) {
+    this.teams--;
+    return this.enqueue(() =>
+      Promise.all(this.workers.slice(0, count - 1).map((worker, i) => this.tell(worker, i + 1, { unload: program }))));
+  }
+
+  /** @template T @param {() => Promise<T>} action @returns {Promise<T>} */
+  enqueue(action) {
+    const done = this.last.then(action);
+    this.last = done.catch(() => {});
+    return done;
+  }
+
+  async hire() {
+    const worker = new Worker(this.url, { type: 'module', name: `pyruntime thread ${this.workers.length + 1}` });
+    const tid = this.workers.length + 1;
+    await this.tell(worker, tid, { control: this.control.buffer, tid });
+    this.workers.push(worker);
+  }
+
+  /** @param {Worker} worker @param {number} tid @param {object} message @returns {Promise<void>} when it is done */
+  tell(worker, tid, message) {
+    return new Promise((resolve, reject) => {
+      worker.onmessage = ({ data }) => (data ? reject(new Error(data)) : resolve());
+      worker.onerror = ({ message: reason }) => reject(new Error(reason || `the thread ${this.url} could not be started`));
+      worker.postMessage(message);
+      if (!('control' in message)) this.mail(tid, LISTEN);
+    });
+  }
+
+  /** @param {number} tid @param {number} bit */
+  mail(tid, bit) {
+    Atomics.or(this.control, MAILBOXES + LINE * tid, bit);
+    Atomics.notify(this.control, MAILBOXES + LINE * tid);
+  }
+
+  /** Until all threads have finished. */
+  join() {
+    const { control } = this;
+    let left = Atomics.load(control, PENDING);
+    for (let looks = 0; left; left = Atomics.load(control, PENDING)) if (looks++ > LOOKS) Atomics.wait(control, PENDING, left);
+  }
+}
+
+/** A Program's code on several threads. */
+export class Team {
+  /**
+   * @param {ThreadPool} pool @param {number} program @param {number} count
+   * @param {WebAssembly.Memory} memory @param {Code} code @param {string[]} entries
+   */
+  constructor(pool, program, count, memory, code, entries) {
+    this.pool = pool;
+    this.program = program;
+    this.count = count;
+    this.code = code;
+    this.entries = new Map(entries.map((name, i) => [name, i]));
+    this.sync = new Int32Array(memory.buffer, 0, SYNC_WORDS);
+  }
+
+  /** Runs `name(table, tid, threads)` on all threads; throws what stopped the first that stopped. @param {string} name @param {number} table */
+  run(name, table) {
+    const { pool, sync, count } = this;
+    const { control } = pool;
+    sync.fill(0);
+    control.set([this.program, this.entries.get(name) ?? -1, table, count], PROGRAM);
+    Atomics.store(control, PENDING, count - 1);
+    for (let tid = 1; tid < count; tid++) pool.mail(tid, RUN);
+    let stopped = null;
+    try {
+      this.code[name](table, 0, count);
+    } catch (error) {
+      this.code.poison(0);
+      stopped = error;
+    }
+    pool.join();
+    if (sync[POISON] > 1) throw new Error(this.reason());
+    if (stopped) throw stopped;
+  }
+
+  reason() {
+    const { control } = this.pool;
+    return new TextDecoder().decode(new Uint8Array(control.buffer, 4 * (REASON + 1), control[REASON]).slice());
+  }
+
+  release() {
+    this.pool.disband(this);
+  }
+}

@@ -1,0 +1,68 @@
+// A kernel thread: the code of each Program on the same memory as the engine's worker, run when the mailbox says so.
+
+import { ENTRY, LINE, LISTEN, MAILBOXES, PENDING, POISON, PROGRAM, REASON, REASON_BYTES, RUN, TABLE, THREADS } from './threads.js';
+
+const SPIN = 0.05; // ms to look for the next command after a run: about what waking up takes
+const LOOKS = 100; // between two looks at the clock
+
+/** @type {Map<number, { code: import('./threads.js').Code, entries: string[], memory: WebAssembly.Memory }>} */
+const programs = new Map();
+let control = new Int32Array(new SharedArrayBuffer(0));
+let tid = 0;
+
+/** @param {MessageEvent<Partial<import('./threads.js').Hire & import('./threads.js').Load & import('./threads.js').Unload>>} event */
+globalThis.onmessage = ({ data }) => {
+  let error = '';
+  try {
+    if (data.control) {
+      control = new Int32Array(data.control);
+      tid = data.tid ?? 0;
+    } else if (data.module && data.memory) {
+      const { exports } = new WebAssembly.Instance(data.module, { env: { memory: data.memory } });
+      const code = /** @type {import('./threads.js').Code} */ (/** @type {unknown} */ (exports));
+      programs.set(data.program ?? 0, { code, entries: data.entries ?? [], memory: data.memory });
+    } else programs.delete(data.unload ?? 0);
+  } catch (reason) {
+    error = String(reason);
+  }
+  globalThis.postMessage(error);
+  serve();
+};
+
+/** Runs what is asked for, until there is a message to read. */
+function serve() {
+  for (let mail = 0; !(mail & LISTEN);) {
+    mail = take(mail !== 0);
+    if (mail & RUN) run();
+  }
+}
+
+/** What is in the mailbox, as soon as there is something. @param {boolean} recent whether to expect it at once */
+function take(recent) {
+  const mailbox = MAILBOXES + LINE * tid;
+  const until = recent ? performance.now() + SPIN : 0;
+  for (let looks = 1; Atomics.load(control, mailbox) === 0; looks++) {
+    if (recent && (looks % LOOKS || performance.now() < until)) continue;
+    Atomics.wait(control, mailbox, 0);
+  }
+  return Atomics.exchange(control, mailbox, 0);
+}
+
+function run() {
+  const program = programs.get(control[PROGRAM]);
+  try {
+    if (!program) throw new Error(`thread ${tid} has no program ${control[PROGRAM]}`);
+    program.code[program.entries[control[ENTRY]]](control[TABLE], tid, control[THREADS]);
+  } catch (error) {
+    program?.code.poison(tid);
+    if (program && new Int32Array(program.memory.buffer)[POISON] === tid + 1) explain(/** @type {Error} */ (error).message);
+  }
+  if (Atomics.sub(control, PENDING, 1) === 1) Atomics.notify(control, PENDING);
+}
+
+/** @param {string} reason */
+function explain(reason) {
+  const text = new TextEncoder().encode(reason).subarray(0, REASON_BYTES);
+  new Uint8Array(control.buffer, 4 * (REASON + 1)).set(text);
+  control[REASON] = text.length;
+}
