@@ -23,6 +23,7 @@ from pyruntime.needs import Needs
 from pyruntime.onnx import load
 from pyruntime.onnx.values import elements
 from pyruntime.passes.prune import prune
+from pyruntime.placing import known, placed
 from pyruntime.translate import SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
 
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
@@ -82,7 +83,7 @@ class Model:
         self.asked = Needs()
         self.main: Compilation | None = None
         try:
-            self.main = self._compile({v.name: spec_of(v.name, v.type) for v in self._inputs()})
+            self.main = self._compile(self._declared())
         except NeedsValue as e:
             self.asked.add(self.graph, e)
 
@@ -106,14 +107,37 @@ class Model:
     def specialise(self, feeds: str) -> Compilation | None:
         """The Program for these feeds (JSON by name), or None if it turned out that `needs` has grown."""
         given = json.loads(feeds)
-        specs = {name: self._spec(name, feed) for name, feed in given.items()}
-        for v in self._inputs():
-            specs.setdefault(v.name, None)
+        specs = self._specs(given)
         try:
             return self._compile(specs, {n: self._inner(n, specs, given) for n in sorted(self.asked.inner)})
         except NeedsValue as e:
             self.asked.add(self.graph, e)
             return None
+
+    def watched(self, feeds: str, at_home: bool) -> Compilation:
+        """The Program for these feeds with the results of all kernels among its outputs; `at_home`: the same kernels
+        without the GPU. To be asked for when a Program for these feeds was compiled before."""
+        if self.main is not None:
+            return self._compile(self._declared(), reveal=True, at_home=at_home)
+        given = json.loads(feeds)
+        specs = self._specs(given)
+        inner = {n: self._inner(n, specs, given) for n in sorted(self.asked.inner)}
+        return self._compile(specs, inner, reveal=True, at_home=at_home)
+
+    def fall_back(self) -> None:
+        """Go on without the GPU."""
+        self.options["gpu"] = None
+        if self.main is not None:
+            self.main = self._compile(self._declared())
+
+    def _declared(self) -> dict[str, Spec]:
+        return {v.name: spec_of(v.name, v.type) for v in self._inputs()}
+
+    def _specs(self, given: dict[str, Any]) -> dict[str, Spec]:
+        specs = {name: self._spec(name, feed) for name, feed in given.items()}
+        for v in self._inputs():
+            specs.setdefault(v.name, None)
+        return specs
 
     def _spec(self, name: str, feed: Any) -> Spec:
         if feed is None:
@@ -145,16 +169,28 @@ class Model:
         assert isinstance(tensor, Tensor)
         return TensorSpec(tensor.dtype, shape, tuple(values))
 
-    def _compile(self, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None = None) -> Compilation:
-        from providers.wasm import provider
+    def _compile(
+        self, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None = None, reveal: bool = False,
+        at_home: bool = False,
+    ) -> Compilation:  # fmt: skip
+        builder = self._builder(at_home)
+        level = self.options.get("graphOptimizationLevel", "all")
+        found = compile_graph(self.graph, specs, elements, builder, level=level, constants=constants, reveal=reveal)
+        return Compilation(found)
 
-        builder = provider.builder(
+    def _builder(self, at_home: bool) -> Any:
+        from providers.wasm import provider
+        from providers.webgpu.adapter import Adapter
+
+        providers = known(self.options.get("executionProviders") or ["wasm"])
+        home = provider.builder(
             relaxed=self.options.get("relaxed", False),
             shared=self.options.get("shared", False),
             threads=self.options.get("threads", 1),
         )
-        level = self.options.get("graphOptimizationLevel", "all")
-        return Compilation(compile_graph(self.graph, specs, elements, builder, level=level, constants=constants))
+        if providers[0] != "webgpu" or not self.options.get("gpu"):
+            return home
+        return placed(provider, home, Adapter(**self.options["gpu"]), providers, at_home)
 
 
 def describe(t: Type | None) -> dict[str, Any]:

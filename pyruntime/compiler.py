@@ -10,7 +10,7 @@ from typing import Any
 import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime import shape as sh
 from pyruntime.emit import Emitter, tensors_of
-from pyruntime.fates import Fates, reasons
+from pyruntime.fates import Fates, reasons, revealed
 from pyruntime.graph import Graph, Weight
 from pyruntime.kernel import Block, Host
 from pyruntime.passes.constants import hoist_constants
@@ -62,14 +62,18 @@ def compile_graph(
     *,
     level: str = "all",
     constants: Mapping[str, TensorSpec] | None = None,
+    reveal: bool = False,
 ) -> Compiled:
-    """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all."""
+    """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all.
+    `reveal`: what each kernel makes is an output too (see `revealed`)."""
     watch = Stopwatch()
     main = translate(prune(graph), specs, elements, constants or {})
     watch.lap("translate")
     fates = Fates(graph, main)
     init = optimise(main, LEVELS.index(level), builder.routines, getattr(builder, "fuses_rows", False))
     watch.lap("passes")
+    if reveal:
+        main.outputs |= revealed(main.block)
     emitter = Emitter(builder)
     program = emitter.program(graph.name, init, main)
     program.header["nodes"] = fates.after(init)

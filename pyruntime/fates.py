@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyruntime.crossing import every
+from pyruntime.dtype import STRING
 from pyruntime.emit import tensors_of
 from pyruntime.graph import Graph, Node, uses
-from pyruntime.kernel import Alias, Block, Leaf, Map, Tensor
+from pyruntime.kernel import Alias, Block, Call, Leaf, Loops, Map, Reduce, Tensor
 from pyruntime.passes.dead import inner_blocks
 from pyruntime.passes.fuse import is_view
 from pyruntime.translate import Translation
@@ -74,6 +75,13 @@ def reasons(block: Block, found: Mapping[int, str]) -> dict[str, str]:
     return {k.node: found[id(k)] for k in every(block) if id(k) in found}
 
 
+def revealed(block: Block) -> dict[str, Tensor]:
+    """The results of the block's kernels in order, as "#NUMBER.RESULT NODE": what `verify` compares."""
+    kernels = [k for k in block.kernels if isinstance(k, Map | Reduce | Loops | Call)]
+    made = [(f"#{n}.{i} {k.node}", t) for n, k in enumerate(kernels) for i, t in enumerate(k.outputs)]
+    return {name: t for name, t in made if t.dtype is not STRING}
+
+
 def _into(readers: list[Any]) -> str:
     """The node whose kernel the first reader is part of."""
     for r in readers:
@@ -82,4 +90,4 @@ def _into(readers: list[Any]) -> str:
     return ""
 
 
-__all__ = ["Fates", "reasons"]
+__all__ = ["Fates", "reasons", "revealed"]

@@ -1,27 +1,30 @@
 // If and Loop at run time.
 
 import { evaluateAll } from './dims.js';
+import { then } from './later.js';
 
 /** @typedef {import('./executor.js').Executor} Executor */
 /** @typedef {import('./program.js').LoopStep} LoopStep */
 /** @typedef {import('./program.js').TensorValue} TensorValue */
 /** @typedef {import('./program.js').Binds} Binds */
 /** @typedef {import('./state.js').State} State */
+/** @typedef {import('./later.js').Later<State>} LaterState */
 
 /**
  * @param {Executor} executor @param {import('./program.js').IfStep} step @param {State} state @param {string} key
- * @returns {State}
+ * @returns {LaterState}
  */
 export function runIf(executor, step, state, key) {
   const [condition] = executor.readNumbers(state, step.condition);
   const branch = condition ? step.then : step.orelse;
   const made = tensors(executor.header.blocks[branch].outputs);
-  const after = executor.runBlock(branch, state);
-  made.forEach(({ buffer }, i) => passHost(executor, buffer, step.outputs[i]));
-  return executor.plan.advance(after, `${key}:join${branch}`, (next) => {
-    executor.plan.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
-    made.forEach(({ buffer }, i) => next.pass(buffer, step.outputs[i]));
-    executor.plan.drop(next, step.free);
+  return then(executor.runBlock(branch, state), (after) => {
+    made.forEach(({ buffer }, i) => passHost(executor, buffer, step.outputs[i]));
+    return executor.plan.advance(after, `${key}:join${branch}`, (next) => {
+      executor.plan.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
+      made.forEach(({ buffer }, i) => next.pass(buffer, step.outputs[i]));
+      executor.plan.drop(next, step.free);
+    });
   });
 }
 
@@ -29,21 +32,29 @@ export function runIf(executor, step, state, key) {
  * Body inputs: number of the iteration, condition, carried values; body outputs: condition, carried values, and those
  * that are stacked.
  * @param {Executor} executor @param {LoopStep} step @param {State} state @param {string} key
- * @returns {State}
+ * @returns {LaterState}
  */
 export function runLoop(executor, step, state, key) {
   const trips = step.trip ? executor.readNumbers(state, step.trip)[0] : Infinity;
   let going = step.condition ? Boolean(executor.readNumbers(state, step.condition)[0]) : true;
   const loop = new Loop(executor, step, key);
-  state = loop.enter(state);
   let n = 0;
-  for (; n < trips && going; n++) {
-    state = loop.begin(state, n);
-    state = executor.runBlock(step.body, state);
-    going = loop.collect(state);
-    state = loop.end(state);
-  }
-  return loop.leave(state, n);
+  /** @param {State} inner @returns {State} */
+  const finish = (inner) => {
+    going = loop.collect(inner);
+    n++;
+    return loop.end(inner);
+  };
+  /** @param {State} outer @returns {LaterState} */
+  const go = (outer) => {
+    while (n < trips && going) {
+      const inner = executor.runBlock(step.body, loop.begin(outer, n));
+      if (inner instanceof Promise) return inner.then((later) => go(finish(later)));
+      outer = finish(inner);
+    }
+    return loop.leave(outer, n);
+  };
+  return go(loop.enter(state));
 }
 
 /** What a loop in progress remembers. Its carried values lie in the body's input buffers between iterations. */

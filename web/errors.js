@@ -43,6 +43,8 @@ export class OutOfMemory extends PyRuntimeError {}
 export class MemoryFault extends PyRuntimeError {}
 /** The GPU device is gone and could not be rebuilt. */
 export class DeviceLost extends PyRuntimeError {}
+/** The browser gives no WebGPU adapter or device. */
+export class NoAdapter extends PyRuntimeError {}
 /** The session cannot run any more. */
 export class SessionFailed extends PyRuntimeError {}
 /** A kernel refused its data while running. */
@@ -50,7 +52,7 @@ export class ExecutionError extends PyRuntimeError {}
 
 /** @type {Record<string, typeof PyRuntimeError>} */
 const errors = {
-  PyRuntimeError, InvalidModel, UnsupportedOp, ShapeError, InvalidInput, OutOfMemory, MemoryFault, DeviceLost,
+  PyRuntimeError, InvalidModel, UnsupportedOp, ShapeError, InvalidInput, OutOfMemory, MemoryFault, DeviceLost, NoAdapter,
   SessionFailed, ExecutionError,
 };
 

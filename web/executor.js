@@ -2,16 +2,21 @@
 
 import { bindDims, checkDims } from './bind.js';
 import { runIf, runLoop } from './control.js';
+import { Crossings } from './crossing.js';
 import { evaluate, evaluateAll } from './dims.js';
 import { explain } from './explain.js';
 import { fromNumbers, load, numbers, store } from './elements.js';
 import { ExecutionError } from './errors.js';
+import { gpuId } from './gputensors.js';
+import { then } from './later.js';
 import { loadProgram, placeConstants, settle } from './loader.js';
 import { Planner } from './plan.js';
 
+/** @template T @typedef {import('./later.js').Later<T>} Later */
 /** @typedef {import('./program.js').TensorValue} TensorValue */
 /** @typedef {import('./state.js').State} State */
 /** @typedef {import('./program.js').Value} Value */
+/** @typedef {import('./protocol.js').Fetch} Fetch */
 /** @typedef {import('./protocol.js').WireTensor} WireTensor */
 /** @typedef {{ dims: number[], data: (string | number)[] }} HostArray a value outside linear memory */
 
@@ -21,13 +26,16 @@ export class Executor {
    * @param {import('./python.js').Python} python
    * @param {import('./memory.js').Memory} memory
    * @param {Record<string, (table: number, tid: number, threads: number) => void>} code
+   * @param {import('./gpurun.js').GpuRunner | null} gpu
    */
-  constructor(program, python, memory, code) {
+  constructor(program, python, memory, code, gpu = null) {
     this.program = program;
     this.header = program.header;
     this.python = python;
     this.code = code;
-    this.plan = new Planner(program.header, memory);
+    this.gpu = gpu;
+    this.plan = new Planner(program.header, memory, gpu);
+    this.crossings = gpu && new Crossings(this, gpu);
     /** Strings, of constants and of the run in progress. @type {Map<number, (string | number)[]>} */
     this.hostConstants = new Map();
     /** @type {Map<number, (string | number)[]>} */
@@ -48,32 +56,42 @@ export class Executor {
    * @returns {Promise<Executor>}
    */
   static async create(program, read, python, host) {
-    const { memory, code, team } = await loadProgram(program, host);
-    const executor = new Executor(program, python, memory, code);
+    const { memory, code, gpu, team } = await loadProgram(program, host);
+    const executor = new Executor(program, python, memory, code, gpu);
     executor.team = team;
     placeConstants(executor, read);
-    settle(executor, executor.runBlock(0, executor.plan.root));
+    settle(executor, await executor.runBlock(0, executor.plan.root));
+    gpu?.memory.flush();
+    await gpu?.gpu.settled();
     return executor;
   }
 
   // ── a run ──
 
   /**
+   * Synchronous unless it has to wait for the GPU.
    * @param {Record<string, WireTensor>} feeds
-   * @param {Record<string, WireTensor | null>} fetches
-   * @returns {Record<string, WireTensor | WireTensor[] | null>}
+   * @param {Record<string, Fetch>} fetches
+   * @returns {Later<Record<string, WireTensor | WireTensor[] | null>>}
    */
   run(feeds, fetches) {
     this.plan.limit();
     this.hosts = new Map(this.hostConstants);
-    let state = this.bindInputs(this.plan.root, feeds);
+    this.crossings?.begin(feeds, fetches);
+    const state = this.bindInputs(this.plan.root, feeds);
     for (const { name, buffer, dtype } of this.header.inputs) this.write(state, buffer, dtype, feeds[name]);
-    state = this.runBlock(1, state);
+    return then(this.runBlock(1, state), (last) => this.leave(last, fetches));
+  }
+
+  /** The results. @param {State} state @param {Record<string, Fetch>} fetches @returns {Later<Record<string, WireTensor | WireTensor[] | null>>} */
+  leave(state, fetches) {
     this.env = state.env;
     this.peak = Math.max(this.peak, state.peak);
     this.requested = Math.max(this.requested, state.requested);
     const wanted = this.header.outputs.filter(({ name }) => name in fetches);
-    return Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, fetches[name])]));
+    const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
+    this.gpu?.memory.flush();
+    return this.gpu?.gpu.pending.length ? this.gpu.gpu.settled().then(() => results) : results;
   }
 
   /** Input dims become the values of symbols, inputs get memory. @param {State} state @param {Record<string, WireTensor>} feeds */
@@ -90,13 +108,16 @@ export class Executor {
   /** @param {State} state @param {number} buffer @param {string} dtype @param {WireTensor} feed */
   write(state, buffer, dtype, { data }) {
     if (Array.isArray(data)) this.hosts.set(buffer, data);
-    else store(data, dtype, this.plan.bytes(state, buffer));
+    else if (!('gpu' in data)) store(data, dtype, this.plan.bytes(state, buffer));
   }
 
-  /** @param {State} state @param {Value} value @param {WireTensor | null} [target] @returns {WireTensor | WireTensor[] | null} */
-  output(state, value, target = null) {
+  /** @param {State} state @param {Value} value @param {string} [name] @param {Fetch} [fetch] @returns {WireTensor | WireTensor[] | null} */
+  output(state, value, name = '', fetch = null) {
     if (!value) return null;
     if ('items' in value) return value.items.map((item) => /** @type {WireTensor} */ (this.output(state, item)));
+    const kept = fetch && this.crossings?.output(name, value, state);
+    if (kept) return kept;
+    const target = typeof fetch === 'object' && fetch && !gpuId(fetch.data) ? fetch : null;
     const host = this.hosts.get(value.buffer);
     const dims = evaluateAll(value.dims, state.env);
     if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };
@@ -105,19 +126,25 @@ export class Executor {
 
   // ── steps ──
 
-  /** @param {number} number @param {State} state @returns {State} */
-  runBlock(number, state) {
+  /** @param {number} number @param {State} state @param {number} [from] step to begin with @returns {Later<State>} */
+  runBlock(number, state, from = 0) {
     const { steps } = this.header.blocks[number];
-    for (let i = 0; i < steps.length; i++) {
-      const step = steps[i];
-      const key = `${number}.${i}`;
-      if (step.op === 'wasm') state = this.runWasm(step, state, key);
-      else if (step.op === 'read') state = this.runRead(step, state, key);
-      else if (step.op === 'host') state = this.runHost(step, state, key);
-      else if (step.op === 'if') state = runIf(this, step, state, key);
-      else state = runLoop(this, step, state, key);
+    for (let i = from; i < steps.length; i++) {
+      const after = this.runStep(steps[i], state, `${number}.${i}`);
+      if (after instanceof Promise) return after.then((next) => this.runBlock(number, next, i + 1));
+      state = after;
     }
     return state;
+  }
+
+  /** @param {import('./program.js').Step} step @param {State} state @param {string} key @returns {Later<State>} */
+  runStep(step, state, key) {
+    if (step.op === 'wasm') return this.runWasm(step, state, key);
+    if (step.op === 'gpu') return this.runGpu(step, state, key);
+    if (step.op === 'copy') return /** @type {Crossings} */ (this.crossings).run(step, state, key);
+    if (step.op === 'read') return this.runRead(step, state, key);
+    if (step.op === 'host') return this.runHost(step, state, key);
+    return step.op === 'if' ? runIf(this, step, state, key) : runLoop(this, step, state, key);
   }
 
   /** @param {import('./program.js').WasmStep} step @param {State} state @param {string} key @returns {State} */
@@ -131,6 +158,15 @@ export class Executor {
       const reason = /** @type {Error} */ (error).message;
       throw new ExecutionError(`${step.fn} stopped: ${reason}`, { node: step.calls.length === 1 ? step.calls[0].node : '', cause: error });
     }
+    return found.state;
+  }
+
+  /** @param {import('./program.js').GpuStep} step @param {State} state @param {string} key @returns {State} */
+  runGpu(step, state, key) {
+    const gpu = /** @type {import('./gpurun.js').GpuRunner} */ (this.gpu);
+    let found = state.next.get(key);
+    if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
+    gpu.run(/** @type {import('./gpurun.js').Prepared} */ (found.prepared));
     return found.state;
   }
 
@@ -182,7 +218,8 @@ export class Executor {
 
   memoryReport() {
     const weights = [...this.plan.fixed.values()].reduce((sum, { size }) => sum + size, 0);
-    return { weights, peak: this.peak, requested: this.requested, arena: this.arenaBytes() };
+    const gpu = this.gpu?.memory.size ?? 0;
+    return { weights, peak: this.peak, requested: this.requested, arena: this.arenaBytes(), gpu, tensors: this.gpu?.gpu.tensors.size ?? 0 };
   }
 
   explain() {
@@ -190,8 +227,8 @@ export class Executor {
   }
 
   release() {
-    this.program.python?.destroy();
     this.team?.release();
     this.plan.forget();
+    this.gpu?.release();
   }
 }

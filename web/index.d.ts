@@ -53,6 +53,19 @@ export interface Explanation {
   readonly nodes: readonly ExplainedNode[];
 }
 
+/** What `verify` found. */
+export interface Verification {
+  readonly ok: boolean;
+  readonly tolerance: number;
+  /** Results of kernels that were compared. */
+  readonly compared: number;
+  /** The first kernel whose results differ; at `index` they differ most, by `error` of the tensor's largest value. */
+  readonly first: null | {
+    readonly node: string; readonly kernel: string; readonly index: number; readonly expected: number; readonly actual: number;
+    readonly error: number;
+  };
+}
+
 /** Bytes. */
 export interface MemoryReport {
   /** Constants, packed ones included. */
@@ -62,6 +75,9 @@ export interface MemoryReport {
   readonly requested: number;
   /** Linear memory of the session. */
   readonly arena: number;
+  /** Memory of the session on the GPU, and of all tensors that runs left there. */
+  readonly gpu: number;
+  readonly tensors: number;
 }
 
 declare module 'onnxruntime-common' {
@@ -76,6 +92,8 @@ declare module 'onnxruntime-common' {
     memory(): Promise<MemoryReport>;
     /** What the compiler did: operators, kernels, placement. */
     explain(): Promise<Explanation>;
+    /** Runs on the GPU and on WebAssembly; names the first kernel whose results differ by more than `tolerance` (1e-3). */
+    verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number }): Promise<Verification>;
     readonly timings: Timings;
   }
 }
@@ -95,6 +113,7 @@ export class InvalidInput extends PyRuntimeError {}
 export class OutOfMemory extends PyRuntimeError {}
 export class MemoryFault extends PyRuntimeError {}
 export class DeviceLost extends PyRuntimeError {}
+export class NoAdapter extends PyRuntimeError {}
 export class SessionFailed extends PyRuntimeError {}
 export class ExecutionError extends PyRuntimeError {}
 
@@ -103,7 +122,7 @@ export function boot(onProgress?: (progress: Progress) => void): Promise<void>;
 /** Ends the worker with every session in it; the next session starts a new one. */
 export function shutdown(): void;
 /** Bytes of Python's heap and of the sessions' memory, and the number of sessions. */
-export function stats(): Promise<{ heap: number; arenas: number; sessions: number }>;
+export function stats(): Promise<{ heap: number; arenas: number; sessions: number; tensors: number }>;
 /** Runs Python in the engine's interpreter, to add operators and graph passes. */
 export function python(code: string, args?: unknown): Promise<unknown>;
 

@@ -1,6 +1,7 @@
 // From a Program's bytes to code and constants in memory.
 
 import { unpackBits } from './elements.js';
+import { GpuRunner } from './gpurun.js';
 import { Memory } from './memory.js';
 import { State } from './state.js';
 
@@ -9,10 +10,19 @@ import { State } from './state.js';
 /** @typedef {import('./python.js').Read} Read */
 
 /**
+ * Code for both providers, compiled side by side.
  * @param {import('./program.js').ProgramData} program
  * @param {import('./model.js').Host} host
  */
-export async function loadProgram({ header, blob }, { shared, threads = 1, pool = null }) {
+export async function loadProgram(program, host) {
+  const { gpu } = host;
+  const shaders = gpu && program.header.modules.webgpu ? GpuRunner.create(gpu, program) : null;
+  const [code, runner] = await Promise.all([loadWasm(program, host), shaders]);
+  return { ...code, gpu: runner };
+}
+
+/** @param {import('./program.js').ProgramData} program @param {import('./model.js').Host} host */
+async function loadWasm({ header, blob }, { shared, threads = 1, pool = null }) {
   const memory = new Memory(shared);
   const place = header.modules.wasm;
   if (!place) return { memory, code: {}, team: null };
@@ -34,18 +44,30 @@ export function placeConstants(executor, read) {
     if (constant.strings) executor.hostConstants.set(constant.buffer, constant.strings);
     else plan.take(root, constant.buffer);
   }
-  plan.memory.ensure(root.arena.end + 64);
+  plan.ensure(root);
   executor.hosts = new Map(executor.hostConstants);
   for (const constant of header.constants) if (!constant.strings) fill(executor, constant, read);
 }
 
 /** @param {Executor} executor @param {Constant} constant @param {Read} read */
-function fill({ plan, program }, constant, read) {
-  const target = plan.bytes(plan.root, constant.buffer);
+function fill({ plan, program, gpu }, constant, read) {
   const bytes = constant.blob ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
     : read(constant.offset ?? 0, constant.size ?? 0, constant.source ?? '');
+  if (plan.away(constant.buffer)) {
+    const raw = constant.unpack ? unpacked(bytes, constant, plan.size(plan.root, constant.buffer)) : bytes;
+    gpu?.memory.write(plan.span(plan.root, constant.buffer).address, raw, constant.dtype ?? '');
+    return;
+  }
+  const target = plan.bytes(plan.root, constant.buffer);
   if (constant.unpack) unpackBits(bytes, constant.unpack, Boolean(constant.signed), target);
   else target.set(bytes);
+}
+
+/** @param {Uint8Array} bytes @param {Constant} constant @param {number} size @returns {Uint8Array} */
+function unpacked(bytes, { unpack = 0, signed }, size) {
+  const into = new Uint8Array(size);
+  unpackBits(bytes, unpack, Boolean(signed), into);
+  return into;
 }
 
 /** After `init`: what is left is constant, runs start from here. @param {Executor} executor @param {State} state */
@@ -54,7 +76,7 @@ export function settle(executor, state) {
   executor.hostConstants = executor.hosts;
   plan.fixed = state.spans;
   plan.forget();
-  plan.root = new State(state.arena.copy(), new Map(), new Map());
+  plan.root = new State(state.arena.copy(), state.gpu.copy(), new Map(), new Map());
 }
 
 /** Room for the argument blocks of some eight different shapes. @param {import('./program.js').Header} header */

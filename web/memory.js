@@ -6,6 +6,10 @@ const PAGE = 65536;
 const ALIGN = 64;
 const RESERVED = 1024; // bytes at address 0 that no buffer uses: thread barriers
 const SLACK = 16; // bytes past a buffer that kernels may read
+const GPU_ALIGN = 256; // of bind group offsets
+
+/** Addresses from here on are bytes of the GPU's memory. */
+export const GPU = 2 ** 40;
 
 /** @typedef {{ address: number, size: number }} Span size rounded as it was taken */
 
@@ -38,19 +42,30 @@ export class Memory {
 
 /** Which parts are free: best fit, neighbours merged. Cheap to copy, so that plans can start from any point of a run. */
 export class Arena {
-  /** @param {Span[]} free by address @param {number} end everything from here on is free */
-  constructor(free = [], end = RESERVED) {
+  /**
+   * @param {Span[]} free by address @param {number} end everything from here on is free
+   * @param {number} chunk bytes of the GPU's buffers, none of which a span may leave; 0 for linear memory
+   */
+  constructor(free = [], end = RESERVED, chunk = 0) {
     this.free = free;
     this.end = end;
+    this.chunk = chunk;
   }
 
   copy() {
-    return new Arena(this.free.map((span) => ({ ...span })), this.end);
+    return new Arena(this.free.map((span) => ({ ...span })), this.end, this.chunk);
+  }
+
+  /** @param {number} size bytes asked for */
+  round(size) {
+    if (!this.chunk) return Math.ceil((size + SLACK) / ALIGN) * ALIGN;
+    if (size > this.chunk) throw new OutOfMemory(`a tensor of ${size} bytes, the GPU gives buffers of ${this.chunk}`);
+    return Math.ceil(Math.max(size, 1) / GPU_ALIGN) * GPU_ALIGN;
   }
 
   /** @param {number} size @returns {Span} */
   alloc(size) {
-    const wanted = Math.ceil((size + SLACK) / ALIGN) * ALIGN;
+    const wanted = this.round(size);
     let best = -1;
     for (let i = 0; i < this.free.length; i++) {
       if (this.free[i].size >= wanted && (best < 0 || this.free[i].size < this.free[best].size)) best = i;
@@ -65,9 +80,23 @@ export class Arena {
   /** At the end, together with what is free right before it. @param {number} wanted @returns {Span} */
   extend(wanted) {
     const last = this.free[this.free.length - 1];
-    const address = last && last.address + last.size === this.end ? /** @type {Span} */ (this.free.pop()).address : this.end;
-    this.end = address + wanted;
-    return { address, size: wanted };
+    const joins = last && last.address + last.size === this.end && !this.border(this.end);
+    const start = joins ? last.address : this.end;
+    const left = this.chunk ? this.chunk - ((start - GPU) % this.chunk) : Infinity;
+    if (wanted > left) {
+      const gap = { address: this.end, size: start + left - this.end };
+      this.end = start + left;
+      if (gap.size) this.release(gap);
+      return this.extend(wanted);
+    }
+    if (joins) this.free.pop();
+    this.end = start + wanted;
+    return { address: start, size: wanted };
+  }
+
+  /** Whether one buffer ends and the next begins here. @param {number} address */
+  border(address) {
+    return this.chunk > 0 && (address - GPU) % this.chunk === 0;
   }
 
   /** @param {Span} span */
@@ -81,11 +110,11 @@ export class Arena {
     }
     const merged = { address, size };
     let drop = 0;
-    if (after && address + size === after.address) {
+    if (after && address + size === after.address && !this.border(after.address)) {
       merged.size += after.size;
       drop = 1;
     }
-    if (before && before.address + before.size === address) {
+    if (before && before.address + before.size === address && !this.border(address)) {
       merged.address = before.address;
       merged.size += before.size;
       this.free.splice(at - 1, drop + 1, merged);

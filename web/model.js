@@ -1,14 +1,18 @@
 // A model in the worker: its Program, or one for each set of values that its compilation needs.
 
 import { Executor } from './executor.js';
-import { SessionFailed } from './errors.js';
+import { DeviceLost, OutOfMemory, SessionFailed } from './errors.js';
+import { acquire } from './gpu.js';
+import { gpuId } from './gputensors.js';
 
+/** @typedef {import('./program.js').ProgramData} ProgramData */
+/** @typedef {import('./protocol.js').Fetch} Fetch */
 /** @typedef {import('./protocol.js').ValueInfo} ValueInfo */
 /** @typedef {import('./protocol.js').WireTensor} WireTensor */
 /** @typedef {import('./protocol.js').WireValue} WireValue */
 /** @typedef {import('./python.js').Python} Python */
 /** @typedef {import('./python.js').Read} Read */
-/** @typedef {{ shared: boolean, threads?: number, pool?: import('./pool.js').ThreadPool | null }} Host shared: linear memory is */
+/** @typedef {{ shared: boolean, threads?: number, pool?: import('./pool.js').ThreadPool | null, gpu?: import('./gpu.js').Gpu | null }} Host shared: linear memory is */
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
 
 const PROGRAMS = 16; // for different values, before the oldest is forgotten
@@ -25,7 +29,9 @@ export class Model {
     this.outputs = outputs.map(valueInfo);
     /** Milliseconds of the phases of reading and compiling. @type {Record<string, number>} */
     this.phases = JSON.parse(proxy.timings);
-    /** By the values they were compiled for. @type {Map<string, Executor>} */
+    /** By the values they were compiled for. @type {Map<string, ProgramData>} */
+    this.programs = new Map();
+    /** Of programs; made again after a fault. @type {Map<string, Executor>} */
     this.executors = new Map();
     /** @type {string[] | null} null: one Program for all feeds */
     this.needs = null;
@@ -34,25 +40,99 @@ export class Model {
   /** Makes the Program ready, if there is one for all feeds. */
   async prepare() {
     const program = this.python.main(this.proxy);
-    this.compiled(program);
-    if (program) this.executors.set('', await Executor.create(program, this.read, this.python, this.host));
+    if (program) await this.add('', program);
     else this.needs = JSON.parse(this.proxy.needs);
   }
 
-  /** Takes over what the phases took. @param {import('./program.js').ProgramData | null} program */
-  compiled(program) {
-    if (program) Object.assign(this.phases, JSON.parse(program.python.timings));
+  /** @param {string} key @param {ProgramData} program @returns {Promise<Executor>} */
+  async add(key, program) {
+    this.programs.set(key, program);
+    Object.assign(this.phases, JSON.parse(program.python.timings));
+    const executor = await Executor.create(program, this.read, this.python, this.host);
+    this.executors.set(key, executor);
+    return executor;
   }
+
+  // ── a run ──
 
   /**
    * @param {Record<string, WireValue>} feeds
-   * @param {Record<string, WireTensor | null>} fetches
+   * @param {Record<string, Fetch>} fetches
    * @returns {Promise<Record<string, WireValue>>}
    */
   async run(feeds, fetches) {
-    const executor = this.executors.get(this.key(feeds)) ?? (await this.specialise(feeds));
-    return executor.run(flatten(feeds), fetches);
+    if (!this.host.gpu) return this.attempt(feeds, fetches);
+    try {
+      this.host.gpu.alive();
+      return await this.attempt(feeds, fetches);
+    } catch (error) {
+      if (!(await this.recover(error))) throw error;
+    }
+    try {
+      return await this.attempt(feeds, fetches);
+    } catch (error) {
+      if (!this.host.gpu?.lost) throw error;
+      await this.fallBack(/** @type {Error} */ (error).message);
+      return this.attempt(feeds, fetches);
+    }
   }
+
+  /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
+  async attempt(feeds, fetches) {
+    const { needs } = this;
+    if (needs && hasGpu(feeds)) feeds = await bring(feeds, (name) => !needs.includes(name));
+    const executor = await this.executor(feeds);
+    let flat = flatten(feeds);
+    if (hasGpu(flat)) flat = /** @type {typeof flat} */ (await bring(flat, (name) => Boolean(executor.crossings?.inputs.has(name))));
+    try {
+      return await executor.run(flat, fetches);
+    } catch (error) {
+      executor.crossings?.abandon();
+      throw error;
+    }
+  }
+
+  /** @param {Record<string, WireValue>} feeds @returns {Promise<Executor> | Executor} */
+  executor(feeds) {
+    const key = this.key(feeds);
+    const known = this.executors.get(key);
+    if (known) return known;
+    const program = this.programs.get(key);
+    return program ? this.add(key, program) : this.specialise(feeds);
+  }
+
+  // ── faults of the GPU ──
+
+  /** Makes ready for another try, if that can help: a new device, or memory. @param {unknown} error @returns {Promise<boolean>} */
+  async recover(error) {
+    const gpu = /** @type {import('./gpu.js').Gpu} */ (this.host.gpu);
+    const full = error instanceof OutOfMemory && 'gpu' in error;
+    if (!gpu.lost && !full) return false;
+    this.drop();
+    gpu.freePools();
+    const next = await acquire();
+    if (next) this.host = { ...this.host, gpu: next };
+    else await this.fallBack(/** @type {Error} */ (error).message);
+    return true;
+  }
+
+  /** From now on without the GPU. @param {string} reason */
+  async fallBack(reason) {
+    console.warn(`pyruntime: ${reason}; the session goes on on WebAssembly`);
+    this.drop();
+    this.programs.clear();
+    this.host = { ...this.host, gpu: null };
+    this.python.fallBack(this.proxy);
+    await this.prepare();
+  }
+
+  /** Frees the memory of all executors; they are made again when they are needed. */
+  drop() {
+    for (const executor of this.executors.values()) executor.release();
+    this.executors.clear();
+  }
+
+  // ── compiling ──
 
   /** What a Program depends on. @param {Record<string, WireValue>} feeds */
   key(feeds) {
@@ -64,21 +144,26 @@ export class Model {
   /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
   async specialise(feeds) {
     for (;;) {
-      const needs = this.needs ?? [];
-      const entries = Object.entries(feeds).map(([name, feed]) => [name, described(feed, needs.includes(name), false)]);
-      const program = this.python.specialise(this.proxy, Object.fromEntries(entries));
+      const program = this.python.specialise(this.proxy, this.described(feeds));
       this.needs = /** @type {string[]} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;
-      this.compiled(program);
-      const executor = await Executor.create(program, this.read, this.python, this.host);
-      const [oldest] = this.executors;
-      if (this.executors.size >= PROGRAMS && oldest) {
-        oldest[1].release();
-        this.executors.delete(oldest[0]);
-      }
-      this.executors.set(this.key(feeds), executor);
-      return executor;
+      const [oldest] = this.programs.keys();
+      if (this.programs.size >= PROGRAMS) this.forget(oldest);
+      return this.add(this.key(feeds), program);
     }
+  }
+
+  /** As Python is told of them. @param {Record<string, WireValue>} feeds */
+  described(feeds) {
+    const needs = this.needs ?? [];
+    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, described(feed, needs.includes(name), false)]));
+  }
+
+  /** Feeds on the CPU, by the Program's names, and as Python is told of them. @param {Record<string, WireValue>} feeds */
+  async given(feeds) {
+    const here = await bring(feeds, () => false);
+    await this.executor(here);
+    return { flat: flatten(here), described: this.described(here) };
   }
 
   /** The Program used last, for reports. @returns {Executor} */
@@ -92,9 +177,16 @@ export class Model {
     return [...this.executors.values()].reduce((sum, executor) => sum + executor.arenaBytes(), 0);
   }
 
+  /** @param {string} key */
+  forget(key) {
+    this.executors.get(key)?.release();
+    this.executors.delete(key);
+    this.programs.get(key)?.python?.destroy();
+    this.programs.delete(key);
+  }
+
   release() {
-    for (const executor of this.executors.values()) executor.release();
-    this.executors.clear();
+    for (const key of [...this.programs.keys()]) this.forget(key);
     this.proxy.destroy();
   }
 }
@@ -126,4 +218,23 @@ function flatten(feeds) {
     else if (feed) flat[name] = feed;
   }
   return flat;
+}
+
+/** @param {Record<string, WireValue>} feeds @returns {boolean} */
+const hasGpu = (feeds) => Object.values(feeds).some((feed) => feed && !Array.isArray(feed) && gpuId(feed.data));
+
+/**
+ * Tensors of the GPU on the CPU, but for those that may stay where they are.
+ * @param {Record<string, WireValue>} feeds @param {(name: string) => boolean} stays
+ * @returns {Promise<Record<string, WireValue>>}
+ */
+async function bring(feeds, stays) {
+  const entries = Object.entries(feeds).map(async ([name, feed]) => {
+    const id = feed && !Array.isArray(feed) ? gpuId(feed.data) : 0;
+    if (!id || stays(name)) return [name, feed];
+    const gpu = await acquire();
+    if (!gpu) throw new DeviceLost(`the GPU tensor fed as "${name}" is lost with its device`);
+    return [name, await gpu.tensors.download(id)];
+  });
+  return Object.fromEntries(await Promise.all(entries));
 }

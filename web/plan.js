@@ -2,7 +2,7 @@
 
 import { evaluate, symbolsOf } from './dims.js';
 import { ShapeError } from './errors.js';
-import { Arena } from './memory.js';
+import { Arena, GPU } from './memory.js';
 import { State } from './state.js';
 
 /** @typedef {import('./dims.js').Env} Env */
@@ -14,13 +14,14 @@ import { State } from './state.js';
 const MEMO = 20_000; // transitions kept before they are forgotten
 
 export class Planner {
-  /** @param {Header} header @param {import('./memory.js').Memory} memory */
-  constructor(header, memory) {
+  /** @param {Header} header @param {import('./memory.js').Memory} memory @param {import('./gpurun.js').GpuRunner | null} gpu */
+  constructor(header, memory, gpu = null) {
     this.header = header;
     this.memory = memory;
+    this.gpu = gpu;
     /** Constants. @type {Map<number, Span>} */
     this.fixed = new Map();
-    this.root = new State(new Arena(), new Map(), new Map());
+    this.root = new State(new Arena(), new Arena([], GPU, gpu?.memory.chunk ?? 1), new Map(), new Map());
     this.tables = { base: 0, size: 0, top: 0, generation: 0 };
     /** @type {Map<string, State>} */
     this.interned = new Map();
@@ -38,10 +39,16 @@ export class Planner {
     if (found) return found.state;
     const next = state.copy();
     change(next);
-    this.memory.ensure(next.arena.end + 64);
+    this.ensure(next);
     state.next.set(key, { state: next, table: 0, generation: 0 });
     this.transitions++;
     return next;
+  }
+
+  /** Memory for all that lies there. @param {State} state */
+  ensure(state) {
+    this.memory.ensure(state.arena.end + 64);
+    this.gpu?.memory.ensure(state.gpu.end);
   }
 
   /**
@@ -50,6 +57,33 @@ export class Planner {
    * @returns {Transition}
    */
   planCalls(calls, state, key) {
+    const { next, words } = this.place(calls, state);
+    const table = this.writeTable(words);
+    const transition = { state: next, table, generation: this.tables.generation };
+    state.next.set(key, transition);
+    this.transitions++;
+    return transition;
+  }
+
+  /**
+   * The same for a step of the GPU.
+   * @param {Call[]} calls @param {State} state @param {string} key
+   * @returns {Transition}
+   */
+  planDispatches(calls, state, key) {
+    const { next, words } = this.place(calls, state);
+    const sizes = calls.map(({ buffers }) => buffers.map((buffer) => this.size(next, buffer)));
+    const transition = { state: next, table: 0, generation: 0, prepared: this.gpu?.prepare(calls, sizes, words) };
+    state.next.set(key, transition);
+    this.transitions++;
+    return transition;
+  }
+
+  /**
+   * Addresses, parameters and work of calls, one after the other, and the state after them.
+   * @param {Call[]} calls @param {State} state
+   */
+  place(calls, state) {
     const next = state.copy();
     /** @type {number[]} */
     const words = [];
@@ -62,12 +96,8 @@ export class Planner {
       for (const buffer of taken) next.spans.delete(buffer);
       this.drop(next, released);
     }
-    this.memory.ensure(next.arena.end + 64);
-    const table = this.writeTable(words);
-    const transition = { state: next, table, generation: this.tables.generation };
-    state.next.set(key, transition);
-    this.transitions++;
-    return transition;
+    this.ensure(next);
+    return { next, words };
   }
 
   /**
@@ -81,7 +111,7 @@ export class Planner {
       const pair = call.inplace?.find(([output, input]) => output === buffer && released.has(input) && this.size(next, input) === size);
       const span = pair && next.spans.get(pair[1]);
       if (!span) {
-        next.take(buffer, size);
+        next.take(buffer, size, this.away(buffer));
         continue;
       }
       next.spans.set(buffer, span);
@@ -111,6 +141,7 @@ export class Planner {
   forget() {
     this.tables.top = 0;
     this.tables.generation++;
+    this.gpu?.forget();
     this.root.next.clear();
     this.interned.clear();
     this.transitions = 0;
@@ -131,7 +162,12 @@ export class Planner {
 
   /** @param {State} state @param {number} buffer */
   take(state, buffer) {
-    if (!this.header.buffers[buffer].host) state.take(buffer, this.size(state, buffer));
+    if (!this.header.buffers[buffer].host) state.take(buffer, this.size(state, buffer), this.away(buffer));
+  }
+
+  /** Whether a buffer is on the GPU. @param {number} buffer */
+  away(buffer) {
+    return this.header.buffers[buffer].memory === 'webgpu';
   }
 
   /** @param {State} state @param {Iterable<number>} [buffers] */

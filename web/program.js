@@ -16,6 +16,8 @@
  * @property {[number, number][]} [inplace]
  */
 /** fork: whether it pays to run it on several threads. @typedef {{ op: 'wasm', fn: string, calls: Call[], fork?: import('./dims.js').Dim }} WasmStep */
+/** @typedef {{ op: 'gpu', fn: string, calls: Call[] }} GpuStep */
+/** @typedef {{ op: 'copy', to: string, pairs: [TensorValue, TensorValue][], free?: number[] }} CopyStep source and target */
 /** @typedef {{ op: 'read', value: TensorValue, symbols: string[], free?: number[] }} ReadStep */
 /** @typedef {{ op: 'host', fn: string, id: number, node?: string, inputs: Value[], outputs: TensorValue[], binds?: Binds, free?: number[] }} HostStep */
 /** @typedef {{ op: 'if', node?: string, condition: TensorValue, then: number, orelse: number, outputs: number[], binds?: Binds, free?: number[] }} IfStep */
@@ -32,9 +34,9 @@
  * @property {Binds} [binds]
  * @property {number[]} [free]
  */
-/** @typedef {WasmStep | ReadStep | HostStep | IfStep | LoopStep} Step */
+/** @typedef {WasmStep | GpuStep | CopyStep | ReadStep | HostStep | IfStep | LoopStep} Step */
 /** @typedef {{ inputs: TensorValue[], steps: Step[], outputs: Value[] }} Block */
-/** @typedef {{ buffer: number, source?: string, offset?: number, size?: number, unpack?: number, signed?: boolean, blob?: [number, number], strings?: string[] }} Constant */
+/** @typedef {{ buffer: number, dtype?: string, source?: string, offset?: number, size?: number, unpack?: number, signed?: boolean, blob?: [number, number], strings?: string[] }} Constant */
 /**
  * @typedef {object} Header
  * @property {number} format
@@ -42,7 +44,7 @@
  * @property {Record<string, [number, number]>} modules
  * @property {{ name: string, dtype: string, dims: Dim[], buffer: number }[]} inputs
  * @property {{ name: string, value: Value }[]} outputs
- * @property {{ size: Dim, host?: boolean }[]} buffers
+ * @property {{ size: Dim, host?: boolean, memory?: string }[]} buffers
  * @property {Constant[]} constants
  * @property {[Dim, string][]} guards
  * @property {Block[]} blocks

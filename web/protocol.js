@@ -4,9 +4,11 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 
 /** @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array|BigUint64Array} NumericData */
 /**
- * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred.
- * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] }} WireTensor
+ * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred; that of a tensor on the GPU
+ * stays in the worker, and its number crosses.
+ * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: number } }} WireTensor
  */
+/** @typedef {WireTensor | 'gpu' | null} Fetch an output: the tensor to fill, a new one on the GPU, a new one in the page */
 /** @typedef {WireTensor | WireTensor[] | null} WireValue a sequence is a list, an absent optional is null */
 /** @typedef {{ url: string } | { bytes: Uint8Array } | { blob: Blob }} Origin where bytes come from */
 /** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
@@ -26,10 +28,11 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {Record<string, unknown>} options plain session options, under their onnxruntime names
  */
 /** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], timings: Timings }} CreateResult */
-/** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, WireTensor | null> }} RunParams */
+/** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch> }} RunParams */
 /**
- * Bytes and counts in the worker; threads: besides the worker, teams: programs that they have code of.
- * @typedef {{ heap: number, arenas: number, sessions: number, threads: number, teams: number }} WorkerStats
+ * Bytes and counts in the worker; tensors: those kept on the GPU, threads: besides the worker, teams: programs that they
+ * have code of.
+ * @typedef {{ heap: number, arenas: number, sessions: number, tensors: number, threads: number, teams: number }} WorkerStats
  */
 
 /**
@@ -41,6 +44,9 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {{ params: { session: number }, result: null }} release
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
+ * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
+ * @property {{ params: { tensor: number }, result: WireTensor }} download
+ * @property {{ params: { tensor: number }, result: null }} dispose
  * @property {{ params: null, result: WorkerStats }} stats
  * @property {{ params: { code: string, args: unknown }, result: unknown }} python
  */

@@ -7,7 +7,7 @@ import { fromPayload } from './errors.js';
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
 /** @typedef {import('./program.js').ProgramData} ProgramData */
-/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
+/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, watched: (feeds: string, atHome: boolean) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
 /** @typedef {import('./executor.js').HostArray} HostArray */
 /** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
 
@@ -77,6 +77,21 @@ export class Python {
   /** The Program for these feeds; null if `needs` has grown. @param {ModelProxy} model @param {object} feeds @returns {ProgramData | null} */
   specialise(model, feeds) {
     return this.guard(() => takeProgram(model.specialise(JSON.stringify(feeds))));
+  }
+
+  /** Compiles without the GPU. @param {ModelProxy} model */
+  fallBack(model) {
+    this.guard(() => model.fall_back());
+  }
+
+  /**
+   * The Programs to compare: with the GPU, and the same kernels without it. Every kernel's results are outputs.
+   * @param {ModelProxy} model @param {object} feeds @returns {[ProgramData, ProgramData]}
+   */
+  watched(model, feeds) {
+    const given = JSON.stringify(feeds);
+    const [gpu, home] = [false, true].map((atHome) => this.guard(() => takeProgram(model.watched(given, atHome))));
+    return [/** @type {ProgramData} */ (gpu), /** @type {ProgramData} */ (home)];
   }
 
   /**

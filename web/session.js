@@ -19,9 +19,11 @@ class Handler {
   /**
    * @param {import('./protocol.js').Caller} caller
    * @param {CreateResult} created
+   * @param {SessionOptions['preferredOutputLocation']} [preferred]
    */
-  constructor(caller, created) {
+  constructor(caller, created, preferred) {
     this.caller = caller;
+    this.preferred = preferred;
     this.session = created.session;
     this.inputs = created.inputs;
     this.outputs = created.outputs;
@@ -41,13 +43,13 @@ class Handler {
   async run(feeds, fetches) {
     this.usable();
     checkFeeds(feeds, this.inputs);
-    const packer = new Packer(pool);
+    const packer = new Packer(pool, this.caller);
     const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.packValue(name, t)]));
-    const wanted = Object.entries(fetches).map(([name, into]) => [name, into && packer.target(into)]);
+    const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packer.target(name, into) : this.locations(name)]);
     const params = { session: this.session, feeds: wireFeeds, fetches: Object.fromEntries(wanted) };
     try {
       const results = await this.caller.call('run', params, { transfer: packer.transfer });
-      return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(wire, fetches[name] ?? null)]));
+      return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(wire, fetches[name] ?? null, this.caller)]));
     } finally {
       pool.give(packer.borrowed);
     }
@@ -57,6 +59,25 @@ class Handler {
     if (this.released) return;
     this.released = true;
     await this.caller.call('release', { session: this.session });
+  }
+
+  /** Where a new output goes. @param {string} name @returns {import('./protocol.js').Fetch} */
+  locations(name) {
+    const where = typeof this.preferred === 'string' ? this.preferred : this.preferred?.[name];
+    return where === 'gpu-buffer' ? 'gpu' : null;
+  }
+
+  /** @param {Record<string, Tensor | Tensor[] | null>} feeds @param {number} tolerance */
+  async verify(feeds, tolerance) {
+    this.usable();
+    checkFeeds(feeds, this.inputs);
+    const packer = new Packer(pool, this.caller);
+    const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.packValue(name, t)]));
+    try {
+      return await this.caller.call('verify', { session: this.session, feeds: wireFeeds, tolerance }, { transfer: packer.transfer });
+    } finally {
+      pool.give(packer.borrowed);
+    }
   }
 
   /** @param {'memory' | 'explain'} what */
@@ -102,7 +123,7 @@ export const backend = {
       options: Object.fromEntries(plain),
     };
     const caller = await connect(progress);
-    return new Handler(caller, await caller.call('create', params, { progress }));
+    return new Handler(caller, await caller.call('create', params, { progress }), options.preferredOutputLocation);
   },
 };
 
@@ -186,6 +207,15 @@ export class InferenceSession extends Concrete {
   /** What the compiler did: operators, kernels, placement. */
   explain() {
     return this.handler.ask('explain');
+  }
+
+  /**
+   * Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than
+   * `tolerance` of the tensor's largest value.
+   * @param {any} feeds @param {{ tolerance?: number }} [options]
+   */
+  verify(feeds, { tolerance = 1e-3 } = {}) {
+    return /** @type {Handler} */ (this.handler).verify(feeds, tolerance);
   }
 
   /** Milliseconds that download, compilation and start-up took. */

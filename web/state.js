@@ -1,16 +1,17 @@
 // Where everything lies at one point of a run. States form a tree: a step leads from one to the next, and what was
 // planned once is found again by its key, so a second run with the same shapes plans nothing.
 
-import { Arena } from './memory.js';
+import { Arena, GPU } from './memory.js';
 
 /** @typedef {import('./memory.js').Span} Span */
 /** @typedef {import('./dims.js').Env} Env */
-/** @typedef {{ state: State, table: number, generation: number }} Transition table: address of the step's argument blocks */
+/** @typedef {{ state: State, table: number, generation: number, prepared?: import('./gpurun.js').Prepared }} Transition table: address of the step's argument blocks */
 
 export class State {
-  /** @param {Arena} arena @param {Map<number, Span>} spans by buffer @param {Env} env */
-  constructor(arena, spans, env) {
+  /** @param {Arena} arena @param {Arena} gpu @param {Map<number, Span>} spans by buffer @param {Env} env */
+  constructor(arena, gpu, spans, env) {
     this.arena = arena;
+    this.gpu = gpu;
     this.spans = spans;
     this.env = env;
     /** @type {Map<string, Transition>} */
@@ -22,13 +23,13 @@ export class State {
 
   /** A copy to plan on. */
   copy() {
-    const copy = new State(this.arena.copy(), new Map(this.spans), new Map(this.env));
+    const copy = new State(this.arena.copy(), this.gpu.copy(), new Map(this.spans), new Map(this.env));
     return Object.assign(copy, { held: this.held, peak: this.peak, requested: this.requested });
   }
 
-  /** @param {number} buffer @param {number} size @returns {Span} */
-  take(buffer, size) {
-    const span = this.arena.alloc(size);
+  /** @param {number} buffer @param {number} size @param {boolean} [away] on the GPU @returns {Span} */
+  take(buffer, size, away = false) {
+    const span = (away ? this.gpu : this.arena).alloc(size);
     this.spans.set(buffer, span);
     this.held += span.size;
     this.requested += span.size;
@@ -41,7 +42,7 @@ export class State {
     const span = this.spans.get(buffer);
     if (!span) return;
     this.spans.delete(buffer);
-    this.arena.release(span);
+    (span.address >= GPU ? this.gpu : this.arena).release(span);
     this.held -= span.size;
   }
 
@@ -56,6 +57,6 @@ export class State {
   /** Equal for states from which everything goes on alike. */
   content() {
     const spans = [...this.spans].sort(([a], [b]) => a - b).map(([buffer, { address, size }]) => [buffer, address, size]);
-    return JSON.stringify([this.arena.end, this.arena.free, spans, [...this.env].sort()]);
+    return JSON.stringify([this.arena.end, this.arena.free, this.gpu.end, this.gpu.free, spans, [...this.env].sort()]);
   }
 }

@@ -2,6 +2,7 @@
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from './errors.js';
+import { gpuNumber, onGpu } from './handles.js';
 import { RAW } from './feeds.js';
 
 /** @typedef {import('./protocol.js').WireTensor} WireTensor */
@@ -36,9 +37,10 @@ const isolated = () => globalThis.crossOriginIsolated === true;
  * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
  */
 export class Packer {
-  /** @param {SharedPool} pool */
-  constructor(pool) {
+  /** @param {SharedPool} pool @param {import('./protocol.js').Caller} caller */
+  constructor(pool, caller) {
     this.pool = pool;
+    this.caller = caller;
     /** @type {Transferable[]} */
     this.transfer = [];
     /** @type {SharedArrayBuffer[]} */
@@ -62,6 +64,7 @@ export class Packer {
    * @returns {WireTensor}
    */
   pack(name, tensor) {
+    if (tensor.location === 'gpu-buffer') return this.handle(name, tensor);
     if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
       throw new InvalidInput(`"${name}" lies in a ${tensor.location}`, { hint: 'feed tensors whose data is on the CPU' });
     }
@@ -71,8 +74,15 @@ export class Packer {
     return { type, dims, data: isolated() ? this.share(data) : this.copy(data) };
   }
 
-  /** A preallocated output crosses only where the worker can write into it. @param {Tensor} tensor @returns {WireTensor | null} */
-  target({ type, dims, data }) {
+  /** A tensor that a run left on the GPU. @param {string} name @param {Tensor} tensor @returns {WireTensor} */
+  handle(name, tensor) {
+    return { type: tensor.type, dims: tensor.dims, data: { gpu: gpuNumber(name, tensor, this.caller) } };
+  }
+
+  /** A preallocated output crosses only where the worker can write into it. @param {string} name @param {Tensor} tensor @returns {WireTensor | null} */
+  target(name, tensor) {
+    if (tensor.location === 'gpu-buffer') return this.handle(name, tensor);
+    const { type, dims, data } = tensor;
     const numeric = /** @type {NumericData} */ (data);
     return !Array.isArray(data) && isShared(numeric) ? { type, dims, data: numeric } : null;
   }
@@ -111,20 +121,24 @@ function viewLike(like, buffer, length) {
 /**
  * @param {import('./protocol.js').WireValue} wire
  * @param {Tensor | null} into
+ * @param {import('./protocol.js').Caller} caller
  * @returns {Tensor | Tensor[] | null}
  */
-export function unpackValue(wire, into) {
+export function unpackValue(wire, into, caller) {
   if (!wire) return null;
-  return Array.isArray(wire) ? wire.map((item) => unpack(item, null)) : unpack(wire, into);
+  return Array.isArray(wire) ? wire.map((item) => unpack(item, null, caller)) : unpack(wire, into, caller);
 }
 
 /**
  * The result tensor; a preallocated one is filled and returned itself.
  * @param {WireTensor} wire
  * @param {Tensor | null} into
+ * @param {import('./protocol.js').Caller} caller
  * @returns {Tensor}
  */
-function unpack({ type, dims, data }, into) {
+function unpack({ type, dims, data }, into, caller) {
+  if ('gpu' in data) return into ?? onGpu(data.gpu, type, dims, caller);
+  if (into?.location === 'gpu-buffer') throw new InvalidInput(`a tensor on the GPU cannot hold this output of type ${type}`, { hint: 'the session runs on WebAssembly, or the GPU has no such type' });
   if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (data), dims);
   const target = /** @type {any} */ (into.data);
   if (target === data || (!Array.isArray(data) && isShared(/** @type {NumericData} */ (target)))) return into;

@@ -1,12 +1,14 @@
 // The worker: answers the calls of protocol.js. Compiles in Python, runs without it.
 
 import { fetchBytes } from './download.js';
-import { InvalidModel, SessionFailed } from './errors.js';
+import { DeviceLost, InvalidModel, NoAdapter, SessionFailed } from './errors.js';
+import { acquire, running } from './gpu.js';
 import { Model } from './model.js';
 import { ThreadPool } from './pool.js';
 import { answer } from './protocol.js';
 import { Python } from './python.js';
 import { hasRelaxedSimd } from './simd.js';
+import { verify } from './verify.js';
 
 /** @typedef {import('./protocol.js').CreateParams} CreateParams */
 /** @typedef {import('./protocol.js').Progress} Progress */
@@ -45,6 +47,18 @@ async function downloads({ model, external }, progress) {
   return new Map(files.map(({ path }, i) => [path, done[i]]));
 }
 
+/** The GPU, if the session asks for it first. @param {Record<string, unknown>} options */
+async function gpuFor({ executionProviders }) {
+  const asked = /** @type {(string | { name: string })[]} */ (executionProviders ?? []).map((item) => (typeof item === 'string' ? item : item.name));
+  if (asked[0] !== 'webgpu') return null;
+  const gpu = await acquire();
+  if (gpu) return gpu;
+  const reason = 'this browser gives no WebGPU adapter';
+  if (asked.length === 1) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  console.warn(`pyruntime: ${reason}; the session runs on WebAssembly`);
+  return null;
+}
+
 /** @param {Map<string, Uint8Array>} files @returns {import('./python.js').Read} */
 function reader(files) {
   return (offset, size, name = '') => {
@@ -57,16 +71,16 @@ function reader(files) {
 /** @param {CreateParams} params @param {OnProgress} progress */
 async function create(params, progress) {
   const start = performance.now();
-  const files = await downloads(params, progress);
+  const [files, gpu] = await Promise.all([downloads(params, progress), gpuFor(params.options)]);
   const engine = await interpreter();
   const fetched = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const read = reader(files);
   const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, bytes]) => [path, bytes.length]));
   const host = { shared: pool !== null, threads: pool ? params.threads : 1, pool };
-  const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), external };
+  const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), gpu: gpu?.adapter ?? null, external };
   const proxy = engine.open(read, /** @type {Uint8Array} */ (files.get('')).length, options);
-  const model = new Model(engine, proxy, read, host);
+  const model = new Model(engine, proxy, read, { ...host, gpu });
   const compiled = performance.now();
   progress({ phase: 'compile', loaded: 1, total: 1 });
   progress({ phase: 'init', loaded: 0, total: 1 });
@@ -111,7 +125,7 @@ answer(globalThis, {
     const found = find(session);
     const result = await enqueue(found, () => found.model.run(feeds, fetches));
     const tensors = Object.values(result).flat();
-    const buffers = tensors.map((tensor) => (!tensor || Array.isArray(tensor.data) ? null : tensor.data.buffer));
+    const buffers = tensors.map((tensor) => (!tensor || Array.isArray(tensor.data) || 'gpu' in tensor.data ? null : tensor.data.buffer));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
     return { result, transfer: [...new Set(transfer)] };
   },
@@ -129,9 +143,26 @@ answer(globalThis, {
     return { result: { ...model.latest.explain(), phases: model.phases } };
   },
 
+  async verify({ session, feeds, tolerance }) {
+    const found = find(session);
+    return { result: await enqueue(found, () => verify(found.model, feeds, tolerance)) };
+  },
+
+  async download({ tensor }) {
+    const gpu = await running();
+    if (!gpu) throw new DeviceLost('this GPU tensor is gone with its device');
+    return { result: await gpu.tensors.download(tensor) };
+  },
+
+  async dispose({ tensor }) {
+    (await running())?.tensors.dispose(tensor);
+    return { result: null };
+  },
+
   async stats() {
     const arenas = [...sessions.values()].reduce((sum, { model }) => sum + model.arenaBytes(), 0);
-    return { result: { heap: (await interpreter()).heap(), arenas, sessions: sessions.size, ...threadStats() } };
+    const tensors = (await running())?.tensors.live.size ?? 0;
+    return { result: { heap: (await interpreter()).heap(), arenas, sessions: sessions.size, tensors, ...threadStats() } };
   },
 
   async python({ code, args }) {

@@ -1,0 +1,48 @@
+"""The providers a session asks for, and the builder that places kernels on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyruntime.crossing import HOME
+from pyruntime.errors import InvalidInput
+from pyruntime.kernel import Block, Kernel
+from pyruntime.partition import Placed
+
+_ALIASES = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvider": "webgpu"}
+
+
+def known(providers: Sequence[Any]) -> list[str]:
+    """Names in order of preference; an entry may be a pair with options or {"name": …}, as onnxruntime takes them."""
+    names = [p["name"] if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) else p for p in providers]
+    names = [_ALIASES.get(n, n) for n in names]
+    for n in names:
+        if n not in ("wasm", "webgpu"):
+            raise InvalidInput(f'provider "{n}" is not known', hint="wasm and webgpu are")
+    return names
+
+
+def placed(home: Any, builder: Any, adapter: Any, providers: Sequence[str], at_home: bool = False) -> Placed:
+    """A builder that places kernels on the GPU of this adapter too. With "webgpu" alone, all that can be is there.
+    `at_home`: see AtHome."""
+    from providers.webgpu.builder import GpuProvider
+
+    away = GpuProvider(adapter)
+    builders = {home.name: builder, away.name: away.builder()}
+    make = AtHome if at_home else Placed
+    return make([away, home], builders, only=list(providers) == ["webgpu"])
+
+
+class AtHome(Placed):
+    """Compiles the very kernels that another builder would have placed, all of them at home: what `verify` compares
+    with."""
+
+    def place(self, main: Block) -> None:
+        pass
+
+    def where(self, kernel: Kernel) -> str:
+        return HOME
+
+
+__all__ = ["AtHome", "known", "placed"]
