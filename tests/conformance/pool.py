@@ -82,6 +82,16 @@ class Worker:
         self.stop()
         return f"exit code {code}: {' | '.join(lines[-3:])}"
 
+    def finish(self) -> None:
+        """Let the process end by itself, so that it can tidy up; then as `stop`."""
+        if self.process is not None and self.process.stdin is not None:
+            try:
+                self.process.stdin.close()
+                self.process.wait(10.0)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                pass
+        self.stop()
+
     def stop(self) -> None:
         """End the process and all it started."""
         if self.process is None:
@@ -121,7 +131,7 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         for worker in self.workers:
-            worker.stop()
+            worker.finish()
 
     def run(self, names: Iterable[str], on_result: Callable[[Result], None] | None = None) -> list[Result]:
         """Results in the order of `names`; each worker takes the next name when it is free."""
