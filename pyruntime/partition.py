@@ -17,9 +17,7 @@ from pyruntime.expr import walk
 from pyruntime.kernel import Alias, Block, Call, Host, If, Kernel, Leaf, Loop, Map, Read, Reduce, Tensor, View
 from pyruntime.passes.dead import inner_blocks
 from pyruntime.provider import Builder, Provider, Routine
-from pyruntime.shape import AnyDim
 
-HINT = 64  # the value a symbol is taken to have
 CROSSING_COST = 200_000  # operations that a crossing costs by itself: a submission and a wait, some 100 microseconds
 BYTE_COST = 2  # operations that a crossing byte costs
 SMALL = 4096  # elements: up to this, what only the plan waits for is computed at home
@@ -68,7 +66,7 @@ def _waited_for(block: Block, home: str, out: Partition) -> None:
         for inner in inner_blocks(kernel):
             _waited_for(inner, home, out)
         if _computes(kernel):
-            small = all(number(sh.size(t.shape)) <= SMALL for t in (*kernel.outputs, *kernel.inputs))
+            small = all(sh.estimate(sh.size(t.shape)) <= SMALL for t in (*kernel.outputs, *kernel.inputs))
             wanted = {t.uid for t in kernel.outputs} & needed_elsewhere
             if small and not wanted and not {t.uid for t in kernel.outputs} & {root(t).uid for t in block.outputs}:
                 if _feeds_plan(kernel, block):
@@ -116,7 +114,7 @@ def _judge(run: list[Kernel], block: Block, home: str, out: Partition) -> None:
         if id(k) not in members and out.where.get(id(k), home) == home:
             crossing |= {t.uid: t for t in map(root, k.inputs) if t.uid in made}
     crossing |= {t.uid: t for t in map(root, block.outputs) if t.uid in made}
-    size = sum(number(sh.size(t.shape)) * t.dtype.size for t in crossing.values())
+    size = sum(sh.estimate(sh.size(t.shape)) * t.dtype.size for t in crossing.values())
     cost = CROSSING_COST + BYTE_COST * size
     work = sum(operations(k) for k in run)
     if work < cost:
@@ -125,20 +123,15 @@ def _judge(run: list[Kernel], block: Block, home: str, out: Partition) -> None:
             out.reasons[id(k)] = f"{work:.0f} operations do not pay for {size} bytes crossing"
 
 
-def number(d: AnyDim) -> int:
-    """A dim, with every symbol at its hint."""
-    return d if isinstance(d, int) else sh.evaluate(d, dict.fromkeys(sh.symbols(d), HINT))
-
-
 def operations(kernel: Kernel) -> float:
     """A rough count of what a kernel computes."""
     kernel = kernel.definition() if isinstance(kernel, Call) else kernel
-    elements = sum(number(sh.size(t.shape)) for t in kernel.outputs)
+    elements = sum(sh.estimate(sh.size(t.shape)) for t in kernel.outputs)
     if isinstance(kernel, Map):
         return elements * (1 + len(walk(kernel.expr)))
     if isinstance(kernel, Reduce):
-        return elements * max(number(sh.size(kernel.extents)), 1) * 2
-    return 4.0 * (elements + sum(number(sh.size(t.shape)) for t in kernel.inputs))
+        return elements * max(sh.estimate(sh.size(kernel.extents)), 1) * 2
+    return 4.0 * (elements + sum(sh.estimate(sh.size(t.shape)) for t in kernel.inputs))
 
 
 class Placed:

@@ -404,6 +404,11 @@ def evaluate(x: AnyDim, env: Mapping[str, int]) -> int:
     return total
 
 
+def estimate(x: AnyDim, hint: int = 64) -> int:
+    """The value of a dim with every symbol taken to be `hint`: for deciding what is large."""
+    return x if isinstance(x, int) else evaluate(x, dict.fromkeys(symbols(x), hint))
+
+
 def symbols(x: AnyDim) -> set[str]:
     """Names of the symbols in a dim."""
     if isinstance(x, int):

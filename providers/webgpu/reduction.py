@@ -7,7 +7,6 @@ from pyruntime.dtype import I32
 from pyruntime.expr import Expr, binary, const
 from pyruntime.kernel import Accum, For, Let, Reduce, Stmt, Store
 from pyruntime.loopcode import LoopCode
-from pyruntime.partition import number
 
 from .adapter import Adapter
 from .layout import register
@@ -23,7 +22,7 @@ def cooperates(kernel: Reduce, adapter: Adapter) -> bool:
     """
     if kernel.op.startswith("arg"):
         return False
-    count, outputs = number(sh.size(kernel.extents)), number(sh.size(kernel.out.shape))
+    count, outputs = sh.estimate(sh.size(kernel.extents)), sh.estimate(sh.size(kernel.out.shape))
     if adapter.software:
         return count > 32768 or (count >= 4096 and outputs <= 8)
     return count >= 128 and outputs <= 65536

@@ -13,7 +13,6 @@ from pyruntime.dtype import U32, U64, bounds
 from pyruntime.expr import Expr, walk
 from pyruntime.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Tensor, When, While
 from pyruntime.loopcode import children, expressions
-from pyruntime.partition import number
 
 from .adapter import Adapter
 from .layout import element_bytes, is_pattern, storable
@@ -69,7 +68,7 @@ def _iterations(kernel: Map | Reduce | Loops) -> float:
         return _rounds(body)
     total = 0.0
     for d in reversed(kernel.extents if isinstance(kernel, Reduce) else ()):
-        total = number(d) * (1 + total)
+        total = sh.estimate(d) * (1 + total)
     return total
 
 
@@ -78,7 +77,7 @@ def _rounds(body: list[Stmt]) -> float:
     for s in body:
         if isinstance(s, For):
             known = s.extent.op in ("const", "dim")
-            total += (number(s.extent.value) if known else math.inf) * (1 + _rounds(s.body))
+            total += (sh.estimate(s.extent.value) if known else math.inf) * (1 + _rounds(s.body))
         elif isinstance(s, While):
             return math.inf
         elif isinstance(s, When):

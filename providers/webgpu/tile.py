@@ -16,7 +16,6 @@ from pyruntime.expr import Expr, binary, cast, const, index, rewrite, walk
 from pyruntime.kernel import For, Let, Reduce, Set, Stmt, Store
 from pyruntime.loopcode import Lowered
 from pyruntime.lower import _Group, _Nest, _wide
-from pyruntime.partition import number
 from pyruntime.reference import NEUTRAL
 from pyruntime.shape import AnyDim
 from pyruntime.walk import Lowering
@@ -63,7 +62,7 @@ def pick_tile(kernel: Reduce, software: bool) -> int:
     for each sum, so a long one takes the small tile.
     """
     tail = len(walk(kernel.epilogue)) if kernel.epilogue is not None else 0
-    many = software or number(sh.size(kernel.out.shape)) >= 1 << 20
+    many = software or sh.estimate(sh.size(kernel.out.shape)) >= 1 << 20
     return 8 if many and tail <= LONG_TAIL else 4
 
 

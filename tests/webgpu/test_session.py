@@ -1,0 +1,133 @@
+"""Sessions on the GPU: placement, crossings, symbolic shapes, control flow, 32-bit integers."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+
+from pyruntime.errors import ExecutionError
+from pyruntime.session import InferenceSession
+
+pytest.importorskip("wgpu")
+
+
+def model(nodes, inputs, outputs, weights=(), opset=17):
+    def info(items):
+        return [h.make_tensor_value_info(n, t, s) for n, t, s in items]
+
+    tensors = [onnx.numpy_helper.from_array(v, n) for n, v in weights]
+    graph = h.make_graph(nodes, "g", info(inputs), info(outputs), tensors)
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", opset)], ir_version=9).SerializeToString()
+
+
+def steps(session):
+    (*_, executor) = session._programs.values()
+    return [s["op"] for b in executor.header["blocks"][1:] for s in b["steps"]]
+
+
+def both(data, feeds, providers=("webgpu",)):
+    """Outputs on the GPU, checked against those of WebAssembly, and the session."""
+    want = InferenceSession(data, providers=["wasm"]).run(None, feeds)
+    session = InferenceSession(data, providers=list(providers))
+    for _ in range(2):  # the second run replays
+        got = session.run(None, feeds)
+        for a, b in zip(got, want, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    return session
+
+
+NETWORK = model(
+    [
+        h.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        h.make_node("Relu", ["c"], ["r"]),
+        h.make_node("GlobalAveragePool", ["r"], ["p"]),
+        h.make_node("Flatten", ["p"], ["f"]),
+        h.make_node("Gemm", ["f", "g"], ["o"]),
+        h.make_node("Softmax", ["o"], ["s"]),
+        h.make_node("ArgMax", ["s"], ["i"], axis=1),
+    ],
+    [("x", T.FLOAT, ["N", 3, "H", "W"])],
+    [("s", T.FLOAT, ["N", 5]), ("i", T.INT64, ["N", 1])],
+    [
+        (n, np.random.default_rng(0).standard_normal(s).astype(np.float32))
+        for n, s in (("w", (8, 3, 3, 3)), ("b", (8,)), ("g", (8, 5)))
+    ],
+)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 3, 20, 9), (0, 3, 4, 4)], ids=str)
+def test_everything_on_the_gpu(shape):
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    assert set(steps(both(NETWORK, {"x": x}))) == {"copy", "gpu"}
+
+
+def test_shapes_may_change_between_runs():
+    gpu, cpu = (InferenceSession(NETWORK, providers=[p]) for p in ("webgpu", "wasm"))
+    for n, size in ((1, 4), (3, 9), (1, 4), (2, 40)):
+        x = np.random.default_rng(n).standard_normal((n, 3, size, size)).astype(np.float32)
+        np.testing.assert_allclose(gpu.run(None, {"x": x})[0], cpu.run(None, {"x": x})[0], rtol=1e-5)
+
+
+def test_what_the_gpu_cannot_do_runs_at_home():
+    data = model(
+        [
+            h.make_node("Exp", ["x"], ["e"]),
+            h.make_node("Cast", ["e"], ["d"], to=T.DOUBLE),
+            h.make_node("Sqrt", ["d"], ["q"]),
+            h.make_node("Cast", ["q"], ["f"], to=T.FLOAT),
+            h.make_node("MatMul", ["f", "x"], ["y"]),
+        ],
+        [("x", T.FLOAT, [40, 40])],
+        [("y", T.FLOAT, [40, 40])],
+    )
+    x = np.random.default_rng(2).standard_normal((40, 40)).astype(np.float32)
+    assert "wasm" in steps(both(data, {"x": x}))
+
+
+def test_small_work_stays_at_home():
+    data = model([h.make_node("Add", ["x", "x"], ["y"])], [("x", T.FLOAT, [100])], [("y", T.FLOAT, [100])])
+    x = np.arange(100, dtype=np.float32)
+    assert steps(both(data, {"x": x}, ("webgpu", "wasm"))) == ["wasm"]
+    assert "gpu" in steps(both(data, {"x": x}))
+
+
+def test_branches_and_loops():
+    def branch(op):
+        out = h.make_tensor_value_info("b", T.FLOAT, ["n"])
+        return h.make_graph([h.make_node(op, ["x", "x"], ["b"])], op, [], [out])
+
+    data = model(
+        [
+            h.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+            h.make_node("Greater", ["s", "zero"], ["c"]),
+            h.make_node("If", ["c"], ["y"], then_branch=branch("Add"), else_branch=branch("Mul")),
+            h.make_node("Exp", ["y"], ["z"]),
+        ],
+        [("x", T.FLOAT, ["n"])],
+        [("z", T.FLOAT, ["n"])],
+        [("zero", np.float32(0))],
+    )
+    for sign in (1, -1):
+        both(data, {"x": sign * np.linspace(0.1, 1, 7, dtype=np.float32)})
+
+
+def test_integers_of_64_bits():
+    data = model([h.make_node("Add", ["x", "x"], ["y"])], [("x", T.INT64, [3])], [("y", T.INT64, [3])])
+    both(data, {"x": np.array([5, -7, 2**30 - 1])})
+    session = InferenceSession(data, providers=["webgpu"])
+    with pytest.raises(ExecutionError, match="32-bit"):
+        session.run(None, {"x": np.array([2**40, 0, 0])})
+    assert session.run(None, {"x": np.array([1, 2, 3])})[0].tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.uint8, np.bool_, np.int16], ids=str)
+def test_narrow_types_cross(dtype):
+    kind = h.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    data = model(
+        [h.make_node("Transpose", ["x"], ["t"]), h.make_node("Concat", ["t", "t"], ["y"], axis=0)],
+        [("x", kind, [3, 7])],
+        [("y", kind, [14, 3])],
+    )
+    both(data, {"x": np.random.default_rng(3).integers(0, 2, (3, 7)).astype(dtype)})
