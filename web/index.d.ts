@@ -80,6 +80,16 @@ export interface MemoryReport {
   readonly tensors: number;
 }
 
+/** One kernel call of a run. */
+export interface KernelTiming {
+  /** Label of its node, name of its function. */
+  readonly node: string;
+  readonly kernel: string;
+  readonly milliseconds: number;
+  /** Sizes of the buffers that it reads and writes; 0 where they are not known. */
+  readonly bytes: number;
+}
+
 declare module 'onnxruntime-common' {
   namespace InferenceSession {
     interface SessionOptions {
@@ -94,6 +104,8 @@ declare module 'onnxruntime-common' {
     explain(): Promise<Explanation>;
     /** Runs on the GPU and on WebAssembly; names the first kernel whose results differ by more than `tolerance` (1e-3). */
     verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number }): Promise<Verification>;
+    /** Runs once, each kernel on its own on one thread; their times in the order they ran. */
+    profile(feeds: InferenceSession.OnnxValueMapType): Promise<KernelTiming[]>;
     readonly timings: Timings;
   }
 }

@@ -4,6 +4,7 @@ import { Executor } from './executor.js';
 import { DeviceLost, OutOfMemory, SessionFailed } from './errors.js';
 import { acquire } from './gpu.js';
 import { gpuId } from './gputensors.js';
+import { profile } from './profile.js';
 
 /** @typedef {import('./program.js').ProgramData} ProgramData */
 /** @typedef {import('./protocol.js').Fetch} Fetch */
@@ -133,6 +134,13 @@ export class Model {
   }
 
   // ── compiling ──
+
+  /** A run with every kernel call timed. @param {Record<string, WireValue>} feeds */
+  async profile(feeds) {
+    if (this.host.gpu) throw new SessionFailed('only sessions on WebAssembly alone are profiled');
+    const executor = await this.executor(feeds);
+    return profile(executor, () => executor.run(/** @type {Record<string, WireTensor>} */ (flatten(feeds)), {}));
+  }
 
   /** What a Program depends on. @param {Record<string, WireValue>} feeds */
   key(feeds) {

@@ -34,6 +34,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * have code of.
  * @typedef {{ heap: number, arenas: number, sessions: number, tensors: number, threads: number, teams: number }} WorkerStats
  */
+/** @typedef {{ node: string, kernel: string, milliseconds: number, bytes: number }} KernelTiming one call; bytes: sizes of its buffers, 0 unknown */
 
 /**
  * The calls: name to parameters and result.
@@ -41,6 +42,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {{ params: BootParams, result: { python: string, milliseconds: number } }} boot
  * @property {{ params: CreateParams, result: CreateResult }} create
  * @property {{ params: RunParams, result: Record<string, WireValue> }} run
+ * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: KernelTiming[] }} profile
  * @property {{ params: { session: number }, result: null }} release
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain

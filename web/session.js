@@ -67,14 +67,20 @@ class Handler {
     return where === 'gpu-buffer' ? 'gpu' : null;
   }
 
-  /** @param {Record<string, Tensor | Tensor[] | null>} feeds @param {number} tolerance */
-  async verify(feeds, tolerance) {
+  /**
+   * A call that takes feeds and tells about a run.
+   * @template {'verify' | 'profile'} K
+   * @param {K} call @param {Record<string, Tensor | Tensor[] | null>} feeds @param {Record<string, unknown>} [more]
+   * @returns {Promise<import('./protocol.js').Calls[K]['result']>}
+   */
+  async examine(call, feeds, more = {}) {
     this.usable();
     checkFeeds(feeds, this.inputs);
     const packer = new Packer(pool, this.caller);
     const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.packValue(name, t)]));
+    const params = /** @type {any} */ ({ session: this.session, feeds: wireFeeds, ...more });
     try {
-      return await this.caller.call('verify', { session: this.session, feeds: wireFeeds, tolerance }, { transfer: packer.transfer });
+      return await this.caller.call(call, params, { transfer: packer.transfer });
     } finally {
       pool.give(packer.borrowed);
     }
@@ -215,7 +221,12 @@ export class InferenceSession extends Concrete {
    * @param {any} feeds @param {{ tolerance?: number }} [options]
    */
   verify(feeds, { tolerance = 1e-3 } = {}) {
-    return /** @type {Handler} */ (this.handler).verify(feeds, tolerance);
+    return /** @type {Handler} */ (this.handler).examine('verify', feeds, { tolerance });
+  }
+
+  /** Runs once, each kernel on its own; gives their times in the order they ran. @param {Record<string, any>} feeds */
+  profile(feeds) {
+    return /** @type {Handler} */ (this.handler).examine('profile', feeds);
   }
 
   /** Milliseconds that download, compilation and start-up took. */

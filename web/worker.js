@@ -130,6 +130,11 @@ answer(globalThis, {
     return { result, transfer: [...new Set(transfer)] };
   },
 
+  async profile({ session, feeds }) {
+    const found = find(session);
+    return { result: await enqueue(found, () => found.model.profile(feeds)) };
+  },
+
   async release({ session }) {
     const found = find(session);
     sessions.delete(session);

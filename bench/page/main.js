@@ -3,6 +3,7 @@
 import { compile } from './compile.js';
 import { measure } from './measure.js';
 import { overhead } from './overhead.js';
+import { profile } from './profile.js';
 import { ortRuntime } from './ort.js';
 import { fetchBuffer } from './model.js';
 
@@ -87,4 +88,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, peak, adapter, compile, overhead } });
+Object.assign(globalThis, { bench: { start, model, peak, adapter, compile, overhead, profile } });
