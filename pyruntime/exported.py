@@ -67,7 +67,7 @@ def _embedded(program: Program, sources: Mapping[str, Source]) -> Program:
             blob += b"\0" * (-len(blob) % 16)
             place = [len(blob), c["size"]]
             blob += sources[c["source"]].read(c["offset"], c["size"])
-            c = {"buffer": c["buffer"], "blob": place, "unpack": c["unpack"], "signed": c["signed"]}
+            c = {key: v for key, v in c.items() if key not in ("source", "offset", "size")} | {"blob": place}
         constants.append(c)
     return Program({**program.header, "constants": constants}, bytes(blob))
 
