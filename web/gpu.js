@@ -84,15 +84,19 @@ export class Gpu {
 
   // ── errors ──
 
-  /** What goes wrong in `action` is thrown by the next `settled`. @template T @param {string} node @param {() => T} action @returns {T} */
-  watch(node, action) {
+  /**
+   * What goes wrong in `action` is thrown by the next `settled`.
+   * @template T @param {() => T} action
+   * @param {string[]} [labels] of what it makes: an error tells the one it is about @returns {T}
+   */
+  watch(action, labels = []) {
     const { device } = this;
     device.pushErrorScope('out-of-memory');
     device.pushErrorScope('validation');
     const made = action();
     const refused = device.popErrorScope().catch(() => null);
     const full = device.popErrorScope().catch(() => null);
-    this.pending.push(refused.then((error) => error && new ExecutionError(`WebGPU refused this kernel: ${error.message}`, { node })));
+    this.pending.push(refused.then((error) => error && refusal(error.message, labels.find((label) => error.message.includes(label)))));
     this.pending.push(full.then((error) => error && outOfMemory(error.message)));
     return made;
   }
@@ -141,7 +145,7 @@ export class Gpu {
     } catch (cause) {
       const error = await scope.catch(() => null);
       this.alive();
-      throw new ExecutionError(`WebGPU refused this kernel: ${(error ?? /** @type {Error} */ (cause)).message}`, { node: label, cause });
+      throw refusal((error ?? /** @type {Error} */ (cause)).message, label, cause);
     }
   }
 
@@ -185,7 +189,7 @@ export class Gpu {
     const fit = this.staging.findIndex((buffer) => buffer.size >= size && buffer.size <= 4 * size + 65536);
     if (fit >= 0) return this.staging.splice(fit, 1)[0];
     const usage = USAGE.MAP_READ | USAGE.COPY_DST;
-    return this.watch('', () => this.device.createBuffer({ size: sizeClass(size), usage, label: 'readback' }));
+    return this.watch(() => this.device.createBuffer({ size: sizeClass(size), usage, label: 'readback' }));
   }
 
   /** Gives up what is only kept for later. */
@@ -194,6 +198,9 @@ export class Gpu {
     this.tensors.freePool();
   }
 }
+
+/** @param {string} message @param {string} [node] @param {unknown} [cause] */
+const refusal = (message, node = '', cause = undefined) => new ExecutionError(`WebGPU refused this kernel: ${message}`, { node, cause });
 
 /** @param {string} message @returns {OutOfMemory} */
 export function outOfMemory(message) {

@@ -38,7 +38,7 @@ export class GpuMemory {
     const size = Math.min(Math.max(needed, Math.min(2 * (old?.size ?? 0), needed + STEP)), this.chunk);
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
     const rounded = Math.ceil(size / 256) * 256;
-    const fresh = this.gpu.watch('', () => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' }));
+    const fresh = this.gpu.watch(() => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' }));
     if (old) {
       this.commands().copyBufferToBuffer(old, 0, fresh, 0, old.size);
       this.flush();

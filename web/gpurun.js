@@ -100,7 +100,8 @@ export class GpuRunner {
     }
     const buffer = this.parameters(calls.map(({ params }) => params), starts, end);
     step.params = buffer;
-    calls.forEach((call, n) => this.dispatch(step, call, { buffer, offset: starts[n] }));
+    const make = () => calls.forEach((call, n) => this.dispatch(step, call, { buffer, offset: starts[n] }));
+    this.gpu.watch(make, calls.map(({ call }) => labelOf(call)));
   }
 
   /** The words of a step, call by call. @param {Prepared} step */
@@ -118,7 +119,7 @@ export class GpuRunner {
   /** @param {number[][]} blocks @param {number[]} starts @param {number} size @returns {GPUBuffer} */
   parameters(blocks, starts, size) {
     const usage = USAGE.UNIFORM | USAGE.COPY_DST;
-    const buffer = this.gpu.watch('', () => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }));
+    const buffer = this.gpu.watch(() => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }));
     const words = new Int32Array(buffer.getMappedRange());
     blocks.forEach((block, n) => words.set(block, starts[n] / 4));
     buffer.unmap();
@@ -133,7 +134,7 @@ export class GpuRunner {
     const entries = resources.map((resource, binding) => ({ binding, resource }));
     const label = labelOf(call);
     const { group: layout } = this.gpu.layout(shader.buffers);
-    step.groups.push(this.gpu.watch(label, () => this.gpu.device.createBindGroup({ layout, entries, label })));
+    step.groups.push(this.gpu.device.createBindGroup({ layout, entries, label }));
     step.pipelines.push(this.pipelines[Number(call.kernel)]);
     const groups = Math.ceil(words[words.length - 1] / shader.span);
     const rows = Math.ceil(groups / this.gpu.adapter.workgroups);

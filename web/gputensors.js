@@ -33,7 +33,7 @@ export class GpuTensors {
     const fit = this.pool.findIndex((buffer) => buffer.size === wanted);
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
     const buffer = fit >= 0 ? this.pool.splice(fit, 1)[0]
-      : this.gpu.watch('', () => this.gpu.device.createBuffer({ size: wanted, usage, label: 'tensor' }));
+      : this.gpu.watch(() => this.gpu.device.createBuffer({ size: wanted, usage, label: 'tensor' }));
     const tensor = { id: next++, dtype, dims, size, buffer };
     this.live.set(tensor.id, tensor);
     return tensor;

@@ -1,0 +1,172 @@
+"""Models on WebGPU in Chromium (SwiftShader): right, and wholly there; what is fed, kept and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser
+
+from e2e.conftest import Tab
+from pyruntime.cli.serve import Server
+from tests import zoo
+from tests.browser import Engine
+from tests.models import MODELS, silero, silero_path
+
+NAMES = "digits light_squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
+
+
+@pytest.fixture(scope="module")
+def gpu(browser: Browser, servers: dict[str, Server]) -> Iterator[Engine]:
+    context = browser.new_context()
+    yield Engine(context.new_page(), servers["isolated"].url)
+    context.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_model(name: str, gpu: Engine) -> None:
+    """Every kernel on the GPU, no crossing between input and output."""
+    model = MODELS[name]
+    session = gpu.open(model.path(), executionProviders=["webgpu"])
+    try:
+        model.check(session.run(None, model.feeds()))
+        assert set(session.explain()["placement"]) == {"webgpu"}
+    finally:
+        session.release()
+
+
+def test_providers(gpu: Engine) -> None:
+    """With wasm in the list only what pays is on the GPU: nothing of a model this small; explain says why."""
+    model = MODELS["digits"]
+    session = gpu.open(model.path(), executionProviders=["webgpu", "wasm"])
+    model.check(session.run(None, model.feeds()))
+    found = session.explain()
+    session.release()
+    assert all(node["why"] for node in found["nodes"] if node["place"] == "wasm")
+
+
+def test_silero(gpu: Engine) -> None:
+    """Its real weights: an If decided at run time, an LSTM. (onnxruntime-web's WebGPU gets it wrong.)"""
+    session = gpu.open(silero_path(), executionProviders=["webgpu"])
+    expected = silero(zoo.oracle_session(silero_path().read_bytes()), count=30)
+    actual = silero(session, count=30)
+    session.release()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4)
+
+
+# ── tensors that stay on the GPU ─────────────────────────────────────────────────────────────────────────────────────
+
+COUNT_READS = """() => {
+  const map = GPUBuffer.prototype.mapAsync;
+  globalThis.bytesRead = 0;
+  GPUBuffer.prototype.mapAsync = function (mode, offset = 0, size = this.size - offset) {
+    globalThis.bytesRead += size;
+    return map.call(this, mode, offset, size);
+  };
+}"""
+
+GENERATE = """
+  const session = await ort.InferenceSession.create('/zoo/llama_mini.onnx', {
+    executionProviders: ['webgpu'],
+    preferredOutputLocation: { logits: 'cpu', ...Object.fromEntries(arg.outputs.map((name) => [name, 'gpu-buffer'])) },
+  });
+  const whole = (values) => new ort.Tensor('int64', BigInt64Array.from(values, BigInt), [1, values.length]);
+  let past = {};
+  for (const name of arg.inputs) past[name] = new ort.Tensor('float32', new Float32Array(0), [1, 2, 0, 32]);
+  const tokens = [];
+  let token = 1, last = null;
+  for (let step = 0; step < 64; step++) {
+    const attention_mask = whole(new Array(step + 1).fill(1));
+    const feeds = { input_ids: whole([token]), position_ids: whole([step]), attention_mask, ...past };
+    const { logits, ...present } = await session.run(feeds);
+    if (Object.values(present).some(({ location }) => location !== 'gpu-buffer')) throw new Error('a cache came back');
+    for (const tensor of Object.values(past)) tensor.dispose();
+    past = {};
+    for (const name of arg.outputs) past[name.replace('present', 'past_key_values')] = present[name];
+    last = Array.from(logits.data);
+    token = last.indexOf(Math.max(...last));
+    tokens.push(token);
+  }
+  const live = (await ort.stats()).tensors;
+  for (const tensor of Object.values(past)) tensor.dispose();
+  const left = (await ort.stats()).tensors;
+  await session.release();
+  return { tokens, last, live, left };
+"""
+
+
+def generate(steps: int, layers: int) -> tuple[list[int], np.ndarray]:
+    """The same with onnxruntime."""
+    session = zoo.oracle_session(zoo.materialize("llama_mini").read_bytes())
+    names = [f"{n}.{kind}" for n in range(layers) for kind in ("key", "value")]
+    past = {f"past_key_values.{name}": np.zeros((1, 2, 0, 32), np.float32) for name in names}
+    tokens, token = [], 1
+    for step in range(steps):
+        feeds: dict[str, Any] = {"input_ids": np.array([[token]]), "position_ids": np.array([[step]])}
+        logits, *present = session.run(None, feeds | {"attention_mask": np.ones((1, step + 1), np.int64)} | past)
+        past = dict(zip(past, present, strict=True))
+        token = int(logits.argmax())
+        tokens.append(token)
+    return tokens, logits.ravel()
+
+
+def test_cache_stays_on_the_gpu(tab: Any) -> None:
+    """64 tokens with the key and value cache on the GPU: nothing but the logits is read back."""
+    made: Tab = tab()
+    page = made.open("/esm.html")
+    zoo.materialize("llama_mini")
+    made.run("await ort.boot()")
+    page.workers[0].evaluate(COUNT_READS)
+    names = [f"{n}.{kind}" for n in range(4) for kind in ("key", "value")]
+    inputs, outputs = [[f"{prefix}.{name}" for name in names] for prefix in ("past_key_values", "present")]
+    found: Any = made.run(GENERATE, {"inputs": inputs, "outputs": outputs})
+    tokens, logits = generate(64, 4)
+    assert found["tokens"] == tokens
+    np.testing.assert_allclose(found["last"], logits, rtol=1e-3, atol=1e-3)
+    assert page.workers[0].evaluate("bytesRead") == 64 * 4096 * 4
+    assert found["live"] == 8 and found["left"] == 0
+
+
+def test_tensors(tab: Any) -> None:
+    """Read back, fed to another session, filled in place, refused with reasons."""
+    made: Tab = tab()
+    made.open("/esm.html")
+    found: Any = made.run("""
+      const options = { executionProviders: ['webgpu'], preferredOutputLocation: 'gpu-buffer' };
+      const tensor = (k) => new ort.Tensor('float32', Float32Array.from([1, 2, 3, 4, 5, k]), [2, 3]);
+      const reason = (action) => Promise.resolve().then(action).then(() => '', (e) => `${e.type}: ${e.message}`);
+      const gpu = await ort.InferenceSession.create('/models/add.onnx', options);
+      const cpu = await ort.InferenceSession.create('/models/add.onnx');
+      const { c, d } = await gpu.run({ a: tensor(6), b: tensor(10) });
+      const out = { location: c.location, buffer: await reason(() => c.gpuBuffer), data: await reason(() => c.data) };
+      const again = await gpu.run({ a: c, b: d });
+      out.again = Array.from(await again.c.getData());
+      const home = await cpu.run({ a: c, b: d });
+      out.home = [home.c.location, ...home.c.data];
+      const filled = await gpu.run({ a: c, b: c }, { c: d });
+      out.filled = [filled.c === d, ...(await d.getData())];
+      out.read = Array.from(await c.getData(true));
+      const types = await ort.InferenceSession.create('/models/types.onnx', options);
+      const i = new ort.Tensor('int64', [1n, -2n, 3n], [3]), p = new ort.Tensor('bool', [true, false], [2]);
+      const { n, t } = await types.run({ i, p });
+      out.types = [n.type, ...Array.from(await n.getData(), String), t.type, ...(await t.getData())];
+      const wide = new ort.Tensor('int64', [1n, -2n, 2n ** 40n], [3]);
+      out.wide = await reason(() => types.run({ i: wide, p }));
+      const foreign = ort.Tensor.fromGpuBuffer({}, { dataType: 'float32', dims: [2, 3] });
+      out.foreign = await reason(() => gpu.run({ a: foreign, b: foreign }));
+      const { c: gone } = await gpu.run({ a: tensor(6), b: tensor(10) });
+      out.memory = await gpu.memory();
+      return out;
+    """)
+    assert found["location"] == "gpu-buffer"
+    assert found["buffer"].startswith("InvalidInput") and "worker" in found["buffer"] and "getData" in found["data"]
+    assert found["again"] == [2, 4, 6, 8, 10, 12]
+    assert found["home"] == ["cpu", 2, 4, 6, 8, 10, 12]
+    assert found["filled"] == [True, 4, 8, 12, 16, 20, 32]
+    assert found["read"] == [2, 4, 6, 8, 10, 16]
+    assert found["types"] == ["int64", "2", "-4", "6", "bool", 0, 1]
+    assert str(2**40) in found["wide"] and "32-bit" in found["wide"]
+    assert found["foreign"].startswith("InvalidInput") and "page" in found["foreign"]
+    assert found["memory"]["gpu"] > 0 and found["memory"]["tensors"] > 0

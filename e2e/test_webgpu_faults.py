@@ -1,0 +1,169 @@
+"""What goes wrong with a GPU: none there, lost, full, a kernel refused or wrong. Faults are made in the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from e2e.conftest import Tab
+
+OPEN = """
+  const x = new ort.Tensor('float32', Float32Array.from([1, 2, 3, 4]), [1, 4]);
+  const create = (name, options) => ort.InferenceSession.create(`/models/${name}.onnx`, options);
+  const open = (executionProviders = ['webgpu']) => create('affine', { executionProviders });
+  const run = async (session) => Array.from((await session.run({ x })).y.data, (v) => Math.round(1000 * v) / 1000);
+  const place = async (session) => Object.keys((await session.explain()).placement);
+  const reason = (action) => Promise.resolve().then(action).then(() => '', (e) => `${e.type}: ${e.message}`);
+"""
+RIGHT = [1.5, 1.75, 3.125]
+
+NO_ADAPTER = "navigator.gpu.requestAdapter = async () => null"
+KEEP_DEVICES = """() => {
+  const request = GPUAdapter.prototype.requestDevice;
+  globalThis.devices = [];
+  GPUAdapter.prototype.requestDevice = async function (...args) {
+    const device = await request.apply(this, args);
+    globalThis.devices.push(device);
+    return device;
+  };
+}"""
+BREAK_KERNEL = """() => {
+  const make = GPUDevice.prototype.createShaderModule;
+  GPUDevice.prototype.createShaderModule = function (descriptor) {
+    const code = descriptor.label.includes(%s) ? descriptor.code%s : descriptor.code;
+    return make.call(this, { ...descriptor, code });
+  };
+}"""
+OUT_OF_MEMORY = """(times) => {
+  const make = GPUDevice.prototype.createBuffer;
+  const push = GPUDevice.prototype.pushErrorScope;
+  const pop = GPUDevice.prototype.popErrorScope;
+  const scopes = [];
+  GPUDevice.prototype.pushErrorScope = function (filter) { scopes.push({ filter }); push.call(this, filter); };
+  GPUDevice.prototype.createBuffer = function (descriptor) {
+    const full = descriptor.label === 'arena' && times > 0 && scopes.find(({ filter }) => filter === 'out-of-memory');
+    if (full) { times--; full.error = new GPUOutOfMemoryError('made by the test'); }
+    return make.call(this, descriptor);
+  };
+  GPUDevice.prototype.popErrorScope = function () {
+    const { error } = scopes.pop();
+    const real = pop.call(this);
+    return error ? real.then(() => error) : real;
+  };
+}"""
+
+
+@pytest.fixture
+def booted(tab: Callable[..., Tab]) -> tuple[Tab, Page]:
+    made = tab()
+    page = made.open("/esm.html")
+    made.run("await ort.boot()")
+    return made, page
+
+
+def worker(page: Page) -> Any:
+    return next(w for w in page.workers if "worker.mjs" in w.url)
+
+
+def test_no_adapter(booted: tuple[Tab, Page]) -> None:
+    """One warning and WebAssembly, or an error if only the GPU was asked for."""
+    made, page = booted
+    warnings: list[str] = []
+    page.on("console", lambda m: warnings.append(m.text) if m.type == "warning" else None)
+    worker(page).evaluate(NO_ADAPTER)
+    found: Any = made.run(
+        OPEN
+        + """
+        const session = await open(['webgpu', 'wasm']);
+        return [await run(session), await place(session), await reason(() => open(['webgpu']))];
+        """
+    )
+    assert found[0] == RIGHT and found[1] == ["wasm"]
+    assert found[2].startswith("NoAdapter") and "wasm" in found[2]
+    assert len([text for text in warnings if "WebGPU adapter" in text]) == 1
+
+
+def test_device_lost(booted: tuple[Tab, Page]) -> None:
+    """Between runs and during one: the device, the pipelines and the weights are made again, the run is repeated."""
+    made, page = booted
+    worker(page).evaluate(KEEP_DEVICES)
+    made.run(OPEN + "globalThis.session = await open(); globalThis.before = await run(session);")
+    worker(page).evaluate("devices.at(-1).destroy()")
+    found: Any = made.run(OPEN + "return [before, await run(session), await place(session)]")
+    assert found == [RIGHT, RIGHT, ["webgpu"]]
+    worker(page).evaluate(
+        "() => { const submit = GPUQueue.prototype.submit; GPUQueue.prototype.submit = function (list) {"
+        " GPUQueue.prototype.submit = submit; submit.call(this, list); devices.at(-1).destroy(); } }"
+    )
+    found = made.run(OPEN + "return [await run(session), await place(session)]")
+    assert found == [RIGHT, ["webgpu"]]
+    assert worker(page).evaluate("devices.length") == 3
+
+
+def test_device_lost_for_good(booted: tuple[Tab, Page]) -> None:
+    """No other device: the session goes on on WebAssembly; a tensor that was on the GPU says that it is gone."""
+    made, page = booted
+    worker(page).evaluate(KEEP_DEVICES)
+    made.run(
+        """
+        const add = { executionProviders: ['webgpu'], preferredOutputLocation: 'gpu-buffer' };
+        globalThis.session = await ort.InferenceSession.create('/models/add.onnx', add);
+        globalThis.a = new ort.Tensor('float32', new Float32Array(6).fill(2), [2, 3]);
+        globalThis.kept = await session.run({ a, b: a });
+        """
+    )
+    worker(page).evaluate(f"() => {{ {NO_ADAPTER}; devices.at(-1).destroy(); }}")
+    found: Any = made.run(
+        OPEN
+        + """
+        const { c } = await session.run({ a, b: a });
+        return [c.location, ...c.data, await place(session), await reason(() => session.run({ a: kept.c, b: a }))];
+        """
+    )
+    assert found[:7] == ["cpu", 4, 4, 4, 4, 4, 4] and found[7] == ["wasm"]
+    assert found[8].startswith("DeviceLost")
+
+
+def test_refused_kernel(booted: tuple[Tab, Page]) -> None:
+    """The error of a kernel that does not compile names its node."""
+    made, page = booted
+    worker(page).evaluate(BREAK_KERNEL % ("'MatMul'", " + ' nonsense'"))
+    found: Any = made.run(OPEN + "return reason(open)")
+    assert found.startswith("ExecutionError") and 'MatMul "product"' in found
+
+
+def test_verify(booted: tuple[Tab, Page]) -> None:
+    """Nothing to say about right kernels; the first of the wrong ones is named."""
+    made, page = booted
+    found: Any = made.run(OPEN + "globalThis.session = await open(); return session.verify({ x });")
+    assert found["ok"] and found["compared"] > 0 and found["first"] is None
+    worker(page).evaluate(
+        BREAK_KERNEL % ("'MatMul'", ".replace('fn main', '/* again */ fn main').replace(/0\\.0f/g, '1.0f')")
+    )
+    found = made.run(OPEN + "return (await open()).verify({ x })")
+    assert not found["ok"] and "MatMul" in found["first"]["node"]
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_out_of_memory(booted: tuple[Tab, Page], times: int) -> None:
+    """Pools are freed and the run repeated; if that does not help a clear error, and the session stays usable."""
+    made, page = booted
+    worker(page).evaluate(OUT_OF_MEMORY, times)
+    found: Any = made.run(
+        """
+        const session = await ort.InferenceSession.create('/models/add.onnx', { executionProviders: ['webgpu'] });
+        const a = new ort.Tensor('float32', new Float32Array(6).fill(2), [2, 3]);
+        const out = [];
+        const told = (e) => `${e.type}: ${e.message}`;
+        for (let i = 0; i < 6; i++) out.push(await session.run({ a, b: a }).then(({ c }) => c.data[0], told));
+        return out;
+        """
+    )
+    assert found[-1] == 4
+    if times == 1:
+        assert found[0] == 4
+    else:
+        assert found[0].startswith("OutOfMemory") and "GPU" in found[0]
