@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, SessionFailed, SessionOptions
 from tests import zoo
@@ -171,6 +171,43 @@ def test_a_profile_names_nodes_and_kernels() -> None:
     assert {t.node.partition(" ")[0] for t in found} == {"Softmax"} and all(t.seconds >= 0 for t in found)
     kernels = {k for n in session.explain()["nodes"] for k in n["kernels"]}
     assert {t.kernel for t in found} == kernels
+
+
+def mixed() -> InferenceSession:
+    """A session on the GPU of a model whose middle is of a type that the GPU does not have."""
+    pytest.importorskip("wgpu")
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["a"], name="first"),
+        helper.make_node("Cast", ["a"], ["b"], name="to", to=TensorProto.DOUBLE),
+        helper.make_node("Softmax", ["b"], ["c"], name="wide"),
+        helper.make_node("Cast", ["c"], ["d"], name="from", to=FLOAT),
+        helper.make_node("Softmax", ["d"], ["y"], name="last"),
+    ]
+    session = InferenceSession(model(nodes, [info("x", ["N", 4])], [info("y", ["N", 4])]), providers=["webgpu"])
+    session.run(None, rows(8))
+    return session
+
+
+def test_two_providers_are_told_apart() -> None:
+    session = mixed()
+    told = session.explain()
+    found = {n["node"].partition(" (")[0]: n for n in told["nodes"]}
+    assert found['Softmax "first"']["place"] == found['Softmax "last"']["place"] == "webgpu"
+    wide = found['Softmax "wide"']
+    assert wide["place"] == "wasm" and "float64" in wide["why"] and not found['Softmax "last"']["why"]
+    assert found['Softmax "first"']["crossing"] == 8 * 4 * 4  # the input
+    assert sum(n["crossing"] for n in told["nodes"]) >= 3 * 8 * 4 * 4
+    assert set(told["placement"]) == {"wasm", "webgpu"}
+    report = session.memory()
+    assert report.providers["webgpu"].peak > 0 and report.peak == sum(s.peak for s in report.providers.values())
+    assert {t.node for t in session.profile(rows(8))} >= {'Softmax "last" (opset 20)', 'Softmax "wide" (opset 20)'}
+
+
+def test_a_program_of_two_providers_runs_from_a_file() -> None:
+    session = mixed()
+    again = InferenceSession(session.export(weights=True), providers=["webgpu"])
+    x = {"x": np.random.default_rng(0).standard_normal((5, 4), np.float32)}
+    np.testing.assert_array_equal(again.run(None, x)[0], session.run(None, x)[0])
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
