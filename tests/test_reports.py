@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -58,6 +59,40 @@ def test_fifty_shapes_again_do_not_grow_python() -> None:
     finally:
         tracemalloc.stop()
     assert (len(executor.plans), len(executor.states)) == (plans, states)
+
+
+LOOPING = """<ir_version: 10, opset_import: ["" : 20]>
+g (int64 most, bool flip, float[N] x) => (float[N] y, float[K, N] steps, float[M] z, float[P] picked) {
+  go = Constant <value = bool {1}> ()
+  y, steps = Loop (most, go, x) <body = b (int64 i, bool c, float[N] s) => (bool more, float[N] t, float[N] o) {
+    more = Identity (c)  q = ReduceSum (s)  t = Add (s, q)  o = Softmax (t)
+  }>
+  z = If (flip) <then_branch = t () => (float[M] a) { a = Concat <axis = 0> (y, x) },
+                 else_branch = e () => (float[M] b) { b = Softmax (y) }>
+  zero = Constant <value = float {0.0}> ()  m = Greater (x, zero)  picked = Compress (x, m)
+}"""
+
+
+def test_control_and_data_dependent_shapes_leak_nothing() -> None:
+    session = InferenceSession(onnx.parser.parse_model(LOOPING).SerializeToString())
+
+    def run(n: int) -> None:
+        x = np.where(np.arange(n) % 3 < n % 3, 1, -1).astype(np.float32)
+        session.run(None, {"most": np.array(n % 4), "flip": np.array(n % 2 == 0), "x": x})
+
+    for n in (50, 51):
+        run(n)
+        run(n + 2)
+    before = session.memory().arena
+    for n in SHAPES:
+        run(n)
+    assert session.memory().arena == before
+    executor = session._latest()
+    for n in (4, 7):  # planned anew: what is alive in the end are the outputs
+        executor.states = [executor.root]
+        executor._forget()
+        run(n)
+        assert len(executor.arena.snapshot()[0][1]) == len(executor.header["outputs"])
 
 
 def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
