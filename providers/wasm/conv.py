@@ -24,7 +24,7 @@ from pyruntime import shape as sh
 from pyruntime.shape import AnyDim
 
 from .assembler import Function, Module
-from .gemm import KERNEL, ceil_div, element, load_words, minimum, set_flags
+from .gemm import KERNEL, ceil_div, element, load_words, minimum, row_block, set_flags
 from .tile import BLOCK, PANEL, Epilogue, call_block, panels_block
 
 BUFFERS = ("x", "w", "y", "bias", "scratch")
@@ -48,6 +48,8 @@ def blocks(mg: AnyDim, cg: AnyDim, positions: AnyDim, taps: int, threads: int = 
         nc //= 2
     while threads > 1 and nc > 64 and sh.compare("lt", units(1, 1, mg, positions, mc, nc), 4 * threads) == 1:
         nc //= 2
+    if threads > 1:
+        mc = row_block(mg, sh.ceildiv(positions, nc), threads)
     return mc, nc, cc
 
 

@@ -57,18 +57,24 @@ def slim_rows(relaxed: Arithmetic) -> int:
 def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, AnyDim, AnyDim]:
     """(mc, nc, kc): the panel block (kc * nc floats) stays in the second-level cache, a tile's rows of A in the first.
 
-    Any positive values are right. Chromium, 512^3: from (96, 64, 256) to (512, 256, 512) all within 5 %. With more
-    threads, blocks are made smaller until each thread has four.
+    Any positive values are right. Chromium, 512^3: from (96, 64, 256) to (512, 256, 512) all within 5 %. For more
+    threads there are two blocks for each at least, as equal as they can be.
     """
     kc = sh.clamp(k, 1, 384)
     mc = sh.clamp(m, 1, 192)
-    wide = sh.clamp(sh.ceildiv(n, threads), 64, 2048)
-    nc = sh.select(sh.compare("le", m, 8), wide, 256)
-    while (
-        threads > 1 and isinstance(nc, int) and nc > 64 and sh.compare("lt", units(m, n, 1, mc, nc), 4 * threads) == 1
-    ):
-        nc //= 2
-    return mc, sh.ceildiv(nc, PANEL) * PANEL, kc
+    nc: AnyDim = 256
+    wide = sh.ceildiv(sh.clamp(sh.ceildiv(n, threads), 64, 2048), PANEL) * PANEL
+    if threads > 1:
+        columns = sh.clamp(sh.floordiv(n, 64), 1, 2 * threads)
+        nc = sh.clamp(sh.ceildiv(sh.ceildiv(n, columns), PANEL) * PANEL, PANEL, 256)
+        mc = row_block(m, sh.ceildiv(n, nc), threads)
+    return mc, sh.select(sh.compare("le", m, 8), wide, nc), kc
+
+
+def row_block(m: AnyDim, columns: AnyDim, threads: int) -> AnyDim:
+    """mc for so many column blocks: multiples of 12 rows, which every tile divides."""
+    rows = sh.ceildiv(2 * threads, sh.maximum(columns, 1))
+    return sh.clamp(sh.ceildiv(sh.ceildiv(m, rows), 12) * 12, 24, 192)
 
 
 def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim:

@@ -29,7 +29,7 @@ GENERATION, POISON, ARRIVED, SLEEPERS = 0, 4, 64, 68  # what is spun on has a ca
 COUNTER, COUNTERS, LINE = 128, 8, 64
 SYNC_BYTES = COUNTER + COUNTERS * LINE
 SPIN = 50_000  # looks at GENERATION before sleeping: about 50 us; waking a thread takes as long
-CHUNKS = 4  # for each thread
+CHUNKS = 8  # for each thread
 INIT = "run_0_"
 SMALL, SHARED = 1, 2  # what ran since the last barrier in earlier groups; shifted by 2: in the present one
 
