@@ -30,11 +30,11 @@ KEEP_DEVICES = """() => {
     return device;
   };
 }"""
-BREAK_KERNEL = """() => {
+BREAK_KERNEL = """([label, from, to]) => {
   const make = GPUDevice.prototype.createShaderModule;
   GPUDevice.prototype.createShaderModule = function (descriptor) {
-    const code = descriptor.label.includes(%s) ? descriptor.code%s : descriptor.code;
-    return make.call(this, { ...descriptor, code });
+    const broken = descriptor.label.includes(label) ? descriptor.code.replaceAll(from, to) : descriptor.code;
+    return make.call(this, { ...descriptor, code: broken });
   };
 }"""
 OUT_OF_MEMORY = """(times) => {
@@ -130,21 +130,31 @@ def test_device_lost_for_good(booted: tuple[Tab, Page]) -> None:
 def test_refused_kernel(booted: tuple[Tab, Page]) -> None:
     """The error of a kernel that does not compile names its node."""
     made, page = booted
-    worker(page).evaluate(BREAK_KERNEL % ("'MatMul'", " + ' nonsense'"))
+    worker(page).evaluate(BREAK_KERNEL, ["MatMul", "fn main", "nonsense"])
     found: Any = made.run(OPEN + "return reason(open)")
     assert found.startswith("ExecutionError") and 'MatMul "product"' in found
 
 
 def test_verify(booted: tuple[Tab, Page]) -> None:
-    """Nothing to say about right kernels; the first of the wrong ones is named."""
+    """Nothing to say about right kernels; of wrong ones the first is named."""
     made, page = booted
-    found: Any = made.run(OPEN + "globalThis.session = await open(); return session.verify({ x });")
+    verify = """
+      const session = await create(arg, { executionProviders: ['webgpu'] });
+      const feeds = session.inputMetadata.map(({ name, shape }) => {
+        const dims = shape.map((n) => (typeof n === 'number' ? n : 1));
+        const data = Float32Array.from({ length: dims.reduce((all, n) => all * n, 1) }, (_, i) => Math.sin(i));
+        return [name, new ort.Tensor('float32', data, dims)];
+      });
+      return session.verify(Object.fromEntries(feeds));
+    """
+    found: Any = made.run(OPEN + verify, "affine")
     assert found["ok"] and found["compared"] > 0 and found["first"] is None
-    worker(page).evaluate(
-        BREAK_KERNEL % ("'MatMul'", ".replace('fn main', '/* again */ fn main').replace(/0\\.0f/g, '1.0f')")
+    worker(page).evaluate(BREAK_KERNEL, ["MaxPool", "b1[", "1.5f * b1["])
+    found = made.run(
+        OPEN + verify.replace("create(arg,", "ort.InferenceSession.create(arg,"), "/site/digits/digits.onnx"
     )
-    found = made.run(OPEN + "return (await open()).verify({ x })")
-    assert not found["ok"] and "MatMul" in found["first"]["node"]
+    assert not found["ok"] and found["compared"] == 9
+    assert found["first"]["node"] == 'MaxPool "pool1" (opset 17)' and found["first"]["kernel"]
 
 
 @pytest.mark.parametrize("times", [1, 9])

@@ -19,6 +19,7 @@ from pyruntime.memory import MemoryReport
 from pyruntime.needs import Needs
 from pyruntime.onnx import load
 from pyruntime.onnx.values import elements
+from pyruntime.placing import known, placed
 from pyruntime.translate import Spec, TensorSpec, spec_of
 
 MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
@@ -62,7 +63,7 @@ class InferenceSession:
         self.options = sess_options or SessionOptions()
         if self.options.graph_optimization_level not in LEVELS:
             raise InvalidInput(f"optimisation level {self.options.graph_optimization_level!r}", hint=f"one of {LEVELS}")
-        self._providers = _known(providers or ["wasm"])
+        self._providers = known(providers or ["wasm"])
         self._lock = threading.Lock()
         self._programs: dict[Any, Any] = {}
         self._needs = Needs()
@@ -155,18 +156,13 @@ class InferenceSession:
         return Executor(compiled.program, host, sources_of(self._graph), calls, self.options.memory_limit, gpu)
 
     def _with_gpu(self, home: Any, builder: Any) -> tuple[Any, Any]:
-        """A builder that places kernels on the GPU too, and what runs them there. With "webgpu" alone, everything
-        that can be is on the GPU."""
-        from providers.webgpu.builder import GpuProvider
+        """A builder that places kernels on the GPU too, and what runs them there."""
         from providers.webgpu.host import GpuHost
         from providers.webgpu.host_run import GpuRunner
         from pyruntime.memories import GPU
-        from pyruntime.partition import Placed
 
         host = GpuHost()
-        away = GpuProvider(host.adapter)
-        builders = {home.name: builder, away.name: away.builder()}
-        return Placed([away, home], builders, only=self._providers == ["webgpu"]), GpuRunner(host, GPU)
+        return placed(home, builder, host.adapter, self._providers), GpuRunner(host, GPU)
 
     def _open(self, found: Exported) -> None:
         """Take over a Program that was compiled before."""
@@ -242,13 +238,3 @@ class InferenceSession:
             finally:
                 self.state = "ready"
         return [self._feeds.output(executor.header, n, results[n]) for n in names]
-
-
-def _known(providers: Sequence[Any]) -> list[str]:
-    names = [p[0] if isinstance(p, tuple) else p for p in providers]
-    alias = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvider": "webgpu"}
-    names = [alias.get(n, n) for n in names]
-    for n in names:
-        if n not in ("wasm", "webgpu"):
-            raise InvalidInput(f'provider "{n}" is not known', hint="wasm and webgpu are")
-    return names
