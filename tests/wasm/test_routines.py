@@ -181,6 +181,20 @@ def test_convolutions(shape: tuple[int, ...], after: str, rank: int) -> None:
         check([last, *AFTER[after]], {"x": x}, weights, symbolic=symbolic)
 
 
+@pytest.mark.parametrize("size", [(12, 12), (13, 15), (14, 17), (33, 16), (12, 50)])
+@pytest.mark.parametrize("after", AFTER)
+def test_winograd(relaxed: bool, size: tuple[int, int], after: str) -> None:
+    for channels, filters, batch, pads in ((16, 16, 1, [1] * 4), (17, 40, 2, [1, 0, 2, 1]), (16, 33, 1, [0, 2, 2, 0])):
+        out = [d + pads[n] + pads[n + 2] - 2 for n, d in enumerate(size)]
+        if min(out) < 12:
+            continue
+        weights = {"w": floats(filters, channels, 3, 3) / 12, "b": floats(filters), "along": floats(out[-1])}
+        weights |= {"zero": np.array(0, np.float32), "six": np.array(6, np.float32)}
+        weights |= {k: floats(filters) for k in "stm"} | {"v": np.abs(floats(filters)) + 0.5}
+        last = node("Conv", "x w b", "c" if AFTER[after] else "y", pads=pads)
+        check([last, *AFTER[after]], {"x": floats(batch, channels, *size)}, weights, relaxed)
+
+
 @pytest.mark.parametrize("left", [np.uint8, np.int8])
 @pytest.mark.parametrize("right", [np.uint8, np.int8])
 @pytest.mark.parametrize("m", [1, 4, 5, 9])

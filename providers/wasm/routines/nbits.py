@@ -44,7 +44,7 @@ class MatmulNBits(Schedule):
 
     def emit(self, builder: Any, call: Call) -> list[Invocation]:
         a, codes, steps = call.args
-        assert a is not None and codes is not None and steps is not None  # noqa: PT018
+        assert a is not None and codes is not None and steps is not None
         k, n, c = call.attrs["K"], call.attrs["N"], call.out
         kind = f"nbits{call.attrs['bits']}"
         m = sh.size(a.shape[:-1])
@@ -57,7 +57,8 @@ class MatmulNBits(Schedule):
         def make(name: str) -> Any:
             return gemm.matmul(builder.module, name, kind, relaxed=builder.relaxed, epilogue=done.epilogue, extra=extra)
 
-        f = builder.function(("matmul", kind, builder.relaxed, done.epilogue.block_key(), extra), make, f"matmul_{kind}")
+        key = ("matmul", kind, builder.relaxed, done.epilogue.block_key(), extra)
+        f = builder.function(key, make, f"matmul_{kind}")
         tensors = [a, codes, c, done.bias or c, own, steps, *done.tensors]
         return [Invocation(f.name, tensors, words, gemm.units(m, n, 1, mc, nc), call.node, [own])]
 

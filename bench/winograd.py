@@ -1,0 +1,69 @@
+"""Winograd against the direct product, natively on one thread: `python -m bench.winograd`. Interleaved, best of 15.
+
+Prints for each shape the time of both, the ratio, and the largest error of each against float64 relative to the largest
+output.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from providers.wasm.routines import conv
+from pyruntime import InferenceSession
+
+SHAPES = [(64, 56), (128, 28), (256, 14), (512, 7), (16, 56), (8, 56), (32, 64), (32, 12), (64, 10), (16, 112),
+          (256, 28), (64, 224)]  # fmt: skip
+
+
+def session(channels: int, size: int, weights: np.ndarray) -> Any:
+    info = helper.make_tensor_value_info("x", 1, [1, channels, size, size])
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
+    graph = helper.make_graph(
+        nodes, "g", [info], [onnx.ValueInfoProto(name="y")], [onnx.numpy_helper.from_array(weights, "w")]
+    )
+    return InferenceSession(helper.make_model(graph, ir_version=9).SerializeToString())
+
+
+def exact(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    padded = np.pad(x[0].astype(np.float64), ((0, 0), (1, 1), (1, 1)))
+    size = x.shape[2]
+    parts = [
+        np.tensordot(w[:, :, r, s].astype(np.float64), padded[:, r : r + size, s : s + size], 1)
+        for r in range(3)
+        for s in range(3)
+    ]
+    return np.sum(parts, axis=0)
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    limits = conv.WINOGRAD_CHANNELS, conv.WINOGRAD_SIZE
+    for channels, size in SHAPES:
+        w = (rng.standard_normal((channels, channels, 3, 3)) / (3 * channels**0.5)).astype(np.float32)
+        x = rng.standard_normal((1, channels, size, size)).astype(np.float32)
+        sessions = []
+        for chosen in ((1 << 20, 0), (1, 1)):
+            conv.WINOGRAD_CHANNELS, conv.WINOGRAD_SIZE = chosen
+            sessions.append(session(channels, size, w))
+        conv.WINOGRAD_CHANNELS, conv.WINOGRAD_SIZE = limits
+        want = exact(x, w)
+        best, errors = [1.0, 1.0], [0.0, 0.0]
+        for _ in range(15):
+            for n, s in enumerate(sessions):
+                start = time.thread_time()
+                (y,) = s.run(None, {"x": x})
+                best[n] = min(best[n], time.thread_time() - start)
+                errors[n] = float(np.abs(y[0] - want).max() / np.abs(want).max())
+        print(
+            f"{channels}x{size}x{size}: direct {1e3 * best[0]:.2f} ms, winograd {1e3 * best[1]:.2f} ms, "
+            f"ratio {best[0] / best[1]:.2f}; errors {errors[0]:.1e} {errors[1]:.1e}"
+        )
+
+
+if __name__ == "__main__":
+    main()
