@@ -41,6 +41,18 @@ def test_bring_your_own(tab: Callable[..., Tab]) -> None:
     assert "MatMul" in text and "batch" in text and "Median" in text
 
 
+def test_bring_your_own_to_the_gpu(tab: Callable[..., Tab]) -> None:
+    """Where each node runs, and that the GPU's results are right."""
+    made = tab()
+    page = made.open("/site/model/index.html")
+    page.select_option("#provider", "webgpu")
+    page.click('[data-example="../digits/digits.onnx"]')
+    page.click("#verify")
+    page.wait_for_selector("#verified p")
+    assert "all agree" in page.inner_text("#verified")
+    assert 'Conv "conv1"' in page.inner_text("#nodes") and "webgpu" in page.inner_text("#nodes")
+
+
 def test_front_page(tab: Callable[..., Tab]) -> None:
     page = tab().open("/site/index.html")
     page.wait_for_selector("#status.done")

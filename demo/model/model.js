@@ -9,15 +9,20 @@ const status = new Status($('#status'));
 status.done('Python starts with the first model');
 /** @type {ort.InferenceSession | null} */
 let current = null;
+/** Opens the model again, on another provider. @type {(() => Promise<void>) | null} */
+let again = null;
+const provider = /** @type {HTMLSelectElement} */ ($('#provider'));
 
 /** @param {string | Uint8Array} model @param {string} name @param {{ path: string, data: Uint8Array }[]} externalData */
 async function open(model, name, externalData = []) {
   $('#report').hidden = true;
+  again = () => open(model, name, externalData);
   try {
     await current?.release();
     current = null;
     const start = performance.now();
-    current = await ort.InferenceSession.create(/** @type {any} */ (model), { onProgress: status.progress, externalData });
+    const options = { onProgress: status.progress, externalData, executionProviders: provider.value.split(',') };
+    current = await ort.InferenceSession.create(/** @type {any} */ (model), options);
     status.done(`${name}: ${readyText(current.timings)}, ready after ${milliseconds(performance.now() - start)}`);
     await show(current);
   } catch (error) {
@@ -33,8 +38,10 @@ async function show(session) {
   const details = make('div');
   const refresh = async () => details.replaceChildren(await inside(session));
   await refresh();
+  const dims = new Dims(session);
   $('#report').replaceChildren(
-    timer(session, refresh),
+    timer(session, dims, refresh),
+    ...(provider.value.startsWith('webgpu') ? [checker(session, dims)] : []),
     pair(report.card('Inputs', report.signature(session.inputMetadata)), report.card('Outputs', report.signature(session.outputMetadata))),
     details,
   );
@@ -47,16 +54,34 @@ async function inside(session) {
     const [explanation, memory] = await Promise.all([session.explain(), session.memory()]);
     const right = make('div', { style: 'display: grid; gap: 1.1rem' },
       report.card('Where it runs', report.placement(explanation)), report.card('Memory', report.memory(memory)));
-    return pair(report.card('Operators', report.operators(explanation)), right);
+    const nodes = report.card('Node by node', report.nodes(explanation));
+    return make('div', { style: 'display: grid; gap: 1.1rem' }, pair(report.card('Operators', report.operators(explanation)), right), nodes);
   } catch (error) {
     if (!(error instanceof ort.SessionFailed)) throw error;
     return report.card('Operators', make('p', { class: 'soft' }, 'This model is compiled for its inputs when it first runs.'));
   }
 }
 
-/** The card that runs the model. @param {ort.InferenceSession} session @param {() => Promise<unknown>} after */
-function timer(session, after) {
-  const dims = new Dims(session);
+/** The card that compares the providers, kernel by kernel. @param {ort.InferenceSession} session @param {Dims} dims */
+function checker(session, dims) {
+  const button = /** @type {HTMLButtonElement} */ (make('button', { id: 'verify' }, 'Verify'));
+  const result = make('div', { id: 'verified', class: 'small' });
+  button.addEventListener('click', async () => {
+    button.disabled = true;
+    result.textContent = 'Every kernel runs on both …';
+    try {
+      result.replaceChildren(report.verification(await session.verify(dims.feeds())));
+    } catch (error) {
+      result.textContent = error instanceof Error ? error.message : String(error);
+    }
+    button.disabled = false;
+  });
+  const text = make('span', { class: 'small soft' }, 'compares each kernel on the GPU with the same on WebAssembly');
+  return report.card('Is it right?', make('div', { class: 'row', style: 'margin-bottom: 0.6rem' }, button, text), result);
+}
+
+/** The card that runs the model. @param {ort.InferenceSession} session @param {Dims} dims @param {() => Promise<unknown>} after */
+function timer(session, dims, after) {
   const runs = /** @type {HTMLInputElement} */ (make('input', { type: 'number', min: 1, value: 50 }));
   const button = /** @type {HTMLButtonElement} */ (make('button', { class: 'main', id: 'time' }, 'Time it'));
   const result = make('div', { id: 'latency' });
@@ -107,6 +132,7 @@ async function take(files) {
   await open(model.data, `${model.path}, ${bytes(model.data.length)}`, all.filter((file) => file !== model));
 }
 
+provider.addEventListener('change', () => again?.());
 const drop = $('#drop');
 const input = /** @type {HTMLInputElement} */ ($('#file'));
 input.addEventListener('change', () => take(input.files ?? []));

@@ -4,6 +4,7 @@ import { bytes, make, milliseconds, quantile } from '../common.js';
 
 /** @typedef {import('pyruntime').Explanation} Explanation */
 /** @typedef {import('pyruntime').MemoryReport} MemoryReport */
+/** @typedef {import('pyruntime').Verification} Verification */
 /** @typedef {import('pyruntime').InferenceSession.ValueMetadata} ValueMetadata */
 
 /** @param {string} title @param {...(Node | string)} children */
@@ -39,10 +40,27 @@ export function placement({ placement, kernels, functions, code, steps }) {
     ['Code', bytes(code)]]);
 }
 
+/** What became of each node, and why it is not on the GPU. @param {Explanation} explanation */
+export function nodes({ nodes: all }) {
+  const rows = all.map(({ node, place, into, kernels, why }) => make('tr', {}, make('td', { class: 'mono' }, node),
+    make('td', {}, into ? `${place}, ${into.split(' ').slice(0, 2).join(' ')}` : place), make('td', { class: 'mono' }, kernels.join(', ')),
+    make('td', { class: 'soft' }, why)));
+  const head = make('tr', {}, ...['Node', 'Where', 'Kernels', 'Why not on the GPU'].map((name) => make('th', {}, name)));
+  return make('div', { class: 'scroll', id: 'nodes' }, make('table', {}, make('thead', {}, head), make('tbody', {}, ...rows)));
+}
+
+/** @param {Verification} verification */
+export function verification({ ok, compared, first, tolerance }) {
+  if (ok || !first) return make('p', {}, `${compared} results compared: all agree to ${tolerance} of their largest value.`);
+  return make('p', { style: 'color: var(--bad)' }, `The first kernel that differs is ${first.node}: element ${first.index} is ${first.actual} on the GPU `
+    + `and ${first.expected} on WebAssembly, ${(100 * first.error).toPrecision(2)} % of the largest value.`);
+}
+
 /** @param {MemoryReport} memory */
-export function memory({ weights, peak, arena, requested }) {
+export function memory({ weights, peak, arena, requested, gpu }) {
   return stats([['Weights', bytes(weights)], ['Peak of a run', bytes(peak)], ['Without reuse', bytes(requested)],
-    ['Reuse', peak ? `${(requested / peak).toFixed(1)}×` : '–'], ['Memory held', bytes(arena)]]);
+    ['Reuse', peak ? `${(requested / peak).toFixed(1)}×` : '–'], ['Memory held', bytes(arena)],
+    ...(gpu ? [/** @type {[string, string]} */ (['On the GPU', bytes(gpu)])] : [])]);
 }
 
 /**
