@@ -65,15 +65,17 @@ def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, A
     nc: AnyDim = 256
     wide = sh.ceildiv(sh.clamp(sh.ceildiv(n, threads), 64, 2048), PANEL) * PANEL
     if threads > 1:
-        columns = sh.clamp(sh.floordiv(n, 64), 1, 2 * threads)
+        columns = sh.ceildiv(2 * threads, sh.maximum(sh.ceildiv(m, 192), 1))
+        columns = sh.minimum(columns, sh.maximum(sh.floordiv(n, 64), 1))
         nc = sh.clamp(sh.ceildiv(sh.ceildiv(n, columns), PANEL) * PANEL, PANEL, 256)
         mc = row_block(m, sh.ceildiv(n, nc), threads)
     return mc, sh.select(sh.compare("le", m, 8), wide, nc), kc
 
 
 def row_block(m: AnyDim, columns: AnyDim, threads: int) -> AnyDim:
-    """mc for so many column blocks: multiples of 12 rows, which every tile divides."""
-    rows = sh.ceildiv(2 * threads, sh.maximum(columns, 1))
+    """mc for so many column blocks: a multiple of 12 rows, which every tile divides; as many blocks for each thread."""
+    rows = sh.maximum(sh.ceildiv(m, 192), sh.ceildiv(2 * threads, sh.maximum(columns, 1)))
+    rows = sh.ceildiv(rows, threads) * threads
     return sh.clamp(sh.ceildiv(sh.ceildiv(m, rows), 12) * 12, 24, 192)
 
 
