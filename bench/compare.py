@@ -13,10 +13,7 @@ from playwright.sync_api import Error
 from bench import flops, machine, models
 from bench.chromium import BUILD, Chromium, chromium
 
-GPU_MODELS = (
-    "bert_tiny gpt2_tiny llama_mini minilm mobilenet_v2 superres vit_tiny wav2vec2_mini efficientnet_b0".split()
-)
-RUNTIMES = ("ours", "peer", "jax")
+GPU_MODELS = "bert_tiny gpt2_tiny llama_mini llama_mini.nb4 minilm mobilenet_v2 superres vit_tiny lstm_tagger".split()
 
 
 @dataclass(frozen=True)
@@ -118,13 +115,13 @@ def run(options: Options) -> dict[str, Any]:
         if adapter:
             print(f"adapter: {adapter}")
         for threads in options.threads:
-            print(table.head(threads, options.provider), flush=True)
+            print(table.head(threads, options), flush=True)
             for name in options.names:
                 row = measure(browser, name, threads, options)
                 rows.append(row)
-                print(table.line(row, peak), flush=True)
-            print(table.notes([row for row in rows if row.threads == threads]), flush=True)
-        print(table.starts(rows))
+                print(table.line(row, peak, options), flush=True)
+            print(table.notes([row for row in rows if row.threads == threads], options), flush=True)
+        print(table.starts(rows, options))
         version = browser.version
     result = {**machine.identity(version), "provider": options.provider, "adapter": adapter, "peak": peak}
     result["rows"] = [vars(row) for row in rows]

@@ -7,7 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bench.compare import Row
+    from bench.compare import Options, Row
 
 NAME = 21
 
@@ -27,57 +27,59 @@ def share(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.0f} %"
 
 
-def head(threads: int, provider: str) -> str:
-    title = f"\n{threads} thread{'s' * (threads > 1)}, medians in ms, ratio = peer / ours (above 1: we are faster)"
-    names = ("ours", f"ort-{provider}", "ratio", "jax-js", "ratio", "of peak", "error")
-    return f"{title}\n{'model':{NAME}}" + "".join(f"{name:>11}" for name in names)
+def threads_of(count: int) -> str:
+    return f"{count} thread{'s' * (count > 1)}"
 
 
-def line(row: Row, peak: float) -> str:
-    jax = "cannot load" if "jax" in row.errors else number(row.times.get("jax", math.nan))
+def row_of(name: str, cells: list[str]) -> str:
+    return f"{name:{NAME}}" + "".join(f"{cell:>11}" if len(cell) < 11 else f" {cell}" for cell in cells)
+
+
+def head(threads: int, options: Options) -> str:
+    title = f"\n{threads_of(threads)}, medians in ms, ratio = other / ours (above 1: ours is faster)"
+    names = ["ours", f"ort-{options.provider}", "ratio"]
+    names += ["jax-js", "ratio"] * options.jax + ["of peak"] * (options.provider == "wasm") + ["error"]
+    return f"{title}\n{row_of('model', names)}"
+
+
+def line(row: Row, peak: float, options: Options) -> str:
+    cells = [_time(row, "ours", "failed"), _time(row, "peer", "failed"), ratio(row.ratio())]
+    if options.jax:
+        cells += [_time(row, "jax", "cannot load"), ratio(row.ratio("jax"))]
+    if options.provider == "wasm":
+        cells.append(share(row.share(peak)))
     found = row.difference.get("ours", math.nan)
-    difference = "shapes" if isinstance(found, str) else "-" if math.isnan(found) else f"{found:.0e}"
-    cells = [
-        "failed" if "ours" in row.errors else number(row.times.get("ours", math.nan)),
-        "failed" if "peer" in row.errors else number(row.times.get("peer", math.nan)),
-        ratio(row.ratio()),
-        jax,
-        ratio(row.ratio("jax")),
-        share(row.share(peak)),
-        difference + " !" * row.wrong(),
-    ]
-    return f"{row.model:{NAME}}" + "".join(f"{cell:>11}" if len(cell) < 11 else f" {cell}" for cell in cells)
+    error = "shapes" if isinstance(found, str) else "-" if math.isnan(found) else f"{found:.0e}"
+    return row_of(row.model, [*cells, error + " !" * row.wrong()])
 
 
-def notes(rows: list[Row]) -> str:
+def _time(row: Row, runtime: str, failed: str) -> str:
+    return failed if runtime in row.errors else number(row.times.get(runtime, math.nan))
+
+
+def notes(rows: list[Row], options: Options) -> str:
     """What the table has no room for."""
     out = []
     for row in rows:
         out += [f"  {row.model}: {runtime} cannot run it: {why}" for runtime, why in row.errors.items()]
+        if row.placement and (options.provider == "webgpu" or row.placement.keys() - {"wasm"}):
+            calls = ", ".join(f"{count} {place}" for place, count in sorted(row.placement.items()))
+            out.append(f"  {row.model}: kernel calls of ours: {calls}")
         for runtime in filter(row.wrong, row.difference):
             out.append(f"  {row.model}: RESULTS of {runtime} DIFFER from those expected: {row.difference[runtime]}")
     return "\n".join(out)
 
 
-def starts(rows: list[Row]) -> str:
-    """Sessions: what creating one and its first run take, with one thread (the most threads, if none has one)."""
+def starts(rows: list[Row], options: Options) -> str:
+    """What creating a session and its first run take, with the fewest threads measured."""
     threads = min((row.threads for row in rows), default=1)
-    chosen = [row for row in rows if row.threads == threads]
-    out = ["\nsession creation and first run, ms", f"{'model':{NAME}}"]
-    out[-1] += "".join(f"{name:>11}" for name in ("ours", "first", "peer", "first", "jax-js", "first"))
-    for row in chosen:
-        cells = [
-            number(part.get(name, math.nan)) for name in ("ours", "peer", "jax") for part in (row.create, row.first)
-        ]
-        out.append(f"{row.model:{NAME}}" + "".join(f"{cell:>11}" for cell in cells))
-    medians = {
-        name: statistics.median(found)
-        for name in ("ours", "peer")
-        if (found := [row.start[name] for row in rows if name in row.start])
-    }
-    out.append("start of the runtime with a tiny model, fresh profile, median: " + _medians(medians))
+    runtimes = ["ours", "peer", *["jax"] * options.jax]
+    out = [f"\nsession creation and first run, {threads_of(threads)}, ms"]
+    out.append(row_of("model", [text for name in runtimes for text in (name, "first run")]))
+    for row in (row for row in rows if row.threads == threads):
+        cells = [part.get(name, math.nan) for name in runtimes for part in (row.create, row.first)]
+        out.append(row_of(row.model, [number(cell) for cell in cells]))
+    found = {name: [row.start[name] for row in rows if name in row.start] for name in runtimes[:2]}
+    medians = ", ".join(f"{name} {number(statistics.median(times))} ms" for name, times in found.items() if times)
+    out.append(f"a runtime's start with a session of one addition, fresh profile, median: {medians}")
     return "\n".join(out)
-
-
-def _medians(medians: dict[str, float]) -> str:
-    return ", ".join(f"{name} {number(value)} ms" for name, value in medians.items())

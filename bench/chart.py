@@ -1,0 +1,92 @@
+"""python -m bench chart [RESULT]: an SVG of the ratios to onnxruntime-web, for the README.
+
+RESULT is a file of bench/history (default: the newest of the WebAssembly provider).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from bench.history import HISTORY
+
+ROW, BAR, LEFT, WIDTH, TOP = 26, 9, 170, 760, 64
+COLOURS = {"1": "#4c78a8", "2": "#f58518"}
+TEXT = "#767676"  # readable on light and on dark
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench chart", description=__doc__)
+    parser.add_argument("result", type=Path, nargs="?")
+    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.svg"), help="default docs/benchmarks.svg")
+    args = parser.parse_args(argv)
+    kept = sorted(HISTORY.glob("*-wasm.json"))
+    if args.result is None and not kept:
+        parser.error("bench/history is empty: python -m bench --save")
+    source = args.result or kept[-1]
+    args.out.write_text(svg(json.loads(source.read_text())))
+    print(f"{args.out}, from {source}")
+    return 0
+
+
+def svg(result: dict[str, Any]) -> str:
+    """Horizontal bars, one a model and number of threads; a line at 1, where both take the same time."""
+    models = result["models"]
+    ratios = {name: {n: _ratio(times) for n, times in found.items()} for name, found in models.items()}
+    most = max((value for found in ratios.values() for value in found.values() if not math.isnan(value)), default=1.0)
+    scale = (WIDTH - LEFT - 60) / max(1.0, most)
+    height = TOP + ROW * len(ratios) + 24
+    body = [_text(12, 22, "Times faster than onnxruntime-web (WebAssembly), same page", 15)]
+    body += _legend(result, ratios)
+    for row, (name, found) in enumerate(ratios.items()):
+        body += _bars(name, found, TOP + ROW * row, scale)
+    at = LEFT + scale
+    body.append(
+        f'<line x1="{at:.1f}" y1="{TOP - 8}" x2="{at:.1f}" y2="{height - 20}" stroke="{TEXT}" stroke-width="1"/>'
+    )
+    body.append(_text(at, height - 6, "1x: as fast", 11, "middle"))
+    size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">\n' + "\n".join(body) + "\n</svg>\n"
+    )
+
+
+def _ratio(times: dict[str, float]) -> float:
+    return times.get("peer", math.nan) / times.get("ours", math.nan)
+
+
+def _legend(result: dict[str, Any], ratios: dict[str, dict[str, float]]) -> list[str]:
+    """The colours with their means, the machine and the day."""
+    out, x = [], 12
+    for threads, colour in COLOURS.items():
+        found = [r for by in ratios.values() if not math.isnan(r := by.get(threads, math.nan))]
+        if found:
+            mean = statistics.geometric_mean(found)
+            out.append(f'<rect x="{x}" y="34" width="10" height="10" fill="{colour}"/>')
+            out.append(_text(x + 15, 43, f"{threads} thread{'s' * (threads != '1')}, geometric mean {mean:.2f}x", 12))
+            x += 230
+    where = f"{result['machine']['processor']}, Chromium {result['chromium'].split('.')[0]}, {result['date'][:10]}"
+    return [*out, _text(WIDTH - 8, 43, where, 11, "end")]
+
+
+def _bars(name: str, found: dict[str, float], y: int, scale: float) -> list[str]:
+    out = [_text(LEFT - 8, y + 14, name, 12, "end")]
+    for n, (threads, colour) in enumerate(COLOURS.items()):
+        value = found.get(threads, math.nan)
+        if not math.isnan(value):
+            top = y + n * (BAR + 1)
+            out.append(f'<rect x="{LEFT}" y="{top}" width="{value * scale:.1f}" height="{BAR}" fill="{colour}"/>')
+            out.append(_text(LEFT + value * scale + 4, top + BAR, f"{value:.2f}", 10))
+    return out
+
+
+def _text(x: float, y: float, text: str, size: int, anchor: str = "start") -> str:
+    safe = text.replace("&", "&amp;").replace("<", "&lt;")
+    return f'<text x="{x:.1f}" y="{y}" font-size="{size}" fill="{TEXT}" text-anchor="{anchor}">{safe}</text>'
+
+
+__all__ = ["main", "svg"]
