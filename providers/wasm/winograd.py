@@ -56,23 +56,22 @@ def tiles(rows: AnyDim, quads: AnyDim) -> AnyDim:
     return sh.ceildiv(rows * quads, 2) * 8
 
 
-def blocks(m: int, c: int, th: int, quads: int, threads: int) -> tuple[int, int]:
-    """(tr, mg): V of a unit (36 * c * tiles floats) at most 2 MiB: U is read once for each
-    unit (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4)."""
-    tr = max(1, min(th, 64 // (4 * quads)))
-    while tr > 1 and POINTS * c * 4 * tiles(tr, quads) > 1 << 21:
-        tr -= 1
+def blocks(m: int, c: int, th: AnyDim, quads: AnyDim, threads: int) -> tuple[AnyDim, int]:
+    """(tr, mg): about 64 tiles, and V of a unit (36 * c * tiles floats) at most 2 MiB. U is read once for each unit
+    (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4)."""
+    most = max(1, min(64, (1 << 21) // (POINTS * 4 * c)))
+    tr = sh.clamp(sh.floordiv(most, quads * 4), 1, th)
     mg = m
-    while threads > 1 and -(-th // tr) * -(-m // mg) < 2 * threads and mg > CHUNK:
+    while threads > 1 and mg > CHUNK and sh.compare("lt", units(1, m, th, tr, mg), 2 * threads) == 1:
         mg = -(-mg // (2 * CHUNK)) * CHUNK
     return tr, mg
 
 
-def units(batch: AnyDim, m: int, th: int, tr: int, mg: int) -> AnyDim:
-    return batch * -(-th // tr) * -(-m // mg)
+def units(batch: AnyDim, m: int, th: AnyDim, tr: AnyDim, mg: int) -> AnyDim:
+    return batch * sh.ceildiv(th, tr) * -(-m // mg)
 
 
-def scratch_bytes(c: int, tr: int, quads: int) -> AnyDim:
+def scratch_bytes(c: int, tr: AnyDim, quads: AnyDim) -> AnyDim:
     return POINTS * 4 * (c + CHUNK) * tiles(tr, quads) + _TEMP
 
 

@@ -192,7 +192,14 @@ def test_winograd(relaxed: bool, size: tuple[int, int], after: str) -> None:
         weights |= {"zero": np.array(0, np.float32), "six": np.array(6, np.float32)}
         weights |= {k: floats(filters) for k in "stm"} | {"v": np.abs(floats(filters)) + 0.5}
         last = node("Conv", "x w b", "c" if AFTER[after] else "y", pads=pads)
-        check([last, *AFTER[after]], {"x": floats(batch, channels, *size)}, weights, relaxed)
+        for symbolic in (False, True):
+            check([last, *AFTER[after]], {"x": floats(batch, channels, *size)}, weights, relaxed, symbolic)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (4, 16), (2, 17)])
+def test_winograd_of_small_images_of_unknown_size(size: tuple[int, int]) -> None:
+    weights = {"w": floats(16, 16, 3, 3) / 12}
+    check([node("Conv", "x w", "y", pads=[1] * 4)], {"x": floats(2, 16, *size)}, weights, symbolic=True)
 
 
 @pytest.mark.parametrize("left", [np.uint8, np.int8])

@@ -90,10 +90,11 @@ WINOGRAD_CHANNELS, WINOGRAD_SIZE = 16, 12
 def _suits_winograd(call: Call) -> bool:
     x, w = _operands(call)
     a = call.attrs
-    if x.rank != 4 or a["group"] != 1 or not sh.is_static((*x.shape[1:], *w.shape, *a["pads"])):
+    if x.rank != 4 or a["group"] != 1 or not sh.is_static(w.shape):
         return False
     square = w.shape[2:] == (3, 3) and all(s == 1 for s in (*a["strides"], *a["dilations"]))
-    return square and min(*w.shape[:2]) >= WINOGRAD_CHANNELS and min(*call.out.shape[2:]) >= WINOGRAD_SIZE
+    small = any(sh.compare("lt", d, WINOGRAD_SIZE) == 1 for d in call.out.shape[2:])  # unknown sizes count as large
+    return square and not small and min(*w.shape[:2]) >= WINOGRAD_CHANNELS
 
 
 def _transformed(call: Call) -> Reduce:
@@ -110,8 +111,10 @@ def _transformed(call: Call) -> Reduce:
 def _winograd(builder: Any, call: Call) -> Invocation:
     x, u = _operands(call)
     y, pads = call.out, call.attrs["pads"]
-    (batch, c, ih, iw), (m, oh, ow) = x.shape, y.shape[1:]
-    th, quads = -(-oh // 4), -(-ow // 16)
+    batch, _, ih, iw = x.shape
+    m, c = u.shape[1:]
+    oh, ow = y.shape[2:]
+    th, quads = sh.ceildiv(oh, 4), sh.maximum(sh.ceildiv(ow, 16), 1)
     done = tail(builder, call, _groups(4), 2, len(winograd.BUFFERS), len(winograd.PARAMS))
     tr, mg = winograd.blocks(m, c, th, quads, builder.threads)
     size = winograd.scratch_bytes(c, tr, quads)
