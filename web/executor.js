@@ -59,11 +59,16 @@ export class Executor {
     const { memory, code, gpu, team } = await loadProgram(program, host);
     const executor = new Executor(program, python, memory, code, gpu);
     executor.team = team;
-    placeConstants(executor, read);
-    settle(executor, await executor.runBlock(0, executor.plan.root));
-    gpu?.memory.flush();
-    await gpu?.gpu.settled();
-    return executor;
+    try {
+      placeConstants(executor, read);
+      settle(executor, await executor.runBlock(0, executor.plan.root));
+      gpu?.memory.flush();
+      await gpu?.memory.settled();
+      return executor;
+    } catch (error) {
+      executor.release();
+      throw error;
+    }
   }
 
   // ── a run ──
@@ -91,7 +96,7 @@ export class Executor {
     const wanted = this.header.outputs.filter(({ name }) => name in fetches);
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
     this.gpu?.memory.flush();
-    return this.gpu?.gpu.pending.length ? this.gpu.gpu.settled().then(() => results) : results;
+    return this.gpu?.memory.waits ? this.gpu.memory.settled().then(() => results) : results;
   }
 
   /** Input dims become the values of symbols, inputs get memory. @param {State} state @param {Record<string, WireTensor>} feeds */

@@ -5,6 +5,7 @@ import { COMPUTE, READ, USAGE } from './gpuflags.js';
 import { GpuTensors, sizeClass } from './gputensors.js';
 
 /** @typedef {{ source: string, buffers: number, params: number, span: number }} Shader providers/webgpu/printer.py */
+/** @typedef {Promise<Error | null>} Caught */
 
 const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 'timestamp-query']);
 const LIMITS = /** @type {const} */ (['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',
@@ -68,7 +69,7 @@ export class Gpu {
     this.pipelines = new Map();
     /** By number of buffers. @type {Map<number, { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }>} */
     this.layouts = new Map();
-    /** What error scopes will have caught. @type {Promise<Error | null>[]} */
+    /** What error scopes will have caught, about memory that no session owns. @type {Caught[]} */
     this.pending = [];
     /** Buffers that are read from, while no run uses them. @type {GPUBuffer[]} */
     this.staging = [];
@@ -85,25 +86,26 @@ export class Gpu {
   // ── errors ──
 
   /**
-   * What goes wrong in `action` is thrown by the next `settled`.
-   * @template T @param {() => T} action
+   * What goes wrong in `action` is thrown by the next `settled` of the same list.
+   * @template T @param {() => T} action @param {Caught[]} [pending]
    * @param {string[]} [labels] of what it makes: an error tells the one it is about @returns {T}
    */
-  watch(action, labels = []) {
+  watch(action, pending = this.pending, labels = []) {
     const { device } = this;
     device.pushErrorScope('out-of-memory');
     device.pushErrorScope('validation');
     const made = action();
     const refused = device.popErrorScope().catch(() => null);
     const full = device.popErrorScope().catch(() => null);
-    this.pending.push(refused.then((error) => error && refusal(error.message, labels.find((label) => error.message.includes(label)))));
-    this.pending.push(full.then((error) => error && outOfMemory(error.message)));
+    pending.push(refused.then((error) => error && refusal(error.message, labels.find((label) => error.message.includes(label)))));
+    pending.push(full.then((error) => error && outOfMemory(error.message)));
     return made;
   }
 
-  /** Throws what error scopes have caught, memory first: the rest often follows from it. */
-  async settled() {
-    const caught = (await Promise.all(this.pending.splice(0))).filter((error) => error !== null);
+  /** Throws what error scopes have caught, memory first: the rest often follows from it. @param {Caught[]} [pending] a session's own */
+  async settled(pending = []) {
+    const all = [...pending.splice(0), ...this.pending.splice(0)];
+    const caught = (await Promise.all(all)).filter((error) => error !== null);
     this.alive();
     if (caught.length) throw caught.find((error) => error instanceof OutOfMemory) ?? caught[0];
   }

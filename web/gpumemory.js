@@ -21,6 +21,17 @@ export class GpuMemory {
     this.generation = 0;
     /** Commands not yet submitted. @type {GPUCommandEncoder | null} */
     this.encoder = null;
+    /** What error scopes will have caught. @type {import('./gpu.js').Caught[]} */
+    this.pending = [];
+  }
+
+  /** Throws what went wrong since. */
+  settled() {
+    return this.gpu.settled(this.pending);
+  }
+
+  get waits() {
+    return this.pending.length + this.gpu.pending.length > 0;
   }
 
   /** Makes addresses up to `end` usable. @param {number} end */
@@ -38,7 +49,7 @@ export class GpuMemory {
     const size = Math.min(Math.max(needed, Math.min(2 * (old?.size ?? 0), needed + STEP)), this.chunk);
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
     const rounded = Math.ceil(size / 256) * 256;
-    const fresh = this.gpu.watch(() => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' }));
+    const fresh = this.gpu.watch(() => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' }), this.pending);
     if (old) {
       this.commands().copyBufferToBuffer(old, 0, fresh, 0, old.size);
       this.flush();

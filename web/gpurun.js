@@ -101,7 +101,7 @@ export class GpuRunner {
     const buffer = this.parameters(calls.map(({ params }) => params), starts, end);
     step.params = buffer;
     const make = () => calls.forEach((call, n) => this.dispatch(step, call, { buffer, offset: starts[n] }));
-    this.gpu.watch(make, calls.map(({ call }) => labelOf(call)));
+    this.gpu.watch(make, this.memory.pending, calls.map(({ call }) => labelOf(call)));
   }
 
   /** The words of a step, call by call. @param {Prepared} step */
@@ -119,7 +119,7 @@ export class GpuRunner {
   /** @param {number[][]} blocks @param {number[]} starts @param {number} size @returns {GPUBuffer} */
   parameters(blocks, starts, size) {
     const usage = USAGE.UNIFORM | USAGE.COPY_DST;
-    const buffer = this.gpu.watch(() => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }));
+    const buffer = this.gpu.watch(() => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }), this.memory.pending);
     const words = new Int32Array(buffer.getMappedRange());
     blocks.forEach((block, n) => words.set(block, starts[n] / 4));
     buffer.unmap();

@@ -38,6 +38,16 @@ export class Model {
     this.needs = null;
   }
 
+  /** After `prepare` the model runs; a fault of the GPU meanwhile is met as in a run. */
+  async start() {
+    try {
+      await this.prepare();
+    } catch (error) {
+      if (!this.host.gpu || !(await this.recover(error))) throw error;
+      if (!this.executors.size && !this.needs) await this.prepare();
+    }
+  }
+
   /** Makes the Program ready, if there is one for all feeds. */
   async prepare() {
     const program = this.python.main(this.proxy);
