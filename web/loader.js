@@ -23,7 +23,7 @@ export async function loadProgram(program, host) {
 
 /** @param {import('./program.js').ProgramData} program @param {import('./model.js').Host} host */
 async function loadWasm({ header, blob }, { shared, threads = 1, pool = null }) {
-  const memory = new Memory(shared);
+  const memory = Memory.take(shared);
   const place = header.modules.wasm;
   if (!place) return { memory, code: {}, team: null };
   const bytes = blob.slice(place[0], place[0] + place[1]);

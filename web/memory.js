@@ -11,7 +11,17 @@ const GPU_ALIGN = 256; // of bind group offsets
 /** Addresses from here on are bytes of the GPU's memory. */
 export const GPU = 2 ** 40;
 
+const KEPT = 4; // memories of released sessions kept for the next ones
+const KEPT_BYTES = 4 * 2 ** 20; // larger ones are not
+
 /** @typedef {{ address: number, size: number }} Span size rounded as it was taken */
+
+/**
+ * Small memories without a session. Each memory takes 8 GiB and more of the addresses, of which a page has a terabyte, and
+ * the browser finds out late which are garbage: a thread that sleeps collects none.
+ * @type {Memory[]}
+ */
+const spare = [];
 
 /** The one memory of a session. `bytes` is a fresh view after each growth. */
 export class Memory {
@@ -20,6 +30,20 @@ export class Memory {
     this.limit = limit;
     this.memory = new WebAssembly.Memory({ initial: 1, maximum: 65536, shared });
     this.bytes = new Uint8Array(this.memory.buffer);
+  }
+
+  /** A new memory or one that another session gave back. @param {boolean} shared */
+  static take(shared) {
+    const { buffer } = spare.at(-1)?.bytes ?? {};
+    const fits = buffer && shared === !(buffer instanceof ArrayBuffer);
+    return (fits && spare.pop()) || new Memory(shared);
+  }
+
+  /** Not to be used by its session any more. */
+  giveBack() {
+    if (spare.length === KEPT || this.bytes.length > KEPT_BYTES) return;
+    this.bytes.fill(0);
+    spare.push(this);
   }
 
   /** Makes the first `size` bytes usable. @param {number} size */
