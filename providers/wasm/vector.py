@@ -211,6 +211,9 @@ class Vector:
 
     def _operation(self, e: Expr) -> None:
         f, op, source = self.f, e.op, e.args[0].dtype
+        if op == "abs" and source.kind == "u":
+            self.value(e.args[0])
+            return
         if op in ("shl", "shr"):
             self.value(e.args[0])
             self.scalar.root(e.args[1])

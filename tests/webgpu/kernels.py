@@ -1,10 +1,13 @@
 """Runs one kernel of the vocabulary on the GPU, for comparison with the reference evaluator."""
 
 import struct
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
 from providers.webgpu import layout
+from providers.webgpu.host import GpuHost
 from providers.webgpu.printer import print_kernel
 from pyruntime import dtype as dt
 from pyruntime import shape as sh
@@ -88,3 +91,13 @@ class Bench:
             shape = tuple(sh.evaluate(d, symbols) for d in t.shape)
             out.append((shape, from_bytes(self.host.read(at, size), t.dtype, int(np.prod(shape)))))
         return out
+
+
+@contextmanager
+def gpu_bench(f16):
+    """A Bench on the adapter, or on one that would have no half floats."""
+    host = GpuHost()
+    if not f16:
+        host.adapter = replace(host.adapter, f16=False)
+    yield Bench(host)
+    host.close()

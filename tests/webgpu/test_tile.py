@@ -15,16 +15,14 @@ from pyruntime.ops.conv import conv
 from pyruntime.ops.matmul import product
 from pyruntime.tracer import Tracer
 
-from .test_printer import bench  # noqa: F401
 
-
-def run(bench, out, arrays):  # noqa: F811
+def run(bench, out, arrays):
     small = once(bench, out, arrays, False)
     np.testing.assert_array_equal(once(bench, out, arrays, True), small)
     return small
 
 
-def once(bench, out, arrays, software):  # noqa: F811
+def once(bench, out, arrays, software):
     kernel = out.kernel.definition() if isinstance(out.kernel, Call) else out.kernel
     low = one_binding_each(tiled(kernel, software))
     shader = print_kernel(low.code, False, bench.host.adapter.f16)
@@ -41,7 +39,7 @@ def feed(t, shape, arrays, dtype=dt.F32):
 
 
 @pytest.mark.parametrize("m,k,n", list(itertools.product((1, 3, 4, 5, 9), (2, 7), (1, 4, 9))))
-def test_matmul(bench, m, k, n):  # noqa: F811
+def test_matmul(bench, m, k, n):
     if m == n == 1:
         pytest.skip("nothing to tile")
     t, arrays = Tracer(lambda w: []), {}
@@ -51,14 +49,14 @@ def test_matmul(bench, m, k, n):  # noqa: F811
 
 
 @pytest.mark.parametrize("dtype", [dt.F16, dt.BF16, dt.I32, dt.U8], ids=str)
-def test_types(bench, dtype):  # noqa: F811
+def test_types(bench, dtype):
     t, arrays = Tracer(lambda w: []), {}
     a, b = feed(t, (5, 6), arrays, dtype), feed(t, (6, 7), arrays, dtype)
     arrays = {x: np.abs(v) for x, v in arrays.items()}
     np.testing.assert_allclose(run(bench, product(t, a, b), arrays), arrays[a] @ arrays[b])
 
 
-def test_epilogue_with_bias_and_position(bench):  # noqa: F811
+def test_epilogue_with_bias_and_position(bench):
     t, arrays = Tracer(lambda w: []), {}
     a, b, bias, residual = (feed(t, s, arrays) for s in ((5, 6), (6, 7), (7,), (5, 7)))
     out = product(t, a, b)
@@ -69,7 +67,7 @@ def test_epilogue_with_bias_and_position(bench):  # noqa: F811
     np.testing.assert_allclose(run(bench, out, arrays), np.where(i > j, y, -y) + arrays[bias] + arrays[residual])
 
 
-def test_both_operands_in_one_buffer(bench):  # noqa: F811
+def test_both_operands_in_one_buffer(bench):
     t, arrays = Tracer(lambda w: []), {}
     a = feed(t, (5, 5), arrays)
     out = product(t, a, t.transpose(t.reshape(a, (5, 5)), [1, 0]))
@@ -80,7 +78,7 @@ def test_both_operands_in_one_buffer(bench):  # noqa: F811
 
 @pytest.mark.parametrize("group", [1, 2, 4])
 @pytest.mark.parametrize("kernel,stride,pad,dilation", [(1, 1, 0, 1), (3, 1, 1, 1), (3, 2, 1, 1), (2, 1, 1, 2)])
-def test_conv(bench, group, kernel, stride, pad, dilation):  # noqa: F811
+def test_conv(bench, group, kernel, stride, pad, dilation):
     if group == 4 and kernel == 1:
         pytest.skip("sums of one product")
     t, arrays = Tracer(lambda w: []), {}

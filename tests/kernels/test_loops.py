@@ -9,14 +9,14 @@ from pyruntime import dtype as dt
 from pyruntime.expr import X, cast
 from pyruntime.tracer import Tracer
 
-from .test_printer import bench, check, operand  # noqa: F401
+from .test_expressions import check, operand
 
 MIXED = [1.0, -3.5, 2.25, 0.0, 100.0, -0.5]
 
 
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin", "argmax_last", "argmin_last"])
 @pytest.mark.parametrize("dtype", [dt.F32, dt.F16, dt.I32, dt.U8, dt.I8, dt.I64], ids=str)
-def test_reduce(bench, op, dtype):  # noqa: F811
+def test_reduce(bench, op, dtype):
     t = Tracer(lambda w: [])
     x = t.leaf("feed", (3, 4, 5), dtype)
     rng = random.Random(3)
@@ -30,7 +30,7 @@ def test_reduce(bench, op, dtype):  # noqa: F811
 
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf])
-def test_special_values(bench, op, special):  # noqa: F811
+def test_special_values(bench, op, special):
     t, arrays = Tracer(lambda w: []), {}
     x = operand(t, dt.F32, [1.0, special, -2.0], arrays)
     check(bench, t.reduce(op, x, [0], keepdims=False), arrays)
@@ -38,13 +38,13 @@ def test_special_values(bench, op, special):  # noqa: F811
 
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("dtype", [dt.F32, dt.I32, dt.U8], ids=str)
-def test_nothing_to_reduce(bench, op, dtype):  # noqa: F811
+def test_nothing_to_reduce(bench, op, dtype):
     t = Tracer(lambda w: [])
     x = t.leaf("feed", (2, 0), dtype)
     check(bench, t.reduce(op, x, [1], keepdims=False), {x.uid: ((2, 0), [])})
 
 
-def test_any_all(bench):  # noqa: F811
+def test_any_all(bench):
     t = Tracer(lambda w: [])
     x = t.leaf("feed", (3, 2), dt.BOOL)
     arrays = {x.uid: ((3, 2), [True, False, False, False, True, True])}
@@ -53,7 +53,7 @@ def test_any_all(bench):  # noqa: F811
 
 
 @pytest.mark.parametrize("dtype", [dt.F32, dt.U8, dt.F16, dt.I64], ids=str)
-def test_cumulative_sum(bench, dtype):  # noqa: F811
+def test_cumulative_sum(bench, dtype):
     t = Tracer(lambda w: [])
     x = t.leaf("feed", (3, 5), dtype)
 
@@ -69,7 +69,7 @@ def test_cumulative_sum(bench, dtype):  # noqa: F811
 
 
 @pytest.mark.parametrize("dtype", [dt.F32, dt.U8], ids=str)
-def test_insertion_sort(bench, dtype):  # noqa: F811
+def test_insertion_sort(bench, dtype):
     """While, When, Let, Set, loads of what was stored, one work unit."""
     t = Tracer(lambda w: [])
     n = 9
@@ -95,7 +95,7 @@ def test_insertion_sort(bench, dtype):  # noqa: F811
     check(bench, out, {x.uid: ((n,), [5, 2, 9, 1, 7, 7, 3, 0, 4])})
 
 
-def test_scratch(bench):  # noqa: F811
+def test_scratch(bench):
     t, arrays = Tracer(lambda w: []), {}
     x = operand(t, dt.I32, [3, 1, 2], arrays)
 
@@ -109,7 +109,7 @@ def test_scratch(bench):  # noqa: F811
     check(bench, out, arrays)
 
 
-def test_epilogue(bench):  # noqa: F811
+def test_epilogue(bench):
     t = Tracer(lambda w: [])
     x = t.leaf("feed", (2, 6), dt.F32)
     out = t.reduce("sum", x, [1], keepdims=False)
@@ -119,7 +119,7 @@ def test_epilogue(bench):  # noqa: F811
 
 @pytest.mark.parametrize("op", ["sum", "max", "min", "prod", "any", "all"])
 @pytest.mark.parametrize("shape,axes", [((2, 5000), [1]), ((130, 3, 41), [0, 2]), ((3, 0), [1])], ids=str)
-def test_a_workgroup_reduces(bench, op, shape, axes):  # noqa: F811
+def test_a_workgroup_reduces(bench, op, shape, axes):
     from providers.webgpu.reduction import print_reduction
 
     dtype = dt.BOOL if op in ("any", "all") else dt.F32
