@@ -13,6 +13,10 @@ from e2e.conftest import Tab
 from pyruntime.cli.serve import Server
 from tests import zoo
 from tests.browser import Engine
+from tests.conformance.cases import load
+from tests.conformance.chromium import run
+from tests.conformance.compare import assert_equal
+from tests.conformance.report import baseline
 from tests.models import MODELS, silero, silero_path
 
 NAMES = "digits light_squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
@@ -54,6 +58,14 @@ def test_silero(gpu: Engine) -> None:
     actual = silero(session, count=30)
     session.release()
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4)
+
+
+def test_conformance(gpu: Engine) -> None:
+    """Official cases: every sixtieth of those that pass on wasm. All: make conformance PROVIDER=webgpu WHERE=chromium."""
+    cases = load()
+    for case in map(cases.__getitem__, baseline("native", "wasm")[::60]):
+        for feeds, expected in case.data:
+            assert_equal(expected, run(gpu, "webgpu", case.model, feeds)[0], case.rtol, case.atol, case.name)
 
 
 # ── tensors that stay on the GPU ─────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--where", choices=list(RUNNERS), default="native", help="reference, onnxruntime: peers")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes")
     parser.add_argument("--filter", default="", metavar="RE", help="only cases whose name matches")
-    parser.add_argument("--limit", type=float, default=20.0, help="seconds a case may take")
+    parser.add_argument("--limit", type=float, help="seconds a case may take; default 20, of an emulated GPU 200")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every result there")
     parser.add_argument("--quiet", action="store_true", help="no list of failures")
     parser.add_argument("--update", action="store_true", help="record the passing cases as the baseline")
@@ -43,7 +43,8 @@ def main() -> int:
     args = parse()
     cases = load()
     names = [name for name in cases if re.search(args.filter, name)]
-    with Pool(args.where, args.provider, args.jobs, args.limit) as pool:
+    limit = args.limit or (200.0 if (args.where, args.provider) == ("chromium", "webgpu") else 20.0)
+    with Pool(args.where, args.provider, args.jobs, limit) as pool:
         results = pool.run(names, progress(len(names)))
     failures = report.failures(results, cases)
     if failures and not args.quiet:
@@ -61,7 +62,9 @@ def main() -> int:
         print(f"passed before, not now ({len(lost)}): {' '.join(lost)}")
     peer = args.where in ("reference", "onnxruntime")
     label = args.where if peer else f"{args.provider} ({args.where})"
-    print(f"conformance {label}: {len(passed)} of {len(names)}")
+    gpu = args.provider == "webgpu" and not peer
+    wholly = f", wholly on the GPU {sum(result.wholly for result in results)}" if gpu else ""
+    print(f"conformance {label}: {len(passed)} of {len(names)}{wholly}")
     return 1 if lost else 0
 
 

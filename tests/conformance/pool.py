@@ -24,6 +24,7 @@ class Result:
     name: str
     error: str
     seconds: float
+    wholly: bool = False  # every kernel of the case ran on the provider, nothing elsewhere
 
 
 class Worker:
@@ -51,7 +52,7 @@ class Worker:
             return Result(name, f"TimeoutError: no answer within {limit:g} s", limit)
         if answer is None:
             return Result(name, f"Crash: {self._post_mortem()}", 0.0)
-        return Result(name, answer["error"], answer["seconds"])
+        return Result(name, answer["error"], answer["seconds"], answer["wholly"])
 
     def _start(self) -> str:
         self.stderr = tempfile.TemporaryFile("w+")

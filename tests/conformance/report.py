@@ -59,6 +59,7 @@ def write_json(path: Path, results: list[Result], cases: dict[str, Case]) -> Non
             "op": cases[result.name].op,
             "error": result.error,
             "seconds": result.seconds,
+            "wholly": result.wholly,
         }
         for result in results
     ]

@@ -13,6 +13,10 @@ Feeds = dict[str, Any]
 
 
 class Runner(Protocol):
+    """wholly: whether every kernel of the last model ran on the provider; a model without kernels did not."""
+
+    wholly: bool
+
     def run(self, model: bytes, feeds: Feeds) -> list[Any]: ...
 
     def close(self) -> None: ...
@@ -26,9 +30,13 @@ class Native:
 
         self.session: Any = InferenceSession
         self.provider = provider
+        self.wholly = False
 
     def run(self, model: bytes, feeds: Feeds) -> list[Any]:
-        return self.session(model, providers=[self.provider]).run(None, feeds)
+        session = self.session(model, providers=[self.provider])
+        results = session.run(None, feeds)
+        self.wholly = set(session.explain()["placement"]) == {self.provider}
+        return results
 
     def close(self) -> None:
         pass
@@ -36,6 +44,8 @@ class Native:
 
 class Reference:
     """onnx's own evaluator: what the harness itself is checked with."""
+
+    wholly = False
 
     def __init__(self, provider: str) -> None:
         from onnx.reference import ReferenceEvaluator
@@ -53,6 +63,8 @@ class Reference:
 
 class OnnxRuntime:
     """The peer, unoptimised. Its `run` refuses bfloat16, float8 and 4-bit feeds: 92 cases stop there."""
+
+    wholly = False
 
     def __init__(self, provider: str) -> None:
         from tests.zoo import oracle

@@ -1,7 +1,7 @@
 """A process that runs cases, so that one that hangs or crashes takes nothing else with it.
 
 usage: python -m tests.conformance.worker WHERE PROVIDER
-Reads one case name a line, answers one JSON object a line: {"error": "" if it passed, "seconds": …}.
+Reads one case name a line, answers one JSON object a line: {"error": "" if it passed, "seconds": …, "wholly": …}.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from tests.conformance.compare import assert_equal
 from tests.conformance.runners import RUNNERS, Runner
 
 
-def run_case(runner: Runner, case: Case) -> str:
-    """The message of what went wrong, empty if nothing did."""
+def run_case(runner: Runner, case: Case) -> tuple[str, bool]:
+    """The message of what went wrong, empty if nothing did; whether every kernel ran on the provider."""
+    wholly = True
     try:
         for feeds, expected in case.data:
             assert_equal(expected, runner.run(case.model, feeds), case.rtol, case.atol)
+            wholly = wholly and runner.wholly
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+        return f"{type(error).__name__}: {error}", False
+    return "", wholly
 
 
 def main() -> None:
@@ -36,8 +38,9 @@ def main() -> None:
     print(json.dumps({"ready": True}), file=answers)
     for line in sys.stdin:
         start = time.perf_counter()
-        error = run_case(runner, cases[line.strip()])
-        print(json.dumps({"error": error, "seconds": round(time.perf_counter() - start, 4)}), file=answers)
+        error, wholly = run_case(runner, cases[line.strip()])
+        seconds = round(time.perf_counter() - start, 4)
+        print(json.dumps({"error": error, "seconds": seconds, "wholly": wholly}), file=answers)
     runner.close()
 
 
