@@ -61,7 +61,7 @@ def test_silero(gpu: Engine) -> None:
 
 
 def test_conformance(gpu: Engine) -> None:
-    """Official cases: every sixtieth of those that pass on wasm. All: make conformance PROVIDER=webgpu WHERE=chromium."""
+    """Official cases: every sixtieth of those that pass on wasm (all: make conformance PROVIDER=webgpu)."""
     cases = load()
     for case in map(cases.__getitem__, baseline("native", "wasm")[::60]):
         for feeds, expected in case.data:
