@@ -24,10 +24,15 @@ from .vector import LANES, Lanes, Vector, has_lanes, slope, store
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
-def print_kernel(module: Module, name: str, code: LoopCode) -> Function:
+# Accumulators that take turns in a reduction, which hides the latency of an addition. Native, 256 rows of 1024, us with
+# 1, 2, 4, 8: softmax 714 612 538 548, layer normalisation 137 102 108 133, sum 47 24 23 21, sum of squares 79 45 29 30
+BANKS = 4
+
+
+def print_kernel(module: Module, name: str, code: LoopCode, relaxed: bool = False) -> Function:
     """Add the kernel to a module. Its buffers come first in the argument block, then its parameters."""
     f = module.function(name, ["i32", "i32", "i32", "i32"])
-    return _Printer(f, code, range(len(code.buffers) + code.params)).kernel()
+    return _Printer(f, code, range(len(code.buffers) + code.params), relaxed).kernel()
 
 
 def print_tail(module: Module, name: str, code: LoopCode, words: Sequence[int]) -> Function:
@@ -38,8 +43,9 @@ def print_tail(module: Module, name: str, code: LoopCode, words: Sequence[int]) 
 
 
 class _Printer:
-    def __init__(self, f: Function, code: LoopCode, words: Sequence[int]) -> None:
+    def __init__(self, f: Function, code: LoopCode, words: Sequence[int], relaxed: bool = False) -> None:
         self.f = f
+        self.relaxed = relaxed
         self.code = code = map_expressions(legalize(code), expand)
         self.variables: dict[int, int] = {}
         buffers = f.locals("i32", len(code.buffers))
@@ -132,19 +138,32 @@ class _Printer:
         if not plan.ok:
             return
         f = self.f
-        outer = {var: f.local("v128") for var in plan.sums}
+        flat = len(plan.sums) in (1, 2) and not any(isinstance(b, For) for b in s.body)
+        banks = [{var: f.local("v128") for var in plan.sums} for _ in range(BANKS if flat else 1)]
         inner = {var: f.local("v128") for var in plan.lanes.varying}
-        for var, (op, dtype) in plan.sums.items():
-            _neutral(f, op, dtype)
-            f.set(outer[var])
-        vector = Vector(self.scalar, plan.lanes, {**outer, **inner})
+        for bank in banks:
+            for var, (op, dtype) in plan.sums.items():
+                _neutral(f, op, dtype)
+                f.set(bank[var])
+        vector = Vector(self.scalar, plan.lanes, {})
         with f.scratch("i32", 1) as (stop,):
-            f.emit(end).i32(-LANES).emit("i32.and").set(stop)
-            with f.until(counter, stop, LANES):
-                self._lane_block(s.body, vector)
+            for turns in (banks, banks[:1])[0 if flat else 1 :]:
+                f.emit(end).i32(-LANES).emit("i32.and").set(stop)
+                if len(turns) > 1:
+                    f.add(stop, -LANES * (BANKS - 1))
+                with f.until(counter, stop, LANES):
+                    for n, bank in enumerate(turns):
+                        vector.locals = {**bank, **inner}
+                        self._lane_block(s.body, vector)
+                        if n < len(turns) - 1:
+                            f.add(counter, LANES)
         for var, (op, dtype) in plan.sums.items():
-            self._across(var, outer[var], op, dtype)
-        f.release(*outer.values(), *inner.values())
+            for bank in banks[1:]:
+                f.emit(banks[0][var], bank[var])
+                _combine(f, op, dtype)
+                f.set(banks[0][var])
+            self._across(var, banks[0][var], op, dtype)
+        f.release(*[v for bank in banks for v in bank.values()], *inner.values())
 
     def _lane_block(self, body: list[Stmt], vector: Vector) -> None:
         for s in body:
@@ -158,6 +177,10 @@ class _Printer:
         elif isinstance(s, Let | Set):
             vector.root(s.value)
             f.set(vector.locals[s.var])
+        elif isinstance(s, Accum) and self.relaxed and _is_product(s):
+            for x in s.value.args:
+                vector.root(x)
+            f.emit(vector.locals[s.var], "f32x4.relaxed_madd").set(vector.locals[s.var])
         elif isinstance(s, Accum):
             f.emit(vector.locals[s.var])
             vector.root(s.value)
@@ -191,6 +214,12 @@ class _Printer:
             self.scalar.root(binary(_COMBINE[op], Expr("var", (), dtype, var), scratch))
             f.set(scalar)
         f.release(part)
+
+
+def _is_product(s: Accum) -> bool:
+    """Whether a sum of products of simple things: a fused multiply-add then rounds once instead of twice."""
+    e = s.value
+    return s.op == "sum" and e.op == "mul" and e.dtype is F32 and all(x.op in ("load", "var", "const") for x in e.args)
 
 
 class _Plan:
