@@ -235,5 +235,6 @@ export class Executor {
     this.team?.release();
     this.plan.forget();
     this.gpu?.release();
+    this.plan.memory.giveBack();
   }
 }
