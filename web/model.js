@@ -1,9 +1,9 @@
 // A model in the worker: its Program, or one for each set of values that its compilation needs.
 
+import { bring, hasGpu } from './bring.js';
 import { Executor } from './executor.js';
-import { DeviceLost, OutOfMemory, SessionFailed } from './errors.js';
+import { OutOfMemory, SessionFailed } from './errors.js';
 import { acquire } from './gpu.js';
-import { gpuId } from './gputensors.js';
 import { profile } from './profile.js';
 
 /** @typedef {import('./program.js').ProgramData} ProgramData */
@@ -236,23 +236,4 @@ function flatten(feeds) {
     else if (feed) flat[name] = feed;
   }
   return flat;
-}
-
-/** @param {Record<string, WireValue>} feeds @returns {boolean} */
-const hasGpu = (feeds) => Object.values(feeds).some((feed) => feed && !Array.isArray(feed) && gpuId(feed.data));
-
-/**
- * Tensors of the GPU on the CPU, but for those that may stay where they are.
- * @param {Record<string, WireValue>} feeds @param {(name: string) => boolean} stays
- * @returns {Promise<Record<string, WireValue>>}
- */
-async function bring(feeds, stays) {
-  const entries = Object.entries(feeds).map(async ([name, feed]) => {
-    const id = feed && !Array.isArray(feed) ? gpuId(feed.data) : 0;
-    if (!id || stays(name)) return [name, feed];
-    const gpu = await acquire();
-    if (!gpu) throw new DeviceLost(`the GPU tensor fed as "${name}" is lost with its device`);
-    return [name, await gpu.tensors.download(id)];
-  });
-  return Object.fromEntries(await Promise.all(entries));
 }

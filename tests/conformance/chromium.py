@@ -14,7 +14,7 @@ from typing import Any
 from playwright.sync_api import Error
 
 from tests.browser import ROOT, Engine, launch, serve
-from tests.conformance.runners import Feeds
+from tests.conformance.runners import Feeds, wholly
 
 # seconds a model or a run may take: less than the harness allows, so that the page outlives the worker; a GPU that is
 # emulated compiles slowly
@@ -35,8 +35,7 @@ class Chromium:
     def run(self, model: bytes, feeds: Feeds) -> list[Any]:
         self.engine = self.engine or self._engine()
         try:
-            results, places = run(self.engine, self.provider, model, feeds)
-            self.wholly = places == {self.provider}
+            results, self.wholly = run(self.engine, self.provider, model, feeds)
             return results
         except Error:  # of Playwright: the page is gone
             self.engine.page.close()
@@ -53,10 +52,10 @@ class Chromium:
         self.stack.close()
 
 
-def run(engine: Engine, provider: str, model: bytes, feeds: Feeds) -> tuple[list[Any], set[str]]:
-    """All outputs, from a session of its own, and where its kernels ran."""
+def run(engine: Engine, provider: str, model: bytes, feeds: Feeds) -> tuple[list[Any], bool]:
+    """All outputs, from a session of its own, and whether all ran on this provider."""
     session = engine.open(model, executionProviders=[provider])
     try:
-        return session.run(None, feeds), set(session.explain()["placement"])
+        return session.run(None, feeds), wholly(session.explain(), provider)
     finally:
         session.release()

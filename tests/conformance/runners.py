@@ -22,6 +22,12 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
+def wholly(told: dict[str, Any], provider: str) -> bool:
+    """Whether all that runs in every run is on this provider (and there is some). `told`: what explain gives."""
+    places = {node["place"] for node in told["nodes"]}
+    return provider in places and not places & {"wasm", "webgpu", "host", "control"} - {provider}
+
+
 class Native:
     """This project's engine, in this process."""
 
@@ -35,7 +41,7 @@ class Native:
     def run(self, model: bytes, feeds: Feeds) -> list[Any]:
         session = self.session(model, providers=[self.provider])
         results = session.run(None, feeds)
-        self.wholly = set(session.explain()["placement"]) == {self.provider}
+        self.wholly = wholly(session.explain(), self.provider)
         return results
 
     def close(self) -> None:
