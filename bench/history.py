@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from bench.compare import Row
+
 HISTORY = Path(__file__).parent / "history"
 WORSE = 1.10  # times slower against the peer than before, to be called a regression
 
@@ -14,9 +16,11 @@ Result = dict[str, Any]
 
 
 def entry(result: Result) -> Result:
-    """What is kept of a result: three digits of the medians."""
+    """What is kept of a result: three digits of the medians, without models that we got wrong."""
     rows: dict[str, dict[str, dict[str, float]]] = {}
     for row in result["rows"]:
+        if Row(**row).wrong():
+            continue
         times = {name: float(f"{value:.3g}") for name, value in row["times"].items()}
         rows.setdefault(row["model"], {})[str(row["threads"])] = times
     kept = {key: result[key] for key in ("date", "commit", "machine", "chromium", "load", "provider", "adapter")}
