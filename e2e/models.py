@@ -82,10 +82,21 @@ def softmax() -> onnx.ModelProto:
     return model(nodes, [("x", *shape)], [("y", *shape)])
 
 
+def steps() -> onnx.ModelProto:
+    """a = tanh(x) in equal parts for all threads, x (512, 1024); s (512, 1) is the largest x + a of each row, so that a
+    does not take the memory of x."""
+    nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Add", ["a", "x"], ["b"])]
+    nodes.append(helper.make_node("ReduceMax", ["b"], ["s"], axes=[1]))
+    x, a, s = [
+        (name, TensorProto.FLOAT, dims) for name, dims in (("x", [512, 1024]), ("a", [512, 1024]), ("s", [512, 1]))
+    ]
+    return model(nodes, [x], [a, s])
+
+
 def write(folder: Path) -> None:
     """All of them as NAME.onnx, and `external.onnx`, affine with its weights in external.bin."""
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (affine, add, types, unsupported, product, chain, softmax):
+    for make in (affine, add, types, unsupported, product, chain, softmax, steps):
         onnx.save(make(), folder / f"{make.__name__}.onnx")
     (folder / "external.bin").unlink(missing_ok=True)
     onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)

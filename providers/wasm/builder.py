@@ -45,6 +45,7 @@ class WasmBuilder:
         self.module = Module(shared=shared, max_pages=MAX_PAGES)
         self.relaxed = relaxed
         self.functions: dict[Any, Function] = {}
+        self.made: set[int] = set()
 
     def segment(self, name: str, kernels: Sequence[Kernel]) -> list[Invocation]:
         calls: list[Invocation] = []
@@ -55,7 +56,7 @@ class WasmBuilder:
             if self.threads > 1:
                 parts += spmd.parts(kernel, new)
         if self.threads > 1:
-            spmd.run(self.module, name, parts)
+            spmd.run(self.module, name, parts, self.made)
         else:
             self._run(name, calls)
         return calls

@@ -66,10 +66,10 @@ def parts(kernel: Kernel, calls: Sequence[Invocation]) -> list[Part]:
     return out
 
 
-def regroup(segment: Sequence[Part], name: str) -> None:
-    """Cut a segment into groups of calls that may run in any order, and number the counters within each."""
+def regroup(segment: Sequence[Part], kept: set[int]) -> None:
+    """Cut a segment into groups of calls that may run in any order, and number the counters within each. `kept`:
+    buffers that live as long as the session."""
     last = {uid: n for n, part in enumerate(segment) for uid in part.reads | part.writes}
-    kept = set() if name.startswith(INIT) else {uid for part in segment for uid in map(_kept, part.call.tensors)}
     start = counters = 0
     for n, part in enumerate(segment):
         group = segment[start:n]
@@ -89,8 +89,8 @@ def _ends(group: Sequence[Part], last: Mapping[int, int], n: int, kept: set[int]
     return any(last[uid] < n and uid not in kept for part in group for uid in part.reads | part.writes)
 
 
-def _kept(t: Tensor) -> int:
-    """The uid of a constant, which lives as long as the session; -1 for others."""
+def _constant(t: Tensor) -> int:
+    """The uid of a constant, -1 for others."""
     base = root(t)
     return base.uid if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant") else -1
 
@@ -103,9 +103,13 @@ def _passed(part: Part) -> bool:
 # ── code ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run(module: Module, name: str, segment: Sequence[Part]) -> None:
-    """run(table, tid, threads) for calls whose kernels are in the module."""
-    regroup(segment, name)
+def run(module: Module, name: str, segment: Sequence[Part], made: set[int]) -> None:
+    """run(table, tid, threads) for calls whose kernels are in the module. `made` collects what the init block makes."""
+    if name.startswith(INIT):
+        regroup(segment, set())
+        made.update(*[part.writes for part in segment])
+    else:
+        regroup(segment, made | {uid for part in segment for uid in map(_constant, part.call.tensors)})
     module.once("poison", lambda: _poison(module))
     code = _Run(module, name)
     offset = 0

@@ -13,11 +13,12 @@ _print_kernel = builder.print_kernel
 def install(thread: int) -> None:
     """From now on kernels write out of bounds on this thread when the first element of their first input is TRIGGER."""
 
-    def trapping(module: Any, name: str, code: Any) -> Any:
-        inner = _print_kernel(module, name + "_inner", code)
+    def trapping(module: Any, name: str, code: Any, *more: Any) -> Any:
+        inner = _print_kernel(module, name + "_inner", code, *more)
         f = module.function(name, ["i32"] * 4)
         if len(code.buffers) > 1:
-            f.emit(0).mem("i32.load", 4).mem("f32.load").f32(TRIGGER).emit("f32.eq", 3).i32(thread).emit("i32.eq", "i32.and")
+            f.emit(0).mem("i32.load", 4).mem("f32.load").f32(TRIGGER).emit("f32.eq")
+            f.emit(3).i32(thread).emit("i32.eq", "i32.and")
             with f.if_():
                 f.i32(-4).i32(0).mem("i32.store")
         return f.emit(0, 1, 2, 3).call(inner)

@@ -1,0 +1,142 @@
+"""Threads natively: the same bits as one thread, run after run; traps; small kernels; where barriers stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from e2e import models
+from providers.wasm import provider, spmd
+from pyruntime import InferenceSession
+from pyruntime.errors import ExecutionError
+from pyruntime.session import SessionOptions
+from tests.models import MODELS
+from tests.wasm import trapping
+
+SECONDS = 4.0  # for the repeated runs of a model
+
+
+def threaded(model: Any, threads: int) -> InferenceSession:
+    path = model if isinstance(model, bytes) else str(model)
+    return InferenceSession(path, SessionOptions(intra_op_num_threads=threads))
+
+
+def same(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
+    return all(a.tobytes() == b.tobytes() for a, b in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_on_two_threads(name: str) -> None:
+    """Right, and the same bits in up to twenty runs."""
+    model = MODELS[name]
+    session, feeds = threaded(model.path(), 2), model.feeds()
+    first = session.run(None, feeds)
+    model.check(first)
+    end = time.monotonic() + SECONDS
+    for n in range(19):
+        assert same(first, session.run(None, feeds)), f"run {n + 2} differs"
+        if time.monotonic() > end:
+            break
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("name", ["chain", "softmax", "product", "steps"])
+def test_same_bits_on_any_number_of_threads(name: str, threads: int) -> None:
+    model = getattr(models, name)().SerializeToString()
+    one, many = threaded(model, 1), threaded(model, threads)
+    rng = np.random.default_rng(0)
+    shape = [d.dim_value for d in getattr(models, name)().graph.input[0].type.tensor_type.shape.dim]
+    for n in range(20):
+        feeds = {"x": rng.standard_normal(shape).astype(np.float32)}
+        assert same(one.run(None, feeds), many.run(None, feeds)), f"run {n + 1} differs"
+
+
+@pytest.fixture
+def trap(request: pytest.FixtureRequest) -> Iterator[None]:
+    trapping.install(request.param)
+    yield
+    trapping.uninstall()
+
+
+@pytest.mark.parametrize("trap", [0, 1, 2], indirect=True)
+def test_a_trap_stops_all_threads_and_not_the_session(trap: None) -> None:
+    session = threaded(models.steps().SerializeToString(), 3)
+    x = np.ones((512, 1024), np.float32)
+    before = session.run(None, {"x": x})
+    for _ in range(3):
+        with pytest.raises(ExecutionError, match="out of bounds"):
+            session.run(None, {"x": x * np.float32(trapping.TRIGGER)})
+    after = session.run(None, {"x": x})
+    assert same(before, after)
+    np.testing.assert_allclose(after[1], 1 + np.tanh(1), rtol=1e-5)
+
+
+def test_one_thread_has_no_atomics() -> None:
+    for threads in (0, 1):
+        executor = threaded(models.softmax().SerializeToString(), threads)._programs[()]
+        assert not executor.host.shared
+        assert "poison" not in executor.functions
+        assert all("fork" not in step.json for steps in executor.blocks for step in steps)
+
+
+def test_small_steps_wake_nobody() -> None:
+    executor = threaded(models.affine().SerializeToString(), 2)._programs[()]
+    out = executor.run({"x": np.ones((1, 4), np.float32)})
+    assert out["y"].shape == (1, 3)
+    assert not any(plan.fork for plan in executor.plans.values())
+
+
+# ── groups ──
+
+
+class Recorder:
+    """Groups of a model's calls, as (node, first, counter)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.segments: dict[str, list[spmd.Part]] = {}
+        run = spmd.run
+
+        def recording(module: Any, name: str, segment: Any, made: set[int]) -> None:
+            run(module, name, segment, made)
+            self.segments[name] = segment
+
+        monkeypatch.setattr(spmd, "run", recording)
+
+
+def attention_inputs() -> bytes:
+    """Three projections of one input, then a product of two of them."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    rng = np.random.default_rng(0)
+    weights = {name: rng.standard_normal((64, 64)).astype(np.float32) for name in "qkv"}
+    nodes = [helper.make_node("MatMul", ["x", name], [name + "x"], name=name) for name in "qkv"]
+    nodes.append(helper.make_node("MatMul", ["qx", "kx"], ["y"], name="product"))
+    shape = (TensorProto.FLOAT, [64, 64])
+    made: onnx.ModelProto = models.model(nodes, [("x", *shape)], [("y", *shape), ("vx", *shape)], weights)
+    return made.SerializeToString()
+
+
+def test_projections_of_one_input_share_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(monkeypatch)
+    session = threaded(attention_inputs(), 2)
+    parts = recorder.segments["run_1_0"]
+    assert [p.first for p in parts] == [False, False, False, True]
+    assert [p.counter for p in parts] == [0, 1, 2, 0]
+    x = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32)
+    assert same(session.run(None, {"x": x}), threaded(attention_inputs(), 1).run(None, {"x": x}))
+
+
+def test_a_call_that_could_get_freed_memory_starts_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(monkeypatch)
+    threaded(models.chain().SerializeToString(), 2)
+    parts = recorder.segments["run_1_0"]
+    assert all(p.first for p in parts[1:])
+
+
+def test_builder_for_one_thread_is_plain() -> None:
+    assert provider.builder(relaxed=False, shared=False).threads == 1
