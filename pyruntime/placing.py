@@ -28,7 +28,7 @@ def placed(home: Any, builder: Any, adapter: Any, providers: Sequence[str], at_h
     `at_home`: see AtHome."""
     from providers.webgpu.builder import GpuProvider
 
-    away = GpuProvider(adapter)
+    away: Any = GpuProvider(adapter)
     builders = {home.name: builder, away.name: away.builder()}
     make = AtHome if at_home else Placed
     return make([away, home], builders, only=list(providers) == ["webgpu"])
