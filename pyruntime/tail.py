@@ -43,7 +43,7 @@ def lower_tail(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) 
     assert walk.vector is not None
     inner: list[Stmt] = [Store(0, (own,), value)]
     loop = For(walk.vector.value, _variable(COLS), inner, "vector")
-    rows = For(body.pop().value, _variable(ROWS), [loop])  # type: ignore[union-attr]
+    rows = For(body.pop().value, _variable(ROWS), [loop])
     once = For(work.new().value, const(1, I32), [*body, rows], "parallel")
     return work.finish([once], 1)
 

@@ -173,7 +173,9 @@ def _unit(module: Module, kind: str, relaxed: Arithmetic, epilogue: Epilogue, ac
     tile = epilogue.tile()
     panels = panels_block(module, relaxed, tile)
     bits = NBITS.get(kind, 0)
-    slim = {"rows": rows_block, "cols": cols_block}[kind](module, relaxed, tile) if kind in ("rows", "cols") else panels
+    slim = panels
+    if kind in ("rows", "cols"):
+        slim = {"rows": rows_block, "cols": cols_block}[kind](module, bool(relaxed), tile)
     pack = {"rows": pack_rows, "cols": pack_cols}.get(kind)
     packer = pack(module) if pack else pack_nbits(module, bits, relaxed) if bits else None
     f = module.function("matmul_unit", ["i32"] * 4, export=False)

@@ -43,7 +43,11 @@ def _kernel_row(point: float, other: float) -> list[float]:
     return [scale, scale * point, scale * point * point]
 
 
-G = [[1 / PRODUCT, 0, 0], *[_kernel_row(p, q) for p, q in ((A, B), (-A, B), (B, A), (-B, A))], [0, 0, 1]]
+G: list[list[float]] = [
+    [1 / PRODUCT, 0.0, 0.0],
+    *[_kernel_row(p, q) for p, q in ((A, B), (-A, B), (B, A), (-B, A))],
+    [0.0, 0.0, 1.0],
+]
 
 
 def kernel_transform() -> list[float]:

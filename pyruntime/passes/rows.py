@@ -145,7 +145,7 @@ class _Writer:
 
     def __init__(self, group: _Group) -> None:
         self.group = group
-        self.members = [k for k in group.members if not isinstance(k, Alias)]
+        self.members = [k for k in group.members if isinstance(k, Map | Reduce)]
         self.out = self.members[-1].outputs[0]
         self.values: dict[int, Expr] = {}  # uid -> reduced value, or expression over the row
         self.kept: set[int] = set()
@@ -183,7 +183,7 @@ class _Writer:
 
     def _arguments(self) -> tuple[Tensor, ...]:
         inside = self.group.made
-        exprs = [e for k in self.members for e in (k.expr, getattr(k, "epilogue", None)) if e is not None]  # type: ignore[attr-defined]
+        exprs = [e for k in self.members for e in (k.expr, getattr(k, "epilogue", None)) if e is not None]
         return tuple([t for t in tensors_in(*exprs) if t.uid not in inside])
 
     def _decode(self, unit: Expr) -> list[Expr]:

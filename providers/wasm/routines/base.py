@@ -33,7 +33,7 @@ class Schedule:
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         return False
 
-    def packs(self, call: Call, operand: int) -> Call | None:
+    def packs(self, call: Call, operand: int) -> Kernel | None:
         return None
 
     def emit(self, builder: Any, call: Call) -> list[Invocation]:

@@ -51,7 +51,8 @@ class Product:
         place = {axis: n for n, axis in enumerate(order)}
         rank = len(order)
         named = [tuple([place[x] for x in b.axes]) for b in self.batch]
-        outer, inner = [*[()] * (2 - len(named)), *named]
+        none: tuple[int, ...] = ()
+        outer, inner = [*[none] * (2 - len(named)), *named]
         return outer, inner, tuple([place[x] for x in self.rows]), (place[rank - 1],)
 
 
@@ -65,9 +66,11 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
     a, b = _strides(call, 0, shape, views), _strides(call, 1, shape, views)
     left = views[0].tensor if 0 in views else call.args[0]
     assert left is not None
-    m, n, k = shape[-2], shape[-1], left.shape[-1]
+    m, n = shape[-2:]
+    k: AnyDim = left.shape[-1]
     if call.attrs.get("pairs"):
-        a, k = [sh.floordiv(s, 2) for s in a[:-1]] + [1], sh.floordiv(k, 2)
+        k = sh.floordiv(k, 2)
+        a = [*[sh.floordiv(s, 2) for s in a[:-1]], 1]
     batch: list[Axis] = []
     for x in range(rank - 2):
         if shape[x] != 1:
