@@ -77,7 +77,11 @@ class WasmBuilder:
 
     def invoke(self, lowered: Lowered, kernel: Kernel) -> Invocation:
         code = lowered.code
-        f = self.function(code.key(), lambda name: print_kernel(self.module, name, code), type(kernel).__name__.lower())
+
+        def make(name: str) -> Function:
+            return print_kernel(self.module, name, code, self.relaxed)
+
+        f = self.function(code.key(), make, type(kernel).__name__.lower())
         scratch = list(kernel.scratch) if isinstance(kernel, Loops) else []
         inplace = [(lowered.tensors[0], lowered.tensors[n]) for n in _inplace(code)] if isinstance(kernel, Map) else []
         return Invocation(f.name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, inplace)

@@ -61,8 +61,8 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
     rank = out.rank
     shape: list[AnyDim] = [0] * rank
     c: list[AnyDim] = [0] * rank
-    for n, stride in enumerate(sh.strides(out.shape)):
-        shape[order[n]], c[order[n]] = out.shape[n], stride
+    for axis, extent, stride in zip(order, out.shape, sh.strides(out.shape), strict=True):
+        shape[axis], c[axis] = extent, stride
     a, b = _strides(call, 0, shape, views), _strides(call, 1, shape, views)
     left = views[0].tensor if 0 in views else call.args[0]
     assert left is not None
