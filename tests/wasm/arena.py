@@ -1,9 +1,21 @@
 """Buffers with guard bytes in a host's memory, for testing kernels."""
 
+from functools import partial
+
 import numpy as np
 
 GUARD = 64
 FILL = 0xA5
+
+
+def share(host, kernel, args, units):
+    """A call in two halves: on two threads at once where the host has them, else one after the other."""
+    halves = [partial(kernel.calls[t % host.threads], args, t * units // 2, (t + 1) * units // 2, t) for t in (0, 1)]
+    if host.threads == 2:
+        host.parallel(halves)
+    else:
+        for half in halves:
+            half()
 
 
 class Arena:

@@ -10,17 +10,18 @@ from providers.wasm.assembler import Module
 from providers.wasm.host import WasmHost
 from providers.wasm.tile import Epilogue
 
-from .arena import Arena
+from .arena import Arena, share
 
 VARIANTS = {"": Epilogue(), "bias": Epilogue("row"), "relu6": Epilogue("row", low=0.0, high=6.0)}
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["relaxed", "plain"])
+@pytest.fixture(scope="module", params=[(True, 1), (False, 1), (True, 2)], ids=["relaxed", "plain", "threads"])
 def setup(request):
-    host = WasmHost(relaxed=request.param)
-    module = Module()
+    relaxed, threads = request.param
+    host = WasmHost(threads=threads, relaxed=relaxed)
+    module = Module(shared=host.shared)
     for name, epilogue in VARIANTS.items():
-        conv.conv(module, "conv" + name, relaxed=request.param, epilogue=epilogue)
+        conv.conv(module, "conv" + name, relaxed=relaxed, epilogue=epilogue)
     yield host, host.load(module.to_bytes())
     host.close()
 
@@ -80,8 +81,7 @@ def check(
     assert len(words) == len(conv.PARAMS)
     args = arena.arguments(px, pw, py, pb, scratch, *words)
     units = conv.units(n, groups, m // groups, int(np.prod(out)), mc, nc)
-    kernels["conv" + variant](args, 0, units // 2, 0)
-    kernels["conv" + variant](args, units // 2, units, 1)
+    share(host, kernels["conv" + variant], args, units)
     arena.check()
     want = reference(x, w, stride, dilation, (*begin, *end), groups)
     if variant:

@@ -10,20 +10,21 @@ from providers.wasm.assembler import Module
 from providers.wasm.host import WasmHost
 from providers.wasm.tile import Epilogue
 
-from .arena import Arena
+from .arena import Arena, share
 
 PICKS = ((0, 0), (0, 1), (3, 1), (3, 2), (5, 1), (5, 2))
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["relaxed", "plain"])
+@pytest.fixture(scope="module", params=[(True, 1), (False, 1), (True, 2)], ids=["relaxed", "plain", "threads"])
 def setup(request):
-    host = WasmHost(relaxed=request.param)
-    module = Module()
+    relaxed, threads = request.param
+    host = WasmHost(threads=threads, relaxed=relaxed)
+    module = Module(shared=host.shared)
     for window, stride in PICKS:
         name = f"dw{window}{stride}"
-        depthwise.depthwise(module, name, window, stride, relaxed=request.param)
+        depthwise.depthwise(module, name, window, stride, relaxed=relaxed)
         epilogue = Epilogue("row", low=0.0, high=6.0)
-        depthwise.depthwise(module, name + "relu6", window, stride, relaxed=request.param, epilogue=epilogue)
+        depthwise.depthwise(module, name + "relu6", window, stride, relaxed=relaxed, epilogue=epilogue)
     yield host, host.load(module.to_bytes())
     host.close()
 
@@ -65,8 +66,7 @@ def check(
     window, baked = (0, 0) if general else depthwise.pick(*kernel, stride[1])
     units = depthwise.units(n, c, mult)
     f = kernels[f"dw{window}{baked}" + "relu6" * relu6]
-    f(args, 0, units // 2, 0)
-    f(args, units // 2, units, 1)
+    share(host, f, args, units)
     arena.check()
     want = reference(x, w, stride, dilation, pads, out)
     if relu6:

@@ -10,7 +10,7 @@ from providers.wasm.assembler import Module
 from providers.wasm.host import WasmHost
 from providers.wasm.tile import Epilogue
 
-from .arena import Arena
+from .arena import Arena, share
 
 KINDS = ("panels", "rows", "cols")
 RELU6 = {"low": 0.0, "high": 6.0}
@@ -27,17 +27,18 @@ def epilogue_function(module):
     return f.emit("f32x4.mul", "f32x4.add")
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["relaxed", "plain"])
+@pytest.fixture(scope="module", params=[(True, 1), (False, 1), (True, 2)], ids=["relaxed", "plain", "threads"])
 def setup(request):
-    host = WasmHost(relaxed=request.param)
-    module = Module()
+    relaxed, threads = request.param
+    host = WasmHost(threads=threads, relaxed=relaxed)
+    module = Module(shared=host.shared)
     function = epilogue_function(module)
     epilogues = {"": Epilogue(), "col": Epilogue("col", **RELU6), "row": Epilogue("row", low=0.0)}
     epilogues["fn"] = Epilogue(function=function)
     for kind in KINDS:
         for name, epilogue in epilogues.items():
-            gemm.matmul(module, kind + name, kind, relaxed=request.param, epilogue=epilogue)
-        gemm.matmul(module, kind + "acc", kind, relaxed=request.param, accumulate=True)
+            gemm.matmul(module, kind + name, kind, relaxed=relaxed, epilogue=epilogue)
+        gemm.matmul(module, kind + "acc", kind, relaxed=relaxed, accumulate=True)
     for kind in ("rows", "cols"):
         gemm.pack_b(module, "pack_" + kind, kind)
     yield host, host.load(module.to_bytes())
@@ -105,9 +106,10 @@ def check(setup, kind, a, b, *, variant="", gap=(0, 0, 0), blocks=None, split=Fa
     half = int(np.float32(0.5).view(np.uint32))
     args = arena.arguments(pa, pb, pc, pbias, scratch, *words, half)
     units = gemm.units(m, n, batch, mc, nc)
-    cuts = [0, units // 2, units] if split else [0, units]
-    for t, (begin, end) in enumerate(itertools.pairwise(cuts)):
-        kernels[kind + variant](args, begin, end, t)
+    if split or host.threads == 2:
+        share(host, kernels[kind + variant], args, units)
+    else:
+        kernels[kind + variant](args, 0, units, 0)
     arena.check()
     got = arena.get(pc, c.shape)
     np.testing.assert_array_equal(got[:, :, n:], c[:, :, n:])
