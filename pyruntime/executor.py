@@ -89,6 +89,7 @@ class Executor:
         gpu_limit = gpu.host.adapter.buffer_bytes - GPU_ALIGN if gpu is not None else 0
         self.arena = Memories(RESERVED + self.tables.limit, max(limit - RESERVED - self.tables.limit, 0), gpu_limit)
         self.constant_host: dict[int, Any] = {}
+        self.placed: set[int] = set()  # while starting: buffers that have their memory already
         self.plans: dict[Any, Plan] = {}
         self.states: list[Any] = []
         self.timings: list[tuple[str, float]] | None = None
@@ -115,7 +116,13 @@ class Executor:
         """Load the constants and run the init block."""
         self.states.append(self.arena.snapshot())
         run = Run({}, self.constant_host)
-        for c in self.header["constants"]:
+        kept, spent = kept_by_init(self.header)
+        for b in kept:  # what stays lies first, what only init needs behind it: no holes remain
+            run.addresses[b] = self._alloc(
+                _Sizes(self.header["buffers"], {})[b], self.header["buffers"][b].get("memory", "")
+            )
+        self.placed = set(kept)
+        for c in sorted(self.header["constants"], key=lambda c: c["buffer"] in spent):
             if "strings" in c:
                 self.constant_host[c["buffer"]] = c["strings"]
             else:
@@ -125,6 +132,7 @@ class Executor:
         self.arena.restore(self.states[run.state])
         self.arena.settle()
         self.persistent = run.addresses
+        self.placed.clear()
         self.plans.clear()
         self.tables = Arena(self.tables.base, self.tables.limit)
         self.root = self.arena.snapshot()
@@ -298,6 +306,8 @@ class Executor:
         for call in step.json["calls"]:
             dying = set(call["free"])
             for b in call["alloc"]:
+                if b in self.placed:
+                    continue
                 taken = self._takeover(call, b, dying, sizes)
                 memory = self.header["buffers"][b].get("memory", "")
                 addresses[b] = made[b] = self._alloc(sizes[b], memory) if taken is None else addresses[taken]
@@ -433,6 +443,13 @@ class Executor:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         address = run.addresses[value["buffer"]]
         return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
+
+
+def kept_by_init(header: dict[str, Any]) -> tuple[list[int], set[int]]:
+    """The buffers that the init block's calls make and leave behind, and those it frees."""
+    calls = [c for s in header["blocks"][0]["steps"] for c in s.get("calls", ())]
+    spent = {b for step in (*header["blocks"][0]["steps"], *calls) for b in step.get("free", ())}
+    return [b for c in calls for b in c["alloc"] if b not in spent], spent
 
 
 class _Sizes(dict[int, int]):

@@ -40,13 +40,27 @@ export function placeConstants(executor, read) {
   const { root } = plan;
   const size = tableBytes(header);
   plan.tables = { base: root.arena.alloc(size).address, size, top: 0, generation: 0 };
-  for (const constant of header.constants) {
+  const { kept, spent } = keptByInit(header);
+  for (const buffer of kept) plan.take(root, buffer); // what stays lies first, so that no holes remain
+  plan.placed = new Set(kept);
+  const late = (/** @type {Constant} */ { buffer }) => Number(spent.has(buffer));
+  for (const constant of [...header.constants].sort((a, b) => late(a) - late(b))) {
     if (constant.strings) executor.hostConstants.set(constant.buffer, constant.strings);
     else plan.take(root, constant.buffer);
   }
   plan.ensure(root);
   executor.hosts = new Map(executor.hostConstants);
   for (const constant of header.constants) if (!constant.strings) fill(executor, constant, read);
+}
+
+/**
+ * The buffers that the init block's calls make and leave behind, and those it frees.
+ * @param {import('./program.js').Header} header
+ */
+function keptByInit({ blocks: [{ steps }] }) {
+  const calls = steps.flatMap((step) => ('calls' in step ? step.calls : []));
+  const spent = new Set([...steps, ...calls].flatMap((step) => ('free' in step ? step.free ?? [] : [])));
+  return { kept: calls.flatMap(({ alloc }) => alloc ?? []).filter((buffer) => !spent.has(buffer)), spent };
 }
 
 /** @param {Executor} executor @param {Constant} constant @param {Read} read */
@@ -75,6 +89,7 @@ export function settle(executor, state) {
   const { plan } = executor;
   executor.hostConstants = executor.hosts;
   plan.fixed = state.spans;
+  plan.placed.clear();
   plan.forget();
   plan.root = new State(state.arena.copy(), state.gpu.copy(), new Map(), new Map());
 }

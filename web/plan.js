@@ -21,6 +21,8 @@ export class Planner {
     this.gpu = gpu;
     /** Constants. @type {Map<number, Span>} */
     this.fixed = new Map();
+    /** While starting: buffers that have their memory already. @type {Set<number>} */
+    this.placed = new Set();
     this.root = new State(new Arena(), new Arena([], GPU, gpu?.memory.chunk ?? 1), new Map(), new Map());
     this.tables = { base: 0, size: 0, top: 0, generation: 0 };
     /** @type {Map<string, State>} */
@@ -107,6 +109,7 @@ export class Planner {
   allocate(call, next, released) {
     const taken = [];
     for (const buffer of call.alloc ?? []) {
+      if (this.placed.has(buffer)) continue;
       const size = this.size(next, buffer);
       const pair = call.inplace?.find(([output, input]) => output === buffer && released.has(input) && this.size(next, input) === size);
       const span = pair && next.spans.get(pair[1]);
