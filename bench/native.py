@@ -60,7 +60,8 @@ PEER = {  # onnxruntime-web 1.30 /wasm, one thread, idle machine, ms
     "resnet50": 246, "mobilenet_v2": 24, "efficientnet_b0": 47, "vit_tiny": 85, "bert_tiny": 1.51, "minilm": 20,
     "gpt2_tiny": 0.38, "llama_mini": 1.77, "llama_mini.nb4": 5.20, "llama_mini.dyn": 1.38, "llama_mini.qdq": 1.96,
     "llama_mini.fp16": 1.79, "whisper_tiny_encoder": 1205, "whisper_tiny_decoder": 109, "unet_resize": 145,
-    "yolo_nms": 58, "lstm_tagger": 1.17, "mobilenet_v2.qdq": 31, "superres": 33, "minilm.dyn": 9.75, "wav2vec2_mini": 18,
+    "yolo_nms": 58, "lstm_tagger": 1.17, "mobilenet_v2.qdq": 31, "superres": 33, "minilm.dyn": 9.75,
+    "wav2vec2_mini": 18,
 }  # fmt: skip
 FULL_SPEED = 50.0  # GFLOP/s of `speed` on the idle machine
 

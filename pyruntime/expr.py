@@ -57,6 +57,7 @@ class Expr:
         return f"{head}({', '.join(map(repr, self.args))})"
 
     __hash__ = object.__hash__  # identity: `==` builds an expression
+
     # fmt: off
     def __add__(self, o: Any) -> Expr: return binary("add", self, o)
     def __radd__(self, o: Any) -> Expr: return binary("add", o, self)

@@ -240,4 +240,3 @@ def _key(spec: Spec) -> Any:
     if isinstance(spec, SequenceSpec):
         return tuple(_key(s) for s in spec.items)
     return None if spec is None else (spec.dtype.name, spec.dims, spec.value)
-

@@ -372,11 +372,11 @@ class Var:
 class Builder:
     """Writes the body of a `Loops` kernel with Python's own blocks.
 
-        with k.parallel(rows) as i:
-            total = k.var(0.0, F32)
-            with k.loop(n) as j:
-                total.set(total.get + x[i, j])
-                k.store(out, (i, j), total.get)
+    with k.parallel(rows) as i:
+        total = k.var(0.0, F32)
+        with k.loop(n) as j:
+            total.set(total.get + x[i, j])
+            k.store(out, (i, j), total.get)
     """
 
     def __init__(self) -> None:

@@ -243,7 +243,8 @@ def matmul(
     args, begin, end, tid = f.params
     w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)
     block, previous = f.locals("i32", 2)
-    f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"]).i32(3).emit("i32.add").i32(-4).emit("i32.and", "i32.mul").i32(2)
+    f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"])
+    f.i32(3).emit("i32.add").i32(-4).emit("i32.and", "i32.mul").i32(2)
     f.emit("i32.shl", tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
     f.i32(-1).set(previous)
     with f.until(begin, end):

@@ -47,7 +47,11 @@ def relaxed(request: Any) -> bool:
 
 
 def check(
-    nodes: list[Any], feeds: dict[str, np.ndarray], weights: dict[str, np.ndarray], relaxed: bool = True, symbolic: bool = False
+    nodes: list[Any],
+    feeds: dict[str, np.ndarray],
+    weights: dict[str, np.ndarray],
+    relaxed: bool = True,
+    symbolic: bool = False,
 ) -> None:  # fmt: skip
     data = model(nodes, feeds, weights, symbolic)
     session = InferenceSession(data, SessionOptions(relaxed_simd=relaxed))
