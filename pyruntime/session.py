@@ -21,6 +21,7 @@ from pyruntime.onnx import load
 from pyruntime.onnx.values import elements
 from pyruntime.placing import known, placed
 from pyruntime.translate import Spec, TensorSpec, spec_of
+from pyruntime.verify import Verdict, compare
 
 MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
 
@@ -101,6 +102,19 @@ class InferenceSession:
         executor = self._latest()
         return explain(executor.header, executor.env)
 
+    def verify(self, input_feed: Mapping[str, Any], tolerance: float = 1e-3) -> Verdict:
+        """Run the model on the GPU and on WebAssembly and name the first kernel whose results differ by more than
+        `tolerance`, a share of the tensor's largest value. Errors: InvalidInput for a session without the GPU."""
+        if self._providers[0] != "webgpu":
+            raise InvalidInput("this session runs on WebAssembly alone", hint='create it with providers=["webgpu"]')
+        feeds = self._feeds.check(input_feed)
+        with self._lock:
+            self._program(feeds)  # finds what must be compiled for
+            specs, key = self._feeds.specs(feeds, self._needs)
+            inner = self._inner(specs, key, feeds)
+            away, home = (self._executor(specs, inner, reveal=True, at_home=there) for there in (False, True))
+            return compare(away, home, self._feeds.flat(feeds, away.header), tolerance)
+
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
         """Run once, each kernel on its own; gives their times in the order they ran."""
         with self._lock:
@@ -140,7 +154,10 @@ class InferenceSession:
         except NeedsValue as e:
             self._needs.add(self._graph, e)
 
-    def _executor(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None) -> Any:
+    def _executor(
+        self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None, **watch: bool
+    ) -> Any:
+        """`watch`, for `verify`: reveal (what each kernel makes is an output), at_home (no kernel on the GPU)."""
         from providers.wasm import provider
         from providers.wasm.host import WasmHost
         from pyruntime.executor import Executor
@@ -149,20 +166,23 @@ class InferenceSession:
         builder: Any = provider.builder(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
         gpu = None
         if self._providers[0] == "webgpu":
-            builder, gpu = self._with_gpu(provider, builder)
+            builder, gpu = self._with_gpu(provider, builder, watch.get("at_home", False))
         level = self.options.graph_optimization_level
-        compiled = compile_graph(self._graph, specs, elements, builder, level=level, constants=constants)
+        compiled = compile_graph(
+            self._graph, specs, elements, builder, level=level, constants=constants,
+            reveal=watch.get("reveal", False),
+        )  # fmt: skip
         calls = HostCalls(compiled.host_kernels)
         return Executor(compiled.program, host, sources_of(self._graph), calls, self.options.memory_limit, gpu)
 
-    def _with_gpu(self, home: Any, builder: Any) -> tuple[Any, Any]:
+    def _with_gpu(self, home: Any, builder: Any, at_home: bool = False) -> tuple[Any, Any]:
         """A builder that places kernels on the GPU too, and what runs them there."""
         from providers.webgpu.host import GpuHost
         from providers.webgpu.host_run import GpuRunner
         from pyruntime.memories import GPU
 
         host = GpuHost()
-        return placed(home, builder, host.adapter, self._providers), GpuRunner(host, GPU)
+        return placed(home, builder, host.adapter, self._providers, at_home), GpuRunner(host, GPU)
 
     def _open(self, found: Exported) -> None:
         """Take over a Program that was compiled before."""

@@ -1,0 +1,43 @@
+"""`verify` finds nothing on a sound GPU, and names the kernel of a broken one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from providers.webgpu.builder import GpuBuilder
+from pyruntime import InferenceSession, InvalidInput
+from tests import zoo
+
+DIGITS = zoo.CACHE.parents[1] / "demo" / "digits"
+
+
+def session_and_feeds() -> tuple[InferenceSession, dict[str, np.ndarray]]:
+    samples = json.loads((DIGITS / "samples.json").read_text())
+    pixels = np.array([s["pixels"] for s in samples[:2]], np.float32).reshape(-1, 1, 28, 28) / np.float32(255)
+    return InferenceSession(DIGITS / "digits.onnx", providers=["webgpu"]), {"image": pixels}
+
+
+def test_a_sound_gpu() -> None:
+    session, feeds = session_and_feeds()
+    verdict = session.verify(feeds)
+    assert verdict.ok and verdict.compared > 3 and verdict.first is None
+
+
+def test_a_broken_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, feeds = session_and_feeds()
+    finish = GpuBuilder.finish
+    monkeypatch.setattr(
+        GpuBuilder, "finish", lambda self: finish(self).replace(b"round(", b"9.0 + round(")
+    )  # of exp alone
+    verdict = session.verify(feeds)
+    assert not verdict.ok and verdict.first is not None
+    assert "Softmax" in verdict.first.node and verdict.first.kernel
+    assert verdict.first.error > verdict.tolerance
+
+
+def test_a_session_without_the_gpu_has_nothing_to_verify() -> None:
+    with pytest.raises(InvalidInput, match="WebAssembly alone"):
+        InferenceSession(DIGITS / "digits.onnx").verify({})
