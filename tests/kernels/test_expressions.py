@@ -61,8 +61,9 @@ def operand(t, dtype, data, arrays):
 
 def unary_operations(dtype):
     if dtype.is_int:
-        wide = dtype.size == 8  # the GPU holds 64-bit integers in 32 bits: popcount and unsigned ones are refused there
-        return ["bitnot"] + ["neg", "abs"] * (not wide or dtype.kind == "i") + ["popcount"] * (not wide)
+        if dtype.size == 8:  # the GPU holds these in 32 bits and refuses what looks at the high ones
+            return ["neg", "abs", "bitnot"] if dtype.kind == "i" else []
+        return ["neg", "abs", "bitnot", "popcount"]
     return ["not"] if dtype is dt.BOOL else sorted(ex.UNARY - {"not", "bitnot", "popcount"})
 
 
