@@ -10,6 +10,7 @@ from typing import Any
 import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime import shape as sh
 from pyruntime.emit import Emitter, tensors_of
+from pyruntime.errors import InvalidInput
 from pyruntime.fates import Fates, reasons, revealed
 from pyruntime.graph import Graph, Weight
 from pyruntime.kernel import Block, Host
@@ -70,6 +71,8 @@ def compile_graph(
     main = translate(prune(graph), specs, elements, constants or {})
     watch.lap("translate")
     fates = Fates(graph, main)
+    if level not in LEVELS:
+        raise InvalidInput(f"optimisation level {level!r}", hint=f"one of {', '.join(LEVELS)}")
     init = optimise(main, LEVELS.index(level), builder.routines, getattr(builder, "fuses_rows", False))
     watch.lap("passes")
     if reveal:

@@ -29,6 +29,13 @@ def source(d: Any) -> str:
     return f"int({parts[0]} {_COMPARE[op]} {parts[1]})"
 
 
+def symbols(d: Any) -> frozenset[str]:
+    """Names of the symbols in a serialised dim."""
+    if isinstance(d, list):
+        return frozenset().union(*[symbols(x) for x in d[1:]])
+    return frozenset([d]) if isinstance(d, str) else frozenset()
+
+
 _COMPARE = {"lt": "<", "le": "<=", "eq": "=="}
 
 

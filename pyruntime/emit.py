@@ -9,12 +9,13 @@ from typing import Any
 
 from pyruntime import shape as sh
 from pyruntime.crossing import AWAY, HOME, Crossings, own_inputs, root
-from pyruntime.dtype import STRING, DType
+from pyruntime.dtype import BF16, STRING, DType
 from pyruntime.graph import Weight
 from pyruntime.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
 from pyruntime.partition import Placed
 from pyruntime.program import FORMAT, Program
 from pyruntime.provider import Builder, Invocation
+from pyruntime.reference import round_float
 from pyruntime.shape import Dim, to_json
 from pyruntime.translate import Translation
 
@@ -331,7 +332,7 @@ def encode(values: Sequence[Any], dtype: DType) -> bytes:
     if any(isinstance(v, Dim) for v in values):
         raise TypeError("a constant has symbolic elements")
     if dtype.name == "bfloat16":
-        return b"".join(struct.pack("<f", v)[2:] for v in values)
+        return b"".join(struct.pack("<f", round_float(v, BF16))[2:] for v in values)
     code = _CODES.get(dtype.name) or ("b" if dtype.kind == "i" else "B")
     return struct.pack(f"<{len(values)}{code}", *values)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyruntime import dtype as dt
-from pyruntime.dims import compile_dim, compile_dims
+from pyruntime.dims import compile_dim, compile_dims, symbols
 from pyruntime.errors import ExecutionError, OutOfMemory, ShapeError
 from pyruntime.memories import GPU_ALIGN, Memories
 from pyruntime.memory import Arena, MemoryReport
@@ -80,7 +80,7 @@ class Executor:
         self.functions = host.load(program.part(self.header["modules"]["wasm"]))
         self._uids = 0
         self.blocks = [[self._step(s) for s in b["steps"]] for b in self.header["blocks"]]
-        self.guards = [(compile_dim(c), text) for c, text in self.header["guards"]]
+        self.guards = [(compile_dim(c), text, symbols(c)) for c, text in self.header["guards"]]
         total = sum(self._table_words(s) for steps in self.blocks for s in steps)
         self.tables = Arena(RESERVED, max(PLANS * total * 4, 1 << 16))
         self.gpu = gpu
@@ -209,8 +209,7 @@ class Executor:
         run = Run(dict(self.persistent), dict(self.constant_host))
         for spec in self.header["inputs"]:
             self._bind(spec["dims"], feeds[spec["name"]].shape, run.env)
-        for guard, text in self.guards:
-            self._guard(guard, text, run.env)
+        self.check(run.env, set(run.env))
         self._enter(run, feeds)
         self._block(1, run)
         self.env = run.env
@@ -222,14 +221,11 @@ class Executor:
             if isinstance(d, str):
                 env[d] = n
 
-    @staticmethod
-    def _guard(guard: Callable[[Env], int], text: str, env: Env) -> None:
-        try:
-            holds = guard(env)
-        except KeyError:  # about a symbol that is bound only while running
-            return
-        if not holds:
-            raise ShapeError(text)
+    def check(self, env: Env, fresh: set[str]) -> None:
+        """Refuse shapes by the guards that mention a symbol just bound and none still unbound."""
+        for guard, text, names in self.guards:
+            if not names.isdisjoint(fresh) and names <= env.keys() and not guard(env):
+                raise ShapeError(text)
 
     def _enter(self, run: Run, feeds: Mapping[str, np.ndarray]) -> None:
         inputs = self.header["inputs"]
@@ -358,6 +354,7 @@ class Executor:
     def _run_read(self, step: Step, run: Run) -> None:
         values = self._fetch(step.json["value"], run).ravel().tolist()
         run.env.update(zip(step.json["symbols"], map(int, values), strict=True))
+        self.check(run.env, set(step.json["symbols"]))
         self._release(step, run)
 
     def _release(self, step: Step, run: Run) -> None:
@@ -377,6 +374,7 @@ class Executor:
         results = self.host_call(json["id"], json["fn"], arrays, run.env)
         for output, axis, name in json["binds"]:
             run.env[name] = results[output].shape[axis]
+        self.check(run.env, {name for _, _, name in json["binds"]})
         self._make(step, run, [(v["buffer"], r) for v, r in zip(json["outputs"], results, strict=True)])
         self._release(step, run)
 
@@ -406,6 +404,7 @@ class Executor:
         """A body's outputs become the step's: addresses pass, dims are bound."""
         for output, axis, name in json["binds"]:
             run.env[name] = compile_dim(made[output]["dims"][axis])(run.env)
+        self.check(run.env, {name for _, _, name in json["binds"]})
         for outer, inner in zip(json["outputs"], made, strict=True):
             outer = outer if isinstance(outer, int) else outer["buffer"]
             if inner["buffer"] in run.addresses:

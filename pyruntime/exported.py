@@ -44,6 +44,7 @@ def pack(executor: Any, graph: Graph, model: str, weights: bool) -> bytes:
     """
     program, sources = executor.program, executor.sources
     header = {**program.header, "host": executor.host_call.to_json()}
+    header["threads"] = executor.host.threads
     header["types"] = {
         "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],
         "outputs": [{"name": v.name, **describe(v.type)} for v in graph.outputs],

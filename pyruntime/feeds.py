@@ -76,6 +76,8 @@ def _known(dtype: Any) -> DType:
 def storage(x: np.ndarray) -> np.ndarray:
     """The array in the engine's storage layout: bit patterns for small floats, one byte for sub-byte integers."""
     d = dtype_of(x)
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
     if d is dt.STRING:
         flat = [v.decode() if isinstance(v, bytes) else str(v) for v in x.ravel().tolist()]
         return np.array(flat, dtype=object).reshape(x.shape)

@@ -90,7 +90,8 @@ class Arena:
         else:
             if self.end + size > self.base + self.limit:
                 raise OutOfMemory(
-                    f"{self.used + size} bytes needed, limit {self.limit}", hint="raise the limit or use smaller inputs"
+                    f"{self.end + size - self.base} bytes needed, limit {self.limit}",
+                    hint="raise the limit or use smaller inputs",
                 )
             address = self.end
             self.end += size

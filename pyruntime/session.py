@@ -69,6 +69,7 @@ class InferenceSession:
         self._programs: dict[Any, Any] = {}
         self._needs = Needs()
         self._parts: dict[Any, Any] = {}
+        self._opened = False  # from a Program that was compiled before
         self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
         if is_program(model):
             self._open(Exported(model))
@@ -105,6 +106,8 @@ class InferenceSession:
     def verify(self, input_feed: Mapping[str, Any], tolerance: float = 1e-3) -> Verdict:
         """Run the model on the GPU and on WebAssembly and name the first kernel whose results differ by more than
         `tolerance`, a share of the tensor's largest value. Errors: InvalidInput for a session without the GPU."""
+        if self._opened:
+            raise InvalidInput("a compiled Program holds no model to verify", hint="open the model")
         if self._providers[0] != "webgpu":
             raise InvalidInput("this session runs on WebAssembly alone", hint='create it with providers=["webgpu"]')
         feeds = self._feeds.check(input_feed)
@@ -191,7 +194,7 @@ class InferenceSession:
 
         self._graph = found.graph
         self._feeds = Feeds(found.graph)
-        host = WasmHost(relaxed=self.options.relaxed_simd)
+        host = WasmHost(threads=found.program.header.get("threads", 1), relaxed=self.options.relaxed_simd)
         limit = self.options.memory_limit
         gpu = None
         if "webgpu" in found.program.header["modules"]:
@@ -200,6 +203,8 @@ class InferenceSession:
             from pyruntime.memories import GPU
 
             gpu = GpuRunner(GpuHost(), GPU)
+        self._providers = ["wasm"] if gpu is None else ["webgpu", "wasm"]
+        self._opened = True
         self._programs[()] = Executor(found.program, host, found.sources, found.host_call, limit, gpu)
 
     def _program(self, feeds: Mapping[str, Any]) -> Any:
@@ -225,6 +230,8 @@ class InferenceSession:
         for name in sorted(self._needs.inner):
             place = (name, key, tuple(out.items()))
             if place not in self._parts:
+                if len(self._parts) >= MAX_PROGRAMS:
+                    self._parts.pop(next(iter(self._parts)))
                 self._parts[place] = self._part(name, specs, out)
             out[name] = self._feeds.value_of(name, self._parts[place], feeds)
         return out
@@ -249,8 +256,6 @@ class InferenceSession:
         names = self._feeds.outputs(output_names)
         feeds = self._feeds.check(input_feed)
         with self._lock:
-            if self.state == "failed":
-                raise SessionFailed("the session has failed before")
             self.state = "running"
             try:
                 executor = self._program(feeds)

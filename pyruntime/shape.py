@@ -185,7 +185,8 @@ def truncdiv(a: AnyDim, b: AnyDim) -> AnyDim:
     if isinstance(a, int) and isinstance(b, int):
         q = abs(a) // abs(b) if b else 0
         return q if (a < 0) == (b < 0) else -q
-    if (interval(a)[0] or -1) >= 0 and (interval(b)[0] or -1) >= 0:
+    lows = interval(a)[0], interval(b)[0]
+    if all(low is not None and low >= 0 for low in lows):
         return floordiv(a, b)
     same = compare("le", 0, a * b)
     return select(same, floordiv(absolute(a), absolute(b)), -floordiv(absolute(a), absolute(b)))

@@ -188,3 +188,21 @@ def as_json(value: Any) -> Any:
     import json
 
     return json.loads(json.dumps(value))
+
+
+def test_shapes_known_only_while_running_are_checked() -> None:
+    found = model(
+        [helper.make_node("NonZero", ["x"], ["at"], name="nz"), helper.make_node("Cast", ["at"], ["f"], to=FLOAT),
+         helper.make_node("Add", ["f", "z"], ["y"], name="sum")],
+        [info("x", ["N"]), info("z", [5])], [info("y", ["R", "C"])],
+    )  # fmt: skip
+    session = InferenceSession(found)
+    z = np.ones(5, np.float32)
+    with pytest.raises(ShapeError, match="sum"):
+        session.run(None, {"x": np.array([1, 0, 1, 1, 0], np.float32), "z": z})
+    np.testing.assert_array_equal(session.run(None, {"x": z, "z": z})[0], [[1, 2, 3, 4, 5]])
+
+
+def test_arrays_of_the_other_byte_order() -> None:
+    big = {name: x.astype(">f4") for name, x in GOOD.items()}
+    np.testing.assert_array_equal(InferenceSession(ADD).run(None, big)[0], np.full((2, 3), 2))

@@ -12,6 +12,12 @@ import { then } from './later.js';
 import { loadProgram, placeConstants, settle } from './loader.js';
 import { Planner } from './plan.js';
 
+/**
+ * Milliseconds of code on one thread before others join: V8's optimising compiler runs beside it and wants the other core.
+ * With two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90.
+ */
+const WARM = 400;
+
 /** @template T @typedef {import('./later.js').Later<T>} Later */
 /** @typedef {import('./program.js').TensorValue} TensorValue */
 /** @typedef {import('./state.js').State} State */
@@ -34,6 +40,7 @@ export class Executor {
     this.python = python;
     this.code = code;
     this.gpu = gpu;
+    this.warm = 0;
     this.plan = new Planner(program.header, memory, gpu);
     this.crossings = gpu && new Crossings(this, gpu);
     /** Strings, of constants and of the run in progress. @type {Map<number, (string | number)[]>} */
@@ -157,8 +164,8 @@ export class Executor {
     let found = state.next.get(key);
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
     try {
-      if (this.team && step.fork && evaluate(step.fork, state.env) > 0) this.team.run(step.fn, found.table);
-      else this.code[step.fn](found.table, 0, 1);
+      if (this.team && step.fork && evaluate(step.fork, state.env) > 0 && this.warm >= WARM) this.team.run(step.fn, found.table);
+      else this.alone(step.fn, found.table);
     } catch (error) {
       const reason = /** @type {Error} */ (error).message;
       throw new ExecutionError(`${step.fn} stopped: ${reason}`, { node: step.calls.length === 1 ? step.calls[0].node : '', cause: error });
@@ -173,6 +180,13 @@ export class Executor {
     if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
     gpu.run(/** @type {import('./gpurun.js').Prepared} */ (found.prepared));
     return found.state;
+  }
+
+  /** On this thread, with the time it takes while the code is new. @param {string} fn @param {number} table */
+  alone(fn, table) {
+    const start = this.warm < WARM ? performance.now() : 0;
+    this.code[fn](table, 0, 1);
+    if (start) this.warm += performance.now() - start;
   }
 
   /** @param {import('./program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */

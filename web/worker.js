@@ -84,7 +84,12 @@ async function create(params, progress) {
   const compiled = performance.now();
   progress({ phase: 'compile', loaded: 1, total: 1 });
   progress({ phase: 'init', loaded: 0, total: 1 });
-  await model.start();
+  try {
+    await model.start();
+  } catch (error) {
+    model.release();
+    throw error;
+  }
   const session = nextSession++;
   sessions.set(session, { model, queue: Promise.resolve() });
   progress({ phase: 'init', loaded: 1, total: 1 });
