@@ -15,6 +15,7 @@ import { Planner } from './plan.js';
 /**
  * Milliseconds of code on one thread before others join: V8's optimising compiler runs beside it and wants the other core.
  * With two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90.
+ * Fifty calls are enough for short ones.
  */
 const WARM = 400;
 
@@ -186,7 +187,7 @@ export class Executor {
   alone(fn, table) {
     const start = this.warm < WARM ? performance.now() : 0;
     this.code[fn](table, 0, 1);
-    if (start) this.warm += performance.now() - start;
+    if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
   }
 
   /** @param {import('./program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */
