@@ -71,9 +71,10 @@ class Model:
         external = options.get("external", {})
 
         def open_external(location: str) -> _Window:
-            if location not in external:
+            given = location if location in external else location.rpartition("/")[2]  # a page may give the bare name
+            if given not in external:
                 raise InvalidInput(f'external data "{location}" was not given', hint="list it in externalData")
-            return _Window(read, external[location], location)
+            return _Window(read, external[given], given)
 
         self.options = options
         watch = Stopwatch()

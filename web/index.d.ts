@@ -98,7 +98,7 @@ declare module 'onnxruntime-common' {
     }
   }
   interface InferenceSession {
-    /** The memory plan: peak, arena, reuse, weights, in bytes. */
+    /** The memory plan: peak, arena, weights, in bytes. */
     memory(): Promise<MemoryReport>;
     /** What the compiler did: operators, kernels, placement. */
     explain(): Promise<Explanation>;

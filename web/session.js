@@ -205,7 +205,7 @@ export class InferenceSession extends Concrete {
     return handler.run(feeds, wantedOutputs(fetches, handler));
   }
 
-  /** The plan: bytes at peak, reuse, arena, weights. */
+  /** The plan: bytes at peak, of the arena, of weights. */
   memory() {
     return this.handler.ask('memory');
   }
