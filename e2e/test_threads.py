@@ -14,6 +14,7 @@ from e2e.conftest import Tab
 from tests.wasm import trapping
 
 OPEN = """
+  ort.env.wasm.proxy = true; // short programs have no threads where they run in the page
   const open = (name, threads) => ort.InferenceSession.create(`/models/${name}.onnx`, { intraOpNumThreads: threads });
 """
 SPEED = """

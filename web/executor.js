@@ -1,6 +1,7 @@
 // Runs a Program in the browser, without Python but for host steps. Mirrors pyruntime/executor.py.
 
 import { bindDims, checkDims } from './bind.js';
+import { Choice } from './choice.js';
 import { runIf, runLoop } from './control.js';
 import { Crossings } from './crossing.js';
 import { evaluate, evaluateAll } from './dims.js';
@@ -30,7 +31,7 @@ const WARM = 400;
 export class Executor {
   /**
    * @param {import('./program.js').ProgramData} program
-   * @param {import('./python.js').Python} python
+   * @param {import('./python.js').Python | null} python for host steps
    * @param {import('./memory.js').Memory} memory
    * @param {Record<string, (table: number, tid: number, threads: number) => void>} code
    * @param {import('./gpurun.js').GpuRunner | null} gpu
@@ -54,12 +55,14 @@ export class Executor {
     this.requested = 0;
     /** The code on several threads. @type {import('./pool.js').Team | null} */
     this.team = null;
+    /** By function of the code: whether the team pays. @type {Map<string, Choice>} */
+    this.choices = new Map();
   }
 
   /**
    * @param {import('./program.js').ProgramData} program
    * @param {import('./python.js').Read} read
-   * @param {import('./python.js').Python} python
+   * @param {import('./python.js').Python | null} python for host steps
    * @param {import('./model.js').Host} host
    * @returns {Promise<Executor>}
    */
@@ -165,7 +168,7 @@ export class Executor {
     let found = state.next.get(key);
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
     try {
-      if (this.team && step.fork && evaluate(step.fork, state.env) > 0 && this.warm >= WARM) this.team.run(step.fn, found.table);
+      if (this.team && step.fork && evaluate(step.fork, state.env) > 0 && this.warm >= WARM) this.together(step.fn, found.table, this.team);
       else this.alone(step.fn, found.table);
     } catch (error) {
       const reason = /** @type {Error} */ (error).message;
@@ -190,6 +193,17 @@ export class Executor {
     if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
   }
 
+  /** On all threads, or on this one where that is as fast. @param {string} fn @param {number} table @param {import('./pool.js').Team} team */
+  together(fn, table, team) {
+    const choice = this.choices.get(fn) ?? new Choice();
+    this.choices.set(fn, choice);
+    const shared = choice.shared();
+    const start = performance.now();
+    if (shared) team.run(fn, table);
+    else this.code[fn](table, 0, 1);
+    choice.took(shared, performance.now() - start);
+  }
+
   /** @param {import('./program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */
   runRead(step, state, key) {
     const values = this.readNumbers(state, step.value);
@@ -202,7 +216,7 @@ export class Executor {
 
   /** @param {import('./program.js').HostStep} step @param {State} state @param {string} key @returns {State} */
   runHost(step, state, key) {
-    const results = this.python.host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
+    const results = /** @type {import('./python.js').Python} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
     const dims = results.map((result) => result.dims);
     const after = this.plan.advance(state, `${key}:${JSON.stringify(dims)}`, (next) => {
       this.plan.bind(next, step.binds, dims);

@@ -78,6 +78,8 @@ export interface MemoryReport {
   /** Memory of the session on the GPU, and of all tensors that runs left there. */
   readonly gpu: number;
   readonly tensors: number;
+  /** Linear memory in the page, of Programs so short that they run there. */
+  readonly page: number;
 }
 
 /** One kernel call of a run. */

@@ -22,12 +22,13 @@ export async function loadProgram(program, host) {
 }
 
 /** @param {import('./program.js').ProgramData} program @param {import('./model.js').Host} host */
-async function loadWasm({ header, blob }, { shared, threads = 1, pool = null }) {
+async function loadWasm(program, { shared, threads = 1, pool = null }) {
+  const { header, blob } = program;
   const memory = Memory.take(shared);
   const place = header.modules.wasm;
   if (!place) return { memory, code: {}, team: null };
-  const bytes = blob.slice(place[0], place[0] + place[1]);
-  const module = await WebAssembly.compile(bytes);
+  program.module ??= await WebAssembly.compile(blob.slice(place[0], place[0] + place[1]));
+  const { module } = program;
   const instance = await WebAssembly.instantiate(module, { env: { memory: memory.memory } });
   const code = /** @type {import('./threads.js').Code} */ (/** @type {unknown} */ (instance.exports));
   const team = threads > 1 && pool && 'poison' in code ? await pool.team(threads, module, memory.memory, code) : null;

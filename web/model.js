@@ -5,6 +5,7 @@ import { Executor } from './executor.js';
 import { OutOfMemory, SessionFailed } from './errors.js';
 import { acquire } from './gpu.js';
 import { profile } from './profile.js';
+import { described, flatten, programKey } from './values.js';
 
 /** @typedef {import('./program.js').ProgramData} ProgramData */
 /** @typedef {import('./protocol.js').Fetch} Fetch */
@@ -17,6 +18,7 @@ import { profile } from './profile.js';
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
 
 const PROGRAMS = 16; // for different values, before the oldest is forgotten
+const PORTABLE = 16 * 2 ** 20; // bytes of weights that are worth a copy in the page
 
 export class Model {
   /** @param {Python} python @param {import('./python.js').ModelProxy} proxy @param {Read} read @param {Host} host */
@@ -36,6 +38,8 @@ export class Model {
     this.executors = new Map();
     /** @type {string[] | null} null: one Program for all feeds */
     this.needs = null;
+    /** The Program used last. */
+    this.used = '';
   }
 
   /** After `prepare` the model runs; a fault of the GPU meanwhile is met as in a run. */
@@ -105,7 +109,8 @@ export class Model {
 
   /** @param {Record<string, WireValue>} feeds @returns {Promise<Executor> | Executor} */
   executor(feeds) {
-    const key = this.key(feeds);
+    const key = programKey(feeds, this.needs);
+    this.used = key;
     const known = this.executors.get(key);
     if (known) return known;
     const program = this.programs.get(key);
@@ -152,13 +157,6 @@ export class Model {
     return profile(executor, () => executor.run(/** @type {Record<string, WireTensor>} */ (flatten(feeds)), {}));
   }
 
-  /** What a Program depends on. @param {Record<string, WireValue>} feeds */
-  key(feeds) {
-    const { needs } = this;
-    if (!needs) return '';
-    return JSON.stringify(Object.entries(feeds).map(([name, feed]) => [name, described(feed, needs.includes(name), true)]));
-  }
-
   /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
   async specialise(feeds) {
     for (;;) {
@@ -167,7 +165,8 @@ export class Model {
       if (!program) continue;
       const [oldest] = this.programs.keys();
       if (this.programs.size >= PROGRAMS) this.forget(oldest);
-      return this.add(this.key(feeds), program);
+      this.used = programKey(feeds, this.needs);
+      return this.add(this.used, program);
     }
   }
 
@@ -184,9 +183,20 @@ export class Model {
     return { flat: flatten(here), described: this.described(here) };
   }
 
+  /** The Program used last, for the page to run; null where it takes the worker: for Python, the GPU, or its size. @returns {import('./protocol.js').Portable | null} */
+  portable() {
+    const program = this.programs.get(this.used);
+    if (!program || this.host.gpu || program.header.blocks.some(({ steps }) => steps.some(({ op }) => op === 'host'))) return null;
+    const { header, blob, module } = program;
+    const apart = header.constants.filter((constant) => constant.size && !constant.blob);
+    if (apart.reduce((sum, { size = 0 }) => sum + size, 0) > PORTABLE) return null;
+    const weights = new Map(apart.map(({ source = '', offset = 0, size = 0 }) => [`${source}:${offset}`, this.read(offset, size, source).slice()]));
+    return { key: this.used, needs: this.needs, program: { header, blob, module }, weights };
+  }
+
   /** The Program used last, for reports. @returns {Executor} */
   get latest() {
-    const latest = [...this.executors.values()].pop();
+    const latest = this.executors.get(this.used) ?? [...this.executors.values()].pop();
     if (!latest) throw new SessionFailed('this model is compiled when it first runs', { hint: 'run it once' });
     return latest;
   }
@@ -216,24 +226,4 @@ function valueInfo({ name, ...type }) {
   const sequence = inner.kind === 'sequence';
   const tensor = /** @type {Type} */ (sequence ? inner.of : inner);
   return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence };
-}
-
-/** @param {WireValue} feed @param {boolean} values @param {boolean} ranks a rank instead of dims, where values do not matter @returns {unknown} */
-function described(feed, values, ranks) {
-  if (feed === null) return null;
-  if (Array.isArray(feed)) return feed.map((item) => described(item, values, ranks));
-  const { type, dims, data } = feed;
-  if (!values) return { dtype: type, dims: ranks ? dims.length : dims };
-  return { dtype: type, dims, data: Array.from(/** @type {ArrayLike<any>} */ (data), (x) => (typeof x === 'bigint' ? Number(x) : x)) };
-}
-
-/** Items of sequences by path, as the Program names its inputs. @param {Record<string, WireValue>} feeds @returns {Record<string, WireTensor>} */
-function flatten(feeds) {
-  /** @type {Record<string, WireTensor>} */
-  const flat = {};
-  for (const [name, feed] of Object.entries(feeds)) {
-    if (Array.isArray(feed)) Object.assign(flat, flatten(Object.fromEntries(feed.map((item, n) => [`${name}[${n}]`, item]))));
-    else if (feed) flat[name] = feed;
-  }
-  return flat;
 }

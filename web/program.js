@@ -55,6 +55,7 @@
  * @typedef {object} ProgramData
  * @property {Header} header
  * @property {Uint8Array} blob
- * @property {any} python the Python object behind it, for host steps and specialisation
+ * @property {WebAssembly.Module} [module] of the blob's WebAssembly, once it is compiled
+ * @property {any} python the Python object behind it, for host steps and specialisation; null in the page
  */
 export {};

@@ -29,6 +29,15 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  */
 /** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], timings: Timings }} CreateResult */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch> }} RunParams */
+/** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number }} RunResult milliseconds: of the run, without waiting for its turn */
+/**
+ * A Program for the page; weights: what it reads of files, by `source:offset`.
+ * @typedef {object} Portable
+ * @property {string} key of the feeds it is for (values.js), made with needs
+ * @property {string[] | null} needs
+ * @property {Omit<import('./program.js').ProgramData, 'python'>} program
+ * @property {Map<string, Uint8Array>} weights
+ */
 /**
  * Bytes and counts in the worker; tensors: those kept on the GPU, threads: besides the worker, teams: programs that they
  * have code of.
@@ -41,7 +50,8 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @typedef {object} Calls
  * @property {{ params: BootParams, result: { python: string, milliseconds: number } }} boot
  * @property {{ params: CreateParams, result: CreateResult }} create
- * @property {{ params: RunParams, result: Record<string, WireValue> }} run
+ * @property {{ params: RunParams, result: RunResult }} run
+ * @property {{ params: { session: number }, result: Portable | null }} program the one that ran last
  * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: KernelTiming[] }} profile
  * @property {{ params: { session: number }, result: null }} release
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory

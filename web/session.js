@@ -4,6 +4,7 @@ import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
 import { connect, pool, threadCount } from './client.js';
 import { InvalidInput, SessionFailed } from './errors.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
+import { InPage } from './inpage.js';
 import { isShared, Packer, unpackValue } from './tensors.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
@@ -29,6 +30,7 @@ class Handler {
     this.outputs = created.outputs;
     this.timings = created.timings;
     this.released = false;
+    this.inPage = new InPage(() => caller.call('program', { session: this.session }));
     this.inputNames = created.inputs.filter((info) => !info.optional).map((info) => info.name);
     this.outputNames = created.outputs.map((info) => info.name);
     this.inputMetadata = created.inputs.map(metadata);
@@ -43,13 +45,21 @@ class Handler {
   async run(feeds, fetches) {
     this.usable();
     checkFeeds(feeds, this.inputs);
+    const here = this.preferred ? null : this.inPage.find(feeds, fetches);
+    const results = here ? this.inPage.run(here, feeds, fetches) : await this.send(feeds, fetches);
+    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(wire, fetches[name] ?? null, this.caller)]));
+  }
+
+  /** A run in the worker. @param {Record<string, Tensor | Tensor[] | null>} feeds @param {Record<string, Tensor | null>} fetches */
+  async send(feeds, fetches) {
     const packer = new Packer(pool, this.caller);
     const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.packValue(name, t)]));
     const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packer.target(name, into) : this.locations(name)]);
     const params = { session: this.session, feeds: wireFeeds, fetches: Object.fromEntries(wanted) };
     try {
-      const results = await this.caller.call('run', params, { transfer: packer.transfer });
-      return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(wire, fetches[name] ?? null, this.caller)]));
+      const { outputs, milliseconds } = await this.caller.call('run', params, { transfer: packer.transfer });
+      this.inPage.note(feeds, milliseconds);
+      return outputs;
     } finally {
       pool.give(packer.borrowed);
     }
@@ -58,6 +68,7 @@ class Handler {
   async dispose() {
     if (this.released) return;
     this.released = true;
+    this.inPage.release();
     await this.caller.call('release', { session: this.session });
   }
 
@@ -87,13 +98,15 @@ class Handler {
   }
 
   /** @param {'memory' | 'explain'} what */
-  ask(what) {
+  async ask(what) {
     this.usable();
-    return this.caller.call(what, { session: this.session });
+    const told = await this.caller.call(what, { session: this.session });
+    return what === 'memory' ? { ...told, page: this.inPage.bytes() } : told;
   }
 
   usable() {
     if (this.released) throw new SessionFailed('the session was released');
+    if (this.caller.gone) throw new SessionFailed(this.caller.gone);
   }
 
   startProfiling() {}

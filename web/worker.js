@@ -111,6 +111,12 @@ function enqueue(session, action) {
   return done;
 }
 
+/** @param {() => Promise<Record<string, import('./protocol.js').WireValue>>} run @returns {Promise<import('./protocol.js').RunResult>} */
+async function timed(run) {
+  const start = performance.now();
+  return { outputs: await run(), milliseconds: performance.now() - start };
+}
+
 function threadStats() {
   return { threads: pool ? pool.workers.length : 0, teams: pool ? pool.teams : 0 };
 }
@@ -128,11 +134,16 @@ answer(globalThis, {
 
   async run({ session, feeds, fetches }) {
     const found = find(session);
-    const result = await enqueue(found, () => found.model.run(feeds, fetches));
-    const tensors = Object.values(result).flat();
+    const result = await enqueue(found, () => timed(() => found.model.run(feeds, fetches)));
+    const tensors = Object.values(result.outputs).flat();
     const buffers = tensors.map((tensor) => (!tensor || Array.isArray(tensor.data) || 'gpu' in tensor.data ? null : tensor.data.buffer));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
     return { result, transfer: [...new Set(transfer)] };
+  },
+
+  async program({ session }) {
+    const found = find(session);
+    return { result: await enqueue(found, () => found.model.portable()) };
   },
 
   async profile({ session, feeds }) {

@@ -1,0 +1,116 @@
+// Programs so short that two messages take longer run in the page itself (docs/adr/0016).
+
+import { env } from 'onnxruntime-common';
+import { Executor } from './executor.js';
+import { flatten, programKey } from './values.js';
+
+/** @typedef {import('onnxruntime-common').Tensor} Tensor */
+/** @typedef {import('./protocol.js').Portable} Portable */
+/** @typedef {import('./protocol.js').WireValue} WireValue */
+/** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
+/** @typedef {{ key: string, needs: string[] | null, executor: Executor }} Entry */
+
+const SHORT = 3; // ms of a run in the worker; waking it and the page takes 0.3 ms and more, a frame of 60 Hz has 16.7 ms
+const LONG = 8; // ms of a run in the page
+const RUNS = 3; // in a row that decide
+const GROWTH = 2; // feeds larger than those known to be short by this factor are tried in the worker first
+const ENTRIES = 4; // Programs, before the oldest is forgotten
+
+/** The Programs of one session that run in the page. */
+export class InPage {
+  /** @param {() => Promise<Portable | null>} ask for the Program that ran last */
+  constructor(ask) {
+    this.ask = ask;
+    /** @type {Entry[]} */
+    this.entries = [];
+    this.short = 0;
+    this.long = 0;
+    this.elements = 0;
+    this.asking = false;
+    this.refused = false;
+  }
+
+  /** A run took so long in the worker. @param {Feeds} feeds @param {number} milliseconds */
+  note(feeds, milliseconds) {
+    this.short = milliseconds <= SHORT ? this.short + 1 : 0;
+    if (!this.short) return;
+    this.elements = Math.max(this.elements, elementsOf(feeds));
+    if (this.short >= RUNS && !this.asking && !this.refused && !env.wasm.proxy && !this.match(feeds)) this.take();
+  }
+
+  /** Brings the Program here while runs go on in the worker, and for good where it cannot be brought. */
+  async take() {
+    this.asking = true;
+    try {
+      const portable = await this.ask();
+      if (portable) await this.add(portable);
+      else this.refused = true;
+    } catch {
+      this.refused = true;
+    }
+    this.asking = false;
+  }
+
+  /** @param {Portable} portable */
+  async add({ key, needs, program, weights }) {
+    const read = (/** @type {number} */ offset, /** @type {number} */ _size, source = '') => /** @type {Uint8Array} */ (weights.get(`${source}:${offset}`));
+    const executor = await Executor.create({ ...program, python: null }, read, null, { shared: globalThis.crossOriginIsolated === true });
+    if (this.refused) return executor.release();
+    this.entries.push({ key, needs, executor });
+    if (this.entries.length > ENTRIES) this.entries.shift()?.executor.release();
+  }
+
+  /** What runs these feeds here, if anything does. @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches @returns {Executor | null} */
+  find(feeds, fetches) {
+    if (!this.entries.length || env.wasm.proxy || elementsOf(feeds) > GROWTH * this.elements) return null;
+    const tensors = [...Object.values(feeds).flat(), ...Object.values(fetches)];
+    if (!tensors.every((tensor) => !tensor || tensor.location.startsWith('cpu'))) return null;
+    return this.match(feeds)?.executor ?? null;
+  }
+
+  /** The Program for these feeds. @param {Feeds} feeds */
+  match(feeds) {
+    const wire = /** @type {Record<string, WireValue>} */ (/** @type {unknown} */ (feeds));
+    return this.entries.find(({ key, needs }) => key === programKey(wire, needs));
+  }
+
+  /**
+   * @param {Executor} executor @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches
+   * @returns {Record<string, WireValue>}
+   */
+  run(executor, feeds, fetches) {
+    const start = performance.now();
+    const flat = flatten(/** @type {Record<string, WireValue>} */ (/** @type {unknown} */ (feeds)));
+    const results = executor.run(flat, Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && target(into)])));
+    this.long = performance.now() - start > LONG ? this.long + 1 : 0;
+    if (this.long >= RUNS) this.clear();
+    return /** @type {Record<string, WireValue>} */ (results); // without a GPU nothing waits
+  }
+
+  /** Bytes of linear memory in the page. */
+  bytes() {
+    return this.entries.reduce((sum, { executor }) => sum + executor.arenaBytes(), 0);
+  }
+
+  /** Back to the worker. */
+  clear() {
+    for (const { executor } of this.entries) executor.release();
+    this.entries = [];
+    this.short = this.long = this.elements = 0;
+  }
+
+  release() {
+    this.refused = true;
+    this.clear();
+  }
+}
+
+/** @param {Feeds} feeds */
+function elementsOf(feeds) {
+  return Object.values(feeds).flat().reduce((sum, tensor) => sum + (tensor?.size ?? 0), 0);
+}
+
+/** @param {Tensor} into @returns {import('./protocol.js').WireTensor | null} strings are copied after the run */
+function target({ type, dims, data }) {
+  return Array.isArray(data) ? null : { type, dims, data: /** @type {import('./protocol.js').NumericData} */ (data) };
+}
