@@ -12,7 +12,8 @@ import { difference, expected, Feeds, fetchBuffer } from './model.js';
 // ms before a turn, for the threads of the one before to stop spinning: after 5 ms ResNet-50 on two threads took us 115 ms
 // and onnxruntime-web 183, after 40 ms 96 and 187.
 const PAUSE = 40;
-const SLOT = 10; // ms of one turn, for models that take less
+const SLOT = 100; // ms of one turn, for models that take less: a scheduler needs some to spread threads that slept
+const WARM = 1500; // ms of runs before the turns: optimising compilers and thread pools settle
 
 const now = () => performance.now();
 const pause = () => new Promise((resolve) => setTimeout(resolve, PAUSE));
@@ -45,15 +46,24 @@ async function start(runtime, model, feeds) {
   return { session, timing: { create, first, samples: /** @type {number[]} */ ([]) }, outputs: copy(last) };
 }
 
+/** Milliseconds of the last of many runs. @param {Session} session */
+async function warm(session) {
+  const end = now() + WARM;
+  for (;;) {
+    const [time] = await timed(() => session.run());
+    if (now() > end) return time;
+  }
+}
+
 /**
- * Turns until time or rounds are used up; at least three after one that does not count.
+ * Turns until time or rounds are used up; at least three, when all are warm.
  * @param {{ session: Session, timing: { samples: number[] } }[]} started @param {Effort} effort
  */
 async function turns(started, { seconds, rounds }) {
   const repeats = [];
   for (const { session } of started) {
-    const [time] = await timed(() => session.run());
-    repeats.push(Math.max(1, Math.min(20, Math.round(SLOT / time))));
+    const time = await warm(session);
+    repeats.push(Math.max(1, Math.min(50, Math.round(SLOT / time))));
   }
   const end = now() + 1000 * seconds;
   for (let round = 0; round < rounds && (round < 3 || now() < end); round++) {
