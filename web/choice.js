@@ -2,8 +2,8 @@
 
 const TRIALS = 4; // calls each way before the first judgement
 const RECENT = 0.25; // weight of the newest call in the mean
-const PERIOD = 32; // calls until the other way is tried again; doubles as long as the judgement stays
-const LONGEST = 4096;
+const PERIOD = 32; // calls until the other way is tried again; doubles up to LONGEST while the judgement stays
+const LONGEST = 256;
 
 /**
  * The cost model tells what is worth sharing where threads have a core each; whether they have is the machine's secret.

@@ -5,7 +5,7 @@ import { connect, pool, threadCount } from './client.js';
 import { InvalidInput, SessionFailed } from './errors.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
 import { InPage } from './inpage.js';
-import { isShared, Packer, unpackValue } from './tensors.js';
+import { isShared, Packer, packTarget, unpackValue } from './tensors.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
@@ -14,6 +14,7 @@ import { isShared, Packer, unpackValue } from './tensors.js';
 /** @typedef {import('./protocol.js').Origin} Origin */
 /** @typedef {import('./protocol.js').ValueInfo} ValueInfo */
 /** @typedef {(p: import('./protocol.js').Progress) => void} OnProgress */
+/** @typedef {import('./inpage.js').Feeds} Feeds */
 
 /** One session in the worker. */
 class Handler {
@@ -38,7 +39,7 @@ class Handler {
   }
 
   /**
-   * @param {Record<string, Tensor | Tensor[] | null>} feeds
+   * @param {Feeds} feeds
    * @param {Record<string, Tensor | null>} fetches
    * @returns {Promise<Record<string, any>>}
    */
@@ -50,16 +51,26 @@ class Handler {
     return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(wire, fetches[name] ?? null, this.caller)]));
   }
 
-  /** A run in the worker. @param {Record<string, Tensor | Tensor[] | null>} feeds @param {Record<string, Tensor | null>} fetches */
+  /** A run in the worker. @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches */
   async send(feeds, fetches) {
+    const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packTarget(name, into, this.caller) : this.location(name)]);
+    const { outputs, milliseconds } = await this.call('run', feeds, { fetches: Object.fromEntries(wanted) });
+    this.inPage.note(feeds, milliseconds);
+    return outputs;
+  }
+
+  /**
+   * A call of the worker with feeds; pool buffers come back whatever happens.
+   * @template {'run' | 'verify' | 'profile'} K
+   * @param {K} call @param {Feeds} feeds @param {Record<string, unknown>} more parameters
+   * @returns {Promise<import('./protocol.js').Calls[K]['result']>}
+   */
+  async call(call, feeds, more) {
     const packer = new Packer(pool, this.caller);
-    const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.packValue(name, t)]));
-    const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packer.target(name, into) : this.locations(name)]);
-    const params = { session: this.session, feeds: wireFeeds, fetches: Object.fromEntries(wanted) };
     try {
-      const { outputs, milliseconds } = await this.caller.call('run', params, { transfer: packer.transfer });
-      this.inPage.note(feeds, milliseconds);
-      return outputs;
+      const wire = Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, packer.packValue(name, value)]));
+      const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
+      return await this.caller.call(call, params, { transfer: packer.transfer });
     } finally {
       pool.give(packer.borrowed);
     }
@@ -73,28 +84,23 @@ class Handler {
   }
 
   /** Where a new output goes. @param {string} name @returns {import('./protocol.js').Fetch} */
-  locations(name) {
+  location(name) {
     const where = typeof this.preferred === 'string' ? this.preferred : this.preferred?.[name];
     return where === 'gpu-buffer' ? 'gpu' : null;
   }
 
-  /**
-   * A call that takes feeds and tells about a run.
-   * @template {'verify' | 'profile'} K
-   * @param {K} call @param {Record<string, Tensor | Tensor[] | null>} feeds @param {Record<string, unknown>} [more]
-   * @returns {Promise<import('./protocol.js').Calls[K]['result']>}
-   */
-  async examine(call, feeds, more = {}) {
+  /** @param {Feeds} feeds @param {number} tolerance */
+  async verify(feeds, tolerance) {
     this.usable();
     checkFeeds(feeds, this.inputs);
-    const packer = new Packer(pool, this.caller);
-    const wireFeeds = Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, packer.packValue(name, t)]));
-    const params = /** @type {any} */ ({ session: this.session, feeds: wireFeeds, ...more });
-    try {
-      return await this.caller.call(call, params, { transfer: packer.transfer });
-    } finally {
-      pool.give(packer.borrowed);
-    }
+    return this.call('verify', feeds, { tolerance });
+  }
+
+  /** @param {Feeds} feeds */
+  async profile(feeds) {
+    this.usable();
+    checkFeeds(feeds, this.inputs);
+    return this.call('profile', feeds, {});
   }
 
   /** @param {'memory' | 'explain'} what */
@@ -234,12 +240,12 @@ export class InferenceSession extends Concrete {
    * @param {any} feeds @param {{ tolerance?: number }} [options]
    */
   verify(feeds, { tolerance = 1e-3 } = {}) {
-    return /** @type {Handler} */ (this.handler).examine('verify', feeds, { tolerance });
+    return /** @type {Handler} */ (this.handler).verify(feeds, tolerance);
   }
 
   /** Runs once, each kernel on its own; gives their times in the order they ran. @param {Record<string, any>} feeds */
   profile(feeds) {
-    return /** @type {Handler} */ (this.handler).examine('profile', feeds);
+    return /** @type {Handler} */ (this.handler).profile(feeds);
   }
 
   /** Milliseconds that download, compilation and start-up took. */

@@ -64,7 +64,7 @@ export class Packer {
    * @returns {WireTensor}
    */
   pack(name, tensor) {
-    if (tensor.location === 'gpu-buffer') return this.handle(name, tensor);
+    if (tensor.location === 'gpu-buffer') return handle(name, tensor, this.caller);
     if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
       throw new InvalidInput(`"${name}" lies in a ${tensor.location}`, { hint: 'feed tensors whose data is on the CPU' });
     }
@@ -72,19 +72,6 @@ export class Packer {
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data) || isShared(data)) return { type, dims, data };
     return { type, dims, data: isolated() ? this.share(data) : this.copy(data) };
-  }
-
-  /** A tensor that a run left on the GPU. @param {string} name @param {Tensor} tensor @returns {WireTensor} */
-  handle(name, tensor) {
-    return { type: tensor.type, dims: tensor.dims, data: { gpu: gpuNumber(name, tensor, this.caller) } };
-  }
-
-  /** A preallocated output crosses only where the worker can write into it. @param {string} name @param {Tensor} tensor @returns {WireTensor | null} */
-  target(name, tensor) {
-    if (tensor.location === 'gpu-buffer') return this.handle(name, tensor);
-    const { type, dims, data } = tensor;
-    const numeric = /** @type {NumericData} */ (data);
-    return !Array.isArray(data) && isShared(numeric) ? { type, dims, data: numeric } : null;
   }
 
   /** @param {NumericData} data @returns {NumericData} */
@@ -102,6 +89,22 @@ export class Packer {
     this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
     return copy;
   }
+}
+
+/** A tensor that a run left on the GPU. @param {string} name @param {Tensor} tensor @param {import('./protocol.js').Caller} caller @returns {WireTensor} */
+function handle(name, tensor, caller) {
+  return { type: tensor.type, dims: tensor.dims, data: { gpu: gpuNumber(name, tensor, caller) } };
+}
+
+/**
+ * A preallocated output crosses only where the worker can write into it.
+ * @param {string} name @param {Tensor} tensor @param {import('./protocol.js').Caller} caller @returns {WireTensor | null}
+ */
+export function packTarget(name, tensor, caller) {
+  if (tensor.location === 'gpu-buffer') return handle(name, tensor, caller);
+  const { type, dims, data } = tensor;
+  const numeric = /** @type {NumericData} */ (data);
+  return !Array.isArray(data) && isShared(numeric) ? { type, dims, data: numeric } : null;
 }
 
 /** @param {NumericData} data @returns {boolean} */
