@@ -17,19 +17,26 @@ const SITE = join(ROOT, 'build', 'site');
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
   || (typeof location !== 'undefined' ? location.href : 'file:///');`;
 
+/** Pyodide's branches for Node.js import what no browser has, and bundlers that read our bundle would look for it. */
+const browserOnly = {
+  name: 'browser-only',
+  setup(builder) {
+    builder.onResolve({ filter: /^(node:.*|ws)$/ }, ({ path }) => ({ path, namespace: 'none' }));
+    builder.onLoad({ filter: /.*/, namespace: 'none' }, () => ({ contents: 'export default {};' }));
+  },
+};
+
 async function bundles() {
   const common = { bundle: true, target: 'es2022', legalComments: 'none', sourcemap: true, logLevel: 'warning' };
   const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true };
+  const worker = { ...common, minify: true, format: 'esm', plugins: [browserOnly] };
   const script = { define: { 'import.meta.url': '__script' }, banner: { js: SCRIPT_URL } };
   await Promise.all([
     build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs') }),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
     build({ ...index, ...script, format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
-    build({
-      ...common, entryPoints: [join(ROOT, 'web/worker.js')], minify: true, format: 'esm',
-      external: ['node:*', 'ws'], outfile: join(DIST, 'worker.mjs'),
-    }),
-    build({ ...common, entryPoints: [join(ROOT, 'web/thread.js')], minify: true, format: 'esm', outfile: join(DIST, 'thread.mjs') }),
+    build({ ...worker, entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
+    build({ ...worker, entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
 }
 
@@ -108,7 +115,7 @@ async function wheel(pyodide, sources) {
 }
 
 async function assets() {
-  for (const name of ['pyodide.asm.mjs', 'pyodide.asm.wasm']) await cp(join(PYODIDE, name), join(DIST, name));
+  await cp(join(PYODIDE, 'pyodide.asm.wasm'), join(DIST, 'pyodide.asm.wasm'));
   await cp(join(ROOT, 'web/index.d.ts'), join(DIST, 'index.d.ts'));
 }
 

@@ -2,11 +2,11 @@
 // file and put its final address here. The builds for <script> and require() put the script's own address for
 // import.meta.url (scripts/build_web.mjs).
 
-/** @typedef {{ worker: string, thread: string, asm: string, wasm: string, stdlib: string, engine: string }} AssetUrls */
+/** @typedef {{ worker: string, asm: string, wasm: string, stdlib: string, engine: string }} AssetUrls */
 
 /** @type {Record<keyof AssetUrls, string>} */
 const NAMES = {
-  worker: 'worker.mjs', thread: 'thread.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', stdlib: 'python_stdlib.zip',
+  worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', stdlib: 'python_stdlib.zip',
   engine: 'engine.zip',
 };
 
@@ -23,7 +23,6 @@ export function assetUrls(prefix) {
   }
   return {
     worker: new URL('./worker.mjs', import.meta.url).href,
-    thread: new URL('./thread.mjs', import.meta.url).href,
     asm: new URL('./pyodide.asm.mjs', import.meta.url).href,
     wasm: new URL('./pyodide.asm.wasm', import.meta.url).href,
     stdlib: new URL('./python_stdlib.zip', import.meta.url).href,

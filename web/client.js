@@ -35,13 +35,13 @@ export async function connect(progress) {
 
 /** @returns {Connection} */
 function start() {
-  const { worker: address, thread, ...assets } = assetUrls(wasmPrefix());
+  const { worker: address, ...assets } = assetUrls(wasmPrefix());
   const worker = new Worker(address, { type: 'module', name: 'pyruntime' });
   const caller = new Caller(worker);
   worker.onerror = (event) => lost(caller, event.message || `the worker ${address} could not be started`);
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
   const watch = (/** @type {Progress} */ p) => bootWatchers.forEach((watcher) => watcher(p));
-  const ready = caller.call('boot', { assets, thread }, { progress: watch });
+  const ready = caller.call('boot', { assets }, { progress: watch });
   ready.catch((error) => lost(caller, error.message));
   return { caller, ready };
 }

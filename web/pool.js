@@ -1,7 +1,7 @@
 // The engine's threads: started when a session first wants them, shared by all sessions, asleep when nothing runs.
 
 import {
-  CONTROL_BYTES, ENTRY, LINE, LISTEN, MAILBOXES, MAX_THREADS, PENDING, POISON, PROGRAM, REASON, RUN, SYNC_WORDS, TABLE, THREADS,
+  CONTROL_BYTES, ENTRY, LINE, LISTEN, MAILBOXES, MAX_THREADS, PENDING, POISON, PROGRAM, REASON, RUN, SYNC_WORDS, TABLE, THREAD, THREADS,
 } from './threads.js';
 
 /** @typedef {import('./threads.js').Code} Code */
@@ -9,7 +9,7 @@ import {
 const LOOKS = 20_000; // at the count of unfinished threads before sleeping
 
 export class ThreadPool {
-  /** @param {string} url of thread.mjs */
+  /** @param {string} url of the worker's file */
   constructor(url) {
     this.url = url;
     /** Thread t is workers[t - 1]. @type {Worker[]} */
@@ -54,7 +54,7 @@ export class ThreadPool {
   }
 
   async hire() {
-    const worker = new Worker(this.url, { type: 'module', name: `pyruntime thread ${this.workers.length + 1}` });
+    const worker = new Worker(this.url, { type: 'module', name: `${THREAD} ${this.workers.length + 1}` });
     const tid = this.workers.length + 1;
     await this.tell(worker, tid, { control: this.control.buffer, tid });
     this.workers.push(worker);

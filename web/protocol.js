@@ -18,7 +18,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean }} ValueInfo
  */
 /** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
-/** @typedef {{ assets: Assets, thread: string }} BootParams thread: address of thread.mjs */
+/** @typedef {{ assets: Assets }} BootParams */
 /** @typedef {{ boot: number, download: number, compile: number, init: number }} Timings milliseconds */
 /**
  * @typedef {object} CreateParams

@@ -9,11 +9,16 @@ const LOOKS = 100; // between two looks at the clock
 
 /** @type {Map<number, { code: import('./threads.js').Code, entries: string[], memory: WebAssembly.Memory }>} */
 const programs = new Map();
-let control = new Int32Array(new SharedArrayBuffer(0));
+/** @type {Int32Array} */
+let control;
 let tid = 0;
 
+export function startThread() {
+  globalThis.onmessage = receive;
+}
+
 /** @param {MessageEvent<Partial<import('./threads.js').Hire & import('./threads.js').Load & import('./threads.js').Unload>>} event */
-globalThis.onmessage = ({ data }) => {
+function receive({ data }) {
   let error = '';
   try {
     if (data.control) {
@@ -29,7 +34,7 @@ globalThis.onmessage = ({ data }) => {
   }
   globalThis.postMessage(error);
   serve();
-};
+}
 
 /** Runs what is asked for, until there is a message to read. */
 function serve() {

@@ -15,6 +15,9 @@ export const REASON = MAILBOXES + LINE * MAX_THREADS; // text of what stopped a 
 export const REASON_BYTES = 508;
 export const CONTROL_BYTES = 4 * (REASON + 1) + REASON_BYTES;
 
+/** How the names of threads begin. */
+export const THREAD = 'pyruntime thread';
+
 /** Bits of a mailbox. LISTEN: a message waits in the event loop. */
 export const RUN = 1;
 export const LISTEN = 2;

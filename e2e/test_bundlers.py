@@ -1,0 +1,85 @@
+"""A bundler's project that imports the package: the built site and the development server, with threads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+ROOT = Path(__file__).parents[1]
+VITE = ROOT / "node_modules/vite/bin/vite.js"
+FILES = {
+    "index.html": '<!doctype html><link rel="icon" href="data:,"><script type="module" src="./main.js"></script>',
+    "main.js": """
+import * as ort from 'pyruntime';
+globalThis.go = async () => {
+  const session = await ort.InferenceSession.create('/add.onnx', { intraOpNumThreads: 2 });
+  const tensor = new ort.Tensor('float32', Float32Array.of(1, 2, 3, 4, 5, 6), [2, 3]);
+  const { c } = await session.run({ a: tensor, b: tensor });
+  return [...c.data, (await ort.stats()).threads];
+};
+""",
+    "vite.config.js": """
+const headers = { 'Cross-Origin-Opener-Policy': 'same-origin', 'Cross-Origin-Embedder-Policy': 'require-corp' };
+export default { server: { headers }, preview: { headers }, logLevel: 'warn' };
+""",
+    "package.json": '{ "type": "module" }',
+}
+
+
+@pytest.fixture(scope="module")
+def project(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vite")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "public").mkdir()
+    shutil.copy(ROOT / "build/models/add.onnx", folder / "public")
+    for package in ("onnxruntime-common", "vite"):
+        (folder / "node_modules").mkdir(exist_ok=True)
+        (folder / "node_modules" / package).symlink_to(ROOT / "node_modules" / package)
+    installed = folder / "node_modules/pyruntime"
+    shutil.copytree(ROOT / "dist", installed / "dist")
+    shutil.copy(ROOT / "package.json", installed)
+    return folder
+
+
+@contextmanager
+def vite(project: Path, *command: str) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = ["--host", "127.0.0.1", "--port", str(port), "--strictPort"]
+    server = subprocess.Popen(["node", str(VITE), *command, *where], cwd=project, start_new_session=True)
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+@pytest.mark.parametrize("command", ["dev", "preview"])
+def test_vite(command: str, project: Path, browser: Browser) -> None:
+    if command == "preview":
+        subprocess.run(["node", str(VITE), "build"], cwd=project, check=True)
+    with vite(project, command) as address:
+        page = browser.new_page()
+        try:
+            page.goto(address)
+            page.wait_for_function("globalThis.go !== undefined")
+            assert page.evaluate("go()") == [2, 4, 6, 8, 10, 12, 1]
+        finally:
+            page.close()

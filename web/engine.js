@@ -1,0 +1,197 @@
+// The engine in its worker: answers the calls of protocol.js. Compiles in Python, runs without it.
+
+import { fetchBytes } from './download.js';
+import { DeviceLost, InvalidModel, NoAdapter, SessionFailed } from './errors.js';
+import { acquire, running } from './gpu.js';
+import { Model } from './model.js';
+import { ThreadPool } from './pool.js';
+import { answer } from './protocol.js';
+import { Python } from './python.js';
+import { hasRelaxedSimd } from './simd.js';
+import { verify } from './verify.js';
+
+/** @typedef {import('./protocol.js').CreateParams} CreateParams */
+/** @typedef {import('./protocol.js').Progress} Progress */
+/** @typedef {(p: Progress) => void} OnProgress */
+/** @typedef {{ model: Model, queue: Promise<unknown> }} Session runs of a session follow one another */
+
+/** @type {Promise<Python> | null} */
+let python = null;
+/** Threads need memory that they can share. @type {ThreadPool | null} */
+let pool = null;
+/** @type {Map<number, Session>} */
+const sessions = new Map();
+let nextSession = 1;
+
+/** @returns {Promise<Python>} */
+function interpreter() {
+  if (!python) throw new SessionFailed('the engine is not started');
+  return python;
+}
+
+/**
+ * Model and external files, side by side.
+ * @param {CreateParams} params
+ * @param {OnProgress} progress
+ * @returns {Promise<Map<string, Uint8Array>>} by external path, the model under ""
+ */
+async function downloads({ model, external }, progress) {
+  const files = [{ path: '', origin: model }, ...external];
+  const counts = files.map(() => ({ loaded: 0, total: 0 }));
+  const bytes = files.map(({ origin }, i) => fetchBytes(origin, (loaded, total) => {
+    counts[i] = { loaded, total };
+    const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, count) => all + count[key], 0);
+    progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((count) => count.total) ? sum('total') : 0 });
+  }));
+  const done = await Promise.all(bytes);
+  return new Map(files.map(({ path }, i) => [path, done[i]]));
+}
+
+/** The GPU, if the session asks for it first. @param {Record<string, unknown>} options */
+async function gpuFor({ executionProviders }) {
+  const asked = /** @type {(string | { name: string })[]} */ (executionProviders ?? []).map((item) => (typeof item === 'string' ? item : item.name));
+  if (asked[0] !== 'webgpu') return null;
+  const gpu = await acquire();
+  if (gpu) return gpu;
+  const reason = 'this browser gives no WebGPU adapter';
+  if (asked.length === 1) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  console.warn(`pyruntime: ${reason}; the session runs on WebAssembly`);
+  return null;
+}
+
+/** @param {Map<string, Uint8Array>} files @returns {import('./python.js').Read} */
+function reader(files) {
+  return (offset, size, name = '') => {
+    const file = files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
+    if (!file) throw new InvalidModel(`external data "${name}" was not given`, { hint: 'list it in the externalData option' });
+    return file.subarray(offset, offset + size);
+  };
+}
+
+/** @param {CreateParams} params @param {OnProgress} progress */
+async function create(params, progress) {
+  const start = performance.now();
+  const [files, gpu] = await Promise.all([downloads(params, progress), gpuFor(params.options)]);
+  const engine = await interpreter();
+  const fetched = performance.now();
+  progress({ phase: 'compile', loaded: 0, total: 1 });
+  const read = reader(files);
+  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, bytes]) => [path, bytes.length]));
+  const host = { shared: pool !== null, threads: pool ? params.threads : 1, pool };
+  const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), gpu: gpu?.adapter ?? null, external };
+  const proxy = engine.open(read, /** @type {Uint8Array} */ (files.get('')).length, options);
+  const model = new Model(engine, proxy, read, { ...host, gpu });
+  const compiled = performance.now();
+  progress({ phase: 'compile', loaded: 1, total: 1 });
+  progress({ phase: 'init', loaded: 0, total: 1 });
+  try {
+    await model.start();
+  } catch (error) {
+    model.release();
+    throw error;
+  }
+  const session = nextSession++;
+  sessions.set(session, { model, queue: Promise.resolve() });
+  progress({ phase: 'init', loaded: 1, total: 1 });
+  const timings = { boot: 0, download: fetched - start, compile: compiled - fetched, init: performance.now() - compiled };
+  return { result: { session, inputs: model.inputs, outputs: model.outputs, timings } };
+}
+
+/** @param {number} id @returns {Session} */
+function find(id) {
+  const session = sessions.get(id);
+  if (!session) throw new SessionFailed('the session was released');
+  return session;
+}
+
+/** @template T @param {Session} session @param {() => Promise<T> | T} action @returns {Promise<T>} */
+function enqueue(session, action) {
+  const done = session.queue.then(action);
+  session.queue = done.catch(() => {});
+  return done;
+}
+
+/** @param {() => Promise<Record<string, import('./protocol.js').WireValue>>} run @returns {Promise<import('./protocol.js').RunResult>} */
+async function timed(run) {
+  const start = performance.now();
+  return { outputs: await run(), milliseconds: performance.now() - start };
+}
+
+function threadStats() {
+  return { threads: pool ? pool.workers.length : 0, teams: pool ? pool.teams : 0 };
+}
+
+/** @type {import('./protocol.js').Handlers} */
+const handlers = {
+  async boot({ assets }, progress) {
+    const start = performance.now();
+    if (globalThis.crossOriginIsolated) pool = new ThreadPool(globalThis.location.href);
+    python = Python.boot(assets, (loaded, total) => progress({ phase: 'boot', loaded, total }));
+    const { pyodide } = await python;
+    return { result: { python: pyodide.version, milliseconds: performance.now() - start } };
+  },
+
+  create,
+
+  async run({ session, feeds, fetches }) {
+    const found = find(session);
+    const result = await enqueue(found, () => timed(() => found.model.run(feeds, fetches)));
+    const tensors = Object.values(result.outputs).flat();
+    const buffers = tensors.map((tensor) => (!tensor || Array.isArray(tensor.data) || 'gpu' in tensor.data ? null : tensor.data.buffer));
+    const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
+    return { result, transfer: [...new Set(transfer)] };
+  },
+
+  async program({ session }) {
+    const found = find(session);
+    return { result: await enqueue(found, () => found.model.portable()) };
+  },
+
+  async profile({ session, feeds }) {
+    const found = find(session);
+    return { result: await enqueue(found, () => found.model.profile(feeds)) };
+  },
+
+  async release({ session }) {
+    const found = find(session);
+    sessions.delete(session);
+    await enqueue(found, () => found.model.release());
+    return { result: null };
+  },
+
+  memory: ({ session }) => ({ result: find(session).model.latest.memoryReport() }),
+  explain({ session }) {
+    const { model } = find(session);
+    return { result: { ...model.latest.explain(), phases: model.phases } };
+  },
+
+  async verify({ session, feeds, tolerance }) {
+    const found = find(session);
+    return { result: await enqueue(found, () => verify(found.model, feeds, tolerance)) };
+  },
+
+  async download({ tensor }) {
+    const gpu = await running();
+    if (!gpu) throw new DeviceLost('this GPU tensor is gone with its device');
+    return { result: await gpu.tensors.download(tensor) };
+  },
+
+  async dispose({ tensor }) {
+    (await running())?.tensors.dispose(tensor);
+    return { result: null };
+  },
+
+  async stats() {
+    const arenas = [...sessions.values()].reduce((sum, { model }) => sum + model.arenaBytes(), 0);
+    const tensors = (await running())?.tensors.live.size ?? 0;
+    return { result: { heap: (await interpreter()).heap(), arenas, sessions: sessions.size, tensors, ...threadStats() } };
+  },
+
+  async python({ code, args }) {
+    return { result: await (await interpreter()).exec(code, args) };
+  },
+};
+
+export function startEngine() {
+  answer(globalThis, handlers);
+}
