@@ -28,8 +28,8 @@ from .cost import pays
 GENERATION, POISON, ARRIVED, SLEEPERS = 0, 4, 64, 68  # what is spun on has a cache line of its own
 COUNTER, COUNTERS, LINE = 128, 8, 64
 SYNC_BYTES = COUNTER + COUNTERS * LINE
-# Looks at GENERATION before sleeping, about 1 ms: with 50 us threads slept at uneven barriers, and on two of them MiniLM
-# took 12.9 ms instead of 8.1 (one thread: 15.0), ResNet-50 95 instead of 80 (157).
+# Looks at GENERATION before sleeping, about 1 ms: with 50 us threads slept at uneven barriers, and on two MiniLM took
+# 12.9 ms instead of 8.1 (one thread: 15.0), ResNet-50 95 instead of 80 (157).
 SPIN = 1_000_000
 CHUNKS = 8  # for each thread
 INIT = "run_0_"
