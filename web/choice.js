@@ -1,7 +1,7 @@
 // Whether a step pays on several threads, found out by running it both ways.
 
-const TRIALS = 4; // calls each way before the first judgement
-const RECENT = 0.25; // weight of the newest call in the mean
+const BLOCK = 4; // calls in a row that try a way; the best of them counts, for threads that slept are slow at first
+const RECENT = 0.25; // weight of the newest call in the mean of the way that is used
 const PERIOD = 32; // calls until the other way is tried again; doubles up to LONGEST while the judgement stays
 const LONGEST = 256;
 
@@ -11,31 +11,42 @@ const LONGEST = 256;
  */
 export class Choice {
   constructor() {
-    /** Milliseconds alone and shared, recent mean. */
-    this.means = [0, 0];
-    this.calls = 0;
+    /** Milliseconds a call, alone and shared. */
+    this.times = [Infinity, Infinity];
+    /** Whether calls are shared now. */
+    this.shared = true;
+    /** Calls left of the block that tries this way. */
+    this.trying = BLOCK;
     this.period = PERIOD;
-    this.next = 2 * TRIALS + PERIOD; // the call that tries the other way
-    this.better = false;
+    this.left = 0;
   }
 
-  /** Whether the next call is to be shared. @returns {boolean} */
-  shared() {
-    const number = this.calls++;
-    if (number < 2 * TRIALS) return number % 2 === 0;
-    if (number < this.next) return this.better;
-    this.period = Math.min(2 * this.period, LONGEST);
-    this.next = number + this.period;
-    return !this.better;
+  /** A call, the way that `shared` says, took so long. @param {number} milliseconds */
+  took(milliseconds) {
+    const way = Number(this.shared);
+    if (this.trying) {
+      this.times[way] = Math.min(this.trying === BLOCK ? Infinity : this.times[way], milliseconds);
+      if (--this.trying === 0) this.judge();
+      return;
+    }
+    this.times[way] += RECENT * (milliseconds - this.times[way]);
+    const other = this.times[1 - way];
+    if (--this.left <= 0 || this.times[way] > other) this.attempt(!this.shared);
   }
 
-  /** @param {boolean} shared @param {number} milliseconds */
-  took(shared, milliseconds) {
-    const way = Number(shared);
-    const before = this.means[way];
-    this.means[way] = before ? before + RECENT * (milliseconds - before) : milliseconds;
-    const better = this.means[1] < this.means[0];
-    if (better !== this.better) this.period = PERIOD;
-    this.better = better;
+  /** Goes on the better way. */
+  judge() {
+    const way = Number(this.shared);
+    if (this.times[1 - way] === Infinity) return this.attempt(!this.shared);
+    const better = this.times[way] <= this.times[1 - way];
+    this.period = better ? PERIOD : Math.min(2 * this.period, LONGEST);
+    if (!better) this.shared = !this.shared;
+    this.left = this.period;
+  }
+
+  /** @param {boolean} shared */
+  attempt(shared) {
+    this.shared = shared;
+    this.trying = BLOCK;
   }
 }

@@ -197,11 +197,10 @@ export class Executor {
   together(fn, table, team) {
     const choice = this.choices.get(fn) ?? new Choice();
     this.choices.set(fn, choice);
-    const shared = choice.shared();
     const start = performance.now();
-    if (shared) team.run(fn, table);
+    if (choice.shared) team.run(fn, table);
     else this.code[fn](table, 0, 1);
-    choice.took(shared, performance.now() - start);
+    choice.took(performance.now() - start);
   }
 
   /** @param {import('./program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */

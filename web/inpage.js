@@ -13,29 +13,38 @@ import { flatten, programKey } from './values.js';
 const SHORT = 3; // ms of a run in the worker; waking it and the page takes 0.3 ms and more, a frame of 60 Hz has 16.7 ms
 const LONG = 8; // ms of a run in the page
 const RUNS = 3; // in a row that decide
+const WARM = 60; // instead where threads may join: they need fifty (executor.js)
+const TRIED = 16; // runs in the page before they are compared with those in the worker
+const RECENT = 0.25; // weight of the newest in a mean
 const GROWTH = 2; // feeds larger than those known to be short by this factor are tried in the worker first
 const ENTRIES = 4; // Programs, before the oldest is forgotten
 
 /** The Programs of one session that run in the page. */
 export class InPage {
-  /** @param {() => Promise<Portable | null>} ask for the Program that ran last */
-  constructor(ask) {
+  /** @param {() => Promise<Portable | null>} ask for the Program that ran last @param {number} threads of the session */
+  constructor(ask, threads) {
     this.ask = ask;
+    this.enough = threads > 1 ? WARM : RUNS;
     /** @type {Entry[]} */
     this.entries = [];
     this.short = 0;
     this.long = 0;
     this.elements = 0;
+    /** Milliseconds as the page sees them, recent means: in the worker, and here. */
+    this.there = 0;
+    this.here = 0;
+    this.tried = 0;
     this.asking = false;
     this.refused = false;
   }
 
-  /** A run took so long in the worker. @param {Feeds} feeds @param {number} milliseconds */
-  note(feeds, milliseconds) {
+  /** A run in the worker. @param {Feeds} feeds @param {number} milliseconds @param {number} trip with the messages */
+  note(feeds, milliseconds, trip) {
+    this.there = mean(this.there, trip);
     this.short = milliseconds <= SHORT ? this.short + 1 : 0;
     if (!this.short) return;
     this.elements = Math.max(this.elements, elementsOf(feeds));
-    if (this.short >= RUNS && !this.asking && !this.refused && !env.wasm.proxy && !this.match(feeds)) this.take();
+    if (this.short >= this.enough && !this.asking && !this.refused && !env.wasm.proxy && !this.match(feeds)) this.take();
   }
 
   /** Brings the Program here while runs go on in the worker, and for good where it cannot be brought. */
@@ -82,9 +91,16 @@ export class InPage {
     const start = performance.now();
     const flat = flatten(/** @type {Record<string, WireValue>} */ (/** @type {unknown} */ (feeds)));
     const results = executor.run(flat, Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && target(into)])));
-    this.long = performance.now() - start > LONG ? this.long + 1 : 0;
-    if (this.long >= RUNS) this.clear();
+    this.judge(performance.now() - start);
     return /** @type {Record<string, WireValue>} */ (results); // without a GPU nothing waits
+  }
+
+  /** Whether the Program stays. @param {number} milliseconds of a run here */
+  judge(milliseconds) {
+    this.here = mean(this.here, milliseconds);
+    this.long = milliseconds > LONG ? this.long + 1 : 0;
+    if (this.long >= RUNS) this.clear();
+    else if (++this.tried === TRIED && this.here > this.there) this.release();
   }
 
   /** Bytes of linear memory in the page. */
@@ -104,6 +120,9 @@ export class InPage {
     this.clear();
   }
 }
+
+/** @param {number} before 0: nothing yet @param {number} newest */
+const mean = (before, newest) => (before ? before + RECENT * (newest - before) : newest);
 
 /** @param {Feeds} feeds */
 function elementsOf(feeds) {

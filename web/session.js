@@ -21,9 +21,10 @@ class Handler {
   /**
    * @param {import('./protocol.js').Caller} caller
    * @param {CreateResult} created
+   * @param {number} threads
    * @param {SessionOptions['preferredOutputLocation']} [preferred]
    */
-  constructor(caller, created, preferred) {
+  constructor(caller, created, threads, preferred) {
     this.caller = caller;
     this.preferred = preferred;
     this.session = created.session;
@@ -31,7 +32,7 @@ class Handler {
     this.outputs = created.outputs;
     this.timings = created.timings;
     this.released = false;
-    this.inPage = new InPage(() => caller.call('program', { session: this.session }));
+    this.inPage = new InPage(() => caller.call('program', { session: this.session }), threads);
     this.inputNames = created.inputs.filter((info) => !info.optional).map((info) => info.name);
     this.outputNames = created.outputs.map((info) => info.name);
     this.inputMetadata = created.inputs.map(metadata);
@@ -54,8 +55,9 @@ class Handler {
   /** A run in the worker. @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches */
   async send(feeds, fetches) {
     const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packTarget(name, into, this.caller) : this.location(name)]);
+    const start = performance.now();
     const { outputs, milliseconds } = await this.call('run', feeds, { fetches: Object.fromEntries(wanted) });
-    this.inPage.note(feeds, milliseconds);
+    this.inPage.note(feeds, milliseconds, performance.now() - start);
     return outputs;
   }
 
@@ -148,7 +150,7 @@ export const backend = {
       options: Object.fromEntries(plain),
     };
     const caller = await connect(progress);
-    return new Handler(caller, await caller.call('create', params, { progress }), options.preferredOutputLocation);
+    return new Handler(caller, await caller.call('create', params, { progress }), params.threads, options.preferredOutputLocation);
   },
 };
 
