@@ -2,11 +2,12 @@
 
 import { env } from 'onnxruntime-common';
 import { assetUrls } from './assets.js';
+import { ThreadPool } from './pool.js';
 import { Caller } from './protocol.js';
 import { SharedPool } from './tensors.js';
 
 /** @typedef {import('./protocol.js').Progress} Progress */
-/** @typedef {{ caller: Caller, ready: Promise<{ python: string, milliseconds: number }> }} Connection */
+/** @typedef {{ caller: Caller, ready: Promise<{ python: string, milliseconds: number }>, threads: ThreadPool | null }} Connection threads: of Programs in the page */
 
 /** @type {Connection | null} */
 let connection = null;
@@ -43,15 +44,20 @@ function start() {
   const watch = (/** @type {Progress} */ p) => bootWatchers.forEach((watcher) => watcher(p));
   const ready = caller.call('boot', { assets }, { progress: watch });
   ready.catch((error) => lost(caller, error.message));
-  return { caller, ready };
+  return { caller, ready, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
 }
 
 /** @param {Caller} caller @param {string} reason */
 function lost(caller, reason) {
   caller.fail(`the worker is gone: ${reason}`);
   caller.worker.terminate();
-  if (connection?.caller === caller) connection = null;
+  if (connection?.caller !== caller) return;
+  connection.threads?.end();
+  connection = null;
 }
+
+/** For Programs in the page: started when one first wants them. */
+export const pageThreads = () => connection?.threads ?? null;
 
 /** Ends the worker with every session in it; the next session starts a new one. */
 export function shutdown() {

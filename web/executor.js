@@ -53,10 +53,10 @@ export class Executor {
     this.env = new Map();
     this.peak = 0;
     this.requested = 0;
+    this.top = 0;
     /** The code on several threads. @type {import('./pool.js').Team | null} */
     this.team = null;
-    /** By function of the code: whether the team pays. @type {Map<string, Choice>} */
-    this.choices = new Map();
+    this.choice = new Choice();
   }
 
   /**
@@ -91,6 +91,20 @@ export class Executor {
    * @returns {Later<Record<string, WireTensor | WireTensor[] | null>>}
    */
   run(feeds, fetches) {
+    if (!this.team || this.warm < WARM) return this.runOnce(feeds, fetches);
+    const start = performance.now();
+    return then(this.runOnce(feeds, fetches), (results) => {
+      this.choice.took(performance.now() - start);
+      return results;
+    });
+  }
+
+  /**
+   * @param {Record<string, WireTensor>} feeds
+   * @param {Record<string, Fetch>} fetches
+   * @returns {Later<Record<string, WireTensor | WireTensor[] | null>>}
+   */
+  runOnce(feeds, fetches) {
     this.plan.limit();
     this.hosts = new Map(this.hostConstants);
     this.crossings?.begin(feeds, fetches);
@@ -104,6 +118,7 @@ export class Executor {
     this.env = state.env;
     this.peak = Math.max(this.peak, state.peak);
     this.requested = Math.max(this.requested, state.requested);
+    this.top = Math.max(this.top, state.arena.reach + state.gpu.reach - this.plan.tables.size);
     const wanted = this.header.outputs.filter(({ name }) => name in fetches);
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
     this.gpu?.memory.flush();
@@ -168,7 +183,7 @@ export class Executor {
     let found = state.next.get(key);
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
     try {
-      if (this.team && step.fork && evaluate(step.fork, state.env) > 0 && this.warm >= WARM) this.together(step.fn, found.table, this.team);
+      if (this.team && this.shares(step, state)) this.team.run(step.fn, found.table);
       else this.alone(step.fn, found.table);
     } catch (error) {
       const reason = /** @type {Error} */ (error).message;
@@ -193,14 +208,9 @@ export class Executor {
     if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
   }
 
-  /** On all threads, or on this one where that is as fast. @param {string} fn @param {number} table @param {import('./pool.js').Team} team */
-  together(fn, table, team) {
-    const choice = this.choices.get(fn) ?? new Choice();
-    this.choices.set(fn, choice);
-    const start = performance.now();
-    if (choice.shared) team.run(fn, table);
-    else this.code[fn](table, 0, 1);
-    choice.took(performance.now() - start);
+  /** Whether a step is worth several threads, they pay, and V8 needs the other core no more. @param {import('./program.js').WasmStep} step @param {State} state */
+  shares({ fork }, { env }) {
+    return this.warm >= WARM && this.choice.shared && fork !== undefined && Number(evaluate(fork, env)) > 0;
   }
 
   /** @param {import('./program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */
@@ -252,7 +262,9 @@ export class Executor {
   memoryReport() {
     const weights = [...this.plan.fixed.values()].reduce((sum, { size }) => sum + size, 0);
     const gpu = this.gpu?.memory.size ?? 0;
-    return { weights, peak: this.peak, requested: this.requested, arena: this.arenaBytes(), gpu, tensors: this.gpu?.gpu.tensors.size ?? 0 };
+    const { peak, requested, top } = this;
+    const [reuse, fragmentation] = [peak ? requested / peak : 0, top > weights ? Math.max(0, 1 - peak / (top - weights)) : 0];
+    return { weights, peak, requested, reuse, fragmentation, arena: this.arenaBytes(), gpu, tensors: this.gpu?.gpu.tensors.size ?? 0 };
   }
 
   explain() {

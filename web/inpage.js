@@ -1,6 +1,7 @@
 // Programs so short that two messages take longer run in the page itself (docs/adr/0016).
 
 import { env } from 'onnxruntime-common';
+import { pageThreads } from './client.js';
 import { Executor } from './executor.js';
 import { flatten, programKey } from './values.js';
 
@@ -14,7 +15,7 @@ const SHORT = 3; // ms of a run in the worker; waking it and the page takes 0.3 
 const LONG = 8; // ms of a run in the page
 const RUNS = 3; // in a row that decide
 const WARM = 60; // instead where threads may join: they need fifty (executor.js)
-const TRIED = 16; // runs in the page before they are compared with those in the worker
+const TRIED = 32; // runs in the page before they are compared with those in the worker
 const RECENT = 0.25; // weight of the newest in a mean
 const GROWTH = 2; // feeds larger than those known to be short by this factor are tried in the worker first
 const ENTRIES = 4; // Programs, before the oldest is forgotten
@@ -24,6 +25,7 @@ export class InPage {
   /** @param {() => Promise<Portable | null>} ask for the Program that ran last @param {number} threads of the session */
   constructor(ask, threads) {
     this.ask = ask;
+    this.threads = threads;
     this.enough = threads > 1 ? WARM : RUNS;
     /** @type {Entry[]} */
     this.entries = [];
@@ -63,7 +65,9 @@ export class InPage {
   /** @param {Portable} portable */
   async add({ key, needs, program, weights }) {
     const read = (/** @type {number} */ offset, /** @type {number} */ _size, source = '') => /** @type {Uint8Array} */ (weights.get(`${source}:${offset}`));
-    const executor = await Executor.create({ ...program, python: null }, read, null, { shared: globalThis.crossOriginIsolated === true });
+    const host = { shared: globalThis.crossOriginIsolated === true, threads: this.threads, pool: pageThreads() };
+    const executor = await Executor.create({ ...program, python: null }, read, null, host);
+    executor.warm = Infinity; // the worker's code, which V8 shares, is
     if (this.refused) return executor.release();
     this.entries.push({ key, needs, executor });
     if (this.entries.length > ENTRIES) this.entries.shift()?.executor.release();

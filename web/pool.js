@@ -1,7 +1,7 @@
 // The engine's threads: started when a session first wants them, shared by all sessions, asleep when nothing runs.
 
 import {
-  CONTROL_BYTES, ENTRY, LINE, LISTEN, MAILBOXES, MAX_THREADS, PENDING, POISON, PROGRAM, REASON, RUN, SYNC_WORDS, TABLE, THREAD, THREADS,
+  AWAKE, CONTROL_BYTES, ENTRY, LINE, LISTEN, MAILBOXES, MAX_THREADS, PENDING, POISON, PROGRAM, REASON, RUN, SYNC_WORDS, TABLE, THREAD, THREADS,
 } from './threads.js';
 
 /** @typedef {import('./threads.js').Code} Code */
@@ -9,9 +9,10 @@ import {
 const LOOKS = 20_000; // at the count of unfinished threads before sleeping
 
 export class ThreadPool {
-  /** @param {string} url of the worker's file */
-  constructor(url) {
+  /** @param {string} url of the worker's file @param {boolean} [sleeps] whether the thread that asks may sleep: a page's may not */
+  constructor(url, sleeps = true) {
     this.url = url;
+    this.sleeps = sleeps;
     /** Thread t is workers[t - 1]. @type {Worker[]} */
     this.workers = [];
     this.control = new Int32Array(new SharedArrayBuffer(CONTROL_BYTES));
@@ -76,11 +77,16 @@ export class ThreadPool {
     Atomics.notify(this.control, MAILBOXES + LINE * tid);
   }
 
+  /** Ends the threads. */
+  end() {
+    for (const worker of this.workers) worker.terminate();
+  }
+
   /** Until all threads have finished. */
   join() {
     const { control } = this;
     let left = Atomics.load(control, PENDING);
-    for (let looks = 0; left; left = Atomics.load(control, PENDING)) if (looks++ > LOOKS) Atomics.wait(control, PENDING, left);
+    for (let looks = 0; left; left = Atomics.load(control, PENDING)) if (looks++ > LOOKS && this.sleeps) Atomics.wait(control, PENDING, left);
   }
 }
 
@@ -104,6 +110,7 @@ export class Team {
     const { pool, sync, count } = this;
     const { control } = pool;
     sync.fill(0);
+    sync[AWAKE] = Number(!pool.sleeps);
     control.set([this.program, this.entries.get(name) ?? -1, table, count], PROGRAM);
     Atomics.store(control, PENDING, count - 1);
     for (let tid = 1; tid < count; tid++) pool.mail(tid, RUN);

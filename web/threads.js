@@ -25,6 +25,7 @@ export const LISTEN = 2;
 /** In a Program's memory (providers/wasm/spmd.py): words to clear before a run, and the thread that trapped, plus one. */
 export const SYNC_WORDS = 160;
 export const POISON = 1;
+export const AWAKE = 2; // 1: no thread may sleep at a barrier
 
 /** @typedef {Record<string, (...args: number[]) => void>} Code exports of a Program's module */
 /** @typedef {{ control: SharedArrayBuffer, tid: number }} Hire the first message to a thread */

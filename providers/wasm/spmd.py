@@ -10,7 +10,7 @@ threads take chunks by a counter. A counter is never set back: a call of c chunk
 thread draws once in vain, so that every thread knows where the next call starts.
 
 Barriers and counters are words of the reserved bytes at address 0, which the host sets to 0 before each run. A waiting
-thread spins, then sleeps. When a thread traps, its host calls `poison(tid)`: the others trap at their next barrier, and
+thread spins, then sleeps, unless the host has set AWAKE: a page's main thread must not sleep. When a thread traps, its host calls `poison(tid)`: the others trap at their next barrier, and
 the word POISON tells which was first.
 """
 
@@ -25,7 +25,7 @@ from pyruntime.provider import Invocation
 from .assembler import Function, Module
 from .cost import pays
 
-GENERATION, POISON, ARRIVED, SLEEPERS = 0, 4, 64, 68  # what is spun on has a cache line of its own
+GENERATION, POISON, AWAKE, ARRIVED, SLEEPERS = 0, 4, 8, 64, 68  # what is spun on has a cache line of its own
 COUNTER, COUNTERS, LINE = 128, 8, 64
 SYNC_BYTES = COUNTER + COUNTERS * LINE
 # Looks at GENERATION before sleeping, about 1 ms: with 50 us threads slept at uneven barriers, and on two MiniLM took
@@ -219,7 +219,8 @@ def _wait(f: Function, generation: int, looks: int) -> None:
     with f.block() as out:
         with f.loop() as again:
             f.i32(GENERATION).mem("i32.atomic.load").emit(generation, "i32.ne").br_if(out)
-            f.emit(looks).i32(1).emit("i32.add").tee(looks).i32(SPIN).emit("i32.lt_u").br_if(again)
+            f.emit(looks).i32(1).emit("i32.add").tee(looks).i32(SPIN).emit("i32.lt_u")
+            f.i32(AWAKE).mem("i32.load").emit("i32.or").br_if(again)
         f.i32(SLEEPERS).i32(1).mem("i32.atomic.rmw.add").emit("drop")
         with f.loop() as again:
             f.i32(GENERATION).emit(generation).i64(-1).mem("memory.atomic.wait32").emit("drop")
