@@ -53,7 +53,7 @@ class GpuBuilder:
 
     def invoke(self, kernel: Kernel) -> Invocation:
         meaning = kernel.definition() if isinstance(kernel, Call) else kernel
-        found = tiled(meaning, self.adapter.software) if isinstance(meaning, Reduce) else None
+        found = tiled(meaning, self.adapter) if isinstance(meaning, Reduce) else None
         shared = found is None and isinstance(meaning, Reduce) and cooperates(meaning, self.adapter)
         linear = found is None and not isinstance(meaning, Loops)
         lowered = one_binding_each(found or lower(meaning, "gpu"))

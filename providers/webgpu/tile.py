@@ -20,6 +20,9 @@ from pyruntime.reference import NEUTRAL
 from pyruntime.shape import AnyDim
 from pyruntime.walk import Lowering
 
+from .adapter import Adapter
+from .layout import is_packed
+
 LONG_TAIL = 24  # nodes of an epilogue
 
 
@@ -32,7 +35,7 @@ class _Side:
     size: int
 
 
-def tiled(kernel: Reduce, software: bool = False) -> Lowered | None:
+def tiled(kernel: Reduce, adapter: Adapter) -> Lowered | None:
     """The tiled loop form of a contraction, or None."""
     if kernel.op != "sum" or kernel.expr.op != "mul" or kernel.expr.dtype.kind not in "fiu":
         return None
@@ -41,7 +44,7 @@ def tiled(kernel: Reduce, software: bool = False) -> Lowered | None:
         return None
     sides = [_Side(f, None, 1) for f in nest.expr.args]
     axes = [{x.value for x in walk(s.factor) if x.op == "index"} for s in sides]
-    most = pick_tile(kernel, software)
+    most = pick_tile(kernel, adapter)
     for n, side in enumerate(sides):
         own = [g for g in nest.outer if _members(nest, g) & axes[n] and not _members(nest, g) & axes[1 - n]]
         if own:
@@ -53,17 +56,19 @@ def tiled(kernel: Reduce, software: bool = False) -> Lowered | None:
     return _Tile(nest, kernel, sides).lowered()
 
 
-def pick_tile(kernel: Reduce, software: bool) -> int:
+def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
     """Values of each factor per work unit.
 
     llvmpipe, GFLOP per second of processor time, 4x4 / 8x4 / 4x8 / 8x8 / 16x4: matmul 512 1.1 1.7 2.4 3.4 2.9, matmul
     197x768x768 1.8 2.4 1.9 4.2 2.1, conv 3x3 64 of 56x56 1.8 2.1 2.1 3.6 2.3, conv 3x3 512 of 7x7 2.8 3.0 2.4 3.5 3.0.
     On GPUs a tile of 64 sums needs enough outputs to fill the machine; not measured yet. The epilogue is printed once
-    for each sum, so a long one takes the small tile.
+    for each sum, so a long one takes the small tile; so does an output whose elements share words, each with its own
+    atomic store.
     """
     tail = len(walk(kernel.epilogue)) if kernel.epilogue is not None else 0
-    many = software or sh.estimate(sh.size(kernel.out.shape)) >= 1 << 20
-    return 8 if many and tail <= LONG_TAIL else 4
+    long = tail > LONG_TAIL or is_packed(kernel.out.dtype, adapter.f16)
+    many = adapter.software or sh.estimate(sh.size(kernel.out.shape)) >= 1 << 20
+    return 8 if many and not long else 4
 
 
 def _members(nest: _Nest, group: _Group) -> set[int]:
