@@ -96,7 +96,9 @@ def test_segment(tab: Callable[..., Tab], kind: str) -> None:
     assert found["results"][3] == {"y": [[0], []]}
     assert found["results"][5]["type"] == "ShapeError" and "at most four" in found["results"][5]["message"]
     assert found["planned"] == 6  # two for each of three shapes
-    assert found["memory"]["requested"] > found["memory"]["peak"]
+    memory = found["memory"]
+    assert memory["requested"] > memory["peak"] and memory["reuse"] == memory["requested"] / memory["peak"]
+    assert 0 <= memory["fragmentation"] <= 0.1
     assert found["explained"]["placement"] == {"wasm": 2}
 
 
@@ -182,3 +184,15 @@ def test_if_and_read(tab: Callable[..., Tab]) -> None:
     assert found["results"][1] == {"y": [[2], [12, 20]]}
     assert "k is too large" in found["results"][2]["message"]
     assert found["results"][3] == {"y": [[1], [9]]}
+
+
+@pytest.mark.parametrize("broken", ["wasm", "webgpu"])
+def test_what_loads_in_part_gives_its_memory_back(tab: Callable[..., Tab], broken: str) -> None:
+    made = tab("plain")
+    made.open("/executor.html")
+    module = Module(shared=False)
+    entry(module, "run_1_0", [yes(module)])
+    blob = module.to_bytes()
+    if broken == "wasm":
+        blob = blob[:8] + bytes([99])
+    assert made.run("return loadBroken(arg)", {"blob": list(blob), "gpu": broken == "webgpu"}) == [True, 1]

@@ -18,6 +18,7 @@ from pyruntime.dims import compile_dim, compile_dims, symbols
 from pyruntime.errors import ExecutionError, OutOfMemory, ShapeError
 from pyruntime.memories import GPU_ALIGN, Memories
 from pyruntime.memory import Arena, MemoryReport
+from pyruntime.offsets import tenants
 from pyruntime.program import Program
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: thread barriers
@@ -158,16 +159,22 @@ class Executor:
 
     def _alloc_gpu(self, size: int) -> int:
         address = self.arena.alloc_gpu(size)
-        self.gpu.reserve(self.arena.gpu.end)
+        self._reach()
         return address
 
     def _alloc(self, size: int, memory: str = "") -> int:
         if memory:
             return self._alloc_gpu(size)
         address = self.arena.alloc(size)
-        if self.arena.end + 64 > len(self.host.memory):
-            self.host.grow(self.arena.end + 64)
+        self._reach()
         return address
+
+    def _reach(self) -> None:
+        """Memory for all that was planned."""
+        if self.arena.top + 64 > len(self.host.memory):
+            self.host.grow(self.arena.top + 64)
+        if self.gpu is not None:
+            self.gpu.reserve(self.arena.gpu.top)
 
     def _state(self) -> int:
         """Name the arena's present state."""
@@ -297,35 +304,21 @@ class Executor:
         """Allocate what the calls make, free what dies, and write the argument blocks."""
         assert step.words is not None
         sizes, addresses = _Sizes(self.header["buffers"], run.env), {**run.addresses}
+        calls = step.json["calls"]
+        away = {b for c in calls for b in c["alloc"] if self.header["buffers"][b].get("memory")}
+        found = tenants(calls, sizes, addresses, self.placed, away)
+        self.arena.house(dict.fromkeys(found.values()), len(calls))
+        self._reach()
+        made.update({b: found[b].address for c in calls for b in c["alloc"] if b not in self.placed})
+        addresses.update(made)
         words = iter(step.words(run.env))
         table: list[int] = []
-        for call in step.json["calls"]:
-            dying = set(call["free"])
-            for b in call["alloc"]:
-                if b in self.placed:
-                    continue
-                taken = self._takeover(call, b, dying, sizes)
-                memory = self.header["buffers"][b].get("memory", "")
-                addresses[b] = made[b] = self._alloc(sizes[b], memory) if taken is None else addresses[taken]
-                if taken is not None:
-                    self.arena.inherit(made[b])
-                dying.discard(taken)
+        for call in calls:
             table += [addresses[b] for b in call["buffers"]]
             table += [next(words) for _ in range(len(call["params"]) + 1)]
-            for b in call["free"]:
-                if b in dying:
-                    self.arena.free(addresses[b])
         if step.json["op"] == "gpu":
             return self.gpu.prepare(step.json["calls"], sizes, table)
         return self._table(table)
-
-    @staticmethod
-    def _takeover(call: dict[str, Any], b: int, dying: set[int], sizes: _Sizes) -> int | None:
-        """A dying input whose memory output b may take over."""
-        for output, source in call["inplace"]:
-            if output == b and source in dying and sizes[source] == sizes[b]:
-                return source
-        return None
 
     def _table(self, words: list[int]) -> int:
         try:

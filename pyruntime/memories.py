@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pyruntime.memory import Arena, Stats
+from pyruntime.offsets import Tenant
 
 GPU = 1 << 40
 GPU_ALIGN = 256  # of bind group offsets
@@ -27,11 +29,12 @@ class Memories(Arena):
         else:
             super().free(address)
 
-    def inherit(self, address: int) -> None:
-        if address >= GPU:
-            self.gpu.inherit(address)
-        else:
-            super().inherit(address)
+    def house(self, those: Iterable[Tenant], calls: int) -> None:
+        remote = [t for t in those if t.away or t.address >= GPU]
+        for t in remote:
+            t.size = max(-(-t.size // GPU_ALIGN) * GPU_ALIGN, GPU_ALIGN)
+        super().house([t for t in those if not t.away and t.address < GPU], calls)
+        self.gpu.house(remote, calls)
 
     def settle(self) -> None:
         super().settle()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyruntime.errors import MemoryFault, OutOfMemory
+from pyruntime.offsets import Span, Tenant, lay_out
 
 ALIGN = 64  # a cache line; also what SIMD and GPU copies want
 
@@ -80,7 +82,7 @@ class Arena:
 
     def alloc(self, size: int) -> int:
         """An aligned address with `size` bytes. Errors: OutOfMemory over the limit; nothing changes then."""
-        size = max(-(-size // ALIGN) * ALIGN, ALIGN)
+        size = rounded(size)
         fits = [(s, n) for n, (_, s) in enumerate(self._free) if s >= size]
         if fits:
             _, n = min(fits)
@@ -89,10 +91,7 @@ class Arena:
                 self._free.insert(n, (address + size, have - size))
         else:
             if self.end + size > self.base + self.limit:
-                raise OutOfMemory(
-                    f"{self.end + size - self.base} bytes needed, limit {self.limit}",
-                    hint="raise the limit or use smaller inputs",
-                )
+                raise self._over(self.end + size)
             address = self.end
             self.end += size
             self.top = max(self.top, self.end)
@@ -102,6 +101,71 @@ class Arena:
         self.peak = max(self.peak, self.used)
         self.requested = max(self.requested, self.asked)
         return address
+
+    def _over(self, end: int) -> OutOfMemory:
+        hint = "raise the limit or use smaller inputs"
+        return OutOfMemory(f"{end - self.base} bytes needed, limit {self.limit}", hint=hint)
+
+    def house(self, those: Iterable[Tenant], calls: int) -> None:
+        """Addresses for the tenants of a step with so many calls; the arena is then as it is after the step.
+
+        Errors: OutOfMemory over the limit, MemoryFault for a tenant that was there before and is not; nothing changes.
+        """
+        those = list(dict.fromkeys(those))
+        old = [t for t in those if t.address >= 0]
+        for t in old:
+            if t.address not in self._live:
+                raise MemoryFault(f"free of {t.address}, which is not allocated")
+            t.size = self._live[t.address]
+        new = [t for t in those if t.address < 0]
+        for t in new:
+            t.size = rounded(t.size)
+        walls = self._walls({t.address for t in old})
+        lay_out(those, walls, calls, self.base)
+        top = max((t.address + t.size for t in those), default=0)
+        if top > self.base + self.limit:
+            raise self._over(top)
+        self.top = max(self.top, top)
+        self._count(those, new, calls)
+        for t in those:
+            self._live.pop(t.address, None)
+        stay = {t.address: t.size for t in those if t.dies >= calls}
+        self._live |= stay
+        self._rebuild([*walls, *((a, a + n) for a, n in stay.items())])
+
+    def _walls(self, moving: set[int]) -> list[Span]:
+        """What is in use except for the spans at these addresses; neighbours are one."""
+        spare = sorted([*self._free, *((a, self._live[a]) for a in moving), (self.end, 0)])
+        walls: list[Span] = []
+        at = self.base
+        for address, size in spare:
+            if address > at:
+                walls.append((at, address))
+            at = address + size
+        return walls
+
+    def _count(self, those: list[Tenant], new: list[Tenant], calls: int) -> None:
+        """What the step adds to the figures."""
+        change = [0] * (calls + 1)
+        for t in new:
+            change[t.born] += t.size
+        for t in those:
+            change[min(t.dies + 1, calls)] -= t.size if t.dies < calls else 0
+        for bytes_ in change:
+            self.used += bytes_
+            self.peak = max(self.peak, self.used)
+        self.asked += sum(t.size for t in new) + sum(t.size * t.heirs for t in those)
+        self.requested = max(self.requested, self.asked)
+
+    def _rebuild(self, taken: list[Span]) -> None:
+        """The free list from what is in use."""
+        self._free = []
+        at = self.base
+        for start, end in sorted(taken):
+            if start > at:
+                self._free.append((at, start - at))
+            at = end
+        self.end = at
 
     def free(self, address: int) -> None:
         """Give back what `alloc` gave. Errors: MemoryFault for any other address, or a second time."""
@@ -120,11 +184,6 @@ class Arena:
         else:
             insort(self._free, (address, size))
 
-    def inherit(self, address: int) -> None:
-        """Another buffer takes over this memory: counts as asked for."""
-        self.asked += self._live.get(address, 0)
-        self.requested = max(self.requested, self.asked)
-
     def settle(self) -> None:
         """What is in use now stays for good: it cannot be freed any more and counts as weights."""
         self._live.clear()
@@ -142,3 +201,7 @@ class Arena:
         free, live, self.end, self.used, self.asked = state
         self._free = list(free)
         self._live = dict(live)
+
+
+def rounded(size: int) -> int:
+    return max(-(-size // ALIGN) * ALIGN, ALIGN)

@@ -73,6 +73,10 @@ export interface MemoryReport {
   /** Most that runs so far held at once, besides weights; what they asked for in all. */
   readonly peak: number;
   readonly requested: number;
+  /** How many times each byte was used in a run: requested / peak. */
+  readonly reuse: number;
+  /** Share of the arena's reach, besides weights, that was not in use at the peak. */
+  readonly fragmentation: number;
   /** Linear memory of the session. */
   readonly arena: number;
   /** Memory of the session on the GPU, and of all tensors that runs left there. */

@@ -17,18 +17,36 @@ import { State } from './state.js';
 export async function loadProgram(program, host) {
   const { gpu } = host;
   const shaders = gpu && program.header.modules.webgpu ? GpuRunner.create(gpu, program) : null;
-  const [code, runner] = await Promise.all([loadWasm(program, host), shaders]);
-  return { ...code, gpu: runner };
+  const [code, runner] = await Promise.allSettled([loadWasm(program, host), shaders]);
+  if (code.status === 'fulfilled' && runner.status === 'fulfilled') return { ...code.value, gpu: runner.value };
+  if (code.status === 'fulfilled') releaseWasm(code.value); // what did load has nobody to release it
+  if (runner.status === 'fulfilled') runner.value?.release();
+  throw [code, runner].find((one) => one.status === 'rejected')?.reason;
+}
+
+/** @param {{ memory: Memory, team: import('./pool.js').Team | null }} loaded */
+function releaseWasm({ memory, team }) {
+  team?.release();
+  memory.giveBack();
 }
 
 /** @param {import('./program.js').ProgramData} program @param {import('./model.js').Host} host */
 async function loadWasm(program, { shared, threads = 1, pool = null }) {
   const { header, blob } = program;
   const memory = Memory.take(shared);
-  const place = header.modules.wasm;
-  if (!place) return { memory, code: {}, team: null };
-  program.module ??= await WebAssembly.compile(blob.slice(place[0], place[0] + place[1]));
-  const { module } = program;
+  try {
+    const place = header.modules.wasm;
+    if (!place) return { memory, code: {}, team: null };
+    program.module ??= await WebAssembly.compile(blob.slice(place[0], place[0] + place[1]));
+    return await start(program.module, memory, threads, pool);
+  } catch (error) {
+    memory.giveBack();
+    throw error;
+  }
+}
+
+/** @param {WebAssembly.Module} module @param {Memory} memory @param {number} threads @param {import('./pool.js').ThreadPool | null} pool */
+async function start(module, memory, threads, pool) {
   const instance = await WebAssembly.instantiate(module, { env: { memory: memory.memory } });
   const code = /** @type {import('./threads.js').Code} */ (/** @type {unknown} */ (instance.exports));
   const team = threads > 1 && pool && 'poison' in code ? await pool.team(threads, module, memory.memory, code) : null;
@@ -39,8 +57,8 @@ async function loadWasm(program, { shared, threads = 1, pool = null }) {
 export function placeConstants(executor, read) {
   const { header, plan } = executor;
   const { root } = plan;
-  const size = tableBytes(header);
-  plan.tables = { base: root.arena.alloc(size).address, size, top: 0, generation: 0 };
+  const { address: base, size } = root.arena.alloc(tableBytes(header));
+  plan.tables = { base, size, top: 0, generation: 0 };
   const { kept, spent } = keptByInit(header);
   for (const buffer of kept) plan.take(root, buffer); // what stays lies first, so that no holes remain
   plan.placed = new Set(kept);

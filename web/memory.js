@@ -74,10 +74,16 @@ export class Arena {
     this.free = free;
     this.end = end;
     this.chunk = chunk;
+    this.base = chunk ? GPU : RESERVED;
   }
 
   copy() {
     return new Arena(this.free.map((span) => ({ ...span })), this.end, this.chunk);
+  }
+
+  /** Bytes up to the end. */
+  get reach() {
+    return this.end - this.base;
   }
 
   /** @param {number} size bytes asked for */
@@ -116,6 +122,27 @@ export class Arena {
     if (joins) this.free.pop();
     this.end = start + wanted;
     return { address: start, size: wanted };
+  }
+
+  /** The first address from `at` on where so much lies in one buffer. @param {number} at @param {number} size */
+  clear(at, size) {
+    const left = this.chunk ? this.chunk - ((at - GPU) % this.chunk) : Infinity;
+    return size > left ? at + left : at;
+  }
+
+  /** The free list from what is in use, up to `top`. @param {{ address: number, end: number }[]} taken @param {number} top */
+  rebuild(taken, top) {
+    this.free = [];
+    this.end = Math.max(this.end, top);
+    let at = this.base;
+    for (const { address, end } of [...taken, { address: this.end, end: this.end }].sort((a, b) => a.address - b.address)) {
+      while (at < address) {
+        const stop = this.chunk ? Math.min(address, at + this.chunk - ((at - GPU) % this.chunk)) : address;
+        this.free.push({ address: at, size: stop - at });
+        at = stop;
+      }
+      at = Math.max(at, end);
+    }
   }
 
   /** Whether one buffer ends and the next begins here. @param {number} address */

@@ -3,6 +3,7 @@
 import { evaluate, symbolsOf } from './dims.js';
 import { ShapeError } from './errors.js';
 import { Arena, GPU } from './memory.js';
+import { Tenant } from './offsets.js';
 import { State } from './state.js';
 
 /** @typedef {import('./dims.js').Env} Env */
@@ -87,42 +88,57 @@ export class Planner {
    */
   place(calls, state) {
     const next = state.copy();
+    const found = this.tenants(calls, next);
+    next.house(found, calls.length);
+    this.ensure(next);
     /** @type {number[]} */
     const words = [];
     for (const call of calls) {
-      const released = new Set(call.free);
-      const taken = this.allocate(call, next, released);
-      for (const buffer of call.buffers) words.push(this.span(next, buffer).address);
+      for (const buffer of call.buffers) words.push((found.get(buffer) ?? this.span(next, buffer)).address);
       for (const param of call.params) words.push(evaluate(param, next.env));
       words.push(evaluate(call.work, next.env));
-      for (const buffer of taken) next.spans.delete(buffer);
-      this.drop(next, released);
     }
-    this.ensure(next);
     return { next, words };
   }
 
   /**
-   * Memory for what a call makes. An output may take over that of an input which ends here; such inputs are told.
-   * @param {Call} call @param {State} next @param {Set<number>} released @returns {number[]}
+   * What each buffer that the calls make or free lives in. An output may take over the memory of an input which ends there.
+   * @param {Call[]} calls @param {State} state @returns {Map<number, Tenant>}
    */
-  allocate(call, next, released) {
-    const taken = [];
-    for (const buffer of call.alloc ?? []) {
-      if (this.placed.has(buffer)) continue;
-      const size = this.size(next, buffer);
-      const pair = call.inplace?.find(([output, input]) => output === buffer && released.has(input) && this.size(next, input) === size);
-      const span = pair && next.spans.get(pair[1]);
-      if (!span) {
-        next.take(buffer, size, this.away(buffer));
-        continue;
+  tenants(calls, state) {
+    /** @type {Map<number, Tenant>} */
+    const found = new Map();
+    const of = (/** @type {number} */ buffer) => {
+      const span = state.spans.get(buffer);
+      if (span && !found.has(buffer)) found.set(buffer, new Tenant(span.size, 0, calls.length, span.address));
+      return found.get(buffer);
+    };
+    calls.forEach((call, now) => {
+      const dying = new Set(call.free);
+      for (const buffer of call.alloc ?? []) {
+        if (this.placed.has(buffer)) continue;
+        const source = this.takenOver(call, buffer, dying, state);
+        const tenant = source === undefined ? undefined : of(source);
+        found.set(buffer, tenant ?? this.tenant(buffer, now, calls.length, state));
+        if (!tenant || source === undefined) continue;
+        tenant.heirs++;
+        dying.delete(source);
       }
-      next.spans.set(buffer, span);
-      next.requested += span.size;
-      released.delete(pair[1]);
-      taken.push(pair[1]);
-    }
-    return taken;
+      for (const tenant of [...dying].map(of)) if (tenant) tenant.dies = now;
+    });
+    return found;
+  }
+
+  /** @param {number} buffer @param {number} born @param {number} calls @param {State} state */
+  tenant(buffer, born, calls, state) {
+    const away = this.away(buffer);
+    return new Tenant((away ? state.gpu : state.arena).round(this.size(state, buffer)), born, calls, -1, away);
+  }
+
+  /** @param {Call} call @param {number} buffer @param {Set<number>} dying @param {State} state */
+  takenOver({ inplace }, buffer, dying, state) {
+    const size = this.size(state, buffer);
+    return inplace?.find(([output, input]) => output === buffer && dying.has(input) && this.size(state, input) === size)?.[1];
   }
 
   /** @param {number[]} words @returns {number} the address of the table */

@@ -2,9 +2,11 @@
 // planned once is found again by its key, so a second run with the same shapes plans nothing.
 
 import { Arena, GPU } from './memory.js';
+import { house } from './offsets.js';
 
 /** @typedef {import('./memory.js').Span} Span */
 /** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('./offsets.js').Tenant} Tenant */
 /** @typedef {{ state: State, table: number, generation: number, prepared?: import('./gpurun.js').Prepared }} Transition table: address of the step's argument blocks */
 
 export class State {
@@ -44,6 +46,35 @@ export class State {
     this.spans.delete(buffer);
     (span.address >= GPU ? this.gpu : this.arena).release(span);
     this.held -= span.size;
+  }
+
+  /**
+   * Memory for the tenants of a step with so many calls, by the names they go under; the state is then that after it.
+   * @param {Map<number, Tenant>} found @param {number} calls
+   */
+  house(found, calls) {
+    const last = new Map([...found].map(([buffer, tenant]) => [tenant, buffer])); // in place: the last name stays
+    const those = [...last.keys()];
+    const away = (/** @type {Tenant} */ { remote, address }) => remote || address >= GPU;
+    this.count(those, calls);
+    house(this.arena, those.filter((tenant) => !away(tenant)), calls);
+    house(this.gpu, those.filter(away), calls);
+    for (const buffer of found.keys()) this.spans.delete(buffer);
+    for (const [{ address, size, dies }, buffer] of last) if (dies >= calls) this.spans.set(buffer, { address, size });
+  }
+
+  /** What a step adds to the figures. @param {Tenant[]} tenants @param {number} calls */
+  count(tenants, calls) {
+    const change = new Array(calls + 1).fill(0);
+    for (const { size, born, dies, address, heirs } of tenants) {
+      if (address < 0) change[born] += size;
+      if (dies < calls) change[dies + 1] -= size;
+      this.requested += size * (heirs + Number(address < 0));
+    }
+    for (const bytes of change) {
+      this.held += bytes;
+      this.peak = Math.max(this.peak, this.held);
+    }
   }
 
   /** The memory of one buffer becomes another's. @param {number} from @param {number} to */

@@ -30,8 +30,13 @@ export async function verify(model, feeds, tolerance) {
   const { flat, described } = await model.given(feeds);
   const [away, home] = model.python.watched(model.proxy, described);
   const names = away.header.outputs.map(({ name }) => name).filter((name) => WATCHED.test(name));
-  const actual = await results(model, away, flat, names, gpu);
-  const expected = await results(model, home, flat, names, null);
+  let [actual, expected] = [/** @type {Record<string, any>} */ ({}), /** @type {Record<string, any>} */ ({})];
+  try {
+    actual = await results(model, away, flat, names, gpu);
+    expected = await results(model, home, flat, names, null);
+  } finally {
+    for (const { python } of [away, home]) python?.destroy();
+  }
   const found = names.map((name) => difference(name, actual[name], expected[name], tolerance)).find(Boolean);
   const first = found ? { ...found, kernel: kernelsOf(away.header, found.node) } : null;
   return { ok: !first, tolerance, compared: names.length, first };
@@ -47,7 +52,6 @@ async function results(model, program, feeds, names, gpu) {
     return await executor.run(feeds, Object.fromEntries(names.map((name) => [name, null])));
   } finally {
     executor.release();
-    program.python?.destroy();
   }
 }
 

@@ -1,4 +1,6 @@
 import { Executor } from '/web/executor.js';
+import { loadProgram } from '/web/loader.js';
+import { Memory } from '/web/memory.js';
 import { toPayload } from '/web/errors.js';
 
 /** Runs a hand-written Program several times; tensors are [dims, numbers], all float32 but where `types` says else. */
@@ -21,4 +23,18 @@ globalThis.runProgram = async ({ header, blob, file, runs, types = {} }) => {
     }
   });
   return { results, planned: executor.plan.transitions, memory: executor.memoryReport(), explained: executor.explain() };
+};
+
+/** Loads code for two providers, one of which fails: whether that was told, and how many memories came back. */
+globalThis.loadBroken = async ({ blob, gpu }) => {
+  const { giveBack } = Memory.prototype;
+  let returned = 0;
+  Memory.prototype.giveBack = function () {
+    returned++;
+    giveBack.call(this);
+  };
+  const header = { modules: { wasm: [0, blob.length], ...(gpu && { webgpu: [0, 0] }) }, blocks: [] };
+  const failed = await loadProgram({ header, blob: new Uint8Array(blob) }, { shared: false, gpu: gpu ? {} : null }).then(() => false, () => true);
+  Memory.prototype.giveBack = giveBack;
+  return [failed, returned];
 };

@@ -5,11 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from html import escape
 from typing import Any
 
 from pyruntime.cli import common
+from pyruntime.executor import _Sizes
 from pyruntime.memories import GPU
 from pyruntime.session import InferenceSession
 
@@ -38,8 +38,7 @@ class _Watch:
         self.names = {i["buffer"]: i["name"] for i in executor.header["inputs"]}
         for owner, name in ((executor.arena, "alloc"), (executor.arena, "alloc_gpu")):
             self._replace(owner, name, self._allocated)
-        self._replace(executor.arena, "free", partial(self._touched, "free"))
-        self._replace(executor.arena, "inherit", partial(self._touched, "inherit"))
+        self._replace(executor.arena, "free", self._freed)
         self._replace(executor, "_plan", self._planned)
         self._replace(executor, "_transition", self._moved)
 
@@ -48,7 +47,7 @@ class _Watch:
         setattr(owner, name, lambda *args: call(inner, *args))
 
     def close(self) -> list[Span]:
-        for name in ("alloc", "alloc_gpu", "free", "inherit"):
+        for name in ("alloc", "alloc_gpu", "free"):
             delattr(self.executor.arena, name)
         for name in ("_plan", "_transition"):
             delattr(self.executor, name)
@@ -59,23 +58,24 @@ class _Watch:
         self.events.append(("alloc", address, size))
         return address
 
-    def _touched(self, kind: str, act: Any, address: int) -> None:
-        act(address)
-        self.events.append((kind, address, 0))
+    def _freed(self, free: Any, address: int) -> None:
+        free(address)
+        self.events.append(("free", address, 0))
 
     def _planned(self, plan: Any, step: Any, run: Any, made: dict[int, int]) -> Any:
         """One call after the other: what it makes begins, what dies after it ends."""
-        self.events.clear()
         table = plan(step, run, made)
-        events = iter(self.events)
+        addresses = {**run.addresses, **made}
+        sizes = _Sizes(self.executor.header["buffers"], run.env)
         for call in step.json["calls"]:
-            given = [next(events) for _ in call["alloc"]]
-            for event in given:
-                self._begin(event, call["node"])
+            passed = {addresses[b] for b in call["alloc"]} & self.alive.keys()  # in place
+            for b in call["alloc"]:
+                self._end(addresses[b])
+                self._begin(addresses[b], sizes[b], call["node"])
             self.clock += 1
-            for _ in range(len(call["free"]) - sum(kind == "inherit" for kind, _, _ in given)):
-                self._end(next(events)[1])
-        self.events.clear()
+            for b in call["free"]:
+                if addresses[b] not in passed:
+                    self._end(addresses[b])
         return table
 
     def _moved(self, transition: Any, run: Any, key: Any, work: Any) -> Any:
@@ -86,7 +86,7 @@ class _Watch:
             names = {address: self.names.get(b, "copy or control") for b, address in made.items()}
             for event in self.events:
                 if event[0] == "alloc":
-                    self._begin(event, names.get(event[1], ""))
+                    self._begin(event[1], event[2], names.get(event[1], ""))
                 else:
                     self._end(event[1])
             self.events.clear()
@@ -94,11 +94,7 @@ class _Watch:
 
         return transition(run, key, watched)
 
-    def _begin(self, event: tuple[str, int, int], name: str) -> None:
-        kind, address, size = event
-        if kind == "inherit":
-            size = self.alive[address].size
-            self._end(address)
+    def _begin(self, address: int, size: int, name: str) -> None:
         self.alive[address] = Span(name, address, size, self.clock, self.clock)
 
     def _end(self, address: int) -> None:
