@@ -1,0 +1,56 @@
+"""What the adapter's limits refuse, and the reason given."""
+
+from dataclasses import replace
+
+import pytest
+
+from providers.webgpu.adapter import Adapter, fold_groups
+from providers.webgpu.support import reason
+from pyruntime import dtype as dt
+from pyruntime.expr import X
+from pyruntime.tracer import Tracer
+
+ADAPTER = Adapter()
+
+
+def total(count, shape=(4,)):
+    """The kernel that adds this many tensors."""
+    t = Tracer(lambda w: [])
+    tensors = [t.leaf("feed", shape, dt.F32) for _ in range(count)]
+    return t.compute(shape, lambda i: sum((x[i] for x in tensors[1:]), start=tensors[0][i]), dt.F32).kernel
+
+
+def negated(shape, dtype):
+    t = Tracer(lambda w: [])
+    return t.map(-X, t.leaf("feed", shape, dtype)).kernel
+
+
+@pytest.mark.parametrize("inputs,why", [(7, ""), (8, "9 tensors in one kernel, the adapter binds 8")])
+def test_number_of_bindings(inputs, why):
+    assert reason(total(inputs), ADAPTER) == why
+
+
+@pytest.mark.parametrize("over", [0, 1])
+@pytest.mark.parametrize("dtype,size", [(dt.F32, 4), (dt.I8, 1), (dt.I64, 4)], ids=str)
+def test_size_of_a_binding(dtype, size, over):
+    count = ADAPTER.binding_bytes // size + over
+    why = f"a tensor of {count * size} bytes, the adapter binds {ADAPTER.binding_bytes}" if over else ""
+    assert reason(negated((count,), dtype), ADAPTER) == why
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_iterations(over):
+    """A workgroup shares the sum, so its invocations do a 64th of it each."""
+    t = Tracer(lambda w: [])
+    x = t.leaf("feed", (2, 64 * (65535 + over)), dt.F32)
+    kernel = t.reduce_compute("sum", (2,), x.shape[1:], lambda i, r: x.at(i, r)).kernel
+    why = "65536 loop iterations in one invocation, the adapter stops after 65535" if over else ""
+    assert reason(kernel, replace(ADAPTER, iterations=65535)) == why
+    assert reason(kernel, ADAPTER) == ""
+
+
+@pytest.mark.parametrize("groups", [1, 65534, 65535, 65536, 65537, 131070, 131071, 65535 * 65535])
+def test_groups_fold_into_two_dimensions(groups):
+    x, y = fold_groups(groups, 65535)
+    assert 1 <= x <= 65535 and 1 <= y <= 65535
+    assert groups <= x * y < groups + y
