@@ -21,6 +21,7 @@ from tests.conformance.runners import wholly
 from tests.models import MODELS, silero, silero_path
 
 NAMES = "digits light_squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
+NAMES += "llama_mini.fp16 resnet50 whisper_tiny_encoder".split()  # packed halves; the two largest, half a minute each
 
 
 @pytest.fixture(scope="module")
