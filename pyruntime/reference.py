@@ -197,8 +197,12 @@ def _extreme(pick: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable
     return choose
 
 
-def _shift(a: int, b: int, dtype: DType) -> int:
-    return a >> b if b < dtype.bits else (-1 if a < 0 else 0)
+def _left(a: int, b: int, dtype: DType) -> int:
+    return a << b if 0 <= b < dtype.bits else 0
+
+
+def _right(a: int, b: int, dtype: DType) -> int:
+    return a >> b if 0 <= b < dtype.bits else (-1 if a < 0 else 0)
 
 
 BINARY: dict[str, Callable[[Any, Any, DType], Any]] = {
@@ -208,7 +212,7 @@ BINARY: dict[str, Callable[[Any, Any, DType], Any]] = {
     "and": lambda a, b, d: (a and b) if d.kind == "b" else a & b,
     "or": lambda a, b, d: (a or b) if d.kind == "b" else a | b,
     "xor": lambda a, b, d: bool(a) != bool(b) if d.kind == "b" else a ^ b,
-    "shl": lambda a, b, d: a << b if b < d.bits else 0, "shr": _shift,
+    "shl": _left, "shr": _right,
 }  # fmt: skip
 
 

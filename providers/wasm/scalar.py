@@ -228,12 +228,22 @@ class Scalar:
         if b.op == "const" and 0 <= b.value < bits:
             f.emit(f"{k}.{op}")
         else:
-            with f.scratch(k, 1) as (n,):
-                f.tee(n).emit(f"{k}.{op}")
-                getattr(f, k)(0).emit(n)
-                getattr(f, k)(bits).emit(f"{k}.lt_u", "select")
+            self._far(k, op, bits)
         if e.op == "shl":
             normalize(f, e.dtype)
+
+    def _far(self, k: str, op: str, bits: int) -> None:
+        """A shift by any count: of a signed number to the right by at most the width - 1, which leaves the sign."""
+        f, const = self.f, getattr(self.f, k)
+        with f.scratch(k, 1) as (n,):
+            f.tee(n)
+            if op == "shr_s":
+                const(bits - 1).emit(n)
+                const(bits).emit(f"{k}.lt_u", "select", f"{k}.{op}")
+            else:
+                f.emit(f"{k}.{op}")
+                const(0).emit(n)
+                const(bits).emit(f"{k}.lt_u", "select")
 
     def _divide(self, e: Expr, k: str, signed: str) -> None:
         """Division by zero gives 0 and the smallest number divided by -1 wraps: neither may trap."""

@@ -215,15 +215,28 @@ class Vector:
             self.value(e.args[0])
             return
         if op in ("shl", "shr"):
-            self.value(e.args[0])
-            self.scalar.root(e.args[1])
-            f.emit("i32x4.shl" if op == "shl" else f"i32x4.shr_{'s' if source.kind == 'i' else 'u'}")
+            self._shift(e, "shl" if op == "shl" else "shr_s" if source.kind == "i" else "shr_u")
         else:
             for a in e.args:
                 self.value(a)
             f.emit(_instruction(op, source))
         if narrow(e.dtype) and op in ("add", "sub", "mul", "neg", "abs", "shl", "bitnot"):
             normalize(f, e.dtype)
+
+    def _shift(self, e: Expr, op: str) -> None:
+        """WebAssembly takes the count modulo the width; a count of the width or more gives 0 (or the sign)."""
+        f, (a, b) = self.f, e.args
+        self.value(a)
+        self.scalar.root(b)
+        if b.op == "const" and 0 <= b.value < 32:
+            f.emit(f"i32x4.{op}")
+            return
+        with f.scratch("i32", 1) as (n,):
+            f.tee(n)
+            if op == "shr_s":
+                f.i32(31).emit(n).i32(32).emit("i32.lt_u", "select", "i32x4.shr_s")
+            else:  # all ones where the count fits
+                f.emit(f"i32x4.{op}").i32(0).emit(n).i32(32).emit("i32.lt_u", "i32.sub", "i32x4.splat", "v128.and")
 
 
 def _instruction(op: str, source: DType) -> str:

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 
+import numpy as np
 import pytest
 
 from providers.webgpu.printer import print_kernel
@@ -107,6 +108,23 @@ def test_binary(bench, op, dtype):
         a, b = [a[n] for n in keep], [b[n] for n in keep]
     x, y = operand(t, dtype, a, arrays), operand(t, dtype, b, arrays)
     check(bench, t.map(ex.binary(op, X, Y), x, y), arrays, rtol=1e-4 if op == "pow" else 3e-6)
+
+
+@pytest.mark.parametrize("uniform", [False, True], ids=["lanes", "uniform"])
+@pytest.mark.parametrize("op", ["shl", "shr"])
+@pytest.mark.parametrize("dtype", [d for d in INTEGERS if 8 <= d.bits < 64], ids=str)
+def test_a_shift_by_the_width_or_more_leaves_nothing_or_the_sign(bench, op, dtype, uniform):
+    low, high = dt.bounds(dtype)
+    data = [low, high, 1, 85, *([-1, -86] if low else [])]
+    for count in (0, 1, dtype.bits - 1, dtype.bits, 31, 32, 33, 40, 64, 100):
+        t, arrays = Tracer(lambda w: []), {}
+        x = operand(t, dtype, data, arrays)
+        y = operand(t, dtype, [count] if uniform else [count] * len(data), arrays)
+        kernel = t.map(ex.binary(op, X, Y), x, y)
+        shift = np.left_shift if op == "shl" else np.right_shift
+        told = shift(np.array(data, dtype.name), np.array(count, dtype.name)).tolist()
+        assert list(reference.evaluate(kernel.kernel, arrays, [(len(data),)])[0][1]) == told
+        check(bench, kernel, arrays)
 
 
 def fits(op, a, b, dtype):
