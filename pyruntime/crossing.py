@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyruntime.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
+from pyruntime.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor, root
 from pyruntime.passes.dead import inner_blocks
 
 HOME, AWAY = "wasm", "webgpu"
-
-
-def root(t: Tensor) -> Tensor:
-    """The tensor whose buffer holds this one."""
-    while isinstance(t.kernel, Alias):
-        t = t.kernel.base
-    return t
 
 
 def own_inputs(kernel: Kernel) -> tuple[Tensor, ...]:

@@ -132,6 +132,13 @@ class Alias(Kernel):
         return (self.base,)
 
 
+def root(t: Tensor) -> Tensor:
+    """The tensor whose buffer holds this one."""
+    while isinstance(t.kernel, Alias):
+        t = t.kernel.base
+    return t
+
+
 @dataclass(eq=False, slots=True)
 class Loops(Kernel):
     """A procedure. Its body addresses `args`, `outputs` and `scratch` tensors by coordinates. Scratch is memory of

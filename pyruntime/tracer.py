@@ -9,14 +9,13 @@ from typing import Any
 
 from pyruntime import reference
 from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, F32, I32, I64, STRING, DType
+from pyruntime.dtype import F32, I32, I64, STRING, DType
 from pyruntime.errors import NeedsValue, ShapeError, UnsupportedOp
 from pyruntime.expr import Expr, Scalar, as_expr, cast, const, dim, guard, index, instantiate, select
 from pyruntime.kernel import Alias, Block, Builder, Call, Host, Kernel, Leaf, Loops, Map, Read, Reduce, Tensor
 from pyruntime.shape import AnyDim, Dim, Undecided
 
 KNOWN_LIMIT = 4096  # elements; larger tensors are data, not shape arithmetic
-REDUCE_TYPES = {"any": BOOL, "all": BOOL}
 
 
 class Tracer:

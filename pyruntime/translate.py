@@ -58,12 +58,8 @@ class Translation:
     known: set[int] = field(default_factory=set)
 
 
-def signature(graph: Graph) -> dict[str, Spec]:
-    """The specs of a model's inputs; raises NeedsValue for an input whose type does not say its rank or length."""
-    return {v.name: spec_of(v.name, v.type) for v in graph.inputs}
-
-
 def spec_of(name: str, type_: Type | None) -> Spec:
+    """What an input is compiled for. Errors: NeedsValue where its type does not say its rank or length."""
     if isinstance(type_, TensorType) and type_.dtype is not None and type_.shape is not None:
         return TensorSpec(type_.dtype, type_.shape)
     raise NeedsValue(name)
@@ -241,4 +237,4 @@ def _bind(node: Node, attrs: Mapping[str, object]) -> Node:
     return replace(node, attrs=bound)
 
 
-__all__ = ["NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "Translation", "signature", "translate"]
+__all__ = ["NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "Translation", "translate"]

@@ -91,9 +91,6 @@ class Function:
         yield taken
         self.release(*taken)
 
-    def type_of(self, local: int) -> str:
-        return self._types[local]
-
     # instructions
 
     def emit(self, *items: int | str) -> Function:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyruntime.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Reduce, Tensor
+from pyruntime.kernel import Call, Kernel, Leaf, Loops, Map, Reduce, Tensor, root
 from pyruntime.provider import Invocation
 
 from .assembler import Function, Module
@@ -45,13 +45,6 @@ class Part:
     writes: set[int]
     counter: int = -1
     first: bool = True
-
-
-def root(t: Tensor) -> Tensor:
-    """The tensor whose buffer holds this one."""
-    while isinstance(t.kernel, Alias):
-        t = t.kernel.base
-    return t
 
 
 def parts(kernel: Kernel, calls: Sequence[Invocation]) -> list[Part]:

@@ -8,7 +8,7 @@ from typing import Any
 from pyruntime import shape as sh
 from pyruntime.dtype import BOOL, I64
 from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
-from pyruntime.kernel import Alias, Block, If, Loop, Tensor
+from pyruntime.kernel import Block, If, Loop, Tensor, root
 from pyruntime.ops.registry import op
 from pyruntime.shape import AnyDim, Dim
 from pyruntime.tracer import Tracer
@@ -95,12 +95,10 @@ def fresh(t: Tracer, block: Block, values: Sequence[Tensor]) -> tuple[Tensor, ..
     outer, t.block = t.block, block
     try:
         for x in values:
-            root = x
-            while isinstance(root.kernel, Alias):
-                root = root.kernel.base
-            if id(x.kernel) not in made or id(root.kernel) not in made or root.uid in seen:
-                x = root = t.compute(x.shape, lambda *i, x=x: x.at(*i), x.dtype)
-            seen.add(root.uid)
+            owner = root(x)
+            if id(x.kernel) not in made or id(owner.kernel) not in made or owner.uid in seen:
+                x = owner = t.compute(x.shape, lambda *i, x=x: x.at(*i), x.dtype)
+            seen.add(owner.uid)
             out.append(x)
     finally:
         t.block = outer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from pyruntime.kernel import Block, If, Kernel, Loop, Read, Tensor
@@ -29,3 +30,18 @@ def inner_blocks(kernel: Kernel) -> tuple[Block, ...]:
     if isinstance(kernel, If):
         return kernel.then, kernel.orelse
     return (kernel.body,) if isinstance(kernel, Loop) else ()
+
+
+def readers_of(block: Block, outputs: Iterable[Tensor]) -> Counter[int]:
+    """How many kernels read a tensor, by uid; what a block returns counts as read."""
+    readers: Counter[int] = Counter(t.uid for t in outputs)
+    _count(block, readers)
+    return readers
+
+
+def _count(block: Block, readers: Counter[int]) -> None:
+    for kernel in block.kernels:
+        readers.update({t.uid for t in kernel.inputs})
+        for inner in inner_blocks(kernel):
+            _count(inner, readers)
+            readers.update(t.uid for t in inner.outputs)

@@ -15,7 +15,7 @@ from pyruntime import shape as sh
 from pyruntime.dtype import F32, I32
 from pyruntime.expr import Expr, binary, cast, const, dim, rewrite, walk
 from pyruntime.kernel import Accum, Alias, Block, For, Kernel, Let, Loops, Map, Reduce, Stmt, Store, Tensor, tensors_in
-from pyruntime.passes.dead import inner_blocks
+from pyruntime.passes.dead import inner_blocks, readers_of
 from pyruntime.reference import NEUTRAL
 from pyruntime.shape import Shape
 
@@ -26,17 +26,7 @@ REDUCTIONS = ("sum", "max", "min", "prod")
 
 def fuse_rows(block: Block, outputs: Iterable[Tensor]) -> None:
     """In this block and its inner blocks."""
-    readers: Counter[int] = Counter(t.uid for t in outputs)
-    _count(block, readers)
-    _block(block, readers)
-
-
-def _count(block: Block, readers: Counter[int]) -> None:
-    for kernel in block.kernels:
-        readers.update({t.uid for t in kernel.inputs})
-        for inner in inner_blocks(kernel):
-            _count(inner, readers)
-            readers.update(t.uid for t in inner.outputs)
+    _block(block, readers_of(block, outputs))
 
 
 def _block(block: Block, readers: Counter[int]) -> None:

@@ -8,22 +8,12 @@ from collections.abc import Iterable
 from pyruntime.dtype import I32
 from pyruntime.expr import Expr, const, index, rewrite
 from pyruntime.kernel import Alias, Block, Map, Reduce, Tensor
-from pyruntime.passes.dead import inner_blocks
+from pyruntime.passes.dead import inner_blocks, readers_of
 
 
 def absorb_units(block: Block, outputs: Iterable[Tensor]) -> None:
     """In this block and its inner blocks."""
-    readers: Counter[int] = Counter(t.uid for t in outputs)
-    _count(block, readers)
-    _block(block, readers)
-
-
-def _count(block: Block, readers: Counter[int]) -> None:
-    for kernel in block.kernels:
-        readers.update({t.uid for t in kernel.inputs})
-        for inner in inner_blocks(kernel):
-            _count(inner, readers)
-            readers.update(t.uid for t in inner.outputs)
+    _block(block, readers_of(block, outputs))
 
 
 def _block(block: Block, readers: Counter[int]) -> None:
