@@ -10,8 +10,8 @@ threads take chunks by a counter. A counter is never set back: a call of c chunk
 thread draws once in vain, so that every thread knows where the next call starts.
 
 Barriers and counters are words of the reserved bytes at address 0, which the host sets to 0 before each run. A waiting
-thread spins, then sleeps, unless the host has set AWAKE: a page's main thread must not sleep. When a thread traps, its host calls `poison(tid)`: the others trap at their next barrier, and
-the word POISON tells which was first.
+thread spins, then sleeps, unless the host has set AWAKE: a page's main thread must not sleep. When a thread traps, its
+host calls `poison(tid)`: the others trap at their next barrier, and the word POISON tells which was first.
 """
 
 from __future__ import annotations
