@@ -46,7 +46,10 @@ class InvalidInput(PyRuntimeError):
 
 
 class OutOfMemory(PyRuntimeError):
-    """A memory limit would be exceeded; nothing was allocated."""
+    """A memory limit would be exceeded; nothing was allocated. `gpu`: the device had no memory left, so that freeing
+    what is kept there may help."""
+
+    gpu = False
 
 
 class MemoryFault(PyRuntimeError):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.compiler import LEVELS, compile_graph
-from pyruntime.errors import InvalidInput, NeedsValue, SessionFailed
+from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed
 from pyruntime.explain import explain
 from pyruntime.exported import Exported, is_program, pack, sources_of
 from pyruntime.feeds import Argument, Feeds, arguments
+from pyruntime.gpu import no_adapter, open_gpu, warn
 from pyruntime.graph import Source, Value
 from pyruntime.hostcalls import HostCalls
 from pyruntime.memory import MemoryReport
@@ -22,6 +23,8 @@ from pyruntime.onnx.values import elements
 from pyruntime.placing import known, placed
 from pyruntime.translate import Spec, TensorSpec, spec_of
 from pyruntime.verify import Verdict, compare
+
+T = TypeVar("T")
 
 MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
 
@@ -69,14 +72,19 @@ class InferenceSession:
         self._programs: dict[Any, Any] = {}
         self._needs = Needs()
         self._parts: dict[Any, Any] = {}
+        self._dropped = False  # executors were given up after a fault
         self._opened = False  # from a Program that was compiled before
         self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
         if is_program(model):
-            self._open(Exported(model))
+            self._exported = Exported(model)
+            self._opened = True
+            self._graph = self._exported.graph
+            self._feeds = Feeds(self._graph)
         else:
             self._graph = load(model)
             self._feeds = Feeds(self._graph)
-            self._prepare()
+            self._providers = no_adapter(self._providers)
+        self._surviving(self._prepare)
         self.state = "ready"
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,11 +159,16 @@ class InferenceSession:
 
     def _prepare(self) -> None:
         """Compile now if the model's input types say enough; else the first run does."""
+        if self._opened:
+            self._open(self._exported)
+            self._dropped = False
+            return
         try:
             specs = {v.name: spec_of(v.name, v.type) for v in self._graph.inputs if v.name not in self._graph.weights}
             self._programs[()] = self._executor(specs)
         except NeedsValue as e:
             self._needs.add(self._graph, e)
+        self._dropped = False
 
     def _executor(
         self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None, **watch: bool
@@ -180,35 +193,24 @@ class InferenceSession:
 
     def _with_gpu(self, home: Any, builder: Any, at_home: bool = False) -> tuple[Any, Any]:
         """A builder that places kernels on the GPU too, and what runs them there."""
-        from providers.webgpu.host import GpuHost
-        from providers.webgpu.host_run import GpuRunner
-        from pyruntime.memories import GPU
-
-        host = GpuHost()
-        return placed(home, builder, host.adapter, self._providers, at_home), GpuRunner(host, GPU)
+        gpu = open_gpu()
+        return placed(home, builder, gpu.host.adapter, self._providers, at_home), gpu
 
     def _open(self, found: Exported) -> None:
         """Take over a Program that was compiled before."""
         from providers.wasm.host import WasmHost
         from pyruntime.executor import Executor
 
-        self._graph = found.graph
-        self._feeds = Feeds(found.graph)
         host = WasmHost(threads=found.program.header.get("threads", 1), relaxed=self.options.relaxed_simd)
         limit = self.options.memory_limit
-        gpu = None
-        if "webgpu" in found.program.header["modules"]:
-            from providers.webgpu.host import GpuHost
-            from providers.webgpu.host_run import GpuRunner
-            from pyruntime.memories import GPU
-
-            gpu = GpuRunner(GpuHost(), GPU)
+        gpu = open_gpu() if "webgpu" in found.program.header["modules"] else None
         self._providers = ["wasm"] if gpu is None else ["webgpu", "wasm"]
-        self._opened = True
         self._programs[()] = Executor(found.program, host, found.sources, found.host_call, limit, gpu)
 
     def _program(self, feeds: Mapping[str, Any]) -> Any:
         """The executor for these feeds, compiled on first need."""
+        if self._dropped:
+            self._prepare()
         if () in self._programs:
             return self._programs[()]
         while True:
@@ -243,6 +245,38 @@ class InferenceSession:
         finally:
             self._graph = whole
 
+    # ── faults of the GPU ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _surviving(self, work: Callable[[], T]) -> T:
+        """What `work` gives. If the GPU fails, once more with device, pipelines and weights made again; if it is gone
+        for good, on WebAssembly. Errors: OutOfMemory if the GPU is still too small, DeviceLost for a Program that was
+        compiled for it."""
+        if self._providers[0] != "webgpu" and not self._opened:
+            return work()
+        try:
+            return work()
+        except (DeviceLost, OutOfMemory) as e:
+            if isinstance(e, OutOfMemory) and not e.gpu:
+                raise
+        try:
+            return self._again(work)
+        except DeviceLost as e:
+            if self._opened:
+                raise
+            warn(f"{e.message}; the session goes on on WebAssembly")
+            self._providers = ["wasm"]
+            return self._again(work)
+
+    def _again(self, work: Callable[[], T]) -> T:
+        """With nothing kept of what was compiled and loaded before."""
+        for executor in (*self._programs.values(), *self._parts.values()):
+            if executor.gpu is not None:
+                executor.gpu.host.close()
+        self._programs.clear()
+        self._parts.clear()
+        self._dropped = True
+        return work()
+
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
@@ -258,8 +292,11 @@ class InferenceSession:
         with self._lock:
             self.state = "running"
             try:
-                executor = self._program(feeds)
-                results = executor.run(self._feeds.flat(feeds, executor.header))
+                header, results = self._surviving(lambda: self._attempt(feeds))
             finally:
                 self.state = "ready"
-        return [self._feeds.output(executor.header, n, results[n]) for n in names]
+        return [self._feeds.output(header, n, results[n]) for n in names]
+
+    def _attempt(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        executor = self._program(feeds)
+        return executor.header, executor.run(self._feeds.flat(feeds, executor.header))

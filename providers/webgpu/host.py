@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import wgpu
@@ -50,11 +50,20 @@ class _Device:
             self.device = adapter.request_device_sync(required_features=features, required_limits=limits)
         except RuntimeError as e:
             raise NoAdapter(f"no WebGPU adapter: {e}") from None
+        self.lost = False  # once some call has found out
         self.layouts: dict[int, tuple[Any, Any]] = {}
         self.pipelines: dict[bytes, Any] = {}
 
 
-_device = cache(_Device)
+_devices: dict[str, _Device] = {}  # by power preference
+
+
+def _device(power: str) -> _Device:
+    """The process's device; a lost one is replaced."""
+    if power not in _devices or _devices[power].lost:
+        _devices.pop(power, None)
+        _devices[power] = _Device(power)
+    return _devices[power]
 
 
 class GpuHost:
@@ -62,6 +71,7 @@ class GpuHost:
 
     def __init__(self, power: str = "high-performance", shared: bool = True) -> None:
         own = _device(power) if shared else _Device(power)
+        self._own = own
         self.adapter = own.adapter
         self.device = own.device
         self._layouts = own.layouts
@@ -81,18 +91,21 @@ class GpuHost:
             raise OutOfMemory(f"the GPU arena needs {size} bytes, the adapter allows buffers of {limit}")
         size = min(max(size, min(2 * self.size, self.size + (256 << 20))), limit)
         size = -(-size // ALIGN) * ALIGN
+        self.arena, self.size = self._checked("", lambda: self._grown(size)), size
+        self.generation += 1
+
+    def _grown(self, size: int) -> Any:
         new = self.device.create_buffer(size=size, usage=_USAGE, label="arena")
         if self.arena is not None:
             encoder = self.device.create_command_encoder()
             encoder.copy_buffer_to_buffer(self.arena, 0, new, 0, self.size)
             self.device.queue.submit([encoder.finish()])
             self.arena.destroy()
-        self.arena, self.size = new, size
-        self.generation += 1
+        return new
 
     def write(self, offset: int, data: Any) -> None:
         """Put bytes (a multiple of 4 of them) at an offset of the arena."""
-        self.device.queue.write_buffer(self.arena, offset, data)
+        self._checked("", lambda: self.device.queue.write_buffer(self.arena, offset, data))
 
     def read(self, offset: int, size: int) -> memoryview:
         """Bytes of the arena, after all submitted work; waits."""
@@ -103,9 +116,8 @@ class GpuHost:
 
     def parameters(self, data: bytes) -> Any:
         """A buffer of parameter blocks."""
-        return self.device.create_buffer_with_data(
-            data=data, usage=wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
-        )
+        usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        return self._checked("", lambda: self.device.create_buffer_with_data(data=data, usage=usage))
 
     # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -195,13 +207,17 @@ class GpuHost:
         """Run, with wgpu's errors as ours."""
         try:
             return fn()
-        except wgpu.GPUOutOfMemoryError as e:
-            raise OutOfMemory(str(e)) from None
-        except wgpu.GPUError as e:
-            raise ExecutionError(f"WebGPU refused this kernel: {e}", node=label) from None
-        except RuntimeError as e:
-            if "lost" in str(e).lower():
-                raise DeviceLost(str(e)) from None
+        except (wgpu.GPUError, RuntimeError) as e:
+            if re.search(r"device (is )?lost", str(e), re.IGNORECASE):  # told as a validation error
+                self._own.lost = True
+                raise DeviceLost("the GPU device is lost") from None
+            if isinstance(e, wgpu.GPUOutOfMemoryError) or "not enough memory" in str(e).lower():
+                hint = 'release sessions, use smaller inputs or the provider "wasm"'
+                full = OutOfMemory(f"the GPU has no memory left: {e}", hint=hint)
+                full.gpu = True
+                raise full from None
+            if isinstance(e, wgpu.GPUError):
+                raise ExecutionError(f"WebGPU refused this kernel: {e}", node=label) from None
             raise PyRuntimeError(str(e), node=label) from None
 
     def close(self) -> None:

@@ -1,0 +1,149 @@
+"""What goes wrong with a GPU: lost, full, none there. Devices are really destroyed, memory really refused."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from pyruntime import InferenceSession
+from pyruntime.errors import DeviceLost, OutOfMemory
+from pyruntime.gpu import warn_once
+
+wgpu = pytest.importorskip("wgpu")
+
+from providers.webgpu.adapter import NoAdapter  # noqa: E402
+
+TEXT = """<ir_version: 9, opset_import: ["" : 17]> g (float[N, 3] x) => (float[N, 2] y)
+    <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { h = MatMul (x, w)  y = Relu (h) }"""
+MODEL = onnx.parser.parse_model(TEXT).SerializeToString()
+X = np.ones((2, 3), np.float32)
+RIGHT = [[9, 12], [9, 12]]
+BOTH = ["webgpu", "wasm"]
+
+
+def opened(providers: list[str] | None = None, model: bytes = MODEL) -> InferenceSession:
+    return InferenceSession(model, providers=providers or ["webgpu"])
+
+
+def run(session: InferenceSession) -> Any:
+    return session.run(None, {"x": X})[0].tolist()
+
+
+def host(session: InferenceSession) -> Any:
+    return session._latest().gpu.host
+
+
+@contextmanager
+def nothing_more_allocated() -> Iterator[None]:
+    """The process gets no more address space: memory of a software GPU is memory of the process."""
+    gc.collect()
+    with open("/proc/self/statm") as f:
+        size = int(f.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + (96 << 20), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def no_adapters(**_: Any) -> Any:
+    raise RuntimeError("none for this test")
+
+
+def test_device_lost_between_runs() -> None:
+    """Device, pipelines and weights are made again, for each session; no warning."""
+    first, second = opened(), opened()
+    lost = host(first).device
+    assert host(second).device is lost and run(first) == RIGHT
+    lost.destroy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(first) == RIGHT and run(second) == RIGHT
+    assert first.get_providers() == ["webgpu"]
+    assert host(first).device is host(second).device is not lost
+
+
+def test_device_lost_before_a_session_is_made() -> None:
+    host(opened()).device.destroy()
+    assert run(opened()) == RIGHT
+
+
+def test_device_lost_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened()
+    lost = host(session)
+
+    def submit(dispatches: Any) -> None:
+        type(lost).submit(lost, dispatches)
+        lost.device.destroy()
+
+    monkeypatch.setattr(lost, "submit", submit)
+    assert run(session) == RIGHT
+    assert host(session).device is not lost.device and session.get_providers() == ["webgpu"]
+
+
+def test_device_lost_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other device: the session goes on on WebAssembly. A Program compiled for the GPU cannot."""
+    session = opened()
+    program = opened(model=session.export(weights=True))
+    assert run(program) == RIGHT
+    host(session).device.destroy()
+    with monkeypatch.context() as m:
+        m.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
+        with pytest.warns(RuntimeWarning, match="goes on on WebAssembly"):
+            assert run(session) == RIGHT
+        assert session.get_providers() == ["wasm"]
+        with pytest.raises(DeviceLost, match="none for this test"):
+            run(program)
+    assert run(program) == RIGHT, "there is a device again"
+
+
+def test_no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One warning and WebAssembly, or an error if only the GPU was asked for."""
+    from providers.webgpu import host as module
+
+    monkeypatch.setattr(module, "_devices", {})
+    monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
+    warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning) as caught:
+        sessions = [opened(BOTH) for _ in range(2)]
+    assert len([w for w in caught if "no WebGPU adapter" in str(w.message)]) == 1
+    assert [run(s) for s in sessions] == [RIGHT] * 2 and sessions[0].get_providers() == ["wasm"]
+    with pytest.raises(NoAdapter, match="wasm"):
+        opened()
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_out_of_memory(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another try with everything freed, then a clear error; the session stays usable on the GPU."""
+    session = opened()
+    assert run(session) == RIGHT
+    before = host(session)
+    grow, more = type(before).grow, {"x": np.ones((4, 3), np.float32)}  # a new shape is planned, so memory is asked for
+    tries: list[int] = []
+
+    def full(self: Any, size: int) -> None:
+        tries.append(size)
+        if len(tries) > times:
+            grow(self, size)
+        else:
+            with nothing_more_allocated():
+                grow(self, 1 << 29)
+
+    with monkeypatch.context() as m:
+        m.setattr(type(before), "grow", full)
+        if times == 1:
+            assert session.run(None, more)[0].tolist() == [[9, 12]] * 4
+        else:
+            with pytest.raises(OutOfMemory, match="GPU has no memory left"):
+                session.run(None, more)
+    assert len(tries) >= 2 and before.arena is None
+    assert run(session) == RIGHT and session.get_providers() == ["webgpu"]
