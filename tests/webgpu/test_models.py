@@ -9,8 +9,8 @@ from tests.models import MODELS
 
 pytest.importorskip("wgpu")
 
-# A software GPU takes seconds for what the rest of the zoo computes
 LIGHT = ["light_squeezenet", "light_shufflenet", "mobilenet_v2", "vit_tiny", "bert_tiny", "gpt2_tiny", "unet_resize"]
+LARGE = ["resnet50", "efficientnet_b0", "minilm", "whisper_tiny_encoder", "whisper_tiny_decoder", "superres"]
 
 
 def inner_crossings(session: InferenceSession) -> int:
@@ -33,7 +33,8 @@ def test_model(name: str) -> None:
     assert inner_crossings(session) == 0
 
 
-def test_minilm() -> None:
-    model = MODELS["minilm"]
+@pytest.mark.parametrize("name", LARGE)
+def test_large_model(name: str) -> None:
+    model = MODELS[name]
     session = InferenceSession(str(model.path()), providers=["webgpu"])
     model.check(session.run(None, model.feeds()))
