@@ -133,3 +133,15 @@ def test_demo_site_is_self_contained() -> None:
         if file.suffix in (".html", ".css", ".js"):
             text = Path(file).read_text()
             assert "https://" not in text.replace("https://www.w3.org/", "").replace("https://github.com/", ""), file
+
+
+def test_free_dimensions_are_overridden(page: Tab) -> None:
+    found = page.run("""
+      const options = { freeDimensionOverrides: { batch: 2 } };
+      const session = await ort.InferenceSession.create('/models/affine.onnx', options);
+      const feed = (rows) => ({ x: new ort.Tensor('float32', new Float32Array(4 * rows), [rows, 4]) });
+      const { y } = await session.run(feed(2));
+      const wrong = await session.run(feed(3)).then(() => '', (error) => error.name);
+      return [session.inputMetadata[0].shape, y.dims, wrong];
+    """)
+    assert found == [[2, 4], [2, 3], "InvalidInput"]

@@ -7,14 +7,15 @@ A feed is described as {"dtype", "dims", "data"}, a list of those for a sequence
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from pyruntime import interpreter
 from pyruntime import shape as sh
 from pyruntime.compiler import Compiled, Stopwatch, compile_graph
-from pyruntime.dtype import BY_NAME
+from pyruntime.dtype import BY_NAME, STRING, DType
 from pyruntime.errors import InvalidInput, NeedsValue
 from pyruntime.graph import OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.host import FUNCTIONS
@@ -26,6 +27,7 @@ from pyruntime.passes.prune import prune
 from pyruntime.placing import known, placed
 from pyruntime.translate import SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
 
+SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
 
 
@@ -60,8 +62,29 @@ class Compilation:
         if kernel.fn == "reference":
             shapes = [tuple(sh.evaluate(d, env) for d in t.shape) for t in kernel.outputs]
             attrs = {**attrs, "shapes": shapes, "symbols": env}
-        args = [None if a is None else (tuple(a["dims"]), a["data"]) for a in json.loads(inputs)]
-        return json.dumps([{"dims": list(shape), "data": data} for shape, data in FUNCTIONS[kernel.fn](args, attrs)])
+        given = zip(json.loads(inputs), kernel.args, strict=True)
+        args = [None if a is None or t is None else (tuple(a["dims"]), _received(a["data"], t.dtype)) for a, t in given]
+        results = FUNCTIONS[kernel.fn](args, attrs)
+        return json.dumps([{"dims": list(shape), "data": _sent(data)} for shape, data in results])
+
+
+def _received(data: list[Any], dtype: DType) -> list[Any]:
+    """Elements as web/elements.js sends them: numbers that JSON lacks are text."""
+    if dtype is STRING:
+        return data
+    number = float if dtype.kind == "f" else int
+    return [number(x) if isinstance(x, str) else x for x in data]
+
+
+def _sent(data: Sequence[Any]) -> list[Any]:
+    return [_text(x) if isinstance(x, float | int) and not -SAFE <= x <= SAFE else x for x in data]
+
+
+def _text(x: float) -> float | str:
+    """As JavaScript spells it."""
+    if isinstance(x, int):
+        return str(x)
+    return "NaN" if x != x else x if isfinite(x) else "Infinity" if x > 0 else "-Infinity"
 
 
 class Model:
@@ -78,7 +101,8 @@ class Model:
 
         self.options = options
         watch = Stopwatch()
-        self.graph = load(_Window(read, size), open_external=open_external)
+        graph = load(_Window(read, size), open_external=open_external)
+        self.graph = graph.with_dims(options.get("freeDimensionOverrides") or {})
         watch.lap("read")
         self.timings = json.dumps(watch.timings)
         self.asked = Needs()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pyruntime.dtype import DType
+from pyruntime.errors import InvalidInput
 
 
 class Source(Protocol):
@@ -134,6 +135,22 @@ class Graph:
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)
+
+    def with_dims(self, sizes: Mapping[str, int]) -> Graph:
+        """With numbers for named dims of inputs and outputs; names that it does not have say nothing."""
+        named = {d for v in self.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ()}
+        for name, size in sizes.items():
+            if name in named and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+                raise InvalidInput(f'the free dimension "{name}" cannot be {size!r}', hint="give an integer from 0 on")
+        inputs, outputs = (tuple(_sized(v, sizes) for v in values) for values in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
+
+
+def _sized(value: Value, sizes: Mapping[str, int]) -> Value:
+    if not isinstance(value.type, TensorType) or value.type.shape is None:
+        return value
+    shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
+    return replace(value, type=replace(value.type, shape=shape))
 
 
 def subgraphs(node: Node) -> Iterator[Graph]:

@@ -32,13 +32,19 @@ MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before th
 @dataclass
 class SessionOptions:
     """graph_optimization_level: disabled, basic, extended, layout or all; intra_op_num_threads: 0 means one;
-    memory_limit: bytes of memory the session may use; relaxed_simd: None means where the host has it."""
+    memory_limit: bytes of memory the session may use; relaxed_simd: None means where the host has it;
+    free_dimension_overrides: numbers for named dims of inputs."""
 
     graph_optimization_level: str = "all"
     intra_op_num_threads: int = 0
     memory_limit: int = 1 << 32
     relaxed_simd: bool | None = None
+    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """As onnxruntime spells it."""
+        self.free_dimension_overrides[name] = size
 
 
 class Timing(NamedTuple):
@@ -81,7 +87,7 @@ class InferenceSession:
             self._graph = self._exported.graph
             self._feeds = Feeds(self._graph)
         else:
-            self._graph = load(model)
+            self._graph = load(model).with_dims(self.options.free_dimension_overrides)
             self._feeds = Feeds(self._graph)
             self._providers = no_adapter(self._providers)
         self._surviving(self._prepare)

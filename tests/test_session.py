@@ -206,3 +206,18 @@ def test_shapes_known_only_while_running_are_checked() -> None:
 def test_arrays_of_the_other_byte_order() -> None:
     big = {name: x.astype(">f4") for name, x in GOOD.items()}
     np.testing.assert_array_equal(InferenceSession(ADD).run(None, big)[0], np.full((2, 3), 2))
+
+
+def test_free_dimensions_are_overridden_by_name() -> None:
+    made = model([helper.make_node("Neg", ["x"], ["y"])], [info("x", ["batch", 3])], [info("y", ["batch", 3])])
+    options = SessionOptions()
+    options.add_free_dimension_override_by_name("batch", 2)
+    options.add_free_dimension_override_by_name("elsewhere", 7)  # onnxruntime passes over such names too
+    session = InferenceSession(made, options)
+    assert [session.get_inputs()[0].shape, session.get_outputs()[0].shape] == [[2, 3], [2, 3]]
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], -x)
+    with pytest.raises(InvalidInput, match="axis 0"):
+        session.run(None, {"x": np.ones((4, 3), np.float32)})
+    with pytest.raises(InvalidInput, match="batch"):
+        InferenceSession(made, SessionOptions(free_dimension_overrides={"batch": -1}))

@@ -1,9 +1,10 @@
 // Whether runs pay on several threads, found out by running both ways.
 
-const BLOCK = 4; // runs in a row that try a way; the first does not count, for threads that slept are slow at first
-const RECENT = 0.25; // weight of the newest run in the mean of the way that is used
-const PERIOD = 32; // runs until the other way is tried again; doubles up to LONGEST while the judgement stays
-const LONGEST = 2048;
+const TRIAL = 100; // ms of a trial, and at least two runs: a scheduler takes some to spread threads that slept over cores
+const HALF = 0.5; // weight of the newest run in a trial's mean: the last ones tell
+const RECENT = 0.25; // in the mean of the way that is used
+const PERIOD = 1000; // ms, and twenty runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
+const LONGEST = 64_000;
 const PRICE = 1.15; // of a shared run, for the core that it takes from others: the browser has threads of its own
 
 /**
@@ -18,33 +19,36 @@ export class Choice {
     this.times = [Infinity, Infinity];
     /** Whether runs are shared now. */
     this.shared = true;
-    /** Runs left of the block that tries this way. */
-    this.trying = BLOCK;
+    /** Whether this way is on trial; runs and milliseconds since it began, or since the judgement. */
+    this.trial = true;
+    this.runs = 0;
+    this.spent = 0;
     this.period = PERIOD;
-    this.left = 0;
   }
 
   /** A run, the way that `shared` says, took so long. @param {number} milliseconds */
   took(milliseconds) {
     const way = Number(this.shared);
-    if (this.trying) {
-      const before = this.trying >= BLOCK - 1 ? 0 : this.times[way];
-      this.times[way] = before + milliseconds / (BLOCK - 1);
-      if (--this.trying === 0) this.judge();
-      return;
-    }
-    this.times[way] += RECENT * (milliseconds - this.times[way]);
-    if (--this.left <= 0 || this.cost(way) > this.cost(1 - way)) this.attempt(!this.shared);
+    const before = this.trial && this.runs === 0 ? milliseconds : this.times[way];
+    this.times[way] = before + (this.trial ? HALF : RECENT) * (milliseconds - before);
+    this.runs++;
+    this.spent += milliseconds;
+    const due = this.spent >= this.period && this.runs >= 20;
+    if (!this.trial && (due || this.cost(way) > this.cost(1 - way))) this.begin(!this.shared, true);
+    else if (this.trial && this.spent >= TRIAL && this.runs >= 2) this.judge(way);
   }
 
-  /** Goes on the better way. */
-  judge() {
-    const way = Number(this.shared);
-    if (this.times[1 - way] === Infinity) return this.attempt(!this.shared);
+  /** A run alone, before threads may join. @param {number} milliseconds */
+  began(milliseconds) {
+    this.times[0] = milliseconds;
+  }
+
+  /** Goes on the better way. @param {number} way that was on trial */
+  judge(way) {
+    if (this.times[1 - way] === Infinity) return this.begin(!this.shared, true);
     const better = this.cost(way) < this.cost(1 - way);
     this.period = better ? PERIOD : Math.min(2 * this.period, LONGEST);
-    if (!better) this.shared = !this.shared;
-    this.left = this.period;
+    this.begin(this.shared === better, false);
   }
 
   /** @param {number} way */
@@ -52,9 +56,10 @@ export class Choice {
     return this.times[way] * (way ? PRICE : 1);
   }
 
-  /** @param {boolean} shared */
-  attempt(shared) {
+  /** @param {boolean} shared @param {boolean} trial */
+  begin(shared, trial) {
     this.shared = shared;
-    this.trying = BLOCK;
+    this.trial = trial;
+    this.runs = this.spent = 0;
   }
 }

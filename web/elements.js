@@ -75,13 +75,25 @@ export function unpackBits(packed, bits, signed, into) {
 }
 
 /** Elements as plain numbers: what becomes symbols. @param {Uint8Array} bytes @param {string} dtype @returns {number[]} */
-export function numbers(bytes, dtype) {
-  const own = bytes.slice();
-  const buffer = own.buffer instanceof ArrayBuffer ? own.buffer : new Uint8Array(own).buffer;
-  return Array.from(/** @type {any} */ (new (viewOf(dtype))(buffer, 0, own.length / elementSize(dtype))), Number);
+export const numbers = (bytes, dtype) => Array.from(elements(bytes, dtype), Number);
+
+/** Elements for Python: text where JSON has no such number. @param {Uint8Array} bytes @param {string} dtype @returns {(number | string)[]} */
+export function exactNumbers(bytes, dtype) {
+  return Array.from(elements(bytes, dtype), (x) => {
+    const number = Number(x);
+    if (Object.is(number, -0)) return '-0';
+    return Number.isSafeInteger(number) || (typeof x === 'number' && Number.isFinite(x)) ? number : String(x);
+  });
 }
 
-/** @param {(number | bigint | boolean)[]} values @param {string} dtype @returns {NumericData} */
+/** @param {Uint8Array} bytes @param {string} dtype @returns {ArrayLike<number | bigint>} a copy */
+function elements(bytes, dtype) {
+  const own = bytes.slice();
+  const buffer = own.buffer instanceof ArrayBuffer ? own.buffer : new Uint8Array(own).buffer;
+  return new (viewOf(dtype))(buffer, 0, own.length / elementSize(dtype));
+}
+
+/** @param {(number | bigint | boolean | string)[]} values @param {string} dtype @returns {NumericData} */
 export function fromNumbers(values, dtype) {
   const view = /** @type {any} */ (viewOf(dtype));
   return view.from(values, dtype.endsWith('int64') ? BigInt : Number);

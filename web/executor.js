@@ -6,7 +6,7 @@ import { runIf, runLoop } from './control.js';
 import { Crossings } from './crossing.js';
 import { evaluate, evaluateAll } from './dims.js';
 import { explain } from './explain.js';
-import { fromNumbers, load, numbers, store } from './elements.js';
+import { exactNumbers, fromNumbers, load, numbers, store } from './elements.js';
 import { ExecutionError } from './errors.js';
 import { gpuId } from './gputensors.js';
 import { then } from './later.js';
@@ -91,10 +91,13 @@ export class Executor {
    * @returns {Later<Record<string, WireTensor | WireTensor[] | null>>}
    */
   run(feeds, fetches) {
-    if (!this.team || this.warm < WARM) return this.runOnce(feeds, fetches);
+    if (!this.team) return this.runOnce(feeds, fetches);
+    const cold = this.warm < WARM;
     const start = performance.now();
     return then(this.runOnce(feeds, fetches), (results) => {
-      this.choice.took(performance.now() - start);
+      const taken = performance.now() - start;
+      if (cold) this.choice.began(taken);
+      else this.choice.took(taken);
       return results;
     });
   }
@@ -233,7 +236,7 @@ export class Executor {
     });
     step.outputs.forEach(({ buffer, dtype }, i) => {
       if (this.header.buffers[buffer].host) this.hosts.set(buffer, results[i].data);
-      else this.write(after, buffer, dtype, { type: dtype, dims: dims[i], data: fromNumbers(/** @type {number[]} */ (results[i].data), dtype) });
+      else this.write(after, buffer, dtype, { type: dtype, dims: dims[i], data: fromNumbers(results[i].data, dtype) });
     });
     return this.plan.advance(after, `${key}:free`, (next) => this.plan.drop(next, step.free));
   }
@@ -242,7 +245,7 @@ export class Executor {
   hostValue(state, value) {
     if (!value || 'items' in value) return null;
     const host = this.hosts.get(value.buffer);
-    return { dims: evaluateAll(value.dims, state.env), data: host ?? this.readNumbers(state, value) };
+    return { dims: evaluateAll(value.dims, state.env), data: host ?? exactNumbers(this.plan.bytes(state, value.buffer), value.dtype) };
   }
 
   // ── values ──
