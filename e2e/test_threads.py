@@ -115,3 +115,26 @@ def test_without_isolation_one_thread_and_one_warning(tab: Callable[..., Tab]) -
     assert len(warnings) == 1
     for part in ("one thread", "isolated", "Cross-Origin-Opener-Policy", "Cross-Origin-Embedder-Policy"):
         assert part in warnings[0]
+
+
+def test_where_threads_cannot_start_there_is_one_and_one_warning(tab: Callable[..., Tab]) -> None:
+    page = tab()
+    warnings: list[str] = []
+    page.page.on("console", lambda m: warnings.append(m.text) if m.type == "warning" else None)
+    page.open("/esm.html")
+    refuse = "import js; js.Worker = js.Function.new('throw new Error(\"no more workers\")')"
+    found: Any = page.run(
+        "await ort.boot(); await ort.python(arg);"
+        + OPEN
+        + """
+  const sum = async () => {
+    const session = await open('add', 2);
+    const tensor = new ort.Tensor('float32', new Float32Array(6).fill(2), [2, 3]);
+    return (await session.run({ a: tensor, b: tensor })).c.data[5];
+  };
+  return [await sum(), await sum(), (await ort.stats()).threads];
+""",
+        refuse,
+    )
+    assert found == [4, 4, 0]
+    assert len(warnings) == 1 and "no more workers" in warnings[0]

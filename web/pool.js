@@ -18,16 +18,29 @@ export class ThreadPool {
     this.control = new Int32Array(new SharedArrayBuffer(CONTROL_BYTES));
     this.programs = 0;
     this.teams = 0;
+    this.failed = false;
     /** Messages go out one at a time: each takes all threads to their event loops and back. @type {Promise<unknown>} */
     this.last = Promise.resolve();
   }
 
   /**
-   * A Program's code on so many threads, the worker's own among them.
+   * A Program's code on so many threads, the asking one among them; null, with one warning, where they cannot be had.
    * @param {number} threads @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {Code} code
-   * @returns {Promise<Team>}
+   * @returns {Promise<Team | null>}
    */
   async team(threads, module, memory, code) {
+    if (this.failed) return null;
+    try {
+      return await this.form(threads, module, memory, code);
+    } catch (error) {
+      this.failed = true;
+      console.warn(`pyruntime: one thread: ${/** @type {Error} */ (error).message}`);
+      return null;
+    }
+  }
+
+  /** @param {number} threads @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {Code} code */
+  async form(threads, module, memory, code) {
     const count = Math.min(threads, MAX_THREADS);
     const program = ++this.programs;
     const entries = Object.keys(code).filter((name) => name.startsWith('run_'));
