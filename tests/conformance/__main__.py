@@ -19,7 +19,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--where", choices=list(RUNNERS), default="native", help="reference, onnxruntime: peers")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes")
     parser.add_argument("--filter", default="", metavar="RE", help="only cases whose name matches")
-    parser.add_argument("--limit", type=float, help="seconds a case may take; default 20, of an emulated GPU 200")
+    parser.add_argument(
+        "--limit", type=float, help="seconds a case may take; default 20, of webgpu (often emulated) 200"
+    )
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every result there")
     parser.add_argument("--quiet", action="store_true", help="no list of failures")
     parser.add_argument("--update", action="store_true", help="record the passing cases as the baseline")
@@ -43,7 +45,7 @@ def main() -> int:
     args = parse()
     cases = load()
     names = [name for name in cases if re.search(args.filter, name)]
-    limit = args.limit or (200.0 if (args.where, args.provider) == ("chromium", "webgpu") else 20.0)
+    limit = args.limit or (200.0 if args.provider == "webgpu" else 20.0)
     with Pool(args.where, args.provider, args.jobs, limit) as pool:
         results = pool.run(names, progress(len(names)))
     failures = report.failures(results, cases)
