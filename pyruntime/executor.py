@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime import dtype as dt
+from pyruntime.arrays import NUMPY
 from pyruntime.dims import compile_dim, compile_dims, symbols
 from pyruntime.errors import ExecutionError, OutOfMemory, ShapeError
 from pyruntime.memories import GPU_ALIGN, Memories
@@ -24,9 +24,6 @@ from pyruntime.program import Program
 RESERVED = 1024  # bytes at address 0 that no buffer uses: thread barriers
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
 STATES = 4096  # arena states kept before a run starts with none: new shapes in every run do not pile up
-NUMPY = {d.name: np.dtype(f"{d.kind}{d.size}") for d in dt.ALL if d.kind in "iu"}
-NUMPY |= {"float32": np.dtype("f4"), "float64": np.dtype("f8"), "float16": np.dtype("f2"), "bool": np.dtype("?")}
-NUMPY |= {d.name: np.dtype(f"u{d.size}") for d in dt.ALL if d.kind == "f" and d.name not in NUMPY}  # bit patterns
 
 Env = dict[str, int]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyruntime import shape as sh
+from pyruntime.arrays import from_python, to_python
 from pyruntime.dtype import BY_NAME
 from pyruntime.errors import InvalidInput
-from pyruntime.feeds import from_python, to_python
 from pyruntime.host import FUNCTIONS
 from pyruntime.kernel import Host
 from pyruntime.translate import TensorSpec

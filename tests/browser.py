@@ -21,9 +21,8 @@ import onnx
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from pyruntime import dtype as dt
+from pyruntime.arrays import NUMPY, dtype_of, presented, storage
 from pyruntime.cli.serve import Server
-from pyruntime.executor import NUMPY
-from pyruntime.feeds import dtype_of, presented, storage
 
 ROOT = Path(__file__).resolve().parent.parent
 ARGS = [

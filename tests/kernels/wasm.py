@@ -11,8 +11,8 @@ from providers.wasm.host import WasmHost
 from providers.wasm.printer import print_kernel
 from pyruntime import dtype as dt
 from pyruntime import shape as sh
+from pyruntime.arrays import NUMPY
 from pyruntime.emit import encode
-from pyruntime.executor import NUMPY
 from pyruntime.lower import lower
 from pyruntime.onnx.values import decode
 
