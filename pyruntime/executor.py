@@ -7,7 +7,7 @@ argument blocks already written to memory, so a repeated run with the same shape
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from pyruntime.memories import GPU_ALIGN, Memories
 from pyruntime.memory import Arena, MemoryReport
 from pyruntime.offsets import tenants
 from pyruntime.program import Program
+from pyruntime.transfers import Transfers
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: thread barriers
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
@@ -51,15 +52,20 @@ class Step:
 
 
 class Run:
-    """What one run knows: values of symbols, addresses of buffers, strings, and the arena state it is in."""
+    """What one run knows: values of symbols, addresses of buffers, strings, the arena state it is in; for `Transfers`
+    feeds on the GPU by buffer, names of the outputs that are wanted and that stay there, and those that did."""
 
-    __slots__ = ("addresses", "env", "host", "state")
+    __slots__ = ("addresses", "env", "host", "kept", "remote", "state", "stay", "wanted")
 
     def __init__(self, addresses: dict[int, int], host: dict[int, Any]) -> None:
         self.env: Env = {}
         self.addresses = addresses
         self.host = host
         self.state = 0
+        self.remote: dict[int, Any] = {}
+        self.wanted: set[str] = set()
+        self.stay: set[str] = set()
+        self.kept: dict[str, Any] = {}
 
 
 class Executor:
@@ -91,6 +97,7 @@ class Executor:
         self.plans: dict[Any, Plan] = {}
         self.states: list[Any] = []
         self.timings: list[tuple[str, float]] | None = None
+        self.transfers = Transfers(self)
         self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
         self.env: Env = {}  # of the last run
         self._start()
@@ -201,23 +208,30 @@ class Executor:
         self.tables = Arena(self.tables.base, self.tables.limit)
 
     def memory(self) -> MemoryReport:
-        return MemoryReport(self.arena.by_provider(self.gpu is not None), len(self.host.memory))
+        tensors = self.gpu.host.own.bytes_held if self.gpu is not None else 0
+        return MemoryReport(self.arena.by_provider(self.gpu is not None), len(self.host.memory), tensors)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The outputs for feeds given in storage layout (see `NUMPY`). The caller has checked names and types."""
+    def run(
+        self, feeds: Mapping[str, Any], names: Collection[str] | None = None, stay: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """The outputs (`names`, or all) for feeds given in storage layout (see `NUMPY`) or as GPU tensors; those in
+        `stay` are left on the GPU if they can be. The caller has checked names and types."""
         if len(self.states) > STATES:
             self.states = [self.root]
             self._forget()
         run = Run(dict(self.persistent), dict(self.constant_host))
+        outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
+        wanted = outputs.keys() if names is None else names
+        at_home = self.transfers.begin(run, feeds, wanted, stay)
         for spec in self.header["inputs"]:
             self._bind(spec["dims"], feeds[spec["name"]].shape, run.env)
         self.check(run.env, set(run.env))
-        self._enter(run, feeds)
+        self._enter(run, at_home)
         self._block(1, run)
         self.env = run.env
-        return {o["name"]: self._fetch(o["value"], run) for o in self.header["outputs"]}
+        return {name: self.transfers.result(name, outputs[name], run) for name in wanted}
 
     @staticmethod
     def _bind(dims: list[Any], shape: tuple[int, ...], env: Env) -> None:
@@ -232,21 +246,19 @@ class Executor:
                 raise ShapeError(text)
 
     def _enter(self, run: Run, feeds: Mapping[str, np.ndarray]) -> None:
-        inputs = self.header["inputs"]
+        """Feeds come into linear memory, but for those on the GPU, which are not in `feeds`."""
+        given = [(spec["buffer"], feeds[spec["name"]]) for spec in self.header["inputs"] if spec["name"] in feeds]
+        strings = {b: x for b, x in given if self.header["buffers"][b].get("host")}
+        plain = [(b, x) for b, x in given if b not in strings]
 
         def work(made: dict[int, int]) -> int:
-            for spec in inputs:
-                if not self.header["buffers"][spec["buffer"]].get("host"):
-                    made[spec["buffer"]] = self._alloc(feeds[spec["name"]].nbytes)
+            made.update({b: self._alloc(x.nbytes) for b, x in plain})
             return 0
 
-        self._transition(run, ("enter", tuple(feeds[s["name"]].shape for s in inputs)), work)
-        for spec in inputs:
-            x = feeds[spec["name"]]
-            if self.header["buffers"][spec["buffer"]].get("host"):
-                run.host[spec["buffer"]] = x
-            else:
-                self._write(run.addresses[spec["buffer"]], x)
+        self._transition(run, ("enter", tuple((b, x.shape) for b, x in plain)), work)
+        run.host.update(strings)
+        for b, x in plain:
+            self._write(run.addresses[b], x)
 
     def _block(self, number: int, run: Run) -> None:
         for step in self.blocks[number]:
@@ -276,26 +288,7 @@ class Executor:
         self.gpu.run(self._transition(run, key, lambda made: self._plan(step, run, made)).table)
 
     def _run_copy(self, step: Step, run: Run) -> None:
-        """Bring tensors into the other memory."""
-        away = step.json["to"] != "wasm"
-        sizes = _Sizes(self.header["buffers"], run.env)
-        targets = [pair[1]["buffer"] for pair in step.json["pairs"]]
-
-        def work(made: dict[int, int]) -> int:
-            for b in targets:
-                made[b] = self._alloc(sizes[b], "webgpu" if away else "")
-            return 0
-
-        self._transition(run, (step.uid, *[sizes[b] for b in targets]), work)
-        for source, target in step.json["pairs"]:
-            if away:
-                self.gpu.write(run.addresses[target["buffer"]], self._fetch(source, run))
-            else:
-                shape, dtype = self.shape(source, run.env), NUMPY[source["dtype"]]
-                count = int(np.prod(shape, dtype=np.int64))
-                data = self.gpu.read(run.addresses[source["buffer"]], dtype, count)
-                self._write(run.addresses[target["buffer"]], data)
-        self._release(step, run)
+        self.transfers.copy(step, run)
 
     def _plan(self, step: Step, run: Run, made: dict[int, int]) -> int:
         """Allocate what the calls make, free what dies, and write the argument blocks."""
@@ -415,6 +408,9 @@ class Executor:
         if found is None:  # header values live as long as the executor does
             found = self._shapes[id(value)] = compile_dims(value["dims"])
         return found(env)
+
+    def bytes_of(self, buffer: int, run: Run) -> int:
+        return _Sizes(self.header["buffers"], run.env)[buffer]
 
     def _write(self, address: int, x: np.ndarray) -> None:
         self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)

@@ -10,7 +10,9 @@ import numpy as np
 
 from pyruntime import dtype as dt
 from pyruntime.arrays import dtype_of, presented, storage, to_python
+from pyruntime.dtype import DType
 from pyruntime.errors import InvalidInput, PyRuntimeError
+from pyruntime.gputensor import GpuTensor
 from pyruntime.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.needs import Needs
 from pyruntime.translate import SequenceSpec, Spec, TensorSpec, fix_dims
@@ -65,6 +67,16 @@ class Feeds:
                 raise InvalidInput(f'output "{n}" does not exist', hint=f"outputs are {self.output_names}")
         return list(names) if names else self.output_names
 
+    def staying(self, location: Any) -> set[str]:
+        """The outputs whose preferred location is the GPU. location: "cpu", "gpu-buffer", those by output name, or
+        None. Errors: InvalidInput for any other place or name."""
+        by_name = location if isinstance(location, Mapping) else dict.fromkeys(self.output_names, location)
+        self.outputs(list(by_name))
+        for place in by_name.values():
+            if place not in (None, "cpu", "gpu-buffer"):
+                raise InvalidInput(f"output location {place!r}", hint='"cpu" and "gpu-buffer" are known')
+        return {name for name, place in by_name.items() if place == "gpu-buffer"}
+
     def check(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse what does not fit the model's input types."""
         for name in feeds:
@@ -89,14 +101,16 @@ class Feeds:
             return [self._value(f"{name}[{n}]", v, t.elem, {}) for n, v in enumerate(x)]
         if x is None or isinstance(x, dict):
             raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
-        array = np.asarray(x)
+        array = x if isinstance(x, GpuTensor) else np.asarray(x)
+        if isinstance(array, GpuTensor):
+            array.held()  # is there yet
         if isinstance(t, TensorType):
             self._tensor(name, array, t, names)
         return array
 
-    def _tensor(self, name: str, x: np.ndarray, t: TensorType, names: dict[str, int]) -> None:
-        if t.dtype is not None and dtype_of(x) is not t.dtype:
-            raise InvalidInput(f'input "{name}" has element type {dtype_of(x)}, expected {t.dtype}')
+    def _tensor(self, name: str, x: np.ndarray | GpuTensor, t: TensorType, names: dict[str, int]) -> None:
+        if t.dtype is not None and _dtype(x) is not t.dtype:
+            raise InvalidInput(f'input "{name}" has element type {_dtype(x)}, expected {t.dtype}')
         if t.shape is None:
             return
         if x.ndim != len(t.shape):
@@ -127,15 +141,15 @@ class Feeds:
             t = t.elem if isinstance(t, OptionalType) else t
             elem = t.elem if isinstance(t, SequenceType) else None
             dtype = elem.dtype if isinstance(elem, TensorType) else None
-            return SequenceSpec(tuple(TensorSpec(dtype_of(i), (None,) * i.ndim) for i in x), dtype)
+            return SequenceSpec(tuple(TensorSpec(_dtype(i), (None,) * i.ndim) for i in x), dtype)
         t = self.types[name]
         t = t.elem if isinstance(t, OptionalType) else t
         known = isinstance(t, TensorType) and t.shape is not None
         dims = t.shape if known and isinstance(t, TensorType) else (None,) * x.ndim
         if fixed:
-            shape, values = to_python(storage(x), TensorSpec(dtype_of(x), x.shape))
-            return TensorSpec(dtype_of(x), shape, tuple(values))
-        return TensorSpec(dtype_of(x), () if dims is None else dims)
+            shape, values = to_python(_home(x), TensorSpec(_dtype(x), x.shape))
+            return TensorSpec(_dtype(x), shape, tuple(values))
+        return TensorSpec(_dtype(x), () if dims is None else dims)
 
     def value_of(self, name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:
         """An output of a part of the graph, as a constant."""
@@ -146,14 +160,14 @@ class Feeds:
 
     # ── conversion ──
 
-    def flat(self, feeds: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Feeds by path, in storage layout, as the program wants them."""
-        out: dict[str, np.ndarray] = {}
+    def flat(self, feeds: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds by path, in storage layout, as the program wants them; those on the GPU as they are."""
+        out: dict[str, Any] = {}
         for name, x in feeds.items():
             if isinstance(x, list):
-                out.update({f"{name}[{n}]": storage(v) for n, v in enumerate(x)})
+                out.update({f"{name}[{n}]": v if isinstance(v, GpuTensor) else storage(v) for n, v in enumerate(x)})
             elif x is not None:
-                out[name] = storage(x)
+                out[name] = x if isinstance(x, GpuTensor) else storage(x)
         missing = [i["name"] for i in header["inputs"] if i["name"] not in out]
         if missing:
             raise PyRuntimeError(f"no feed for {missing}")
@@ -164,11 +178,20 @@ class Feeds:
         return self._present(value, result)
 
     def _present(self, value: Any, result: Any) -> Any:
-        if result is None:
-            return None
+        if result is None or isinstance(result, GpuTensor):
+            return result
         if isinstance(result, list):
             return [self._present(v, r) for v, r in zip(value["items"], result, strict=True)]
         return presented(result, dt.BY_NAME[value["dtype"]])
+
+
+def _dtype(x: np.ndarray | GpuTensor) -> DType:
+    return dt.BY_NAME[x.dtype] if isinstance(x, GpuTensor) else dtype_of(x)
+
+
+def _home(x: np.ndarray | GpuTensor) -> np.ndarray:
+    """In storage layout."""
+    return x.stored() if isinstance(x, GpuTensor) else storage(x)
 
 
 def _key(spec: Spec) -> Any:

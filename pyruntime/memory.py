@@ -36,10 +36,12 @@ class Stats:
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
     """What a session holds, in bytes: `providers` by name ("wasm": linear memory, "webgpu": the GPU's), the rest summed
-    over them; `arena` is what is held of the system, argument blocks and growth in steps included."""
+    over them; `arena` is what is held of the system, argument blocks and growth in steps included; `tensors` is what
+    GPU tensors hold on the session's device, those of other sessions included."""
 
     providers: dict[str, Stats]
     arena: int
+    tensors: int = 0
 
     @property
     def weights(self) -> int:

@@ -33,13 +33,15 @@ MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before th
 class SessionOptions:
     """graph_optimization_level: disabled, basic, extended, layout or all; intra_op_num_threads: 0 means one;
     memory_limit: bytes of memory the session may use; relaxed_simd: None means where the host has it;
-    free_dimension_overrides: numbers for named dims of inputs."""
+    free_dimension_overrides: numbers for named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for
+    all outputs or by name."""
 
     graph_optimization_level: str = "all"
     intra_op_num_threads: int = 0
     memory_limit: int = 1 << 32
     relaxed_simd: bool | None = None
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
+    preferred_output_location: str | Mapping[str, str] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
@@ -90,6 +92,7 @@ class InferenceSession:
             self._graph = load(model).with_dims(self.options.free_dimension_overrides)
             self._feeds = Feeds(self._graph)
             self._providers = no_adapter(self._providers)
+        self._staying = self._feeds.staying(self.options.preferred_output_location)
         self._surviving(self._prepare)
         self.state = "ready"
 
@@ -109,7 +112,7 @@ class InferenceSession:
         return {"graph_name": self._graph.name, **self._graph.metadata}
 
     def memory(self) -> MemoryReport:
-        """Weights, peak, reuse and fragmentation, in all and by provider."""
+        """Weights, peak, reuse and fragmentation, in all and by provider, and what GPU tensors hold."""
         return self._latest().memory()
 
     def explain(self) -> dict[str, Any]:
@@ -253,10 +256,10 @@ class InferenceSession:
 
     # ── faults of the GPU ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _surviving(self, work: Callable[[], T]) -> T:
-        """What `work` gives. If the GPU fails, once more with device, pipelines and weights made again; if it is gone
-        for good, on WebAssembly. Errors: OutOfMemory if the GPU is still too small, DeviceLost for a Program that was
-        compiled for it."""
+    def _surviving(self, work: Callable[[], T], feeds: Mapping[str, Any] | None = None) -> T:
+        """What `work`, for these feeds, gives. If the GPU fails, once more with device, pipelines and weights made
+        again; if it is gone for good, on WebAssembly. Errors: OutOfMemory if the GPU is still too small, DeviceLost for
+        a Program that was compiled for it or a feed that was there."""
         if self._providers[0] != "webgpu" and not self._opened:
             return work()
         try:
@@ -264,6 +267,8 @@ class InferenceSession:
         except (DeviceLost, OutOfMemory) as e:
             if isinstance(e, OutOfMemory) and not e.gpu:
                 raise
+        if feeds is not None:
+            self._feeds.check(feeds)  # GPU tensors are gone with their device
         try:
             return self._again(work)
         except DeviceLost as e:
@@ -286,23 +291,28 @@ class InferenceSession:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
-    ) -> list[Any]:
-        """The outputs (all if `output_names` is None) as numpy arrays, lists for sequences, None for empty optionals.
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None, *,
+        preferred_output_location: str | Mapping[str, str] | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """The outputs (all if `output_names` is None) as numpy arrays, lists for sequences, None for empty optionals,
+        GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the session has a GPU.
 
-        Thread-safe: runs queue. Errors: InvalidInput for a feed with a wrong name, type, rank or dim, before anything
-        runs; the session stays usable.
+        Feeds are arrays or GpuTensors. Thread-safe: runs queue. Errors: InvalidInput for a feed with a wrong name,
+        type, rank or dim, before anything runs; the session stays usable.
         """
         names = self._feeds.outputs(output_names)
+        stay = self._staying if preferred_output_location is None else self._feeds.staying(preferred_output_location)
         feeds = self._feeds.check(input_feed)
         with self._lock:
             self.state = "running"
             try:
-                header, results = self._surviving(lambda: self._attempt(feeds))
+                header, results = self._surviving(lambda: self._attempt(feeds, names, stay), feeds)
             finally:
                 self.state = "ready"
         return [self._feeds.output(header, n, results[n]) for n in names]
 
-    def _attempt(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _attempt(
+        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         executor = self._program(feeds)
-        return executor.header, executor.run(self._feeds.flat(feeds, executor.header))
+        return executor.header, executor.run(self._feeds.flat(feeds, executor.header), names, stay)

@@ -43,7 +43,7 @@ MAY_IMPORT = {
 
 # Run on the desktop only, so these may import NumPy, wasmtime and wgpu; the rest imports them inside functions at most.
 NATIVE_ONLY = re.compile(
-    r"pyruntime\.(session|arrays|feeds|executor|loop|hostcalls|exported|verify)|providers\.\w+\.host\w*|pyruntime\.cli(\..*)?"
+    r"pyruntime\.(session|arrays|feeds|executor|transfers|gputensor|loop|hostcalls|exported|verify)|providers\.\w+\.host\w*|pyruntime\.cli(\..*)?"
 )
 
 # What `import pyruntime` offers; a change here is a change for users.

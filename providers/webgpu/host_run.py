@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import ExecutionError
-
 from .host import Dispatch, GpuHost
+from .host_device import Held, Place, narrow, stored, widen
 from .printer import Shader
 
 SLOT = 256  # parameter blocks are aligned to this
@@ -94,31 +93,30 @@ class GpuRunner:
 
     def write(self, address: int, x: np.ndarray[Any, Any]) -> None:
         """Elements in linear memory's layout to the GPU; 64-bit integers become 32-bit ones."""
-        if x.size == 0:
-            return
-        if x.dtype.itemsize == 8:
-            x = self._narrow(x)
-        data = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-        if len(data) % 4:
-            data = np.concatenate([data, np.zeros(-len(data) % 4, np.uint8)])
-        self.host.write(address - self.base, data)
+        if x.size:
+            self.host.write(address - self.base, narrow(x))
 
-    @staticmethod
-    def _narrow(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        to = np.int32 if x.dtype.kind == "i" else np.uint32
-        low, high = np.iinfo(to).min, np.iinfo(to).max
-        if int(x.min()) < low or int(x.max()) > high:
-            wide = x[(x < low) | (x > high)].ravel()[0]
-            raise ExecutionError(
-                f"{x.dtype} value {wide} does not fit the GPU's 32-bit integers", hint='use the provider "wasm"'
-            )
-        return x.astype(to)
+    def read(self, those: Sequence[tuple[int, np.dtype[Any], int]]) -> list[np.ndarray[Any, Any]]:
+        """Elements (address, type, count) in linear memory's layout; waits for the work that makes them."""
+        found = self.host.own.read([(self._place(at), count * stored(dtype).itemsize) for at, dtype, count in those])
+        return [widen(data, dtype, count) for data, (_, dtype, count) in zip(found, those, strict=True)]
 
-    def read(self, address: int, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
-        """Elements from the GPU, in linear memory's layout; waits for the work that makes them."""
-        stored = np.dtype(f"{dtype.kind}4") if dtype.itemsize == 8 else dtype
-        data = self.host.read(address - self.base, count * stored.itemsize)
-        return np.frombuffer(data, stored, count).astype(dtype, copy=False)
+    def hold(self, dtype: np.dtype[Any], count: int) -> Held:
+        """Memory of its own for so many elements."""
+        return Held(self.host.own, count * stored(dtype).itemsize)
+
+    def fetch_held(self, those: Sequence[tuple[int, Held]]) -> None:
+        """Copies what is held elsewhere to addresses."""
+        own = [(held, self._place(at)) for at, held in those if held.size]
+        self.host.own.copy([((held.buffer, 0), place, held.bytes) for held, place in own])
+
+    def fill_held(self, those: Sequence[tuple[int, Held]]) -> None:
+        """Copies what is at addresses to where it is held."""
+        own = [(held, self._place(at)) for at, held in those if held.size]
+        self.host.own.copy([(place, (held.buffer, 0), held.bytes) for held, place in own])
+
+    def _place(self, address: int) -> Place:
+        return self.host.place(address - self.base)
 
 
 __all__ = ["GpuRunner"]

@@ -108,7 +108,7 @@ def test_device_lost_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     """One warning and WebAssembly, or an error if only the GPU was asked for."""
-    from providers.webgpu import host as module
+    from providers.webgpu import host_device as module
 
     monkeypatch.setattr(module, "_devices", {})
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)

@@ -1,0 +1,187 @@
+"""The native WebGPU device through wgpu-py: what all sessions of a process share.
+
+Spec: https://www.w3.org/TR/webgpu/ and https://wgpu-py.readthedocs.io/
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import wgpu
+
+from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory, PyRuntimeError
+
+from .adapter import Adapter, NoAdapter
+
+_WANTED = ("shader-f16", "subgroup", "timestamp-query")
+_LIMITS = ("max-buffer-size", "max-storage-buffer-binding-size", "max-storage-buffers-per-shader-stage",
+           "max-compute-workgroup-storage-size", "max-compute-invocations-per-workgroup",
+           "max-compute-workgroup-size-x", "max-uniform-buffer-binding-size")  # fmt: skip
+_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+
+T = TypeVar("T")
+Place = tuple[Any, int]  # a buffer, and an offset in it
+
+
+class Device:
+    """A device with its pipelines, by the hash of their source; `bytes_read` and `bytes_held` count what came back from
+    it and what GPU tensors hold."""
+
+    def __init__(self, power: str) -> None:
+        os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # or the Vulkan loader complains on servers
+        try:
+            adapter = wgpu.gpu.request_adapter_sync(power_preference=power)
+            self.adapter = _describe(adapter)
+            features = [f for f in _WANTED if f in adapter.features]
+            limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
+            self.wgpu = adapter.request_device_sync(required_features=features, required_limits=limits)
+        except RuntimeError as e:
+            raise NoAdapter(f"no WebGPU adapter: {e}") from None
+        self.lost = False  # once some call has found out
+        self.layouts: dict[int, tuple[Any, Any]] = {}
+        self.pipelines: dict[bytes, Any] = {}
+        self.bytes_read = 0
+        self.bytes_held = 0
+
+    def checked(self, label: str, fn: Callable[[], T]) -> T:
+        """Run, with wgpu's errors as ours."""
+        try:
+            return fn()
+        except (wgpu.GPUError, RuntimeError) as e:
+            if re.search(r"device (is )?lost", str(e), re.IGNORECASE):  # told as a validation error
+                self.lost = True
+                raise DeviceLost("the GPU device is lost") from None
+            if isinstance(e, wgpu.GPUOutOfMemoryError) or "not enough memory" in str(e).lower():
+                hint = 'release sessions, use smaller inputs or the provider "wasm"'
+                full = OutOfMemory(f"the GPU has no memory left: {e}", hint=hint)
+                full.gpu = True
+                raise full from None
+            if isinstance(e, wgpu.GPUError):
+                raise ExecutionError(f"WebGPU refused this kernel: {e}", node=label) from None
+            raise PyRuntimeError(str(e), node=label) from None
+
+    # ── buffers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def buffer(self, size: int, label: str) -> Any:
+        """A buffer that kernels and copies may use."""
+        return self.checked(label, lambda: self.wgpu.create_buffer(size=size, usage=_USAGE, label=label))
+
+    def copy(self, moves: Sequence[tuple[Place, Place, int]]) -> None:
+        """Sources, targets and bytes (multiples of 4), as one submission."""
+
+        def go() -> None:
+            encoder = self.wgpu.create_command_encoder()
+            for (source, at), (target, to), size in moves:
+                encoder.copy_buffer_to_buffer(source, at, target, to, size)
+            self.wgpu.queue.submit([encoder.finish()])
+
+        if moves:
+            self.checked("copy", go)
+
+    def read(self, places: Sequence[tuple[Place, int]]) -> list[memoryview]:
+        """Bytes at places, after all submitted work, in one transfer; waits."""
+        sizes = [-(-size // 4) * 4 for _, size in places]
+        total = sum(sizes)
+        if not total:
+            return [memoryview(b"") for _ in places]
+        starts = [sum(sizes[:n]) for n in range(len(sizes))]
+        (buffer, at), _ = places[0]
+        if len(places) > 1:
+            buffer, at = self.buffer(total, "gather"), 0
+            self.copy([(p, (buffer, s), n) for (p, _), s, n in zip(places, starts, sizes, strict=True) if n])
+        data = self.checked("read", lambda: self.wgpu.queue.read_buffer(buffer, at, total))
+        self.bytes_read += total
+        return [data[start : start + size] for start, (_, size) in zip(starts, places, strict=True)]
+
+    def write(self, place: Place, data: Any) -> None:
+        """Put bytes (a multiple of 4 of them) at a place."""
+        self.checked("write", lambda: self.wgpu.queue.write_buffer(*place, data))
+
+
+class Held:
+    """Memory on a device that no session owns: what is in a GPU tensor. `size`: its bytes as kernels store them."""
+
+    def __init__(self, device: Device, size: int) -> None:
+        self.device = device
+        self.size = size
+        self.bytes = max(-(-size // 4) * 4, 4)
+        self.buffer = device.buffer(self.bytes, "tensor")
+        device.bytes_held += self.bytes
+
+    def read(self, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
+        """Elements in linear memory's layout."""
+        return widen(self.device.read([((self.buffer, 0), self.size)])[0], dtype, count)
+
+    def write(self, x: np.ndarray[Any, Any]) -> None:
+        if x.size:
+            self.device.write((self.buffer, 0), narrow(x))
+
+    def release(self) -> None:
+        if self.buffer is not None:
+            self.buffer.destroy()  # takes effect after what was submitted
+            self.buffer = None
+            self.device.bytes_held -= self.bytes
+
+
+# ── 64-bit integers are 32-bit ones there ────────────────────────────────────────────────────────────────────────────
+
+
+def narrow(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bytes that the GPU stores, in whole words. Errors: ExecutionError for integers over 32 bits."""
+    if x.dtype.itemsize == 8:
+        to = np.int32 if x.dtype.kind == "i" else np.uint32
+        low, high = np.iinfo(to).min, np.iinfo(to).max
+        if int(x.min()) < low or int(x.max()) > high:
+            wide = x[(x < low) | (x > high)].ravel()[0]
+            raise ExecutionError(
+                f"{x.dtype} value {wide} does not fit the GPU's 32-bit integers", hint='use the provider "wasm"'
+            )
+        x = x.astype(to)
+    data = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+    return np.concatenate([data, np.zeros(-len(data) % 4, np.uint8)]) if len(data) % 4 else data
+
+
+def stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that holds elements there."""
+    return np.dtype(f"{dtype.kind}4") if dtype.itemsize == 8 else dtype
+
+
+def widen(data: memoryview, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
+    return np.frombuffer(data, stored(dtype), count).astype(dtype, copy=False)
+
+
+# ── the process's device ─────────────────────────────────────────────────────────────────────────────────────────────
+
+_devices: dict[str, Device] = {}  # by power preference
+
+
+def shared_device(power: str) -> Device:
+    """The process's device; a lost one is replaced."""
+    if power not in _devices or _devices[power].lost:
+        _devices.pop(power, None)
+        _devices[power] = Device(power)
+    return _devices[power]
+
+
+def _describe(adapter: Any) -> Adapter:
+    info, limits, features = adapter.info, adapter.limits, adapter.features
+    return Adapter(
+        name=f"{info.get('device', '')} {info.get('description', '')}".strip(),
+        software=info.get("adapter_type", "") == "CPU",
+        f16="shader-f16" in features,
+        subgroups="subgroup" in features,
+        timestamps="timestamp-query" in features,
+        storage_buffers=limits["max-storage-buffers-per-shader-stage"],
+        binding_bytes=limits["max-storage-buffer-binding-size"],
+        buffer_bytes=limits["max-buffer-size"],
+        workgroups=limits["max-compute-workgroups-per-dimension"],
+        shared_bytes=limits["max-compute-workgroup-storage-size"],
+        iterations=65535 if "llvmpipe" in info.get("device", "") else 0,
+    )
+
+
+__all__ = ["Device", "Held", "Place", "narrow", "shared_device", "stored", "widen"]
