@@ -6,20 +6,22 @@ scalars (scalar.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from pyruntime.dtype import BOOL, F32, I32, DType
-from pyruntime.expr import Expr, binary
+from pyruntime.expr import Expr, binary, walk
 from pyruntime.halves import legalize
 from pyruntime.kernel import Accum, For, Let, Set, Stmt, Store, When, While
-from pyruntime.loopcode import LoopCode, map_expressions
+from pyruntime.loopcode import LoopCode, children, expressions, map_expressions
 from pyruntime.mathlib import expand
 from pyruntime.reference import NEUTRAL
 from pyruntime.tail import INPUTS
 
 from .assembler import Function, Module
 from .scalar import Scalar, kind, store_name
-from .vector import LANES, Lanes, Vector, has_lanes, slope, store
+from .vector import LANES, ZERO, Lanes, Vector, growth, has_lanes, slope, store
 
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
@@ -196,8 +198,38 @@ class _Printer:
             with f.scratch("i32", 1) as (end,):
                 self.scalar.root(s.extent)
                 f.set(end).i32(0).set(counter)
-                with f.until(counter, end):
+                with self._walking(s, vector) as steps, f.until(counter, end):
                     self._lane_block(s.body, vector)
+                    for pointer, step in steps:
+                        f.emit(pointer, step, "i32.add").set(pointer)
+
+    @contextmanager
+    def _walking(self, s: For, vector: Vector) -> Iterator[list[tuple[int, int]]]:
+        """Pointers for the loads of an inner loop that move by a fixed step: one addition a round, where the address
+        is a product and sums. Yields pointers and steps; the loop's counter is 0 on entry."""
+        f, outer = self.f, vector.pointers
+        inside = _assigned(s.body)
+        steps: dict[Any, int] = {}
+        pairs: list[tuple[int, int]] = []
+        vector.pointers = dict(outer)
+        for load in _loads(s.body):
+            offset, dtype = load.args[0], load.dtype
+            rate = None if _changes(offset, inside) else growth(offset, s.var)
+            key = (load.value, offset.key())
+            if rate is None or rate.key() == ZERO.key() or key in vector.pointers:
+                continue
+            vector.address(load.value, offset, dtype)
+            vector.pointers[key] = f.local("i32")
+            f.set(vector.pointers[key])
+            size = (dtype.size, rate.key())
+            if size not in steps:
+                steps[size] = f.local("i32")
+                self.scalar.root(rate)
+                f.i32(dtype.size).emit("i32.mul").set(steps[size])
+            pairs.append((vector.pointers[key], steps[size]))
+        yield pairs
+        f.release(*[pointer for pointer, _ in pairs], *steps.values())
+        vector.pointers = outer
 
     def _across(self, var: int, lanes: int, op: str, dtype: DType) -> None:
         """Combine the lanes of an accumulator into its scalar variable."""
@@ -214,6 +246,22 @@ class _Printer:
             self.scalar.root(binary(_COMBINE[op], Expr("var", (), dtype, var), scratch))
             f.set(scalar)
         f.release(part)
+
+
+def _assigned(body: list[Stmt]) -> set[int]:
+    """Variables that statements give values to."""
+    found = {s.var for s in body if isinstance(s, Let | Set | Accum | For)}
+    return found.union(*[_assigned(inner) for s in body for inner in children(s)])
+
+
+def _loads(body: list[Stmt]) -> list[Expr]:
+    seen: set[int] = set()
+    found = [x for s in body for e in expressions(s) for x in walk(e, seen) if x.op == "load"]
+    return found + [x for s in body for inner in children(s) for x in _loads(inner)]
+
+
+def _changes(offset: Expr, variables: set[int]) -> bool:
+    return any(x.op == "load" or (x.op == "var" and x.value in variables) for x in walk(offset))
 
 
 def _is_product(s: Accum) -> bool:
@@ -250,6 +298,9 @@ class _Plan:
             unit = slope(s.coords[0], lanes.var) == 1
             return unit and has_lanes(dtype) and lanes.fits(s.value) and s.value.dtype is dtype
         if isinstance(s, For):
+            for b in s.body:  # a number for all lanes is splat once, where it is named
+                if isinstance(b, Let) and b.value.op == "load" and b.value.dtype is F32:
+                    lanes.varying.add(b.var)
             return not lanes.depends(s.extent) and all([self._fits(b) for b in s.body])
         return False
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyruntime.dtype import BOOL, F32, I8, I16, I32, U8, U16, U32, DType
-from pyruntime.expr import Expr
+from pyruntime.expr import Expr, binary, const
 
 from .assembler import Function
 from .scalar import Scalar
@@ -13,6 +15,7 @@ NATURAL = (F32, I32, U32)
 _WIDE = {I8: "i8x16", U8: "i8x16", BOOL: "i8x16", I16: "i16x8", U16: "i16x8"}
 _FLOAT = {op: op for op in "add sub mul div min max neg abs sqrt floor ceil trunc".split()} | {"round": "nearest"}
 _INTEGER = ("add", "sub", "mul", "neg", "abs", "min", "max", "shl", "shr", "bitnot")
+ZERO, ONE = const(0, I32), const(1, I32)
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGIC = {"and": "v128.and", "or": "v128.or", "xor": "v128.xor"}
 
@@ -38,6 +41,23 @@ def slope(offset: Expr, var: int) -> int | None:
         total = parts[0] + parts[1] if offset.op == "add" else parts[0] - parts[1]  # type: ignore[operator]
         return total if total in (0, 1) else None
     return None
+
+
+def growth(offset: Expr, var: int) -> Expr | None:
+    """How much an element offset grows with a variable, if by the same amount each time."""
+    if offset.op == "var" and offset.value == var:
+        return ONE
+    rates = [growth(a, var) for a in offset.args]
+    if all(rate is ZERO for rate in rates):
+        return ZERO
+    if offset.op not in ("add", "sub", "mul"):
+        return None
+    (a, b), (x, y) = offset.args, rates
+    if x is None or y is None:
+        return None
+    if offset.op == "mul":
+        return binary("mul", a, y) if x is ZERO else binary("mul", x, b) if y is ZERO else None
+    return binary(offset.op, x, y)
 
 
 class Lanes:
@@ -109,6 +129,7 @@ class Vector:
         self.f = scalar.f
         self.lanes = lanes
         self.locals = locals_  # v128 locals of lane variables
+        self.pointers: dict[Any, int] = {}  # locals with addresses by buffer and offset
         self.ready: list[dict[int, int]] = [{}]
         self.shared: set[int] = set()
 
@@ -178,6 +199,9 @@ class Vector:
             self._operation(e)
 
     def address(self, buffer: int, offset: Expr, dtype: DType) -> None:
+        if self.pointers and (found := self.pointers.get((buffer, offset.key()))):
+            self.f.emit(found)
+            return
         self.scalar.ready = [{}]
         self.scalar.shared = set()
         self.scalar.address(buffer, offset, dtype)
@@ -189,6 +213,10 @@ class Vector:
             return
         if e.op == "const" and e.dtype is not BOOL:
             f.i32x4(e.value)
+            return
+        if e.op == "load" and e.dtype in NATURAL:
+            self.address(e.value, e.args[0], e.dtype)
+            f.mem("v128.load32_splat")
             return
         self.scalar.root(e)
         if e.dtype is BOOL:
@@ -216,6 +244,11 @@ class Vector:
             return
         if op in ("shl", "shr"):
             self._shift(e, "shl" if op == "shl" else "shr_s" if source.kind == "i" else "shr_u")
+        elif op in ("min", "max") and source is F32 and _number(e.args[1]):
+            # x.pmin(y) is y < x ? y : x, so NaN stays: one instruction on x86, where min takes seven
+            self.value(e.args[0])
+            self.value(e.args[1])
+            f.emit(f"f32x4.p{op}")
         else:
             for a in e.args:
                 self.value(a)
@@ -237,6 +270,11 @@ class Vector:
                 f.i32(31).emit(n).i32(32).emit("i32.lt_u", "select", "i32x4.shr_s")
             else:  # all ones where the count fits
                 f.emit(f"i32x4.{op}").i32(0).emit(n).i32(32).emit("i32.lt_u", "i32.sub", "i32x4.splat", "v128.and")
+
+
+def _number(e: Expr) -> bool:
+    """Whether a constant that is not NaN."""
+    return e.op == "const" and e.value == e.value
 
 
 def _instruction(op: str, source: DType) -> str:
@@ -318,4 +356,4 @@ def _clamp(f: Function, dtype: DType) -> None:
         f.i32x4(half - 1).emit("i32x4.min_s").i32x4(-half).emit("i32x4.max_s")
 
 
-__all__ = ["LANES", "Lanes", "Vector", "has_lanes", "slope", "store"]
+__all__ = ["LANES", "ZERO", "Lanes", "Vector", "growth", "has_lanes", "slope", "store"]

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.expr import Expr, const
+from pyruntime.expr import Expr
 from pyruntime.kernel import Builder, Tensor
 from pyruntime.ops.gates import Activation
-from pyruntime.ops.recurrent import Layer, activation_sets
+from pyruntime.ops.recurrent import Layer, Step, activation_sets
 from pyruntime.ops.registry import op
 from pyruntime.tracer import Tracer
 
@@ -32,58 +32,53 @@ def gru(
     start = layer.use(h0)
     rb = layer.use(t.slice(b, 1, 5 * layer.H, layer.H) if b is not None and linear_before_reset else None)
     step = _linear_step(layer, sets, xs, rb) if linear_before_reset else _reset_step(layer, sets, xs)
-    return layer.run("gru", lens, [start], [(layer.D * layer.B, 3, layer.H)], step)
+    return layer.run("gru", lens, [start], 3, step)
 
 
-def _linear_step(layer: Layer, sets: list[list[Activation]], xs: Tensor, rb: Tensor | None):  # type: ignore[no-untyped-def]
-    def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gates: Tensor) -> None:
+def _linear_step(layer: Layer, sets: list[list[Activation]], xs: Tensor, rb: Tensor | None) -> Step:
+    packed = layer.pack([0, 1, 2])
+
+    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
         h = states[0]
-
-        def start(g: int, j: Expr) -> Expr:
-            if g < 2:
-                return layer.at_step(xs, time, b, d, g, j)
-            return const(0.0, layer.dtype) if rb is None else rb[d, j]
-
-        layer.dots(
-            k, [0, 1, 2], d, start, lambda i: h.at(*layer.state(d, b, i)),
-            lambda g, j, total: k.store(gates, (p, g, j), total),
-        )  # fmt: skip
+        packed.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
 
         def write(f: list[Activation]) -> None:
-            with k.loop(layer.H, "vector") as j:
-                z, r = f[0](gates[p, 0, j]), f[0](gates[p, 1, j])
-                new = f[1](layer.at_step(xs, time, b, d, 2, j) + r * gates[p, 2, j])
-                at = layer.state(d, b, j)
-                k.store(h, at, (1.0 - z) * new + z * h.at(*at))
+            for b in rows:
+                with k.loop(layer.H, "vector") as j:
+                    zx, rx, nx = (layer.at_step(xs, time, b, d, g, j) for g in range(3))
+                    z, r = f[0](gates[d, b, 0, j] + zx), f[0](gates[d, b, 1, j] + rx)
+                    own = gates[d, b, 2, j] if rb is None else gates[d, b, 2, j] + rb[d, j]
+                    new, at = f[1](nx + r * own), layer.state(d, b, j)
+                    k.store(h, at, (1.0 - z) * new + z * h.at(*at))
 
         layer.per_direction(k, d, sets, write)
 
     return step
 
 
-def _reset_step(layer: Layer, sets: list[list[Activation]], xs: Tensor):  # type: ignore[no-untyped-def]
-    def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gates: Tensor) -> None:
+def _reset_step(layer: Layer, sets: list[list[Activation]], xs: Tensor) -> Step:
+    both, last = layer.pack([0, 1]), layer.pack([2])
+
+    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
         h = states[0]
+        both.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
 
-        def start(g: int, j: Expr) -> Expr:
-            return layer.at_step(xs, time, b, d, g, j)
-
-        def keep(g: int, j: Expr, total: Expr) -> None:
-            k.store(gates, (p, g, j), total)
-
-        layer.dots(k, [0, 1], d, start, lambda i: h.at(*layer.state(d, b, i)), keep)
+        def gate(g: int, b: Expr, j: Expr) -> Expr:
+            return gates[d, b, g, j] + layer.at_step(xs, time, b, d, g, j)
 
         def reset(f: list[Activation]) -> None:
-            with k.loop(layer.H, "vector") as j:  # r∘h replaces r
-                k.store(gates, (p, 1, j), f[0](gates[p, 1, j]) * h.at(*layer.state(d, b, j)))
+            for b in rows:
+                with k.loop(layer.H, "vector") as j:  # r∘h replaces r
+                    k.store(gates, (d, b, 1, j), f[0](gate(1, b, j)) * h.at(*layer.state(d, b, j)))
 
         def write(f: list[Activation]) -> None:
-            with k.loop(layer.H, "vector") as j:
-                z, at = f[0](gates[p, 0, j]), layer.state(d, b, j)
-                k.store(h, at, (1.0 - z) * f[1](gates[p, 2, j]) + z * h.at(*at))
+            for b in rows:
+                with k.loop(layer.H, "vector") as j:
+                    z, at = f[0](gate(0, b, j)), layer.state(d, b, j)
+                    k.store(h, at, (1.0 - z) * f[1](gate(2, b, j)) + z * h.at(*at))
 
         layer.per_direction(k, d, sets, reset)
-        layer.dots(k, [2], d, start, lambda i: gates[p, 1, i], keep)
+        last.dots(k, d, rows, lambda b, i: gates[d, b, 1, i], gates)
         layer.per_direction(k, d, sets, write)
 
     return step
@@ -108,28 +103,31 @@ def lstm(
     start = [layer.use(h0), layer.use(c0)]
     peep = layer.use(None if peepholes is None else t.reshape(peepholes, (layer.D, 3, layer.H)))
 
-    def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gates: Tensor) -> None:
+    packed = layer.pack(range(4))
+
+    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
         h, c = states
-        layer.dots(
-            k, range(4), d, lambda g, j: layer.at_step(xs, time, b, d, g, j),
-            lambda i: h.at(*layer.state(d, b, i)), lambda g, j, total: k.store(gates, (p, g, j), total),
-        )  # fmt: skip
+        packed.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
 
         def write(f: list[Activation]) -> None:
+            for b in rows:
+                cell(f, b)
+
+        def cell(f: list[Activation], b: Expr) -> None:
             with k.loop(layer.H, "vector") as j:
                 at = layer.state(d, b, j)
                 old = k.let(c.at(*at))
 
-                def gate(g: int, cell: Expr) -> Expr:
-                    x = gates[p, g, j]
-                    return x if peep is None else x + peep[d, g, j] * cell
+                def gate(g: int, cell: Expr | None = None) -> Expr:
+                    x = gates[d, b, g, j] + layer.at_step(xs, time, b, d, g, j)
+                    return x if peep is None or cell is None else x + peep[d, g, j] * cell
 
                 i = k.let(f[0](gate(0, old)))
                 forget = 1.0 - i if input_forget else f[0](gate(2, old))
-                new = k.let(forget * old + i * f[1](gates[p, 3, j]))
+                new = k.let(forget * old + i * f[1](gate(3)))
                 k.store(c, at, new)
                 k.store(h, at, f[0](gate(1, new)) * f[2](new))
 
         layer.per_direction(k, d, sets, write)
 
-    return layer.run("lstm", lens, start, [(layer.D * layer.B, 4, layer.H)], step)
+    return layer.run("lstm", lens, start, 4, step)

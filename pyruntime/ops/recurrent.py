@@ -1,7 +1,8 @@
 """RNN, GRU and LSTM: the projection of all inputs is one product, the recurrence one procedure.
 
-The recurrence runs in parallel over directions and batch. Per step and unit it forms the dot products of all gates
-with the hidden state over contiguous rows of R, then applies the activations to contiguous gates.
+The recurrence runs in parallel over directions and pairs of batch rows. Per step it multiplies R, packed so that four
+units are the lanes of a vector, with the hidden states of both rows, which share each load of R; then it applies the
+activations to contiguous gates (ADR 27).
 """
 
 # T steps, B batch, I inputs, H hidden, D directions, G gates
@@ -9,7 +10,9 @@ with the hidden state over contiguous rows of R, then applies the activations to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from pyruntime import shape as sh
 from pyruntime.dtype import BF16, F16, F32, I32, DType
 from pyruntime.expr import Expr, Scalar, X, Y, cast, clip, const, dim, guard, select
 from pyruntime.kernel import Accum, Builder, Tensor
@@ -20,6 +23,25 @@ from pyruntime.shape import AnyDim
 from pyruntime.tracer import Tracer
 
 DIRECTIONS = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}  # opset 1 spells its default so
+
+
+LANES = 4
+PARTS = {1: 4, 2: 4, 3: 2, 4: 2}  # by gates: vectors of units whose sums run together, for one row of the batch
+MOST = LANES * max(PARTS.values())
+
+Step = Callable[[Builder, Expr, list[Expr], Expr, list[Tensor], Tensor], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """The tensors of a recurrence as its procedure sees them; gates (D, B, G, units) is scratch."""
+
+    y: Tensor | None
+    states: list[Tensor]
+    initial: Sequence[Tensor | None]
+    lens: Tensor | None
+    step: Step
+    gates: Tensor
 
 
 class Layer:
@@ -42,7 +64,7 @@ class Layer:
         t.require_equal(w.shape[1], gates * self.H, "rows of W are not gates x hidden size")
         t.require_equal(self.H if size is None else size, self.H, "hidden_size and R differ")
         self.r = t.reshape(t.cast(r, self.dtype), (self.D, gates, self.H, self.H))
-        self.args: list[Tensor] = [self.r]
+        self.args: list[Tensor] = []
 
     def use(self, x: Tensor | None) -> Tensor | None:
         """An optional operand in the type of the computation."""
@@ -78,12 +100,15 @@ class Layer:
         """Coordinates in a state: (D, B, H), or (B, D, H) with layout 1."""
         return (b, d, j) if self.layout else (d, b, j)
 
+    def pack(self, gates: Sequence[int]) -> Packed:
+        """R of some gates as `dots` reads it."""
+        return Packed(self, gates)
+
     def run(
-        self, name: str, lens: Tensor | None, initial: Sequence[Tensor | None],
-        scratch: Sequence[Sequence[AnyDim]], step: Callable[..., None],
+        self, name: str, lens: Tensor | None, initial: Sequence[Tensor | None], gates: int, step: Step,
     ) -> list[Tensor | None]:  # fmt: skip
-        """Y and the final states. `step(k, p, d, b, time, states, *scratch)` computes states[0] (the output) and the
-        others from their old values; p numbers (direction, batch)."""
+        """Y and the final states. `step(k, d, rows, times, states, scratch)` computes states[0] (the output) and the
+        others of these batch rows from their old values; scratch[d, b] has room for so many gates."""
         t = self.t
         wanted = (*t.wanted, False, False, False)
         lead = (self.B, self.D) if self.layout else (self.D, self.B)
@@ -99,36 +124,54 @@ class Layer:
             y = rest.pop(0) if wanted[0] else None
             states: dict[int, Tensor] = {n: rest.pop(0) for n in kept}
             states.update({n: rest.pop(0) for n in hidden})
-            self._steps(k, y, [states[n] for n in range(len(initial))], initial, lens, step, rest)
+            run = Run(y, [states[n] for n in range(len(initial))], initial, lens, step, rest[0])
+            self._blocks(k, run)
 
         made = [(s, self.dtype) for s in shapes]
-        inside = [((*lead, self.H), self.dtype) for _ in hidden] + [(s, self.dtype) for s in scratch]
+        units = sh.ceildiv(self.H, MOST) * MOST
+        inside = [((*lead, self.H), self.dtype) for _ in hidden] + [((self.D, self.B, gates, units), self.dtype)]
         first = t.loops(name, self.args, made, body, inside)[0]
         results = list(t.call(name, self.args, first, direction=self.direction, layout=self.layout).kernel.outputs)
         results = [t.cast(x, self.out_type) for x in results]
         return [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
 
-    def _steps(
-        self, k: Builder, y: Tensor | None, states: list[Tensor], initial: Sequence[Tensor | None],
-        lens: Tensor | None, step: Callable[..., None], scratch: list[Tensor],
-    ) -> None:  # fmt: skip
-        with k.parallel(self.D * self.B) as p:
-            d = const(0, I32) if self.D == 1 else k.let(p / dim(self.B))
-            b = p if self.D == 1 else k.let(p - d * dim(self.B))
-            steps = dim(self.T) if lens is None else k.let(clip(cast(lens[b], I32), 0, dim(self.T)))
+    def _blocks(self, k: Builder, run: Run) -> None:
+        """Two rows of the batch at a time, or one; rows of different lengths each on their own."""
+        alone = run.lens is not None or self.B == 1
+        blocks = self.B if alone else sh.ceildiv(self.B, 2)
+        with k.parallel(self.D * blocks) as p:
+            d = const(0, I32) if self.D == 1 else k.let(p / dim(blocks))
+            block = p if self.D == 1 else k.let(p - d * dim(blocks))
+            if alone:
+                self._steps(k, run, d, [block])
+                return
+            first = k.let(block * 2)
+            if isinstance(self.B, int) and self.B % 2 == 0:
+                self._steps(k, run, d, [first, first + 1])
+                return
+            with k.when(first + 1 < dim(self.B)):
+                self._steps(k, run, d, [first, first + 1])
+            with k.otherwise():
+                self._steps(k, run, d, [first])
+
+    def _steps(self, k: Builder, run: Run, d: Expr, rows: list[Expr]) -> None:
+        y, lens = run.y, run.lens
+        steps = dim(self.T) if lens is None else k.let(clip(cast(lens[rows[0]], I32), 0, dim(self.T)))
+        for b in rows:
             with k.loop(self.H, "vector") as j:
-                for state, start in zip(states, initial, strict=True):
+                for state, start in zip(run.states, run.initial, strict=True):
                     at = self.state(d, b, j)
                     k.store(state, at, 0.0 if start is None else start.at(*at))
-            with k.loop(steps) as s:
-                time = k.let(self._time(d, s, steps))
-                step(k, p, d, b, time, states, *scratch)
-                if y is not None:
-                    with k.loop(self.H, "vector") as j:
-                        k.store(y, self._place(time, d, b, j), states[0].at(*self.state(d, b, j)))
-            if y is not None and lens is not None:
-                with k.loop(dim(self.T) - steps) as s, k.loop(self.H, "vector") as j:
-                    k.store(y, self._place(steps + s, d, b, j), 0.0)
+        with k.loop(steps) as s:
+            time = k.let(self._time(d, s, steps))
+            run.step(k, d, rows, time, run.states, run.gates)
+            for b in rows if y is not None else []:
+                with k.loop(self.H, "vector") as j:
+                    assert y is not None
+                    k.store(y, self._place(time, d, b, j), run.states[0].at(*self.state(d, b, j)))
+        if y is not None and lens is not None:
+            with k.loop(dim(self.T) - steps) as s, k.loop(self.H, "vector") as j:
+                k.store(y, self._place(steps + s, d, rows[0], j), 0.0)
 
     def _place(self, time: Scalar, d: Scalar, b: Scalar, j: Scalar) -> tuple[Scalar, ...]:
         return (b, time, d, j) if self.layout else (time, d, b, j)
@@ -137,24 +180,6 @@ class Layer:
         if self.direction == "bidirectional":
             return select(d > 0, steps - 1 - s, s)
         return steps - 1 - s if self.direction == "reverse" else s
-
-    def dots(
-        self, k: Builder, gates: Sequence[int], d: Expr, start: Callable[[int, Expr], Expr],
-        vector: Callable[[Expr], Expr], write: Callable[[int, Expr, Expr], None],
-    ) -> None:  # fmt: skip
-        """write(gate, j, start(gate, j) + Σi R[d, gate, j, i] · vector(i)) for each gate and unit j. Eight sums run at
-        once where the number of units allows: they share the loads of the vector and hide the latency of the sum."""
-        even = [n for n in (8, 4, 2) if n * len(gates) <= 8 and isinstance(self.H, int) and self.H % n == 0]
-        units = even[0] if even else 1
-        with k.loop(self.H // units) as block:
-            rows = [block if units == 1 else k.let(block * units + n) for n in range(units)]
-            sums = [(g, j, k.var(start(g, j), self.dtype)) for j in rows for g in gates]
-            with k.loop(self.H, "vector") as i:
-                v = k.let(vector(i))
-                for g, j, total in sums:
-                    k.emit(Accum(total.get.value, "sum", self.r[d, g, j, i] * v))
-            for g, j, total in sums:
-                write(g, j, total.get)
 
     def per_direction(self, k: Builder, d: Expr, sets: list[list[Activation]], write: Callable[..., None]) -> None:
         """The activations of the two directions may differ."""
@@ -182,6 +207,53 @@ def activation_sets(
     return [found[:count]] if same else [found[:count], found[count:]]
 
 
+class Packed:
+    """Some gates of R as (D, units / (4 · parts), parts, G, H, 4): four units are the lanes of a vector."""
+
+    def __init__(self, layer: Layer, gates: Sequence[int]) -> None:
+        self.layer, self.gates, self.parts = layer, gates, PARTS[len(gates)]
+        width = LANES * self.parts
+        self.blocks = sh.ceildiv(layer.H, width)
+
+        def place(d: Expr, block: Expr, part: Expr, g: Expr, i: Expr, lane: Expr) -> Expr:
+            unit = block * width + part * LANES + lane
+            gate = g if len(gates) == layer.gates else g + gates[0]
+            return guard(unit < dim(layer.H), layer.r[d, gate, unit, i], 0.0)
+
+        shape = (layer.D, self.blocks, self.parts, len(gates), layer.H, LANES)
+        self.r = layer.t.compute(shape, place, layer.dtype)
+        layer.args.append(self.r)
+
+    def dots(
+        self, k: Builder, d: Expr, rows: list[Expr], vector: Callable[[Expr, Expr], Expr], out: Tensor,
+    ) -> None:  # fmt: skip
+        """out[d, b, g, j] = Σi R[d, g, j, i] · vector(b, i) for each of the rows b, gates g and units j; up to twelve
+        sums of four units run at once, which hides their latency."""
+        together = max(1, min(self.parts, 12 // (len(self.gates) * len(rows))))
+        with k.loop(self.blocks) as block:
+            for first in range(0, self.parts, together):
+                with k.loop(LANES, "vector") as lane:
+                    at = range(first, min(first + together, self.parts))
+                    self._sums(k, d, rows, vector, out, block, lane, at)
+
+    def _sums(
+        self, k: Builder, d: Expr, rows: list[Expr], vector: Callable[[Expr, Expr], Expr], out: Tensor,
+        block: Expr, lane: Expr, parts: range,
+    ) -> None:  # fmt: skip
+        dtype, gates = self.layer.dtype, range(len(self.gates))
+        sums = {(b, part, g): k.var(0.0, dtype) for b in range(len(rows)) for part in parts for g in gates}
+        with k.loop(self.layer.H) as i:
+            values = [k.let(vector(b, i)) for b in rows]
+            for part in parts:
+                for g in gates:
+                    weight = k.let(self.r[d, block, part, g, i, lane])
+                    for b, value in enumerate(values):
+                        k.emit(Accum(sums[b, part, g].get.value, "sum", weight * value))
+        for (b, part, g), total in sums.items():
+            unit = block * (LANES * self.parts) + lane + part * LANES
+            k.store(out, (d, rows[b], self.gates[g], unit), total.get)
+
+
 @op("RNN", since=1)
 def rnn(
     t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lens: Tensor | None = None,
@@ -195,23 +267,21 @@ def rnn(
     Spec: https://onnx.ai/onnx/operators/onnx__RNN.html"""
     layer = Layer(t, 1, (x, w, r), direction, layout, hidden_size)
     sets = activation_sets(layer, activations, ["Tanh"], activation_alpha, activation_beta, clip)
-    xs = layer.project(b)
+    xs, packed = layer.project(b), layer.pack([0])
     initial = layer.use(h0)
 
-    def step(k: Builder, p: Expr, d: Expr, b: Expr, time: Expr, states: list[Tensor], gate: Tensor) -> None:
+    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
         h = states[0]
-        layer.dots(
-            k, [0], d, lambda g, j: layer.at_step(xs, time, b, d, g, j), lambda i: h.at(*layer.state(d, b, i)),
-            lambda g, j, total: k.store(gate, (p, j), total),
-        )  # fmt: skip
+        packed.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
 
         def write(f: list[Activation]) -> None:
-            with k.loop(layer.H, "vector") as j:
-                k.store(h, layer.state(d, b, j), f[0](gate[p, j]))
+            for b in rows:
+                with k.loop(layer.H, "vector") as j:
+                    k.store(h, layer.state(d, b, j), f[0](gates[d, b, 0, j] + layer.at_step(xs, time, b, d, 0, j)))
 
         layer.per_direction(k, d, sets, write)
 
-    return layer.run("rnn", lens, [initial], [(layer.D * layer.B, layer.H)], step)
+    return layer.run("rnn", lens, [initial], 1, step)
 
 
 __all__ = ["Layer", "activation_sets"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tests.interpret import run
-from tests.ops.compare import check, model, same
+from tests.ops.compare import by_onnxruntime, by_session, check, model, same, value_info
 
 T, B, INPUTS, H = 4, 3, 2, 3
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -94,3 +94,20 @@ def test_units_in_blocks(op: str, hidden: int) -> None:
     feeds = {k: rng.uniform(-1, 1, s).astype(np.float32) for k, s in shapes.items()}
     node = helper.make_node(op, list(feeds), ["y", "h"], hidden_size=hidden)
     check(model([node], feeds, ["y", "h"], opset=14), feeds)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("hidden", [1, 7, 16, 33])
+@pytest.mark.parametrize("free", [False, True])
+def test_rows_of_the_batch_in_pairs(op: str, hidden: int, free: bool) -> None:
+    """Even and odd batches; with `free`, known only at run time."""
+    rng = np.random.default_rng(3)
+    rows = GATES[op] * hidden
+    fixed = {"w": (2, rows, 5), "r": (2, rows, hidden), "b": (2, 2 * rows)}
+    weights = [numpy_helper.from_array(rng.uniform(-1, 1, s).astype(np.float32), k) for k, s in fixed.items()]
+    node = helper.make_node(op, ["x", *fixed], ["y", "h"], hidden_size=hidden, direction="bidirectional")
+    for batch in (1, 2, 3, 4):
+        feeds = {"x": rng.uniform(-1, 1, (3, batch, 5)).astype(np.float32)}
+        made = model([node], feeds, ["y", "h"], opset=14, initializer=weights)
+        made.graph.input[0].CopyFrom(value_info("x", feeds["x"], symbolic=free))
+        same(by_session(made, feeds), by_onnxruntime(made, feeds))
