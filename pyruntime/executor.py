@@ -22,7 +22,7 @@ from pyruntime.offsets import tenants
 from pyruntime.program import Program
 from pyruntime.transfers import Transfers
 
-RESERVED = 1024  # bytes at address 0 that no buffer uses: thread barriers
+RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
 STATES = 4096  # arena states kept before a run starts with none: new shapes in every run do not pile up
 
@@ -281,7 +281,7 @@ class Executor:
         elif plan.fork:
             self.functions[step.json["fn"]].spmd(plan.table)
         else:
-            self.functions[step.json["fn"]](plan.table, 0, 1)
+            self.functions[step.json["fn"]](plan.table, 0, 1, 0)
 
     def _run_gpu(self, step: Step, run: Run) -> None:
         key = (step.uid, *[run.env[s] for s in step.symbols])

@@ -1,22 +1,21 @@
 // Whether runs pay on several threads, found out by running both ways.
 
 const TRIAL = 100; // ms of a trial, and at least two runs: a scheduler takes some to spread threads that slept over cores
-const HALF = 0.5; // weight of the newest run in a trial's mean: the last ones tell
-const RECENT = 0.25; // in the mean of the way that is used
+const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms tells nothing
 const PERIOD = 1000; // ms, and twenty runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
-const LONGEST = 64_000;
-const PRICE = 1.15; // of a shared run, for the core that it takes from others: the browser has threads of its own
+const LONGEST = 16_000;
+const PRICE = 1.1; // of a shared run, for the core that it takes from others: the browser has threads of its own
 
 /**
  * The cost model tells what is worth sharing where threads have a core each; whether they have is the machine's secret.
- * On a virtual machine that packs two threads onto one core BERT-tiny took 5 ms on two threads and 1.5 ms on one.
+ * On a virtual machine that packs two threads onto one core BERT-tiny took 1.8 ms on two threads and 1.0 ms on one.
  * Whole runs are compared and not steps: what other cores wrote must be fetched from them (gpt2_tiny's step took 0.11 ms
  * shared and 0.15 alone, its run 0.36 and 0.20).
  */
 export class Choice {
   constructor() {
-    /** Milliseconds a run, alone and shared. */
-    this.times = [Infinity, Infinity];
+    /** Milliseconds of recent runs, alone and shared. @type {[number[], number[]]} */
+    this.times = [[], []];
     /** Whether runs are shared now. */
     this.shared = true;
     /** Whether this way is on trial; runs and milliseconds since it began, or since the judgement. */
@@ -29,8 +28,8 @@ export class Choice {
   /** A run, the way that `shared` says, took so long. @param {number} milliseconds */
   took(milliseconds) {
     const way = Number(this.shared);
-    const before = this.trial && this.runs === 0 ? milliseconds : this.times[way];
-    this.times[way] = before + (this.trial ? HALF : RECENT) * (milliseconds - before);
+    if (this.trial && this.runs === 0) this.times[way] = [];
+    this.times[way] = [milliseconds, ...this.times[way]].slice(0, RECENT);
     this.runs++;
     this.spent += milliseconds;
     const due = this.spent >= this.period && this.runs >= 20;
@@ -40,12 +39,12 @@ export class Choice {
 
   /** A run alone, before threads may join. @param {number} milliseconds */
   began(milliseconds) {
-    this.times[0] = milliseconds;
+    this.times[0] = [milliseconds];
   }
 
   /** Goes on the better way. @param {number} way that was on trial */
   judge(way) {
-    if (this.times[1 - way] === Infinity) return this.begin(!this.shared, true);
+    if (!this.times[1 - way].length) return this.begin(!this.shared, true);
     const better = this.cost(way) < this.cost(1 - way);
     this.period = better ? PERIOD : Math.min(2 * this.period, LONGEST);
     this.begin(this.shared === better, false);
@@ -53,7 +52,8 @@ export class Choice {
 
   /** @param {number} way */
   cost(way) {
-    return this.times[way] * (way ? PRICE : 1);
+    const sorted = [...this.times[way]].sort((a, b) => a - b);
+    return (sorted[sorted.length >> 1] ?? Infinity) * (way ? PRICE : 1);
   }
 
   /** @param {boolean} shared @param {boolean} trial */

@@ -33,7 +33,7 @@ export class Executor {
    * @param {import('./program.js').ProgramData} program
    * @param {import('./python.js').Python | null} python for host steps
    * @param {import('./memory.js').Memory} memory
-   * @param {Record<string, (table: number, tid: number, threads: number) => void>} code
+   * @param {Record<string, (table: number, tid: number, threads: number, epoch: number) => void>} code
    * @param {import('./gpurun.js').GpuRunner | null} gpu
    */
   constructor(program, python, memory, code, gpu = null) {
@@ -207,7 +207,7 @@ export class Executor {
   /** On this thread, with the time it takes while the code is new. @param {string} fn @param {number} table */
   alone(fn, table) {
     const start = this.warm < WARM ? performance.now() : 0;
-    this.code[fn](table, 0, 1);
+    this.code[fn](table, 0, 1, 0);
     if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
   }
 

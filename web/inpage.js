@@ -13,8 +13,9 @@ import { flatten, programKey } from './values.js';
 
 const SHORT = 3; // ms of a run in the worker; waking it and the page takes 0.3 ms and more, a frame of 60 Hz has 16.7 ms
 const LONG = 8; // ms of a run in the page
-const RUNS = 3; // in a row that decide
+const RUNS = 3; // that decide
 const WARM = 60; // instead where threads may join: they need fifty (executor.js)
+const LAPSE = 5; // short runs that a longer one undoes: a run may lose its core for some milliseconds
 const TRIED = 32; // runs in the page before they are compared with those in the worker
 const RECENT = 0.25; // weight of the newest in a mean
 const GROWTH = 2; // feeds larger than those known to be short by this factor are tried in the worker first
@@ -43,8 +44,8 @@ export class InPage {
   /** A run in the worker. @param {Feeds} feeds @param {number} milliseconds @param {number} trip with the messages */
   note(feeds, milliseconds, trip) {
     this.there = mean(this.there, trip);
-    this.short = milliseconds <= SHORT ? this.short + 1 : 0;
-    if (!this.short) return;
+    if (milliseconds > SHORT) return void (this.short = Math.max(0, this.short - LAPSE));
+    this.short++;
     this.elements = Math.max(this.elements, elementsOf(feeds));
     if (this.short >= this.enough && !this.asking && !this.refused && !env.wasm.proxy && !this.match(feeds)) this.take();
   }

@@ -4,7 +4,7 @@ import { MemoryFault, OutOfMemory } from './errors.js';
 
 const PAGE = 65536;
 const ALIGN = 64;
-const RESERVED = 1024; // bytes at address 0 that no buffer uses: thread barriers
+const RESERVED = 1024; // bytes at address 0 that no buffer uses: what threads agree on, for the life of the memory
 const SLACK = 16; // bytes past a buffer that kernels may read
 const GPU_ALIGN = 256; // of bind group offsets
 
@@ -42,7 +42,7 @@ export class Memory {
   /** Not to be used by its session any more. */
   giveBack() {
     if (spare.length === KEPT || this.bytes.length > KEPT_BYTES) return;
-    this.bytes.fill(0);
+    this.bytes.fill(0, RESERVED);
     spare.push(this);
   }
 

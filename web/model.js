@@ -18,7 +18,7 @@ import { described, flatten, programKey } from './values.js';
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
 
 const PROGRAMS = 16; // for different values, before the oldest is forgotten
-const PORTABLE = 16 * 2 ** 20; // bytes of weights that are worth a copy in the page
+const PORTABLE = 24 * 2 ** 20; // bytes of weights that are worth a copy in the page
 
 export class Model {
   /** @param {Python} python @param {import('./python.js').ModelProxy} proxy @param {Read} read @param {Host} host */

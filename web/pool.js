@@ -1,12 +1,10 @@
 // The engine's threads: started when a session first wants them, shared by all sessions, asleep when nothing runs.
 
 import {
-  AWAKE, CONTROL_BYTES, ENTRY, LINE, LISTEN, MAILBOXES, MAX_THREADS, PENDING, POISON, PROGRAM, REASON, RUN, SYNC_WORDS, TABLE, THREAD, THREADS,
+  AWAKE, COMMAND, CONTROL_BYTES, EPOCH, LINE, LISTEN, MAILBOXES, MAX_THREADS, POISON, REASON, RUN, SEQUENCE, SYNC_WORDS, THREAD,
 } from './threads.js';
 
 /** @typedef {import('./threads.js').Code} Code */
-
-const LOOKS = 20_000; // at the count of unfinished threads before sleeping
 
 export class ThreadPool {
   /** @param {string} url of the worker's file @param {boolean} [sleeps] whether the thread that asks may sleep: a page's may not */
@@ -95,11 +93,11 @@ export class ThreadPool {
     for (const worker of this.workers) worker.terminate();
   }
 
-  /** Until all threads have finished. */
-  join() {
-    const { control } = this;
-    let left = Atomics.load(control, PENDING);
-    for (let looks = 0; left; left = Atomics.load(control, PENDING)) if (looks++ > LOOKS && this.sleeps) Atomics.wait(control, PENDING, left);
+  /** What threads do that take RUN out of their mailboxes from now on. @param {number[]} fields */
+  command(fields) {
+    Atomics.add(this.control, SEQUENCE, 1);
+    fields.forEach((field, i) => Atomics.store(this.control, COMMAND + i, field));
+    Atomics.add(this.control, SEQUENCE, 1);
   }
 }
 
@@ -118,25 +116,20 @@ export class Team {
     this.sync = new Int32Array(memory.buffer, 0, SYNC_WORDS);
   }
 
-  /** Runs `name(table, tid, threads)` on all threads; throws what stopped the first that stopped. @param {string} name @param {number} table */
+  /** Runs `name(table, tid, threads, epoch)` with the help of all threads; throws what stopped the first that stopped. @param {string} name @param {number} table */
   run(name, table) {
     const { pool, sync, count } = this;
-    const { control } = pool;
-    sync.fill(0);
+    const epoch = (Atomics.load(sync, EPOCH) + 1) | 0;
+    sync[POISON] = 0;
     sync[AWAKE] = Number(!pool.sleeps);
-    control.set([this.program, this.entries.get(name) ?? -1, table, count], PROGRAM);
-    Atomics.store(control, PENDING, count - 1);
+    pool.command([this.program, this.entries.get(name) ?? -1, table, count, epoch]);
     for (let tid = 1; tid < count; tid++) pool.mail(tid, RUN);
-    let stopped = null;
     try {
-      this.code[name](table, 0, count);
+      this.code[name](table, 0, count, epoch);
     } catch (error) {
       this.code.poison(0);
-      stopped = error;
+      throw sync[POISON] > 1 ? new Error(this.reason()) : error;
     }
-    pool.join();
-    if (sync[POISON] > 1) throw new Error(this.reason());
-    if (stopped) throw stopped;
   }
 
   reason() {

@@ -1,6 +1,6 @@
 // A kernel thread: the code of each Program on the same memory as the engine's worker, run when the mailbox says so.
 
-import { ENTRY, LINE, LISTEN, MAILBOXES, PENDING, POISON, PROGRAM, REASON, REASON_BYTES, RUN, TABLE, THREADS } from './threads.js';
+import { COMMAND, FIELDS, LINE, LISTEN, MAILBOXES, POISON, REASON, REASON_BYTES, RUN, SEQUENCE } from './threads.js';
 
 // ms to look for the next command after a run. A thread that sleeps at once looks idle to the scheduler, which then puts it
 // beside its waker: with 40 ms between runs MiniLM took 16 ms on two threads after 0.05 ms of looking, 11 ms after 3.
@@ -55,16 +55,26 @@ function take(recent) {
   return Atomics.exchange(control, mailbox, 0);
 }
 
-function run() {
-  const program = programs.get(control[PROGRAM]);
-  try {
-    if (!program) throw new Error(`thread ${tid} has no program ${control[PROGRAM]}`);
-    program.code[program.entries[control[ENTRY]]](control[TABLE], tid, control[THREADS]);
-  } catch (error) {
-    program?.code.poison(tid);
-    if (program && new Int32Array(program.memory.buffer)[POISON] === tid + 1) explain(/** @type {Error} */ (error).message);
+/** The newest command. */
+function command() {
+  for (;;) {
+    const sequence = Atomics.load(control, SEQUENCE);
+    const fields = Array.from({ length: FIELDS }, (_, i) => Atomics.load(control, COMMAND + i));
+    if (sequence % 2 === 0 && Atomics.load(control, SEQUENCE) === sequence) return fields;
   }
-  if (Atomics.sub(control, PENDING, 1) === 1) Atomics.notify(control, PENDING);
+}
+
+function run() {
+  const [number, entry, table, threads, epoch] = command();
+  const program = programs.get(number);
+  if (!program) return; // the command is newer than the mail, and not for this thread
+  try {
+    program.code[program.entries[entry]](table, tid, threads, epoch);
+  } catch (error) {
+    const sync = new Int32Array(program.memory.buffer);
+    if (Atomics.compareExchange(sync, POISON, 0, tid + 1) === 0) explain(/** @type {Error} */ (error).message);
+    program.code.poison(tid);
+  }
 }
 
 /** @param {string} reason */

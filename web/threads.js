@@ -1,13 +1,12 @@
 // What the engine's worker and its threads agree on: the words of the control buffer, in Int32 units, and the messages.
 //
-// A command is fields and a bit in the mailbox of each thread that takes part, so that a thread which does not take part
-// sees nothing of it. A thread looks at its mailbox for a while after a run and then sleeps on it.
+// A command is fields and a bit in the mailbox of each thread that may help. Nobody waits for it: one that comes when
+// the run is over finds nothing to do (providers/wasm/spmd.py), or sees the next command in place of this one.
+// A thread looks at its mailbox for a while after a run and then sleeps on it.
 
-export const PENDING = 0; // threads that have not finished the command
-export const PROGRAM = 16; // fields of the command RUN
-export const ENTRY = 17;
-export const TABLE = 18;
-export const THREADS = 19;
+export const SEQUENCE = 0; // odd while the fields of the command are written
+export const COMMAND = 16; // fields of the command RUN: program, entry, table, threads, epoch
+export const FIELDS = 5;
 export const MAILBOXES = 32; // of thread t at MAILBOXES + LINE * t
 export const LINE = 16; // words of a cache line
 export const MAX_THREADS = 32;
@@ -22,10 +21,11 @@ export const THREAD = 'pyruntime thread';
 export const RUN = 1;
 export const LISTEN = 2;
 
-/** In a Program's memory (providers/wasm/spmd.py): words to clear before a run, and the thread that trapped, plus one. */
-export const SYNC_WORDS = 160;
-export const POISON = 1;
-export const AWAKE = 2; // 1: no thread may sleep at a barrier
+/** Words of a Program's memory (providers/wasm/spmd.py). */
+export const SYNC_WORDS = 64;
+export const POISON = 1; // the thread that trapped first, plus one
+export const AWAKE = 2; // 1: the leader may not sleep
+export const EPOCH = 17; // of the last group of calls
 
 /** @typedef {Record<string, (...args: number[]) => void>} Code exports of a Program's module */
 /** @typedef {{ control: SharedArrayBuffer, tid: number }} Hire the first message to a thread */

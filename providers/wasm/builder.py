@@ -87,9 +87,9 @@ class WasmBuilder:
         return Invocation(f.name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, inplace)
 
     def _run(self, name: str, calls: Sequence[Invocation]) -> None:
-        """run(table, tid, threads) on one thread: each call's argument block follows the one before."""
-        f = self.module.function(name, ["i32", "i32", "i32"])
-        table, tid, _ = f.params
+        """run(table, tid, threads, epoch) on one thread: each call's argument block follows the one before."""
+        f = self.module.function(name, ["i32"] * 4)
+        table, tid, _, _ = f.params
         names = {g.name: g for g in self.module.functions}
         offset = 0
         for c in calls:

@@ -12,16 +12,19 @@ from pyruntime.shape import AnyDim
 
 # Operations in a nanosecond, measured on Zen 5: four lanes; scalars; a register tile's multiply-adds.
 LANES, SCALAR, TILE = 4, 1, 20
-SPLIT = 4000  # nanoseconds from which two threads gain more than the two barriers around a call cost (0.3 us each)
+SPLIT = 4000  # nanoseconds from which two threads gain more than the two waits around a call cost (0.3 us each)
+WAKE = 50_000  # nanoseconds from which it pays to wake a thread that sleeps
 UNKNOWN = 8  # iterations of a loop whose extent only the run knows
 _FREE = frozenset(("const", "index", "dim", "arg", "var"))
 _LONG = frozenset("exp log sin cos tan tanh erf pow sinh cosh asin acos atan asinh acosh atanh".split())
 
 
 def pays(kernel: Kernel, work: AnyDim) -> AnyDim:
-    """1 if a call of the kernel, of this many work units, is worth sharing among threads, else 0."""
+    """Whether a call of the kernel, of this many work units, is worth sharing: 0 no, 1 with threads that are awake, 3
+    with all."""
     operations, speed = amount(kernel)
-    return sh.compare("le", 2, work) * sh.compare("le", SPLIT * speed, operations)
+    shared = sh.compare("le", 2, work) * sh.compare("le", SPLIT * speed, operations)
+    return shared * (1 + 2 * sh.compare("le", WAKE * speed, operations))
 
 
 def amount(kernel: Kernel) -> tuple[AnyDim, int]:

@@ -5,7 +5,7 @@
     host.grow(1 << 20)
     host.memory[0:4] = 7
     kernels["k"](args, begin, end, 0)     # on this thread
-    kernels["run_1_0"].spmd(table)        # run(table, tid, threads) on every thread at once
+    kernels["run_1_0"].spmd(table)        # run(table, tid, threads, epoch) on every thread at once
 
 With more than one thread the memory is shared and each thread has a store and instances of its own, because a store
 belongs to one thread. Compiled code is kept in the user's cache directory.
@@ -33,7 +33,7 @@ from wasmtime import _ffi as ffi
 from pyruntime.errors import ExecutionError, OutOfMemory
 
 from .assembler import Module
-from .spmd import POISON, SYNC_BYTES
+from .spmd import EPOCH, POISON
 
 PAGE = 65536
 _DIGEST = 32
@@ -141,14 +141,16 @@ class Kernel:
         return self.calls[0](*args)
 
     def spmd(self, *args: Any) -> None:
-        """`f(*args, tid, threads)` on every thread at once; returns when all are done.
+        """`f(*args, tid, threads, epoch)` on every thread at once; returns when all are done.
 
-        Errors: the first thread's that trapped; the others are released from their barriers (see spmd.py).
+        Errors: the first thread's that trapped (see spmd.py).
         """
         n = len(self.calls)
-        self._host.memory[:SYNC_BYTES] = 0
-        errors = self._host.errors([partial(self._share, t, (*args, t, n)) for t in range(n)])
-        first = int(self._host.memory[POISON : POISON + 4].view("<i4")[0]) - 1
+        words = self._host.memory[: EPOCH + 4].view("<i4")
+        words[POISON // 4] = 0
+        epoch = int(words[EPOCH // 4]) + 1
+        errors = self._host.errors([partial(self._share, t, (*args, t, n, epoch)) for t in range(n)])
+        first = int(words[POISON // 4]) - 1
         for error in filter(None, [errors[max(first, 0)], *errors]):
             raise error
 

@@ -10,14 +10,14 @@ from pyruntime.errors import ExecutionError, OutOfMemory
 
 
 def sample(shared):
-    """poke(address, value); peek(address) -> i32; mix(i64, f32, f64) -> f64; fail(); run(tid, threads): all meet."""
+    """poke(address, value); peek(address) -> i32; mix(i64, f32, f64) -> f64; fail(); run(tid, threads, _): all meet."""
     module = Module(shared=shared)
     module.function("poke", ["i32", "i32"]).emit(0, 1).mem("i32.store")
     module.function("peek", ["i32"], ["i32"]).emit(0).mem("i32.load")
     mix = module.function("mix", ["i64", "f32", "f64"], ["f64"])
     mix.emit(0, "f64.convert_i64_s", 1, "f64.promote_f32", "f64.add", 2, "f64.add")
     module.function("fail").emit("unreachable")
-    run = module.function("run", ["i32", "i32"])
+    run = module.function("run", ["i32"] * 3)
     if shared:
         run.i32(64).i32(1).mem("i32.atomic.rmw.add").emit("drop")
         with run.loop() as again:  # every thread must be inside at the same time

@@ -1,4 +1,4 @@
-"""Threads natively: the same bits as one thread, run after run; traps; small kernels; where barriers stand."""
+"""Threads natively: the same bits as one thread, run after run, whoever comes; traps; small kernels; groups."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from e2e import models
 from providers.wasm import provider, spmd
+from providers.wasm.host import WasmHost
 from pyruntime import InferenceSession
 from pyruntime.errors import ExecutionError
 from pyruntime.session import SessionOptions
@@ -43,16 +44,57 @@ def test_model_on_two_threads(name: str) -> None:
             break
 
 
-@pytest.mark.parametrize("threads", [2, 4])
-@pytest.mark.parametrize("name", ["chain", "softmax", "product", "steps"])
-def test_same_bits_on_any_number_of_threads(name: str, threads: int) -> None:
-    model = getattr(models, name)().SerializeToString()
-    one, many = threaded(model, 1), threaded(model, threads)
+SMALL = ["chain", "softmax", "product", "steps"]
+
+
+def check_bits(name: str, threads: int, runs: int = 20) -> InferenceSession:
+    """The same bits as on one thread, run after run."""
+    proto = getattr(models, name)()
+    one, many = threaded(proto.SerializeToString(), 1), threaded(proto.SerializeToString(), threads)
     rng = np.random.default_rng(0)
-    shape = [d.dim_value for d in getattr(models, name)().graph.input[0].type.tensor_type.shape.dim]
-    for n in range(20):
+    shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
+    for n in range(runs):
         feeds = {"x": rng.standard_normal(shape).astype(np.float32)}
         assert same(one.run(None, feeds), many.run(None, feeds)), f"run {n + 1} differs"
+    return many
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("name", SMALL)
+def test_same_bits_on_any_number_of_threads(name: str, threads: int) -> None:
+    check_bits(name, threads)
+
+
+def never(host: WasmHost, jobs: Any) -> list[BaseException | None]:
+    jobs[0]()
+    return [None] * len(jobs)
+
+
+def late(host: WasmHost, jobs: Any) -> list[BaseException | None]:
+    for job in jobs:
+        job()
+    return [None] * len(jobs)
+
+
+@pytest.mark.parametrize("helpers", [never, late])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_leader_waits_for_nobody(name: str, helpers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WasmHost, "errors", helpers)
+    check_bits(name, 3, runs=3)
+
+
+@pytest.mark.parametrize("before", [2**31 - 3, -3])
+def test_epochs_begin_again(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = WasmHost.load
+
+    def load(host: WasmHost, wasm: bytes) -> Any:
+        host.memory[spmd.EPOCH : spmd.EPOCH + 4].view("<i4")[0] = before
+        return start(host, wasm)
+
+    monkeypatch.setattr(WasmHost, "load", load)
+    many = check_bits("steps", 3)
+    epoch = int(many._programs[()].host.memory[spmd.EPOCH : spmd.EPOCH + 4].view("<i4")[0])
+    assert (epoch - before) % 2**32 > 20
 
 
 @pytest.fixture
@@ -69,7 +111,8 @@ def test_a_trap_stops_all_threads_and_not_the_session(trap: None) -> None:
     before = session.run(None, {"x": x})
     for _ in range(3):
         with pytest.raises(ExecutionError, match="out of bounds"):
-            session.run(None, {"x": x * np.float32(trapping.TRIGGER)})
+            for _ in range(200):  # until the thread comes in time to claim something
+                session.run(None, {"x": x * np.float32(trapping.TRIGGER)})
     after = session.run(None, {"x": x})
     assert same(before, after)
     np.testing.assert_allclose(after[1], 1 + np.tanh(1), rtol=1e-5)
@@ -94,7 +137,7 @@ def test_small_steps_wake_nobody() -> None:
 
 
 class Recorder:
-    """Groups of a model's calls, as (node, first, counter)."""
+    """The calls of each segment."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.segments: dict[str, list[spmd.Part]] = {}
@@ -126,7 +169,6 @@ def test_projections_of_one_input_share_a_group(monkeypatch: pytest.MonkeyPatch)
     session = threaded(attention_inputs(), 2)
     parts = recorder.segments["run_1_0"]
     assert [p.first for p in parts] == [False, False, False, True]
-    assert [p.counter for p in parts] == [0, 1, 2, 0]
     x = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32)
     assert same(session.run(None, {"x": x}), threaded(attention_inputs(), 1).run(None, {"x": x}))
 
