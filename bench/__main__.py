@@ -14,6 +14,7 @@ COMMANDS = {
     "memory": "peak of each model against the largest set of tensors alive at once",
     "overhead": "what a run takes besides its kernels",
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
+    "gpu": "GFLOP/s and GB/s of the WebGPU kernels on the native adapter",
     "chart": "an SVG of the newest results",
 }
 

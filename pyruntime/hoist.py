@@ -11,6 +11,7 @@ from pyruntime.expr import Expr
 from pyruntime.kernel import For, Let, Stmt, When, While
 from pyruntime.loopcode import children, rebuild
 
+_LOADS = ("load", "quad")
 NEVER = -1  # in a dependence set: never invariant
 
 
@@ -65,14 +66,14 @@ class _Hoist:
         if found is not None:
             return found[1], found[2]
         names: set[int] = set()
-        loads = e.op == "load"
+        loads = e.op in _LOADS
         for n, a in enumerate(e.args):
             inner, loading = self.dependences(a)
             names |= inner
             loads = loads or (loading and not (e.op == "guard" and n > 0))
         if e.op == "var":
             names.add(NEVER if e.value in self.mutable else e.value)
-        elif e.op == "load" and e.value in self.written:
+        elif e.op in _LOADS and e.value in self.written:
             names.add(NEVER)
         result = (e, frozenset(names), loads)  # keeps e alive: ids are keys
         self.deps[id(e)] = result

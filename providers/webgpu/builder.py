@@ -90,7 +90,7 @@ def _renumbered(body: list[Stmt], numbers: list[int]) -> list[Stmt]:
     memo: dict[int, Expr] = {}
 
     def load(e: Expr) -> Expr | None:
-        return Expr("load", e.args, e.dtype, numbers[e.value]) if e.op == "load" else None
+        return Expr(e.op, e.args, e.dtype, numbers[e.value]) if e.op in ("load", "quad") else None
 
     def inner(statements: list[Stmt]) -> list[Stmt]:
         out = [rebuild(s, lambda e: rewrite(e, load, memo), inner) for s in statements]

@@ -47,11 +47,12 @@ def prepared(code: LoopCode) -> LoopCode:
     return map_expressions(code, lambda e: rewrite(expand(e), fold))
 
 
-def declare(buffers: Sequence[DType], params: int, f16: bool, atomic: set[int]) -> str:
+def declare(buffers: Sequence[DType], params: int, f16: bool, atomic: set[int], quads: set[int]) -> str:
     """Bindings, and p0 … as constants of the parameter block."""
     out = ["enable f16;"] if f16 else []
     for n, dtype in enumerate(buffers):
         kind = "atomic<u32>" if n in atomic else stored_type(dtype, f16)
+        kind = f"vec4<{kind}>" if n in quads else kind
         out.append(f"@group(0) @binding({n}) var<storage, read_write> b{n}: array<{kind}>;")
     out.append(f"struct Params {{ words: array<vec4<i32>, {params // 4 + 1}> }}")
     out.append(f"@group(0) @binding({len(buffers)}) var<uniform> params: Params;")
@@ -84,7 +85,7 @@ class Printer:
         self.linear = linear and bool(packed)
         self.atomic = set() if self.linear else packed
         self.lines = Lines()
-        self.values = Values(self.lines, f16, self.atomic)
+        self.values = Values(self.lines, f16, self.atomic, _quads(code.body))
 
     def shader(self) -> Shader:
         (outer,) = self.code.body
@@ -102,7 +103,7 @@ class Printer:
         return self.finish(GROUP * per)
 
     def finish(self, span: int, more: str = "") -> Shader:
-        head = declare(self.dtypes, self.code.params, self.f16, self.atomic)
+        head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.quads)
         source = head + more + text_of(self.values.helpers) + "\n".join(self.lines.text) + "\n"
         return Shader(source, len(self.dtypes), self.code.params, span)
 
@@ -174,6 +175,11 @@ class Printer:
         self.lines.close()
 
     def _store(self, s: Store) -> None:
+        if s.value.op == "vec":
+            at, *four = self.values.root(s.coords[0], *s.value.args)
+            kind = stored_type(self.dtypes[s.target], self.f16)
+            self.lines.add(f"b{s.target}[{at} >> 2u] = vec4<{kind}>({', '.join(four)});")
+            return
         at, value = self.values.root(s.coords[0], s.value)
         self.store(s.target, at, value, self.dtypes[s.target])
 
@@ -181,6 +187,9 @@ class Printer:
         """Print the store of a register value at an element number."""
         lines = self.lines
         if not is_packed(dtype, self.f16):
+            if buffer in self.values.quads:
+                at = self.values.named(at)
+                at = f"{at} >> 2u][{at} & 3"
             lines.add(f"b{buffer}[{at}] = {f'f16({value})' if dtype is F16 else value};")
             return
         bits, mask = 8 * dtype.size, (1 << 8 * dtype.size) - 1
@@ -194,6 +203,18 @@ class Printer:
         bits_ = self.values.named(f"{pattern} << {shift}")
         lines.add(f"atomicAnd({target}, ~({mask:#x}u << {shift}));")
         lines.add(f"atomicOr({target}, {bits_});")
+
+
+def _quads(body: list[Stmt]) -> set[int]:
+    """Buffers that are read or written by fours."""
+    out: set[int] = set()
+    for s in body:
+        out |= {x.value for e in expressions(s) for x in walk(e) if x.op == "quad"}
+        if isinstance(s, Store) and s.value.op == "vec":
+            out.add(s.target)
+        for inner in children(s):
+            out |= _quads(inner)
+    return out
 
 
 def _used(body: list[Stmt]) -> set[int]:

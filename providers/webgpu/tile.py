@@ -22,17 +22,21 @@ from pyruntime.walk import Lowering
 
 from .adapter import Adapter
 from .layout import is_packed
+from .quads import WIDTH, aligned, lane, quad_of
 
 LONG_TAIL = 24  # nodes of an epilogue
 
 
 @dataclass(slots=True)
 class _Side:
-    """One factor, the group of output axes that it alone walks (if any), and how many of its values a unit takes."""
+    """One factor, the group of output axes that it alone walks (if any), and how many of its values a unit takes.
+    quads: what a vec4 holds: values of neighbouring indices ("lanes"), of neighbouring steps of the sum ("steps"), or
+    "" where values are loaded one by one."""
 
     factor: Expr
     group: _Group | None
     size: int
+    quads: str = ""
 
 
 def tiled(kernel: Reduce, adapter: Adapter) -> Lowered | None:
@@ -53,7 +57,19 @@ def tiled(kernel: Reduce, adapter: Adapter) -> Lowered | None:
             side.size = min(most, extent) if isinstance(extent, int) else most
     if all(s.size == 1 for s in sides):
         return None
+    for side in sides:
+        side.quads = _quads(nest, side, adapter.f16)
     return _Tile(nest, kernel, sides).lowered()
+
+
+def _quads(nest: _Nest, side: _Side, f16: bool) -> str:
+    at = side.factor.args[0] if side.factor.op == "cast" else side.factor
+    if at.op != "at" or (at is not side.factor and not (at.dtype.is_float and side.factor.dtype.is_float)):
+        return ""
+    groups = [*nest.outer, *nest.inner]
+    if side.group is not None and side.size % WIDTH == 0 and aligned(at, groups, side.group.axis, f16):
+        return "lanes"
+    return "steps" if aligned(at, groups, nest.inner[-1].axis, f16) else ""
 
 
 def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
@@ -113,21 +129,26 @@ class _Tile:
         return work.finish([For(unit.value, work.number(count), body, "parallel")], count)
 
     def _lanes(self, side: _Side, blocks: list[_Group], body: list[Stmt]) -> list[Expr | None]:
-        """The index along the side's axis of each value; neighbouring units take neighbouring values. Past the end
-        the last index is taken again: its sum is computed and stored twice, both times the same."""
+        """The index along the side's axis of each value; neighbouring units take neighbouring values or quads. Past
+        the end the last index is taken again: its sum is computed and stored twice, both times the same."""
         if side.group is None or side.size == 1:
             return [None]
         work, axis = self.work, side.group.axis
         first = self.nest.place[axis][0]
-        extent = work.number(side.group.extent)
+        width = WIDTH if side.quads == "lanes" else 1
+        extent = work.number(sh.ceildiv(side.group.extent, width))
         step = next(work.number(g.extent) for g in blocks if g.axis == axis)
         last = binary("sub", extent, const(1, I32))
         out: list[Expr | None] = []
-        for n in range(side.size):
+        for n in range(side.size // width):
             at = work.new()
             place = binary("add", first, binary("mul", step, const(n, I32)))
-            body.append(Let(at.value, binary("min", place, last) if n else place))
+            place = binary("min", place, last) if n else place
+            body.append(Let(at.value, binary("mul", place, const(width, I32))))
             out.append(at)
+            for m in range(1, width):
+                out.append(other := work.new())
+                body.append(Let(other.value, binary("add", at, const(m, I32))))
         return out
 
     def _loops(self, lanes: list[list[Any]], sums: dict[tuple[int, int], Expr]) -> list[Stmt]:
@@ -136,19 +157,49 @@ class _Tile:
         for v, g in zip(loops, nest.inner, strict=True):
             nest.place[g.axis] = [v]
         inner: list[Stmt] = []
-        values: list[list[Expr]] = []
-        for side, places in zip(self.sides, lanes, strict=True):
-            row = []
-            for at in places:
-                v = work.new(self.dtype)
-                inner.append(Let(v.value, cast(self._at([at], [side], side.factor), self.dtype)))
-                row.append(v)
-            values.append(row)
-        for (i, j), total in sums.items():
-            inner.append(Set(total.value, binary("add", total, binary("mul", values[0][i], values[1][j]))))
-        for v, g in zip(reversed(loops), reversed(nest.inner), strict=True):
-            inner = [For(v.value, work.number(g.extent), inner)]
+        width = WIDTH if any(s.quads == "steps" for s in self.sides) else 1
+        axis, begin = nest.inner[-1].axis, loops[-1]
+        if width > 1:
+            begin = work.new()
+            inner.append(Let(begin.value, binary("mul", loops[-1], const(width, I32))))
+        ahead = [self._ahead(s, places, begin, inner) for s, places in zip(self.sides, lanes, strict=True)]
+        for step in range(width):
+            nest.place[axis] = [begin, const(step, I32)] if step else [begin]
+            values = [
+                [lane(v, step) for v in quads] if quads else self._values(side, places, inner)
+                for side, places, quads in zip(self.sides, lanes, ahead, strict=True)
+            ]
+            for (i, j), total in sums.items():
+                inner.append(Set(total.value, binary("add", total, binary("mul", values[0][i], values[1][j]))))
+        extents = [g.extent for g in nest.inner]
+        extents[-1] = sh.ceildiv(extents[-1], width)
+        for v, extent in zip(reversed(loops), reversed(extents), strict=True):
+            inner = [For(v.value, work.number(extent), inner)]
         return inner
+
+    def _ahead(self, side: _Side, places: list[Any], begin: Expr, body: list[Stmt]) -> list[Expr]:
+        """The quads of the next steps, one for each value."""
+        if side.quads != "steps":
+            return []
+        self.nest.place[self.nest.inner[-1].axis] = [begin]
+        return [self._quad(side, at, body) for at in places]
+
+    def _values(self, side: _Side, places: list[Any], body: list[Stmt]) -> list[Expr]:
+        """The side's values at one step."""
+        if side.quads == "lanes":
+            quads = [self._quad(side, at, body) for at in places[::WIDTH]]
+            return [lane(v, n) for v in quads for n in range(WIDTH)]
+        out = []
+        for at in places:
+            v = self.work.new(self.dtype)
+            body.append(Let(v.value, cast(self._at([at], [side], side.factor), self.dtype)))
+            out.append(v)
+        return out
+
+    def _quad(self, side: _Side, at: Expr | None, body: list[Stmt]) -> Expr:
+        v = self.work.new(self.dtype)
+        body.append(Let(v.value, quad_of(cast(self._at([at], [side], side.factor), self.dtype))))
+        return v
 
     def _at(self, places: list[Expr | None], sides: list[_Side], e: Expr) -> Expr:
         """An expression with the sides' axes at these indices."""

@@ -24,10 +24,14 @@ def run(bench, out, arrays):
     return small
 
 
-def once(bench, out, arrays, software):
+def shader_of(bench, out, software=True):
     kernel = out.kernel.definition() if isinstance(out.kernel, Call) else out.kernel
     low = one_binding_each(tiled(kernel, replace(bench.host.adapter, software=software)))
-    shader = print_kernel(low.code, False, bench.host.adapter.f16)
+    return kernel, low, print_kernel(low.code, False, bench.host.adapter.f16)
+
+
+def once(bench, out, arrays, software):
+    kernel, low, shader = shader_of(bench, out, software)
     flat = {t.uid: (a.shape, a.ravel().tolist()) for t, a in arrays.items()}
     ((shape, values),) = bench.call(shader, low.tensors, low.params, low.work, kernel.outputs, flat, {})
     return np.array(values).reshape(shape)
@@ -52,10 +56,45 @@ def test_matmul(bench, m, k, n):
     np.testing.assert_allclose(run(bench, out, arrays), arrays[a] @ arrays[b])
 
 
-@pytest.mark.parametrize("dtype", [dt.F16, dt.BF16, dt.I32, dt.U8], ids=str)
-def test_types(bench, dtype):
+FOURS = [*itertools.product((1, 4, 5, 8, 12, 36), (4, 8, 12), (4, 8, 12, 36)), (8, 7, 12), (8, 12, 7), (7, 12, 7)]
+
+
+@pytest.mark.parametrize("m,k,n", FOURS)
+def test_loads_by_fours(bench, m, k, n):
+    """Columns of b, or where these are no whole quads, the sum's steps of a."""
     t, arrays = Tracer(lambda w: []), {}
-    a, b = feed(t, (5, 6), arrays, dtype), feed(t, (6, 7), arrays, dtype)
+    a, b = feed(t, (2, m, k), arrays), feed(t, (2, k, n), arrays)
+    out = product(t, a, b)
+    assert ("vec4<f32>>;" in shader_of(bench, out)[2].source) == (n % 4 == 0 or k % 4 == 0)
+    np.testing.assert_allclose(run(bench, out, arrays), arrays[a] @ arrays[b])
+
+
+@pytest.mark.parametrize("row,column", [(0, 0), (1, 0), (0, 1), (0, 4), (2, 4), (0, 6)])
+def test_fours_of_a_part(bench, row, column):
+    """A part that does not begin at a multiple of four is loaded one by one."""
+    t, arrays = Tracer(lambda w: []), {}
+    a, b = feed(t, (5, 7), arrays), feed(t, (9, 16), arrays)
+    out = t.reduce_compute("sum", (5, 8), (7,), lambda i, j, r: a.at(i, r) * b.at(r + row, j + column))
+    assert ("vec4<f32>>;" in shader_of(bench, out)[2].source) == (column % 4 == 0)
+    want = arrays[a] @ arrays[b][row : row + 7, column : column + 8]
+    np.testing.assert_allclose(run(bench, out, arrays), want)
+
+
+def test_one_by_one_from_a_buffer_of_fours(bench):
+    """The epilogue reads the operand that the product reads by fours."""
+    t, arrays = Tracer(lambda w: []), {}
+    a, b = feed(t, (8, 8), arrays), feed(t, (8, 8), arrays)
+    out = product(t, a, b)
+    out.kernel.epilogue = X + b.at(index(1), index(0)) + a.at(index(0), index(1))
+    want = arrays[a] @ arrays[b] + arrays[b].T + arrays[a]
+    np.testing.assert_allclose(run(bench, out, arrays), want)
+
+
+@pytest.mark.parametrize("dtype", [dt.F16, dt.BF16, dt.I32, dt.U8], ids=str)
+@pytest.mark.parametrize("k,n", [(6, 7), (8, 12)])
+def test_types(bench, dtype, k, n):
+    t, arrays = Tracer(lambda w: []), {}
+    a, b = feed(t, (5, k), arrays, dtype), feed(t, (k, n), arrays, dtype)
     arrays = {x: np.abs(v) for x, v in arrays.items()}
     np.testing.assert_allclose(run(bench, product(t, a, b), arrays), arrays[a] @ arrays[b])
 
