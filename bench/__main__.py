@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("models", nargs="*", help="default: the zoo and Silero; with --webgpu nine of them")
     made.add_argument("--threads", type=int, nargs="+", help="default 1 2; with --webgpu 1")
     made.add_argument("--webgpu", action="store_true", help="against onnxruntime-web's /webgpu, on the same adapter")
+    made.add_argument("--worker", action="store_true", help="both in their workers (env.wasm.proxy), not in the page")
     made.add_argument("--no-jax", action="store_true", help="without jax-js")
     made.add_argument(
         "--seconds", type=float, default=6.0, help="of turns a model, at most (default 6; at least 3 turns)"
@@ -52,7 +53,8 @@ def side_by_side(argv: list[str]) -> int:
         names=args.models or (compare.GPU_MODELS if args.webgpu else known),
         threads=args.threads or ([1] if args.webgpu else [1, 2]),
         provider="webgpu" if args.webgpu else "wasm",
-        jax=not args.no_jax and not args.webgpu,
+        worker=args.worker,
+        jax=not (args.no_jax or args.webgpu or args.worker),
         seconds=args.seconds,
         rounds=args.rounds,
     )

@@ -18,12 +18,13 @@ GPU_MODELS = "bert_tiny gpt2_tiny llama_mini llama_mini.nb4 minilm mobilenet_v2 
 
 @dataclass(frozen=True)
 class Options:
-    """names: models; seconds, rounds: of the turns of a model, at most."""
+    """names: models; worker: `env.wasm.proxy` for both; seconds, rounds: of the turns of a model, at most."""
 
     names: list[str]
     threads: list[int]
     provider: str = "wasm"
     jax: bool = True
+    worker: bool = False
     seconds: float = 6.0
     rounds: int = 40
 
@@ -67,7 +68,8 @@ def measure(browser: Chromium, name: str, threads: int, options: Options) -> Row
     info = models.info(name)
     row = Row(name, threads, flops.total(name), info["tolerance"])
     effort = {"seconds": options.seconds, "rounds": options.rounds}
-    how = {"threads": threads, "tiny": models.tiny(), "provider": options.provider, "jax": options.jax, "peer": True}
+    how = {"threads": threads, "provider": options.provider, "worker": options.worker, "jax": options.jax, "peer": True}
+    how["tiny"] = models.tiny()
     try:
         with browser.page() as page:
             started = page.evaluate("(how) => bench.start(how)", how)

@@ -15,16 +15,16 @@ const runtimes = {};
 /**
  * Starts runtimes; their numbers of threads are fixed from here on. Times are those of a session of a tiny model, with
  * all that it loads.
- * @param {{ threads: number, tiny: string, provider: 'wasm' | 'webgpu', jax: boolean, peer: boolean }} how
+ * @param {{ threads: number, tiny: string, provider: 'wasm' | 'webgpu', worker: boolean, jax: boolean, peer: boolean }} how
  * @returns {Promise<Record<string, number | string>>} milliseconds, or why not
  */
-async function start({ threads, tiny, provider, jax, peer }) {
+async function start({ threads, tiny, provider, worker, jax, peer }) {
   Object.defineProperty(navigator, 'hardwareConcurrency', { value: threads }); // jax-js takes as many as there are
   const bytes = await fetchBuffer(tiny);
   /** @type {Record<string, () => Promise<Runtime>>} */
   const makers = {
-    ours: async () => ort(await import('pyruntime'), threads, provider),
-    ...(peer && { peer: async () => ort(await (provider === 'wasm' ? import('onnxruntime-web/wasm') : import('onnxruntime-web/webgpu')), threads, provider) }),
+    ours: async () => ort(await import('pyruntime'), threads, provider, worker),
+    ...(peer && { peer: async () => ort(await (provider === 'wasm' ? import('onnxruntime-web/wasm') : import('onnxruntime-web/webgpu')), threads, provider, worker) }),
     ...(jax && { jax: async () => (await import('./jax.js')).jaxRuntime() }),
   };
   /** @type {Record<string, number | string>} */
@@ -42,8 +42,9 @@ async function start({ threads, tiny, provider, jax, peer }) {
   return times;
 }
 
-/** @param {any} module @param {number} threads @param {string} provider */
-function ort(module, threads, provider) {
+/** @param {any} module @param {number} threads @param {string} provider @param {boolean} worker */
+function ort(module, threads, provider, worker) {
+  module.env.wasm.proxy = worker;
   module.env.wasm.numThreads = threads;
   return ortRuntime(module, [provider]);
 }

@@ -15,9 +15,10 @@ export class OrtSession {
     this.feeds = feeds;
     this.runs = 0;
     /** @type {Record<string, any>} */
-    this.kept = Object.fromEntries(feeds.info.feeds.filter(({ frames }) => !frames).map((feed) => [feed.name, this.tensor(feed)]));
-    this.framed = feeds.info.feeds.filter(({ frames }) => frames);
+    this.kept = Object.fromEntries(feeds.info.feeds.map((feed) => [feed.name, this.tensor(feed)]));
     this.feedback = Object.entries(feeds.info.feedback);
+    // onnxruntime-web's proxy takes the memory of what it is fed
+    this.renewed = feeds.info.feeds.filter(({ name, frames }) => frames || (ort.env.wasm.proxy && !(name in feeds.info.feedback)));
   }
 
   /** @param {import('./model.js').FeedInfo} feed */
@@ -28,7 +29,7 @@ export class OrtSession {
 
   /** @returns {Promise<Outputs>} */
   async run() {
-    for (const feed of this.framed) this.kept[feed.name] = this.tensor(feed);
+    for (const feed of this.renewed) this.kept[feed.name] = this.tensor(feed);
     this.runs++;
     const outputs = await this.session.run(this.kept);
     for (const [input, output] of this.feedback) this.kept[input] = outputs[output];
