@@ -134,6 +134,7 @@ class Executor:
                 run.addresses[c["buffer"]] = self._load(c)
         run.state = self._state()
         self._block(0, run)
+        self.transfers.end()
         self.arena.restore(self.states[run.state])
         self.arena.settle()
         self.persistent = run.addresses
@@ -228,10 +229,16 @@ class Executor:
         for spec in self.header["inputs"]:
             self._bind(spec["dims"], feeds[spec["name"]].shape, run.env)
         self.check(run.env, set(run.env))
-        self._enter(run, at_home)
-        self._block(1, run)
-        self.env = run.env
-        return {name: self.transfers.result(name, outputs[name], run) for name in wanted}
+        try:
+            self._enter(run, at_home)
+            self._block(1, run)
+            self.env = run.env
+            results = {name: self.transfers.result(name, outputs[name], run) for name in wanted}
+            self.transfers.end()
+        except BaseException:
+            self.transfers.abandon()
+            raise
+        return results
 
     @staticmethod
     def _bind(dims: list[Any], shape: tuple[int, ...], env: Env) -> None:

@@ -51,6 +51,16 @@ class Transfers:
                 at_home[name] = x.stored()
         return at_home
 
+    def end(self) -> None:
+        """All is on its way."""
+        if self.executor.gpu is not None:
+            self.executor.gpu.host.flush()
+
+    def abandon(self) -> None:
+        """The run failed."""
+        if self.executor.gpu is not None:
+            self.executor.gpu.host.abandon()
+
     def copy(self, step: Any, run: Any) -> None:
         """Bring tensors into the other memory."""
         if step.json["to"] == "wasm":

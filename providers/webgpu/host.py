@@ -41,6 +41,7 @@ class GpuHost:
         self.size = 0
         self.generation = 0
         self.arena: Any = None
+        self._encoder: Any = None  # of commands not yet submitted
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,7 +56,8 @@ class GpuHost:
         size = -(-size // ALIGN) * ALIGN
         new = self.own.buffer(size, "arena")
         if self.arena is not None:
-            self.own.copy([((self.arena, 0), (new, 0), self.size)])
+            self.copy([((self.arena, 0), (new, 0), self.size)])
+            self.flush()
             self.arena.destroy()
         self.arena, self.size = new, size
         self.generation += 1
@@ -66,11 +68,22 @@ class GpuHost:
 
     def write(self, offset: int, data: Any) -> None:
         """Put bytes (a multiple of 4 of them) at an offset of the arena."""
+        self.flush()
         self.own.write(self.place(offset), data)
 
     def read(self, offset: int, size: int) -> memoryview:
-        """Bytes of the arena, after all submitted work; waits."""
-        return self.own.read([(self.place(offset), size)])[0]
+        """Bytes of the arena, after all work; waits."""
+        return self.read_all([(offset, size)])[0]
+
+    def read_all(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Bytes at several offsets, in one transfer."""
+        self.flush()
+        return self.own.read([(self.place(offset), size) for offset, size in spans])
+
+    def copy(self, moves: Sequence[tuple[Place, Place, int]]) -> None:
+        """Sources, targets and bytes (multiples of 4)."""
+        for (source, at), (target, to), size in moves:
+            self.commands().copy_buffer_to_buffer(source, at, target, to, size)
 
     def parameters(self, data: bytes) -> Any:
         """A buffer of parameter blocks."""
@@ -123,23 +136,38 @@ class GpuHost:
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, dispatches: Sequence[Dispatch]) -> None:
-        """Queue dispatches in order, as one submission."""
+    def commands(self) -> Any:
+        """The encoder of the next submission: each costs milliseconds where work is under way, so few are made."""
+        if self._encoder is None:
+            self._encoder = self._checked("", self.device.create_command_encoder)
+        return self._encoder
+
+    def encode(self, dispatches: Sequence[Dispatch]) -> None:
+        """Dispatches in order."""
 
         def go() -> None:
-            encoder = self.device.create_command_encoder()
-            run = encoder.begin_compute_pass()
+            run = self.commands().begin_compute_pass()
             for d in dispatches:
                 run.set_pipeline(d.pipeline)
                 run.set_bind_group(0, d.group)
                 run.dispatch_workgroups(d.x, d.y)
             run.end()
-            self.device.queue.submit([encoder.finish()])
 
         self._checked("", go)
 
+    def flush(self) -> None:
+        """Submit what was encoded."""
+        if self._encoder is not None:
+            encoder, self._encoder = self._encoder, None
+            self._checked("", lambda: self.device.queue.submit([encoder.finish()]))
+
+    def abandon(self) -> None:
+        """Forget what was encoded: the run failed."""
+        self._encoder = None
+
     def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
-        """Nanoseconds of each dispatch; needs the adapter's timestamp-query."""
+        """Runs dispatches; gives the nanoseconds of each. Needs the adapter's timestamp-query."""
+        self.flush()
         count = 2 * len(dispatches)
         queries = self.device.create_query_set(type="timestamp", count=count)
         encoder = self.device.create_command_encoder()

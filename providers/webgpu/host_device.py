@@ -70,18 +70,6 @@ class Device:
         """A buffer that kernels and copies may use."""
         return self.checked(label, lambda: self.wgpu.create_buffer(size=size, usage=_USAGE, label=label))
 
-    def copy(self, moves: Sequence[tuple[Place, Place, int]]) -> None:
-        """Sources, targets and bytes (multiples of 4), as one submission."""
-
-        def go() -> None:
-            encoder = self.wgpu.create_command_encoder()
-            for (source, at), (target, to), size in moves:
-                encoder.copy_buffer_to_buffer(source, at, target, to, size)
-            self.wgpu.queue.submit([encoder.finish()])
-
-        if moves:
-            self.checked("copy", go)
-
     def read(self, places: Sequence[tuple[Place, int]]) -> list[memoryview]:
         """Bytes at places, after all submitted work, in one transfer; waits."""
         sizes = [-(-size // 4) * 4 for _, size in places]
@@ -89,13 +77,23 @@ class Device:
         if not total:
             return [memoryview(b"") for _ in places]
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
-        (buffer, at), _ = places[0]
-        if len(places) > 1:
-            buffer, at = self.buffer(total, "gather"), 0
-            self.copy([(p, (buffer, s), n) for (p, _), s, n in zip(places, starts, sizes, strict=True) if n])
-        data = self.checked("read", lambda: self.wgpu.queue.read_buffer(buffer, at, total))
+        data = self.checked("read", lambda: self._read([p for p, _ in places], sizes, total))
         self.bytes_read += total
         return [data[start : start + size] for start, (_, size) in zip(starts, places, strict=True)]
+
+    def _read(self, places: Sequence[Place], sizes: Sequence[int], total: int) -> memoryview:
+        """One place is read as it is; several are gathered: a wait costs more than copies."""
+        buffer, at = places[0]
+        if len(places) > 1:
+            buffer, at = self.buffer(total, "gather"), 0
+            encoder, end = self.wgpu.create_command_encoder(), 0
+            for (source, offset), size in zip(places, sizes, strict=True):
+                if size:
+                    encoder.copy_buffer_to_buffer(source, offset, buffer, end, size)
+                end += size
+            self.wgpu.queue.submit([encoder.finish()])
+        found: memoryview = self.wgpu.queue.read_buffer(buffer, at, total)
+        return found
 
     def write(self, place: Place, data: Any) -> None:
         """Put bytes (a multiple of 4 of them) at a place."""

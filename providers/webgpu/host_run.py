@@ -65,7 +65,7 @@ class GpuRunner:
             times = self.host.timed(step.dispatches)
             self.timings += [(d.label, t / 1e9) for d, t in zip(step.dispatches, times, strict=True)]
         else:
-            self.host.submit(step.dispatches)
+            self.host.encode(step.dispatches)
 
     def _bind(self, step: _Prepared) -> None:
         """Parameter blocks and bind groups for the arena as it is."""
@@ -98,7 +98,7 @@ class GpuRunner:
 
     def read(self, those: Sequence[tuple[int, np.dtype[Any], int]]) -> list[np.ndarray[Any, Any]]:
         """Elements (address, type, count) in linear memory's layout; waits for the work that makes them."""
-        found = self.host.own.read([(self._place(at), count * stored(dtype).itemsize) for at, dtype, count in those])
+        found = self.host.read_all([(at - self.base, count * stored(dtype).itemsize) for at, dtype, count in those])
         return [widen(data, dtype, count) for data, (_, dtype, count) in zip(found, those, strict=True)]
 
     def hold(self, dtype: np.dtype[Any], count: int) -> Held:
@@ -108,12 +108,12 @@ class GpuRunner:
     def fetch_held(self, those: Sequence[tuple[int, Held]]) -> None:
         """Copies what is held elsewhere to addresses."""
         own = [(held, self._place(at)) for at, held in those if held.size]
-        self.host.own.copy([((held.buffer, 0), place, held.bytes) for held, place in own])
+        self.host.copy([((held.buffer, 0), place, held.bytes) for held, place in own])
 
     def fill_held(self, those: Sequence[tuple[int, Held]]) -> None:
         """Copies what is at addresses to where it is held."""
         own = [(held, self._place(at)) for at, held in those if held.size]
-        self.host.own.copy([(place, (held.buffer, 0), held.bytes) for held, place in own])
+        self.host.copy([(place, (held.buffer, 0), held.bytes) for held, place in own])
 
     def _place(self, address: int) -> Place:
         return self.host.place(address - self.base)

@@ -82,7 +82,7 @@ class Bench:
         block = struct.pack(f"<{len(words)}i", *words).ljust((len(words) + 3) // 4 * 16, b"\0")
         block = (self.host.parameters(block), 0)
         if words[-1]:
-            self.host.submit([self.host.dispatch(shader, [places[t.uid] for t in tensors], block, words[-1])])
+            self.host.encode([self.host.dispatch(shader, [places[t.uid] for t in tensors], block, words[-1])])
         for at, size in ends:
             assert bytes(self.host.read(at, size)) == b"\xa5" * size, "wrote outside a buffer"
         out = []

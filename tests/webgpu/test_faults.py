@@ -81,11 +81,11 @@ def test_device_lost_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened()
     lost = host(session)
 
-    def submit(dispatches: Any) -> None:
-        type(lost).submit(lost, dispatches)
+    def encode(dispatches: Any) -> None:
+        type(lost).encode(lost, dispatches)
         lost.device.destroy()
 
-    monkeypatch.setattr(lost, "submit", submit)
+    monkeypatch.setattr(lost, "encode", encode)
     assert run(session) == RIGHT
     assert host(session).device is not lost.device and session.get_providers() == ["webgpu"]
 
