@@ -205,7 +205,6 @@ class Model:
 
     def _builder(self, at_home: bool) -> Any:
         from providers.wasm import provider
-        from providers.webgpu.adapter import Adapter
 
         providers = known(self.options.get("executionProviders") or ["wasm"])
         home = provider.builder(
@@ -215,6 +214,8 @@ class Model:
         )
         if providers[0] != "webgpu" or not self.options.get("gpu"):
             return home
+        from providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
+
         return placed(provider, home, Adapter(**self.options["gpu"]), providers, at_home)
 
 

@@ -1,6 +1,7 @@
 // Builds dist/ (the npm package: bundles, worker, Pyodide, byte code, types) and build/site/ (the demo site).
 // Usage: node scripts/build_web.mjs [--site-only]
 
+import { createHash } from 'node:crypto';
 import { cp, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -26,6 +27,21 @@ const browserOnly = {
   },
 };
 
+/** web/build.js with the name of this build. @param {string} name */
+const named = (name) => ({
+  name: 'named',
+  setup(builder) {
+    builder.onLoad({ filter: /web\/build\.js$/ }, () => ({ contents: `export const BUILD = '${name}';` }));
+  },
+});
+
+/** Another one for every change of the engine or of the standard library: it names the snapshots that browsers keep. */
+async function buildName() {
+  const hash = createHash('sha256').update(await stdlibStamp());
+  for (const [file, bytes] of Object.entries(await engineSources()).sort()) hash.update(file).update(bytes);
+  return hash.digest('hex').slice(0, 16);
+}
+
 async function bundles() {
   const common = { bundle: true, target: 'es2022', legalComments: 'none', sourcemap: true, logLevel: 'warning' };
   const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true };
@@ -35,7 +51,7 @@ async function bundles() {
     build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs') }),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
     build({ ...index, ...script, format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
-    build({ ...worker, entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
+    build({ ...worker, plugins: [browserOnly, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
     build({ ...worker, entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
 }
@@ -69,11 +85,16 @@ function take(proxy) {
   return bytes;
 }
 
+/** Another one for another Pyodide or another pack.py. */
+async function stdlibStamp() {
+  const { version } = JSON.parse(await readFile(join(PYODIDE, 'package.json'), 'utf8'));
+  return `${version} ${await readFile(join(ROOT, 'scripts/pack.py'), 'utf8')}`;
+}
+
 /** The trimmed standard library; made again only for another Pyodide or another pack.py. */
 async function stdlib() {
   const target = join(CACHE, 'python_stdlib.zip');
-  const { version } = JSON.parse(await readFile(join(PYODIDE, 'package.json'), 'utf8'));
-  const stamp = `${version} ${await readFile(join(ROOT, 'scripts/pack.py'), 'utf8')}`;
+  const stamp = await stdlibStamp();
   const made = await readFile(`${target}.stamp`, 'utf8').catch(() => '');
   if (made !== stamp) {
     const pyodide = await packer(join(PYODIDE, 'python_stdlib.zip'));

@@ -2,6 +2,7 @@
 
 import { loadPyodide } from 'pyodide';
 import { fromPayload } from './errors.js';
+import { drop, find, keep } from './snapshot.js';
 
 /** @typedef {import('./protocol.js').Assets} Assets */
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
@@ -12,6 +13,15 @@ import { fromPayload } from './errors.js';
 /** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
 
 const ENGINE = '/lib/engine.zip';
+
+/** What every session needs, so that it is in the snapshot. */
+const STARTED = `
+import sys
+sys.path.insert(0, "${ENGINE}")
+import providers.wasm, pyruntime.browser
+`;
+/** Or every page would draw the same numbers. */
+const RESTORED = 'import random; random.seed()';
 
 /** The last Python error as a payload; forgets it, for its traceback would keep the model alive. */
 const LAST_ERROR = `
@@ -35,27 +45,47 @@ export class Python {
   }
 
   /**
+   * From the memory that an earlier page kept, if there is one.
    * @param {Assets} assets
    * @param {(done: number, steps: number) => void} progress
    * @returns {Promise<Python>}
    */
   static async boot(assets, progress) {
-    const engine = download(assets.engine);
-    const module = import(/* @vite-ignore */ /* webpackIgnore: true */ assets.asm);
     progress(0, 3);
-    const pyodide = await loadPyodide({
+    const files = { engine: download(assets.engine), module: import(/* @vite-ignore */ /* webpackIgnore: true */ assets.asm) };
+    const snapshot = await find(assets.engine);
+    if (snapshot) {
+      try {
+        return await Python.start(assets, files, progress, snapshot);
+      } catch {
+        await drop(assets.engine);
+      }
+    }
+    return Python.start(assets, files, progress, null);
+  }
+
+  /**
+   * @param {Assets} assets
+   * @param {{ engine: Promise<Uint8Array>, module: Promise<any> }} files on their way
+   * @param {(done: number, steps: number) => void} progress
+   * @param {(() => Promise<Uint8Array>) | null} snapshot what reads it
+   */
+  static async start(assets, files, progress, snapshot) {
+    const pyodide = await loadPyodide(/** @type {any} */ ({
       // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
       indexURL: `${assets.wasm}#/`,
       packageBaseUrl: new URL('.', assets.wasm).href,
       stdLibURL: assets.stdlib,
       lockFileContents: JSON.stringify(NO_PACKAGES),
-      createPyodideModule: (await module).default,
+      createPyodideModule: async (/** @type {unknown} */ settings) => (await files.module).default(settings), // the .wasm comes meanwhile
       stdin: () => '',
-    });
+      _loadSnapshot: snapshot?.(),
+    }));
     progress(1, 3);
-    pyodide.FS.writeFile(ENGINE, await engine);
-    pyodide.runPython(`import sys; sys.path.insert(0, "${ENGINE}")`);
+    pyodide.FS.writeFile(ENGINE, await files.engine);
+    pyodide.runPython(snapshot ? RESTORED : STARTED);
     progress(2, 3);
+    if (!snapshot) keep(pyodide, assets.engine);
     const python = new Python(pyodide);
     progress(3, 3);
     return python;

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pyruntime.errors import UnsupportedOp
@@ -18,15 +19,25 @@ Lowering = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Schema:
+    """What a lowering's signature says."""
+
+    attributes: frozenset[str]
+    required: frozenset[str]
+    min_inputs: int
+    max_inputs: int | None  # None: variadic
+
+
+@dataclass(frozen=True, slots=True)
 class Operator:
     name: str
     domain: str
     since: int
     lower: Lowering
-    attributes: frozenset[str]
-    required: frozenset[str]
-    min_inputs: int
-    max_inputs: int | None  # None: variadic
+
+    @property
+    def schema(self) -> Schema:
+        return _schema(self.lower)
 
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
@@ -39,7 +50,7 @@ def op(name: str, *, since: int = 1, domain: str = "") -> Callable[[Lowering], L
     and returns a Tensor, or a tuple of them (None for an output that is not wanted)."""
 
     def register(fn: Lowering) -> Lowering:
-        _add(_describe(name, domain, since, fn))
+        _add(Operator(name, domain, since, fn))
         return fn
 
     return register
@@ -50,16 +61,14 @@ def _add(operator: Operator) -> None:
     versions[:] = sorted([v for v in versions if v.since != operator.since] + [operator], key=lambda v: v.since)
 
 
-def _describe(name: str, domain: str, since: int, fn: Lowering) -> Operator:
+@cache
+def _schema(fn: Lowering) -> Schema:
+    """Read when an operator is first met: for all 320 it would be some 40 ms of a start in a browser."""
     parameters = list(inspect.signature(fn).parameters.values())[1:]
     inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     attributes = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    return Operator(
-        name,
-        domain,
-        since,
-        fn,
+    return Schema(
         frozenset(p.name for p in attributes),
         frozenset(p.name for p in attributes if p.default is p.empty),
         sum(p.default is p.empty for p in inputs),
@@ -78,7 +87,7 @@ def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr) -> N
     parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("t", *names)]
     lower.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     lower.__name__ = name
-    _add(_describe(name, domain, since, lower))
+    _add(Operator(name, domain, since, lower))
 
 
 def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
@@ -96,14 +105,15 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
 
 def check(operator: Operator, inputs: int, attrs: Mapping[str, object], node: str) -> None:
     """Refuse attributes and inputs that the schema does not have."""
-    unknown = sorted(set(attrs) - operator.attributes)
+    schema = operator.schema
+    unknown = sorted(set(attrs) - schema.attributes)
     if unknown:
         raise UnsupportedOp(f"attribute {unknown[0]} is not supported", node=node)
-    missing = sorted(operator.required - set(attrs))
+    missing = sorted(schema.required - set(attrs))
     if missing:
         raise UnsupportedOp(f"attribute {missing[0]} is required", node=node)
-    if inputs < operator.min_inputs or operator.max_inputs is not None and inputs > operator.max_inputs:
-        raise UnsupportedOp(f"takes {operator.min_inputs} to {operator.max_inputs} inputs, has {inputs}", node=node)
+    if inputs < schema.min_inputs or schema.max_inputs is not None and inputs > schema.max_inputs:
+        raise UnsupportedOp(f"takes {schema.min_inputs} to {schema.max_inputs} inputs, has {inputs}", node=node)
 
 
 def table() -> Mapping[tuple[str, str], list[Operator]]:

@@ -15,7 +15,7 @@ SCHEMAS = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain in ("
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: f"{s.name}-{s.since_version}")
 def test_signature(schema: onnx.defs.OpSchema) -> None:
     try:
-        found = registry.find(schema.domain, schema.name, schema.since_version)
+        found = registry.find(schema.domain, schema.name, schema.since_version).schema
     except UnsupportedOp:
         pytest.skip("not in the table")
     assert set(schema.attributes) <= found.attributes | {"consumed_inputs"}
