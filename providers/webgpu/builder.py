@@ -9,12 +9,13 @@ from typing import Any
 
 from pyruntime.crossing import root
 from pyruntime.expr import Expr, rewrite
-from pyruntime.kernel import Call, Kernel, Loops, Reduce, Stmt, Store, Tensor
+from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor
 from pyruntime.loopcode import Lowered, rebuild
 from pyruntime.lower import lower
 from pyruntime.provider import Invocation
 
 from .adapter import Adapter
+from .fours import by_fours
 from .printer import Shader, print_kernel
 from .reduction import cooperates, print_reduction
 from .support import reason
@@ -55,6 +56,8 @@ class GpuBuilder:
         meaning = kernel.definition() if isinstance(kernel, Call) else kernel
         found = tiled(meaning, self.adapter) if isinstance(meaning, Reduce) else None
         shared = found is None and isinstance(meaning, Reduce) and cooperates(meaning, self.adapter)
+        if found is None and isinstance(meaning, Map | Reduce):
+            found = by_fours(meaning, self.adapter)
         linear = found is None and not isinstance(meaning, Loops)
         lowered = one_binding_each(found or lower(meaning, "gpu"))
         key = (lowered.code.key(), linear, shared)

@@ -177,8 +177,9 @@ class Printer:
     def _store(self, s: Store) -> None:
         if s.value.op == "vec":
             at, *four = self.values.root(s.coords[0], *s.value.args)
-            kind = stored_type(self.dtypes[s.target], self.f16)
-            self.lines.add(f"b{s.target}[{at} >> 2u] = vec4<{kind}>({', '.join(four)});")
+            dtype = self.dtypes[s.target]
+            text = f"vec4<{register(dtype)}>({', '.join(four)})"
+            self.lines.add(f"b{s.target}[{at} >> 2u] = {f'vec4<f16>({text})' if dtype is F16 else text};")
             return
         at, value = self.values.root(s.coords[0], s.value)
         self.store(s.target, at, value, self.dtypes[s.target])

@@ -15,8 +15,10 @@ from pyruntime.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.loopcode import children, expressions
 
 from .adapter import Adapter
+from .fours import by_fours
 from .layout import element_bytes, is_pattern, storable
 from .printer import GROUP
+from .quads import WIDTH
 from .reduction import cooperates
 
 _HIGH_BITS = {"bitcast", "popcount", "shl", "shr", "pow"}
@@ -39,6 +41,8 @@ def reason(kernel: Kernel, adapter: Adapter) -> str:
     count = _iterations(kernel) if adapter.iterations else 0.0
     if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
         count /= GROUP
+    if isinstance(kernel, Reduce) and count > adapter.iterations and by_fours(kernel, adapter) is not None:
+        count /= WIDTH
     if count > adapter.iterations:
         return f"{count:.0f} loop iterations in one invocation, the adapter stops after {adapter.iterations}"
     seen: set[int] = set()

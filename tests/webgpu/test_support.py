@@ -40,9 +40,9 @@ def test_size_of_a_binding(dtype, size, over):
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_iterations(over):
-    """A workgroup shares the sum, so its invocations do a 64th of it each."""
+    """A workgroup shares the sum, so its invocations do a 64th of it each, of rows of whole quads a 256th."""
     t = Tracer(lambda w: [])
-    x = t.leaf("feed", (2, 64 * (65535 + over)), dt.F32)
+    x = t.leaf("feed", (2, 256 * (65535 + over)), dt.F32)
     kernel = t.reduce_compute("sum", (2,), x.shape[1:], lambda i, r: x.at(i, r)).kernel
     why = "65536 loop iterations in one invocation, the adapter stops after 65535" if over else ""
     assert reason(kernel, replace(ADAPTER, iterations=65535)) == why
