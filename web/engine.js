@@ -2,6 +2,7 @@
 
 import { fetchBytes } from './download.js';
 import { DeviceLost, InvalidModel, NoAdapter, SessionFailed } from './errors.js';
+import { explain } from './explain.js';
 import { acquire, running } from './gpu.js';
 import { Model } from './model.js';
 import { ThreadPool } from './pool.js';
@@ -162,7 +163,8 @@ const handlers = {
   memory: ({ session }) => ({ result: find(session).model.latest.memoryReport() }),
   explain({ session }) {
     const { model } = find(session);
-    return { result: { ...model.latest.explain(), phases: model.phases } };
+    const { header, env } = model.latest;
+    return { result: { ...explain(header, env), phases: model.phases } };
   },
 
   async verify({ session, feeds, tolerance }) {

@@ -3,9 +3,7 @@
 import { bindDims, checkDims } from './bind.js';
 import { Choice } from './choice.js';
 import { runIf, runLoop } from './control.js';
-import { Crossings } from './crossing.js';
 import { evaluate, evaluateAll } from './dims.js';
-import { explain } from './explain.js';
 import { exactNumbers, fromNumbers, load, numbers, store } from './elements.js';
 import { ExecutionError } from './errors.js';
 import { gpuId } from './gputensors.js';
@@ -44,7 +42,7 @@ export class Executor {
     this.gpu = gpu;
     this.warm = 0;
     this.plan = new Planner(program.header, memory, gpu);
-    this.crossings = gpu && new Crossings(this, gpu);
+    this.crossings = gpu && gpu.crossings(this);
     /** Strings, of constants and of the run in progress. @type {Map<number, (string | number)[]>} */
     this.hostConstants = new Map();
     /** @type {Map<number, (string | number)[]>} */
@@ -175,7 +173,7 @@ export class Executor {
   runStep(step, state, key) {
     if (step.op === 'wasm') return this.runWasm(step, state, key);
     if (step.op === 'gpu') return this.runGpu(step, state, key);
-    if (step.op === 'copy') return /** @type {Crossings} */ (this.crossings).run(step, state, key);
+    if (step.op === 'copy') return /** @type {import('./crossing.js').Crossings} */ (this.crossings).run(step, state, key);
     if (step.op === 'read') return this.runRead(step, state, key);
     if (step.op === 'host') return this.runHost(step, state, key);
     return step.op === 'if' ? runIf(this, step, state, key) : runLoop(this, step, state, key);
@@ -268,10 +266,6 @@ export class Executor {
     const { peak, requested, top } = this;
     const [reuse, fragmentation] = [peak ? requested / peak : 0, top > weights ? Math.max(0, 1 - peak / (top - weights)) : 0];
     return { weights, peak, requested, reuse, fragmentation, arena: this.arenaBytes(), gpu, tensors: this.gpu?.gpu.tensors.size ?? 0 };
-  }
-
-  explain() {
-    return explain(this.header, this.env);
   }
 
   release() {

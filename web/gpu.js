@@ -2,6 +2,7 @@
 
 import { DeviceLost, ExecutionError, OutOfMemory } from './errors.js';
 import { COMPUTE, READ, USAGE } from './gpuflags.js';
+import { GpuRunner } from './gpurun.js';
 import { GpuTensors, sizeClass } from './gputensors.js';
 
 /** @typedef {{ source: string, buffers: number, params: number, span: number }} Shader providers/webgpu/printer.py */
@@ -81,6 +82,11 @@ export class Gpu {
       const { error } = /** @type {GPUUncapturedErrorEvent} */ (event);
       this.pending.push(Promise.resolve(new ExecutionError(`WebGPU: ${error.message}`)));
     });
+  }
+
+  /** @param {import('./program.js').ProgramData} program */
+  load(program) {
+    return GpuRunner.create(this, program);
   }
 
   // ── errors ──

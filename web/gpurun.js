@@ -1,5 +1,6 @@
 // Runs a Program's GPU steps: shaders, prepared steps, replay. Mirrors providers/webgpu/host_run.py.
 
+import { Crossings } from './crossing.js';
 import { USAGE } from './gpuflags.js';
 import { GpuMemory } from './gpumemory.js';
 
@@ -59,6 +60,11 @@ export class GpuRunner {
       for (const step of steps) if (step.op === 'gpu') for (const call of step.calls) labels[Number(call.kernel)] = labelOf(call);
     }
     return new GpuRunner(gpu, shaders, await gpu.compile(shaders, labels));
+  }
+
+  /** @param {import('./executor.js').Executor} executor */
+  crossings(executor) {
+    return new Crossings(executor, this);
   }
 
   /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words @returns {Prepared} */

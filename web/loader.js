@@ -1,7 +1,6 @@
 // From a Program's bytes to code and constants in memory.
 
 import { unpackBits } from './elements.js';
-import { GpuRunner } from './gpurun.js';
 import { Memory } from './memory.js';
 import { State } from './state.js';
 
@@ -16,7 +15,7 @@ import { State } from './state.js';
  */
 export async function loadProgram(program, host) {
   const { gpu } = host;
-  const shaders = gpu && program.header.modules.webgpu ? GpuRunner.create(gpu, program) : null;
+  const shaders = gpu && program.header.modules.webgpu ? gpu.load(program) : null; // the page, which has no GPU, goes without the code for one
   const [code, runner] = await Promise.allSettled([loadWasm(program, host), shaders]);
   if (code.status === 'fulfilled' && runner.status === 'fulfilled') return { ...code.value, gpu: runner.value };
   if (code.status === 'fulfilled') releaseWasm(code.value); // what did load has nobody to release it

@@ -1,4 +1,6 @@
 import { Executor } from '/web/executor.js';
+import { explain } from '/web/explain.js';
+import { Gpu } from '/web/gpu.js';
 import { loadProgram } from '/web/loader.js';
 import { Memory } from '/web/memory.js';
 import { toPayload } from '/web/errors.js';
@@ -22,7 +24,7 @@ globalThis.runProgram = async ({ header, blob, file, runs, types = {} }) => {
       return toPayload(error);
     }
   });
-  return { results, planned: executor.plan.transitions, memory: executor.memoryReport(), explained: executor.explain() };
+  return { results, planned: executor.plan.transitions, memory: executor.memoryReport(), explained: explain(executor.header, executor.env) };
 };
 
 /** Loads code for two providers, one of which fails: whether that was told, and how many memories came back. */
@@ -34,7 +36,7 @@ globalThis.loadBroken = async ({ blob, gpu }) => {
     giveBack.call(this);
   };
   const header = { modules: { wasm: [0, blob.length], ...(gpu && { webgpu: [0, 0] }) }, blocks: [] };
-  const failed = await loadProgram({ header, blob: new Uint8Array(blob) }, { shared: false, gpu: gpu ? {} : null }).then(() => false, () => true);
+  const failed = await loadProgram({ header, blob: new Uint8Array(blob) }, { shared: false, gpu: gpu ? Object.create(Gpu.prototype) : null }).then(() => false, () => true);
   Memory.prototype.giveBack = giveBack;
   return [failed, returned];
 };

@@ -1,0 +1,41 @@
+"""What the page's bundle holds: all of it is fetched and read before anything else happens."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from tests.browser import ROOT
+
+LIMIT = 62_000  # bytes, minified; half of it is onnxruntime-common and the executor
+
+
+def parts(entry: str) -> dict[str, int]:
+    """Bytes of each of our files in the minified bundle, by name."""
+    script = """
+      const [entry] = process.argv.slice(1);
+      const how = { entryPoints: [entry], bundle: true, minify: true, format: 'esm', metafile: true, write: false };
+      const { metafile } = await (await import('esbuild')).build({ ...how, target: 'es2022' });
+      console.log(JSON.stringify(Object.values(metafile.outputs)[0].inputs));
+    """
+    command = ["node", "--input-type=module", "-e", script, entry]
+    out = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return {name: part["bytesInOutput"] for name, part in json.loads(out).items()}
+
+
+@pytest.fixture(scope="module")
+def page() -> dict[str, int]:
+    return parts("web/index.js")
+
+
+def test_page_has_no_code_for_the_worker_alone(page: dict[str, int]) -> None:
+    """Programs in the page have no GPU and no Python; of the GPU's tensors the page holds numbers (web/handles.js)."""
+    absent = "crossing explain gpu gpumemory gpurun model narrow profile python snapshot verify".split()
+    assert {name for name in absent if page.get(f"web/{name}.js")} == set()
+    assert page["web/executor.js"] > 0
+
+
+def test_size(page: dict[str, int]) -> None:
+    assert sum(page.values()) < LIMIT
