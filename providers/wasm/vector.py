@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.dtype import BOOL, F32, I8, I16, I32, U8, U16, U32, DType
+from pyruntime.dtype import bounds as limits
 from pyruntime.expr import Expr, binary, const
 
 from .assembler import Function
@@ -185,7 +186,7 @@ class Vector:
             f.emit("v128.bitselect")
         elif e.op == "cast":
             self.value(e.args[0])
-            convert(f, e.args[0].dtype, e.dtype)
+            convert(f, e.args[0].dtype, e.dtype, clipped=_inside(e.args[0], e.dtype))
         elif e.op == "bitcast":
             self.value(e.args[0])
         elif e.op == "not":
@@ -272,6 +273,20 @@ class Vector:
                 f.emit(f"i32x4.{op}").i32(0).emit(n).i32(32).emit("i32.lt_u", "i32.sub", "i32x4.splat", "v128.and")
 
 
+def _inside(e: Expr, dtype: DType) -> bool:
+    """Whether a float is clipped to what an integer type holds (or NaN)."""
+    bounds = {}
+    while e.op in ("min", "max") and e.dtype is F32 and _number(e.args[1]):
+        bounds.setdefault(e.op, e.args[1].value)
+        e = e.args[0]
+    return narrow(dtype) and "min" in bounds and "max" in bounds and _fits(bounds["max"], bounds["min"], dtype)
+
+
+def _fits(low: float, high: float, dtype: DType) -> bool:
+    least, most = limits(dtype)
+    return least <= low <= high <= most
+
+
 def _number(e: Expr) -> bool:
     """Whether a constant that is not NaN."""
     return e.op == "const" and e.value == e.value
@@ -326,7 +341,8 @@ def normalize(f: Function, dtype: DType) -> None:
         f.i32(n).emit("i32x4.shl").i32(n).emit("i32x4.shr_s")
 
 
-def convert(f: Function, source: DType, to: DType) -> None:
+def convert(f: Function, source: DType, to: DType, clipped: bool = False) -> None:
+    """clipped: floats are known to fit the integer type, or NaN."""
     if to is BOOL:
         if source is F32:
             f.f32x4(0.0).emit("f32x4.ne")
@@ -338,9 +354,9 @@ def convert(f: Function, source: DType, to: DType) -> None:
         else:
             f.i32x4(1).emit("v128.and")
     elif source is F32:
-        sign = "u" if to.kind == "u" else "s"
-        f.emit(f"i32x4.trunc_sat_f32x4_{sign}")
-        if narrow(to):
+        # narrow types by way of int32: V8 needs five instructions for it, and about twelve for uint32
+        f.emit(f"i32x4.trunc_sat_f32x4_{'u' if to is U32 else 's'}")
+        if narrow(to) and not clipped:
             _clamp(f, to)
     elif to is F32:
         f.emit(f"f32x4.convert_i32x4_{'s' if source.kind == 'i' else 'u'}")
@@ -349,11 +365,8 @@ def convert(f: Function, source: DType, to: DType) -> None:
 
 
 def _clamp(f: Function, dtype: DType) -> None:
-    if dtype.kind == "u":
-        f.i32x4((1 << dtype.bits) - 1).emit("i32x4.min_u")
-    else:
-        half = 1 << (dtype.bits - 1)
-        f.i32x4(half - 1).emit("i32x4.min_s").i32x4(-half).emit("i32x4.max_s")
+    low, high = limits(dtype)
+    f.i32x4(high).emit("i32x4.min_s").i32x4(low).emit("i32x4.max_s")
 
 
 __all__ = ["LANES", "ZERO", "Lanes", "Vector", "growth", "has_lanes", "slope", "store"]
