@@ -4,6 +4,7 @@ const TRIAL = 100; // ms of a trial, and at least two runs: a scheduler takes so
 const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms tells nothing
 const PERIOD = 1000; // ms, and twenty runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
 const LONGEST = 16_000;
+const LONG = 4; // ms of a run
 const PRICE = 1.1; // of a shared run, for the core that it takes from others: the browser has threads of its own
 
 /**
@@ -50,10 +51,20 @@ export class Choice {
     this.begin(this.shared === better, false);
   }
 
+  /** Whether runs take long beside what it takes threads to wake up. */
+  get long() {
+    return Math.min(this.median(0), this.median(1)) > LONG;
+  }
+
   /** @param {number} way */
   cost(way) {
+    return this.median(way) * (way ? PRICE : 1);
+  }
+
+  /** Of recent runs. @param {number} way */
+  median(way) {
     const sorted = [...this.times[way]].sort((a, b) => a - b);
-    return (sorted[sorted.length >> 1] ?? Infinity) * (way ? PRICE : 1);
+    return sorted[sorted.length >> 1] ?? Infinity;
   }
 
   /** @param {boolean} shared @param {boolean} trial */

@@ -184,7 +184,7 @@ export class Executor {
     let found = state.next.get(key);
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
     try {
-      if (this.team && this.shares(step, state)) this.team.run(step.fn, found.table);
+      if (this.team && this.shares(step, state)) this.team.run(step.fn, found.table, this.choice.long);
       else this.alone(step.fn, found.table);
     } catch (error) {
       const reason = /** @type {Error} */ (error).message;

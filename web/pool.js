@@ -1,10 +1,13 @@
 // The engine's threads: started when a session first wants them, shared by all sessions, asleep when nothing runs.
 
 import {
-  AWAKE, COMMAND, CONTROL_BYTES, EPOCH, LINE, LISTEN, MAILBOXES, MAX_THREADS, POISON, REASON, RUN, SEQUENCE, SYNC_WORDS, THREAD,
+  ARRIVED, AWAKE, COMMAND, CONTROL_BYTES, EPOCH, LINE, LISTEN, MAILBOXES, MAX_THREADS, POISON, REASON, RUN, SEQUENCE, SYNC_WORDS, THREAD,
 } from './threads.js';
 
 /** @typedef {import('./threads.js').Code} Code */
+
+const LOOKS = 2000; // at the count of arrivals before sleeping, some 10 us
+const PATIENCE = 1; // ms
 
 export class ThreadPool {
   /** @param {string} url of the worker's file @param {boolean} [sleeps] whether the thread that asks may sleep: a page's may not */
@@ -93,9 +96,26 @@ export class ThreadPool {
     for (const worker of this.workers) worker.terminate();
   }
 
+  /**
+   * Sleeps until so many threads have come, for a moment at most. A scheduler puts a thread that wakes up beside its waker
+   * and looks for another core when the waker wakes in its turn: ResNet-50 after a pause took 138 ms on two threads without
+   * this, 80 with it. @param {number} threads
+   */
+  gather(threads) {
+    const { control } = this;
+    for (let looks = 0; looks < LOOKS; looks++) if (Atomics.load(control, ARRIVED) >= threads) return;
+    const end = performance.now() + PATIENCE;
+    for (let left = PATIENCE; left > 0; left = end - performance.now()) {
+      const arrived = Atomics.load(control, ARRIVED);
+      if (arrived >= threads) return;
+      Atomics.wait(control, ARRIVED, arrived, left);
+    }
+  }
+
   /** What threads do that take RUN out of their mailboxes from now on. @param {number[]} fields */
   command(fields) {
     Atomics.add(this.control, SEQUENCE, 1);
+    Atomics.store(this.control, ARRIVED, 0);
     fields.forEach((field, i) => Atomics.store(this.control, COMMAND + i, field));
     Atomics.add(this.control, SEQUENCE, 1);
   }
@@ -116,14 +136,18 @@ export class Team {
     this.sync = new Int32Array(memory.buffer, 0, SYNC_WORDS);
   }
 
-  /** Runs `name(table, tid, threads, epoch)` with the help of all threads; throws what stopped the first that stopped. @param {string} name @param {number} table */
-  run(name, table) {
+  /**
+   * Runs `name(table, tid, threads, epoch)` with the help of all threads; throws what stopped the first that stopped.
+   * @param {string} name @param {number} table @param {boolean} long whether it pays to see threads arrive
+   */
+  run(name, table, long) {
     const { pool, sync, count } = this;
     const epoch = (Atomics.load(sync, EPOCH) + 1) | 0;
     sync[POISON] = 0;
     sync[AWAKE] = Number(!pool.sleeps);
     pool.command([this.program, this.entries.get(name) ?? -1, table, count, epoch]);
     for (let tid = 1; tid < count; tid++) pool.mail(tid, RUN);
+    if (long && pool.sleeps) pool.gather(count - 1);
     try {
       this.code[name](table, 0, count, epoch);
     } catch (error) {

@@ -5,6 +5,7 @@
 // A thread looks at its mailbox for a while after a run and then sleeps on it.
 
 export const SEQUENCE = 0; // odd while the fields of the command are written
+export const ARRIVED = 1; // threads that have taken up the command
 export const COMMAND = 16; // fields of the command RUN: program, entry, table, threads, epoch
 export const FIELDS = 5;
 export const MAILBOXES = 32; // of thread t at MAILBOXES + LINE * t
