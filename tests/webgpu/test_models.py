@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 from pyruntime import InferenceSession
-from tests.models import MODELS
+from tests import zoo
+from tests.models import MODELS, SILERO, silero, silero_path
 
 pytest.importorskip("wgpu")
 
-LIGHT = ["light_squeezenet", "light_shufflenet", "mobilenet_v2", "vit_tiny", "bert_tiny", "gpt2_tiny", "unet_resize"]
-LARGE = ["resnet50", "efficientnet_b0", "minilm", "whisper_tiny_encoder", "whisper_tiny_decoder", "superres"]
+# not here, as they take longest and add no kind of kernel: light_vgg19, light_resnet50, which conformance runs
+NAMES = sorted(set(MODELS) - {"light_vgg19", "light_resnet50"})
+BOTH = ["digits", "light_squeezenet", "llama_mini", "lstm_tagger", "vit_tiny", "yolo_nms"]
+
+# What kernels may stay on the CPU for: llvmpipe leaves loops early, an adapter binds so much, integers have 32 bits
+REASONS = re.compile(r"loop iterations in one invocation|the adapter binds|may need more than 32 bits")
+
+
+def opened(name: str, providers: list[str]) -> InferenceSession:
+    session = InferenceSession(str(MODELS[name].path()), providers=providers)
+    MODELS[name].check(session.run(None, MODELS[name].feeds()))
+    return session
 
 
 def inner_crossings(session: InferenceSession) -> int:
@@ -25,16 +39,22 @@ def inner_crossings(session: InferenceSession) -> int:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.parametrize("name", NAMES)
 def test_model(name: str) -> None:
-    model = MODELS[name]
-    session = InferenceSession(str(model.path()), providers=["webgpu"])
-    model.check(session.run(None, model.feeds()))
-    assert inner_crossings(session) == 0
+    session = opened(name, ["webgpu"])
+    why = set(session._latest().header["why"].values())
+    assert all(REASONS.search(reason) for reason in why), why
+    assert why or inner_crossings(session) == 0
 
 
-@pytest.mark.parametrize("name", LARGE)
-def test_large_model(name: str) -> None:
-    model = MODELS[name]
-    session = InferenceSession(str(model.path()), providers=["webgpu"])
-    model.check(session.run(None, model.feeds()))
+@pytest.mark.parametrize("name", BOTH)
+def test_with_the_cpu(name: str) -> None:
+    opened(name, ["webgpu", "wasm"])
+
+
+@pytest.mark.parametrize("version", SILERO)
+def test_silero_feeds_its_state_back(version: str) -> None:
+    count = 20
+    expected = silero(zoo.oracle_session(silero_path(version).read_bytes()), version, count)
+    actual = silero(InferenceSession(str(silero_path(version)), providers=["webgpu"]), version, count)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4)
