@@ -157,6 +157,42 @@ def test_verify(booted: tuple[Tab, Page]) -> None:
     assert found["first"]["node"] == 'MaxPool "pool1" (opset 17)' and found["first"]["kernel"]
 
 
+COUNT_MEMORY = """() => {
+  const { createBuffer } = GPUDevice.prototype;
+  const { destroy } = GPUBuffer.prototype;
+  const { Memory } = WebAssembly;
+  const held = new Set();
+  let memories = 0;
+  GPUDevice.prototype.createBuffer = function (descriptor) {
+    const buffer = createBuffer.call(this, descriptor);
+    held.add(buffer);
+    return buffer;
+  };
+  GPUBuffer.prototype.destroy = function () { held.delete(this); destroy.call(this); };
+  WebAssembly.Memory = class extends Memory { constructor(how) { super(how); memories++; } };
+  globalThis.held = () => [[...held].reduce((sum, { size }) => sum + size, 0), memories];
+}"""
+
+
+@pytest.mark.parametrize("way", ["right kernels", "a wrong feed"])
+def test_verify_gives_its_memory_back(booted: tuple[Tab, Page], way: str) -> None:
+    """Both programs' memory, on the GPU and linear: a second and a third time take nothing more than the first."""
+    made, page = booted
+    worker(page).evaluate(COUNT_MEMORY)
+    verify = """
+      globalThis.session ??= await create('affine', { executionProviders: ['webgpu'] });
+      const given = arg === 'right kernels' ? x : new ort.Tensor('float32', new Float32Array(5), [1, 5]);
+      return reason(() => globalThis.session.verify({ x: given }));
+    """
+    held = []
+    for _ in range(3):
+        refused = made.run(OPEN + verify, way)
+        assert ("InvalidInput" in str(refused)) is (way == "a wrong feed")
+        held.append(worker(page).evaluate("held()"))
+    assert held[0][0] > 0 and held[0][1] > 0
+    assert held[1] == held[0] and held[2] == held[0]
+
+
 @pytest.mark.parametrize("times", [1, 9])
 def test_out_of_memory(booted: tuple[Tab, Page], times: int) -> None:
     """Pools are freed and the run repeated; if that does not help a clear error, and the session stays usable."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
+from typing import Any
 
 import numpy as np
 import pytest
 
 from providers.webgpu.builder import GpuBuilder
 from pyruntime import InferenceSession, InvalidInput
+from pyruntime import session as session_module
 from tests import zoo
 
 DIGITS = zoo.CACHE.parents[1] / "demo" / "digits"
@@ -36,6 +40,21 @@ def test_a_broken_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not verdict.ok and verdict.first is not None
     assert "Softmax" in verdict.first.node and verdict.first.kernel
     assert verdict.first.error > verdict.tolerance
+
+
+def test_its_programs_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the two, nor what they hold on the GPU, outlives the call."""
+    session, feeds = session_and_feeds()
+    compare, made = session_module.compare, []
+
+    def watched(away: Any, home: Any, *rest: Any) -> Any:
+        made.extend(weakref.ref(x) for x in (away, home, away.gpu))
+        return compare(away, home, *rest)
+
+    monkeypatch.setattr(session_module, "compare", watched)
+    assert session.verify(feeds).ok
+    gc.collect()
+    assert len(made) == 3 and not any(found() for found in made)
 
 
 def test_a_session_without_the_gpu_has_nothing_to_verify() -> None:

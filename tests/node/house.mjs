@@ -1,0 +1,14 @@
+// Lays out the steps that it reads from standard input: JSON list of { chunk, end, free, calls, tenants }; prints the
+// addresses, the free list and the end after each.
+
+import { readFileSync } from 'node:fs';
+import { Arena } from '../../web/memory.js';
+import { house, Tenant } from '../../web/offsets.js';
+
+const answers = JSON.parse(readFileSync(0, 'utf8')).map(({ chunk, end, free, calls, tenants }) => {
+  const arena = new Arena(free.map(([address, size]) => ({ address, size })), end, chunk);
+  const those = tenants.map(([size, born, dies, address]) => new Tenant(size, born, dies, address, chunk > 0));
+  house(arena, those, calls);
+  return { addresses: those.map(({ address }) => address), free: arena.free.map(({ address, size }) => [address, size]), end: arena.end };
+});
+console.log(JSON.stringify(answers));

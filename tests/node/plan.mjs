@@ -1,0 +1,39 @@
+// Runs an exported program in Node.js with web/'s executor and prints where it put everything, call by call.
+// Usage: node plan.mjs PROGRAM FEEDS; FEEDS: JSON list of runs, name -> { type, dims, data (base64) }
+
+import { readFile } from 'node:fs/promises';
+import { Executor } from '../../web/executor.js';
+import { parse } from '../../web/exported.js';
+import { Planner } from '../../web/plan.js';
+
+const [file, feedsFile] = process.argv.slice(2);
+const { header, blob } = parse(new Uint8Array(await readFile(file)));
+const read = () => { throw new Error('the weights are in the program'); };
+
+const placed = [];
+const { place } = Planner.prototype;
+Planner.prototype.place = function (calls, state) {
+  const result = place.call(this, calls, state);
+  let at = 0;
+  const rest = calls.map(({ buffers, params }) => {
+    const addresses = result.words.slice(at, at + buffers.length);
+    const numbers = result.words.slice(at + buffers.length, at + buffers.length + params.length + 1);
+    at += buffers.length + params.length + 1;
+    return [addresses, numbers];
+  });
+  placed.push(rest);
+  return result;
+};
+
+const ARRAYS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, bool: Uint8Array, uint8: Uint8Array, float16: Uint16Array, int8: Int8Array };
+const executor = await Executor.create({ header, blob, python: null }, read, null, { shared: false });
+const { base, size } = executor.plan.tables;
+const names = Object.fromEntries(header.outputs.map(({ name }) => [name, null]));
+for (const feeds of JSON.parse(await readFile(feedsFile, 'utf8'))) {
+  const wire = Object.entries(feeds).map(([name, { type, dims, data }]) => {
+    const bytes = Uint8Array.from(Buffer.from(data, 'base64'));
+    return [name, { type, dims, data: new ARRAYS[type](bytes.buffer) }];
+  });
+  await executor.run(Object.fromEntries(wire), names);
+}
+console.log(JSON.stringify({ begin: base + size, placed }));

@@ -1,0 +1,154 @@
+"""The planner in JavaScript (web/offsets.js, web/plan.js), run by Node.js, against its twin and what must hold."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyruntime import InferenceSession, SessionOptions, memory
+from pyruntime.executor import Executor
+from tests import zoo
+
+NODE = Path(__file__).parent / "node"
+GPU = 2**40  # addresses of the GPU begin here
+ALIGN = 256  # there
+
+
+def node(script: str, *args: Path, stdin: str = "") -> Any:
+    command = ["node", "--no-warnings", "--experimental-default-type=module", str(NODE / script), *map(str, args)]
+    return json.loads(subprocess.run(command, input=stdin, check=True, capture_output=True, text=True).stdout)
+
+
+class Planned:
+    """Every step that the Python executor plans: of each call the addresses of its buffers, then its numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[list[list[list[int]]]] = []
+        plan, table = Executor._plan, Executor._table
+        step: list[Any] = []
+
+        def planned(executor: Executor, now: Any, *rest: Any) -> int:
+            step[:] = [now]
+            return plan(executor, now, *rest)
+
+        def noted(executor: Executor, words: list[int]) -> int:
+            rest = iter(words)
+            self.steps.append([
+                [[next(rest) for _ in call["buffers"]], [next(rest) for _ in range(len(call["params"]) + 1)]]
+                for call in step[0].json["calls"]
+            ])  # fmt: skip
+            return table(executor, words)
+
+        monkeypatch.setattr(Executor, "_plan", planned)
+        monkeypatch.setattr(Executor, "_table", noted)
+
+
+def shifted(steps: list[Any], begin: int) -> list[Any]:
+    """Addresses from where the arena begins behind the argument blocks, for which the two leave different room."""
+    return [[[[a - begin for a in addresses], numbers] for addresses, numbers in calls] for calls in steps]
+
+
+@pytest.mark.parametrize(
+    "name", ["bert_tiny", "gpt2_tiny", "llama_mini", "lstm_tagger", "unet_resize", "wav2vec2_mini", "yolo_nms"]
+)
+def test_both_planners_give_the_same_addresses(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants, start-up and two runs, call by call: branches, loops, values read, memory taken over."""
+    model, feeds = zoo.materialize(name), zoo.inputs(name)
+    program, given = tmp_path / "model.pyrt", tmp_path / "feeds.json"
+    options = SessionOptions(relaxed_simd=False)  # Node.js 20 has it behind a flag
+    program.write_bytes(InferenceSession(model, options).export(weights=True))
+    arrays = {n: np.ascontiguousarray(x) for n, x in feeds.items()}
+    wire = {
+        n: {"type": str(x.dtype), "dims": x.shape, "data": base64.b64encode(x.tobytes()).decode()}
+        for n, x in arrays.items()
+    }
+    given.write_text(json.dumps([wire, wire]))
+
+    # Here a tensor is followed by what lies behind it; in the browser by 16 bytes of its own. The rest must be equal.
+    monkeypatch.setattr(memory, "rounded", lambda size: -(-(size + 16) // memory.ALIGN) * memory.ALIGN)
+    python = Planned(monkeypatch)
+    session = InferenceSession(program)
+    for _ in range(2):
+        session.run(None, arrays)
+    executor = session._latest()
+    browser = node("plan.mjs", program, given)
+    assert len(python.steps) > 1
+    assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.arena.base)
+
+
+# ── borders of the GPU's buffers ──
+
+
+def overlaps(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def check(step: dict[str, Any], answer: dict[str, Any]) -> None:
+    """No tensor over a border or over another that is alive with it; what is free afterwards is what nobody holds."""
+    chunk, calls = step["chunk"], step["calls"]
+    spans = [(a, a + t[0]) for a, t in zip(answer["addresses"], step["tenants"], strict=True)]
+    for (start, end), (_, born, dies, before) in zip(spans, step["tenants"], strict=True):
+        assert start >= GPU and start % ALIGN == 0
+        assert (start - GPU) // chunk == (end - 1 - GPU) // chunk
+        assert before in (-1, start)
+        assert end <= answer["end"] and born <= dies
+    lives = [(t[1], t[2] + 1) for t in step["tenants"]]
+    for i in range(len(spans)):
+        for j in range(i):
+            assert not (overlaps(lives[i], lives[j]) and overlaps(spans[i], spans[j]))
+    kept = [span for span, t in zip(spans, step["tenants"], strict=True) if t[2] >= calls]
+    free = [(a, a + n) for a, n in answer["free"]]
+    for start, end in free:
+        assert (start - GPU) // chunk == (end - 1 - GPU) // chunk
+        assert not any(overlaps((start, end), span) for span in kept)
+    held = sum(end - start for start, end in (*kept, *free))
+    old = {t[3]: t[0] for t in step["tenants"] if t[3] >= 0}
+    used = step["end"] - GPU - sum(n for _, n in step["free"]) - sum(old.values())  # by what has no part in the step
+    assert held + used == answer["end"] - GPU
+
+
+CHUNK = 8 * ALIGN
+
+
+@pytest.mark.parametrize("size", [CHUNK - ALIGN, CHUNK])
+@pytest.mark.parametrize("first", [0, ALIGN, CHUNK - ALIGN, CHUNK])
+def test_tensors_at_a_border(first: int, size: int) -> None:
+    """One that ends at it, begins at it, or would lie across it."""
+    tenants = [[n, 0, 1, -1] for n in (first, size, size) if n]
+    step = {"chunk": CHUNK, "end": GPU, "free": [], "calls": 1, "tenants": tenants}
+    (answer,) = node("house.mjs", stdin=json.dumps([step]))
+    check(step, answer)
+    chunks = [(a - GPU) // CHUNK for a in answer["addresses"]]
+    assert len(set(chunks[-2:])) == 2
+
+
+def test_random_steps_keep_the_borders() -> None:
+    """Tensors from before the step, holes, tensors that outlive it; sizes up to a whole buffer."""
+    draw = random.Random(0)
+    steps = []
+    for _ in range(300):
+        calls = draw.randint(1, 6)
+        tenants, free, at = [], [], GPU
+        for _ in range(draw.randint(0, 6)):
+            size = ALIGN * draw.randint(1, 8)
+            left = CHUNK - (at - GPU) % CHUNK
+            kind = draw.choice(["hole", "stays", "dies"])
+            size = min(size, left)
+            if kind == "hole" and not (free and sum(free[-1]) == at and (at - GPU) % CHUNK):
+                free.append([at, size])
+            elif kind == "dies":
+                tenants.append([size, 0, draw.randint(0, calls), at])
+            at += size
+        for _ in range(draw.randint(1, 8)):
+            born = draw.randrange(calls)
+            tenants.append([ALIGN * draw.randint(1, 8), born, draw.randint(born, calls), -1])
+        steps.append({"chunk": CHUNK, "end": at, "free": free, "calls": calls, "tenants": tenants})
+    for step, answer in zip(steps, node("house.mjs", stdin=json.dumps(steps)), strict=True):
+        check(step, answer)

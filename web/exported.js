@@ -1,0 +1,101 @@
+// A Program as a file (pyruntime/exported.py): runs without Python and without being compiled.
+
+import { InvalidInput, InvalidModel, UnsupportedOp } from './errors.js';
+
+/** @typedef {import('./program.js').ProgramData} ProgramData */
+/** @typedef {import('./program.js').Header} Header */
+/** @typedef {{ file: string, size: number, crc32: number }} ModelFile that the weights are in */
+/**
+ * @typedef {object} Extra what the header of a file says besides
+ * @property {{ inputs: any[], outputs: any[] }} types
+ * @property {ModelFile} [model]
+ * @property {number} [threads]
+ */
+
+const MAGIC = 0x74727970; // "pyrt"
+const FORMAT = 1;
+
+/** @param {Uint8Array} bytes */
+export const isProgram = (bytes) => bytes.length >= 8 && word(bytes, 0) === MAGIC;
+
+/** @param {Uint8Array} bytes @param {number} at */
+const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
+
+/** @param {Uint8Array} bytes @returns {{ header: Header & Extra, blob: Uint8Array }} */
+export function parse(bytes) {
+  const size = word(bytes, 4);
+  if (8 + size > bytes.length) throw new InvalidModel('the program is cut off');
+  let header;
+  try {
+    header = JSON.parse(new TextDecoder().decode(bytes.slice(8, 8 + size)));
+  } catch (cause) {
+    throw new InvalidModel(`the header of the program is damaged: ${/** @type {Error} */ (cause).message}`, { cause });
+  }
+  if (header.format !== FORMAT) throw new InvalidModel(`program format ${header.format}, expected ${FORMAT}`, { hint: 'export it again' });
+  if (!header.types) throw new InvalidModel('this program does not say its types', { hint: 'write it with session.export()' });
+  const ends = [...Object.values(header.modules), ...header.constants.flatMap((/** @type {any} */ { blob }) => (blob ? [blob] : []))];
+  if (ends.some(([at, length]) => 8 + size + at + length > bytes.length)) throw new InvalidModel('the program is cut off');
+  return { header, blob: bytes.subarray(8 + size) };
+}
+
+/** Refuses what only Python, or another machine, can run. @param {Header} header */
+function refuse({ blocks, modules }) {
+  if (modules.webgpu) throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it for the provider "wasm"' });
+  const host = blocks.flatMap(({ steps }) => steps).find(({ op }) => op === 'host');
+  if (host) throw new UnsupportedOp('this step runs in Python', { node: /** @type {any} */ (host).node ?? '', hint: 'open the ONNX model itself' });
+}
+
+/**
+ * An exported Program in the place of Python and its model (python.js): it is its only Program.
+ */
+export class Exported {
+  /** @param {Uint8Array} bytes */
+  constructor(bytes) {
+    const { header, blob } = parse(bytes);
+    refuse(header);
+    this.header = header;
+    this.blob = blob;
+    /** What model.js asks a model of Python. */
+    this.proxy = /** @type {any} */ ({ info: JSON.stringify(header.types), timings: '{}', needs: '[]', destroy() {} });
+  }
+
+  /** Whether its code wants shared memory: that for several threads does. */
+  get shared() {
+    return (this.header.threads ?? 1) > 1;
+  }
+
+  /** The files its weights are in, by the name that they have in the Program. @returns {Map<string, string>} */
+  get files() {
+    const { model, constants } = this.header;
+    const others = new Set(constants.flatMap(({ source }) => (source ? [source] : [])));
+    return new Map([...(model ? [/** @type {[string, string]} */ (['', model.file])] : []), ...[...others].map((name) => /** @type {[string, string]} */ ([name, name]))]);
+  }
+
+  /** That the model is the one it was made of. @param {Uint8Array} bytes */
+  check(bytes) {
+    const { model } = this.header;
+    if (!model || (bytes.length === model.size && crc32(bytes) === model.crc32)) return;
+    throw new InvalidModel(`"${model.file}" is not the model that this program was made of`, { hint: 'export it again' });
+  }
+
+  /** @returns {ProgramData} */
+  main() {
+    return { header: this.header, blob: this.blob, python: { timings: '{}', destroy() {} } };
+  }
+
+  /** @returns {[ProgramData, ProgramData]} */
+  watched() {
+    throw new InvalidInput('an exported program cannot be compiled in another way', { hint: 'verify the ONNX model itself' });
+  }
+}
+
+/** As zlib's. @param {Uint8Array} bytes */
+function crc32(bytes) {
+  const table = new Int32Array(256).map((_, n) => {
+    for (let bit = 0; bit < 8; bit++) n = n & 1 ? 0xedb88320 ^ (n >>> 1) : n >>> 1;
+    return n;
+  });
+  let crc = -1;
+  for (let i = 0; i < bytes.length; i++) crc = table[(crc ^ bytes[i]) & 255] ^ (crc >>> 8);
+  return ~crc >>> 0;
+}
