@@ -8,6 +8,7 @@ from pyruntime.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, T
 from pyruntime.passes.dead import inner_blocks
 
 HOME, AWAY = "wasm", "webgpu"
+EXTENT = 1 << 30  # dims of feeds are smaller where the GPU is used, so that its integers hold the sum of two
 
 
 def own_inputs(kernel: Kernel) -> tuple[Tensor, ...]:
@@ -108,4 +109,4 @@ def compute(block: Block) -> list[Kernel]:
     return [k for k in every(block) if not isinstance(k, Leaf | Alias | Read | Host | If | Loop)]
 
 
-__all__ = ["AWAY", "HOME", "Crossings", "own_inputs", "root"]
+__all__ = ["AWAY", "EXTENT", "HOME", "Crossings", "own_inputs", "root"]

@@ -17,6 +17,7 @@ from pyruntime.provider import Invocation
 from .adapter import Adapter
 from .fours import by_fours
 from .printer import Shader, print_kernel
+from .ranges import Ranges
 from .reduction import cooperates, print_reduction
 from .support import reason
 from .tile import tiled
@@ -27,9 +28,10 @@ class GpuProvider:
 
     def __init__(self, adapter: Adapter | None = None) -> None:
         self.adapter = adapter or Adapter()
+        self.ranges = Ranges()
 
     def supports(self, kernel: Kernel) -> str:
-        return reason(kernel, self.adapter)
+        return reason(kernel, self.adapter, self.ranges)
 
     def builder(self, **_: Any) -> GpuBuilder:
         return GpuBuilder(self.adapter)

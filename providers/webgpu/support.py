@@ -1,6 +1,6 @@
 """Whether a kernel can run on a GPU, and if not, why not.
 
-int64 and uint64 are computed in 32 bits: operations on them that look at the high bits are refused.
+int64 and uint64 are computed in 32 bits: what may need more is refused (wide.py).
 """
 
 from __future__ import annotations
@@ -9,23 +9,21 @@ import math
 
 from pyruntime import shape as sh
 from pyruntime.crossing import root
-from pyruntime.dtype import U32, U64, bounds
 from pyruntime.expr import Expr, walk
 from pyruntime.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Tensor, When, While
 from pyruntime.loopcode import children, expressions
 
+from . import wide
 from .adapter import Adapter
 from .fours import by_fours
 from .layout import element_bytes, is_pattern, storable
 from .printer import GROUP
 from .quads import WIDTH
+from .ranges import Ranges
 from .reduction import cooperates
 
-_HIGH_BITS = {"bitcast", "popcount", "shl", "shr", "pow"}
-_UNSIGNED_HIGH_BITS = {"neg", "bitnot", "sub"}
 
-
-def reason(kernel: Kernel, adapter: Adapter) -> str:
+def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> str:
     """Empty if the kernel can run, else a sentence."""
     if not isinstance(kernel, Map | Reduce | Loops | Call):
         return f"{type(kernel).__name__} runs on the host"
@@ -51,7 +49,7 @@ def reason(kernel: Kernel, adapter: Adapter) -> str:
             why = _node(x)
             if why:
                 return why
-    return ""
+    return wide.reason(kernel, ranges or Ranges())
 
 
 def _tensor(t: Tensor, adapter: Adapter) -> str:
@@ -111,19 +109,6 @@ def _node(x: Expr) -> str:
         return "float64 arithmetic"
     if is_pattern(x.dtype) and x.op not in ("at", "bitcast", "const", "select", "guard", "var"):
         return f"{x.op} of {x.dtype}"
-    wide = x.dtype.size == 8 or any(a.dtype is not None and a.dtype.size == 8 for a in x.args)
-    return _wide(x) if wide else ""
-
-
-def _wide(x: Expr) -> str:
-    """Reasons against an operation on 64-bit integers."""
-    if x.op == "const" and x.value not in bounds(x.dtype):
-        low, high = (-(2**31), 2**31 - 1) if x.dtype.kind == "i" else (0, 2**32 - 1)
-        return "" if low <= x.value <= high else f"the {x.dtype} constant {x.value} has more than 32 bits"
-    if x.op in _HIGH_BITS or (x.dtype is U64 and x.op in _UNSIGNED_HIGH_BITS):
-        return f"{x.op} of 64-bit integers"
-    if x.op == "cast" and x.dtype.size == 8 and x.dtype.kind == "i" and x.args[0].dtype in (U32, U64):
-        return f"{x.args[0].dtype} as {x.dtype} needs more than 32 bits"
     return ""
 
 
