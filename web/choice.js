@@ -3,7 +3,7 @@
 const TRIAL = 100; // ms of a trial, and at least two runs: a scheduler takes some to spread threads that slept over cores
 const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms tells nothing
 const PERIOD = 1000; // ms, and twenty runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
-const LONGEST = 16_000;
+const LONGEST = 8_000;
 const LONG = 4; // ms of a run
 const PRICE = 1.1; // of a shared run, for the core that it takes from others: the browser has threads of its own
 
