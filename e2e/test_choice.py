@@ -46,7 +46,7 @@ def test_most_runs_go_the_faster_way(alone: float, shared: float, share: float) 
 
 
 def test_a_machine_that_changes() -> None:
-    ways = play(1.0, [0.6, 1.8, 0.6], 30_000)["ways"]
+    ways = play(1.0, [0.6, 1.8, 0.6], 60_000)["ways"]
     third = len(ways) // 3
     shares = [sum(ways[n * third : (n + 1) * third]) / third for n in range(3)]
     assert shares[0] > 0.8
