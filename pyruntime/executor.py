@@ -15,7 +15,7 @@ import numpy as np
 
 from pyruntime.arrays import NUMPY
 from pyruntime.dims import compile_dim, compile_dims, symbols
-from pyruntime.errors import ExecutionError, OutOfMemory, ShapeError
+from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, ShapeError
 from pyruntime.memories import GPU_ALIGN, Memories
 from pyruntime.memory import Arena, MemoryReport
 from pyruntime.offsets import tenants
@@ -292,7 +292,11 @@ class Executor:
 
     def _run_gpu(self, step: Step, run: Run) -> None:
         key = (step.uid, *[run.env[s] for s in step.symbols])
-        self.gpu.run(self._transition(run, key, lambda made: self._plan(step, run, made)).table)
+        try:
+            self.gpu.run(self._transition(run, key, lambda made: self._plan(step, run, made)).table)
+        except PyRuntimeError as e:
+            nodes = [c["node"] for c in step.json["calls"]]
+            raise e.at(" … ".join(dict.fromkeys([nodes[0], nodes[-1]]))) from e.__cause__
 
     def _run_copy(self, step: Step, run: Run) -> None:
         self.transfers.copy(step, run)

@@ -125,32 +125,44 @@ class InferenceSession:
         `tolerance`, a share of the tensor's largest value. Errors: InvalidInput for a session without the GPU."""
         if self._opened:
             raise InvalidInput("a compiled Program holds no model to verify", hint="open the model")
-        if self._providers[0] != "webgpu":
-            raise InvalidInput("this session runs on WebAssembly alone", hint='create it with providers=["webgpu"]')
+        self._on_gpu()
         feeds = self._feeds.check(input_feed)
         with self._lock:
-            self._program(feeds)  # finds what must be compiled for
-            specs, key = self._feeds.specs(feeds, self._needs)
-            inner = self._inner(specs, key, feeds)
-            away, home = (self._executor(specs, inner, reveal=True, at_home=there) for there in (False, True))
-            return compare(away, home, self._feeds.flat(feeds, away.header), tolerance)
+            return self._surviving(lambda: self._compared(feeds, tolerance), feeds)
+
+    def _on_gpu(self) -> None:
+        if self._providers[0] != "webgpu":
+            raise InvalidInput("this session runs on WebAssembly alone", hint='create it with providers=["webgpu"]')
+
+    def _compared(self, feeds: Mapping[str, Any], tolerance: float) -> Verdict:
+        self._on_gpu()  # still
+        self._program(feeds)  # finds what must be compiled for
+        specs, key = self._feeds.specs(feeds, self._needs)
+        inner = self._inner(specs, key, feeds)
+        away, home = (self._executor(specs, inner, reveal=True, at_home=there) for there in (False, True))
+        return compare(away, home, self._feeds.flat(feeds, away.header), tolerance)
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
         """Run once, each kernel on its own; gives their times in the order they ran."""
+        feeds = self._feeds.check(input_feed)
         with self._lock:
-            feeds = self._feeds.check(input_feed)
-            executor = self._program(feeds)
-            executor.timings = []
+            found = self._surviving(lambda: self._timings(feeds), feeds)
+        parts = [(*name.rpartition(" "), seconds) for name, seconds in found]
+        return [Timing(node, kernel, seconds) for node, _, kernel, seconds in parts]
+
+    def _timings(self, feeds: Mapping[str, Any]) -> list[tuple[str, float]]:
+        executor = self._program(feeds)
+        found: list[tuple[str, float]] = []
+        executor.timings = found
+        if executor.gpu is not None:
+            executor.gpu.timings = found
+        try:
+            executor.run(self._feeds.flat(feeds, executor.header))
+        finally:
+            executor.timings = None
             if executor.gpu is not None:
-                executor.gpu.timings = executor.timings
-            try:
-                executor.run(self._feeds.flat(feeds, executor.header))
-                found = [(*name.rpartition(" "), seconds) for name, seconds in executor.timings]
-            finally:
-                executor.timings = None
-                if executor.gpu is not None:
-                    executor.gpu.timings = None
-        return [Timing(node, kernel, seconds) for node, _, kernel, seconds in found]
+                executor.gpu.timings = None
+        return found
 
     def export(self, weights: bool = False) -> bytes:
         """The Program as a file that `InferenceSession` opens without compiling; see `exported.pack`."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pyruntime.arrays import NUMPY
+from pyruntime.errors import PyRuntimeError
 from pyruntime.gputensor import TYPES, GpuTensor
 
 
@@ -63,10 +64,10 @@ class Transfers:
 
     def copy(self, step: Any, run: Any) -> None:
         """Bring tensors into the other memory."""
-        if step.json["to"] == "wasm":
-            self._home(step, run)
-        else:
-            self._away(step, run)
+        try:
+            (self._home if step.json["to"] == "wasm" else self._away)(step, run)
+        except PyRuntimeError as e:
+            raise e.at(self._user(step.json["pairs"])) from e.__cause__
         self.executor._release(step, run)
 
     def _away(self, step: Any, run: Any) -> None:
@@ -111,6 +112,12 @@ class Transfers:
             return 0
 
         self.executor._transition(run, (step.uid, *sizes), work)
+
+    def _user(self, pairs: list[Any]) -> str:
+        """The first node that makes or reads the tensors of a copy."""
+        tensors = {value["buffer"] for pair in pairs for value in pair}
+        calls = [c for b in self.executor.header["blocks"] for s in b["steps"] for c in s.get("calls", ())]
+        return next((str(c["node"]) for c in calls if not tensors.isdisjoint(c["buffers"])), "")
 
     def _count(self, value: Any, run: Any) -> int:
         return int(np.prod(self.executor.shape(value, run.env), dtype=np.int64))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import wgpu
 
-from pyruntime.errors import OutOfMemory
+from pyruntime.errors import ExecutionError, OutOfMemory
 
 from .adapter import ALIGN, fold_groups
 from .host_device import Device, Place, shared_device
@@ -42,6 +43,7 @@ class GpuHost:
         self.generation = 0
         self.arena: Any = None
         self._encoder: Any = None  # of commands not yet submitted
+        self._encoded: list[Dispatch] = []  # in it
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -82,13 +84,17 @@ class GpuHost:
 
     def copy(self, moves: Sequence[tuple[Place, Place, int]]) -> None:
         """Sources, targets and bytes (multiples of 4)."""
-        for (source, at), (target, to), size in moves:
-            self.commands().copy_buffer_to_buffer(source, at, target, to, size)
+
+        def go() -> None:
+            for (source, at), (target, to), size in moves:
+                self.commands().copy_buffer_to_buffer(source, at, target, to, size)
+
+        self._checked("copy", go)
 
     def parameters(self, data: bytes) -> Any:
         """A buffer of parameter blocks."""
         usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
-        return self._checked("", lambda: self.device.create_buffer_with_data(data=data, usage=usage))
+        return self._checked("parameters", lambda: self.device.create_buffer_with_data(data=data, usage=usage))
 
     # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,60 +145,72 @@ class GpuHost:
     def commands(self) -> Any:
         """The encoder of the next submission: each costs milliseconds where work is under way, so few are made."""
         if self._encoder is None:
-            self._encoder = self._checked("", self.device.create_command_encoder)
+            self._encoder = self._checked("commands", self.device.create_command_encoder)
         return self._encoder
 
     def encode(self, dispatches: Sequence[Dispatch]) -> None:
         """Dispatches in order."""
 
-        def go() -> None:
-            run = self.commands().begin_compute_pass()
-            for d in dispatches:
-                run.set_pipeline(d.pipeline)
-                run.set_bind_group(0, d.group)
-                run.dispatch_workgroups(d.x, d.y)
-            run.end()
-
-        self._checked("", go)
+        self._encoded += dispatches
+        self._checked("commands", lambda: _one_pass(self.commands(), dispatches))
 
     def flush(self) -> None:
         """Submit what was encoded."""
-        if self._encoder is not None:
-            encoder, self._encoder = self._encoder, None
-            self._checked("", lambda: self.device.queue.submit([encoder.finish()]))
+        encoder, encoded = self._encoder, self._encoded
+        self.abandon()
+        if encoder is not None:
+            self._submit(encoder, encoded)
+
+    def _submit(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        try:
+            self._checked("commands", lambda: self.device.queue.submit([encoder.finish()]))
+        except ExecutionError:  # wgpu tells neither pass nor pipeline: each alone, as far as the first that is refused
+            for d in dispatches:
+                self._checked(d.label, partial(self._alone, d))
+            raise
+
+    def _alone(self, dispatch: Dispatch) -> None:
+        _one_pass(self.device.create_command_encoder(), [dispatch]).finish()
 
     def abandon(self) -> None:
         """Forget what was encoded: the run failed."""
-        self._encoder = None
+        self._encoder, self._encoded = None, []
 
     def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
         """Runs dispatches; gives the nanoseconds of each. Needs the adapter's timestamp-query."""
         self.flush()
         count = 2 * len(dispatches)
-        queries = self.device.create_query_set(type="timestamp", count=count)
-        encoder = self.device.create_command_encoder()
+        queries = self._checked("queries", lambda: self.device.create_query_set(type="timestamp", count=count))
+        encoder = self._checked("commands", self.device.create_command_encoder)
         for n, d in enumerate(dispatches):
             stamps = {
                 "query_set": queries,
                 "beginning_of_pass_write_index": 2 * n,
                 "end_of_pass_write_index": 2 * n + 1,
             }
-            run = encoder.begin_compute_pass(timestamp_writes=stamps)
-            run.set_pipeline(d.pipeline)
-            run.set_bind_group(0, d.group)
-            run.dispatch_workgroups(d.x, d.y)
-            run.end()
+            self._checked(d.label, partial(_one_pass, encoder, [d], timestamp_writes=stamps))
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-        out = self.device.create_buffer(size=8 * count, usage=usage)
-        encoder.resolve_query_set(queries, 0, count, out, 0)
-        self.device.queue.submit([encoder.finish()])
-        ticks = self.device.queue.read_buffer(out).cast("Q")
+        out = self._checked("timestamps", lambda: self.device.create_buffer(size=8 * count, usage=usage))
+        self._checked("timestamps", lambda: encoder.resolve_query_set(queries, 0, count, out, 0))
+        self._submit(encoder, dispatches)
+        ticks = self._checked("timestamps", lambda: self.device.queue.read_buffer(out).cast("Q"))
         return [ticks[2 * n + 1] - ticks[2 * n] for n in range(len(dispatches))]
 
     def close(self) -> None:
         if self.arena is not None:
             self.arena.destroy()
             self.arena = None
+
+
+def _one_pass(encoder: Any, dispatches: Sequence[Dispatch], **options: Any) -> Any:
+    """Encode dispatches; gives the encoder."""
+    run = encoder.begin_compute_pass(**options)
+    for d in dispatches:
+        run.set_pipeline(d.pipeline)
+        run.set_bind_group(0, d.group)
+        run.dispatch_workgroups(d.x, d.y)
+    run.end()
+    return encoder
 
 
 __all__ = ["Dispatch", "GpuHost"]

@@ -48,10 +48,11 @@ class Device:
         self.bytes_held = 0
 
     def checked(self, label: str, fn: Callable[[], T]) -> T:
-        """Run, with wgpu's errors as ours."""
+        """Run, with wgpu's errors as ours. label: node and kernel, or in one word what is made or done."""
+        node, _, what = label.rpartition(" ")
         try:
             return fn()
-        except (wgpu.GPUError, RuntimeError) as e:
+        except (wgpu.GPUError, RuntimeError, ValueError) as e:
             if re.search(r"device (is )?lost", str(e), re.IGNORECASE):  # told as a validation error
                 self.lost = True
                 raise DeviceLost("the GPU device is lost") from None
@@ -61,8 +62,8 @@ class Device:
                 full.gpu = True
                 raise full from None
             if isinstance(e, wgpu.GPUError):
-                raise ExecutionError(f"WebGPU refused this kernel: {e}", node=label) from None
-            raise PyRuntimeError(str(e), node=label) from None
+                raise ExecutionError(f"WebGPU refused {'kernel ' * bool(node)}{what}: {e}", node=node) from None
+            raise PyRuntimeError(f"{what}: {e}", node=node) from None
 
     # ── buffers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -120,8 +121,7 @@ class Held:
 
     def release(self) -> None:
         if self.buffer is not None:
-            self.buffer.destroy()  # takes effect after what was submitted
-            self.buffer = None
+            self.buffer = None  # not destroyed: wgpu ends the process if a command of another thread still names it
             self.device.bytes_held -= self.bytes
 
 

@@ -7,6 +7,7 @@ import resource
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import onnx
 import pytest
 
 from pyruntime import InferenceSession
-from pyruntime.errors import DeviceLost, OutOfMemory
+from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory
 from pyruntime.gpu import warn_once
 
 wgpu = pytest.importorskip("wgpu")
@@ -147,3 +148,56 @@ def test_out_of_memory(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
                 session.run(None, more)
     assert len(tries) >= 2 and before.arena is None
     assert run(session) == RIGHT and session.get_providers() == ["webgpu"]
+
+
+@pytest.mark.parametrize("what", ["profile", "verify"])
+def test_device_lost_before_a_diagnosis(what: str) -> None:
+    session = opened()
+    host(session).device.destroy()
+    found = getattr(session, what)({"x": X})
+    assert found.ok if what == "verify" else sum(t.seconds for t in found) > 0
+    assert run(session) == RIGHT and session.get_providers() == ["webgpu"]
+
+
+def broken_source(gpu: Any) -> None:
+    gpu.shaders = [replace(s, source=s.source.replace("fn main", "fn main(")) for s in gpu.shaders]
+
+
+def wide_workgroups(gpu: Any) -> None:
+    """The adapter would take everything in one dimension."""
+    gpu.host.adapter = replace(gpu.host.adapter, workgroups=1 << 31)
+
+
+def odd_places(gpu: Any) -> None:
+    """What is bound is not aligned."""
+    place = gpu.host.place
+    gpu.host.place = lambda offset: (place(offset)[0], place(offset)[1] + 4)
+
+
+def stale_pipelines(gpu: Any) -> None:
+    """Bind groups of another layout."""
+    layout = type(gpu.host)._layout
+    gpu.host._layout = lambda buffers: layout(gpu.host, buffers + 1)
+
+
+@pytest.mark.parametrize("what", ["run", "profile"])
+@pytest.mark.parametrize("fault", [broken_source, wide_workgroups, odd_places, stale_pipelines])
+def test_what_the_gpu_refuses_names_node_and_kernel(fault: Any, what: str) -> None:
+    nodes = [onnx.helper.make_node("Exp", ["x"], ["y"], "first")]
+    info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["N"]) for n in "xy"]
+    graph = onnx.helper.make_graph(nodes, "g", info[:1], info[1:])
+    model = onnx.helper.make_model(graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    session = opened(model=model.SerializeToString())
+    fault(session._latest().gpu)
+    with pytest.raises(ExecutionError, match=r"refused kernel \d+") as caught:
+        feeds = {"x": np.zeros(65536 * 64 + 1, np.float32)}
+        session.run(None, feeds) if what == "run" else session.profile(feeds)
+    assert caught.value.node == 'Exp "first" (opset 17)'
+
+
+def test_what_does_not_fit_names_the_node() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 17]> g (int64[2, 3] x) => (int64[3, 2] y) { y = Transpose (x) }"""
+    session = opened(model=onnx.parser.parse_model(text).SerializeToString())
+    with pytest.raises(ExecutionError, match="32-bit") as caught:
+        session.run(None, {"x": np.full((2, 3), 1 << 40)})
+    assert caught.value.node.startswith("Transpose")
