@@ -94,7 +94,7 @@ async function create(params, progress) {
   const session = nextSession++;
   sessions.set(session, { model, queue: Promise.resolve() });
   progress({ phase: 'init', loaded: 1, total: 1 });
-  const timings = { boot: 0, download: fetched - start, compile: compiled - fetched, init: performance.now() - compiled };
+  const timings = { download: fetched - start, compile: compiled - fetched, init: performance.now() - compiled };
   return { result: { session, inputs: model.inputs, outputs: model.outputs, timings } };
 }
 

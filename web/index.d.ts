@@ -139,8 +139,20 @@ export class ExecutionError extends PyRuntimeError {}
 export function boot(onProgress?: (progress: Progress) => void): Promise<void>;
 /** Ends the worker with every session in it; the next session starts a new one. */
 export function shutdown(): void;
-/** Bytes of Python's heap and of the sessions' memory, and the number of sessions. */
-export function stats(): Promise<{ heap: number; arenas: number; sessions: number; tensors: number }>;
+/** What the worker holds. */
+export interface Stats {
+  /** Bytes of Python's heap, 0 if it was not needed; of the sessions' linear memory. */
+  readonly heap: number;
+  readonly arenas: number;
+  readonly sessions: number;
+  /** Tensors that runs left on the GPU. */
+  readonly tensors: number;
+  /** Threads besides the worker, and programs that they have code of. */
+  readonly threads: number;
+  readonly teams: number;
+}
+
+export function stats(): Promise<Stats>;
 /** Runs Python in the engine's interpreter, to add operators and graph passes. */
 export function python(code: string, args?: unknown): Promise<unknown>;
 

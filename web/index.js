@@ -3,7 +3,10 @@
 import { connect, shutdown } from './client.js';
 
 export * from 'onnxruntime-common';
-export * from './errors.js';
+export {
+  DeviceLost, ExecutionError, InvalidInput, InvalidModel, MemoryFault, NoAdapter, OutOfMemory, PyRuntimeError, SessionFailed,
+  ShapeError, UnsupportedOp,
+} from './errors.js';
 export { InferenceSession } from './session.js';
 
 /** Starts the engine ahead of the first session. @param {(p: import('./protocol.js').Progress) => void} [onProgress] */

@@ -19,7 +19,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  */
 /** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
 /** @typedef {{ assets: Assets }} BootParams */
-/** @typedef {{ boot: number, download: number, compile: number, init: number }} Timings milliseconds */
+/** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
 /**
  * @typedef {object} CreateParams
  * @property {Origin} model

@@ -1,0 +1,19 @@
+// web/index.d.ts declares what web/ has; that the names are the same is tested by tests/test_api_docs.py.
+
+import * as declared from 'pyruntime';
+import * as errors from '../../web/errors.js';
+import type { KernelTiming, Timings, WorkerStats } from '../../web/protocol.js';
+
+type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : false) : false;
+type Plain<T> = { -readonly [K in keyof T]: T[K] };
+
+export const stats: Same<Plain<declared.Stats>, WorkerStats> = true;
+export const timings: Same<Plain<declared.Timings>, Timings> = true;
+export const kernel: Same<Plain<declared.KernelTiming>, KernelTiming> = true;
+
+/** Ours beside onnxruntime's, of a session. */
+type Ours = 'memory' | 'explain' | 'verify' | 'profile' | 'timings';
+export const session: Same<Extract<keyof declared.InferenceSession, Ours>, Ours> = true;
+
+export const classes: Pick<typeof declared, 'InvalidModel' | 'UnsupportedOp' | 'ShapeError' | 'InvalidInput' | 'OutOfMemory'
+  | 'MemoryFault' | 'DeviceLost' | 'NoAdapter' | 'SessionFailed' | 'ExecutionError' | 'PyRuntimeError'> = errors;

@@ -1,0 +1,108 @@
+"""docs/api.md names what there is, and everything that there is: in JavaScript, in Python and on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import subprocess
+from functools import cache
+from typing import Any
+
+from pyruntime import InferenceSession, SessionOptions, errors
+from pyruntime.cli import COMMANDS
+from tests.docs import ROOT
+
+TEXT = (ROOT / "docs" / "api.md").read_text()
+DECLARED = (ROOT / "web" / "index.d.ts").read_text()
+JAVASCRIPT, PYTHON = TEXT.split("\n## Python\n")
+INHERITED = {"endProfiling", "inputMetadata", "inputNames", "outputMetadata", "outputNames", "startProfiling"}
+EXPORTED = """
+  const ours = await import('./web/index.js');
+  const common = await import('onnxruntime-common');
+  const members = (type) => [...Object.getOwnPropertyNames(type.prototype), ...Object.getOwnPropertyNames(type)];
+  const told = {
+    ours: Object.keys(ours).filter((name) => !(name in common) || ours[name] !== common[name]),
+    session: members(ours.InferenceSession).concat(members(common.InferenceSession)),
+    options: Object.keys(ours.env.wasm),
+  };
+  console.log(JSON.stringify(told));
+"""
+
+
+@cache
+def javascript() -> dict[str, set[str]]:
+    command = ["node", "--no-warnings", "--input-type=module", "-e", EXPORTED]
+    out = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return {key: set(names) for key, names in json.loads(out).items()}
+
+
+def code(text: str) -> list[str]:
+    """What stands in the first cells of tables, as code."""
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def called(text: str, what: str) -> set[str]:
+    """Members of `what` that a text names, in tables, sentences or examples."""
+    return set(re.findall(rf"(?<![\w.]){what}\.(\w+)", text))
+
+
+def public(kind: type[Any]) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_javascript_names_exist() -> None:
+    there = javascript()
+    assert (
+        called(JAVASCRIPT, "session") - there["session"]
+        == {"inputMetadata", "timings"} & called(JAVASCRIPT, "session") - there["session"]
+    )
+    offered = there["ours"] | {"Tensor", "env"}
+    assert called(JAVASCRIPT, "ort") <= offered
+    imported = {n.strip() for line in re.findall(r"import \{([^}]+)\} from 'pyruntime'", TEXT) for n in line.split(",")}
+    assert imported <= offered
+
+
+def test_every_javascript_name_is_there() -> None:
+    """Exports that are not onnxruntime-common's, methods of sessions, fields of reports."""
+    there = javascript()
+    for name in there["ours"] - {"InferenceSession"}:
+        assert re.search(rf"`(?:ort\.)?{name}[`(]", JAVASCRIPT), name
+    ours = there["session"] - INHERITED - {"constructor", "length", "name", "prototype"}
+    assert {"create", "run", "release", "verify", "profile", "timings"} <= ours
+    for name in ours:
+        assert re.search(rf"(?:[sS]ession)\.{name}\b", JAVASCRIPT), name
+    (stats,) = re.findall(r"export interface Stats \{(.*?)\n\}", DECLARED, re.S)
+    (line,) = [line for line in JAVASCRIPT.splitlines() if line.startswith("| `ort.stats()`")]
+    assert set(re.findall(r"readonly (\w+):", stats)) == set(re.findall(r"`(\w+)`", line))
+
+
+def test_types_declare_what_is_exported() -> None:
+    """And e2e/types/exports.ts holds their shapes against each other."""
+    declared = set(re.findall(r"^export (?:class|function|const) (\w+)", DECLARED, re.M))
+    assert declared == javascript()["ours"] - {"InferenceSession"}
+    (session,) = re.findall(r"  interface InferenceSession \{(.*?)\n  \}", DECLARED, re.S)
+    assert set(re.findall(r"^    (?:readonly )?(\w+)[(:]", session, re.M)) <= javascript()["session"]
+
+
+def test_errors_are_those_of_both_languages() -> None:
+    kinds = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and name in javascript()["ours"]}
+    table = TEXT.partition("| class | when |")[2].partition("\n\n")[0]
+    assert set(code(table)) == kinds - {"PyRuntimeError"} | {"NoAdapter"}
+    assert kinds == {n for n in javascript()["ours"] if n[0].isupper()} - {"InferenceSession", "NoAdapter"}
+
+
+def test_python_names() -> None:
+    """Methods and options: those named exist, those that exist are named."""
+    tables = PYTHON.partition("### Command line")[0]
+    methods, options = tables.split("| `SessionOptions` | meaning |")
+    named = {name.partition("(")[0] for name in code(methods)} - {"InferenceSession"}
+    assert named == public(InferenceSession)
+    fields = {field.name for field in dataclasses.fields(SessionOptions)}
+    assert {name.partition("(")[0] for name in code(options)} == public(SessionOptions) | fields
+
+
+def test_commands() -> None:
+    assert set(code(PYTHON.partition("### Command line")[2])) == set(COMMANDS)
