@@ -25,7 +25,7 @@ from pyruntime.shape import AnyDim
 
 from .assembler import Function, Module
 from .gemm import KERNEL, ceil_div, element, load_words, minimum, row_block, set_flags
-from .tile import BLOCK, PANEL, Epilogue, call_block, panels_block
+from .tile import BLOCK, PANEL, Arithmetic, Epilogue, call_block, panels_block
 
 BUFFERS = ("x", "w", "y", "bias", "scratch")
 PARAMS = ("batch", "groups", "mg", "cg", "id", "ih", "iw", "od", "oh", "ow", "kd", "kh", "kw", "sd", "sh", "sw",
@@ -222,7 +222,7 @@ def _product(f: Function, *factors: int) -> Function:
     return f
 
 
-def _unit(module: Module, relaxed: bool, epilogue: Epilogue, first: int) -> Function:
+def _unit(module: Module, relaxed: Arithmetic, epilogue: Epilogue, first: int) -> Function:
     """(args, unit, scratch, reuse): one block of y; reuse: the table is that of this block already, and the panels
     too if one step takes all channels."""
     panels, table_function, pack = panels_block(module, relaxed, epilogue.tile()), _table(module, first), _pack(module)
@@ -264,7 +264,9 @@ def _unit(module: Module, relaxed: bool, epilogue: Epilogue, first: int) -> Func
     return f
 
 
-def conv(module: Module, name: str, *, relaxed: bool, epilogue: Epilogue | None = None, extra: int = 0) -> Function:
+def conv(
+    module: Module, name: str, *, relaxed: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
+) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
     epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
     key = ("conv_unit", relaxed, epilogue.block_key(), first)

@@ -17,7 +17,7 @@ then the parameters PARAMS, then whatever the epilogue wants:
     inner           batches come in groups of this many; within a group sa sb sc are the strides
     ta tb tc        between groups
     oa ob           where A and B start in their buffers
-With relaxed = tile.INT16 (kind "panels" only) an element of A is a pair of int16 along k, one of a panel two as well,
+With relaxed = tile.INT16 (not with few bits) an element of A is a pair of int16 along k, one of a panel two as well,
 and C is int32: the same addresses, half as many k.
 bias is read only by epilogues that have one; scratch only for "rows" and "cols", `scratch_bytes` for each thread.
 
@@ -33,7 +33,7 @@ from .assembler import Function, Module
 from .nbits import GROUP, groups_bytes, pack_nbits
 from .pack import pack_cols, pack_rows
 from .slim import cols_block, rows_block
-from .tile import BLOCK, FIRST, LAST, PANEL, Arithmetic, Epilogue, call_block, panels_block, pick_rows
+from .tile import BLOCK, FIRST, INT16, LAST, PANEL, Arithmetic, Epilogue, call_block, panels_block, pick_rows
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
 PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc",
@@ -174,7 +174,8 @@ def _unit(module: Module, kind: str, relaxed: Arithmetic, epilogue: Epilogue, ac
     panels = panels_block(module, relaxed, tile)
     bits = NBITS.get(kind, 0)
     slim = panels
-    if kind in ("rows", "cols"):
+    never = bool(bits) or (relaxed == INT16 and kind != "panels")  # unpacked rows are of floats
+    if kind in ("rows", "cols") and not never:
         slim = {"rows": rows_block, "cols": cols_block}[kind](module, bool(relaxed), tile)
     pack = {"rows": pack_rows, "cols": pack_cols}.get(kind)
     packer = pack(module) if pack else pack_nbits(module, bits, relaxed) if bits else None
@@ -189,7 +190,7 @@ def _unit(module: Module, kind: str, relaxed: Arithmetic, epilogue: Epilogue, ac
     _decode(f, w, unit, p)
     _addresses(f, w, p)
     with f.block() as done:
-        f.emit(w["m"]).i32(-1 if bits else slim_rows(relaxed)).emit("i32.le_s")
+        f.emit(w["m"]).i32(-1 if never else slim_rows(relaxed)).emit("i32.le_s")
         with f.if_():  # all of k at once
             _source(f, w, p, kind, k0).set(p["b"]).emit(w["k"]).set(p["k"])
             f.emit(w["k" if kind == "panels" else "ldb"]).i32(5 if kind == "panels" else 2).emit("i32.shl").set(

@@ -275,7 +275,7 @@ class Vector:
 
 def _inside(e: Expr, dtype: DType) -> bool:
     """Whether a float is clipped to what an integer type holds (or NaN)."""
-    bounds = {}
+    bounds: dict[str, float] = {}
     while e.op in ("min", "max") and e.dtype is F32 and _number(e.args[1]):
         bounds.setdefault(e.op, e.args[1].value)
         e = e.args[0]

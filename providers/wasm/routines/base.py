@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime import shape as sh
-from pyruntime.dtype import F32, DType
+from pyruntime.dtype import F32, I8, I16, I32, U8, U16, DType
 from pyruntime.expr import Expr, cast, index
 from pyruntime.kernel import Call, Kernel, Leaf, Map, Tensor, View
 from pyruntime.provider import Invocation
@@ -15,7 +15,7 @@ from pyruntime.tail import Groups, lower_tail, mergeable
 from pyruntime.walk import split
 
 from ..printer import print_tail
-from ..tile import Epilogue
+from ..tile import INT16, Arithmetic, Epilogue
 
 
 class Schedule:
@@ -43,12 +43,17 @@ class Schedule:
 @dataclass(slots=True)
 class Tail:
     """A call's epilogue as a routine takes it: what its tiles do, the bias they read, and the buffers and parameters of
-    the code for finished blocks, which follow the routine's own."""
+    the code for finished blocks, which follow the routine's own. `result` is what the routine writes where the output's
+    elements are narrower: as much memory as it needs, of which the tail makes the output block by block."""
 
     epilogue: Epilogue
     bias: Tensor | None = None
     tensors: list[Tensor] = field(default_factory=list)
     params: list[AnyDim] = field(default_factory=list)
+    result: Tensor | None = None
+
+    def scratch(self) -> list[Tensor]:
+        return [] if self.result is None else [self.result]
 
 
 def tail(builder: Any, call: Call, groups: Groups, c: int, buffers: int, params: int, dtype: DType = F32) -> Tail:
@@ -61,13 +66,31 @@ def tail(builder: Any, call: Call, groups: Groups, c: int, buffers: int, params:
         return simple
     lowered = lower_tail(call.out, call.epilogue, groups, dtype)
     assert lowered is not None
-    own = [c] if call.out.dtype is dtype else [c, c]
+    narrow = call.out.dtype.size < dtype.size
+    own = [c] if call.out.dtype is dtype else [buffers if narrow else c, c]
     more = lowered.tensors[len(own) :]
+    result = None
+    if narrow:
+        more, result = [call.out, *more], scratch(sh.size(call.out.shape) * dtype.size)
     first = buffers + len(more) + params
-    words = [*own, *range(buffers, buffers + len(more)), *range(first, first + len(lowered.params))]
+    words = [*own, *range(buffers + narrow, buffers + len(more)), *range(first, first + len(lowered.params))]
     code = lowered.code
     f = builder.function((code.key(), tuple(words)), lambda name: print_tail(builder.module, name, code, words), "tail")
-    return Tail(Epilogue(block=f), None, more, lowered.params)
+    return Tail(Epilogue(block=f), None, more, lowered.params, result)
+
+
+def made_type(call: Call) -> DType:
+    """The type of a product's sums."""
+    return I32 if call.attrs.get("pairs") else F32
+
+
+def arithmetic(builder: Any, call: Call) -> Arithmetic:
+    return INT16 if call.attrs.get("pairs") else builder.relaxed
+
+
+def fits(out: Tensor, made: DType) -> bool:
+    """Whether a tail can write this type in place of sums of type `made`."""
+    return out.dtype is made or out.dtype in (F32, I32, U8, I8, U16, I16)
 
 
 def _simple(out: Tensor, e: Expr, groups: Groups) -> Tail | None:

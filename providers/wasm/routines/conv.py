@@ -5,27 +5,39 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime import shape as sh
-from pyruntime.dtype import F32
+from pyruntime.dtype import BF16, F16, F32, I32
 from pyruntime.expr import Expr, index
-from pyruntime.kernel import Call, Kernel, Leaf, Reduce, Tensor
+from pyruntime.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.provider import Invocation
 from pyruntime.shape import AnyDim
 from pyruntime.tail import Groups, lower_tail
 
 from .. import conv, depthwise, gemm, winograd
-from .base import Schedule, scratch, tail
+from .base import Schedule, arithmetic, converted, fits, made_type, scratch, tail
+from .integers import prepare_conv, prepare_dequantised
 
 
 class Conv(Schedule):
-    def claims(self, call: Call) -> bool:
+    def prepare(self, call: Call) -> list[Kernel]:
         x, w = _operands(call)
-        taps = w.shape[2:]
-        return super().claims(call) and 3 <= x.rank <= 5 and sh.is_static(taps) and sh.size(taps) <= 1024
+        if not _runs(x, w):
+            return []
+        if call.out.dtype is I32 and x.dtype is I32:
+            return prepare_conv(call)
+        if call.out.dtype is not F32:
+            return []
+        halves: list[Kernel] = [converted(call, n, F32) for n, t in enumerate((x, w)) if t.dtype in (F16, BF16)]
+        return halves or prepare_dequantised(call)
+
+    def claims(self, call: Call) -> bool:
+        if isinstance(call.meaning, Map):  # `prepare` put the product before it
+            return False
+        return (call.attrs.get("pairs", False) or super().claims(call)) and _runs(*_operands(call))
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
-        if order != tuple(range(out.rank)) or out.dtype is not F32:
+        if order != tuple(range(out.rank)) or not fits(out, made_type(call)):
             return False
-        return lower_tail(out, epilogue, _groups(out.rank)) is not None
+        return lower_tail(out, epilogue, _groups(out.rank), made_type(call)) is not None
 
     def emit(self, builder: Any, call: Call) -> list[Invocation]:
         x, w = _operands(call)
@@ -34,7 +46,7 @@ class Conv(Schedule):
             return [_product(builder, call)]
         if call.attrs.get("packed1"):
             return [_winograd(builder, call)]
-        if x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1:
+        if x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1 and not call.attrs.get("pairs"):
             return [_depthwise(builder, call)]
         return [_implicit(builder, call)]
 
@@ -42,6 +54,11 @@ class Conv(Schedule):
         if operand != 1 or call.attrs.get("packed1") or not _suits_winograd(call):
             return None
         return _transformed(call)
+
+
+def _runs(x: Tensor, w: Tensor) -> bool:
+    taps = w.shape[2:]
+    return 3 <= x.rank <= 5 and sh.is_static(taps) and sh.size(taps) <= 1024
 
 
 def _operands(call: Call) -> tuple[Tensor, Tensor]:
@@ -64,21 +81,21 @@ def _product(builder: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y = call.out
     m, k, n, batch = w.shape[0], x.shape[1], sh.size(x.shape[2:]), x.shape[0]
-    done = tail(builder, call, _groups(y.rank), 2, len(gemm.BUFFERS), len(gemm.PARAMS))
+    done = tail(builder, call, _groups(y.rank), 2, len(gemm.BUFFERS), len(gemm.PARAMS), made_type(call))
+    relaxed = arithmetic(builder, call)
     mc, nc, kc = gemm.blocks(m, n, k, builder.threads)
     own = scratch(gemm.scratch_bytes(nc, kc) * builder.threads)
     words = [m, n, k, batch, k, n, n, 0, k * n, m * n, mc, nc, kc, batch, 0, 0, 0, 0, 0, *done.params]
 
     def make(name: str) -> Any:
         return gemm.matmul(
-            builder.module, name, "rows", relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors)
+            builder.module, name, "rows", relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors)
         )
 
-    f = builder.function(
-        ("matmul", "rows", builder.relaxed, done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1"
-    )
+    f = builder.function(("matmul", "rows", relaxed, done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1")
+    y = done.result or y
     tensors = [w, x, y, done.bias or y, own, *done.tensors]
-    return Invocation(f.name, tensors, words, gemm.units(m, n, batch, mc, nc), call.node, [own])
+    return Invocation(f.name, tensors, words, gemm.units(m, n, batch, mc, nc), call.node, [own, *done.scratch()])
 
 
 # Winograd takes a quarter of the products and four times the memory for weights. Time of the direct product / of
@@ -90,7 +107,7 @@ WINOGRAD_CHANNELS, WINOGRAD_SIZE = 16, 12
 def _suits_winograd(call: Call) -> bool:
     x, w = _operands(call)
     a = call.attrs
-    if x.rank != 4 or a["group"] != 1 or not sh.is_static(w.shape):
+    if x.rank != 4 or a["group"] != 1 or a.get("pairs") or not sh.is_static(w.shape):
         return False
     square = w.shape[2:] == (3, 3) and all(s == 1 for s in (*a["strides"], *a["dilations"]))
     small = any(sh.compare("lt", d, WINOGRAD_SIZE) == 1 for d in call.out.shape[2:])  # unknown sizes count as large
@@ -126,8 +143,10 @@ def _winograd(builder: Any, call: Call) -> Invocation:
         return winograd.winograd(builder.module, name, relaxed=builder.relaxed, epilogue=done.epilogue, extra=extra)
 
     f = builder.function(("winograd", done.epilogue.block_key(), extra), make, "winograd")
+    y = done.result or y
     tensors = [x, u, y, done.bias or y, own, *done.tensors]
-    return Invocation(f.name, tensors, words, winograd.units(batch, m, th, tr, mg), call.node, [own])
+    units = winograd.units(batch, m, th, tr, mg)
+    return Invocation(f.name, tensors, words, units, call.node, [own, *done.scratch()])
 
 
 def _full(values: Any, rank: int, fill: AnyDim) -> list[AnyDim]:
@@ -142,7 +161,8 @@ def _implicit(builder: Any, call: Call) -> Invocation:
     group = a["group"]
     mg, cg = sh.floordiv(w.shape[0], group), w.shape[1]
     positions, taps = sh.size(y.shape[2:]), sh.size(w.shape[2:])
-    done = tail(builder, call, _groups(y.rank), 2, len(conv.BUFFERS), len(conv.PARAMS))
+    done = tail(builder, call, _groups(y.rank), 2, len(conv.BUFFERS), len(conv.PARAMS), made_type(call))
+    relaxed = arithmetic(builder, call)
     mc, nc, cc = conv.blocks(mg, cg, positions, taps, builder.threads)
     own = scratch(conv.scratch_bytes(nc, cc, taps) * builder.threads)
     words = [x.shape[0], group, mg, cg, *_full(x.shape[2:], rank, 1), *_full(y.shape[2:], rank, 1)]
@@ -150,11 +170,13 @@ def _implicit(builder: Any, call: Call) -> Invocation:
     words += [*_full(a["pads"][:rank], rank, 0), mc, nc, cc, *done.params]
 
     def make(name: str) -> Any:
-        return conv.conv(builder.module, name, relaxed=builder.relaxed, epilogue=done.epilogue, extra=len(done.tensors))
+        return conv.conv(builder.module, name, relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors))
 
-    f = builder.function(("conv", done.epilogue.block_key(), len(done.tensors)), make, "conv")
+    f = builder.function(("conv", relaxed, done.epilogue.block_key(), len(done.tensors)), make, "conv")
+    y = done.result or y
     tensors = [x, w, y, done.bias or y, own, *done.tensors]
-    return Invocation(f.name, tensors, words, conv.units(x.shape[0], group, mg, positions, mc, nc), call.node, [own])
+    units = conv.units(x.shape[0], group, mg, positions, mc, nc)
+    return Invocation(f.name, tensors, words, units, call.node, [own, *done.scratch()])
 
 
 def _depthwise(builder: Any, call: Call) -> Invocation:
@@ -185,4 +207,5 @@ def _depthwise(builder: Any, call: Call) -> Invocation:
     key = ("depthwise", window, stride, done.epilogue.block_key(), len(done.tensors))
     f = builder.function(key, make, "depthwise")
     units = depthwise.units(x.shape[0], c, mult)
-    return Invocation(f.name, [x, w, y, done.bias or y, *done.tensors], words, units, call.node)
+    y = done.result or y
+    return Invocation(f.name, [x, w, y, done.bias or y, *done.tensors], words, units, call.node, done.scratch())

@@ -1,15 +1,16 @@
 """Integer products: operands that fit int16 are multiplied in pairs along k (`i32x4.dot_i16x8_s`), exactly.
 
 An int8 product with a zero point has operands of nine bits, which no 8-bit instruction takes in full; int16 pairs do
-8 products an instruction, twice what float32 does.
+8 products an instruction, twice what float32 does. A product of dequantised codes is that of the codes, scaled.
 """
 
 from __future__ import annotations
 
 from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, I16, I32, bounds
-from pyruntime.expr import Expr, cast, const, dim, guard, index
-from pyruntime.kernel import Call, Kernel, Map, Tensor
+from pyruntime.dtype import BOOL, F32, I16, I32, DType, bounds
+from pyruntime.expr import Expr, cast, const, dim, guard, index, rewrite, walk
+from pyruntime.kernel import Call, Kernel, Map, Reduce, Tensor
+from pyruntime.shape import AnyDim
 
 from ..tile import PANEL
 from .base import made_map
@@ -35,7 +36,11 @@ def interval(e: Expr) -> tuple[int, int] | None:
 
 def is_short(t: Tensor) -> bool:
     """Whether all elements are known to fit int16."""
-    found = interval(t.at(*[const(0, I32)] * t.rank))
+    return _short(t.at(*[const(0, I32)] * t.rank))
+
+
+def _short(e: Expr) -> bool:
+    found = interval(e)
     return found is not None and -(1 << 15) <= found[0] and found[1] < 1 << 15
 
 
@@ -70,4 +75,104 @@ def prepare_product(call: Call) -> list[Kernel]:
     return [rows, panels]
 
 
-__all__ = ["interval", "is_short", "panels_of", "prepare_product"]
+# ── convolutions ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def channel_pairs(t: Tensor, groups: int, channels: AnyDim, node: str) -> Map:
+    """(N, groups · ceil(C / 2), *S) of (N, groups · C, *S): two channels of a group in the halves of an int32."""
+    half = sh.ceildiv(channels, 2)
+    n, c, *place = [index(axis) for axis in range(t.rank)]
+    group = const(0, I32) if groups == 1 else c / dim(half)
+    pair = c - group * dim(half)
+    first = group * dim(channels) + pair * 2
+    second = t.at(n, first + 1, *place)
+    if half * 2 != channels:
+        second = guard(pair * 2 + 1 < dim(channels), second, const(0, I32))
+    e = (t.at(n, first, *place) & 0xFFFF) | (second << 16)
+    return made_map((t.shape[0], half * groups, *t.shape[2:]), e, node)
+
+
+def prepare_conv(call: Call) -> list[Kernel]:
+    """An int32 convolution of operands that fit: as pairs of channels (attribute "pairs"), or a depthwise one in
+    float32, whose sums are exact up to 2^24."""
+    x, w = call.args[:2]
+    if x is None or w is None or not (is_short(x) and is_short(w)):
+        return []
+    group = call.attrs["group"]
+    if group != 1 and group == x.shape[1] and w.shape[1] == 1:
+        return _as_floats(call, x, w)
+    made = [channel_pairs(x, group, w.shape[1], call.node), channel_pairs(w, 1, w.shape[1], call.node)]
+    call.args = (made[0].out, made[1].out)
+    call.attrs = {**call.attrs, "pairs": True}
+    return list(made)
+
+
+def _as_floats(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
+    if not sh.is_static(w.shape[2:]) or _most(x) * _most(w) * int(sh.size(w.shape[2:])) > 1 << 24:
+        return []
+    assert isinstance(call.meaning, Reduce)
+    own = [made_map(t.shape, cast(t.at(*[index(n) for n in range(t.rank)]), F32), call.node) for t in (x, w)]
+    product = _instead(call, own, F32)
+    call.meaning = Map(cast(product, I32))
+    return [*own, product.value.kernel]
+
+
+def _most(t: Tensor) -> int:
+    found = interval(t.at(*[const(0, I32)] * t.rank))
+    assert found is not None
+    return max(-found[0], found[1])
+
+
+def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
+    """An element of the same convolution of other operands, of equal values; the call is to become a map."""
+    assert isinstance(call.meaning, Reduce)
+    now = {t.uid: m.out for t, m in zip(call.args, operands, strict=True) if t is not None}
+
+    def visit(e: Expr) -> Expr | None:
+        return cast(now[e.value.uid].at(*e.args), e.dtype) if e.op == "at" and e.value.uid in now else None
+
+    meaning = Reduce("sum", call.meaning.extents, cast(rewrite(call.meaning.expr, visit), dtype))
+    product = Call("conv", tuple([m.out for m in operands]), call.attrs, meaning)
+    product.node = call.node
+    product.outputs = (Tensor(call.out.shape, dtype, product),)
+    call.args = ()
+    return product.out.at(*[index(n) for n in range(call.out.rank)])
+
+
+# ── products of dequantised codes ─────────────────────────────────────────────────────────────────────────────────
+
+
+def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
+    """(codes as int32, scale) of what DequantizeLinear makes, if the codes fit int16 and the scale varies along no axis
+    but this one."""
+    e = t.kernel.expr if isinstance(t.kernel, Map) else None
+    if e is None or e.op != "mul" or e.dtype is not F32 or e.args[0].op != "cast":
+        return None
+    codes, scale = e.args[0].args[0], e.args[1]
+    axes = {x.value for x in walk(scale) if x.op == "index"}
+    if codes.dtype is not I32 or not _short(codes) or not axes <= {axis}:
+        return None
+    return codes, scale
+
+
+def prepare_dequantised(call: Call) -> list[Kernel]:
+    """A float32 convolution of dequantised codes as one of the codes, with a map that scales; not of depthwise ones,
+    which gain nothing."""
+    x, w = call.args[:2]
+    if x is None or w is None or call.attrs["group"] == x.shape[1] != 1:
+        return []
+    found = dequantised(x, None), dequantised(w, 0)
+    if found[0] is None or found[1] is None:
+        return []
+    own = [made_map(t.shape, codes, call.node) for t, (codes, _) in zip((x, w), found, strict=True)]  # type: ignore[misc]
+    product = _instead(call, own, I32)
+    filters = rewrite(found[1][1], lambda e: index(1) if e.op == "index" else None)
+    call.meaning = Map(cast(product, F32) * (found[0][1] * filters))
+    inner = product.value.kernel
+    return [*own, *prepare_conv(inner), inner]
+
+
+__all__ = [
+    "channel_pairs", "dequantised", "interval", "is_short", "panels_of", "prepare_conv", "prepare_dequantised",
+    "prepare_product",
+]  # fmt: skip

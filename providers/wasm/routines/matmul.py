@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, I32, DType
+from pyruntime.dtype import BF16, F16, F32, I32
 from pyruntime.expr import Expr, const, dim, guard, index
 from pyruntime.kernel import Call, Kernel, Map, Tensor, View
 from pyruntime.provider import Invocation
@@ -14,8 +14,8 @@ from pyruntime.shape import AnyDim
 from pyruntime.tail import Groups, lower_tail
 
 from .. import gemm
-from ..tile import INT16, PANEL
-from .base import Schedule, converted, scratch, tail
+from ..tile import PANEL
+from .base import Schedule, arithmetic, converted, fits, made_type, scratch, tail
 from .integers import prepare_product
 
 PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
@@ -158,9 +158,9 @@ class Matmul(Schedule):
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         p = describe(call, out, order, call.strided)
-        if p.kind is None or len(p.batch) > 2 or out.dtype not in (F32, _made(call)):
+        if p.kind is None or len(p.batch) > 2 or not fits(out, made_type(call)):
             return False
-        return lower_tail(out, epilogue, p.groups(order), _made(call)) is not None
+        return lower_tail(out, epilogue, p.groups(order), made_type(call)) is not None
 
     def packs(self, call: Call, operand: int) -> Call | None:
         b = call.args[1]
@@ -179,8 +179,8 @@ class Matmul(Schedule):
         order = call.order or tuple(range(call.out.rank))
         p = describe(call, call.out, order, call.strided)
         assert p.kind is not None
-        done = tail(builder, call, p.groups(order), 2, len(gemm.BUFFERS), len(gemm.PARAMS), _made(call))
-        relaxed = INT16 if call.attrs.get("pairs") else builder.relaxed
+        done = tail(builder, call, p.groups(order), 2, len(gemm.BUFFERS), len(gemm.PARAMS), made_type(call))
+        relaxed = arithmetic(builder, call)
         mc, nc, kc = gemm.blocks(p.m, p.n, p.k, builder.threads)
         outer, inner = [*[Axis((), 1, 0, 0, 0)] * (2 - len(p.batch)), *p.batch]
         batch = outer.extent * inner.extent
@@ -198,14 +198,10 @@ class Matmul(Schedule):
         f = builder.function(
             ("matmul", kind, relaxed, done.epilogue.block_key(), len(done.tensors)), make, f"matmul_{kind}"
         )
-        c = call.out
+        c = done.result or call.out
         tensors = [a, b, c, done.bias or c, own[0] if own else c, *done.tensors]
-        return [Invocation(f.name, tensors, words, gemm.units(p.m, p.n, batch, mc, nc), call.node, own)]
-
-
-def _made(call: Call) -> DType:
-    """The type of the sums."""
-    return I32 if call.attrs.get("pairs") else F32
+        units = gemm.units(p.m, p.n, batch, mc, nc)
+        return [Invocation(f.name, tensors, words, units, call.node, [*own, *done.scratch()])]
 
 
 def _offsets(call: Call) -> list[AnyDim]:
