@@ -65,6 +65,12 @@ def conv(channels: int, filters: int, size: int, window: int, group: int = 1) ->
     return build(nodes, {"x": normal(1, channels, size, size)}, weights, flops)
 
 
+def recurrent(op: str, gates: int, steps: int, batch: int, width: int) -> Case:
+    node = helper.make_node(op, ["x", "w", "r"], ["y"], hidden_size=width)
+    weights = {"w": normal(1, gates * width, width), "r": normal(1, gates * width, width)}
+    return build([node], {"x": normal(steps, batch, width)}, weights, 4 * steps * batch * gates * width**2)
+
+
 def unary(op: str, *shape: int, **attributes: object) -> Case:
     return build([helper.make_node(op, ["x"], ["y"], **attributes)], {"x": normal(*shape)}, {})
 
@@ -99,6 +105,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "conv 1x1 1024 to 256 of 14x14": lambda: conv(1024, 256, 14, 1),
     "conv 1x1 512 to 2048 of 7x7": lambda: conv(512, 2048, 7, 1),
     "conv 3x3 96 depthwise 112x112": lambda: conv(96, 96, 112, 3, 96),
+    "LSTM 7 steps of 128": lambda: recurrent("LSTM", 4, 7, 1, 128),
+    "GRU 7 steps of 8 x 128": lambda: recurrent("GRU", 3, 7, 8, 128),
     "add 4M": lambda: added(64, 256, 256),
     "tanh(x·x+a)·b 4M": lambda: chain(64, 256, 256),
     "sum of 4M": lambda: unary("ReduceSum", 1 << 22),

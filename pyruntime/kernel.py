@@ -329,8 +329,9 @@ class Store:
 
 @dataclass(eq=False, slots=True)
 class For:
-    """for var in range(extent). kind: "serial"; "parallel": iterations are independent, may run on many threads (only
-    as the outermost statement); "vector": iterations are independent but for Accum, may run four at a time."""
+    """for var in range(extent). kind: "serial"; "parallel": iterations are independent, may run on many threads: those
+    of the outermost statement are the work units, others a GPU's workgroup may share; "vector": iterations are
+    independent but for Accum, may run four at a time."""
 
     var: int
     extent: Expr

@@ -10,10 +10,11 @@ from typing import Any
 from pyruntime.crossing import root
 from pyruntime.expr import Expr, rewrite
 from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor
-from pyruntime.loopcode import Lowered, rebuild
+from pyruntime.loopcode import LoopCode, Lowered, rebuild
 from pyruntime.lower import lower
 from pyruntime.provider import Invocation
 
+from . import team
 from .adapter import Adapter
 from .fours import by_fours
 from .printer import Shader, print_kernel
@@ -61,15 +62,21 @@ class GpuBuilder:
         if found is None and isinstance(meaning, Map | Reduce):
             found = by_fours(meaning, self.adapter)
         linear = found is None and not isinstance(meaning, Loops)
+        together = isinstance(meaning, Loops) and team.cooperates(meaning)
         lowered = one_binding_each(found or lower(meaning, "gpu"))
-        key = (lowered.code.key(), linear, shared)
+        key = (lowered.code.key(), linear, shared, together)
         if key not in self.numbers:
-            shader = print_reduction(lowered.code, self.adapter.f16) if shared else None
             self.numbers[key] = len(self.shaders)
-            self.shaders.append(shader or print_kernel(lowered.code, linear, self.adapter.f16))
+            self.shaders.append(self._print(lowered.code, linear, shared, together))
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
         name = str(self.numbers[key])
         return Invocation(name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch)
+
+    def _print(self, code: LoopCode, linear: bool, shared: bool, together: bool) -> Shader:
+        f16 = self.adapter.f16
+        if together:
+            return team.print_team(code, f16)
+        return (print_reduction(code, f16) if shared else None) or print_kernel(code, linear, f16)
 
 
 def one_binding_each(lowered: Lowered) -> Lowered:

@@ -9,17 +9,18 @@ import math
 
 from pyruntime import shape as sh
 from pyruntime.crossing import root
+from pyruntime.dtype import I32
 from pyruntime.expr import Expr, walk
 from pyruntime.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Tensor, When, While
 from pyruntime.loopcode import children, expressions
 
-from . import wide
+from . import team, wide
 from .adapter import Adapter
 from .fours import by_fours
 from .layout import element_bytes, is_pattern, storable
 from .printer import GROUP
 from .quads import WIDTH
-from .ranges import Ranges
+from .ranges import Range, Ranges, Walk, of_type
 from .reduction import cooperates
 
 
@@ -28,6 +29,7 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
     if not isinstance(kernel, Map | Reduce | Loops | Call):
         return f"{type(kernel).__name__} runs on the host"
     kernel = kernel.definition() if isinstance(kernel, Call) else kernel
+    ranges = ranges or Ranges()
     tensors = [*kernel.outputs, *kernel.inputs, *(kernel.scratch if isinstance(kernel, Loops) else ())]
     for t in tensors:
         why = _tensor(t, adapter)
@@ -36,7 +38,7 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
     buffers = len({root(t).uid for t in tensors})
     if buffers > adapter.storage_buffers:
         return f"{buffers} tensors in one kernel, the adapter binds {adapter.storage_buffers}"
-    count = _iterations(kernel) if adapter.iterations else 0.0
+    count = _iterations(kernel, ranges) if adapter.iterations else 0.0
     if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
         count /= GROUP
     if isinstance(kernel, Reduce) and count > adapter.iterations and by_fours(kernel, adapter) is not None:
@@ -49,7 +51,7 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
             why = _node(x)
             if why:
                 return why
-    return wide.reason(kernel, ranges or Ranges())
+    return wide.reason(kernel, ranges)
 
 
 def _tensor(t: Tensor, adapter: Adapter) -> str:
@@ -61,30 +63,42 @@ def _tensor(t: Tensor, adapter: Adapter) -> str:
     return ""
 
 
-def _iterations(kernel: Map | Reduce | Loops) -> float:
+def _iterations(kernel: Map | Reduce | Loops, ranges: Ranges) -> float:
     """Iterations of all loops of one invocation, symbols taken at their hint; infinity where that cannot be said."""
     if isinstance(kernel, Loops):
-        body = kernel.body
+        body, bounds = kernel.body, Walk(ranges, kernel, lambda d: Range(sh.estimate(d), sh.estimate(d)))
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+            wide.learn(body[0], bounds)
             body = body[0].body
-        return _rounds(body)
+        return _rounds(body, bounds, team.cooperates(kernel))
     total = 0.0
     for d in reversed(kernel.extents if isinstance(kernel, Reduce) else ()):
         total = sh.estimate(d) * (1 + total)
     return total
 
 
-def _rounds(body: list[Stmt]) -> float:
+def _rounds(body: list[Stmt], bounds: Walk, together: bool) -> float:
     total = 0.0
     for s in body:
+        wide.learn(s, bounds)
+        found = team.shares(s, set()) if together and isinstance(s, For) else []
         if isinstance(s, For):
-            known = s.extent.op in ("const", "dim")
-            total += (sh.estimate(s.extent.value) if known else math.inf) * (1 + _rounds(s.body))
+            extents = [math.prod(_extent(x, bounds) for x in share.loops) for share in found]
+            for share, count in zip(found, extents, strict=True):
+                total += (count // GROUP + 1) * (1 + _rounds(share.body, bounds, False))
+            if not found:
+                total += _extent(s, bounds) * (1 + _rounds(s.body, bounds, together))
         elif isinstance(s, While):
             return math.inf
         elif isinstance(s, When):
-            total += max(_rounds(s.then), _rounds(s.orelse))
+            total += max(_rounds(s.then, bounds, together), _rounds(s.orelse, bounds, together))
     return total
+
+
+def _extent(s: For, bounds: Walk) -> float:
+    """At most; what is not bounded at all is a whole range of integers."""
+    high = bounds.of(s.extent).high
+    return math.inf if high >= of_type(I32).high else max(high, 0)
 
 
 def _expressions(kernel: Map | Reduce | Loops) -> list[Expr]:

@@ -230,7 +230,7 @@ class Packed:
         """out[d, b, g, j] = Σi R[d, g, j, i] · vector(b, i) for each of the rows b, gates g and units j; up to twelve
         sums of four units run at once, which hides their latency."""
         together = max(1, min(self.parts, 12 // (len(self.gates) * len(rows))))
-        with k.loop(self.blocks) as block:
+        with k.parallel(self.blocks) as block:
             for first in range(0, self.parts, together):
                 with k.loop(LANES, "vector") as lane:
                     at = range(first, min(first + together, self.parts))
