@@ -16,7 +16,7 @@ import numpy as np
 from pyruntime.arrays import NUMPY
 from pyruntime.dims import compile_dim, compile_dims, symbols
 from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, ShapeError
-from pyruntime.memories import GPU_ALIGN, Memories
+from pyruntime.memories import Memories
 from pyruntime.memory import Arena, MemoryReport
 from pyruntime.offsets import tenants
 from pyruntime.program import Program
@@ -90,8 +90,8 @@ class Executor:
         self.gpu = gpu
         if gpu is not None:
             gpu.load(program.part(self.header["modules"]["webgpu"]))
-        gpu_limit = gpu.host.adapter.buffer_bytes - GPU_ALIGN if gpu is not None else 0
-        self.arena = Memories(RESERVED + self.tables.limit, max(limit - RESERVED - self.tables.limit, 0), gpu_limit)
+        chunk = gpu.host.chunk if gpu is not None else 0
+        self.arena = Memories(RESERVED + self.tables.limit, max(limit - RESERVED - self.tables.limit, 0), chunk)
         self.constant_host: dict[int, Any] = {}
         self.placed: set[int] = set()  # while starting: buffers that have their memory already
         self.plans: dict[Any, Plan] = {}

@@ -13,11 +13,11 @@ GPU_ALIGN = 256  # of bind group offsets
 
 
 class Memories(Arena):
-    """The arena of linear memory, with that of the GPU beside it."""
+    """The arena of linear memory, with that of the GPU beside it, over buffers of `chunk` bytes."""
 
-    def __init__(self, base: int, limit: int, gpu_limit: int) -> None:
+    def __init__(self, base: int, limit: int, chunk: int = 0) -> None:
         super().__init__(base, limit)
-        self.gpu = Arena(GPU, gpu_limit)
+        self.gpu = Arena(GPU, GPU, chunk)  # the device tells when it is full
 
     def alloc_gpu(self, size: int) -> int:
         """An address (from GPU on) whose offset is aligned for bindings."""

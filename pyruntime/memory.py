@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyruntime.errors import MemoryFault, OutOfMemory
-from pyruntime.offsets import Span, Tenant, lay_out
+from pyruntime.offsets import Span, Tenant, clear, lay_out
 
 ALIGN = 64  # a cache line; also what SIMD and GPU copies want
 
@@ -69,11 +69,13 @@ State = tuple[tuple[tuple[int, int], ...], dict[int, int], int, int, int]
 
 
 class Arena:
-    """Best-fit allocator over [base, base + limit). `snapshot` and `restore` make its states values."""
+    """Best-fit allocator over [base, base + limit). `snapshot` and `restore` make its states values. chunk: bytes of
+    the buffers that the range lies over, if they are several: nothing is across two."""
 
-    def __init__(self, base: int, limit: int) -> None:
+    def __init__(self, base: int, limit: int, chunk: int = 0) -> None:
         self.base = base
         self.limit = limit
+        self.chunk = chunk
         self.end = base  # everything from here on is free
         self.top = base
         self.used = self.peak = 0  # bytes in use, and the most of them
@@ -85,6 +87,7 @@ class Arena:
     def alloc(self, size: int) -> int:
         """An aligned address with `size` bytes. Errors: OutOfMemory over the limit; nothing changes then."""
         size = rounded(size)
+        self._check_chunk(size)
         fits = [(s, n) for n, (_, s) in enumerate(self._free) if s >= size]
         if fits:
             _, n = min(fits)
@@ -92,10 +95,12 @@ class Arena:
             if have > size:
                 self._free.insert(n, (address + size, have - size))
         else:
-            if self.end + size > self.base + self.limit:
-                raise self._over(self.end + size)
-            address = self.end
-            self.end += size
+            address = clear(self.end, size, self.base, self.chunk)
+            if address + size > self.base + self.limit:
+                raise self._over(address + size)
+            if address > self.end:
+                self._free.append((self.end, address - self.end))
+            self.end = address + size
             self.top = max(self.top, self.end)
         self._live[address] = size
         self.used += size
@@ -103,6 +108,14 @@ class Arena:
         self.peak = max(self.peak, self.used)
         self.requested = max(self.requested, self.asked)
         return address
+
+    def _check_chunk(self, size: int) -> None:
+        if self.chunk and size > self.chunk:
+            raise OutOfMemory(f"a tensor of {size} bytes, the GPU gives buffers of {self.chunk}")
+
+    def _border(self, address: int) -> bool:
+        """Whether one buffer ends and the next begins here."""
+        return self.chunk > 0 and (address - self.base) % self.chunk == 0
 
     def _over(self, end: int) -> OutOfMemory:
         hint = "raise the limit or use smaller inputs"
@@ -122,8 +135,9 @@ class Arena:
         new = [t for t in those if t.address < 0]
         for t in new:
             t.size = rounded(t.size)
+            self._check_chunk(t.size)
         walls = self._walls({t.address for t in old})
-        lay_out(those, walls, calls, self.base)
+        lay_out(those, walls, calls, self.base, self.chunk)
         top = max((t.address + t.size for t in those), default=0)
         if top > self.base + self.limit:
             raise self._over(top)
@@ -164,8 +178,10 @@ class Arena:
         self._free = []
         at = self.base
         for start, end in sorted(taken):
-            if start > at:
-                self._free.append((at, start - at))
+            while start > at:
+                stop = min(start, at + self.chunk - (at - self.base) % self.chunk) if self.chunk else start
+                self._free.append((at, stop - at))
+                at = stop
             at = end
         self.end = at
 
@@ -176,9 +192,9 @@ class Arena:
             raise MemoryFault(f"free of {address}, which is not allocated")
         self.used -= size
         n = bisect_left(self._free, (address, 0))
-        if n < len(self._free) and self._free[n][0] == address + size:
+        if n < len(self._free) and self._free[n][0] == address + size and not self._border(address + size):
             size += self._free.pop(n)[1]
-        if n and sum(self._free[n - 1]) == address:
+        if n and sum(self._free[n - 1]) == address and not self._border(address):
             address, before = self._free.pop(n - 1)
             size += before
         if address + size == self.end:

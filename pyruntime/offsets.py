@@ -64,22 +64,23 @@ def _takeover(call: Mapping[str, Any], b: int, dying: set[int], sizes: Mapping[i
     return None
 
 
-def lay_out(those: Sequence[Tenant], walls: Sequence[Span], calls: int, base: int) -> None:
-    """Gives addresses from `base` on to those that have none, between `walls`, which stay for the whole step.
+def lay_out(those: Sequence[Tenant], walls: Sequence[Span], calls: int, base: int, chunk: int = 0) -> None:
+    """Gives addresses from `base` on to those that have none, between `walls`, which stay for the whole step; none lies
+    across a multiple of `chunk` from there, unless that is 0.
 
     The largest first is nearly always best; where the order of the calls reaches less far, that is taken.
     """
     new = [t for t in those if t.address < 0]
     fixed = [t for t in those if t.address >= 0]
-    by_size = _place(sorted(new, key=lambda t: (-t.size, t.born)), fixed, walls, calls, base)
-    by_call = _place(new, fixed, walls, calls, base)
+    by_size = _place(sorted(new, key=lambda t: (-t.size, t.born)), fixed, walls, calls, base, chunk)
+    by_call = _place(new, fixed, walls, calls, base, chunk)
     best = min(by_size, by_call, key=lambda found: max((a + t.size for t, a in found.items()), default=0))
     for t, address in best.items():
         t.address = address
 
 
 def _place(
-    new: Sequence[Tenant], fixed: Sequence[Tenant], walls: Sequence[Span], calls: int, base: int
+    new: Sequence[Tenant], fixed: Sequence[Tenant], walls: Sequence[Span], calls: int, base: int, chunk: int
 ) -> dict[Tenant, int]:
     """Addresses for `new`, one after the other."""
     alive: list[list[Span]] = [[] for _ in range(calls)]  # spans in use during each call
@@ -96,20 +97,28 @@ def _place(
     found: dict[Tenant, int] = {}
     for t in new:
         later = (span for now in range(t.born + 1, min(t.dies + 1, calls)) for span in begun[now])
-        found[t] = _gap(t.size, sorted((*walls, *alive[t.born], *later)), base)
+        found[t] = _gap(t.size, sorted((*walls, *alive[t.born], *later)), base, chunk)
         settle(t, found[t])
     return found
 
 
-def _gap(size: int, taken: Iterable[Span], base: int) -> int:
-    """The start of the smallest gap that holds so much, or the address behind all."""
+def _gap(size: int, taken: Iterable[Span], base: int, chunk: int) -> int:
+    """The start of the smallest gap that holds so much, or the first address behind all."""
     best, room = -1, 0
     at = base
     for start, end in taken:
         if start - at >= size and (best < 0 or start - at < room):
-            best, room = at, start - at
+            first = clear(at, size, base, chunk)
+            if start - first >= size:
+                best, room = first, start - at
         at = max(at, end)
-    return at if best < 0 else best
+    return clear(at, size, base, chunk) if best < 0 else best
 
 
-__all__ = ["Span", "Tenant", "lay_out", "tenants"]
+def clear(at: int, size: int, base: int, chunk: int) -> int:
+    """The first address from `at` on where so much lies in one chunk."""
+    left = chunk - (at - base) % chunk if chunk else size
+    return at + left if size > left else at
+
+
+__all__ = ["Span", "Tenant", "clear", "lay_out", "tenants"]

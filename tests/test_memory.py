@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 
@@ -170,3 +171,35 @@ def test_planning_many_calls_is_cheap() -> None:
     start = time.process_time()
     arena.house(those, 1500)
     assert time.process_time() - start < 1
+
+
+def test_nothing_lies_over_a_border() -> None:
+    """Random use of an arena over buffers of 16 lines: what is allocated and what is free lies in one of them each."""
+    chunk = 16 * ALIGN
+    arena, draw = Arena(1 << 40, 1 << 40, chunk), random.Random(1)
+    live: dict[int, int] = {}
+    for _ in range(2000):
+        if live and draw.random() < 0.5:
+            address = draw.choice([*live])
+            del live[address]
+            arena.free(address)
+        else:
+            size = ALIGN * draw.choice([1, 2, 3, 8, 15, 16])
+            live[arena.alloc(size)] = size
+        spans = sorted([*live.items(), *arena._free])
+        assert all((a - (1 << 40)) // chunk == (a + n - 1 - (1 << 40)) // chunk for a, n in spans)
+        assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(spans))
+        assert sum(n for _, n in spans) == arena.end - (1 << 40)
+    for address in live:
+        arena.free(address)
+    assert arena.used == 0
+    assert arena.alloc(chunk) == 1 << 40, "all is free again"
+
+
+def test_larger_than_a_buffer() -> None:
+    arena = Arena(0, 1 << 40, 1024)
+    assert arena.alloc(1024) == 0
+    for ask in (lambda: arena.alloc(1025), lambda: arena.house([Tenant(1025, 0, 1)], 1)):
+        with pytest.raises(OutOfMemory, match="1088 bytes, the GPU gives buffers of 1024"):
+            ask()
+    assert arena.end == 1024

@@ -10,11 +10,13 @@ from typing import Any
 
 import wgpu
 
-from pyruntime.errors import ExecutionError, OutOfMemory
+from pyruntime.errors import ExecutionError
 
 from .adapter import ALIGN, fold_groups
 from .host_device import Device, Place, shared_device
 from .printer import Shader
+
+STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
 
 
 @dataclass(slots=True)
@@ -29,8 +31,8 @@ class Dispatch:
 
 
 class GpuHost:
-    """Memory on a device: a range of bytes in one arena, grown by copying; `generation` changes when its buffer is
-    replaced."""
+    """Memory on a device, and what runs there. The memory is one range of bytes over buffers of `chunk` bytes, the
+    largest that can be bound, each grown by copying; `generation` changes when one is replaced."""
 
     def __init__(self, power: str = "high-performance", shared: bool = True) -> None:
         self.own = shared_device(power) if shared else Device(power)
@@ -39,34 +41,40 @@ class GpuHost:
         self._layouts = self.own.layouts
         self._pipelines = self.own.pipelines
         self._checked = self.own.checked
-        self.size = 0
+        self.chunk = min(self.adapter.buffer_bytes, self.adapter.binding_bytes, 1 << 31) // ALIGN * ALIGN
+        self.buffers: list[Any] = []
         self.generation = 0
-        self.arena: Any = None
         self._encoder: Any = None  # of commands not yet submitted
         self._encoded: list[Dispatch] = []  # in it
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def grow(self, size: int) -> None:
-        """At least `size` bytes of arena; what was in it stays."""
-        if size <= self.size:
-            return
-        limit = self.adapter.buffer_bytes
-        if size > limit:
-            raise OutOfMemory(f"the GPU arena needs {size} bytes, the adapter allows buffers of {limit}")
-        size = min(max(size, min(2 * self.size, self.size + (256 << 20))), limit)
-        size = -(-size // ALIGN) * ALIGN
-        new = self.own.buffer(size, "arena")
-        if self.arena is not None:
-            self.copy([((self.arena, 0), (new, 0), self.size)])
-            self.flush()
-            self.arena.destroy()
-        self.arena, self.size = new, size
+        """At least `size` bytes of memory; what was in it stays."""
+        for n in range(-(-size // self.chunk)):
+            needed = min(self.chunk, size - n * self.chunk)
+            if n == len(self.buffers):
+                self.buffers.append(self._larger(0, needed))
+            elif needed > self.buffers[n].size:
+                self._replace(n, self._larger(self.buffers[n].size, needed))
+
+    def _larger(self, old: int, needed: int) -> Any:
+        """A buffer that is at most twice as large as the old one, and at most STEP larger than needed."""
+        size = min(max(needed, min(2 * old, needed + STEP)), self.chunk)
         self.generation += 1
+        return self.own.buffer(-(-size // ALIGN) * ALIGN, "arena")
+
+    def _replace(self, n: int, new: Any) -> None:
+        old = self.buffers[n]
+        self.copy([((old, 0), (new, 0), old.size)])
+        self.flush()
+        old.destroy()
+        self.buffers[n] = new
 
     def place(self, offset: int) -> Place:
         """The buffer and the offset in it."""
-        return self.arena, offset
+        n, at = divmod(offset, self.chunk)
+        return self.buffers[n], at
 
     def write(self, offset: int, data: Any) -> None:
         """Put bytes (a multiple of 4 of them) at an offset of the arena."""
@@ -197,9 +205,11 @@ class GpuHost:
         return [ticks[2 * n + 1] - ticks[2 * n] for n in range(len(dispatches))]
 
     def close(self) -> None:
-        if self.arena is not None:
-            self.arena.destroy()
-            self.arena = None
+        """Free the memory."""
+        self.abandon()
+        for buffer in self.buffers:
+            buffer.destroy()
+        self.buffers = []
 
 
 def _one_pass(encoder: Any, dispatches: Sequence[Dispatch], **options: Any) -> Any:

@@ -43,7 +43,7 @@ class GpuRunner:
 
     def reserve(self, end: int) -> None:
         """Memory up to this address."""
-        self.host.grow(end - self.base + SLOT)
+        self.host.grow(end - self.base)
 
     def forget(self) -> None:
         self.prepared.clear()
