@@ -220,12 +220,6 @@ class Function:
         self.code += b"\x0d" + _u(self.depth - label)
         return self
 
-    def br_table(self, labels: Sequence[int], default: int) -> Function:
-        self.code += b"\x0e" + _u(len(labels))
-        for label in (*labels, default):
-            self.code += _u(self.depth - label)
-        return self
-
     @contextmanager
     def until(self, counter: int, end: int, step: int = 1) -> Iterator[int]:
         """`for (; counter < end; counter += step)` on i32 locals, signed; the test stands at the bottom.

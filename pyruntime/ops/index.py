@@ -1,7 +1,8 @@
 """Gather and scatter.
 
-Negative indices count from the end. Indices out of range are clamped, so nothing is read or written out of bounds;
-indices that are known at plan time are checked.
+Negative indices count from the end. Indices that are known at plan time are checked (ShapeError); those that a run
+makes are clamped, so nothing is read or written out of bounds: a kernel has no way to stop a run on the GPU, and what a
+model gives must not depend on where it runs.
 """
 
 from __future__ import annotations
@@ -24,13 +25,24 @@ def wrapped(e: Expr, d: AnyDim) -> Expr:
     return clip(select(i < 0, i + dim(d), i), 0, dim(d) - 1)
 
 
-def indexer(t: Tracer, indices: Tensor, d: AnyDim) -> Callable[..., Expr]:
-    """Reads `indices` as positions on an axis of extent d: f(coordinates) -> int32."""
+def check_known(t: Tracer, indices: Tensor, dims: Sequence[AnyDim]) -> list[int]:
+    """Refuses indices out of range, if they are known: the last axis indexes `dims`, or there is one for all of them.
+    Gives the indices, none if they are not known."""
     known = t.known(indices)
     if not known or any(isinstance(k, Dim) for k in known):
+        return []
+    for n, d in enumerate(dims):
+        low, high = min(known[n :: len(dims)]), max(known[n :: len(dims)])
+        t.require(sh.compare("le", -low, d), f"index {low} is out of range for {d} elements")
+        t.require(sh.compare("lt", high, d), f"index {high} is out of range for {d} elements")
+    return known
+
+
+def indexer(t: Tracer, indices: Tensor, d: AnyDim) -> Callable[..., Expr]:
+    """Reads `indices` as positions on an axis of extent d: f(coordinates) -> int32."""
+    known = check_known(t, indices, [d])
+    if not known:
         return lambda *at: wrapped(indices.at(*at), d)
-    t.require(sh.compare("le", -min(known), d), f"index {min(known)} is out of range for {d} elements")
-    t.require(sh.compare("lt", max(known), d), f"index {max(known)} is out of range for {d} elements")
     step = known[1] - known[0] if len(known) > 1 else 0
     if indices.rank <= 1 and min(known) >= 0 and all(b - a == step for a, b in zip(known, known[1:], strict=False)):
         return lambda *at: dim(known[0]) + at[0] * step if at else dim(known[0])  # evenly spaced: a view
@@ -62,6 +74,7 @@ def gather_elements(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) 
     def flat(*i: Expr) -> Expr:
         return wrapped(indices.at(*i), data.shape[axis])
 
+    check_known(t, indices, [data.shape[axis]])
     read = indexer(t, indices, data.shape[axis]) if indices.rank > 1 else flat
     return t.compute(indices.shape, lambda *i: data.at(*[read(*i) if n == axis else c for n, c in enumerate(i)]))
 
@@ -70,6 +83,7 @@ def gather_elements(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) 
 def gather_nd(t: Tracer, data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Shapes: data (*B, *D, *S), indices (*B, *I, |D|) -> (*B, *I, *S)."""
     b, count = batch_dims, _known_dim(t, indices)
+    check_known(t, indices, data.shape[b : b + count])
     inner = data.shape[b + count :]
     lead = indices.rank - 1
 
@@ -130,6 +144,7 @@ def scatter_elements(
     Spec: https://onnx.ai/onnx/operators/onnx__ScatterElements.html"""
     axis = t.axis(axis, data.rank)
     put = _put(t, reduction)
+    check_known(t, indices, [data.shape[axis]])
 
     def update(k: Builder, out: Tensor, lead: Sequence[Expr]) -> None:
         with nest(k, indices.shape[len(lead) :]) as rest:
@@ -158,6 +173,7 @@ def scatter_nd(t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, red
     Spec:   https://onnx.ai/onnx/operators/onnx__ScatterND.html"""
     count = _known_dim(t, indices)
     put = _put(t, reduction)
+    check_known(t, indices, data.shape[:count])
     lead = data.shape[:count]
     flat = t.reshape(data, [*lead, sh.size(data.shape[count:])])
     rows = t.reshape(indices, [sh.size(indices.shape[:-1]), count])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pyruntime.kernel import Block, If, Kernel, Loop, Read, Tensor
 
@@ -32,16 +32,18 @@ def inner_blocks(kernel: Kernel) -> tuple[Block, ...]:
     return (kernel.body,) if isinstance(kernel, Loop) else ()
 
 
-def readers_of(block: Block, outputs: Iterable[Tensor]) -> Counter[int]:
-    """How many kernels read a tensor, by uid; what a block returns counts as read."""
+def _read(kernel: Kernel) -> Iterable[int]:
+    return {t.uid for t in kernel.inputs}
+
+
+def readers_of(
+    block: Block, outputs: Iterable[Tensor], read: Callable[[Kernel], Iterable[int]] = _read
+) -> Counter[int]:
+    """How many kernels read a tensor, by uid; what a block returns counts as read. `read` gives what a kernel does:
+    once each, or as often as a pass wants it to count."""
     readers: Counter[int] = Counter(t.uid for t in outputs)
-    _count(block, readers)
-    return readers
-
-
-def _count(block: Block, readers: Counter[int]) -> None:
     for kernel in block.kernels:
-        readers.update({t.uid for t in kernel.inputs})
+        readers.update(read(kernel))
         for inner in inner_blocks(kernel):
-            _count(inner, readers)
-            readers.update(t.uid for t in inner.outputs)
+            readers.update(readers_of(inner, inner.outputs, read))
+    return readers

@@ -11,25 +11,14 @@ from collections.abc import Iterable, Mapping
 
 from pyruntime.expr import Expr, cast, rewrite, walk
 from pyruntime.kernel import Block, Call, Map, Reduce, Tensor
-from pyruntime.passes.dead import inner_blocks
+from pyruntime.passes.dead import inner_blocks, readers_of
 from pyruntime.passes.fuse import substitute
 from pyruntime.provider import Routine
 
 
 def absorb(block: Block, routines: Mapping[str, Routine], outputs: Iterable[Tensor]) -> None:
     """Attach maps to the calls and reductions before them, in this block and its inner blocks."""
-    readers: Counter[int] = Counter(t.uid for t in outputs)
-    _count(block, readers)
-    _block(block, routines, readers)
-
-
-def _count(block: Block, readers: Counter[int]) -> None:
-    """Kernels that read a tensor; what a block returns counts as read."""
-    for kernel in block.kernels:
-        readers.update(t.uid for t in kernel.inputs)
-        for inner in inner_blocks(kernel):
-            _count(inner, readers)
-            readers.update(t.uid for t in inner.outputs)
+    _block(block, routines, readers_of(block, outputs))
 
 
 def _block(block: Block, routines: Mapping[str, Routine], readers: Counter[int]) -> None:

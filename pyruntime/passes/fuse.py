@@ -13,7 +13,7 @@ from pyruntime.dtype import I32
 from pyruntime.expr import Expr, cast, rewrite, walk
 from pyruntime.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.loopcode import children, expressions, rebuild
-from pyruntime.passes.dead import inner_blocks
+from pyruntime.passes.dead import inner_blocks, readers_of
 from pyruntime.provider import Routine
 from pyruntime.shape import Shape
 
@@ -22,20 +22,14 @@ MAX_NODES = 96  # of a fused expression: beyond, registers spill and shared work
 
 def fuse(block: Block, outputs: Iterable[Tensor], routines: Mapping[str, Routine] | None = None) -> None:
     """Inline what pays, in this block and its inner blocks. Dead producers are left for dead-code removal."""
-    uses: Counter[int] = Counter()
-    _count(block, uses)
     keep = {t.uid for t in outputs}
-    _block(block, uses, keep, routines or {})
+    _block(block, readers_of(block, (), _read), keep, routines or {})
 
 
-def _count(block: Block, uses: Counter[int]) -> None:
-    """How many kernels read a tensor (loads at different coordinates count each)."""
-    for kernel in block.kernels:
-        loads = _loads(kernel)
-        uses.update(loads.values() if loads is not None else [t.uid for t in kernel.inputs])
-        for inner in inner_blocks(kernel):
-            _count(inner, uses)
-            uses.update(t.uid for t in inner.outputs)
+def _read(kernel: Kernel) -> Iterable[int]:
+    """Loads at different coordinates count each."""
+    loads = _loads(kernel)
+    return loads.values() if loads is not None else [t.uid for t in kernel.inputs]
 
 
 def _loads(kernel: Kernel) -> dict[int, int] | None:

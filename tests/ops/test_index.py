@@ -35,6 +35,27 @@ def test_gather_out_of_range() -> None:
     np.testing.assert_array_equal(run_node("Gather", [x, ints(99, -99)], 13)[0], x[[2, 0]])  # clamped
 
 
+OUTSIDE = {  # operator, feeds but for the indices, indices just inside and just outside, attributes
+    "Gather": ("Gather", [floats(3)], [[2], [-3]], [[3], [-4]], {}),
+    "GatherElements": ("GatherElements", [floats(2, 3)], [[[0, 2]], [[-3, 1]]], [[[0, 3]], [[-4, 1]]], {"axis": 1}),
+    "GatherElements, one axis": ("GatherElements", [floats(3)], [[2], [-3]], [[3], [-4]], {"axis": 0}),
+    "GatherND": ("GatherND", [floats(2, 3)], [[[1, 2]], [[-2, -3]]], [[[2, 0]], [[0, 3]], [[-3, 0]], [[0, -4]]], {}),
+    "ScatterElements": ("ScatterElements", [floats(3), floats(1)], [[2], [-3]], [[3], [-4]], {"axis": 0}),
+    "ScatterND": ("ScatterND", [floats(2, 3), floats(1)], [[[1, 2]], [[-2, -3]]], [[[2, 0]], [[0, -4]]], {}),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_indices_known_at_plan_time_are_checked(case: Any) -> None:
+    """The error names the node; the last index inside is none."""
+    name, (data, *rest), inside, outside, attributes = case
+    for indices in inside:
+        check_node(name, [data, np.array(indices), *rest], 13, constants=(1,), **attributes)
+    for indices in outside:
+        with pytest.raises(ShapeError, match=rf"{name} .*out of range"):
+            run_node(name, [data, np.array(indices), *rest], 13, constants=(1,), **attributes)
+
+
 def test_gather_of_any_type() -> None:
     check_node("Gather", [np.array(["a", "b", "c"], object), ints(2, 0)], 13)
     check_node("Gather", [np.array([True, False]), ints(1)], 13)
