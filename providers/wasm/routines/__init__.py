@@ -6,7 +6,14 @@ from .base import Schedule
 from .conv import Conv
 from .matmul import Matmul, PackB
 from .nbits import MatmulNBits
+from .transposed import ConvTranspose
 
-ROUTINES: dict[str, Schedule] = {"matmul": Matmul(), "pack_b": PackB(), "conv": Conv(), "matmul_nbits": MatmulNBits()}
+ROUTINES: dict[str, Schedule] = {
+    "matmul": Matmul(),
+    "pack_b": PackB(),
+    "conv": Conv(),
+    "conv_transpose": ConvTranspose(),
+    "matmul_nbits": MatmulNBits(),
+}
 
 __all__ = ["ROUTINES"]

@@ -56,12 +56,14 @@ class Tail:
         return [] if self.result is None else [self.result]
 
 
-def tail(builder: Any, call: Call, groups: Groups, c: int, buffers: int, params: int, dtype: DType = F32) -> Tail:
+def tail(
+    builder: Any, call: Call, groups: Groups, c: int, buffers: int, params: int, dtype: DType = F32, tiles: bool = True
+) -> Tail:
     """`c` is the buffer number of the result; the routine has that many buffers and parameters of its own and makes
-    elements of type `dtype`."""
+    elements of type `dtype`; `tiles`: it can add a bias and clip in registers."""
     if call.epilogue is None:
         return Tail(Epilogue())
-    simple = _simple(call.out, call.epilogue, groups) if dtype is F32 else None
+    simple = _simple(call.out, call.epilogue, groups) if dtype is F32 and tiles else None
     if simple is not None:
         return simple
     lowered = lower_tail(call.out, call.epilogue, groups, dtype)

@@ -37,7 +37,7 @@ class Conv(Schedule):
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or not fits(out, made_type(call)):
             return False
-        return lower_tail(out, epilogue, _groups(out.rank), made_type(call)) is not None
+        return lower_tail(out, epilogue, conv_groups(out.rank), made_type(call)) is not None
 
     def emit(self, builder: Any, call: Call) -> list[Invocation]:
         x, w = _operands(call)
@@ -68,7 +68,7 @@ def _operands(call: Call) -> tuple[Tensor, Tensor]:
     return x, w
 
 
-def _groups(rank: int) -> Groups:
+def conv_groups(rank: int) -> Groups:
     return (), (0,), (1,), tuple(range(2, rank))
 
 
@@ -81,7 +81,7 @@ def _product(builder: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y = call.out
     m, k, n, batch = w.shape[0], x.shape[1], sh.size(x.shape[2:]), x.shape[0]
-    done = tail(builder, call, _groups(y.rank), 2, len(gemm.BUFFERS), len(gemm.PARAMS), made_type(call))
+    done = tail(builder, call, conv_groups(y.rank), 2, len(gemm.BUFFERS), len(gemm.PARAMS), made_type(call))
     relaxed = arithmetic(builder, call)
     mc, nc, kc = gemm.blocks(m, n, k, builder.threads)
     own = scratch(gemm.scratch_bytes(nc, kc) * builder.threads)
@@ -132,7 +132,7 @@ def _winograd(builder: Any, call: Call) -> Invocation:
     m, c = u.shape[1:]
     oh, ow = y.shape[2:]
     th, quads = sh.ceildiv(oh, 4), sh.maximum(sh.ceildiv(ow, 16), 1)
-    done = tail(builder, call, _groups(4), 2, len(winograd.BUFFERS), len(winograd.PARAMS))
+    done = tail(builder, call, conv_groups(4), 2, len(winograd.BUFFERS), len(winograd.PARAMS))
     tr, mg = winograd.blocks(m, c, th, quads, builder.threads)
     size = winograd.scratch_bytes(c, tr, quads)
     own = scratch(size * builder.threads)
@@ -149,7 +149,7 @@ def _winograd(builder: Any, call: Call) -> Invocation:
     return Invocation(f.name, tensors, words, units, call.node, [own, *done.scratch()])
 
 
-def _full(values: Any, rank: int, fill: AnyDim) -> list[AnyDim]:
+def full_rank(values: Any, rank: int, fill: AnyDim) -> list[AnyDim]:
     """Spatial values as three."""
     return [fill] * (3 - rank) + list(values)
 
@@ -161,13 +161,13 @@ def _implicit(builder: Any, call: Call) -> Invocation:
     group = a["group"]
     mg, cg = sh.floordiv(w.shape[0], group), w.shape[1]
     positions, taps = sh.size(y.shape[2:]), sh.size(w.shape[2:])
-    done = tail(builder, call, _groups(y.rank), 2, len(conv.BUFFERS), len(conv.PARAMS), made_type(call))
+    done = tail(builder, call, conv_groups(y.rank), 2, len(conv.BUFFERS), len(conv.PARAMS), made_type(call))
     relaxed = arithmetic(builder, call)
     mc, nc, cc = conv.blocks(mg, cg, positions, taps, builder.threads)
     own = scratch(conv.scratch_bytes(nc, cc, taps) * builder.threads)
-    words = [x.shape[0], group, mg, cg, *_full(x.shape[2:], rank, 1), *_full(y.shape[2:], rank, 1)]
-    words += [*_full(w.shape[2:], rank, 1), *_full(a["strides"], rank, 1), *_full(a["dilations"], rank, 1)]
-    words += [*_full(a["pads"][:rank], rank, 0), mc, nc, cc, *done.params]
+    words = [x.shape[0], group, mg, cg, *full_rank(x.shape[2:], rank, 1), *full_rank(y.shape[2:], rank, 1)]
+    words += [*full_rank(w.shape[2:], rank, 1), *full_rank(a["strides"], rank, 1), *full_rank(a["dilations"], rank, 1)]
+    words += [*full_rank(a["pads"][:rank], rank, 0), mc, nc, cc, *done.params]
 
     def make(name: str) -> Any:
         return conv.conv(builder.module, name, relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors))
@@ -183,13 +183,13 @@ def _depthwise(builder: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y, a = call.out, call.attrs
     rank = x.rank - 2
-    done = tail(builder, call, _groups(y.rank), 2, len(depthwise.BUFFERS), len(depthwise.PARAMS))
+    done = tail(builder, call, conv_groups(y.rank), 2, len(depthwise.BUFFERS), len(depthwise.PARAMS))
     kernel, strides, dilations, pads = (
-        _full(v, rank, f)[1:]
+        full_rank(v, rank, f)[1:]
         for v, f in ((w.shape[2:], 1), (a["strides"], 1), (a["dilations"], 1), (a["pads"][:rank], 0))
     )
     c, mult = x.shape[1], sh.floordiv(w.shape[0], x.shape[1])
-    size, out = _full(x.shape[2:], rank, 1)[1:], _full(y.shape[2:], rank, 1)[1:]
+    size, out = full_rank(x.shape[2:], rank, 1)[1:], full_rank(y.shape[2:], rank, 1)[1:]
     words = [x.shape[0], c, mult, *size, *out, *kernel, *strides, *dilations, *pads, *done.params]
     window, stride = depthwise.pick(int(kernel[0]), int(kernel[1]), int(strides[1]))
 
@@ -209,3 +209,6 @@ def _depthwise(builder: Any, call: Call) -> Invocation:
     units = depthwise.units(x.shape[0], c, mult)
     y = done.result or y
     return Invocation(f.name, [x, w, y, done.bias or y, *done.tensors], words, units, call.node, done.scratch())
+
+
+__all__ = ["Conv", "conv_groups", "full_rank"]

@@ -1,0 +1,163 @@
+"""The routine "conv_transpose": a convolution with a filter for each phase of the stride, then interleave.py.
+
+With stride s let q = o + begin = s·u + r. Output o takes the taps k = r + s·j at the inputs i = u - j: the same
+inputs for all phases r, so that one convolution over u computes them as s filters each (taps past the window are 0).
+With a stride of 1 that convolution is all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyruntime import shape as sh
+from pyruntime.dtype import BF16, F16, F32, I32
+from pyruntime.expr import Expr, const, dim, guard, index
+from pyruntime.kernel import Call, Kernel, Map, Reduce, Tensor
+from pyruntime.provider import Invocation
+from pyruntime.shape import AnyDim
+from pyruntime.tail import lower_tail
+
+from .. import interleave
+from .base import Schedule, converted, fits, made_map, tail
+from .conv import Conv, conv_groups, full_rank
+
+
+class ConvTranspose(Schedule):
+    def prepare(self, call: Call) -> list[Kernel]:
+        x, w = call.args[:2]
+        if x is None or w is None or call.out.dtype is not F32 or not _suits(call, x, w):
+            return []
+        made: list[Kernel] = [converted(call, n, F32) for n, t in enumerate((x, w)) if t.dtype in (F16, BF16)]
+        x, w = call.args[:2]
+        assert x is not None and w is not None
+        filters = _filters(call, w)
+        product = _product(call, x, filters.out)
+        if all(s == 1 for s in call.attrs["strides"]):
+            call.routine, call.args, call.attrs = "conv", product.args, product.attrs
+            return [*made, filters]
+        first = [_first(call, n) for n in range(len(call.attrs["strides"]))]
+        call.meaning = _interleaved(call, product.out, first)
+        call.args, call.attrs = (product.out,), {**call.attrs, "first": first}
+        return [*made, filters, product]
+
+    def claims(self, call: Call) -> bool:
+        return Conv().claims(call) if call.routine == "conv" else "first" in call.attrs
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        if order != tuple(range(out.rank)) or not fits(out, F32):
+            return False
+        return lower_tail(out, epilogue, conv_groups(out.rank)) is not None
+
+    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+        (z,), y, a = call.args, call.out, call.attrs
+        assert z is not None
+        rank = y.rank - 2
+        done = tail(builder, call, conv_groups(y.rank), 1, len(interleave.BUFFERS), len(interleave.PARAMS), tiles=False)
+        cut = [b % s for b, s in zip(a["pads"][:rank], a["strides"], strict=True)]
+        words = [*full_rank(y.shape[2:], rank, 1), *full_rank(z.shape[2:], rank, 1), *full_rank(a["strides"], rank, 1)]
+        words += [*full_rank(cut, rank, 0), y.shape[1], *done.params]
+        extra = len(done.tensors)
+
+        def make(name: str) -> Any:
+            return interleave.interleave(builder.module, name, epilogue=done.epilogue, extra=extra)
+
+        f = builder.function(("interleave", done.epilogue.block_key(), extra), make, "interleave")
+        out = done.result or y
+        tensors = [z, out, *done.tensors]
+        return [Invocation(f.name, tensors, words, y.shape[0] * y.shape[1], call.node, done.scratch())]
+
+
+def _suits(call: Call, x: Tensor, w: Tensor) -> bool:
+    a = call.attrs
+    rank, pads = x.rank - 2, a["pads"][: x.rank - 2]
+    if not 1 <= rank <= 3 or not sh.is_static(w.shape[2:]) or any(not isinstance(p, int) or p < 0 for p in pads):
+        return False
+    one = all(s == 1 for s in a["strides"])
+    flat = all(d == 1 for d in a["dilations"])
+    return (one or flat) and all(_pad(call, w, n) >= 0 for n in range(rank)) and sh.size(_taps(call, w)) <= 1024
+
+
+def _taps(call: Call, w: Tensor) -> tuple[int, ...]:
+    """Of the convolution of one phase."""
+    return tuple([-(-int(k) // s) for k, s in zip(w.shape[2:], call.attrs["strides"], strict=True)])
+
+
+def _first(call: Call, axis: int) -> int:
+    """The first u."""
+    return call.attrs["pads"][axis] // call.attrs["strides"][axis]
+
+
+def _pad(call: Call, w: Tensor, axis: int) -> int:
+    return (_taps(call, w)[axis] - 1) * call.attrs["dilations"][axis] - _first(call, axis)
+
+
+def _filters(call: Call, w: Tensor) -> Map:
+    """(M · phases, C / group, *taps) of w (C, M / group, *K)."""
+    strides, group, taps = call.attrs["strides"], call.attrs["group"], _taps(call, w)
+    phases, rank = sh.size(strides), len(taps)
+    per_group = sh.floordiv(w.shape[0], group)
+    row, c = index(0), index(1)
+    m, phase = row / dim(phases), row - row / dim(phases) * dim(phases)
+    inside: Expr | None = None
+    place: list[Expr] = []
+    for n in reversed(range(rank)):
+        r = phase - phase / strides[n] * strides[n]
+        phase = phase / strides[n]
+        k = (taps[n] - 1 - index(2 + n)) * strides[n] + r
+        place.insert(0, k)
+        if w.shape[2 + n] % strides[n]:
+            here = k < dim(w.shape[2 + n])
+            inside = here if inside is None else inside & here
+    own = m / dim(w.shape[1])
+    value = w.at(own * dim(per_group) + c, m - own * dim(w.shape[1]), *place)
+    value = value if inside is None else guard(inside, value, const(0.0))
+    return made_map((w.shape[1] * group * phases, per_group, *taps), value, call.node)
+
+
+def _product(call: Call, x: Tensor, filters: Tensor) -> Call:
+    """The convolution over u of all phases."""
+    a, w = call.attrs, call.args[1]
+    assert w is not None
+    rank, taps = x.rank - 2, filters.shape[2:]
+    extents: list[AnyDim] = []
+    ends: list[AnyDim] = []
+    for n in range(rank):
+        s, begin, pad = a["strides"][n], a["pads"][n], _pad(call, w, n)
+        last = sh.floordiv(call.out.shape[2 + n] + begin - 1, s)
+        extents.append(sh.maximum(last - _first(call, n) + 1, 0))
+        ends.append(extents[n] + (taps[n] - 1) * a["dilations"][n] - x.shape[2 + n] - pad)
+    pads = (*[_pad(call, w, n) for n in range(rank)], *ends)
+    attrs = {"strides": (1,) * rank, "pads": pads, "dilations": a["dilations"], "group": a["group"]}
+    product = Call("conv", (x, filters), attrs, _sum(x, filters, pads, a["dilations"], a["group"]))
+    product.node = call.node
+    product.outputs = (Tensor((x.shape[0], filters.shape[0], *extents), F32, product),)
+    return product
+
+
+def _sum(x: Tensor, filters: Tensor, pads: Sequence[AnyDim], dilations: Sequence[int], group: int) -> Reduce:
+    rank = len(dilations)
+    n, m, *rest = [index(axis) for axis in range(3 + 2 * rank)]
+    u, c, taps = rest[:rank], rest[rank], rest[rank + 1 :]
+    place = [u[axis] + taps[axis] * dilations[axis] - dim(pads[axis]) for axis in range(rank)]
+    inside = (place[0] >= 0) & (place[0] < dim(x.shape[2]))
+    for axis in range(1, rank):
+        inside = inside & (place[axis] >= 0) & (place[axis] < dim(x.shape[2 + axis]))
+    channel = m / dim(sh.floordiv(filters.shape[0], group)) * dim(filters.shape[1]) + c
+    value = guard(inside, x.at(n, channel, *place), const(0.0)) * filters.at(m, c, *taps)
+    return Reduce("sum", (filters.shape[1], *filters.shape[2:]), value)
+
+
+def _interleaved(call: Call, z: Tensor, first: list[int]) -> Map:
+    strides, pads = call.attrs["strides"], call.attrs["pads"]
+    n, m, *o = [index(axis) for axis in range(z.rank)]
+    phase: Expr = const(0, I32)
+    place: list[Expr] = []
+    for axis, s in enumerate(strides):
+        q = o[axis] + pads[axis]
+        place.append(q / s - first[axis])
+        phase = phase * s + (q - q / s * s)
+    return Map(z.at(n, m * sh.size(strides) + phase, *place))
+
+
+__all__ = ["ConvTranspose"]
