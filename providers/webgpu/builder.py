@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from pyruntime.crossing import root
@@ -17,11 +18,11 @@ from pyruntime.provider import Invocation
 from . import team
 from .adapter import Adapter
 from .fours import by_fours
-from .printer import Shader, print_kernel
+from .printer import Shader, print_kernel, print_staged
 from .ranges import Ranges
 from .reduction import cooperates, print_reduction
 from .support import reason
-from .tile import tiled
+from .tile import staged, tiled
 
 
 class GpuProvider:
@@ -57,26 +58,39 @@ class GpuBuilder:
 
     def invoke(self, kernel: Kernel) -> Invocation:
         meaning = kernel.definition() if isinstance(kernel, Call) else kernel
-        found = tiled(meaning, self.adapter) if isinstance(meaning, Reduce) else None
-        shared = found is None and isinstance(meaning, Reduce) and cooperates(meaning, self.adapter)
-        if found is None and isinstance(meaning, Map | Reduce):
-            found = by_fours(meaning, self.adapter)
-        linear = found is None and not isinstance(meaning, Loops)
-        together = isinstance(meaning, Loops) and team.cooperates(meaning)
-        lowered = one_binding_each(found or lower(meaning, "gpu"))
-        key = (lowered.code.key(), linear, shared, together)
+        lowered, how, printed = self._scheduled(meaning)
+        lowered = one_binding_each(lowered)
+        key = (lowered.code.key(), how)
         if key not in self.numbers:
             self.numbers[key] = len(self.shaders)
-            self.shaders.append(self._print(lowered.code, linear, shared, together))
+            self.shaders.append(printed(lowered.code))
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
         name = str(self.numbers[key])
         return Invocation(name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch)
 
-    def _print(self, code: LoopCode, linear: bool, shared: bool, together: bool) -> Shader:
-        f16 = self.adapter.f16
-        if together:
-            return team.print_team(code, f16)
-        return (print_reduction(code, f16) if shared else None) or print_kernel(code, linear, f16)
+    def _scheduled(self, kernel: Kernel) -> tuple[Lowered, str, Callable[[LoopCode], Shader]]:
+        """The loop form by the schedule that suits a kernel, the schedule's name, and what prints it."""
+        adapter, f16 = self.adapter, self.adapter.f16
+        if isinstance(kernel, Loops):
+            shares = team.cooperates(kernel)
+            return (
+                lower(kernel, "gpu"),
+                f"loops {shares}",
+                partial(team.print_team if shares else print_kernel, f16=f16),
+            )
+        assert isinstance(kernel, Map | Reduce)
+        if isinstance(kernel, Reduce):
+            panels = staged(kernel, adapter)
+            if panels is not None:
+                return panels[0], "staged", partial(print_staged, shared=panels[1], f16=f16)
+            tiles = tiled(kernel, adapter)
+            if tiles is not None:
+                return tiles, "tiled", partial(print_kernel, f16=f16)
+        fours = by_fours(kernel, adapter)
+        plain = partial(print_kernel, linear=fours is None, f16=f16)
+        if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
+            return fours or lower(kernel, "gpu"), "shared", lambda code: print_reduction(code, f16) or plain(code)
+        return fours or lower(kernel, "gpu"), f"fours {fours is not None}", plain
 
 
 def one_binding_each(lowered: Lowered) -> Lowered:
@@ -102,11 +116,16 @@ def _renumbered(body: list[Stmt], numbers: list[int]) -> list[Stmt]:
     memo: dict[int, Expr] = {}
 
     def load(e: Expr) -> Expr | None:
+        if isinstance(e.value, str):
+            return None
         return Expr(e.op, e.args, e.dtype, numbers[e.value]) if e.op in ("load", "quad") else None
 
     def inner(statements: list[Stmt]) -> list[Stmt]:
         out = [rebuild(s, lambda e: rewrite(e, load, memo), inner) for s in statements]
-        return [Store(numbers[s.target], s.coords, s.value) if isinstance(s, Store) else s for s in out]
+        return [
+            Store(numbers[s.target], s.coords, s.value) if isinstance(s, Store) and not isinstance(s.target, str) else s
+            for s in out
+        ]
 
     return inner(body)
 

@@ -37,6 +37,20 @@ class Shader:
     span: int
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An array in workgroup memory, for buffers that the loop form names by text."""
+
+    name: str
+    dtype: DType
+    count: int
+
+
+def print_staged(code: LoopCode, shared: Sequence[Shared], f16: bool) -> Shader:
+    """The shader of a kernel whose work unit is a workgroup's."""
+    return Printer(prepared(code), False, f16).together(shared)
+
+
 def print_kernel(code: LoopCode, linear: bool = False, f16: bool = False) -> Shader:
     """The shader of a kernel. `f16`: the adapter has shader-f16."""
     return Printer(prepared(code), linear, f16).shader()
@@ -102,6 +116,18 @@ class Printer:
         self.lines.text.append("}")
         return self.finish(GROUP * per)
 
+    def together(self, shared: Sequence[Shared]) -> Shader:
+        (outer,) = self.code.body
+        assert isinstance(outer, For)
+        entry(self.lines)
+        self.params()
+        self.lines.add(f"let v{outer.var} = i32(first);")
+        self.lines.add(f"if (v{outer.var} >= {word(self.code.params)}) {{ return; }}")
+        self.block(outer.body)
+        self.lines.text.append("}")
+        arrays = [f"var<workgroup> {x.name}: array<{register(x.dtype)}, {x.count}>;\n" for x in shared]
+        return self.finish(1, "".join(arrays))
+
     def finish(self, span: int, more: str = "") -> Shader:
         head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.quads)
         source = head + more + text_of(self.values.helpers) + "\n".join(self.lines.text) + "\n"
@@ -132,7 +158,9 @@ class Printer:
 
     def statement(self, s: Stmt) -> None:
         lines = self.lines
-        if isinstance(s, Let):
+        if isinstance(s, Let) and s.value.op == "barrier":
+            lines.add("workgroupBarrier();")
+        elif isinstance(s, Let):
             (value,) = self.values.root(s.value)
             if s.mutable:
                 lines.add(f"var v{s.var}: {register(s.value.dtype)} = {value};")
@@ -182,6 +210,9 @@ class Printer:
             self.lines.add(f"b{s.target}[{at} >> 2u] = {f'vec4<f16>({text})' if dtype is F16 else text};")
             return
         at, value = self.values.root(s.coords[0], s.value)
+        if isinstance(s.target, str):
+            self.lines.add(f"{s.target}[{at}] = {value};")
+            return
         self.store(s.target, at, value, self.dtypes[s.target])
 
     def store(self, buffer: int, at: str, value: str, dtype: DType) -> None:
@@ -227,4 +258,16 @@ def _used(body: list[Stmt]) -> set[int]:
     return out
 
 
-__all__ = ["COMBINE", "GROUP", "Printer", "Shader", "declare", "entry", "prepared", "print_kernel", "word"]
+__all__ = [
+    "COMBINE",
+    "GROUP",
+    "Printer",
+    "Shader",
+    "Shared",
+    "declare",
+    "entry",
+    "prepared",
+    "print_kernel",
+    "print_staged",
+    "word",
+]

@@ -22,7 +22,9 @@ from pyruntime.walk import Lowering
 
 from .adapter import Adapter
 from .layout import is_packed
+from .printer import Shared
 from .quads import WIDTH, aligned, lane, quad_of
+from .staged import BLOCK, Staged, pays
 
 LONG_TAIL = 24  # nodes of an epilogue
 
@@ -40,7 +42,35 @@ class _Side:
 
 
 def tiled(kernel: Reduce, adapter: Adapter) -> Lowered | None:
-    """The tiled loop form of a contraction, or None."""
+    """The loop form of a contraction by register tiles, or None."""
+    found = _contraction(kernel, pick_tile(kernel, adapter))
+    if found is None or all(s.size == 1 for s in found[1]):
+        return None
+    nest, sides = found
+    for side in sides:
+        side.quads = _quads(nest, side, adapter.f16)
+    return _Tile(nest, kernel, sides).lowered()
+
+
+def staged(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Shared]] | None:
+    """The same through workgroup memory, where both factors have an axis of their own and it pays."""
+    found = _contraction(kernel, 1)
+    if found is None:
+        return None
+    nest, sides = found
+    groups = [s.group for s in sides if s.group is not None]
+    steps = sh.estimate(sh.size([g.extent for g in nest.inner]))
+    if len(groups) < 2 or not pays([sh.estimate(g.extent) for g in groups], steps, adapter):
+        return None
+    made = _Tile(nest, kernel, sides)
+    for side in sides:
+        side.size = BLOCK  # its values have places
+    pairs = list(zip([s.factor for s in sides], groups, strict=True))
+    return Staged(nest, pairs, made.dtype, made._finish).lowered()
+
+
+def _contraction(kernel: Reduce, most: int) -> tuple[_Nest, list[_Side]] | None:
+    """The nest of a sum of products, and its two factors."""
     if kernel.op != "sum" or kernel.expr.op != "mul" or kernel.expr.dtype.kind not in "fiu":
         return None
     nest = _Nest(Lowering(kernel), kernel, "gpu")
@@ -48,18 +78,13 @@ def tiled(kernel: Reduce, adapter: Adapter) -> Lowered | None:
         return None
     sides = [_Side(f, None, 1) for f in nest.expr.args]
     axes = [{x.value for x in walk(s.factor) if x.op == "index"} for s in sides]
-    most = pick_tile(kernel, adapter)
     for n, side in enumerate(sides):
         own = [g for g in nest.outer if _members(nest, g) & axes[n] and not _members(nest, g) & axes[1 - n]]
         if own:
             side.group = max(own, key=lambda g: (_large(g.extent), g.axis))
             extent = side.group.extent
             side.size = min(most, extent) if isinstance(extent, int) else most
-    if all(s.size == 1 for s in sides):
-        return None
-    for side in sides:
-        side.quads = _quads(nest, side, adapter.f16)
-    return _Tile(nest, kernel, sides).lowered()
+    return nest, sides
 
 
 def _quads(nest: _Nest, side: _Side, f16: bool) -> str:
@@ -222,4 +247,4 @@ class _Tile:
         return Store(0, (own,), cast(value, kernel.out.dtype))
 
 
-__all__ = ["pick_tile", "tiled"]
+__all__ = ["pick_tile", "staged", "tiled"]

@@ -106,6 +106,8 @@ class Values(Conversions):
             return self.names.get(e.value) or f"v{e.value}"
         if e.op == "param":
             return f"p{e.value}"
+        if e.op == "invocation":
+            return "i32(lane)"
         return self.constant(e.value, e.dtype)
 
     def _guard(self, e: Expr) -> str:
@@ -157,9 +159,11 @@ class Values(Conversions):
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def load(self, buffer: int, offset: Expr, dtype: DType) -> str:
+    def load(self, buffer: int | str, offset: Expr, dtype: DType) -> str:
         if buffer in self.replaced:
             return self.replaced[buffer]
+        if isinstance(buffer, str):  # in workgroup memory
+            return f"{buffer}[{self.value(offset)}]"
         return self.element(buffer, self.value(offset), dtype)
 
     def element(self, buffer: int, at: str, dtype: DType) -> str:

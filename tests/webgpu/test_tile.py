@@ -8,8 +8,8 @@ import pytest
 
 from providers.webgpu.adapter import Adapter
 from providers.webgpu.builder import one_binding_each
-from providers.webgpu.printer import print_kernel
-from providers.webgpu.tile import tiled
+from providers.webgpu.printer import print_kernel, print_staged
+from providers.webgpu.tile import staged, tiled
 from pyruntime import dtype as dt
 from pyruntime.expr import X, Y, index, select
 from pyruntime.kernel import Call
@@ -126,6 +126,12 @@ CONVS = [(g, *w) for g, w in itertools.product((1, 2, 4), WINDOWS) if g < 4 or w
 
 @pytest.mark.parametrize("group,kernel,stride,pad,dilation", CONVS)
 def test_conv(bench, group, kernel, stride, pad, dilation):
+    out, arrays, want = windows(group, kernel, stride, pad, dilation)
+    np.testing.assert_allclose(run(bench, out, arrays), want)
+
+
+def windows(group, kernel, stride, pad, dilation):
+    """A convolution, its operands and what it gives."""
     t, arrays = Tracer(lambda w: []), {}
     x, w = feed(t, (2, 4, 7, 6), arrays), feed(t, (8, 4 // group, kernel, kernel), arrays)
     out = conv(t, x, w, group=group, strides=[stride] * 2, pads=[pad] * 4, dilations=[dilation] * 2)
@@ -135,8 +141,70 @@ def test_conv(bench, group, kernel, stride, pad, dilation):
     views = views[:, :, ::stride, ::stride, ::dilation, ::dilation]
     views = views.reshape(2, group, 4 // group, *views.shape[2:])
     filters = arrays[w].reshape(group, 8 // group, 4 // group, kernel, kernel)
-    want = np.einsum("ngchwij,gmcij->ngmhw", views, filters).reshape(out.shape)
-    np.testing.assert_allclose(run(bench, out, arrays), want)
+    return out, arrays, np.einsum("ngchwij,gmcij->ngmhw", views, filters).reshape(out.shape)
+
+
+# ── through workgroup memory ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def paying(monkeypatch):
+    """Whatever the size."""
+    monkeypatch.setattr("providers.webgpu.tile.pays", lambda *_: True)
+
+
+def through_panels(bench, out, arrays):
+    kernel = out.kernel.definition() if isinstance(out.kernel, Call) else out.kernel
+    low, shared = staged(kernel, bench.host.adapter)
+    low = one_binding_each(low)
+    shader = print_staged(low.code, shared, bench.host.adapter.f16)
+    assert shader.source.count("var<workgroup>") == 2
+    flat = {t.uid: (a.shape, a.ravel().tolist()) for t, a in arrays.items()}
+    ((shape, values),) = bench.call(shader, low.tensors, low.params, low.work, kernel.outputs, flat, {})
+    return np.array(values).reshape(shape)
+
+
+PANELS = [(32, 16, 32), (31, 15, 33), (33, 17, 31), (64, 32, 65), (2, 3, 5), (100, 2, 40)]
+
+
+@pytest.mark.parametrize("dtype", [dt.F32, dt.F16, dt.I32, dt.U8], ids=str)
+@pytest.mark.parametrize("m,k,n", PANELS)
+def test_panels(bench, paying, m, k, n, dtype):
+    t, arrays = Tracer(lambda w: []), {}
+    a, b = feed(t, (2, m, k), arrays, dtype), feed(t, (n, k), arrays, dtype)
+    arrays = {x: np.abs(v) % 3 for x, v in arrays.items()}
+    out = t.reduce_compute("sum", (2, m, n), (k,), lambda z, i, j, r: a.at(z, i, r) * b.at(j, r))
+    np.testing.assert_allclose(through_panels(bench, out, arrays), arrays[a] @ arrays[b].T)
+
+
+def test_panels_with_an_epilogue(bench, paying):
+    t, arrays = Tracer(lambda w: []), {}
+    a, b, bias = feed(t, (40, 20), arrays), feed(t, (20, 36), arrays), feed(t, (36,), arrays)
+    out = product(t, a, b)
+    out.kernel.epilogue = select(index(0) > index(1), X, -X) + bias.at(index(1))
+    i, j = np.indices((40, 36))
+    y = arrays[a] @ arrays[b]
+    np.testing.assert_allclose(through_panels(bench, out, arrays), np.where(i > j, y, -y) + arrays[bias])
+
+
+@pytest.mark.parametrize("group,kernel,stride,pad,dilation", [c for c in CONVS if c[0] == 1])
+def test_panels_of_windows(bench, paying, group, kernel, stride, pad, dilation):
+    out, arrays, want = windows(group, kernel, stride, pad, dilation)
+    np.testing.assert_allclose(through_panels(bench, out, arrays), want)
+
+
+def test_panels_are_for_large_products_on_gpus():
+    t = Tracer(lambda w: [])
+    gpu = Adapter()
+
+    def made(m, k, n, adapter):
+        out = product(t, t.leaf("feed", (m, k), dt.F32), t.leaf("feed", (k, n), dt.F32))
+        return staged(out.kernel.definition(), adapter) is not None
+
+    assert made(32, 16, 32, gpu)
+    assert not made(31, 16, 32, gpu) and not made(32, 16, 31, gpu) and not made(32, 15, 32, gpu)
+    assert not made(32, 16, 32, replace(gpu, software=True))
+    assert not made(32, 16, 32, replace(gpu, shared_bytes=4095))
 
 
 def test_what_is_not_a_contraction():
