@@ -7,7 +7,7 @@ import { Caller } from './protocol.js';
 import { SharedPool } from './tensors.js';
 
 /** @typedef {import('./protocol.js').Progress} Progress */
-/** @typedef {{ caller: Caller, ready: Promise<{ python: string, milliseconds: number }>, threads: ThreadPool | null }} Connection threads: of Programs in the page */
+/** @typedef {{ caller: Caller, python: Promise<unknown> | null, threads: ThreadPool | null }} Connection python: its start, once it is wanted; threads: of Programs in the page */
 
 /** @type {Connection | null} */
 let connection = null;
@@ -17,8 +17,14 @@ const bootWatchers = new Set();
 
 export const pool = new SharedPool();
 
+/** The worker, with or without Python in it. @returns {Caller} */
+export function attach() {
+  connection ??= start();
+  return connection.caller;
+}
+
 /**
- * The worker, booted. Calls made meanwhile wait for the same boot.
+ * The worker with Python. Calls made meanwhile wait for the same boot.
  * @param {(p: Progress) => void} [progress]
  * @returns {Promise<Caller>}
  */
@@ -27,7 +33,8 @@ export async function connect(progress) {
   try {
     connection ??= start();
     const mine = connection;
-    await mine.ready;
+    mine.python ??= boot(mine.caller);
+    await mine.python;
     return mine.caller;
   } finally {
     if (progress) bootWatchers.delete(progress);
@@ -41,10 +48,16 @@ function start() {
   const caller = new Caller(worker);
   worker.onerror = (event) => lost(caller, event.message || `the worker ${address} could not be started`);
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
+  caller.call('open', { assets }).catch((error) => lost(caller, error.message));
+  return { caller, python: null, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
+}
+
+/** @param {Caller} caller */
+function boot(caller) {
   const watch = (/** @type {Progress} */ p) => bootWatchers.forEach((watcher) => watcher(p));
-  const ready = caller.call('boot', { assets }, { progress: watch });
+  const ready = caller.call('boot', null, { progress: watch });
   ready.catch((error) => lost(caller, error.message));
-  return { caller, ready, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
+  return ready;
 }
 
 /** @param {Caller} caller @param {string} reason */

@@ -4,6 +4,7 @@ import { fetchBytes } from './download.js';
 import { DeviceLost, InvalidModel, NoAdapter, SessionFailed } from './errors.js';
 import { explain } from './explain.js';
 import { acquire, running } from './gpu.js';
+import { Exported, isProgram } from './exported.js';
 import { Model } from './model.js';
 import { ThreadPool } from './pool.js';
 import { answer } from './protocol.js';
@@ -16,6 +17,8 @@ import { verify } from './verify.js';
 /** @typedef {(p: Progress) => void} OnProgress */
 /** @typedef {{ model: Model, queue: Promise<unknown> }} Session runs of a session follow one another */
 
+/** Where Python comes from. @type {import('./protocol.js').Assets | null} */
+let assets = null;
 /** @type {Promise<Python> | null} */
 let python = null;
 /** Threads need memory that they can share. @type {ThreadPool | null} */
@@ -24,9 +27,10 @@ let pool = null;
 const sessions = new Map();
 let nextSession = 1;
 
-/** @returns {Promise<Python>} */
-function interpreter() {
-  if (!python) throw new SessionFailed('the engine is not started');
+/** Python, started if it is not yet. @param {OnProgress} [progress] @returns {Promise<Python>} */
+function interpreter(progress) {
+  if (!assets) throw new SessionFailed('the engine is not started');
+  python ??= Python.boot(assets, (loaded, total) => progress?.({ phase: 'boot', loaded, total }));
   return python;
 }
 
@@ -60,7 +64,7 @@ async function gpuFor({ executionProviders }) {
   return null;
 }
 
-/** @param {Map<string, Uint8Array>} files @returns {import('./python.js').Read} */
+/** @param {ReadonlyMap<string, Uint8Array>} files @returns {import('./python.js').Read} */
 function reader(files) {
   return (offset, size, name = '') => {
     const file = files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
@@ -73,7 +77,8 @@ function reader(files) {
 async function create(params, progress) {
   const start = performance.now();
   const [files, gpu] = await Promise.all([downloads(params, progress), gpuFor(params.options)]);
-  const engine = await interpreter();
+  if (isProgram(/** @type {Uint8Array} */ (files.get('')))) return opened(params, files, progress, start);
+  const engine = await interpreter(progress);
   const fetched = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const read = reader(files);
@@ -82,8 +87,49 @@ async function create(params, progress) {
   const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), gpu: gpu?.adapter ?? null, external };
   const proxy = engine.open(read, /** @type {Uint8Array} */ (files.get('')).length, options);
   const model = new Model(engine, proxy, read, { ...host, gpu });
-  const compiled = performance.now();
   progress({ phase: 'compile', loaded: 1, total: 1 });
+  return begin(model, progress, [start, fetched, performance.now()]);
+}
+
+/**
+ * A session of an exported program.
+ * @param {CreateParams} params @param {Map<string, Uint8Array>} files @param {OnProgress} progress @param {number} start
+ */
+async function opened(params, files, progress, start) {
+  const program = new Exported(/** @type {Uint8Array} */ (files.get('')));
+  const read = reader(await weights(program, params, files, progress));
+  const { shared } = program;
+  const host = { shared, threads: shared && pool ? params.threads : 1, pool, gpu: null };
+  const fetched = performance.now();
+  try {
+    return await begin(new Model(/** @type {any} */ (program), program.proxy, read, host), progress, [start, fetched, fetched]);
+  } catch (error) {
+    if (!(error instanceof WebAssembly.CompileError)) throw error;
+    throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });
+  }
+}
+
+/**
+ * The files that a program's weights are in, checked: given, or beside it.
+ * @param {Exported} program @param {CreateParams} params @param {Map<string, Uint8Array>} files @param {OnProgress} progress
+ * @returns {Promise<Map<string, Uint8Array>>} by their names in the Program
+ */
+async function weights(program, { model }, files, progress) {
+  const found = [...program.files].map(async ([name, file]) => {
+    const given = files.get(file) ?? files.get(file.slice(file.lastIndexOf('/') + 1));
+    if (given) return /** @type {const} */ ([name, given]);
+    if (!('url' in model)) throw new InvalidModel(`the weights are in "${file}"`, { hint: 'list it in the externalData option, or export with weights' });
+    const tell = (/** @type {number} */ loaded, /** @type {number} */ total) => progress({ phase: 'download', loaded, total });
+    return /** @type {const} */ ([name, await fetchBytes({ url: new URL(`./${file}`, model.url).href }, tell)]);
+  });
+  const all = new Map(await Promise.all(found));
+  const checked = all.get('');
+  if (checked) program.check(checked);
+  return all;
+}
+
+/** @param {Model} model @param {OnProgress} progress @param {[number, number, number]} times begun, fetched, compiled */
+async function begin(model, progress, [start, fetched, compiled]) {
   progress({ phase: 'init', loaded: 0, total: 1 });
   try {
     await model.start();
@@ -124,11 +170,15 @@ function threadStats() {
 
 /** @type {import('./protocol.js').Handlers} */
 const handlers = {
-  async boot({ assets }, progress) {
-    const start = performance.now();
+  open(params) {
+    assets = params.assets;
     if (globalThis.crossOriginIsolated) pool = new ThreadPool(globalThis.location.href);
-    python = Python.boot(assets, (loaded, total) => progress({ phase: 'boot', loaded, total }));
-    const { pyodide } = await python;
+    return { result: null };
+  },
+
+  async boot(_, progress) {
+    const start = performance.now();
+    const { pyodide } = await interpreter(progress);
     return { result: { python: pyodide.version, milliseconds: performance.now() - start } };
   },
 
@@ -186,7 +236,7 @@ const handlers = {
   async stats() {
     const arenas = [...sessions.values()].reduce((sum, { model }) => sum + model.arenaBytes(), 0);
     const tensors = (await running())?.tensors.live.size ?? 0;
-    return { result: { heap: (await interpreter()).heap(), arenas, sessions: sessions.size, tensors, ...threadStats() } };
+    return { result: { heap: (await python)?.heap() ?? 0, arenas, sessions: sessions.size, tensors, ...threadStats() } };
   },
 
   async python({ code, args }) {

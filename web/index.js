@@ -1,6 +1,6 @@
 // The public API: reads like onnxruntime-web. Importing it does nothing; the first session starts the worker.
 
-import { connect, shutdown } from './client.js';
+import { attach, connect, shutdown } from './client.js';
 
 export * from 'onnxruntime-common';
 export {
@@ -16,7 +16,7 @@ export async function boot(onProgress) {
 
 /** Bytes and sessions in the worker. */
 export async function stats() {
-  return (await connect()).call('stats', null);
+  return attach().call('stats', null);
 }
 
 /**

@@ -64,9 +64,9 @@ export class InPage {
   }
 
   /** @param {Portable} portable */
-  async add({ key, needs, program, weights }) {
+  async add({ key, needs, program, weights, shared }) {
     const read = (/** @type {number} */ offset, /** @type {number} */ _size, source = '') => /** @type {Uint8Array} */ (weights.get(`${source}:${offset}`));
-    const host = { shared: globalThis.crossOriginIsolated === true, threads: this.threads, pool: pageThreads() };
+    const host = { shared, threads: this.threads, pool: pageThreads() };
     const executor = await Executor.create({ ...program, python: null }, read, null, host);
     executor.warm = Infinity; // the worker's code, which V8 shares, is
     if (this.refused) return executor.release();

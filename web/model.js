@@ -189,9 +189,9 @@ export class Model {
     if (!program || this.host.gpu || program.header.blocks.some(({ steps }) => steps.some(({ op }) => op === 'host'))) return null;
     const { header, blob, module } = program;
     const apart = header.constants.filter((constant) => constant.size && !constant.blob);
-    if (apart.reduce((sum, { size = 0 }) => sum + size, 0) > PORTABLE) return null;
+    if (apart.reduce((sum, { size = 0 }) => sum + size, blob.length) > PORTABLE) return null;
     const weights = new Map(apart.map(({ source = '', offset = 0, size = 0 }) => [`${source}:${offset}`, this.read(offset, size, source).slice()]));
-    return { key: this.used, needs: this.needs, program: { header, blob, module }, weights };
+    return { key: this.used, needs: this.needs, program: { header, blob, module }, weights, shared: this.host.shared };
   }
 
   /** The Program used last, for reports. @returns {Executor} */

@@ -18,7 +18,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean }} ValueInfo
  */
 /** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
-/** @typedef {{ assets: Assets }} BootParams */
+/** @typedef {{ assets: Assets }} OpenParams */
 /** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
 /**
  * @typedef {object} CreateParams
@@ -37,6 +37,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {string[] | null} needs
  * @property {Omit<import('./program.js').ProgramData, 'python'>} program
  * @property {Map<string, Uint8Array>} weights
+ * @property {boolean} shared whether its code wants shared memory
  */
 /**
  * Bytes and counts in the worker; tensors: those kept on the GPU, threads: besides the worker, teams: programs that they
@@ -48,7 +49,8 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 /**
  * The calls: name to parameters and result.
  * @typedef {object} Calls
- * @property {{ params: BootParams, result: { python: string, milliseconds: number } }} boot
+ * @property {{ params: OpenParams, result: null }} open the first
+ * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python
  * @property {{ params: CreateParams, result: CreateResult }} create
  * @property {{ params: RunParams, result: RunResult }} run
  * @property {{ params: { session: number }, result: Portable | null }} program the one that ran last

@@ -1,0 +1,158 @@
+"""Programs that Python exported: sessions without Python, without compiling."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from e2e import models
+from e2e.conftest import Tab
+from e2e.test_loading import RUN, assert_affine
+from pyruntime import InferenceSession, SessionOptions
+from tests.browser import ROOT
+
+MODELS = ROOT / "build" / "models"
+HOST = """<ir_version: 10, opset_import: ["" : 20]>
+  g (string[N] x) => (bool[N] y) { y = RegexFullMatch <pattern = "a+"> (x) }"""
+
+
+@pytest.fixture(scope="module")
+def programs(built: None) -> Iterator[Path]:
+    """In build/models, beside their models."""
+    affine = InferenceSession(MODELS / "affine.onnx")
+    two = InferenceSession(MODELS / "affine.onnx", SessionOptions(intra_op_num_threads=2))
+    files = {
+        "whole.pyrt": affine.export(weights=True),
+        "beside.pyrt": affine.export(),
+        "external.pyrt": InferenceSession(MODELS / "external.onnx").export(),
+        "threads.pyrt": two.export(weights=True),
+        "other.pyrt": affine.export(weights=True).replace(b'"format":1', b'"format":9'),
+        "cut.pyrt": affine.export(weights=True)[:-4],
+        "lost.pyrt": renamed(affine.export(), "lost.onnx"),
+        "changed.pyrt": renamed(affine.export(), "external.onnx"),
+        "host.pyrt": InferenceSession(onnx.parser.parse_model(HOST).SerializeToString()).export(weights=True),
+        "no.pyrt": (MODELS / "affine.onnx").read_bytes(),
+    }
+    for name, data in files.items():
+        (MODELS / name).write_bytes(data)
+    yield MODELS
+    for name in files:
+        (MODELS / name).unlink()
+
+
+def renamed(program: bytes, model: str) -> bytes:
+    """A program whose weights are in another file."""
+    (size,) = struct.unpack_from("<I", program, 4)
+    header = json.loads(program[8 : 8 + size])
+    header["model"]["file"] = model
+    head = json.dumps(header).encode()
+    return program[:4] + struct.pack("<I", len(head)) + head + program[8 + size :]
+
+
+def of_python(tab: Tab) -> list[str]:
+    return [url for url in tab.requests if "pyodide" in url or url.endswith(".zip")]
+
+
+WAYS = {
+    "with its weights": "'/models/whole.pyrt'",
+    "beside its model": "'/models/beside.pyrt'",
+    "beside external data": "'/models/external.pyrt'",
+    "for two threads": "'/models/threads.pyrt'",
+    "bytes": "await file('whole')",
+    "bytes, and the model's": "await file('beside'), { externalData: [{ path: 'affine.onnx', data: MODEL }] }",
+}
+FILE = """
+  const MODEL = '/models/affine.onnx';
+  const file = async (name) => new Uint8Array(await (await fetch(`/models/${name}.pyrt`)).arrayBuffer());
+"""
+
+
+@pytest.mark.parametrize("kind", ["isolated", "plain", "strict"])
+def test_programs_run_without_python(programs: Path, tab: Callable[..., Tab], kind: str) -> None:
+    made = tab(kind)
+    made.open("/esm.html")
+    for way in WAYS.values():
+        assert_affine(made.run(f"{FILE} const session = await ort.InferenceSession.create({way}); {RUN}"))
+    stats = made.run("return ort.stats()")
+    assert isinstance(stats, dict) and stats["heap"] == 0 and stats["sessions"] == 0
+    assert not of_python(made)
+
+
+def test_any_dims_and_reports(programs: Path, tab: Callable[..., Tab]) -> None:
+    """Shapes are free as far as the model says; in the page, too, once runs are known to be short."""
+    made = tab()
+    made.open("/esm.html")
+    found = made.run(
+        """
+        const session = await ort.InferenceSession.create('/models/whole.pyrt', { intraOpNumThreads: 1 });
+        const ones = (count) => new Float32Array(count).fill(1);
+        const feed = (rows, columns) => ({ x: new ort.Tensor('float32', ones(rows * columns), [rows, columns]) });
+        const results = [];
+        for (const rows of [1, 2, 3, 0]) results.push([rows, Array.from((await session.run(feed(rows, 4))).y.data)]);
+        const refused = await session.run(feed(2, 5)).catch((error) => error.type);
+        let page = 0;
+        for (let i = 0; i < 50 && !page; i++) {
+          await session.run(feed(2, 4));
+          page = (await session.memory()).page;
+        }
+        const last = Array.from((await session.run(feed(2, 4))).y.data);
+        const verified = await session.verify(feed(1, 4)).catch((error) => error.type);
+        const { placement } = await session.explain();
+        const calls = (await session.profile(feed(1, 4))).length;
+        return { results, refused, page, last, verified, placement, calls, inputs: session.inputMetadata };
+        """
+    )
+    assert isinstance(found, dict)
+    for rows, y in found["results"]:
+        np.testing.assert_allclose(y, expected(rows), rtol=1e-5)
+    np.testing.assert_allclose(found["last"], expected(2), rtol=1e-5)
+    assert (found["refused"], found["verified"]) == ("InvalidInput", "InvalidInput")
+    assert found["page"] > 0 and found["calls"] > 0 and found["placement"]["wasm"] > 0
+    assert found["inputs"][0]["name"] == "x"
+    assert not of_python(made)
+
+
+def expected(rows: int) -> list[float]:
+    y = np.maximum(np.ones((rows, 4), np.float32) @ models.WEIGHT + models.BIAS, 0)
+    return [float(value) for value in y.ravel()]
+
+
+REFUSED = {
+    "other": ("InvalidModel", "format 9"),
+    "cut": ("InvalidModel", "cut off"),
+    "lost": ("InvalidModel", "lost.onnx"),
+    "changed": ("InvalidModel", "is not the model"),
+    "host": ("UnsupportedOp", "RegexFullMatch"),
+}
+
+
+def test_what_cannot_run_is_refused(programs: Path, tab: Callable[..., Tab]) -> None:
+    made = tab()
+    made.open("/esm.html")
+    told = "const told = (error) => [error.type, error.message];"
+    for name, (kind, text) in REFUSED.items():
+        found = made.run(f"{told} return ort.InferenceSession.create(arg).then(() => [], told)", f"/models/{name}.pyrt")
+        assert isinstance(found, list) and found[0] == kind and text in found[1], found
+    bare = f"{told} {FILE} return ort.InferenceSession.create(await file('beside')).then(() => [], told)"
+    found = made.run(bare)
+    assert isinstance(found, list) and found[0] == "InvalidModel" and "externalData" in found[1]
+    made.forgive("404")
+    assert not of_python(made)
+
+
+def test_python_starts_where_a_model_needs_it(programs: Path, tab: Callable[..., Tab]) -> None:
+    """After a program, and for an ONNX model that is called one."""
+    made = tab()
+    made.open("/esm.html")
+    for name in ("whole.pyrt", "affine.onnx", "no.pyrt", "beside.pyrt"):
+        assert_affine(made.run("const session = await ort.InferenceSession.create(arg);" + RUN, f"/models/{name}"))
+    assert of_python(made)
+    other = tab()
+    other.open("/esm.html")
+    assert_affine(other.run("const session = await ort.InferenceSession.create('/models/no.pyrt');" + RUN))
