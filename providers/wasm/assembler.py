@@ -179,6 +179,12 @@ class Function:
         self.code += b"\x10" + _u(function if isinstance(function, int) else function.index)
         return self
 
+    def call_indirect(self, *params: str) -> Function:
+        """Calls the function with these parameters and no result whose `index` is on top of the stack."""
+        self.code += b"\x11" + _u(self.module.type_index(params)) + b"\0"
+        self.module.indirect = True
+        return self
+
     # structure
 
     def _open(self, opcode: bytes, result: str | None) -> int:
@@ -244,10 +250,13 @@ class Function:
         head = _u(len(groups)) + b"".join(_u(n) + bytes([code]) for n, code in groups)
         return leb_u(len(head) + len(self.code) + 1) + head + self.code + b"\x0b"
 
-    def signature(self) -> bytes:
-        params = bytes(VALUE_TYPES[t] for t in self._types[: len(self.params)])
-        results = bytes(VALUE_TYPES[t] for t in self._results)
-        return b"\x60" + _u(len(params)) + params + _u(len(results)) + results
+    def type_index(self) -> int:
+        return self.module.type_index(self._types[: len(self.params)], self._results)
+
+
+def _signature(params: Sequence[str], results: Sequence[str]) -> bytes:
+    kinds = [bytes(VALUE_TYPES[t] for t in types) for types in (params, results)]
+    return b"\x60" + b"".join(_u(len(types)) + types for types in kinds)
 
 
 def _section(number: int, content: bytes) -> bytes:
@@ -270,6 +279,8 @@ class Module:
     def __init__(self, shared: bool = False, max_pages: int = 65536, min_pages: int = 1) -> None:
         self.functions: list[Function] = []
         self.memo: dict[object, Function] = {}
+        self.indirect = False  # whether functions are called by their index
+        self._types: dict[bytes, int] = {}
         self._exports: list[tuple[str, int]] = []
         self._memory = bytes([3 if shared else 1]) + leb_u(min_pages) + leb_u(max_pages)
 
@@ -290,18 +301,24 @@ class Module:
             made = self.memo[key] = make()
         return made
 
+    def type_index(self, params: Sequence[str], results: Sequence[str] = ()) -> int:
+        return self._types.setdefault(_signature(params, results), len(self._types))
+
     def to_bytes(self, names: bool = False) -> bytes:
         """The binary module; `names` adds function names for debuggers and profilers."""
-        types: dict[bytes, int] = {}
-        indices = [types.setdefault(f.signature(), len(types)) for f in self.functions]
+        indices = [f.type_index() for f in self.functions]
         count = leb_u(len(self.functions))
         exports = [_name(name) + b"\0" + leb_u(index) for name, index in self._exports]
         parts = [
             b"\0asm\1\0\0\0",
-            _section(1, leb_u(len(types)) + b"".join(types)),
+            _section(1, leb_u(len(self._types)) + b"".join(self._types)),
             _section(2, b"\1" + _name("env") + _name("memory") + b"\2" + self._memory),
             _section(3, count + b"".join(map(_u, indices))),
+            _section(4, b"\1\x70\0" + count) if self.indirect else b"",
             _section(7, leb_u(len(exports)) + b"".join(exports)),
+            _section(9, b"\1\0\x41\0\x0b" + count + b"".join(map(leb_u, range(len(self.functions)))))
+            if self.indirect
+            else b"",
             _section(10, count + b"".join([f.body() for f in self.functions])),
         ]
         if names:

@@ -33,7 +33,7 @@ from wasmtime import _ffi as ffi
 from pyruntime.errors import ExecutionError, OutOfMemory
 
 from .assembler import Module
-from .spmd import EPOCH, POISON
+from .claims import EPOCH, POISON
 
 PAGE = 65536
 _DIGEST = 32

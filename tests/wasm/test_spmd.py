@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from e2e import models
-from providers.wasm import provider, spmd
+from providers.wasm import claims, provider, spmd
 from providers.wasm.host import WasmHost
 from pyruntime import InferenceSession
 from pyruntime.errors import ExecutionError
@@ -88,12 +88,12 @@ def test_epochs_begin_again(before: int, monkeypatch: pytest.MonkeyPatch) -> Non
     start = WasmHost.load
 
     def load(host: WasmHost, wasm: bytes) -> Any:
-        host.memory[spmd.EPOCH : spmd.EPOCH + 4].view("<i4")[0] = before
+        host.memory[claims.EPOCH : claims.EPOCH + 4].view("<i4")[0] = before
         return start(host, wasm)
 
     monkeypatch.setattr(WasmHost, "load", load)
     many = check_bits("steps", 3)
-    epoch = int(many._programs[()].host.memory[spmd.EPOCH : spmd.EPOCH + 4].view("<i4")[0])
+    epoch = int(many._programs[()].host.memory[claims.EPOCH : claims.EPOCH + 4].view("<i4")[0])
     assert (epoch - before) % 2**32 > 20
 
 
