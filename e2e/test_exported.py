@@ -84,6 +84,15 @@ def test_programs_run_without_python(programs: Path, tab: Callable[..., Tab], ki
     assert not of_python(made)
 
 
+def test_no_more_threads_than_it_was_exported_for(programs: Path, tab: Callable[..., Tab]) -> None:
+    """Scratch of the others would be somebody else's memory."""
+    made = tab()
+    made.open("/esm.html")
+    run = "await ort.InferenceSession.create(arg, { intraOpNumThreads: 4 }); return (await ort.stats()).threads"
+    assert made.run(run, "/models/whole.pyrt") == 0
+    assert made.run(run, "/models/threads.pyrt") == 1  # besides the worker
+
+
 def test_any_dims_and_reports(programs: Path, tab: Callable[..., Tab]) -> None:
     """Shapes are free as far as the model says; in the page, too, once runs are known to be short."""
     made = tab()

@@ -98,8 +98,7 @@ async function create(params, progress) {
 async function opened(params, files, progress, start) {
   const program = new Exported(/** @type {Uint8Array} */ (files.get('')));
   const read = reader(await weights(program, params, files, progress));
-  const { shared } = program;
-  const host = { shared, threads: shared && pool ? params.threads : 1, pool, gpu: null };
+  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null };
   const fetched = performance.now();
   try {
     return await begin(new Model(/** @type {any} */ (program), program.proxy, read, host), progress, [start, fetched, fetched]);
@@ -141,7 +140,7 @@ async function begin(model, progress, [start, fetched, compiled]) {
   sessions.set(session, { model, queue: Promise.resolve() });
   progress({ phase: 'init', loaded: 1, total: 1 });
   const timings = { download: fetched - start, compile: compiled - fetched, init: performance.now() - compiled };
-  return { result: { session, inputs: model.inputs, outputs: model.outputs, timings } };
+  return { result: { session, inputs: model.inputs, outputs: model.outputs, threads: model.host.threads ?? 1, timings } };
 }
 
 /** @param {number} id @returns {Session} */

@@ -59,9 +59,9 @@ export class Exported {
     this.proxy = /** @type {any} */ ({ info: JSON.stringify(header.types), timings: '{}', needs: '[]', destroy() {} });
   }
 
-  /** Whether its code wants shared memory: that for several threads does. */
-  get shared() {
-    return (this.header.threads ?? 1) > 1;
+  /** How many threads its scratch is for, at most; memory is shared above 1. */
+  get threads() {
+    return this.header.threads ?? 1;
   }
 
   /** The files its weights are in, by the name that they have in the Program. @returns {Map<string, string>} */

@@ -27,7 +27,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {number} threads how many may work on a run, the worker itself among them
  * @property {Record<string, unknown>} options plain session options, under their onnxruntime names
  */
-/** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], timings: Timings }} CreateResult */
+/** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, timings: Timings }} CreateResult threads: that its Program is for */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch> }} RunParams */
 /** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number }} RunResult milliseconds: of the run, without waiting for its turn */
 /**

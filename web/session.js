@@ -22,10 +22,9 @@ class Handler {
   /**
    * @param {import('./protocol.js').Caller} caller
    * @param {CreateResult} created
-   * @param {number} threads
    * @param {SessionOptions['preferredOutputLocation']} [preferred]
    */
-  constructor(caller, created, threads, preferred) {
+  constructor(caller, created, preferred) {
     this.caller = caller;
     this.preferred = preferred;
     this.session = created.session;
@@ -33,7 +32,7 @@ class Handler {
     this.outputs = created.outputs;
     this.timings = created.timings;
     this.released = false;
-    this.inPage = new InPage(() => caller.call('program', { session: this.session }), threads);
+    this.inPage = new InPage(() => caller.call('program', { session: this.session }), created.threads);
     this.inputNames = created.inputs.filter((info) => !info.optional).map((info) => info.name);
     this.outputNames = created.outputs.map((info) => info.name);
     this.inputMetadata = created.inputs.map(metadata);
@@ -151,7 +150,7 @@ export const backend = {
       options: Object.fromEntries(plain),
     };
     const caller = isCompiled(model) ? attach() : await connect(progress);
-    return new Handler(caller, await caller.call('create', params, { progress }), params.threads, options.preferredOutputLocation);
+    return new Handler(caller, await caller.call('create', params, { progress }), options.preferredOutputLocation);
   },
 };
 
