@@ -34,6 +34,9 @@ def programs(built: None) -> Iterator[Path]:
         "threads.pyrt": two.export(weights=True),
         "other.pyrt": affine.export(weights=True).replace(b'"format":1', b'"format":9'),
         "cut.pyrt": affine.export(weights=True)[:-4],
+        "short.pyrt": b"pyrt",
+        "odd.pyrt": renamed(affine.export(), "odd #1?.onnx"),
+        "odd #1?.onnx": (MODELS / "affine.onnx").read_bytes(),
         "lost.pyrt": renamed(affine.export(), "lost.onnx"),
         "changed.pyrt": renamed(affine.export(), "external.onnx"),
         "host.pyrt": InferenceSession(onnx.parser.parse_model(HOST).SerializeToString()).export(weights=True),
@@ -62,6 +65,8 @@ def of_python(tab: Tab) -> list[str]:
 WAYS = {
     "with its weights": "'/models/whole.pyrt'",
     "beside its model": "'/models/beside.pyrt'",
+    "beside a model with an odd name": "'/models/odd.pyrt'",
+    "at an address with more": "'/models/beside.pyrt?version=2#top'",
     "beside external data": "'/models/external.pyrt'",
     "for two threads": "'/models/threads.pyrt'",
     "bytes": "await file('whole')",
@@ -135,6 +140,7 @@ def expected(rows: int) -> list[float]:
 REFUSED = {
     "other": ("InvalidModel", "format 9"),
     "cut": ("InvalidModel", "cut off"),
+    "short": ("InvalidModel", "cut off"),
     "lost": ("InvalidModel", "lost.onnx"),
     "changed": ("InvalidModel", "is not the model"),
     "host": ("UnsupportedOp", "RegexFullMatch"),

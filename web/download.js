@@ -7,30 +7,29 @@ import { InvalidModel } from './errors.js';
 /**
  * @param {Origin} origin
  * @param {(loaded: number, total: number) => void} progress total 0 where the server does not tell
+ * @param {AbortSignal} [signal] that it is wanted no more
  * @returns {Promise<Uint8Array>}
  */
-export async function fetchBytes(origin, progress) {
+export async function fetchBytes(origin, progress, signal) {
   if ('bytes' in origin) return origin.bytes;
   if ('blob' in origin) return new Uint8Array(await origin.blob.arrayBuffer());
-  const response = await request(origin.url);
+  const { url } = origin;
+  try {
+    const response = await fetch(url, { signal });
+    if (!response.ok) throw new InvalidModel(`cannot fetch ${url}: HTTP ${response.status} ${response.statusText}`.trimEnd(), { hint: 'check the address' });
+    return await body(response, progress);
+  } catch (cause) {
+    if (cause instanceof InvalidModel) throw cause;
+    throw new InvalidModel(`cannot fetch ${url}: ${/** @type {Error} */ (cause).message}`, { cause });
+  }
+}
+
+/** @param {Response} response @param {(loaded: number, total: number) => void} progress */
+async function body(response, progress) {
   if (!response.body) return new Uint8Array(await response.arrayBuffer());
   const encoded = response.headers.get('content-encoding');
   const total = encoded ? 0 : Number(response.headers.get('content-length') ?? 0);
   return collect(response.body.getReader(), total, throttle(progress));
-}
-
-/** @param {string} url @returns {Promise<Response>} */
-async function request(url) {
-  let response;
-  try {
-    response = await fetch(url);
-  } catch (cause) {
-    throw new InvalidModel(`cannot fetch ${url}: ${/** @type {Error} */ (cause).message}`, { cause });
-  }
-  if (!response.ok) {
-    throw new InvalidModel(`cannot fetch ${url}: HTTP ${response.status} ${response.statusText}`.trimEnd(), { hint: 'check the address' });
-  }
-  return response;
 }
 
 /**

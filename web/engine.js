@@ -35,21 +35,26 @@ function interpreter(progress) {
 }
 
 /**
- * Model and external files, side by side.
- * @param {CreateParams} params
+ * Files side by side; when one fails, the others are left.
+ * @param {CreateParams['external']} files
  * @param {OnProgress} progress
- * @returns {Promise<Map<string, Uint8Array>>} by external path, the model under ""
+ * @returns {Promise<Map<string, Uint8Array>>} by path
  */
-async function downloads({ model, external }, progress) {
-  const files = [{ path: '', origin: model }, ...external];
+async function downloads(files, progress) {
   const counts = files.map(() => ({ loaded: 0, total: 0 }));
+  const stop = new AbortController();
   const bytes = files.map(({ origin }, i) => fetchBytes(origin, (loaded, total) => {
     counts[i] = { loaded, total };
     const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, count) => all + count[key], 0);
     progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((count) => count.total) ? sum('total') : 0 });
-  }));
-  const done = await Promise.all(bytes);
-  return new Map(files.map(({ path }, i) => [path, done[i]]));
+  }, stop.signal));
+  try {
+    const done = await Promise.all(bytes);
+    return new Map(files.map(({ path }, i) => [path, done[i]]));
+  } catch (error) {
+    stop.abort();
+    throw error;
+  }
 }
 
 /** The GPU, if the session asks for it first. @param {Record<string, unknown>} options */
@@ -64,10 +69,13 @@ async function gpuFor({ executionProviders }) {
   return null;
 }
 
+/** A file by its path in the model or by that path's last part. @param {ReadonlyMap<string, Uint8Array>} files @param {string} name */
+const lookUp = (files, name) => files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
+
 /** @param {ReadonlyMap<string, Uint8Array>} files @returns {import('./python.js').Read} */
 function reader(files) {
   return (offset, size, name = '') => {
-    const file = files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
+    const file = lookUp(files, name);
     if (!file) throw new InvalidModel(`external data "${name}" was not given`, { hint: 'list it in the externalData option' });
     return file.subarray(offset, offset + size);
   };
@@ -76,7 +84,7 @@ function reader(files) {
 /** @param {CreateParams} params @param {OnProgress} progress */
 async function create(params, progress) {
   const start = performance.now();
-  const [files, gpu] = await Promise.all([downloads(params, progress), gpuFor(params.options)]);
+  const [files, gpu] = await Promise.all([downloads([{ path: '', origin: params.model }, ...params.external], progress), gpuFor(params.options)]);
   if (isProgram(/** @type {Uint8Array} */ (files.get('')))) return opened(params, files, progress, start);
   const engine = await interpreter(progress);
   const fetched = performance.now();
@@ -114,17 +122,27 @@ async function opened(params, files, progress, start) {
  * @returns {Promise<Map<string, Uint8Array>>} by their names in the Program
  */
 async function weights(program, { model }, files, progress) {
-  const found = [...program.files].map(async ([name, file]) => {
-    const given = files.get(file) ?? files.get(file.slice(file.lastIndexOf('/') + 1));
-    if (given) return /** @type {const} */ ([name, given]);
-    if (!('url' in model)) throw new InvalidModel(`the weights are in "${file}"`, { hint: 'list it in the externalData option, or export with weights' });
-    const tell = (/** @type {number} */ loaded, /** @type {number} */ total) => progress({ phase: 'download', loaded, total });
-    return /** @type {const} */ ([name, await fetchBytes({ url: new URL(`./${file}`, model.url).href }, tell)]);
-  });
-  const all = new Map(await Promise.all(found));
+  const all = new Map();
+  const missing = [];
+  for (const [name, file] of program.files) {
+    const given = lookUp(files, file);
+    if (given) all.set(name, given);
+    else missing.push({ path: name, origin: beside(model, file) });
+  }
+  for (const [name, bytes] of await downloads(missing, progress)) all.set(name, bytes);
   const checked = all.get('');
   if (checked) program.check(checked);
   return all;
+}
+
+/**
+ * A file beside the model, by the address that was asked for: where that leads to may be a store that has no folders.
+ * @param {import('./protocol.js').Origin} model @param {string} file
+ */
+function beside(model, file) {
+  if (!('url' in model)) throw new InvalidModel(`the weights are in "${file}"`, { hint: 'list it in the externalData option, or export with weights' });
+  const path = file.split('/').map(encodeURIComponent).join('/');
+  return { url: new URL(`./${path}`, model.url).href };
 }
 
 /** @param {Model} model @param {OnProgress} progress @param {[number, number, number]} times begun, fetched, compiled */

@@ -16,14 +16,14 @@ const MAGIC = 0x74727970; // "pyrt"
 const FORMAT = 1;
 
 /** @param {Uint8Array} bytes */
-export const isProgram = (bytes) => bytes.length >= 8 && word(bytes, 0) === MAGIC;
+export const isProgram = (bytes) => bytes.length >= 4 && word(bytes, 0) === MAGIC;
 
 /** @param {Uint8Array} bytes @param {number} at */
 const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
 
 /** @param {Uint8Array} bytes @returns {{ header: Header & Extra, blob: Uint8Array }} */
 export function parse(bytes) {
-  const size = word(bytes, 4);
+  const size = bytes.length < 8 ? Infinity : word(bytes, 4);
   if (8 + size > bytes.length) throw new InvalidModel('the program is cut off');
   let header;
   try {
