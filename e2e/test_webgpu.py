@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from playwright.sync_api import Browser
 
@@ -51,6 +52,23 @@ def test_providers(gpu: Engine) -> None:
     found = session.explain()
     session.release()
     assert all(node["why"] for node in found["nodes"] if node["place"] == "wasm")
+
+
+@pytest.mark.parametrize("op", ["Sum", "Prod", "Max", "Min"])
+@pytest.mark.parametrize("size", [4096, 5003])
+def test_reductions_by_subgroups(op: str, size: int, gpu: Engine) -> None:
+    """Of four invocations there, of eight where tests/webgpu runs."""
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float[3, {size}] x) => (float[3] y)
+        {{ y = Reduce{op} <keepdims: int = 0> (x, axes) }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "axes"))
+    x = np.random.default_rng(size).choice(np.array([1, 1, -1], np.float32), (3, size))
+    if op in ("Max", "Min"):
+        x[1, size // 2] = np.nan
+    session = gpu.open(model.SerializeToString(), executionProviders=["webgpu"])
+    (found,) = session.run(None, {"x": x})
+    session.release()
+    np.testing.assert_array_equal(found, getattr(np, op.lower())(x, axis=1))
 
 
 def test_silero(gpu: Engine) -> None:

@@ -50,7 +50,7 @@ function describe({ info, limits, features }) {
     name,
     software: info.isFallbackAdapter || /swiftshader|llvmpipe|basic render/i.test(name),
     f16: features.has('shader-f16'),
-    subgroups: features.has('subgroups'),
+    subgroups: features.has('subgroups') && navigator.gpu.wgslLanguageFeatures.has('subgroup_id'),
     timestamps: features.has('timestamp-query'),
     storage_buffers: limits.maxStorageBuffersPerShaderStage,
     binding_bytes: limits.maxStorageBufferBindingSize,

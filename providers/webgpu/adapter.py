@@ -21,7 +21,7 @@ class Adapter:
     name: str = ""
     software: bool = False  # runs on the CPU: workgroup memory costs more than it gives
     f16: bool = False
-    subgroups: bool = False
+    subgroups: bool = False  # with subgroup_id
     timestamps: bool = False
     storage_buffers: int = 8
     binding_bytes: int = 128 << 20

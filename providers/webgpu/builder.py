@@ -89,7 +89,7 @@ class GpuBuilder:
         fours = by_fours(kernel, adapter)
         plain = partial(print_kernel, linear=fours is None, f16=f16)
         if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
-            return fours or lower(kernel, "gpu"), "shared", lambda code: print_reduction(code, f16) or plain(code)
+            return fours or lower(kernel, "gpu"), "shared", lambda code: print_reduction(code, adapter) or plain(code)
         return fours or lower(kernel, "gpu"), f"fours {fours is not None}", plain
 
 

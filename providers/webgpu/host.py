@@ -14,7 +14,7 @@ from pyruntime.errors import ExecutionError
 
 from .adapter import ALIGN, fold_groups
 from .host_device import Device, Place, shared_device
-from .printer import Shader
+from .printer import SUBGROUPS, Shader
 
 STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
 
@@ -114,7 +114,8 @@ class GpuHost:
         return self._pipelines[key]
 
     def _compile(self, shader: Shader, label: str) -> Any:
-        module = self.device.create_shader_module(code=shader.source, label=label)
+        source = shader.source.replace(SUBGROUPS, "")  # wgpu has them without, and refuses the line
+        module = self.device.create_shader_module(code=source, label=label)
         _, layout = self._layout(shader.buffers)
         return self.device.create_compute_pipeline(
             layout=layout, compute={"module": module, "entry_point": "main"}, label=label
@@ -173,9 +174,13 @@ class GpuHost:
         try:
             self._checked("commands", lambda: self.device.queue.submit([encoder.finish()]))
         except ExecutionError:  # wgpu tells neither pass nor pipeline: each alone, as far as the first that is refused
-            for d in dispatches:
-                self._checked(d.label, partial(self._alone, d))
+            self._check(dispatches)
             raise
+
+    def _check(self, dispatches: Sequence[Dispatch]) -> None:
+        """Encode each alone, so that what is refused is named."""
+        for d in dispatches:
+            self._checked(d.label, partial(self._alone, d))
 
     def _alone(self, dispatch: Dispatch) -> None:
         _one_pass(self.device.create_command_encoder(), [dispatch]).finish()
@@ -187,6 +192,7 @@ class GpuHost:
     def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
         """Runs dispatches; gives the nanoseconds of each. Needs the adapter's timestamp-query."""
         self.flush()
+        self._check(dispatches)  # wgpu-hal 29 keeps the query of a pass that fails, and ends a later pass with it
         count = 2 * len(dispatches)
         queries = self._checked("queries", lambda: self.device.create_query_set(type="timestamp", count=count))
         encoder = self._checked("commands", self.device.create_command_encoder)

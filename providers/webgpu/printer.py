@@ -24,6 +24,7 @@ from .layout import is_packed, register, stored_type
 from .values import Lines, Values, fold
 
 GROUP = 64  # invocations of a workgroup
+SUBGROUPS = "enable subgroups;\n"
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
@@ -78,12 +79,14 @@ def word(n: int) -> str:
     return f"params.words[{n // 4}].{'xyzw'[n % 4]}"
 
 
-def entry(lines: Lines, group: int = GROUP) -> None:
-    """The head of main: `first` is the number of the workgroup, `lane` of the invocation in it."""
+def entry(lines: Lines, builtins: Sequence[str] = ()) -> None:
+    """The head of main: `first` is the number of the workgroup, `lane` of the invocation in it; `builtins`: more of
+    type u32, under their own names."""
+    more = "".join(f", @builtin({name}) {name}: u32" for name in builtins)
     lines.text.append(
-        f"@compute @workgroup_size({group})\n"
+        f"@compute @workgroup_size({GROUP})\n"
         "fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,\n"
-        "        @builtin(local_invocation_index) lane: u32) {"
+        f"        @builtin(local_invocation_index) lane: u32{more}) {{"
     )
     lines.add("let first = at.y * groups.x + at.x;")
 
@@ -128,9 +131,16 @@ class Printer:
         arrays = [f"var<workgroup> {x.name}: array<{register(x.dtype)}, {x.count}>;\n" for x in shared]
         return self.finish(1, "".join(arrays))
 
-    def finish(self, span: int, more: str = "") -> Shader:
+    def finish(self, span: int, more: str = "", subgroups: bool = False) -> Shader:
         head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.quads)
-        source = head + more + text_of(self.values.helpers) + "\n".join(self.lines.text) + "\n"
+        source = (
+            (SUBGROUPS if subgroups else "")
+            + head
+            + more
+            + text_of(self.values.helpers)
+            + "\n".join(self.lines.text)
+            + "\n"
+        )
         return Shader(source, len(self.dtypes), self.code.params, span)
 
     def params(self) -> None:
@@ -261,6 +271,7 @@ def _used(body: list[Stmt]) -> set[int]:
 __all__ = [
     "COMBINE",
     "GROUP",
+    "SUBGROUPS",
     "Printer",
     "Shader",
     "Shared",

@@ -1,5 +1,6 @@
 """Reductions and procedures on the GPU against the reference evaluator."""
 
+import itertools
 import math
 import random
 
@@ -117,17 +118,29 @@ def test_epilogue(bench):
     check(bench, out, {x.uid: ((2, 6), MIXED * 2)})
 
 
-@pytest.mark.parametrize("op", ["sum", "max", "min", "prod", "any", "all"])
-@pytest.mark.parametrize("shape,axes", [((2, 5000), [1]), ((130, 3, 41), [0, 2]), ((3, 0), [1])], ids=str)
-def test_a_workgroup_reduces(bench, op, shape, axes):
+REDUCTIONS = [("any", dt.BOOL), ("all", dt.BOOL)]
+REDUCTIONS += itertools.product(["sum", "prod", "max", "min"], [dt.F32, dt.I32, dt.U8])
+
+
+@pytest.mark.parametrize("subgroups", [False, True])
+@pytest.mark.parametrize("op,dtype", REDUCTIONS, ids=str)
+@pytest.mark.parametrize(
+    "shape,axes", [((2, 2), [1]), ((2, 63), [1]), ((2, 5000), [1]), ((130, 3, 41), [0, 2]), ((3, 0), [1])], ids=str
+)
+def test_a_workgroup_reduces(bench, op, dtype, shape, axes, subgroups):
+    from providers.webgpu.adapter import Adapter
     from providers.webgpu.reduction import print_reduction
 
-    dtype = dt.BOOL if op in ("any", "all") else dt.F32
     t = Tracer(lambda w: [])
     x = t.leaf("feed", shape, dtype)
     rng = random.Random(4)
-    data = [rng.random() < 0.5 if dtype is dt.BOOL else rng.choice([1.0, 1.0, -1.0]) for _ in range(math.prod(shape))]
-    if op in ("max", "min") and data:
+    some = {dt.BOOL: [False, True], dt.U8: [3, 1, 1, 251], dt.I32: [1, 3, -5], dt.F32: [1.0, 1.0, -1.0]}[dtype]
+    data = rng.choices(some, k=math.prod(shape))
+    if op in ("max", "min") and data and dtype is dt.F32:
         data[math.prod(shape) // 2] = math.nan
     out = t.reduce(op, x, axes, keepdims=False)
-    check(bench, out, {x.uid: (shape, data)}, printer=lambda code, _, f16: print_reduction(code, f16))
+
+    def printer(code, _, f16):
+        return print_reduction(code, Adapter(f16=f16, subgroups=subgroups))
+
+    check(bench, out, {x.uid: (shape, data)}, printer=printer)

@@ -1,5 +1,7 @@
 """Maps and reductions by fours against NumPy, at the edges of the four and of the workgroup."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,10 +23,11 @@ def feed(t, shape, arrays, dtype=dt.F32):
     return x
 
 
-def run(bench, out, arrays, shared=False):
-    low = one_binding_each(by_fours(out.kernel, bench.host.adapter))
-    f16 = bench.host.adapter.f16
-    shader = print_reduction(low.code, f16) if shared else print_kernel(low.code, False, f16)
+def run(bench, out, arrays, shared=""):
+    adapter = bench.host.adapter
+    low = one_binding_each(by_fours(out.kernel, adapter))
+    by = replace(adapter, subgroups=shared == "subgroups")
+    shader = print_reduction(low.code, by) if shared else print_kernel(low.code, False, adapter.f16)
     assert "vec4" in shader.source.split("@compute")[0].replace("array<vec4<i32>, ", "")
     flat = {t.uid: (a.shape, a.ravel().tolist()) for t, a in arrays.items()}
     ((shape, values),) = bench.call(shader, low.tensors, low.params, low.work, out.kernel.outputs, flat, {})
@@ -78,7 +81,7 @@ def test_parts(bench, offset):
 OPS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", ["", "halves", "subgroups"])
 @pytest.mark.parametrize("count", [4, 252, 256, 260])
 @pytest.mark.parametrize("op", OPS)
 def test_reduce(bench, op, count, shared):
