@@ -180,19 +180,37 @@ def stale_pipelines(gpu: Any) -> None:
     gpu.host._layout = lambda buffers: layout(gpu.host, buffers + 1)
 
 
-@pytest.mark.parametrize("what", ["run", "profile"])
-@pytest.mark.parametrize("fault", [broken_source, wide_workgroups, odd_places, stale_pipelines])
-def test_what_the_gpu_refuses_names_node_and_kernel(fault: Any, what: str) -> None:
+def exp_model() -> bytes:
     nodes = [onnx.helper.make_node("Exp", ["x"], ["y"], "first")]
     info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["N"]) for n in "xy"]
     graph = onnx.helper.make_graph(nodes, "g", info[:1], info[1:])
-    model = onnx.helper.make_model(graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17)])
-    session = opened(model=model.SerializeToString())
+    opset = onnx.helper.make_opsetid("", 17)
+    return onnx.helper.make_model(graph, ir_version=9, opset_imports=[opset]).SerializeToString()
+
+
+@pytest.mark.parametrize("what", ["run", "profile"])
+@pytest.mark.parametrize("fault", [broken_source, wide_workgroups, odd_places, stale_pipelines])
+def test_what_the_gpu_refuses_names_node_and_kernel(fault: Any, what: str) -> None:
+    session = opened(model=exp_model())
     fault(session._latest().gpu)
     with pytest.raises(ExecutionError, match=r"refused kernel \d+") as caught:
         feeds = {"x": np.zeros(65536 * 64 + 1, np.float32)}
         session.run(None, feeds) if what == "run" else session.profile(feeds)
     assert caught.value.node == 'Exp "first" (opset 17)'
+
+
+def test_a_refused_profile_leaves_nothing_behind() -> None:
+    """wgpu ended later passes with the query of the refused one, then freed: the process crashed."""
+    for _ in range(6):
+        session = opened(model=exp_model())
+        wide_workgroups(session._latest().gpu)
+        with pytest.raises(ExecutionError, match="refused"):
+            session.profile({"x": np.zeros(65536 * 64 + 1, np.float32)})
+        del session
+        gc.collect()
+        other = opened(model=exp_model())
+        for n in range(1, 30):
+            assert other.run(None, {"x": np.zeros(n, np.float32)})[0].tolist() == [1] * n
 
 
 def test_what_does_not_fit_names_the_node() -> None:
