@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,6 +40,8 @@ def programs(built: None) -> Iterator[Path]:
         "odd #1?.onnx": (MODELS / "affine.onnx").read_bytes(),
         "lost.pyrt": renamed(affine.export(), "lost.onnx"),
         "changed.pyrt": renamed(affine.export(), "external.onnx"),
+        "away.pyrt": moved(InferenceSession(MODELS / "external.onnx").export()),
+        "away.bin": (MODELS / "external.bin").read_bytes()[:-1],
         "host.pyrt": InferenceSession(onnx.parser.parse_model(HOST).SerializeToString()).export(weights=True),
         "no.pyrt": (MODELS / "affine.onnx").read_bytes(),
     }
@@ -49,13 +52,29 @@ def programs(built: None) -> Iterator[Path]:
         (MODELS / name).unlink()
 
 
-def renamed(program: bytes, model: str) -> bytes:
-    """A program whose weights are in another file."""
+def changed(program: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """A program with another header."""
     (size,) = struct.unpack_from("<I", program, 4)
     header = json.loads(program[8 : 8 + size])
-    header["model"]["file"] = model
+    change(header)
     head = json.dumps(header).encode()
     return program[:4] + struct.pack("<I", len(head)) + head + program[8 + size :]
+
+
+def renamed(program: bytes, model: str) -> bytes:
+    """A program whose weights are in another file."""
+    return changed(program, lambda header: header["model"].update(file=model))
+
+
+def moved(program: bytes) -> bytes:
+    """A program whose external data is in away.bin."""
+
+    def move(header: dict[str, Any]) -> None:
+        for constant in header["constants"]:
+            if constant.get("source"):
+                constant["source"] = "away.bin"
+
+    return changed(program, move)
 
 
 def of_python(tab: Tab) -> list[str]:
@@ -143,6 +162,7 @@ REFUSED = {
     "short": ("InvalidModel", "cut off"),
     "lost": ("InvalidModel", "lost.onnx"),
     "changed": ("InvalidModel", "is not the model"),
+    "away": ("InvalidModel", 'external data "away.bin" is cut off'),
     "host": ("UnsupportedOp", "RegexFullMatch"),
 }
 

@@ -77,6 +77,7 @@ function reader(files) {
   return (offset, size, name = '') => {
     const file = lookUp(files, name);
     if (!file) throw new InvalidModel(`external data "${name}" was not given`, { hint: 'list it in the externalData option' });
+    if (offset + size > file.length) throw new InvalidModel(`${name ? `external data "${name}"` : 'the model'} is cut off`);
     return file.subarray(offset, offset + size);
   };
 }
@@ -109,7 +110,7 @@ async function opened(params, files, progress, start) {
   const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null };
   const fetched = performance.now();
   try {
-    return await begin(new Model(/** @type {any} */ (program), program.proxy, read, host), progress, [start, fetched, fetched]);
+    return await begin(new Model(program, program.proxy, read, host), progress, [start, fetched, fetched]);
   } catch (error) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });

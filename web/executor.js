@@ -29,7 +29,7 @@ const WARM = 400;
 export class Executor {
   /**
    * @param {import('./program.js').ProgramData} program
-   * @param {import('./python.js').Python | null} python for host steps
+   * @param {import('./model.js').Compiler | null} python for host steps
    * @param {import('./memory.js').Memory} memory
    * @param {Record<string, (table: number, tid: number, threads: number, epoch: number) => void>} code
    * @param {import('./gpurun.js').GpuRunner | null} gpu
@@ -60,7 +60,7 @@ export class Executor {
   /**
    * @param {import('./program.js').ProgramData} program
    * @param {import('./python.js').Read} read
-   * @param {import('./python.js').Python | null} python for host steps
+   * @param {import('./model.js').Compiler | null} python for host steps
    * @param {import('./model.js').Host} host
    * @returns {Promise<Executor>}
    */
@@ -226,7 +226,7 @@ export class Executor {
 
   /** @param {import('./program.js').HostStep} step @param {State} state @param {string} key @returns {State} */
   runHost(step, state, key) {
-    const results = /** @type {import('./python.js').Python} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
+    const results = /** @type {import('./model.js').Compiler} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
     const dims = results.map((result) => result.dims);
     const after = this.plan.advance(state, `${key}:${JSON.stringify(dims)}`, (next) => {
       this.plan.bind(next, step.binds, dims);

@@ -4,6 +4,7 @@ import { InvalidInput, InvalidModel, UnsupportedOp } from './errors.js';
 
 /** @typedef {import('./program.js').ProgramData} ProgramData */
 /** @typedef {import('./program.js').Header} Header */
+/** @typedef {import('./model.js').Compiler} Compiler */
 /** @typedef {{ file: string, size: number, crc32: number }} ModelFile that the weights are in */
 /**
  * @typedef {object} Extra what the header of a file says besides
@@ -25,6 +26,7 @@ const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint
 export function parse(bytes) {
   const size = bytes.length < 8 ? Infinity : word(bytes, 4);
   if (8 + size > bytes.length) throw new InvalidModel('the program is cut off');
+  /** @type {Header & Extra} */
   let header;
   try {
     header = JSON.parse(new TextDecoder().decode(bytes.slice(8, 8 + size)));
@@ -33,7 +35,7 @@ export function parse(bytes) {
   }
   if (header.format !== FORMAT) throw new InvalidModel(`program format ${header.format}, expected ${FORMAT}`, { hint: 'export it again' });
   if (!header.types) throw new InvalidModel('this program does not say its types', { hint: 'write it with session.export()' });
-  const ends = [...Object.values(header.modules), ...header.constants.flatMap((/** @type {any} */ { blob }) => (blob ? [blob] : []))];
+  const ends = [...Object.values(header.modules), ...header.constants.flatMap(({ blob }) => (blob ? [blob] : []))];
   if (ends.some(([at, length]) => 8 + size + at + length > bytes.length)) throw new InvalidModel('the program is cut off');
   return { header, blob: bytes.subarray(8 + size) };
 }
@@ -41,12 +43,13 @@ export function parse(bytes) {
 /** Refuses what only Python, or another machine, can run. @param {Header} header */
 function refuse({ blocks, modules }) {
   if (modules.webgpu) throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it for the provider "wasm"' });
-  const host = blocks.flatMap(({ steps }) => steps).find(({ op }) => op === 'host');
-  if (host) throw new UnsupportedOp('this step runs in Python', { node: /** @type {any} */ (host).node ?? '', hint: 'open the ONNX model itself' });
+  const host = blocks.flatMap(({ steps }) => steps).find((step) => step.op === 'host');
+  if (host) throw new UnsupportedOp('this step runs in Python', { node: host.node, hint: 'open the ONNX model itself' });
 }
 
 /**
  * An exported Program in the place of Python and its model (python.js): it is its only Program.
+ * @implements {Compiler}
  */
 export class Exported {
   /** @param {Uint8Array} bytes */
@@ -55,8 +58,8 @@ export class Exported {
     refuse(header);
     this.header = header;
     this.blob = blob;
-    /** What model.js asks a model of Python. */
-    this.proxy = /** @type {any} */ ({ info: JSON.stringify(header.types), timings: '{}', needs: '[]', destroy() {} });
+    /** What model.js asks of Python's model, and no more. */
+    this.proxy = /** @type {import('./python.js').ModelProxy} */ ({ info: JSON.stringify(header.types), timings: '{}', needs: '[]', destroy() {} });
   }
 
   /** How many threads its scratch is for, at most; memory is shared above 1. */
@@ -67,8 +70,9 @@ export class Exported {
   /** The files its weights are in, by the name that they have in the Program. @returns {Map<string, string>} */
   get files() {
     const { model, constants } = this.header;
-    const others = new Set(constants.flatMap(({ source }) => (source ? [source] : [])));
-    return new Map([...(model ? [/** @type {[string, string]} */ (['', model.file])] : []), ...[...others].map((name) => /** @type {[string, string]} */ ([name, name]))]);
+    const files = new Map(model ? [['', model.file]] : []);
+    for (const { source } of constants) if (source) files.set(source, source);
+    return files;
   }
 
   /** That the model is the one it was made of. @param {Uint8Array} bytes */
@@ -83,10 +87,13 @@ export class Exported {
     return { header: this.header, blob: this.blob, python: { timings: '{}', destroy() {} } };
   }
 
-  /** @returns {[ProgramData, ProgramData]} */
+  /** What takes Python. @returns {never} */
   watched() {
     throw new InvalidInput('an exported program cannot be compiled in another way', { hint: 'verify the ONNX model itself' });
   }
+  specialise = this.watched;
+  fallBack = this.watched;
+  host = this.watched;
 }
 
 /** As zlib's. @param {Uint8Array} bytes */

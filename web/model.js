@@ -14,6 +14,7 @@ import { described, flatten, programKey } from './values.js';
 /** @typedef {import('./protocol.js').WireValue} WireValue */
 /** @typedef {import('./python.js').Python} Python */
 /** @typedef {import('./python.js').Read} Read */
+/** @typedef {Pick<Python, 'main' | 'specialise' | 'fallBack' | 'watched' | 'host'>} Compiler Python, or what stands in its place (exported.js) */
 /** @typedef {{ shared: boolean, threads?: number, pool?: import('./pool.js').ThreadPool | null, gpu?: import('./gpu.js').Gpu | null }} Host shared: linear memory is */
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
 
@@ -21,7 +22,7 @@ const PROGRAMS = 16; // for different values, before the oldest is forgotten
 const PORTABLE = 24 * 2 ** 20; // bytes of weights that are worth a copy in the page
 
 export class Model {
-  /** @param {Python} python @param {import('./python.js').ModelProxy} proxy @param {Read} read @param {Host} host */
+  /** @param {Compiler} python @param {import('./python.js').ModelProxy} proxy @param {Read} read @param {Host} host */
   constructor(python, proxy, read, host) {
     this.python = python;
     this.proxy = proxy;
