@@ -13,7 +13,7 @@ import wgpu
 from pyruntime.errors import ExecutionError
 
 from .adapter import ALIGN, fold_groups
-from .host_device import Device, Place, shared_device
+from .host_device import Place, shared_device
 from .printer import SUBGROUPS, Shader
 
 STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
@@ -34,8 +34,8 @@ class GpuHost:
     """Memory on a device, and what runs there. The memory is one range of bytes over buffers of `chunk` bytes, the
     largest that can be bound, each grown by copying; `generation` changes when one is replaced."""
 
-    def __init__(self, power: str = "high-performance", shared: bool = True) -> None:
-        self.own = shared_device(power) if shared else Device(power)
+    def __init__(self) -> None:
+        self.own = shared_device()
         self.adapter = self.own.adapter
         self.device = self.own.wgpu
         self._layouts = self.own.layouts
@@ -159,7 +159,6 @@ class GpuHost:
 
     def encode(self, dispatches: Sequence[Dispatch]) -> None:
         """Dispatches in order."""
-
         self._encoded += dispatches
         self._checked("commands", lambda: _one_pass(self.commands(), dispatches))
 

@@ -31,10 +31,10 @@ class Device:
     """A device with its pipelines, by the hash of their source; `bytes_read` and `bytes_held` count what came back from
     it and what GPU tensors hold."""
 
-    def __init__(self, power: str) -> None:
+    def __init__(self) -> None:
         os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # or the Vulkan loader complains on servers
         try:
-            adapter = wgpu.gpu.request_adapter_sync(power_preference=power)
+            adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
             self.adapter = _describe(adapter)
             features = [f for f in _WANTED if f in adapter.features]
             limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
@@ -154,15 +154,16 @@ def widen(data: memoryview, dtype: np.dtype[Any], count: int) -> np.ndarray[Any,
 
 # ── the process's device ─────────────────────────────────────────────────────────────────────────────────────────────
 
-_devices: dict[str, Device] = {}  # by power preference
+_device: Device | None = None
 
 
-def shared_device(power: str) -> Device:
+def shared_device() -> Device:
     """The process's device; a lost one is replaced."""
-    if power not in _devices or _devices[power].lost:
-        _devices.pop(power, None)
-        _devices[power] = Device(power)
-    return _devices[power]
+    global _device
+    if _device is None or _device.lost:
+        _device = None
+        _device = Device()
+    return _device
 
 
 def _describe(adapter: Any) -> Adapter:

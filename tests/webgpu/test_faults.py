@@ -111,7 +111,7 @@ def test_no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     """One warning and WebAssembly, or an error if only the GPU was asked for."""
     from providers.webgpu import host_device as module
 
-    monkeypatch.setattr(module, "_devices", {})
+    monkeypatch.setattr(module, "_device", None)
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
     warn_once.cache_clear()
     with pytest.warns(RuntimeWarning) as caught:
@@ -175,9 +175,10 @@ def odd_places(gpu: Any) -> None:
 
 
 def stale_pipelines(gpu: Any) -> None:
-    """Bind groups of another layout."""
-    layout = type(gpu.host)._layout
-    gpu.host._layout = lambda buffers: layout(gpu.host, buffers + 1)
+    """Pipelines of another layout than the bind groups; not among those that other sessions use."""
+    host, made = gpu.host, type(gpu.host)._compile
+    host._pipelines = {}
+    host._compile = lambda shader, label: made(host, replace(shader, buffers=shader.buffers + 1), label)
 
 
 def exp_model() -> bytes:

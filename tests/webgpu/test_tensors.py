@@ -191,7 +191,7 @@ def test_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     from providers.webgpu import host_device
 
     (c, _) = opened().run(None, {"a": A, "b": B})
-    monkeypatch.setattr(host_device, "_devices", {})
+    monkeypatch.setattr(host_device, "_device", None)
     other = opened()
     with pytest.raises(InvalidInput, match="another device"):
         other.run(None, {"a": c, "b": B})
