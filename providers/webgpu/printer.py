@@ -49,7 +49,8 @@ class Shared:
 
 def print_staged(code: LoopCode, shared: Sequence[Shared], f16: bool) -> Shader:
     """The shader of a kernel whose work unit is a workgroup's."""
-    return Printer(prepared(code), False, f16).together(shared)
+    arrays = [f"var<workgroup> {x.name}: array<{register(x.dtype)}, {x.count}>;\n" for x in shared]
+    return Printer(prepared(code), False, f16).together("".join(arrays))
 
 
 def print_kernel(code: LoopCode, linear: bool = False, f16: bool = False) -> Shader:
@@ -79,23 +80,14 @@ def word(n: int) -> str:
     return f"params.words[{n // 4}].{'xyzw'[n % 4]}"
 
 
-def entry(lines: Lines, builtins: Sequence[str] = ()) -> None:
-    """The head of main: `first` is the number of the workgroup, `lane` of the invocation in it; `builtins`: more of
-    type u32, under their own names."""
-    more = "".join(f", @builtin({name}) {name}: u32" for name in builtins)
-    lines.text.append(
-        f"@compute @workgroup_size({GROUP})\n"
-        "fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,\n"
-        f"        @builtin(local_invocation_index) lane: u32{more}) {{"
-    )
-    lines.add("let first = at.y * groups.x + at.x;")
-
-
 class Printer:
     """Statements as WGSL. Subclasses and routines print a part of a kernel with `block`."""
 
     def __init__(self, code: LoopCode, linear: bool, f16: bool) -> None:
+        (outer,) = code.body
+        assert isinstance(outer, For)
         self.code = code
+        self.outer = outer
         self.f16 = f16
         self.dtypes = [d for d, _ in code.buffers]
         packed = {n for n, (d, w) in enumerate(code.buffers) if w and is_packed(d, f16)}
@@ -105,33 +97,43 @@ class Printer:
         self.values = Values(self.lines, f16, self.atomic, _quads(code.body))
 
     def shader(self) -> Shader:
-        (outer,) = self.code.body
-        assert isinstance(outer, For)
+        """Each invocation does a work unit, or the units of a word."""
         per = 4 // self.dtypes[0].size if self.linear else 1
-        entry(self.lines)
-        self.params()
         if self.linear:
-            self._words(outer, per)
+            self._words(per)
         else:
-            self.lines.add(f"let v{outer.var} = i32(first * {GROUP}u + lane);")
-            self.lines.add(f"if (v{outer.var} >= {word(self.code.params)}) {{ return; }}")
-            self.block(outer.body)
-        self.lines.text.append("}")
+            self.begin(f"i32(first * {GROUP}u + lane)")
+            self.block(self.outer.body)
         return self.finish(GROUP * per)
 
-    def together(self, shared: Sequence[Shared]) -> Shader:
-        (outer,) = self.code.body
-        assert isinstance(outer, For)
-        entry(self.lines)
-        self.params()
-        self.lines.add(f"let v{outer.var} = i32(first);")
-        self.lines.add(f"if (v{outer.var} >= {word(self.code.params)}) {{ return; }}")
-        self.block(outer.body)
-        self.lines.text.append("}")
-        arrays = [f"var<workgroup> {x.name}: array<{register(x.dtype)}, {x.count}>;\n" for x in shared]
-        return self.finish(1, "".join(arrays))
+    def together(self, memory: str) -> Shader:
+        """A workgroup does a work unit; `memory`: declarations of what it shares."""
+        self.begin("i32(first)")
+        self.block(self.outer.body)
+        return self.finish(1, memory)
+
+    def begin(self, unit: str, builtins: Sequence[str] = ()) -> None:
+        """The head of main, as far as work units that there are."""
+        self.entry(builtins)
+        self.lines.add(f"let v{self.outer.var} = {unit};")
+        self.lines.add(f"if (v{self.outer.var} >= {word(self.code.params)}) {{ return; }}")
+
+    def entry(self, builtins: Sequence[str] = ()) -> None:
+        """main: `first` is the number of the workgroup, `lane` of the invocation in it; `builtins`: more of type u32,
+        under their own names."""
+        more = "".join(f", @builtin({name}) {name}: u32" for name in builtins)
+        self.lines.text.append(
+            f"@compute @workgroup_size({GROUP})\n"
+            "fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,\n"
+            f"        @builtin(local_invocation_index) lane: u32{more}) {{"
+        )
+        self.lines.add("let first = at.y * groups.x + at.x;")
+        for n in sorted(_used(self.code.body)):
+            self.lines.add(f"let p{n} = {word(n)};")
 
     def finish(self, span: int, more: str = "", subgroups: bool = False) -> Shader:
+        """Ends main. more: declarations; span: see Shader."""
+        self.lines.text.append("}")
         head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.quads)
         source = (
             (SUBGROUPS if subgroups else "")
@@ -143,12 +145,9 @@ class Printer:
         )
         return Shader(source, len(self.dtypes), self.code.params, span)
 
-    def params(self) -> None:
-        for n in sorted(_used(self.code.body)):
-            self.lines.add(f"let p{n} = {word(n)};")
-
-    def _words(self, outer: For, per: int) -> None:
-        lines, unit = self.lines, f"v{outer.var}"
+    def _words(self, per: int) -> None:
+        lines, unit = self.lines, f"v{self.outer.var}"
+        self.entry()
         lines.add(f"let word = i32(first * {GROUP}u + lane);")
         lines.add(f"let work = {word(self.code.params)};")
         lines.add(f"if (word * {per} >= work) {{ return; }}")
@@ -156,7 +155,7 @@ class Printer:
         lines.open(f"for (var k = 0; k < {per}; k++)")
         lines.add(f"let {unit} = word * {per} + k;")
         lines.add(f"if ({unit} >= work) {{ break; }}")
-        self.block(outer.body)
+        self.block(self.outer.body)
         lines.close()
         lines.add("b0[word] = packed;")
 
@@ -275,10 +274,7 @@ __all__ = [
     "Printer",
     "Shader",
     "Shared",
-    "declare",
-    "entry",
     "prepared",
     "print_kernel",
     "print_staged",
-    "word",
 ]

@@ -16,7 +16,7 @@ from pyruntime.loopcode import LoopCode
 
 from .adapter import Adapter
 from .layout import register
-from .printer import COMBINE, GROUP, Printer, Shader, entry, prepared, word
+from .printer import COMBINE, GROUP, Printer, Shader, prepared
 
 _OF_SUBGROUP = {"sum": "Add", "prod": "Mul", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
 _BUILTINS = ("subgroup_id", "num_subgroups", "subgroup_invocation_id")
@@ -49,8 +49,7 @@ class _Reduction(Printer):
         self.subgroups = adapter.subgroups
 
     def reduction(self) -> Shader | None:
-        (outer,) = self.code.body
-        assert isinstance(outer, For)
+        outer = self.outer
         places = [n for n, s in enumerate(outer.body) if isinstance(s, For)]
         if len(places) != 1 or not isinstance(outer.body[-1], Store):
             return None
@@ -60,18 +59,13 @@ class _Reduction(Printer):
         accums = [s for s in inner if isinstance(s, Accum)]
         if len(accums) != 1 or not all(isinstance(s, Let | Accum) for s in inner):
             return None
-        self._print(outer, before, loops, inner, accums[0], outer.body[places[0] + 1 :])
+        self._print(before, loops, inner, accums[0], outer.body[places[0] + 1 :])
         kind = register(accums[0].value.dtype)
         return self.finish(1, f"var<workgroup> shares: array<{kind}, {GROUP}>;\n", self.subgroups)
 
-    def _print(
-        self, outer: For, before: list[Stmt], loops: list[For], inner: list[Stmt], accum: Accum, after: list[Stmt]
-    ) -> None:
+    def _print(self, before: list[Stmt], loops: list[For], inner: list[Stmt], accum: Accum, after: list[Stmt]) -> None:
         lines, values = self.lines, self.values
-        entry(lines, builtins=_BUILTINS if self.subgroups else ())
-        self.params()
-        lines.add(f"let v{outer.var} = i32(first);")
-        lines.add(f"if (v{outer.var} >= {word(self.code.params)}) {{ return; }}")
+        self.begin("i32(first)", _BUILTINS if self.subgroups else ())
         self.block(before)
         total: Expr = const(1, I32)
         for s in loops:
@@ -87,7 +81,6 @@ class _Reduction(Printer):
             self._halves(accum)
         self.block(after)
         lines.close()
-        lines.text.append("}")
 
     def _halves(self, accum: Accum) -> None:
         """Opens a block of one invocation, with the result in the accumulator."""

@@ -19,7 +19,7 @@ from pyruntime.expr import Expr, walk
 from pyruntime.kernel import Accum, For, Let, Loops, Set, Stmt, Store, When, While
 from pyruntime.loopcode import LoopCode, children
 
-from .printer import GROUP, Printer, Shader, entry, prepared, word
+from .printer import GROUP, Printer, Shader, prepared
 
 FEW = 64  # work units: more fill the machine by themselves
 LONG = 16  # iterations of an independent loop that are worth sharing
@@ -103,7 +103,7 @@ def _loads(e: Expr, buffers: set[int]) -> bool:
 
 
 def print_team(code: LoopCode, f16: bool) -> Shader:
-    return _Team(prepared(code), False, f16).team()
+    return _Team(prepared(code), False, f16).together("var<workgroup> agreed: i32;\n")
 
 
 class _Team(Printer):
@@ -112,17 +112,6 @@ class _Team(Printer):
         self.written = {n for n, (_, w) in enumerate(code.buffers) if w}
         self.alone = False  # in a shared iteration: as in any other kernel
         self.read = False  # whether values that a store may change were read since the last barrier
-
-    def team(self) -> Shader:
-        (outer,) = self.code.body
-        assert isinstance(outer, For)
-        entry(self.lines)
-        self.params()
-        self.lines.add(f"let v{outer.var} = i32(first);")
-        self.lines.add(f"if (v{outer.var} >= {word(self.code.params)}) {{ return; }}")
-        self.block(outer.body)
-        self.lines.text.append("}")
-        return self.finish(1, "var<workgroup> agreed: i32;\n")
 
     def statement(self, s: Stmt) -> None:
         if self.alone or not (isinstance(s, Store) or any(_stores(inner) for inner in children(s))):
