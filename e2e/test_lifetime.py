@@ -79,6 +79,30 @@ def test_fetches(page: Tab) -> None:
     assert found == [["d"], True]
 
 
+def test_tensors_that_cannot_hold_an_output(page: Tab) -> None:
+    """Of other dims or another type: refused by name, whether there is room or not; the session stays usable."""
+    found = page.run(
+        PREPARE
+        + """
+        const session = await open();
+        const feeds = { a: tensor(5), b: tensor(1) };
+        const memory = globalThis.crossOriginIsolated ? SharedArrayBuffer : ArrayBuffer;
+        const targets = [
+          new ort.Tensor('float32', new Float32Array(5), [1, 5]),
+          new ort.Tensor('float32', new Float32Array(9), [3, 3]),
+          new ort.Tensor('float32', new Float32Array(new memory(20)), [5]),
+          new ort.Tensor('float32', new Float32Array(new memory(24)), [6]),
+          new ort.Tensor('int32', new Int32Array(6), [2, 3]),
+        ];
+        const told = [];
+        for (const c of targets) told.push(await session.run(feeds, { c }).catch((error) => `${error.name}: ${error.message}`));
+        return [told, (await session.run(feeds)).c.data[0]];
+        """
+    )
+    given = ["float32 [1, 5]", "float32 [3, 3]", "float32 [5]", "float32 [6]", "int32 [2, 3]"]
+    assert found == [[f'InvalidInput: output "c" is float32 [2, 3], the tensor to fill is {g}' for g in given], 6]
+
+
 def test_outputs_are_independent(page: Tab) -> None:
     """A later run leaves the outputs of an earlier one alone."""
     found = page.run(

@@ -23,7 +23,9 @@ EXPORTED = """
   const common = await import('onnxruntime-common');
   const members = (type) => [...Object.getOwnPropertyNames(type.prototype), ...Object.getOwnPropertyNames(type)];
   const told = {
-    ours: Object.keys(ours).filter((name) => !(name in common) || ours[name] !== common[name]),
+    ours: Object.keys(ours).filter((name) => name !== 'default' && ours[name] !== common[name]),
+    byDefault: Object.keys(ours.default),
+    byName: Object.keys(ours),
     session: members(ours.InferenceSession).concat(members(common.InferenceSession)),
     options: Object.keys(ours.env.wasm),
   };
@@ -63,6 +65,12 @@ def test_javascript_names_exist() -> None:
     assert called(JAVASCRIPT, "ort") <= offered
     imported = {n.strip() for line in re.findall(r"import \{([^}]+)\} from 'pyruntime'", TEXT) for n in line.split(",")}
     assert imported <= offered
+
+
+def test_default_export() -> None:
+    """`import ort from 'onnxruntime-web'` is how many programs begin."""
+    there = javascript()
+    assert there["byDefault"] == there["byName"] > {"InferenceSession", "Tensor", "env", "default"}
 
 
 def test_every_javascript_name_is_there() -> None:

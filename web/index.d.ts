@@ -1,6 +1,9 @@
 // The public types: onnxruntime-common's, and what this package adds.
 
+import * as ort from './index.js';
+
 export * from 'onnxruntime-common';
+export default ort;
 
 /** `total` is 0 where it is not known. */
 export interface Progress {

@@ -1,6 +1,7 @@
 // The public API: reads like onnxruntime-web. Importing it does nothing; the first session starts the worker.
 
 import { attach, connect, shutdown } from './client.js';
+import * as ort from './index.js';
 
 export * from 'onnxruntime-common';
 export {
@@ -30,3 +31,6 @@ export async function python(code, args = null) {
 }
 
 export { shutdown };
+
+/** onnxruntime-web has one too: `import ort from …`. */
+export default ort;

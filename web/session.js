@@ -49,7 +49,7 @@ class Handler {
     checkFeeds(feeds, this.inputs);
     const here = this.preferred ? null : this.inPage.find(feeds, fetches);
     const results = here ? this.inPage.run(here, feeds, fetches) : await this.send(feeds, fetches);
-    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(wire, fetches[name] ?? null, this.caller)]));
+    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(name, wire, fetches[name] ?? null, this.caller)]));
   }
 
   /** A run in the worker. @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches */

@@ -122,14 +122,22 @@ function viewLike(like, buffer, length) {
 }
 
 /**
+ * @param {string} name
  * @param {import('./protocol.js').WireValue} wire
  * @param {Tensor | null} into
  * @param {import('./protocol.js').Caller} caller
  * @returns {Tensor | Tensor[] | null}
  */
-export function unpackValue(wire, into, caller) {
+export function unpackValue(name, wire, into, caller) {
   if (!wire) return null;
+  if (into && !Array.isArray(wire)) checkTarget(name, wire, into);
   return Array.isArray(wire) ? wire.map((item) => unpack(item, null, caller)) : unpack(wire, into, caller);
+}
+
+/** Dims of outputs are known after the run. @param {string} name @param {WireTensor} wire @param {Tensor} into */
+function checkTarget(name, { type, dims }, into) {
+  const [made, given] = [`${RAW[type] ?? type} [${dims.join(', ')}]`, `${into.type} [${into.dims.join(', ')}]`];
+  if (made !== given) throw new InvalidInput(`output "${name}" is ${made}, the tensor to fill is ${given}`);
 }
 
 /**

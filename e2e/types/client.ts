@@ -2,6 +2,7 @@
 
 import * as common from 'onnxruntime-common';
 import * as ort from 'pyruntime';
+import byDefault from 'pyruntime';
 
 export async function classify(url: string, pixels: Float32Array): Promise<ort.Tensor> {
   ort.env.wasm.numThreads = 2;
@@ -22,6 +23,7 @@ export async function classify(url: string, pixels: Float32Array): Promise<ort.T
 
 /** One type, whichever package names it. */
 export const factory: common.InferenceSessionFactory = ort.InferenceSession;
+export const create: typeof ort.InferenceSession.create = byDefault.InferenceSession.create;
 export const tensor: common.Tensor = new ort.Tensor('bool', [true]);
 export const typed: ort.TypedTensor<'int64'> = new common.Tensor('int64', [1n]);
 
