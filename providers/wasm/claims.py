@@ -169,14 +169,15 @@ def finished(module: Module) -> Function:
 
 
 def join(module: Module) -> Function:
-    """(): the leader's; returns when the chunks that helpers have claimed are done."""
+    """(): the leader's; returns when the chunks that helpers have claimed are done. More may be, by the count: poison
+    counts one for a thread that failed, in a chunk or before."""
 
     def make() -> Function:
         f = module.function("join", [], export=False)
         looks, claimed, seen = f.locals("i32", 3)
         f.i32(TICKET).mem("i32.atomic.load").i32(16).emit("i32.shr_u").set(claimed)
         with f.block() as out, f.loop() as again:
-            f.i32(DONE).mem("i32.atomic.load").tee(seen).emit(claimed, "i32.eq").br_if(out)
+            f.i32(DONE).mem("i32.atomic.load").tee(seen).emit(claimed, "i32.ge_u").br_if(out)
             f.emit(looks).i32(1).emit("i32.add").tee(looks).i32(SPIN).emit("i32.lt_u")
             f.i32(AWAKE).mem("i32.load").emit("i32.or").br_if(again)
             f.i32(WAITING).i32(1).mem("i32.atomic.store")
@@ -194,7 +195,7 @@ def stop_if_poisoned(f: Function) -> None:
 
 
 def poison(module: Module) -> Function:
-    """poison(tid): thread tid has trapped in a chunk. The leader waits for the chunks of others, then ends the run."""
+    """poison(tid): thread tid has failed. The leader waits for the chunks of others, then ends the run."""
     f = module.function("poison", ["i32"])
     (tid,) = f.params
     f.i32(POISON).i32(0).emit(tid).i32(1).emit("i32.add").mem("i32.atomic.rmw.cmpxchg").emit("drop", tid)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from e2e import models
 from providers.wasm import claims, provider, spmd
+from providers.wasm.assembler import Module
 from providers.wasm.host import WasmHost
 from pyruntime import InferenceSession
 from pyruntime.errors import ExecutionError
@@ -111,11 +114,39 @@ def test_a_trap_stops_all_threads_and_not_the_session(trap: None) -> None:
     before = session.run(None, {"x": x})
     for _ in range(3):
         with pytest.raises(ExecutionError, match="out of bounds"):
-            for _ in range(200):  # until the thread comes in time to claim something
-                session.run(None, {"x": x * np.float32(trapping.TRIGGER)})
+            session.run(None, {"x": x * np.float32(trapping.TRIGGER)})
     after = session.run(None, {"x": x})
     assert same(before, after)
     np.testing.assert_allclose(after[1], 1 + np.tanh(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("claimed", [0, 1])
+def test_the_leader_does_not_wait_for_a_helper_that_failed(claimed: int, tmp_path: Path) -> None:
+    """In a chunk, or before it had claimed any."""
+    module = Module(shared=True)
+    module.once("poison", lambda: claims.poison(module))
+    module.function("lead").i32(1).i32(0).call(claims.open_group(module))
+    help_ = module.function("help", [], ["i32"])
+    help_.i32(1).i32(1).i32(2).call(claims.claim(module))
+    claims.stop_if_poisoned(module.function("finish").call(claims.join(module)))
+    host = WasmHost(2, cache=tmp_path)
+    k = host.load(module.to_bytes())
+    k["lead"]()
+    for _ in range(claimed):
+        assert k["help"]() == 1  # the last of two
+    k["poison"](1)
+    caught: list[BaseException] = []
+
+    def finish() -> None:
+        try:
+            k["finish"]()
+        except ExecutionError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=finish, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive() and "unreachable" in str(caught)
 
 
 def test_one_thread_has_no_atomics() -> None:
