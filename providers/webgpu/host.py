@@ -16,6 +16,7 @@ from .adapter import ALIGN, fold_groups
 from .host_device import Place, shared_device
 from .printer import SUBGROUPS, Shader
 
+QUERIES = 4096  # the most that a query set holds: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
 STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
 
 
@@ -191,6 +192,10 @@ class GpuHost:
     def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
         """Runs dispatches; gives the nanoseconds of each. Needs the adapter's timestamp-query."""
         self.flush()
+        parts = [dispatches[n : n + QUERIES // 2] for n in range(0, len(dispatches), QUERIES // 2)]
+        return [t for part in parts for t in self._timed(part)]
+
+    def _timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
         self._check(dispatches)  # wgpu-hal 29 keeps the query of a pass that fails, and ends a later pass with it
         count = 2 * len(dispatches)
         queries = self._checked("queries", lambda: self.device.create_query_set(type="timestamp", count=count))

@@ -70,6 +70,16 @@ def test_shapes_may_change_between_runs():
         np.testing.assert_allclose(gpu.run(None, {"x": x})[0], cpu.run(None, {"x": x})[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("queries", [2, 4, 4096])
+def test_profile_takes_more_kernels_than_a_query_set(queries, monkeypatch):
+    monkeypatch.setattr("providers.webgpu.host.QUERIES", queries)
+    session = InferenceSession(NETWORK, providers=["webgpu"])
+    found = session.profile({"x": np.ones((2, 3, 8, 8), np.float32)})
+    calls = [c for s in session._latest().header["blocks"][1]["steps"] if s["op"] == "gpu" for c in s["calls"]]
+    assert len(calls) > 4
+    assert [(t.node, t.kernel) for t in found if t.node] == [(c["node"], c["kernel"]) for c in calls]
+
+
 def test_what_the_gpu_cannot_do_runs_at_home():
     data = model(
         [
