@@ -31,21 +31,21 @@ def lower(kernel: Kernel, schedule: str = "cpu") -> Lowered:
     if isinstance(kernel, Loops):
         return work.loops(kernel)
     assert isinstance(kernel, Map | Reduce)
-    return _Nest(work, kernel, schedule).lowered()
+    return Nest(work, kernel, schedule).lowered()
 
 
 # ── maps and reductions ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """Adjacent axes walked as one: extent of all, and the innermost axis, whose strides are the group's."""
 
     extent: AnyDim
     axis: int
 
 
-class _Nest(Walk):
+class Nest(Walk):
     """The loops of one Map or Reduce."""
 
     def __init__(self, work: Lowering, kernel: Map | Reduce, schedule: str) -> None:
@@ -65,16 +65,16 @@ class _Nest(Walk):
         self.inner = self._merge(range(self.rank, len(self.extents)), self.accesses)
         self.store = store
 
-    def _merge(self, axes: range, accesses: Sequence[dict[Any, AnyDim]]) -> list[_Group]:
-        groups: list[_Group] = []
+    def _merge(self, axes: range, accesses: Sequence[dict[Any, AnyDim]]) -> list[Group]:
+        groups: list[Group] = []
         for n in axes:
             extent = self.extents[n]
             if extent == 1:
                 continue
             if groups and self._mergeable(groups[-1].axis, n, accesses):
-                groups[-1] = _Group(groups[-1].extent * extent, n)
+                groups[-1] = Group(groups[-1].extent * extent, n)
             else:
-                groups.append(_Group(extent, n))
+                groups.append(Group(extent, n))
         return groups
 
     def _mergeable(self, a: int, b: int, accesses: Sequence[dict[Any, AnyDim]]) -> bool:
@@ -90,7 +90,7 @@ class _Nest(Walk):
             return self._map()
         return self._reduce(self.kernel)
 
-    def _decode(self, groups: Sequence[_Group], unit: Expr) -> list[Stmt]:
+    def decode(self, groups: Sequence[Group], unit: Expr) -> list[Stmt]:
         """Variables of the groups from the number of a work unit."""
         out: list[Stmt] = []
         rest = unit
@@ -120,13 +120,13 @@ class _Nest(Walk):
         unit = self.work.new()
         groups = self.outer
         if self.gpu or not groups:
-            body = self._decode(groups, unit)
+            body = self.decode(groups, unit)
             return self._parallel(unit, sh.size([g.extent for g in groups]), [*body, self._write(self.load(self.expr))])
         inner = groups[-1]
         if len(groups) == 1:
             low, high, before, work = self._chunk(unit, inner.extent)
         else:
-            before = self._decode(groups[:-1], unit)
+            before = self.decode(groups[:-1], unit)
             low, high = const(0, I32), self.work.number(inner.extent)
             work = sh.size([g.extent for g in groups[:-1]])
         return self._parallel(unit, work, [*before, *self._pieces(inner, low, high)])
@@ -137,7 +137,7 @@ class _Nest(Walk):
         stop = binary("min", binary("add", low, self.work.number(CHUNK)), self.work.number(extent))
         return low, high, [Let(low.value, start), Let(high.value, stop)], sh.ceildiv(extent, CHUNK)
 
-    def _pieces(self, inner: _Group, low: Expr, high: Expr) -> list[Stmt]:
+    def _pieces(self, inner: Group, low: Expr, high: Expr) -> list[Stmt]:
         """The vector loop over [low, high), cut where a guard of the expression changes along it."""
         conditions = _guards_along(self.expr, inner.axis)
         points = _flips(conditions, inner.axis)
@@ -162,7 +162,7 @@ class _Nest(Walk):
         body = [*lets, loop, Set(at.value, stop)]
         return [Let(at.value, low, mutable=True), While(binary("lt", at, high), body)]
 
-    def _vector(self, inner: _Group, low: Expr, count: Expr, e: Expr) -> For:
+    def _vector(self, inner: Group, low: Expr, count: Expr, e: Expr) -> For:
         j = self.work.new()
         self.vector = j
         self.place[inner.axis] = [j] if low.op == "const" and low.value == 0 else [low, j]
@@ -175,7 +175,7 @@ class _Nest(Walk):
         along = not self.gpu and self._unit_stride(self.inner)
         across = not self.gpu and not along and not kernel.op.startswith("arg") and self._unit_stride(self.outer)
         outer = self.outer[:-1] if across else self.outer
-        body = self._decode(outer, unit)
+        body = self.decode(outer, unit)
         if across:
             g = self.outer[-1]
             j = self.work.new()
@@ -186,7 +186,7 @@ class _Nest(Walk):
             body += self._accumulate(kernel, along)
         return self._parallel(unit, sh.size([g.extent for g in outer]), body)
 
-    def _unit_stride(self, groups: list[_Group]) -> bool:
+    def _unit_stride(self, groups: list[Group]) -> bool:
         """Whether the last of these groups is walked contiguously by some access and irregularly by none."""
         if not groups or groups[-1].axis in self.raw:
             return False
@@ -196,7 +196,7 @@ class _Nest(Walk):
     def _accumulate(self, kernel: Reduce, along: bool) -> list[Stmt]:
         if kernel.op.startswith("arg"):
             return self._extreme(kernel)
-        dtype = _wide(kernel.expr.dtype, kernel.op)
+        dtype = accumulator(kernel.expr.dtype, kernel.op)
         acc = self.work.new(dtype)
         loops = [self.work.new() for _ in self.inner]
         for v, g in zip(loops, self.inner, strict=True):
@@ -207,9 +207,9 @@ class _Nest(Walk):
         for n in range(len(loops) - 1, -1, -1):
             kind = "vector" if along and n == len(loops) - 1 else "serial"
             body = [For(loops[n].value, self.work.number(self.inner[n].extent), body, kind)]
-        return [Let(acc.value, const(NEUTRAL[kernel.op](dtype), dtype), mutable=True), *body, self._finish(kernel, acc)]
+        return [Let(acc.value, const(NEUTRAL[kernel.op](dtype), dtype), mutable=True), *body, self.finish(kernel, acc)]
 
-    def _finish(self, kernel: Reduce, acc: Expr) -> Store:
+    def finish(self, kernel: Reduce, acc: Expr) -> Store:
         if kernel.epilogue is None:
             return self._write(acc)
         held = rewrite(kernel.epilogue, lambda e: cast(acc, kernel.expr.dtype) if e.op == "arg" else None)
@@ -243,7 +243,7 @@ class _Nest(Walk):
         return [*start, *body, self._write(found)]
 
 
-def _wide(dtype: DType, op: str) -> DType:
+def accumulator(dtype: DType, op: str) -> DType:
     """The type to accumulate in: halves in float32, narrow integers in 32 bits."""
     if dtype in (F16, BF16):
         return F32
@@ -303,4 +303,4 @@ def _hold(e: Expr, flags: dict[Any, Expr]) -> Expr | None:
     return None
 
 
-__all__ = ["lower", "split"]
+__all__ = ["Group", "Nest", "accumulator", "lower", "split"]

@@ -11,7 +11,7 @@ from pyruntime.dtype import I32
 from pyruntime.expr import Expr, binary, cast, const, index, rewrite, walk
 from pyruntime.kernel import Accum, For, Let, Map, Reduce, Stmt, Store
 from pyruntime.loopcode import Lowered
-from pyruntime.lower import _Group, _Nest, _wide
+from pyruntime.lower import Group, Nest, accumulator
 from pyruntime.reference import NEUTRAL
 from pyruntime.shape import AnyDim
 from pyruntime.walk import Lowering, split
@@ -26,7 +26,7 @@ LONG = 48  # nodes of an expression that is not printed four times
 
 def by_fours(kernel: Map | Reduce, adapter: Adapter) -> Lowered | None:
     """The loop form by fours, or None where it does not apply."""
-    nest = _Nest(Lowering(kernel), kernel, "gpu")
+    nest = Nest(Lowering(kernel), kernel, "gpu")
     nodes = walk(nest.expr)
     if len(nodes) > LONG or any(x.op == "guard" for x in nodes):
         return None
@@ -35,7 +35,7 @@ def by_fours(kernel: Map | Reduce, adapter: Adapter) -> Lowered | None:
 
 
 class _Fours:
-    def __init__(self, nest: _Nest, kernel: Map | Reduce, f16: bool) -> None:
+    def __init__(self, nest: Nest, kernel: Map | Reduce, f16: bool) -> None:
         self.nest = nest
         self.work = nest.work
         self.kernel = kernel
@@ -50,8 +50,8 @@ class _Fours:
         if not aligned(own, nest.outer, inner.axis, self.f16) or not self._along(inner, len(walk(nest.expr)) == 1):
             return None
         unit = work.new()
-        blocks = [*nest.outer[:-1], _Group(sh.ceildiv(inner.extent, WIDTH), inner.axis)]
-        body = nest._decode(blocks, unit)
+        blocks = [*nest.outer[:-1], Group(sh.ceildiv(inner.extent, WIDTH), inner.axis)]
+        body = nest.decode(blocks, unit)
         first = work.new()
         body.append(Let(first.value, binary("mul", nest.place[inner.axis][0], const(WIDTH, I32))))
         values = [cast(v, out.dtype) for v in self._values(inner, first, body)]
@@ -64,9 +64,9 @@ class _Fours:
         nest, work = self.nest, self.work
         if kernel.op.startswith("arg") or not nest.inner or not self._along(nest.inner[-1], False):
             return None
-        dtype, inner = _wide(kernel.expr.dtype, kernel.op), nest.inner[-1]
+        dtype, inner = accumulator(kernel.expr.dtype, kernel.op), nest.inner[-1]
         unit = work.new()
-        body = nest._decode(nest.outer, unit)
+        body = nest.decode(nest.outer, unit)
         total = work.new(dtype)
         body.append(Let(total.value, const(NEUTRAL[kernel.op](dtype), dtype), mutable=True))
         loops = [work.new() for _ in nest.inner]
@@ -81,20 +81,20 @@ class _Fours:
         extents[-1] = sh.ceildiv(extents[-1], WIDTH)
         for v, extent in zip(reversed(loops), reversed(extents), strict=True):
             step = [For(v.value, work.number(extent), step)]
-        body += [*step, nest._finish(kernel, total)]
+        body += [*step, nest.finish(kernel, total)]
         return self._lowered(unit, body, sh.size([g.extent for g in nest.outer]))
 
     def _lowered(self, unit: Expr, body: list[Stmt], count: AnyDim) -> Lowered:
         return self.work.finish([For(unit.value, self.work.number(count), body, "parallel")], count)
 
-    def _along(self, inner: _Group, copies: bool) -> bool:
+    def _along(self, inner: Group, copies: bool) -> bool:
         """Whether some access loads quads; with `copies` whatever the accesses do."""
         return copies or any(x.op == "at" and self._aligned(x, inner) for x in walk(self.nest.expr))
 
-    def _aligned(self, at: Expr, inner: _Group) -> bool:
+    def _aligned(self, at: Expr, inner: Group) -> bool:
         return aligned(at, [*self.nest.outer, *self.nest.inner], inner.axis, self.f16)
 
-    def _values(self, inner: _Group, first: Expr, body: list[Stmt]) -> list[Expr]:
+    def _values(self, inner: Group, first: Expr, body: list[Stmt]) -> list[Expr]:
         """The expression at four neighbouring indices; the loads that they share go to the body."""
         nest = self.nest
         nest.place[inner.axis] = [first]
@@ -123,7 +123,7 @@ def _replaced(e: Expr, held: dict[int, Expr]) -> Expr:
     return rewrite(e, lambda _: None, memo)
 
 
-def _constant_along(at: Expr, inner: _Group) -> bool:
+def _constant_along(at: Expr, inner: Group) -> bool:
     _, coefficients, opaque = split(at.value, at.args)
     return ("index", inner.axis) not in coefficients and not any(
         x.op == "index" and x.value == inner.axis for coord, _ in opaque for x in walk(coord)

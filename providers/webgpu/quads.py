@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyruntime import shape as sh
 from pyruntime.crossing import root
 from pyruntime.expr import Expr, rewrite
-from pyruntime.lower import _Group
+from pyruntime.lower import Group
 from pyruntime.shape import AnyDim
 from pyruntime.walk import split
 
@@ -25,7 +25,7 @@ def divisible(d: AnyDim) -> bool:
     return d % WIDTH == 0 if isinstance(d, int) else all(c % WIDTH == 0 for _, c in d.terms)
 
 
-def aligned(at: Expr, groups: Iterable[_Group], axis: int, f16: bool) -> bool:
+def aligned(at: Expr, groups: Iterable[Group], axis: int, f16: bool) -> bool:
     """Whether an access reads whole quads while the index of the group with this axis runs through four values from a
     multiple of 4."""
     t = at.value

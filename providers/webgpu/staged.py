@@ -16,7 +16,7 @@ from pyruntime.dtype import BOOL, I32, DType
 from pyruntime.expr import Expr, binary, cast, const, guard
 from pyruntime.kernel import For, Let, Set, Stmt, Store
 from pyruntime.loopcode import Lowered
-from pyruntime.lower import _Group, _Nest
+from pyruntime.lower import Group, Nest
 from pyruntime.reference import NEUTRAL
 from pyruntime.shape import AnyDim
 from pyruntime.walk import split
@@ -43,7 +43,7 @@ class Staged:
     """sides: pairs of a factor and the group of output axes that it alone walks."""
 
     def __init__(
-        self, nest: _Nest, sides: list[tuple[Expr, _Group]], dtype: DType, finish: Callable[[list[Any], Expr], Stmt]
+        self, nest: Nest, sides: list[tuple[Expr, Group]], dtype: DType, finish: Callable[[list[Any], Expr], Stmt]
     ) -> None:
         self.nest = nest
         self.work = nest.work
@@ -56,7 +56,7 @@ class Staged:
         unit, lane = work.new(), work.new()
         own = {g.axis for _, g in self.sides}
         blocks = [replace(g, extent=sh.ceildiv(g.extent, BLOCK)) if g.axis in own else g for g in nest.outer]
-        body: list[Stmt] = [Let(lane.value, Expr("invocation", (), I32)), *nest._decode(blocks, unit)]
+        body: list[Stmt] = [Let(lane.value, Expr("invocation", (), I32)), *nest.decode(blocks, unit)]
         begins = [self._named(binary("mul", nest.place[g.axis][0], const(BLOCK, I32)), body) for _, g in self.sides]
         parts = [self._named(binary(op, lane, const(EDGE, I32)), body) for op in ("div", "rem")]
         sums = {(i, j): work.new(self.dtype) for i in range(EACH) for j in range(EACH)}
@@ -108,7 +108,7 @@ class Staged:
             place, step = (low, high) if across else (high, low)
             nest.place[group.axis] = [self._inside(side, binary("add", begin, place), out)]
             r = self._named(binary("add", binary("mul", turn, const(DEPTH, I32)), step), out)
-            out += nest._decode(nest.inner, r)
+            out += nest.decode(nest.inner, r)
             held = guard(
                 Expr("lt", (r, work.number(steps)), BOOL), cast(nest.load(factor), self.dtype), const(0, self.dtype)
             )
@@ -116,7 +116,7 @@ class Staged:
             out.append(Store(f"panel{side}", (where,), held))
         return out
 
-    def _contiguous(self, factor: Expr, group: _Group) -> bool:
+    def _contiguous(self, factor: Expr, group: Group) -> bool:
         at = factor.args[0] if factor.op == "cast" else factor
         return at.op == "at" and split(at.value, at.args)[1].get(("index", group.axis)) == 1
 

@@ -15,7 +15,7 @@ from pyruntime.dtype import I32
 from pyruntime.expr import Expr, binary, cast, const, index, rewrite, walk
 from pyruntime.kernel import For, Let, Reduce, Set, Stmt, Store
 from pyruntime.loopcode import Lowered
-from pyruntime.lower import _Group, _Nest, _wide
+from pyruntime.lower import Group, Nest, accumulator
 from pyruntime.reference import NEUTRAL
 from pyruntime.shape import AnyDim
 from pyruntime.walk import Lowering
@@ -36,7 +36,7 @@ class _Side:
     "" where values are loaded one by one."""
 
     factor: Expr
-    group: _Group | None
+    group: Group | None
     size: int
     quads: str = ""
 
@@ -69,11 +69,11 @@ def staged(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Shared]] | N
     return Staged(nest, pairs, made.dtype, made._finish).lowered()
 
 
-def _contraction(kernel: Reduce, most: int) -> tuple[_Nest, list[_Side]] | None:
+def _contraction(kernel: Reduce, most: int) -> tuple[Nest, list[_Side]] | None:
     """The nest of a sum of products, and its two factors."""
     if kernel.op != "sum" or kernel.expr.op != "mul" or kernel.expr.dtype.kind not in "fiu":
         return None
-    nest = _Nest(Lowering(kernel), kernel, "gpu")
+    nest = Nest(Lowering(kernel), kernel, "gpu")
     if nest.expr.op != "mul" or not nest.inner:
         return None
     sides = [_Side(f, None, 1) for f in nest.expr.args]
@@ -87,7 +87,7 @@ def _contraction(kernel: Reduce, most: int) -> tuple[_Nest, list[_Side]] | None:
     return nest, sides
 
 
-def _quads(nest: _Nest, side: _Side, f16: bool) -> str:
+def _quads(nest: Nest, side: _Side, f16: bool) -> str:
     at = side.factor.args[0] if side.factor.op == "cast" else side.factor
     if at.op != "at" or (at is not side.factor and not (at.dtype.is_float and side.factor.dtype.is_float)):
         return ""
@@ -113,7 +113,7 @@ def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
     return 8 if many and not long else 4
 
 
-def _members(nest: _Nest, group: _Group) -> set[int]:
+def _members(nest: Nest, group: Group) -> set[int]:
     """The output axes merged into a group."""
     before = [g.axis for g in nest.outer if g.axis < group.axis]
     first = max(before) + 1 if before else 0
@@ -125,22 +125,21 @@ def _large(extent: AnyDim) -> int:
 
 
 class _Tile:
-    def __init__(self, nest: _Nest, kernel: Reduce, sides: list[_Side]) -> None:
+    def __init__(self, nest: Nest, kernel: Reduce, sides: list[_Side]) -> None:
         self.nest = nest
         self.work = nest.work
         self.kernel = kernel
         self.sides = sides
-        self.dtype = _wide(kernel.expr.dtype, kernel.op)
+        self.dtype = accumulator(kernel.expr.dtype, kernel.op)
 
     def lowered(self) -> Lowered:
         nest, work = self.nest, self.work
         unit = work.new()
         tiles = {s.group.axis: s for s in self.sides if s.group is not None}
         blocks = [
-            _Group(sh.ceildiv(g.extent, tiles[g.axis].size) if g.axis in tiles else g.extent, g.axis)
-            for g in nest.outer
+            Group(sh.ceildiv(g.extent, tiles[g.axis].size) if g.axis in tiles else g.extent, g.axis) for g in nest.outer
         ]
-        body = nest._decode(blocks, unit)
+        body = nest.decode(blocks, unit)
         lanes = [self._lanes(s, blocks, body) for s in self.sides]
         sums = {}
         for i in range(self.sides[0].size):
@@ -153,7 +152,7 @@ class _Tile:
         count = sh.size([g.extent for g in blocks])
         return work.finish([For(unit.value, work.number(count), body, "parallel")], count)
 
-    def _lanes(self, side: _Side, blocks: list[_Group], body: list[Stmt]) -> list[Expr | None]:
+    def _lanes(self, side: _Side, blocks: list[Group], body: list[Stmt]) -> list[Expr | None]:
         """The index along the side's axis of each value; neighbouring units take neighbouring values or quads. Past
         the end the last index is taken again: its sum is computed and stored twice, both times the same."""
         if side.group is None or side.size == 1:
