@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from e2e.conftest import Tab
@@ -117,3 +119,12 @@ def test_released(page: Tab) -> None:
 def test_python_errors_cross(page: Tab) -> None:
     error = page.run(CATCH + "return ort.python('import pyruntime.nothing_here').then(() => null, described)")
     assert isinstance(error, dict) and "nothing_here" in error["message"] and error["ours"]
+
+
+def test_an_engine_that_cannot_be_fetched_is_named(tab: Callable[..., Tab]) -> None:
+    made = tab()
+    made.page.context.route("**/engine.zip", lambda route: route.abort())
+    made.open("/esm.html")
+    error = made.run(CATCH + "return ort.InferenceSession.create('/models/add.onnx').then(() => null, described)")
+    made.forgive("ERR_FAILED")
+    assert isinstance(error, dict) and error["ours"] and "/engine.zip" in error["message"]

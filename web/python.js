@@ -53,6 +53,7 @@ export class Python {
   static async boot(assets, progress) {
     progress(0, 3);
     const files = { engine: download(assets.engine), module: import(/* @vite-ignore */ /* webpackIgnore: true */ assets.asm) };
+    for (const file of Object.values(files)) file.catch(() => {}); // what fails is told where it is awaited
     const snapshot = await find(assets.engine);
     if (snapshot) {
       try {
@@ -179,7 +180,9 @@ const NO_PACKAGES = {
 
 /** @param {string} url @returns {Promise<Uint8Array>} */
 async function download(url) {
-  const response = await fetch(url);
+  const response = await fetch(url).catch((cause) => {
+    throw new Error(`cannot fetch ${url}: ${cause.message}`, { cause });
+  });
   if (!response.ok) throw new Error(`cannot fetch ${url}: HTTP ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 }

@@ -22,7 +22,7 @@ export const THREAD = 'pyruntime thread';
 export const RUN = 1;
 export const LISTEN = 2;
 
-/** Words of a Program's memory (providers/wasm/spmd.py). */
+/** Words of a Program's memory (providers/wasm/claims.py). */
 export const SYNC_WORDS = 64;
 export const POISON = 1; // the thread that trapped first, plus one
 export const AWAKE = 2; // 1: the leader may not sleep

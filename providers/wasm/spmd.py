@@ -152,7 +152,7 @@ class _Run:
         return self.f.emit(self.epoch).i32(self.number).emit("i32.add")
 
     def _call(self, part: Part, at: int, *more: int) -> Function:
-        """Arguments of `_solo`, `_whole`, `_piece`: the call's block, where in it its work units are, its kernel."""
+        """Arguments of `solo`, `whole`, `piece`: the call's block, where in it its work units are, its kernel."""
         words = len(part.call.tensors) + len(part.call.params)
         f = self.f.emit(self.table).i32(at).emit("i32.add", self.table).i32(at + 4 * words).emit("i32.add")
         return f.i32(self.kernels[part.call.function].index).emit(*more)
