@@ -12,6 +12,8 @@ const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 't
 const LIMITS = /** @type {const} */ (['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',
   'maxComputeWorkgroupStorageSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupSizeX', 'maxUniformBufferBindingSize']);
 
+const PIPELINES = 4096; // kept for sessions to come; a session keeps those that it runs
+
 /** @type {Promise<Gpu | null> | null} */
 let current = null;
 
@@ -123,7 +125,7 @@ export class Gpu {
   // ── pipelines ──
 
   /**
-   * Compiled in parallel; equal sources once in a worker's life.
+   * Compiled in parallel; equal sources once, as long as PIPELINES reach.
    * @param {Shader[]} shaders @param {string[]} labels node and kernel of each
    * @returns {Promise<GPUComputePipeline[]>}
    */
@@ -133,6 +135,7 @@ export class Gpu {
       if (known) return known;
       const made = this.pipeline(shader, labels[n]);
       this.pipelines.set(shader.source, made);
+      if (this.pipelines.size > PIPELINES) this.pipelines.delete([...this.pipelines.keys()][0]);
       made.catch(() => this.pipelines.delete(shader.source));
       return made;
     });

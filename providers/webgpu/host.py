@@ -16,6 +16,7 @@ from .adapter import ALIGN, fold_groups
 from .host_device import Place, shared_device
 from .printer import SUBGROUPS, Shader
 
+PIPELINES = 4096  # kept for sessions to come; a session keeps those that it runs
 QUERIES = 4096  # the most that a query set holds: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
 STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
 
@@ -108,11 +109,14 @@ class GpuHost:
     # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pipeline(self, shader: Shader, label: str = "") -> Any:
-        """The compute pipeline of a shader; equal sources are compiled once."""
+        """The compute pipeline of a shader; equal sources are compiled once, as long as PIPELINES reach."""
         key = hashlib.sha256(shader.source.encode()).digest()
-        if key not in self._pipelines:
-            self._pipelines[key] = self._checked(label, lambda: self._compile(shader, label))
-        return self._pipelines[key]
+        found = self._pipelines.get(key)
+        if found is None:
+            found = self._pipelines[key] = self._checked(label, lambda: self._compile(shader, label))
+            for oldest in list(self._pipelines)[:-PIPELINES]:
+                self._pipelines.pop(oldest, None)
+        return found
 
     def _compile(self, shader: Shader, label: str) -> Any:
         source = shader.source.replace(SUBGROUPS, "")  # wgpu has them without, and refuses the line

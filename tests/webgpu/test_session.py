@@ -11,6 +11,8 @@ from pyruntime.session import InferenceSession
 
 pytest.importorskip("wgpu")
 
+from providers.webgpu.host import GpuHost
+
 
 def model(nodes, inputs, outputs, weights=(), opset=17):
     def info(items):
@@ -78,6 +80,14 @@ def test_profile_takes_more_kernels_than_a_query_set(queries, monkeypatch):
     calls = [c for s in session._latest().header["blocks"][1]["steps"] if s["op"] == "gpu" for c in s["calls"]]
     assert len(calls) > 4
     assert [(t.node, t.kernel) for t in found if t.node] == [(c["node"], c["kernel"]) for c in calls]
+
+
+def test_so_many_pipelines_are_kept(monkeypatch):
+    monkeypatch.setattr("providers.webgpu.host.PIPELINES", 2)
+    own = GpuHost().own
+    monkeypatch.setattr(own, "pipelines", {})
+    both(NETWORK, {"x": np.ones((2, 3, 8, 8), np.float32)})
+    assert len(own.pipelines) == 2
 
 
 def test_what_the_gpu_cannot_do_runs_at_home():
