@@ -250,7 +250,7 @@ class Executor:
         """Refuse shapes by the guards that mention a symbol just bound and none still unbound."""
         for guard, text, names in self.guards:
             if not names.isdisjoint(fresh) and names <= env.keys() and not guard(env):
-                raise ShapeError(text)
+                raise ShapeError(text, hint=", ".join(f"{name} = {env[name]}" for name in sorted(names)))
 
     def _enter(self, run: Run, feeds: Mapping[str, np.ndarray]) -> None:
         """Feeds come into linear memory, but for those on the GPU, which are not in `feeds`."""

@@ -18,7 +18,7 @@ from pyruntime.dtype import BY_NAME
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.graph import Graph, OptionalType, SequenceType, Source, TensorType, Type, Value
 from pyruntime.hostcalls import StoredCalls
-from pyruntime.onnx.source import FileSource, beside
+from pyruntime.onnx.source import External, FileSource, beside
 from pyruntime.program import MAGIC, Program
 
 _CHUNK = 1 << 20
@@ -111,8 +111,9 @@ class Exported:
             raise InvalidModel(f'the weights are in "{name}", which is not beside the Program: {error}') from error
         if _checksum(model) != {k: header["model"][k] for k in ("size", "crc32")}:
             raise InvalidModel(f'"{name}" is not the model that this Program was made of', hint="export it again")
+        external = External(beside(path))
         others = {c["source"] for c in header["constants"] if c.get("source")}
-        return {"": model, **{location: beside(path)(location) for location in others}}
+        return {"": model, **{location: external.get(location) for location in others}}
 
 
 def _values(described: list[dict[str, Any]]) -> tuple[Value, ...]:

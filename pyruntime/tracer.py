@@ -193,7 +193,11 @@ class Tracer:
         shape = tuple(shape)
         if shape == x.shape:
             return x
-        self.require_equal(sh.size(x.shape), sh.size(shape), f"cannot reshape {list(x.shape)} to {list(shape)}")
+        sizes = sh.size(x.shape), sh.size(shape)
+        text = f"cannot reshape {list(x.shape)} to {list(shape)}: {sizes[0]} and {sizes[1]}"
+        if len(text) > 160:  # dims that values decide are long expressions; the error tells the values of their symbols
+            text = f"cannot reshape {list(x.shape)} to a shape of another size"
+        self.require(sh.compare("eq", *sizes), text)
         return self.add(Alias(x), [(shape, x.dtype)])[0]
 
     def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:

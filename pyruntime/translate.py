@@ -8,7 +8,7 @@ from typing import Any
 
 from pyruntime import shape as sh
 from pyruntime.dtype import DType
-from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError
+from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeError
 from pyruntime.graph import AttrRef, Function, Graph, Node, OptionalType, SequenceType, TensorType, Type, Weight
 from pyruntime.kernel import Block, Tensor
 from pyruntime.ops import registry
@@ -174,6 +174,8 @@ class _Walker:
             self.t.node = f"{label} > {node.label}" if label and function else node.label
             results = self._function(function, node, args) if function else self._operator(node, args)
         except PyRuntimeError as e:
+            if isinstance(e, ShapeError) and e.at(self.t.node).node == self.t.node:
+                e.hint = e.hint or _shapes(node, args)
             raise e.at(self.t.node) from None
         except (TypeError, IndexError) as e:
             raise InvalidModel(str(e), node=self.t.node) from e
@@ -218,6 +220,13 @@ class _Walker:
             return self._run(nodes, dict(zip(function.inputs, padded, strict=False)), function.outputs)
         finally:
             self.scopes = outer
+
+
+def _shapes(node: Node, args: Sequence[Any]) -> str:
+    """What the errors about shapes show: `x [2, 3], w [N, 5]`. Nothing where dims are expressions too long to help."""
+    named = [(n, a) for n, a in zip(node.inputs, args, strict=False) if isinstance(a, Tensor)]
+    text = ", ".join(f"{name} [{', '.join(map(str, x.shape))}]" for name, x in named)
+    return text if len(text) <= 200 else ""
 
 
 _WALL: dict[str, Any] = {}  # a function's body does not see its caller's names

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, __version__
 from pyruntime.cli import COMMANDS, main
 from pyruntime.cli.timeline import Span, draw, record
 from tests import zoo
@@ -32,6 +32,10 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     text = say(capsys, "--help")
     assert all(name in text for name in COMMANDS)
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert say(capsys, "--version") == f"{__version__}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -143,7 +147,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "no file": (["run", "nowhere.onnx"], "nowhere.onnx is not a file"),
     "no model": (["inspect", __file__], "test_cli.py: "),
     "no inputs": (["run", DIGITS], "the model has inputs: image"),
-    "no npz": (["run", DIGITS, "--inputs", DIGITS], "digits.onnx"),
+    "no npz": (["run", DIGITS, "--inputs", DIGITS], "digits.onnx is not an .npz file (numpy.savez"),
     "missing npz": (["run", DIGITS, "--inputs", "nowhere.npz"], "nowhere.npz: No such file"),
     "dim": (["run", DIGITS, "--random", "--dim", "n"], '"n" is no dim'),
     "level": (["bench", DIGITS, "--level", "turbo"], "turbo"),

@@ -308,6 +308,12 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(InvalidModel, match="not beside"):
         InferenceSession(program)
+    digits = onnx.load(Path(__file__).parents[1] / "demo" / "digits" / "digits.onnx")
+    onnx.save(digits, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    program.write_bytes(InferenceSession(path).export())
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(InvalidModel, match='"w.bin" cannot be opened'):
+        InferenceSession(program)
     with pytest.raises(InvalidInput, match="in no file"):
         InferenceSession(zoo.materialize("llama_mini.nb4").read_bytes()).export()
 

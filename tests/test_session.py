@@ -81,7 +81,7 @@ def test_an_unknown_operator_is_named() -> None:
 def test_shapes_that_contradict_each_other_name_the_node() -> None:
     bad = model([helper.make_node("MatMul", ["a", "b"], ["y"], name="mm")],
                 [info("a", [2, 3]), info("b", [4, 5])], [info("y", None)])  # fmt: skip
-    with pytest.raises(ShapeError, match='MatMul "mm".*3 and 4'):
+    with pytest.raises(ShapeError, match=r'MatMul "mm".*3 and 4 \(a \[2, 3\], b \[4, 5\]\)'):
         InferenceSession(bad)
 
 
@@ -89,10 +89,22 @@ def test_shapes_that_contradict_each_other_only_at_run_time() -> None:
     mm = model([helper.make_node("MatMul", ["a", "b"], ["y"], name="mm")],
                [info("a", [2, "K"]), info("b", ["L", 5])], [info("y", [2, 5])])  # fmt: skip
     session = InferenceSession(mm)
-    with pytest.raises(ShapeError, match="mm"):
+    with pytest.raises(ShapeError, match=r"mm.*K and L \(K = 3, L = 4\)"):
         session.run(None, {"a": np.ones((2, 3), np.float32), "b": np.ones((4, 5), np.float32)})
     out = session.run(None, {"a": np.ones((2, 3), np.float32), "b": np.ones((3, 5), np.float32)})
     np.testing.assert_array_equal(out[0], np.full((2, 5), 3))
+
+
+def test_reshapes_to_a_shape_of_another_size_tell_the_values() -> None:
+    found = model([helper.make_node("Reshape", ["x", "s"], ["y"], name="r")],
+                  [info("x", ["N", "K"]), info("s", [2], TensorProto.INT64)], [info("y", ["A", "B"])])  # fmt: skip
+    session = InferenceSession(found)
+    x, s = np.ones((2, 3), np.float32), np.array([4, 2])
+    with pytest.raises(
+        ShapeError, match=r'Reshape "r" .*\[N, K\] to a shape of another size \(K = 3, N = 2, .* = 4, .* = 2\)'
+    ):
+        session.run(None, {"x": x, "s": s})
+    assert session.run(None, {"x": np.ones((2, 4), np.float32), "s": s})[0].shape == (4, 2)
 
 
 def test_a_memory_limit_is_an_error_before_anything_runs() -> None:

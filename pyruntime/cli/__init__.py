@@ -26,12 +26,16 @@ def usage() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the `pyruntime` command. Gives the exit status: 0, 1 for stopped, 2 for refused."""
+    from pyruntime import __version__
     from pyruntime.errors import PyRuntimeError
 
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(__version__)
+        return 0
     name, *rest = argv
     if name not in COMMANDS:
         print(f'pyruntime: there is no command "{name}" (one of {", ".join(COMMANDS)})', file=sys.stderr)

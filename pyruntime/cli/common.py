@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -47,10 +48,16 @@ def feeds(args: argparse.Namespace, inputs: Sequence[Argument], default_random: 
     """From the file, or random. Errors: InvalidInput if neither is asked for and there are inputs."""
     if args.inputs is not None:
         try:
-            with np.load(args.inputs) as file:
+            file = np.load(args.inputs)
+        except (ValueError, EOFError, BadZipFile):  # NumPy's text is about pickles, whatever the file is
+            file = None
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise InvalidInput(f"{args.inputs} is not an .npz file", hint="numpy.savez(path, name=array) writes one")
+        try:
+            with file:
                 return dict(file)
         except ValueError as error:
-            raise InvalidInput(f"{args.inputs} is not an .npz file: {error}") from None
+            raise InvalidInput(f"{args.inputs}: {error}") from None
     if inputs and not args.random and not default_random:
         names = ", ".join(i.name for i in inputs)
         raise InvalidInput(f"the model has inputs: {names}", hint="give them with --inputs X.npz, or use --random")

@@ -18,6 +18,12 @@ from pyruntime.onnx.wire import Fields, Wire, signed, tags
 NEWEST_IR = 14
 IR_VERSION, GRAPH, OPSETS, PROPS, FUNCTIONS = 1, 7, 8, 14, 25
 _MODEL = tags(varint="1 5", length="2 3 4 6 7 8 14 20 25 26")
+_LOOKS = {
+    b"<": "this looks like a web page: check the address",
+    b"version https://git-lfs": "this is a Git LFS pointer: get the file itself by git lfs pull",
+    b"PK\3\4": "this is a zip archive",
+    b"\x1f\x8b": "this is compressed by gzip",
+}
 _METADATA = {2: "producer_name", 3: "producer_version", 4: "domain", 6: "description"}
 
 ModelData = bytes | bytearray | memoryview | str | os.PathLike[str] | Source
@@ -29,18 +35,33 @@ def load(data: ModelData, *, open_external: OpenExternal | None = None, require_
     open_external: gives the Source of an external data file by the location the model writes; for a path the default
     is to look beside it. require_data=False: a tensor without data (a model skeleton) becomes a Weight without source.
 
-    Errors: InvalidModel with the byte offset or the node at fault; OSError if the path cannot be read
+    Errors: InvalidModel with the byte offset or the node at fault; OSError if the path cannot be read; TypeError
     """
     if isinstance(data, str | os.PathLike):
         source: Source = FileSource(data)
         open_external = open_external or beside(data)
     elif isinstance(data, bytes | bytearray | memoryview):
         source = MemorySource(data, "")
-    else:
+    elif hasattr(data, "read"):
         source = data
+    else:
+        raise TypeError(f"a model is given by its path or its bytes, not as {type(data).__name__}")
     wire = Wire(source, source.whole if isinstance(source, MemorySource) else None)
     tensors = TensorReader(wire, External(open_external), require_data=require_data)
-    return _model(wire, tensors)
+    try:
+        return _model(wire, tensors)
+    except InvalidModel as error:
+        error.hint = error.hint or _what_else(source, error)
+        raise
+
+
+def _what_else(source: Source, error: InvalidModel) -> str:
+    """What bytes that are no model may be: most often a server's or Git's answer in place of the file."""
+    head = source.read(0, min(source.size, 64)).lstrip()
+    for start, told in _LOOKS.items():
+        if head.startswith(start):
+            return told
+    return "the file is cut off" if error.message.endswith(f"its message at byte {source.size}") else ""
 
 
 def _model(wire: Wire, tensors: TensorReader) -> Graph:

@@ -120,6 +120,26 @@ def test_wire_faults(message: str, data: bytes) -> None:
         load(data)
 
 
+@pytest.mark.parametrize(("hint", "data"), [
+    ("looks like a web page", b"\n<!doctype html><title>404</title>"),
+    ("a Git LFS pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+    ("a zip archive", b"PK\3\4" + bytes(30)),
+    ("gzip", b"\x1f\x8b\x08" + bytes(30)),
+    ("the file is cut off", RICH[:-1]),
+])  # fmt: skip
+def test_other_files_are_told(hint: str, data: bytes) -> None:
+    with pytest.raises(InvalidModel, match=hint):
+        load(data)
+    with pytest.raises(InvalidModel) as plain:
+        load(b"\x08\x0a\x38\x01")
+    assert plain.value.hint == ""
+
+
+def test_models_that_are_neither_path_nor_bytes() -> None:
+    with pytest.raises(TypeError, match="path or its bytes, not as int"):
+        load(3)  # type: ignore[arg-type]
+
+
 def test_unknown_fields_are_skipped() -> None:
     future = varint(200 << 3) + b"\x01" + field(201, b"abc") + varint(202 << 3 | 5) + b"1234" + varint(203 << 3 | 1)
     assert attempt(RICH + future + b"12345678")
