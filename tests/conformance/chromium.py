@@ -18,7 +18,7 @@ from tests.conformance.runners import Feeds, wholly
 
 # seconds a model or a run may take: less than the harness allows, so that the page outlives the worker; a GPU that is
 # emulated compiles slowly
-LIMITS = {"wasm": 15.0, "webgpu": 90.0}
+LIMITS = {"wasm": 15.0, "webgpu": 190.0}
 
 
 class Chromium:
