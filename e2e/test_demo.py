@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from e2e.conftest import Tab
+from pyruntime import InferenceSession
 
 
 def test_digits(tab: Callable[..., Tab]) -> None:
@@ -39,6 +41,19 @@ def test_bring_your_own(tab: Callable[..., Tab]) -> None:
     page.wait_for_selector("#latency svg")
     text = page.inner_text("#report")
     assert "MatMul" in text and "batch" in text and "Median" in text
+
+
+def test_bring_your_own_program_and_a_broken_one(tab: Callable[..., Tab]) -> None:
+    page = tab("plain").open("/site/model/index.html")
+    model = Path("build/models/affine.onnx")
+    program = {"name": "affine.pyrt", "mimeType": "", "buffer": InferenceSession(model).export()}
+    page.set_input_files("#file", [{"name": model.name, "mimeType": "", "buffer": model.read_bytes()}, program])
+    page.click("#time")
+    page.wait_for_selector("#latency svg")
+    assert "affine.pyrt" in page.inner_text("#status")
+    page.set_input_files("#file", [{"name": "cut.pyrt", "mimeType": "", "buffer": program["buffer"][:-4]}])
+    page.wait_for_selector("#status.failed")
+    assert not page.is_visible("#report")
 
 
 def test_bring_your_own_to_the_gpu(tab: Callable[..., Tab]) -> None:

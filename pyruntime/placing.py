@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,13 +15,20 @@ _ALIASES = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvi
 
 
 def known(providers: Sequence[Any]) -> list[str]:
-    """Names in order of preference; an entry may be a pair with options or {"name": …}, as onnxruntime takes them."""
+    """Names in order of preference; an entry may be a pair with options or {"name": …}, as onnxruntime takes them.
+
+    Providers that are not here are left out with a warning, as onnxruntime does; InvalidInput if no other is asked for.
+    """
     names = [p["name"] if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) else p for p in providers]
     names = [_ALIASES.get(n, n) for n in names]
+    kept = [n for n in names if n in ("wasm", "webgpu")]
     for n in names:
-        if n not in ("wasm", "webgpu"):
+        if n in kept:
+            continue
+        if not kept:
             raise InvalidInput(f'provider "{n}" is not known', hint="wasm and webgpu are")
-    return names
+        warnings.warn(f'provider "{n}" is not known and left out (wasm and webgpu are)', stacklevel=3)
+    return kept
 
 
 def placed(home: Any, builder: Any, adapter: Any, providers: Sequence[str], at_home: bool = False) -> Placed:

@@ -78,6 +78,14 @@ def test_an_unknown_operator_is_named() -> None:
         InferenceSession(bad)
 
 
+def test_providers_that_are_not_here() -> None:
+    with pytest.warns(UserWarning, match='"CUDAExecutionProvider" is not known and left out'):
+        session = InferenceSession(ADD, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert session.get_providers() == ["wasm"]
+    with pytest.raises(InvalidInput, match="CUDAExecutionProvider"):
+        InferenceSession(ADD, providers=["CUDAExecutionProvider"])
+
+
 def test_shapes_that_contradict_each_other_name_the_node() -> None:
     bad = model([helper.make_node("MatMul", ["a", "b"], ["y"], name="mm")],
                 [info("a", [2, 3]), info("b", [4, 5])], [info("y", None)])  # fmt: skip

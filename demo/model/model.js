@@ -127,7 +127,8 @@ function summary([first, ...rest]) {
 /** @param {Iterable<File>} files */
 async function take(files) {
   const all = await Promise.all([...files].map(async (file) => ({ path: file.name, data: new Uint8Array(await file.arrayBuffer()) })));
-  const model = all.find(({ path }) => path.endsWith('.onnx')) ?? all[0];
+  const ending = (/** @type {string} */ end) => all.find(({ path }) => path.endsWith(end));
+  const model = ending('.pyrt') ?? ending('.onnx') ?? all[0]; // a Program may come with the model that has its weights
   if (!model) return;
   await open(model.data, `${model.path}, ${bytes(model.data.length)}`, all.filter((file) => file !== model));
 }
