@@ -22,7 +22,6 @@ from providers.webgpu.adapter import NoAdapter
 from pyruntime import InferenceSession
 from tests import zoo
 from tests.browser import ROOT, Engine, launch, serve
-from tests.conformance.cases import light_data
 from tests.models import MODELS, light_path
 
 PROVIDERS = ("wasm", "webgpu")
@@ -92,10 +91,10 @@ def milliseconds(value: float | None) -> str:
 
 
 def examples() -> list[Example]:
-    squeezenet, digits = light_path("light_squeezenet"), MODELS["digits"]
+    mobilenet, digits = "mobilenet_v2", MODELS["digits"]
     feeds = digits.feeds()
     return [
-        Example("squeezenet", squeezenet, *light_data(squeezenet)),
+        Example(mobilenet, zoo.materialize(mobilenet), zoo.inputs(mobilenet), zoo.expected(mobilenet)),
         Example("digits", digits.path(), feeds, zoo.oracle(digits.path().read_bytes(), feeds)),
     ]
 

@@ -14,5 +14,5 @@ def test_demo(built: None) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     ran = {tuple(row[:4]) for row in rows if "ok" in row}
-    names = ("squeezenet", "digits")
+    names = ("mobilenet_v2", "digits")
     assert ran == {(name, where, "wasm", "ok") for name in names for where in ("native", "Chromium")}
