@@ -17,6 +17,9 @@ from pyruntime.onnx.wire import Field, Fields, Wire, check_depth, signed, tags
 
 FunctionKey = tuple[str, str, str]
 
+# A newer opset may give an operator we know another meaning. Domains that are not listed are their owners' business.
+NEWEST_OPSETS = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1, "com.microsoft": 1}
+
 _OPSET = tags(varint="2", length="1")
 _GRAPH = tags(length="1 2 5 10 11 12 13 14 15 16")
 _NODE = tags(length="1 2 3 4 5 6 7 8 9 10")
@@ -65,6 +68,11 @@ def read_opsets(wire: Wire, found: list[Field]) -> dict[str, int]:
         version = signed(inner[2][-1][1]) if 2 in inner else 0
         if version < 1 or opsets.setdefault(domain, version) != version:
             raise InvalidModel(f'opset_import of domain "{domain}" is missing, zero or given twice at byte {a}')
+        newest = NEWEST_OPSETS.get(domain, version)
+        if version > newest:
+            name = domain or "ai.onnx"
+            hint = f"export it for opset {newest} or older"
+            raise InvalidModel(f"the model is for opset {version} of {name}, the newest known is {newest}", hint=hint)
     return opsets
 
 

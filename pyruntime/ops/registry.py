@@ -91,7 +91,8 @@ def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr) -> N
 
 
 def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
-    """The meaning in force at an opset. An opset newer than the last known meaning falls through to it."""
+    """The meaning in force at an opset. An opset newer than the last change of an operator falls through to it;
+    those that are newer than all we know were refused by the reader (`NEWEST_OPSETS`)."""
     domain = "" if domain == "ai.onnx" else domain
     versions = _TABLE.get((domain, name))
     where = f"{domain}.{name}" if domain else name

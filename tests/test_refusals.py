@@ -1,0 +1,69 @@
+"""What the engine refuses or warns of before it runs: models, options. onnxruntime is asked what it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+import pyruntime.ops  # noqa: F401
+from pyruntime import InferenceSession, InvalidModel
+from pyruntime.onnx import load
+from pyruntime.onnx.body import NEWEST_OPSETS
+from pyruntime.ops import registry
+
+FLOAT = TensorProto.FLOAT
+
+
+def info(name: str, shape: list[Any], dtype: int = FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def model(op: str, x: list[Any], y: list[Any], opsets: dict[str, int] | None = None, **attributes: Any) -> bytes:
+    """x -> op "n" -> y"""
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"], "n", **attributes)], "g", [info("x", x)], [info("y", y)]
+    )
+    ids = [helper.make_opsetid(*pair) for pair in (opsets or {"": 20}).items()]
+    return bytes(helper.make_model(graph, opset_imports=ids, ir_version=10).SerializeToString())
+
+
+def refused_by_onnxruntime(data: bytes) -> bool:
+    try:
+        ort.InferenceSession(data)
+    except (ort.capi.onnxruntime_pybind11_state.Fail, ort.capi.onnxruntime_pybind11_state.InvalidGraph):
+        return True
+    return False
+
+
+def test_the_newest_opsets_are_those_of_the_standard_and_of_the_table() -> None:
+    schemas = onnx.defs.get_all_schemas_with_history()
+    standard = {
+        domain: max(s.since_version for s in schemas if s.domain == domain) for domain in {s.domain for s in schemas}
+    }
+    assert NEWEST_OPSETS == standard | {"com.microsoft": 1}
+    for (domain, name), versions in registry.table().items():
+        assert versions[-1].since <= NEWEST_OPSETS.get(domain, versions[-1].since), name
+
+
+@pytest.mark.parametrize(("domain", "version", "text"), [
+    ("", 99, r"opset 99 of ai\.onnx, the newest known is 28 \(export it for opset 28 or older\)"),
+    ("", 29, "opset 29 of ai.onnx"),
+    ("ai.onnx.ml", 6, r"opset 6 of ai\.onnx\.ml, the newest known is 5"),
+    ("com.microsoft", 2, r"opset 2 of com\.microsoft, the newest known is 1"),
+])  # fmt: skip
+def test_opsets_that_are_newer_than_we_know_are_refused(domain: str, version: int, text: str) -> None:
+    data = model("Relu", ["N"], ["N"], {"": 20} | {domain: version})
+    assert refused_by_onnxruntime(data)
+    with pytest.raises(InvalidModel, match=text):
+        load(data)
+
+
+def test_opsets_of_other_domains_are_theirs() -> None:
+    data = model("Relu", ["N"], ["N"], {"": 20, "my.ops": 99})
+    assert not refused_by_onnxruntime(data)
+    np.testing.assert_array_equal(InferenceSession(data).run(None, {"x": np.ones(2, np.float32)})[0], [1, 1])
