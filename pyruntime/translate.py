@@ -201,6 +201,7 @@ class _Walker:
             args.pop()
         attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # opset 1's hint on memory
         registry.check(operator, len(args), attrs, node.label)
+        registry.check_kinds(operator, attrs, node.label)
         self.t.opset = node.opset
         self.t.wanted = tuple(bool(name) for name in node.outputs)
         try:

@@ -67,3 +67,29 @@ def test_opsets_of_other_domains_are_theirs() -> None:
     data = model("Relu", ["N"], ["N"], {"": 20, "my.ops": 99})
     assert not refused_by_onnxruntime(data)
     np.testing.assert_array_equal(InferenceSession(data).run(None, {"x": np.ones(2, np.float32)})[0], [1, 1])
+
+
+@pytest.mark.parametrize(("op", "attribute", "value", "text"), [
+    ("Softmax", "axis", 1.5, r'Softmax "n" \(opset 20\): attribute axis must be an int, is 1\.5'),
+    ("LeakyRelu", "alpha", 1, "attribute alpha must be a float, is 1"),
+    ("Transpose", "perm", [0.5, 1.5], r"attribute perm must be ints, is \(0\.5, 1\.5\)"),
+    ("Transpose", "perm", 0, "attribute perm must be ints, is 0"),
+    ("DepthToSpace", "blocksize", 2.0, "attribute blocksize must be an int, is 2.0"),
+    ("DepthToSpace", "mode", 2, "attribute mode must be a string, is 2"),
+    ("Gelu", "approximate", ["none"], "attribute approximate must be a string, is .'none',."),
+])  # fmt: skip
+def test_attributes_of_another_type_are_refused(op: str, attribute: str, value: object, text: str) -> None:
+    needed = {"blocksize": 2} if op == "DepthToSpace" else {}
+    shape: list[Any] = [1, 4, 2, 2] if op == "DepthToSpace" else ["N", 3]
+    data = model(op, shape, [None] * len(shape), **{**needed, attribute: value})
+    assert refused_by_onnxruntime(data)
+    with pytest.raises(InvalidModel, match=text):
+        InferenceSession(data)
+
+
+def test_attributes_that_are_given_by_a_function_are_checked_too() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20, "local" : 1]>
+        g (float[N, 3] x) => (float[N, 3] y) { y = local.F <a = 1.5> (x) }
+        <domain: "local", opset_import: ["" : 20]> F <a> (x) => (y) { y = Softmax <axis: int = @a> (x) }"""
+    with pytest.raises(InvalidModel, match="attribute axis must be an int"):
+        InferenceSession(onnx.parser.parse_model(text).SerializeToString())

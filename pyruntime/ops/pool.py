@@ -167,7 +167,8 @@ def _count(w: Window, o: Sequence[Expr], padded: bool) -> Expr:
 @op("LpPool", since=1)
 def lp_pool(
     t: Tracer, x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int], p: float = 2, pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+    kernel_shape: Sequence[int], p: int | float = 2, pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
     """(Σ |x|^p)^(1/p) of each window. Shapes: x (N, C, *S) -> (N, C, *O).
     Spec: https://onnx.ai/onnx/operators/onnx__LpPool.html"""
@@ -206,7 +207,7 @@ def global_max_pool(t: Tracer, x: Tensor) -> Tensor:
 
 
 @op("GlobalLpPool", since=1)
-def global_lp_pool(t: Tracer, x: Tensor, *, p: float = 2) -> Tensor:
+def global_lp_pool(t: Tracer, x: Tensor, *, p: int | float = 2) -> Tensor:
     """(Σ |x|^p)^(1/p) over all spatial axes. Shapes: x (N, C, *S) -> (N, C, 1, …)."""
     _spatial(t, x)
     total = t.reduce("sum", t.cast(x, sum_type(x.dtype)), range(2, x.rank), of=_power(p))

@@ -152,7 +152,7 @@ def dropout_10(t: Tracer, x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Ten
 
 @op("Dropout", since=12)
 def dropout(
-    t: Tracer, x: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None, *, seed: float | None = None
+    t: Tracer, x: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None, *, seed: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Identity unless training_mode holds."""
     if training_mode is None or not t.static(training_mode)[0]:

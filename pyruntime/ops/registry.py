@@ -1,21 +1,33 @@
 """The operator table: (domain, name, since) → lowering. The lowering's signature is the operator's schema.
 
 Positional parameters are the inputs (a default of None makes one optional, *xs makes them variadic); keyword-only
-parameters are the attributes, under their ONNX names, required where they have no default.
+parameters are the attributes, under their ONNX names, required where they have no default, and of the type of their
+annotation or else of their default: a node that gives another one is refused, as the standard has it.
 """
 
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pyruntime.errors import UnsupportedOp
+from pyruntime.errors import InvalidModel, UnsupportedOp
 from pyruntime.expr import Expr, walk
 
 Lowering = Callable[..., Any]
+
+# What signatures say of attributes, as the reader gives them, and as errors call them.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "an int"),
+    "float": ((float,), "a float"),
+    "str": ((str, bytes), "a string"),  # bytes where it is not UTF-8
+    "Sequence[int]": ((int,), "ints"),
+    "Sequence[float]": ((float,), "floats"),
+    "Sequence[str]": ((str, bytes), "strings"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,7 @@ class Schema:
     required: frozenset[str]
     min_inputs: int
     max_inputs: int | None  # None: variadic
+    kinds: Mapping[str, tuple[str, ...]]  # of attributes: of _KINDS; () is any
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,24 @@ def _schema(fn: Lowering) -> Schema:
         frozenset(p.name for p in attributes if p.default is p.empty),
         sum(p.default is p.empty for p in inputs),
         None if variadic else len(inputs),
+        {p.name: _kinds(p) for p in attributes},
     )
+
+
+def _kinds(attribute: inspect.Parameter) -> tuple[str, ...]:
+    """What an attribute may be; nothing where the signature does not say, and for tensors and graphs."""
+    said = attribute.annotation
+    if said is attribute.empty:
+        said = type(attribute.default)
+    kinds = (said if isinstance(said, str) else getattr(said, "__name__", "")).removesuffix(" | None").split(" | ")
+    return tuple(kinds) if all(kind in _KINDS for kind in kinds) else ()
+
+
+def _fits(value: object, kind: str) -> bool:
+    types = _KINDS[kind][0]
+    if kind.startswith("Sequence"):
+        return isinstance(value, tuple) and all(isinstance(v, types) for v in value)
+    return isinstance(value, types)
 
 
 def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr) -> None:
@@ -115,6 +145,15 @@ def check(operator: Operator, inputs: int, attrs: Mapping[str, object], node: st
         raise UnsupportedOp(f"attribute {missing[0]} is required", node=node)
     if inputs < schema.min_inputs or schema.max_inputs is not None and inputs > schema.max_inputs:
         raise UnsupportedOp(f"takes {schema.min_inputs} to {schema.max_inputs} inputs, has {inputs}", node=node)
+
+
+def check_kinds(operator: Operator, attrs: Mapping[str, object], node: str) -> None:
+    """Refuse attributes of another type than the signature says: a float where it has an int would be cut off."""
+    for name, value in attrs.items():
+        kinds = operator.schema.kinds[name]
+        if kinds and not any(_fits(value, kind) for kind in kinds):
+            wanted = " or ".join(_KINDS[kind][1] for kind in kinds)
+            raise InvalidModel(f"attribute {name} must be {wanted}, is {reprlib.repr(value)}", node=node)
 
 
 def table() -> Mapping[tuple[str, str], list[Operator]]:
