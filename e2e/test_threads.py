@@ -114,6 +114,22 @@ def test_every_build_finds_its_threads(build: str, tab: Callable[..., Tab]) -> N
     assert found["threads"] == 2
 
 
+@pytest.mark.parametrize("count", [-1, 1.5])
+def test_a_number_of_threads_that_is_none(page: Tab, count: float) -> None:
+    refused, threads = page.run(  # type: ignore[misc]
+        OPEN
+        + """
+  const refused = await open('add', arg).then(() => '', String);
+  const before = ort.env.wasm.numThreads;
+  ort.env.wasm.numThreads = arg;
+  const session = await open('add').finally(() => { ort.env.wasm.numThreads = before; });
+  return [refused, session.inputNames.length];
+""",
+        count,
+    )
+    assert refused.startswith(f"InvalidInput: intraOpNumThreads cannot be {count:g}") and threads == 2
+
+
 def test_without_isolation_one_thread_and_one_warning(tab: Callable[..., Tab]) -> None:
     page = tab("plain")
     warnings: list[str] = []

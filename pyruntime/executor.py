@@ -91,7 +91,7 @@ class Executor:
         if gpu is not None:
             gpu.load(program.part(self.header["modules"]["webgpu"]))
         chunk = gpu.host.chunk if gpu is not None else 0
-        self.arena = Memories(RESERVED + self.tables.limit, max(limit - RESERVED - self.tables.limit, 0), chunk)
+        self.arena = Memories(RESERVED + self.tables.limit, limit - RESERVED - self.tables.limit, chunk)
         self.constant_host: dict[int, Any] = {}
         self.placed: set[int] = set()  # while starting: buffers that have their memory already
         self.plans: dict[Any, Plan] = {}

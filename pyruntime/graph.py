@@ -5,6 +5,7 @@ Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -137,10 +138,13 @@ class Graph:
         return replace(self, nodes=nodes)
 
     def with_dims(self, sizes: Mapping[str, int]) -> Graph:
-        """With numbers for named dims of inputs and outputs; names that it does not have say nothing."""
+        """With numbers for named dims of inputs and outputs; names that no input has are warned of, and say nothing."""
         named = {d for v in self.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ()}
         for name, size in sizes.items():
-            if name in named and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+            if name not in named:
+                known = ", ".join(sorted(d for d in named if isinstance(d, str))) or "none"
+                warnings.warn(f'no input has the free dimension "{name}" (named are: {known})', stacklevel=2)
+            elif not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise InvalidInput(f'the free dimension "{name}" cannot be {size!r}', hint="give an integer from 0 on")
         inputs, outputs = (tuple(_sized(v, sizes) for v in values) for values in (self.inputs, self.outputs))
         return replace(self, inputs=inputs, outputs=outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pyruntime.errors import OutOfMemory
 from pyruntime.memory import Arena, Stats
 from pyruntime.offsets import Tenant
 
@@ -18,6 +19,11 @@ class Memories(Arena):
     def __init__(self, base: int, limit: int, chunk: int = 0) -> None:
         super().__init__(base, limit)
         self.gpu = Arena(GPU, GPU, chunk)  # the device tells when it is full
+
+    def _over(self, end: int) -> OutOfMemory:
+        """In bytes of linear memory, as the session's limit is: what lies below the arena counts."""
+        hint = "raise memory_limit or use smaller inputs"
+        return OutOfMemory(f"{end} bytes of linear memory needed, memory_limit is {self.base + self.limit}", hint=hint)
 
     def alloc_gpu(self, size: int) -> int:
         """An address (from GPU on) whose offset is aligned for bindings."""

@@ -75,6 +75,9 @@ class InferenceSession:
         self.options = sess_options or SessionOptions()
         if self.options.graph_optimization_level not in LEVELS:
             raise InvalidInput(f"optimisation level {self.options.graph_optimization_level!r}", hint=f"one of {LEVELS}")
+        threads = self.options.intra_op_num_threads
+        if not isinstance(threads, int) or threads < 0:
+            raise InvalidInput(f"intra_op_num_threads cannot be {threads!r}", hint="an integer; 0 means one thread")
         self._providers = known(providers or ["wasm"])
         self._lock = threading.Lock()
         self._programs: dict[Any, Any] = {}

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import pyruntime.ops  # noqa: F401
-from pyruntime import InferenceSession, InvalidModel
+from pyruntime import InferenceSession, InvalidInput, InvalidModel, SessionOptions
 from pyruntime.onnx import load
 from pyruntime.onnx.body import NEWEST_OPSETS
 from pyruntime.ops import registry
@@ -93,3 +93,9 @@ def test_attributes_that_are_given_by_a_function_are_checked_too() -> None:
         <domain: "local", opset_import: ["" : 20]> F <a> (x) => (y) { y = Softmax <axis: int = @a> (x) }"""
     with pytest.raises(InvalidModel, match="attribute axis must be an int"):
         InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+
+
+@pytest.mark.parametrize("threads", [-1, 1.5, "2"])
+def test_a_number_of_threads_that_is_none(threads: Any) -> None:
+    with pytest.raises(InvalidInput, match="intra_op_num_threads cannot be"):
+        InferenceSession(model("Relu", ["N"], ["N"]), SessionOptions(intra_op_num_threads=threads))

@@ -124,6 +124,16 @@ def test_a_memory_limit_is_an_error_before_anything_runs() -> None:
     np.testing.assert_array_equal(session.run(None, GOOD)[0], np.full((2, 3), 2))
 
 
+@pytest.mark.parametrize("limit", [1000, 1 << 20])
+def test_a_memory_limit_is_told_as_it_was_given(limit: int) -> None:
+    """Also where it is less than what the session's tables take."""
+    rows = limit // 3
+    session = InferenceSession(ADD, SessionOptions(memory_limit=limit))
+    with pytest.raises(OutOfMemory, match=rf"(\d+) bytes of linear memory needed, memory_limit is {limit} ") as caught:
+        session.run(None, {name: np.ones((rows, 3), np.float32) for name in GOOD})
+    assert int(caught.value.message.split()[0]) >= limit + 1
+
+
 def test_description_is_onnxruntimes() -> None:
     import onnxruntime as ort
 
@@ -232,8 +242,10 @@ def test_free_dimensions_are_overridden_by_name() -> None:
     made = model([helper.make_node("Neg", ["x"], ["y"])], [info("x", ["batch", 3])], [info("y", ["batch", 3])])
     options = SessionOptions()
     options.add_free_dimension_override_by_name("batch", 2)
-    options.add_free_dimension_override_by_name("elsewhere", 7)  # onnxruntime passes over such names too
-    session = InferenceSession(made, options)
+    options.add_free_dimension_override_by_name("elsewhere", 7)  # onnxruntime passes over such names
+    with pytest.warns(UserWarning, match=r'no input has the free dimension "elsewhere" \(named are: batch\)') as caught:
+        session = InferenceSession(made, options)
+    assert len(caught) == 1
     assert [session.get_inputs()[0].shape, session.get_outputs()[0].shape] == [[2, 3], [2, 3]]
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], -x)

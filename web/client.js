@@ -2,6 +2,7 @@
 
 import { env } from 'onnxruntime-common';
 import { assetUrls } from './assets.js';
+import { InvalidInput } from './errors.js';
 import { ThreadPool } from './pool.js';
 import { Caller } from './protocol.js';
 import { SharedPool } from './tensors.js';
@@ -85,13 +86,18 @@ function wasmPrefix() {
 
 let warned = false;
 
+/** @param {unknown} count @returns {count is number} */
+const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
+
 /**
  * How many threads a session gets: as it asks, or as env.wasm.numThreads does, or as many as there are processors, four
  * at most. One without shared memory.
  * @param {number} [asked] intraOpNumThreads
  */
 export function threadCount(asked) {
-  const wanted = asked || env.wasm.numThreads || 0;
+  if (asked !== undefined && !isCount(asked)) throw new InvalidInput(`intraOpNumThreads cannot be ${asked}`, { hint: 'an integer from 0 on' });
+  const ambient = env.wasm.numThreads;
+  const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
   if (globalThis.crossOriginIsolated) return wanted || Math.min(4, navigator.hardwareConcurrency || 1);
   if (wanted > 1 && !warned) {
     warned = true;

@@ -14,9 +14,10 @@ import { drop, find, keep } from './snapshot.js';
 
 const ENGINE = '/lib/engine.zip';
 
-/** What every session needs, so that it is in the snapshot. */
+/** What every session needs, so that it is in the snapshot. Warnings, which go to the console, without places in a file of ours. */
 const STARTED = `
-import sys
+import sys, warnings
+warnings.formatwarning = lambda message, *where, **more: f"pyruntime: {message}\\n"
 sys.path.insert(0, "${ENGINE}")
 import providers.wasm, pyruntime.browser
 `;
