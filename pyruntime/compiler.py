@@ -79,7 +79,7 @@ def compile_graph(
         main.outputs |= revealed(main.block)
     emitter = Emitter(builder)
     program = emitter.program(graph.name, init, main)
-    program.header["nodes"] = fates.after(init)
+    program.header["nodes"] = fates.after(init, emitter.within)
     if emitter.placed is not None:
         program.header["why"] = reasons(main.block, emitter.placed.partition.reasons)
     watch.lap("emit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from pyruntime.dtype import BF16, STRING, DType
 from pyruntime.graph import Weight
 from pyruntime.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
 from pyruntime.partition import Placed
+from pyruntime.passes.dead import readers_of
 from pyruntime.program import FORMAT, Program
 from pyruntime.provider import Builder, Invocation
 from pyruntime.reference import round_float
@@ -47,6 +49,7 @@ class Emitter:
         self.blob = bytearray()
         self.host_kernels: list[Host] = []
         self.persistent: set[int] = set()
+        self.within: dict[int, str] = {}  # id of a kernel that runs as part of another -> that one's node
 
     def program(self, name: str, init: Block, main: Translation) -> Program:
         if self.placed is not None:
@@ -174,11 +177,13 @@ class Emitter:
         steps: list[_Step] = []
         pending: list[Kernel] = []
         crossings = self.crossings
+        readers = readers_of(block, [*block.outputs, *leaving, *carried])
 
         def flush() -> None:
             if pending:
                 where = crossings.where(pending[0])
-                steps.append(self._segment(f"run_{number}_{len(steps)}", pending, where))
+                private = self._private(pending, readers)
+                steps.append(self._segment(f"run_{number}_{len(steps)}", pending, private, where))
                 pending.clear()
 
         for kernel in block.kernels:
@@ -212,8 +217,15 @@ class Emitter:
     def _place(self, t: Tensor) -> dict[str, Any]:
         return {"buffer": self.buffer(t), "dtype": t.dtype.name, "dims": [to_json(d) for d in t.shape]}
 
-    def _segment(self, name: str, kernels: Sequence[Kernel], where: str) -> _Step:
-        calls = self.builders[where].segment(name, kernels)
+    def _private(self, kernels: Sequence[Kernel], readers: Counter[int]) -> set[int]:
+        """What a kernel of a segment makes for one other of the segment."""
+        read = {t.uid for k in kernels for t in k.inputs}
+        made = {t.uid for k in kernels for t in k.outputs}
+        return {uid for uid in made & read - self.persistent if readers[uid] == 1}
+
+    def _segment(self, name: str, kernels: Sequence[Kernel], private: set[int], where: str) -> _Step:
+        calls = self.builders[where].segment(name, kernels, private)
+        self._note_within(kernels, private - {t.uid for c in calls for t in c.tensors})
         for c in calls:
             self.crossings.scratch(c.scratch, where)
             c.tensors = [self.crossings.at(t, where) for t in c.tensors]
@@ -231,6 +243,14 @@ class Emitter:
         if forks:
             json["fork"] = 1 if 1 in forks else to_json(sum(forks))
         return _Step(json, [t for c in calls for t in c.tensors], calls)
+
+    def _note_within(self, kernels: Sequence[Kernel], absent: set[int]) -> None:
+        """`absent`: what no call reads or writes, since its maker runs as part of its reader."""
+        readers = {t.uid: k for k in kernels for t in k.inputs if t.uid in absent}
+        for kernel in reversed(kernels):
+            reader = readers.get(kernel.outputs[0].uid)
+            if reader is not None:
+                self.within[id(kernel)] = self.within.get(id(reader), reader.node)
 
     def _call(self, c: Invocation) -> dict[str, Any]:
         return {

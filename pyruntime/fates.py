@@ -23,9 +23,11 @@ class Fates:
         self.main = main
         self.views = {k.out.uid for k in main.block.kernels if isinstance(k, Map) and is_view(k.expr)}
 
-    def after(self, init: Block) -> list[Any]:
+    def after(self, init: Block, within: Mapping[int, str]) -> list[Any]:
         """For each node its label if it has steps of its own, else [label, fate] or [label, fate, label of the node
-        whose kernel holds it]. Fates: plan (done while compiling), constant, view (free), fused, unused."""
+        whose kernel holds it]. Fates: plan (done while compiling), constant, view (free), fused, unused. `within`: id
+        of a kernel that runs as part of another -> that one's node."""
+        self.within = within
         self.makers: dict[int, str] = {}  # uid of a tensor -> label of the node whose kernel makes it
         self.owners: set[str] = set()
         self._collect(init)
@@ -44,9 +46,10 @@ class Fates:
     def _collect(self, block: Block) -> None:
         for kernel in block.kernels:
             if not isinstance(kernel, Alias):
-                parts = kernel.node.split(" > ")
+                label = self.within.get(id(kernel), kernel.node)
+                parts = label.split(" > ")
                 self.owners.update(" > ".join(parts[: n + 1]) for n in range(len(parts)))
-                self.makers.update(dict.fromkeys([t.uid for t in kernel.outputs], kernel.node))
+                self.makers.update(dict.fromkeys([t.uid for t in kernel.outputs], label))
             for inner in inner_blocks(kernel):
                 self._collect(inner)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -61,8 +61,9 @@ class Builder(Protocol):
 
     routines: Mapping[str, Routine]
 
-    def segment(self, name: str, kernels: Sequence[Kernel]) -> list[Invocation]:
-        """Write code that runs these kernels in order; `name` is how the executor will call it."""
+    def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
+        """Write code that runs these kernels in order; `name` is how the executor will call it. private: uids of
+        tensors that one of the kernels makes, another reads, and nobody else; they need not be in memory."""
         ...
 
     def finish(self) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pyruntime.dtype import C64, C128, STRING
@@ -12,7 +12,7 @@ from pyruntime.loopcode import LoopCode, Lowered, children, expressions
 from pyruntime.lower import lower
 from pyruntime.provider import Invocation
 
-from . import spmd
+from . import attention, spmd
 from .assembler import Function, Module
 from .printer import print_kernel
 from .routines import ROUTINES
@@ -47,11 +47,16 @@ class WasmBuilder:
         self.functions: dict[Any, Function] = {}
         self.made: set[int] = set()
 
-    def segment(self, name: str, kernels: Sequence[Kernel]) -> list[Invocation]:
+    def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
         calls: list[Invocation] = []
         parts: list[spmd.Part] = []
+        chains = {id(chain.last): chain for chain in attention.find(kernels, private)}
+        within = {id(k) for chain in chains.values() for k in (chain.scores, chain.rows)}
         for kernel in kernels:
-            new = self._kernel(kernel)
+            if id(kernel) in within:
+                continue
+            chain = chains.get(id(kernel))
+            new = attention.emit(self, chain) if chain else self._kernel(kernel)
             calls += new
             if self.threads > 1:
                 parts += spmd.parts(kernel, new)

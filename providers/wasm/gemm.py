@@ -39,7 +39,7 @@ BUFFERS = ("a", "b", "c", "bias", "scratch")
 PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc",
           "oa", "ob")  # fmt: skip
 PACK_BUFFERS = ("source", "packed")
-PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed")
+PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed", "inner", "t_source", "offset")
 PACK_COLUMNS = 64
 NBITS = {"nbits4": 4, "nbits8": 8}
 KERNEL = ("i32", "i32", "i32", "i32")
@@ -264,24 +264,28 @@ def matmul(
 def pack_b(module: Module, name: str, kind: str) -> Function:
     """Emit a kernel that packs B ("rows" or "cols") into panels.
 
-    Argument block: buffers source, packed; parameters n k batch ld s_source s_packed (strides in floats; s_packed is
-    usually `packed_floats(n, k)`). Work units: batch * ceil(n / 64).
+    Argument block: buffers source, packed; parameters n k batch ld s_source s_packed inner t_source offset (strides in
+    floats; s_packed is usually `packed_floats(n, k)`; batches come in groups of `inner`, which are t_source apart; the
+    first is at `offset`). Work units: batch * ceil(n / 64).
     """
     packer = (pack_rows if kind == "rows" else pack_cols)(module)
     f = module.function(name, KERNEL)
     _, begin, end, _ = f.params
     w = load_words(f, (*PACK_BUFFERS, *PACK_PARAMS))
-    count, col, cols, step, batch = f.locals("i32", 5)
+    count, col, cols, step, batch, high, low = f.locals("i32", 7)
     f.emit(w["n"]).i32(PACK_COLUMNS - 1).emit("i32.add").i32(PACK_COLUMNS).emit("i32.div_u").set(count)
     f.emit(w["k"]).i32(5).emit("i32.shl").set(step)
     one = f.local("i32")
     f.i32(1).set(one)
+    element(f, w["source"], (w["offset"], one)).set(w["source"])
     with f.until(begin, end):
-        f.emit(begin, count, "i32.div_u").set(batch)
+        f.emit(begin, count, "i32.div_u").tee(batch).emit(w["inner"], "i32.div_u").set(high)
+        f.emit(batch, w["inner"], "i32.rem_u").set(low)
         f.emit(begin, count, "i32.rem_u").i32(PACK_COLUMNS).emit("i32.mul").set(col)
         f.emit(w["n"], col, "i32.sub").set(cols)
         f.emit(cols).i32(PACK_COLUMNS).emit(cols).i32(PACK_COLUMNS).emit("i32.lt_u", "select").set(cols)
-        element(f, w["source"], (batch, w["s_source"]), (col, one if kind == "rows" else w["ld"]))
+        at = (col, one if kind == "rows" else w["ld"])
+        element(f, w["source"], (high, w["t_source"]), (low, w["s_source"]), at)
         f.emit(w["ld"]).i32(2).emit("i32.shl", w["k"], cols)
         element(f, w["packed"], (batch, w["s_packed"]), (col, w["k"])).emit(step).call(packer)
     return f

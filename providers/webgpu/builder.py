@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -49,7 +49,7 @@ class GpuBuilder:
         self.shaders: list[Shader] = []
         self.numbers: dict[Any, int] = {}
 
-    def segment(self, name: str, kernels: Sequence[Kernel]) -> list[Invocation]:
+    def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
         return [self.invoke(kernel) for kernel in kernels]
 
     def finish(self) -> bytes:

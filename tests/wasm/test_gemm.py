@@ -78,7 +78,7 @@ def check(setup, kind, a, b, *, variant="", gap=(0, 0, 0), blocks=None, split=Fa
     if kind == "panels":
         size = gemm.packed_floats(n, k)
         packed = arena.put(np.full((len(b), size), np.nan, np.float32))
-        args = arena.arguments(pb, packed, n, k, len(b), ldb, sb, size)
+        args = arena.arguments(pb, packed, n, k, len(b), ldb, sb, size, max(len(b), 1), 0, 0)
         kernels["pack_rows"](args, 0, gemm.pack_units(n, len(b)), 0)
         pb, sb = packed, size
     sb = sb if len(b) > 1 else 0
@@ -179,7 +179,7 @@ def test_packing(setup, kind):
         size = gemm.packed_floats(n, k)
         packed = arena.put(np.full((2, size), np.nan, np.float32))
         ld = stored.shape[2] + 1
-        args = arena.arguments(source, packed, n, k, 2, ld, stored.shape[1] * ld, size)
+        args = arena.arguments(source, packed, n, k, 2, ld, stored.shape[1] * ld, size, 2, 0, 0)
         units = gemm.pack_units(n, 2)
         kernels["pack_" + kind](args, 0, units // 2, 0)
         kernels["pack_" + kind](args, units // 2, units, 1)

@@ -46,6 +46,11 @@ class Product:
     batch: list[Axis]
     rows: tuple[int, ...]
 
+    def levels(self) -> tuple[Axis, Axis]:
+        """Outer and inner batch."""
+        outer, inner = [*[Axis((), 1, 0, 0, 0)] * (2 - len(self.batch)), *self.batch]
+        return outer, inner
+
     def groups(self, order: tuple[int, ...]) -> Groups:
         """Axes of the output, given for each the axis of the product."""
         place = {axis: n for n, axis in enumerate(order)}
@@ -176,36 +181,45 @@ class Matmul(Schedule):
         return packing(source, b, view, k, n)
 
     def emit(self, builder: Any, call: Call) -> list[Invocation]:
-        order = call.order or tuple(range(call.out.rank))
-        p = describe(call, call.out, order, call.strided)
-        assert p.kind is not None
-        done = tail(builder, call, p.groups(order), 2, len(gemm.BUFFERS), len(gemm.PARAMS), made_type(call))
-        relaxed = arithmetic(builder, call)
-        mc, nc, kc = gemm.blocks(p.m, p.n, p.k, builder.threads)
-        outer, inner = [*[Axis((), 1, 0, 0, 0)] * (2 - len(p.batch)), *p.batch]
-        batch = outer.extent * inner.extent
-        a, b = _base(call, 0), _base(call, 1)
-        own = [scratch(gemm.scratch_bytes(nc, kc) * builder.threads)] if p.kind != "panels" else []
-        words = [p.m, p.n, p.k, batch, p.lda, p.ldb, p.ldc, inner.a, inner.b, inner.c, mc, nc, kc, inner.extent]
-        words += [outer.a, outer.b, outer.c, *_offsets(call), *done.params]
-        kind = p.kind
-
-        def make(name: str) -> Any:
-            return gemm.matmul(
-                builder.module, name, kind, relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors)
-            )
-
-        f = builder.function(
-            ("matmul", kind, relaxed, done.epilogue.block_key(), len(done.tensors)), make, f"matmul_{kind}"
-        )
-        c = done.result or call.out
-        tensors = [a, b, c, done.bias or c, own[0] if own else c, *done.tensors]
-        units = gemm.units(p.m, p.n, batch, mc, nc)
-        return [Invocation(f.name, tensors, words, units, call.node, [*own, *done.scratch()])]
+        p = described(call)
+        return [invocation(builder, call, p, gemm.blocks(p.m, p.n, p.k, builder.threads))]
 
 
-def _offsets(call: Call) -> list[AnyDim]:
-    return [call.strided[n].offset if n in call.strided else 0 for n in (0, 1)]
+def described(call: Call) -> Product:
+    return describe(call, call.out, call.order or tuple(range(call.out.rank)), call.strided)
+
+
+def invocation(
+    builder: Any, call: Call, p: Product, sizes: tuple[AnyDim, AnyDim, AnyDim], packed: Tensor | None = None
+) -> Invocation:
+    """The call as a product with blocks of these sizes; `packed` takes the place of B, of which `p` knows where its
+    panels are."""
+    kind = p.kind
+    assert kind is not None
+    order = call.order or tuple(range(call.out.rank))
+    done = tail(builder, call, p.groups(order), 2, len(gemm.BUFFERS), len(gemm.PARAMS), made_type(call))
+    relaxed = arithmetic(builder, call)
+    mc, nc, kc = sizes
+    outer, inner = p.levels()
+    batch = outer.extent * inner.extent
+    a, b = _base(call, 0), _base(call, 1) if packed is None else packed
+    own = [scratch(gemm.scratch_bytes(nc, kc) * builder.threads)] if kind != "panels" else []
+    words = [p.m, p.n, p.k, batch, p.lda, p.ldb, p.ldc, inner.a, inner.b, inner.c, mc, nc, kc, inner.extent]
+    words += [outer.a, outer.b, outer.c, offset(call, 0), 0 if packed is not None else offset(call, 1), *done.params]
+
+    def make(name: str) -> Any:
+        return gemm.matmul(builder.module, name, kind, relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors))
+
+    key = ("matmul", kind, relaxed, done.epilogue.block_key(), len(done.tensors))
+    f = builder.function(key, make, f"matmul_{kind}")
+    c = done.result or call.out
+    tensors = [a, b, c, done.bias or c, own[0] if own else c, *done.tensors]
+    units = gemm.units(p.m, p.n, batch, mc, nc)
+    return Invocation(f.name, tensors, words, units, call.node, [*own, *done.scratch()])
+
+
+def offset(call: Call, operand: int) -> AnyDim:
+    return call.strided[operand].offset if operand in call.strided else 0
 
 
 def _base(call: Call, operand: int) -> Tensor:
@@ -232,8 +246,8 @@ class PackB(Schedule):
         strides = call.strided[0].strides[-2:] if 0 in call.strided else (n, 1)
         kind, ld = ("rows", strides[0]) if strides[1] == 1 else ("cols", strides[1])
         f = builder.function(("pack_b", kind), lambda name: gemm.pack_b(builder.module, name, kind), "pack_b")
-        words = [n, k, 1, ld, 0, gemm.packed_floats(n, k)]
+        words = [n, k, 1, ld, 0, gemm.packed_floats(n, k), 1, 0, 0]
         return [Invocation(f.name, [_base(call, 0), call.out], words, gemm.pack_units(n), call.node)]
 
 
-__all__ = ["Axis", "Matmul", "PackB", "Product", "describe", "packing"]
+__all__ = ["Axis", "Matmul", "PackB", "Product", "describe", "described", "invocation", "offset", "packing"]
