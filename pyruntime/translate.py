@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,7 +54,7 @@ class Translation:
     block: Block
     feeds: list[Feed]
     outputs: dict[str, Any]
-    guards: list[tuple[Any, str]] = field(default_factory=list)
+    guards: list[tuple[Any, str, str]] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
 
@@ -88,7 +89,21 @@ def translate(
     t.subgraph = walker.subgraph
     outputs = walker.graph(graph, env)
     named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
+    _compare_declared(graph, named)
     return Translation(t.block, feeds, named, t.guards, env, t.known_tensors())
+
+
+def _compare_declared(graph: Graph, outputs: Mapping[str, Any]) -> None:
+    """Warn of outputs whose declared shape cannot be: the nodes decide, as in onnxruntime."""
+    for value in graph.outputs:
+        made = outputs[value.name]
+        said = value.type.shape if isinstance(value.type, TensorType) else None
+        if said is None or not isinstance(made, Tensor):
+            continue
+        pairs = zip(said, made.shape, strict=False)
+        if len(said) != made.rank or any(isinstance(d, int) and sh.compare("eq", d, n) == 0 for d, n in pairs):
+            shapes = [f"[{', '.join(map(str, shape))}]" for shape in (said, made.shape)]
+            warnings.warn(f'output "{value.name}" is declared {shapes[0]}, its nodes make {shapes[1]}', stacklevel=4)
 
 
 def dim_names(path: str, spec: TensorSpec) -> list[int | str]:

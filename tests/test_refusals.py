@@ -99,3 +99,29 @@ def test_attributes_that_are_given_by_a_function_are_checked_too() -> None:
 def test_a_number_of_threads_that_is_none(threads: Any) -> None:
     with pytest.raises(InvalidInput, match="intra_op_num_threads cannot be"):
         InferenceSession(model("Relu", ["N"], ["N"]), SessionOptions(intra_op_num_threads=threads))
+
+
+@pytest.mark.parametrize(("x", "y", "text"), [
+    ([2, 3], [2, 4], r'output "y" is declared \[2, 4\], its nodes make \[2, 3\]'),
+    (["N", 3], ["N", 4], r"declared \[N, 4\], its nodes make \[N, 3\]"),
+    (["N", 3], ["M", 3, 1], r"declared \[M, 3, 1\], its nodes make \[N, 3\]"),
+    ([2, 3], [], r"declared \[\], its nodes make \[2, 3\]"),
+])  # fmt: skip
+def test_a_declared_shape_that_cannot_be_is_warned_of(x: list[Any], y: list[Any], text: str, capfd: Any) -> None:
+    data, feeds = model("Softmax", x, y), {"x": np.ones((2, 3), np.float32)}
+    expected = ort.InferenceSession(data).run(None, feeds)[0]
+    assert "Error merging shape info for output" in capfd.readouterr().err
+    with pytest.warns(UserWarning, match=text) as caught:
+        session = InferenceSession(data)
+        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-6)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(("x", "y"), [
+    (["N", 3], ["N", 3]), (["N", 3], ["M", None]), (["N", 3], [2, "K"]), ([2, 3], ["A", "B"]), ([0, 3], [0, 3]),
+])  # fmt: skip
+def test_a_declared_shape_that_may_be_is_not(x: list[Any], y: list[Any], capfd: Any) -> None:
+    data = model("Softmax", x, y)
+    ort.InferenceSession(data)
+    assert "Error merging" not in capfd.readouterr().err
+    InferenceSession(data)  # a warning would be an error here
