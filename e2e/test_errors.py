@@ -48,6 +48,16 @@ def test_unsupported_names_the_node(page: Tab) -> None:
     assert isinstance(error, dict)
     assert 'Frobnicate "odd"' in error["node"] and "opset 17" in error["node"]
     assert error["message"].startswith(error["node"])
+    assert "ort.python" in error["hint"] and "docs/api.md" in error["hint"]
+
+
+def test_external_data_that_was_not_given(page: Tab) -> None:
+    """As natively."""
+    error = page.run(CATCH + "return ort.InferenceSession.create('/models/external.onnx').then(() => null, described)")
+    assert isinstance(error, dict) and error["type"] == "InvalidModel"
+    assert (
+        'external data "external.bin" was not given' in error["message"] and error["hint"] == "list it in externalData"
+    )
 
 
 def test_empty_bytes(page: Tab) -> None:

@@ -162,7 +162,7 @@ def test_if_and_read(tab: Callable[..., Tab]) -> None:
         ],
         outputs=[{"name": "y", "value": tensor(3, "k")}],
         buffers=[{"size": size} for size in (12, 1, 8, ["*", 4, "k"], 12, 12, 12)],
-        guards=[[["lt", "k", 4], "k is too large"]],
+        guards=[[["lt", "k", 4], "k is too large", 'TopK "t"']],
         blocks=[
             {"inputs": [], "steps": [], "outputs": []},
             {"inputs": [], "steps": [branch, read, last], "outputs": []},
@@ -182,7 +182,7 @@ def test_if_and_read(tab: Callable[..., Tab]) -> None:
     found = run(tab, "isolated", program, module, runs, types={"c": "bool", "k": "int64"})
     assert found["results"][0] == {"y": [[3], [9, 12, 15]]}
     assert found["results"][1] == {"y": [[2], [12, 20]]}
-    assert "k is too large" in found["results"][2]["message"]
+    assert found["results"][2]["node"] == 'TopK "t"' and "k is too large" in found["results"][2]["message"]
     assert found["results"][3] == {"y": [[1], [9]]}
 
 

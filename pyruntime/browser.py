@@ -16,7 +16,7 @@ from pyruntime import interpreter
 from pyruntime import shape as sh
 from pyruntime.compiler import Compiled, Stopwatch, compile_graph
 from pyruntime.dtype import BY_NAME, STRING, DType
-from pyruntime.errors import InvalidInput, NeedsValue
+from pyruntime.errors import InvalidModel, NeedsValue
 from pyruntime.graph import OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.host import FUNCTIONS
 from pyruntime.kernel import Tensor
@@ -96,7 +96,7 @@ class Model:
         def open_external(location: str) -> _Window:
             given = location if location in external else location.rpartition("/")[2]  # a page may give the bare name
             if given not in external:
-                raise InvalidInput(f'external data "{location}" was not given', hint="list it in externalData")
+                raise InvalidModel(f'external data "{location}" was not given', hint="list it in externalData")
             return _Window(read, external[given], given)
 
         self.options = options

@@ -121,7 +121,7 @@ def _sweep(main: Translation, init: Block, outputs: list[Any]) -> None:
         names = mentioned(main.block)
         for t in outputs:
             names |= {s for d in t.shape for s in sh.symbols(d)}
-        for guard, _ in main.guards:
+        for guard, *_ in main.guards:
             names |= sh.symbols(guard)
         remove_dead(main.block, outputs, names)
         if len(main.block.kernels) == before:

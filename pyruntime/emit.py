@@ -68,19 +68,19 @@ class Emitter:
             "outputs": [{"name": n, "value": self.value(v)} for n, v in main.outputs.items()],
             "buffers": self.buffers,
             "constants": self.constants,
-            "guards": [[to_json(c), text] for c, text in [*main.guards, *self._extents(main)]],
+            "guards": [[to_json(c), *told] for c, *told in [*main.guards, *self._extents(main)]],
             "blocks": self.blocks,
             "modules": {name: self._append(b.finish()) for name, b in self.builders.items()},
         }
         return Program(header, bytes(self.blob))
 
-    def _extents(self, main: Translation) -> list[tuple[Any, str]]:
+    def _extents(self, main: Translation) -> list[tuple[Any, str, str]]:
         """With the GPU, dims are bounded: see `crossing.EXTENT`."""
         names = (
             {s for f in main.feeds for d in f.tensor.shape for s in sh.symbols(d)} if self.placed is not None else set()
         )
         text = f"a dim of {EXTENT} or more is too large for the GPU's integers"
-        return [(sh.compare("lt", sh.symbol(s), EXTENT), f'dim "{s}": {text}') for s in sorted(names)]
+        return [(sh.compare("lt", sh.symbol(s), EXTENT), f'dim "{s}": {text}', "") for s in sorted(names)]
 
     def _persistent(self, init: Block, main: Translation) -> set[int]:
         """Constants and what init makes stay if main uses them; gives the constants that only init uses."""

@@ -84,7 +84,7 @@ class Executor:
         self.functions = host.load(program.part(self.header["modules"]["wasm"]))
         self._uids = 0
         self.blocks = [[self._step(s) for s in b["steps"]] for b in self.header["blocks"]]
-        self.guards = [(compile_dim(c), text, symbols(c)) for c, text in self.header["guards"]]
+        self.guards = [(compile_dim(c), symbols(c), *told) for c, *told in self.header["guards"]]
         total = sum(self._table_words(s) for steps in self.blocks for s in steps)
         self.tables = Arena(RESERVED, max(PLANS * total * 4, 1 << 16))
         self.gpu = gpu
@@ -248,9 +248,10 @@ class Executor:
 
     def check(self, env: Env, fresh: set[str]) -> None:
         """Refuse shapes by the guards that mention a symbol just bound and none still unbound."""
-        for guard, text, names in self.guards:
+        for guard, names, text, *node in self.guards:
             if not names.isdisjoint(fresh) and names <= env.keys() and not guard(env):
-                raise ShapeError(text, hint=", ".join(f"{name} = {env[name]}" for name in sorted(names)))
+                hint = ", ".join(f"{name} = {env[name]}" for name in sorted(names))
+                raise ShapeError(text, node="".join(node), hint=hint)
 
     def _enter(self, run: Run, feeds: Mapping[str, np.ndarray]) -> None:
         """Feeds come into linear memory, but for those on the GPU, which are not in `feeds`."""

@@ -112,9 +112,9 @@ def run(translation: Any, weights: Any, feeds: Mapping[str, Array]) -> dict[str,
     it = Interpreter(weights)
     for f in translation.feeds:
         it.feed(f.tensor, feeds[f.path])
-    for condition, message in translation.guards:
+    for condition, message, node in translation.guards:
         if sh.symbols(condition) <= set(it.symbols) and not sh.evaluate(condition, it.symbols):
-            raise AssertionError(message)
+            raise AssertionError(f"{node}: {message}")
     it.run(translation.block)
 
     def fetch(value: Any) -> Any:

@@ -27,7 +27,8 @@ class Tracer:
 
     def __init__(self, elements: Callable[[Any], list[Any]]) -> None:
         self.block = Block()
-        self.guards: list[tuple[AnyDim, str]] = []  # (dim that must not be 0, message): checked when shapes are bound
+        # (dim that must not be 0, message, node): checked when shapes are bound
+        self.guards: list[tuple[AnyDim, str, str]] = []
         self.node = ""
         self.names: dict[int, str] = {}  # of the values of the main graph, by uid
         self.opset = 0
@@ -124,7 +125,7 @@ class Tracer:
     def require(self, condition: AnyDim, message: str) -> None:
         """Refuse shapes for which `condition` is 0: now if it is known, else when they are bound."""
         if isinstance(condition, Dim):
-            self.guards.append((condition, f"{self.node}: {message}"))
+            self.guards.append((condition, message, self.node))
         elif not condition:
             raise ShapeError(message, node=self.node)
 

@@ -74,7 +74,7 @@ def test_a_truncated_model_is_refused() -> None:
 
 def test_an_unknown_operator_is_named() -> None:
     bad = model([helper.make_node("Frobnicate", ["x"], ["y"], name="f")], [info("x", [1])], [info("y", [1])])
-    with pytest.raises(UnsupportedOp, match='Frobnicate "f" \\(opset 20\\)'):
+    with pytest.raises(UnsupportedOp, match='Frobnicate "f" \\(opset 20\\).*pyruntime.op'):
         InferenceSession(bad)
 
 
@@ -97,8 +97,9 @@ def test_shapes_that_contradict_each_other_only_at_run_time() -> None:
     mm = model([helper.make_node("MatMul", ["a", "b"], ["y"], name="mm")],
                [info("a", [2, "K"]), info("b", ["L", 5])], [info("y", [2, 5])])  # fmt: skip
     session = InferenceSession(mm)
-    with pytest.raises(ShapeError, match=r"mm.*K and L \(K = 3, L = 4\)"):
+    with pytest.raises(ShapeError, match=r"K and L \(K = 3, L = 4\)") as caught:
         session.run(None, {"a": np.ones((2, 3), np.float32), "b": np.ones((4, 5), np.float32)})
+    assert caught.value.node == 'MatMul "mm" (opset 20)' and "mm" not in caught.value.message
     out = session.run(None, {"a": np.ones((2, 3), np.float32), "b": np.ones((3, 5), np.float32)})
     np.testing.assert_array_equal(out[0], np.full((2, 5), 3))
 

@@ -29,7 +29,7 @@ export class Planner {
     /** @type {Map<string, State>} */
     this.interned = new Map();
     this.transitions = 0;
-    this.guards = header.guards.map(([dim, message]) => ({ dim, message, symbols: symbolsOf(dim) }));
+    this.guards = header.guards.map(([dim, message, node]) => ({ dim, message, node, symbols: symbolsOf(dim) }));
   }
 
   /**
@@ -214,10 +214,10 @@ export class Planner {
 
   /** Those that all symbols are known of, and one is new. @param {Env} env @param {Set<string>} fresh */
   checkGuards(env, fresh) {
-    for (const { dim, message, symbols } of this.guards) {
+    for (const { dim, message, node, symbols } of this.guards) {
       const names = [...symbols];
       if (!names.every((name) => env.has(name)) || (names.length && !names.some((name) => fresh.has(name)))) continue;
-      if (!evaluate(dim, env)) throw new ShapeError(message, { hint: names.sort().map((name) => `${name} = ${env.get(name)}`).join(', ') });
+      if (!evaluate(dim, env)) throw new ShapeError(message, { node, hint: names.sort().map((name) => `${name} = ${env.get(name)}`).join(', ') });
     }
   }
 }

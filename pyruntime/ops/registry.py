@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import reprlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -52,6 +53,12 @@ class Operator:
     def schema(self) -> Schema:
         return _schema(self.lower)
 
+
+_HOW = (
+    'add it with ort.python: docs/api.md, "Operators of your own"'
+    if sys.platform == "emscripten"
+    else 'add it with pyruntime.op: CONTRIBUTING.md, "Add an operator in 15 lines"'
+)
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 
@@ -127,7 +134,7 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     versions = _TABLE.get((domain, name))
     where = f"{domain}.{name}" if domain else name
     if not versions:
-        raise UnsupportedOp(f"operator {where} is not known", node=node, hint="add it with pyruntime.op")
+        raise UnsupportedOp(f"operator {where} is not known", node=node, hint=_HOW)
     found = [v for v in versions if v.since <= opset]
     if not found:
         raise UnsupportedOp(f"operator {where} exists from opset {versions[0].since} on", node=node)
