@@ -102,7 +102,7 @@ def _compare_declared(graph: Graph, outputs: Mapping[str, Any]) -> None:
             continue
         pairs = zip(said, made.shape, strict=False)
         if len(said) != made.rank or any(isinstance(d, int) and sh.compare("eq", d, n) == 0 for d, n in pairs):
-            shapes = [f"[{', '.join(map(str, shape))}]" for shape in (said, made.shape)]
+            shapes = [f"[{', '.join('?' if d is None else str(d) for d in shape)}]" for shape in (said, made.shape)]
             warnings.warn(f'output "{value.name}" is declared {shapes[0]}, its nodes make {shapes[1]}', stacklevel=4)
 
 

@@ -109,7 +109,7 @@ def _data_dependent() -> Iterator[Probe]:
     )
     yield _probe(
         "shape_from_data",
-        """g (float x, int64[R] dims, int64 n) => (float[?] y, int64[M] r) {
+        """g (float x, int64[R] dims, int64 n) => (float[] y, int64[M] r) {
           y = Expand (x, dims)  zero = Constant <value = int64 {0}> ()  one = Constant <value = int64 {1}> ()
           r = Range (zero, n, one)
         }""",
