@@ -2,7 +2,7 @@
 
 import { env } from 'onnxruntime-common';
 import { assetUrls } from './assets.js';
-import { InvalidInput } from './errors.js';
+import { InvalidInput, SessionFailed } from './errors.js';
 import { ThreadPool } from './pool.js';
 import { Caller } from './protocol.js';
 import { SharedPool } from './tensors.js';
@@ -42,8 +42,16 @@ export async function connect(progress) {
   }
 }
 
+/** Refuses to start where there is no web worker. */
+export function checkPlatform() {
+  if (typeof Worker === 'function') return;
+  const hint = 'in Node.js, open a page by Playwright, or use the Python package';
+  throw new SessionFailed('this package runs in browsers: it needs their Worker', { hint });
+}
+
 /** @returns {Connection} */
 function start() {
+  checkPlatform();
   const { worker: address, ...assets } = assetUrls(wasmPrefix());
   const worker = new Worker(address, { type: 'module', name: 'pyruntime' });
   const caller = new Caller(worker);

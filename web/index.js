@@ -1,5 +1,6 @@
-// The public API: reads like onnxruntime-web. Importing it does nothing; the first session starts the worker.
+// The public API: reads like onnxruntime-web. Importing it starts nothing; the first session starts the worker.
 
+import { env } from 'onnxruntime-common';
 import { attach, connect, shutdown } from './client.js';
 import * as ort from './index.js';
 
@@ -9,6 +10,8 @@ export {
   ShapeError, UnsupportedOp,
 } from './errors.js';
 export { InferenceSession } from './session.js';
+
+Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // of this package
 
 /** Starts the engine ahead of the first session. @param {(p: import('./protocol.js').Progress) => void} [onProgress] */
 export async function boot(onProgress) {

@@ -1,7 +1,7 @@
 // onnxruntime's backend and session, over the worker.
 
 import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
-import { attach, connect, pool, threadCount } from './client.js';
+import { attach, checkPlatform, connect, pool, threadCount } from './client.js';
 import { InvalidInput, SessionFailed } from './errors.js';
 import { isProgram } from './exported.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
@@ -141,6 +141,7 @@ export const backend = {
    * @param {SessionOptions & { onProgress?: OnProgress }} [options]
    */
   async createInferenceSessionHandler(model, options = {}) {
+    checkPlatform();
     const progress = options.onProgress;
     const plain = PLAIN.map((name) => [name, /** @type {any} */ (options)[name]]).filter(([, value]) => value !== undefined);
     const params = {

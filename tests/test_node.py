@@ -1,0 +1,40 @@
+"""The JavaScript package in Node.js, where it cannot run: it says so, and can be imported all the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from pyruntime import __version__
+from tests.docs import ROOT
+
+
+def node(script: str) -> object:
+    """What a script prints as JSON, with `ort` in scope."""
+    command = ["node", "--no-warnings", "--input-type=module", "-e", f"import * as ort from './web/index.js'; {script}"]
+    return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.mark.parametrize("start", [
+    "ort.InferenceSession.create('model.onnx')",
+    "ort.InferenceSession.create('/model.pyrt')",
+    "ort.InferenceSession.create(new Uint8Array(8))",
+    "ort.InferenceSession.create('model.onnx', { externalData: ['weights.bin'] })",
+    "ort.boot()",
+    "ort.python('1')",
+    "ort.stats()",
+])  # fmt: skip
+def test_what_would_start_the_engine_says_where_it_runs(start: str) -> None:
+    tell = "(e) => [e instanceof ort.SessionFailed, e.message]"
+    ours, message = node(f"console.log(JSON.stringify(await {start}.catch({tell})))")  # type: ignore[misc]
+    assert ours and message == (
+        "this package runs in browsers: it needs their Worker "
+        "(in Node.js, open a page by Playwright, or use the Python package)"
+    )
+
+
+def test_the_version_is_the_packages() -> None:
+    package = json.loads((ROOT / "package.json").read_text())
+    assert node("console.log(JSON.stringify(ort.env.versions.web))") == package["version"] == __version__
