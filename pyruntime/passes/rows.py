@@ -18,6 +18,7 @@ from pyruntime.kernel import Accum, Alias, Block, For, Kernel, Let, Loops, Map, 
 from pyruntime.passes.dead import inner_blocks, readers_of
 from pyruntime.reference import NEUTRAL
 from pyruntime.shape import Shape
+from pyruntime.walk import accesses
 
 CHEAP = 6  # operations: a map of at most so many, none of them a function, is computed again rather than kept
 COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow div sqrt guard".split())
@@ -101,13 +102,27 @@ class _Group:
 
 
 def _grow(kernels: Sequence[Kernel], start: int, first: Reduce, readers: Counter[int], done: set[int]) -> _Group | None:
-    """The largest group that starts here and has one result; None if it is not worth it."""
+    """The largest group around this reduction that has one result; None if it is not worth it. With the maps that make
+    what it reads if nobody else reads them: a mask added to scores is not written then."""
+    read = {t.uid for t in first.inputs}
+    lead = [k for k in kernels[:start] if isinstance(k, Map) and k.out.uid in read and id(k) not in done]
+    with_lead = _collect(lead, kernels[start:], readers, done) if lead else None
+    return with_lead or _collect([], kernels[start:], readers, done)
+
+
+def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], readers: Counter[int], done: set[int]) -> _Group | None:
+    """The group that starts with the first of the kernels, a reduction, and with those of `lead` that may join."""
+    first = kernels[0]
+    assert isinstance(first, Reduce)
     group = _Group(tuple(_solid(first.out.shape)), tuple(_solid(first.extents)))
+    for k in lead:
+        if _cheap(k.expr) and group.takes(k) and _along(k):
+            group.add(k)
+    if not group.row or not group.takes(first) or (lead and not group.members):
+        return None
     group.add(first)
     best = 0
-    if not group.row:
-        return None
-    for kernel in kernels[start + 1 :]:
+    for kernel in kernels[1:]:
         if not any(t.uid in group.made for t in kernel.inputs):
             continue
         if id(kernel) in done or not group.takes(kernel):
@@ -121,13 +136,37 @@ def _grow(kernels: Sequence[Kernel], start: int, first: Reduce, readers: Counter
     return group
 
 
+def _along(kernel: Map) -> bool:
+    """Whether a map reads along its last axis, so that computing it again costs no more than what it reads."""
+    found, raw = accesses(kernel.expr)
+    last = ("index", max((n for n, d in enumerate(kernel.out.shape) if d != 1), default=0))
+    return not raw and all(c.get(last, 0) in (0, 1) for c in found)
+
+
 def _closed(group: _Group, readers: Counter[int]) -> bool:
-    """Whether only the last member is read by others."""
+    """Whether only the last member is read by others, and the memory of the result holds what is kept."""
     inside: Counter[int] = Counter()
     for k in group.members:
         inside.update({t.uid for t in k.inputs})
-    kept = [k for k in group.members[:-1] if isinstance(k, Map) and not _cheap(k.expr)]
-    return len(kept) <= 1 and all(inside[k.outputs[0].uid] == readers[k.outputs[0].uid] for k in group.members[:-1])
+    return _one_at_a_time(group) and all(
+        inside[k.outputs[0].uid] == readers[k.outputs[0].uid] for k in group.members[:-1]
+    )
+
+
+def _one_at_a_time(group: _Group) -> bool:
+    """Whether no member reads a kept map, itself or through cheap ones, after a later one took its place."""
+    through: dict[int, set[int]] = {}  # uid -> kept maps that a load of it reads
+    kept = -1
+    for k in group.members:
+        read = set[int]().union(*[through.get(t.uid, set()) for t in k.inputs])
+        if not read <= {kept}:
+            return False
+        out = k.outputs[0].uid
+        if isinstance(k, Map) and (k is group.members[-1] or not _cheap(k.expr)):
+            kept, through[out] = out, {out}
+        else:
+            through[out] = set() if isinstance(k, Reduce) else read
+    return True
 
 
 class _Writer:
