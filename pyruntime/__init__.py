@@ -21,16 +21,21 @@ from pyruntime.errors import (
 
 __version__ = "0.1.0"
 __all__ = [
+    "ExecutionMode",
+    "GraphOptimizationLevel",
     "InferenceSession",
     "InvalidInput",
     "InvalidModel",
     "OutOfMemory",
     "PyRuntimeError",
+    "RunOptions",
     "SessionFailed",
     "SessionOptions",
     "ShapeError",
     "UnsupportedOp",
     "elementwise",
+    "get_available_providers",
+    "get_device",
     "op",
 ]
 
@@ -40,6 +45,10 @@ def __getattr__(name: str) -> Any:
         from pyruntime import session
 
         return getattr(session, name)
+    if name in ("ExecutionMode", "GraphOptimizationLevel", "RunOptions", "get_available_providers", "get_device"):
+        from pyruntime import compat
+
+        return getattr(compat, name)
     if name in ("elementwise", "op"):
         import pyruntime.ops  # noqa: F401  fills the table, so that a user's own operators come after ours
         from pyruntime.ops import registry

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
+from pyruntime.compat import ExecutionMode, RunOptions, check_run_options
 from pyruntime.compiler import LEVELS, compile_graph
 from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed
 from pyruntime.explain import explain
@@ -34,7 +35,7 @@ class SessionOptions:
     """graph_optimization_level: disabled, basic, extended, layout or all; intra_op_num_threads: 0 means one;
     memory_limit: bytes of memory the session may use; relaxed_simd: None means where the host has it;
     free_dimension_overrides: numbers for named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for
-    all outputs or by name."""
+    all outputs or by name; execution_mode and extra have no effect."""
 
     graph_optimization_level: str = "all"
     intra_op_num_threads: int = 0
@@ -42,6 +43,7 @@ class SessionOptions:
     relaxed_simd: bool | None = None
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     preferred_output_location: str | Mapping[str, str] | None = None
+    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
     extra: dict[str, Any] = field(default_factory=dict)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
@@ -306,7 +308,7 @@ class InferenceSession:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None, *,
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None, *,
         preferred_output_location: str | Mapping[str, str] | None = None,
     ) -> list[Any]:  # fmt: skip
         """The outputs (all if `output_names` is None) as numpy arrays, lists for sequences, None for empty optionals,
@@ -315,6 +317,7 @@ class InferenceSession:
         Feeds are arrays or GpuTensors. Thread-safe: runs queue. Errors: InvalidInput for a feed with a wrong name,
         type, rank or dim, before anything runs; the session stays usable.
         """
+        check_run_options(run_options)
         names = self._feeds.outputs(output_names)
         stay = self._staying if preferred_output_location is None else self._feeds.staying(preferred_output_location)
         feeds = self._feeds.check(input_feed)

@@ -1,0 +1,81 @@
+"""Names of onnxruntime's Python API that programs for inference touch besides the session. Each says what it has no
+effect on here."""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from importlib.util import find_spec
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+
+
+class GraphOptimizationLevel(StrEnum):
+    """For `SessionOptions.graph_optimization_level`; each is equal to the text that it stands for."""
+
+    ORT_DISABLE_ALL = "disabled"
+    ORT_ENABLE_BASIC = "basic"
+    ORT_ENABLE_EXTENDED = "extended"
+    ORT_ENABLE_LAYOUT = "layout"
+    ORT_ENABLE_ALL = "all"
+
+
+class ExecutionMode(Enum):
+    """For `SessionOptions.execution_mode`, without effect: kernels run one after the other, each on all threads."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class RunOptions:
+    """The third argument of `run`. Without effect: names and levels of logs (there is none), config entries, and
+    `only_execute_path_to_fetches` (results are the same). Errors: InvalidInput for `terminate`, as a run cannot be
+    stopped."""
+
+    __slots__ = ("_entries", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches")
+
+    def __init__(self) -> None:
+        self.logid = ""
+        self.log_severity_level = -1
+        self.log_verbosity_level = 0
+        self.only_execute_path_to_fetches = False
+        self._entries: dict[str, str] = {}
+
+    @property
+    def terminate(self) -> bool:
+        return False
+
+    @terminate.setter
+    def terminate(self, value: bool) -> None:
+        if value:
+            raise InvalidInput("RunOptions.terminate is not supported: a run cannot be stopped")
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        self._entries[key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        """Errors: InvalidInput for a key that was not added."""
+        if key not in self._entries:
+            raise InvalidInput(f'RunOptions has no config entry "{key}"')
+        return self._entries[key]
+
+
+def check_run_options(options: Any) -> None:
+    if options is not None and not isinstance(options, RunOptions):
+        raise InvalidInput(
+            f"run_options cannot be of type {type(options).__name__}", hint="pyruntime.RunOptions or None"
+        )
+
+
+def get_available_providers() -> list[str]:
+    """Names for `providers`, as `get_providers()` spells them; "webgpu" if wgpu is installed. Whether there is a GPU
+    turns out when a session asks for it."""
+    return ["webgpu", "wasm"] if find_spec("wgpu") else ["wasm"]
+
+
+def get_device() -> str:
+    """Always "CPU": where sessions run that ask for no provider."""
+    return "CPU"
+
+
+__all__ = ["ExecutionMode", "GraphOptimizationLevel", "RunOptions", "get_available_providers", "get_device"]
