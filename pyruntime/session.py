@@ -43,8 +43,8 @@ class SessionOptions:
     relaxed_simd: bool | None = None
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     preferred_output_location: str | Mapping[str, str] | None = None
-    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
     extra: dict[str, Any] = field(default_factory=dict)
+    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """As onnxruntime spells it."""
@@ -308,8 +308,8 @@ class InferenceSession:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None, *,
-        preferred_output_location: str | Mapping[str, str] | None = None,
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None, *, preferred_output_location: str | Mapping[str, str] | None = None,
     ) -> list[Any]:  # fmt: skip
         """The outputs (all if `output_names` is None) as numpy arrays, lists for sequences, None for empty optionals,
         GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the session has a GPU.

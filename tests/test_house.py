@@ -48,7 +48,8 @@ NATIVE_ONLY = re.compile(
 
 # What `import pyruntime` offers; a change here is a change for users.
 EXPORTED = """ExecutionMode GraphOptimizationLevel InferenceSession InvalidInput InvalidModel OutOfMemory PyRuntimeError
-RunOptions SessionFailed SessionOptions ShapeError UnsupportedOp elementwise get_available_providers get_device op""".split()
+RunOptions SessionFailed SessionOptions ShapeError UnsupportedOp elementwise get_available_providers get_device
+op""".split()
 
 FILE_LIMIT, FUNCTION_LIMIT = 500, 80
 LONG_FILES: dict[str, str] = {}  # path -> why it may be longer
