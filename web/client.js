@@ -7,39 +7,17 @@ import { ThreadPool } from './pool.js';
 import { Caller } from './protocol.js';
 import { SharedPool } from './tensors.js';
 
-/** @typedef {import('./protocol.js').Progress} Progress */
-/** @typedef {{ caller: Caller, python: Promise<unknown> | null, threads: ThreadPool | null }} Connection python: its start, once it is wanted; threads: of Programs in the page */
+/** @typedef {{ caller: Caller, threads: ThreadPool | null }} Connection threads: of Programs in the page */
 
 /** @type {Connection | null} */
 let connection = null;
 
-/** @type {Set<(p: Progress) => void>} */
-const bootWatchers = new Set();
-
 export const pool = new SharedPool();
 
-/** The worker, with or without Python in it. @returns {Caller} */
+/** The worker, which starts Python when it needs it. @returns {Caller} */
 export function attach() {
   connection ??= start();
   return connection.caller;
-}
-
-/**
- * The worker with Python. Calls made meanwhile wait for the same boot.
- * @param {(p: Progress) => void} [progress]
- * @returns {Promise<Caller>}
- */
-export async function connect(progress) {
-  if (progress) bootWatchers.add(progress);
-  try {
-    connection ??= start();
-    const mine = connection;
-    mine.python ??= boot(mine.caller);
-    await mine.python;
-    return mine.caller;
-  } finally {
-    if (progress) bootWatchers.delete(progress);
-  }
 }
 
 /** Refuses to start where there is no web worker. */
@@ -58,19 +36,12 @@ function start() {
   worker.onerror = (event) => lost(caller, event.message || `the worker ${address} could not be started`);
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
   caller.call('open', { assets }).catch((error) => lost(caller, error.message));
-  return { caller, python: null, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
-}
-
-/** @param {Caller} caller */
-function boot(caller) {
-  const watch = (/** @type {Progress} */ p) => bootWatchers.forEach((watcher) => watcher(p));
-  const ready = caller.call('boot', null, { progress: watch });
-  ready.catch((error) => lost(caller, error.message));
-  return ready;
+  return { caller, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
 }
 
 /** @param {Caller} caller @param {string} reason */
 function lost(caller, reason) {
+  if (caller.gone) return;
   caller.fail(`the worker is gone: ${reason}`);
   caller.worker.terminate();
   if (connection?.caller !== caller) return;

@@ -4,7 +4,8 @@ import { fetchBytes } from './download.js';
 import { DeviceLost, InvalidModel, NoAdapter, SessionFailed } from './errors.js';
 import { explain } from './explain.js';
 import { acquire, running } from './gpu.js';
-import { Exported, isProgram } from './exported.js';
+import { Exported, isProgram, looksLikeProgram } from './exported.js';
+import { placeFor } from './kept.js';
 import { Model } from './model.js';
 import { ThreadPool } from './pool.js';
 import { answer } from './protocol.js';
@@ -21,6 +22,12 @@ import { verify } from './verify.js';
 let assets = null;
 /** @type {Promise<Python> | null} */
 let python = null;
+/** Who is told of its start. @type {Set<OnProgress>} */
+const watchers = new Set();
+/** Tells the page that it cannot be started: another worker may try again. @type {(error: Error) => void} */
+let fail = () => {};
+/** Whether the page ran Python of its own: then its operators are not those of other pages. */
+let own = false;
 /** Threads need memory that they can share. @type {ThreadPool | null} */
 let pool = null;
 /** @type {Map<number, Session>} */
@@ -28,10 +35,22 @@ const sessions = new Map();
 let nextSession = 1;
 
 /** Python, started if it is not yet. @param {OnProgress} [progress] @returns {Promise<Python>} */
-function interpreter(progress) {
+async function interpreter(progress) {
+  if (progress) watchers.add(progress);
+  try {
+    python ??= boot();
+    return await python;
+  } finally {
+    if (progress) watchers.delete(progress);
+  }
+}
+
+/** @returns {Promise<Python>} */
+function boot() {
   if (!assets) throw new SessionFailed('the engine is not started');
-  python ??= Python.boot(assets, (loaded, total) => progress?.({ phase: 'boot', loaded, total }));
-  return python;
+  const started = Python.boot(assets, (loaded, total) => watchers.forEach((watcher) => watcher({ phase: 'boot', loaded, total })));
+  started.catch((error) => setTimeout(fail, 0, error)); // who waits for it is told first
+  return started;
 }
 
 /**
@@ -85,19 +104,44 @@ function reader(files) {
 /** @param {CreateParams} params @param {OnProgress} progress */
 async function create(params, progress) {
   const start = performance.now();
-  const [files, gpu] = await Promise.all([downloads([{ path: '', origin: params.model }, ...params.external], progress), gpuFor(params.options)]);
-  if (isProgram(/** @type {Uint8Array} */ (files.get('')))) return opened(params, files, progress, start);
-  const engine = await interpreter(progress);
-  const fetched = performance.now();
-  progress({ phase: 'compile', loaded: 0, total: 1 });
-  const read = reader(files);
-  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, bytes]) => [path, bytes.length]));
   const host = { shared: pool !== null, threads: pool ? params.threads : 1, pool };
-  const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd(), gpu: gpu?.adapter ?? null, external };
-  const proxy = engine.open(read, /** @type {Uint8Array} */ (files.get('')).length, options);
+  const options = { ...params.options, threads: host.threads, shared: host.shared, relaxed: hasRelaxedSimd() };
+  const [files, gpu, place] = await Promise.all([
+    downloads([{ path: '', origin: params.model }, ...params.external], progress), gpuFor(params.options), prepare(params, options, progress),
+  ]);
+  const bytes = /** @type {Uint8Array} */ (files.get(''));
+  if (isProgram(bytes)) return opened(params, files, progress, start);
+  const read = reader(files);
+  const known = own ? null : await place?.find(bytes);
+  const download = performance.now() - start;
+  if (place && known) {
+    try {
+      const program = new Exported(known);
+      return await begin(new Model(program, program.proxy, read, { ...host, gpu }), progress, { download, compile: 0 });
+    } catch {
+      await place.drop(bytes); // what else may be wrong shows when it is compiled
+    }
+  }
+  const engine = await interpreter(progress);
+  const booted = performance.now();
+  progress({ phase: 'compile', loaded: 0, total: 1 });
+  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.length]));
+  const proxy = engine.open(read, bytes.length, { ...options, gpu: gpu?.adapter ?? null, external });
   const model = new Model(engine, proxy, read, { ...host, gpu });
   progress({ phase: 'compile', loaded: 1, total: 1 });
-  return begin(model, progress, [start, fetched, performance.now()]);
+  const session = await begin(model, progress, { download, compile: performance.now() - booted });
+  if (!own) place?.keep(bytes, model);
+  return session;
+}
+
+/**
+ * Where an earlier page may have left the Program. If none did, Python starts beside the download.
+ * @param {CreateParams} params @param {Record<string, unknown>} options for Python @param {OnProgress} progress
+ */
+async function prepare({ model, external }, options, progress) {
+  const place = assets && !own && !external.length ? await placeFor(assets.engine, model, options) : null;
+  if (!place?.known && !looksLikeProgram(model)) interpreter(progress).catch(() => {}); // told where it is awaited
+  return place;
 }
 
 /**
@@ -108,9 +152,9 @@ async function opened(params, files, progress, start) {
   const program = new Exported(/** @type {Uint8Array} */ (files.get('')));
   const read = reader(await weights(program, params, files, progress));
   const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null };
-  const fetched = performance.now();
+  const download = performance.now() - start;
   try {
-    return await begin(new Model(program, program.proxy, read, host), progress, [start, fetched, fetched]);
+    return await begin(new Model(program, program.proxy, read, host), progress, { download, compile: 0 });
   } catch (error) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });
@@ -146,8 +190,9 @@ function beside(model, file) {
   return { url: new URL(`./${path}`, model.url).href };
 }
 
-/** @param {Model} model @param {OnProgress} progress @param {[number, number, number]} times begun, fetched, compiled */
-async function begin(model, progress, [start, fetched, compiled]) {
+/** @param {Model} model @param {OnProgress} progress @param {{ download: number, compile: number }} times */
+async function begin(model, progress, times) {
+  const start = performance.now();
   progress({ phase: 'init', loaded: 0, total: 1 });
   try {
     await model.start();
@@ -158,7 +203,7 @@ async function begin(model, progress, [start, fetched, compiled]) {
   const session = nextSession++;
   sessions.set(session, { model, queue: Promise.resolve() });
   progress({ phase: 'init', loaded: 1, total: 1 });
-  const timings = { download: fetched - start, compile: compiled - fetched, init: performance.now() - compiled };
+  const timings = { ...times, init: performance.now() - start };
   return { result: { session, inputs: model.inputs, outputs: model.outputs, threads: model.host.threads ?? 1, timings } };
 }
 
@@ -191,7 +236,7 @@ const handlers = {
   open(params) {
     assets = params.assets;
     if (globalThis.crossOriginIsolated) pool = new ThreadPool(globalThis.location.href);
-    return { result: null };
+    return new Promise((_, reject) => { fail = reject; });
   },
 
   async boot(_, progress) {
@@ -258,6 +303,7 @@ const handlers = {
   },
 
   async python({ code, args }) {
+    own = true;
     return { result: await (await interpreter()).exec(code, args) };
   },
 };

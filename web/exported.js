@@ -19,6 +19,9 @@ const FORMAT = 1;
 /** @param {Uint8Array} bytes */
 export const isProgram = (bytes) => bytes.length >= 4 && word(bytes, 0) === MAGIC;
 
+/** Whether it is one, as far as one can tell without fetching it. @param {import('./protocol.js').Origin} model */
+export const looksLikeProgram = (model) => ('url' in model ? /\.pyrt(?:[?#]|$)/.test(model.url) : 'bytes' in model && isProgram(model.bytes));
+
 /** @param {Uint8Array} bytes @param {number} at */
 const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
 
@@ -40,10 +43,23 @@ export function parse(bytes) {
   return { header, blob: bytes.subarray(8 + size) };
 }
 
+/** The file of a Program. @param {Header & Extra} header @param {Uint8Array} blob @returns {Uint8Array<ArrayBuffer>} */
+export function toBytes(header, blob) {
+  const head = new TextEncoder().encode(JSON.stringify(header));
+  const bytes = new Uint8Array(8 + head.length + blob.length);
+  new Uint32Array(bytes.buffer, 0, 2).set([MAGIC, head.length]);
+  bytes.set(head, 8);
+  bytes.set(blob, 8 + head.length);
+  return bytes;
+}
+
+/** A step that runs in Python, if there is one. @param {Header} header */
+export const hostStep = ({ blocks }) => blocks.flatMap(({ steps }) => steps).find((step) => step.op === 'host');
+
 /** Refuses what only Python, or another machine, can run. @param {Header} header */
-function refuse({ blocks, modules }) {
-  if (modules.webgpu) throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it for the provider "wasm"' });
-  const host = blocks.flatMap(({ steps }) => steps).find((step) => step.op === 'host');
+function refuse(header) {
+  if (header.modules.webgpu) throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it for the provider "wasm"' });
+  const host = hostStep(header);
   if (host) throw new UnsupportedOp('this step runs in Python', { node: host.node, hint: 'open the ONNX model itself' });
 }
 

@@ -1,7 +1,7 @@
 // The public API: reads like onnxruntime-web. Importing it starts nothing; the first session starts the worker.
 
 import { env } from 'onnxruntime-common';
-import { attach, connect, shutdown } from './client.js';
+import { attach, shutdown } from './client.js';
 import * as ort from './index.js';
 
 export * from 'onnxruntime-common';
@@ -15,7 +15,7 @@ Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, c
 
 /** Starts the engine ahead of the first session. @param {(p: import('./protocol.js').Progress) => void} [onProgress] */
 export async function boot(onProgress) {
-  await connect(onProgress);
+  await attach().call('boot', null, { progress: onProgress });
 }
 
 /** Bytes and sessions in the worker. */
@@ -30,7 +30,7 @@ export async function stats() {
  * @param {unknown} [args]
  */
 export async function python(code, args = null) {
-  return (await connect()).call('python', { code, args });
+  return attach().call('python', { code, args });
 }
 
 export { shutdown };

@@ -3,6 +3,7 @@
 import { bring, hasGpu } from './bring.js';
 import { Executor } from './executor.js';
 import { OutOfMemory, SessionFailed } from './errors.js';
+import { hostStep } from './exported.js';
 import { acquire } from './gpu.js';
 import { profile } from './profile.js';
 import { described, flatten, programKey } from './values.js';
@@ -187,7 +188,7 @@ export class Model {
   /** The Program used last, for the page to run; null where it takes the worker: for Python, the GPU, or its size. @returns {import('./protocol.js').Portable | null} */
   portable() {
     const program = this.programs.get(this.used);
-    if (!program || this.host.gpu || program.header.blocks.some(({ steps }) => steps.some(({ op }) => op === 'host'))) return null;
+    if (!program || this.host.gpu || hostStep(program.header)) return null;
     const { header, blob, module } = program;
     const apart = header.constants.filter((constant) => constant.size && !constant.blob);
     if (apart.reduce((sum, { size = 0 }) => sum + size, blob.length) > PORTABLE) return null;

@@ -49,7 +49,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 /**
  * The calls: name to parameters and result.
  * @typedef {object} Calls
- * @property {{ params: OpenParams, result: null }} open the first
+ * @property {{ params: OpenParams, result: null }} open the first; answered when Python could not be started, never else
  * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python
  * @property {{ params: CreateParams, result: CreateResult }} create
  * @property {{ params: RunParams, result: RunResult }} run

@@ -1,9 +1,8 @@
 // onnxruntime's backend and session, over the worker.
 
 import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
-import { attach, checkPlatform, connect, pool, threadCount } from './client.js';
+import { attach, checkPlatform, pool, threadCount } from './client.js';
 import { InvalidInput, SessionFailed } from './errors.js';
-import { isProgram } from './exported.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
 import { InPage } from './inpage.js';
 import { isShared, Packer, packTarget, unpackValue } from './tensors.js';
@@ -142,7 +141,6 @@ export const backend = {
    */
   async createInferenceSessionHandler(model, options = {}) {
     checkPlatform();
-    const progress = options.onProgress;
     const plain = PLAIN.map((name) => [name, /** @type {any} */ (options)[name]]).filter(([, value]) => value !== undefined);
     const params = {
       model: origin(model),
@@ -150,13 +148,10 @@ export const backend = {
       threads: threadCount(options.intraOpNumThreads),
       options: Object.fromEntries(plain),
     };
-    const caller = isCompiled(model) ? attach() : await connect(progress);
-    return new Handler(caller, await caller.call('create', params, { progress }), options.preferredOutputLocation);
+    const caller = attach();
+    return new Handler(caller, await caller.call('create', params, { progress: options.onProgress }), options.preferredOutputLocation);
   },
 };
-
-/** Whether it is an exported program, as far as one can tell without fetching it: then nothing waits for Python. @param {string | Uint8Array} model */
-const isCompiled = (model) => (typeof model === 'string' ? /\.pyrt(?:[?#]|$)/.test(model) : isProgram(model));
 
 /** @param {string | Uint8Array | ArrayBufferLike | Blob} source @param {string} [base] @returns {Origin} */
 function origin(source, base = globalThis.document?.baseURI ?? globalThis.location?.href) {

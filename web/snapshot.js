@@ -9,7 +9,7 @@ const PAGE = 4096;
 /** Snapshots kept on an origin, the newest: two pages may have two versions of the engine. */
 const KEPT = 2;
 /** Milliseconds until it is written: not while the first session starts. */
-const LATER = 2000;
+export const LATER = 2000;
 
 /**
  * The name it is kept under, or null where nothing can be kept. The browser's version is in it, for what memory says
