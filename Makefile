@@ -44,7 +44,7 @@ bench: ## side by side with peers, as ratios
 conformance: ## the official ONNX backend suite (PROVIDER=wasm|webgpu WHERE=native|chromium)
 	@$(SETUP) python node vulkan browser
 	@if [ $(WHERE) = chromium ]; then npm run --silent build; fi
-	@$(PY) -m tests.conformance --provider $(PROVIDER) --where $(WHERE) --jobs $(JOBS) $(ARGS)
+	@$(PY) -m kit.conformance --provider $(PROVIDER) --where $(WHERE) --jobs $(JOBS) $(ARGS)
 
 clean: ## remove what was built; keeps .venv and node_modules
 	@rm -rf build dist *.egg-info

@@ -12,8 +12,8 @@ from typing import Any
 from playwright.sync_api import Page
 
 from bench import peak
+from kit import chromium as shared
 from pyruntime.cli.serve import Server
-from tests import browser as shared
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "bench"

@@ -15,9 +15,9 @@ from bench import machine, models
 from bench.chromium import BUILD, MOUNTS, Chromium, build
 from bench.table import number
 from bench.transformer import transformer
+from kit import chromium as shared
+from kit.models import light_path
 from pyruntime.cli.serve import Server
-from tests import browser as shared
-from tests.models import light_path
 
 PHASES = ("read", "translate", "passes", "emit", "encode")
 TRANSFORMER = "transformer_1500"

@@ -15,7 +15,7 @@ import onnx
 
 from bench import models
 from bench.chromium import BUILD
-from tests import zoo
+from kit import zoo
 
 Shape = tuple[int, ...]
 Shapes = Callable[[int], Shape]  # of input n of a node; of its first output for n = -1

@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from providers.webgpu.host import GpuHost
+from kit.zoo import Feeds
 from pyruntime import InferenceSession
 from pyruntime.cli.profile import best
-from tests.zoo import Feeds
+from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
 
 class Case(NamedTuple):

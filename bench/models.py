@@ -10,17 +10,17 @@ import numpy as np
 import onnx
 
 from bench.chromium import BUILD
-from tests import models as known
-from tests import zoo
+from kit import models as known
+from kit import zoo
 
 SILERO = "silero_v5"
 FRAMES = 100
 CHECKED = 20  # frames before results are compared
-# name -> inner tensors to compare instead of the outputs, which are chaotic (see tests/models.py)
+# name -> inner tensors to compare instead of the outputs, which are chaotic (see kit/models.py)
 CHAOTIC = {"minilm.dyn": ["layer_norm_2"], "yolo_nms": ["boxes", "scores"]}
 
 Info = dict[str, Any]
-RELATIVE = 1e-3  # of each element, besides the tolerance of the largest: as in the tests (tests/models.py)
+RELATIVE = 1e-3  # of each element, besides the tolerance of the largest: as in the tests (kit/models.py)
 
 
 def names() -> list[str]:

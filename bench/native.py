@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from kit import zoo
 from pyruntime import InferenceSession
-from tests import zoo
 
 
 def main() -> None:
@@ -68,9 +68,9 @@ FULL_SPEED = 50.0  # GFLOP/s of `speed` on the idle machine
 
 @functools.cache
 def _speed_kernel() -> Any:
-    from providers.wasm import gemm
-    from providers.wasm.assembler import Module
-    from providers.wasm.host import WasmHost
+    from pyruntime.providers.wasm.printer.assembler import Module
+    from pyruntime.providers.wasm.schedules import gemm
+    from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
     host, module = WasmHost(), Module()
     gemm.matmul(module, "f", "panels", relaxed=host.relaxed)

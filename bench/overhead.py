@@ -18,9 +18,9 @@ import numpy as np
 from bench import machine
 from bench.chromium import Chromium, chromium
 from e2e.test_no_python import COUNT, STOP, TAKE
+from kit.chain import chain
+from kit.chromium import Engine
 from pyruntime import InferenceSession, browser
-from tests.browser import Engine
-from tests.chain import chain
 
 LENGTHS = (1, 51, 101)
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -52,7 +52,7 @@ def line(title: str, measure: Callable[[int], float]) -> None:
 
 
 def in_worker(opened: Chromium, length: int, runs: int) -> float:
-    """web/executor.js alone, in a worker of the bench: nothing crosses."""
+    """web/run/executor.js alone, in a worker of the bench: nothing crosses."""
     model = chain(length)
     options = json.dumps({"relaxed": True, "shared": True})
     compiled = browser.create(lambda offset, size, _: model[offset : offset + size], len(model), options).main

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from providers.wasm.assembler import Module
+from pyruntime.providers.wasm.printer.assembler import Module
 
 ACCUMULATORS = (8, 12, 14)  # x64 has 16 vector registers, two are operands; the best number differs between machines
 UNROLL = 4

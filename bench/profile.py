@@ -17,8 +17,8 @@ from bench import flops, models
 from bench.chromium import BUILD, chromium
 from pyruntime import InferenceSession
 from pyruntime.cli.profile import best
-from pyruntime.explain import evaluate
-from pyruntime.session import Timing
+from pyruntime.native.session import Timing
+from pyruntime.program.explain import evaluate
 
 
 class Call(NamedTuple):

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from providers.wasm.routines import conv
 from pyruntime import InferenceSession
+from pyruntime.providers.wasm.routines import conv
 
 SHAPES = [(64, 56), (128, 28), (256, 14), (512, 7), (16, 56), (8, 56), (32, 64), (32, 12), (64, 10), (16, 112),
           (256, 28), (64, 224)]  # fmt: skip

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from providers.webgpu.adapter import NoAdapter
+from kit import zoo
+from kit.chromium import ROOT, Engine, launch, serve
+from kit.models import MODELS, light_path
 from pyruntime import InferenceSession
-from tests import zoo
-from tests.browser import ROOT, Engine, launch, serve
-from tests.models import MODELS, light_path
+from pyruntime.providers.webgpu.adapter import NoAdapter
 
 PROVIDERS = ("wasm", "webgpu")
 TOLERANCE = 1e-3  # of the largest expected value

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Request
 
 from e2e import models
+from kit.chromium import ROOT, Engine, build, launch, serve
 from pyruntime.cli.serve import Server
-from tests.browser import ROOT, Engine, build, launch, serve
 
 CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; img-src data:"
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.browser import ROOT
+from kit.chromium import ROOT
 
 LIMIT = 62_000  # bytes, minified; half of it is onnxruntime-common and the executor
 
@@ -31,10 +31,11 @@ def page() -> dict[str, int]:
 
 
 def test_page_has_no_code_for_the_worker_alone(page: dict[str, int]) -> None:
-    """Programs in the page have no GPU and no Python; of the GPU's tensors the page holds numbers (web/handles.js)."""
-    absent = "crossing explain gpu gpumemory gpurun model narrow profile python snapshot verify".split()
-    assert {name for name in absent if page.get(f"web/{name}.js")} == set()
-    assert page["web/executor.js"] > 0
+    """Programs in the page have no GPU and no Python; of the GPU's tensors the page holds numbers
+    (web/page/gpu_handles.js)."""
+    assert {name for name in page if name.startswith(("web/gpu/", "web/worker/"))} <= {"web/worker/build.js"}
+    assert "web/run/explain.js" not in page
+    assert page["web/run/executor.js"] > 0
 
 
 def test_size(page: dict[str, int]) -> None:

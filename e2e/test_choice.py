@@ -1,4 +1,4 @@
-"""Threads or none (web/choice.js), on machines made up: milliseconds of a run, alone and shared."""
+"""Threads or none (web/threads/thread_trial.js), on machines made up: milliseconds of a run, alone and shared."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.browser import ROOT
+from kit.chromium import ROOT
 
 SCRIPT = """
-  const { Choice } = await import('./web/choice.js');
+  const { Choice } = await import('./web/threads/thread_trial.js');
   const [alone, shared, runs, slow] = JSON.parse(process.argv[1]);
   const choice = new Choice();
   choice.began(alone);

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser import Engine
-from tests.conformance.cases import load
-from tests.conformance.chromium import run
-from tests.conformance.compare import assert_equal
-from tests.conformance.pool import Pool
-from tests.conformance.report import baseline
+from kit.chromium import Engine
+from kit.conformance.cases import load
+from kit.conformance.chromium import run
+from kit.conformance.compare import assert_equal
+from kit.conformance.pool import Pool
+from kit.conformance.report import baseline
 
 BATCHES, STRIDE = 4, 10
 
@@ -19,7 +19,7 @@ BATCHES, STRIDE = 4, 10
 def test_no_step_back(batch: int, engine: Engine) -> None:
     cases = load()
     names = baseline("native", "wasm")[batch * STRIDE :: BATCHES * STRIDE]
-    assert names, "no baseline: record one by python -m tests.conformance --update"
+    assert names, "no baseline: record one by python -m kit.conformance --update"
     for case in map(cases.__getitem__, names):
         for feeds, expected in case.data:
             assert_equal(expected, run(engine, "wasm", case.model, feeds)[0], case.rtol, case.atol, case.name)

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from e2e.conftest import Tab, new_tab
+from kit.docs import ROOT, Block, blocks
 from pyruntime.cli.serve import Server
-from tests.docs import ROOT, Block, blocks
 
 MAP = '<script type="importmap">{"imports": {"pyruntime": "/dist/ort.mjs"}}</script>'
 TYPES = "float[N] x) => (float[N] y"

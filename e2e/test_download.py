@@ -1,4 +1,4 @@
-"""web/download.js: bytes in pieces, and what a broken download says."""
+"""web/worker/download.js: bytes in pieces, and what a broken download says."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.browser import ROOT
+from kit.chromium import ROOT
 
 SCRIPT = """
-  const { fetchBytes } = await import('./web/download.js');
+  const { fetchBytes } = await import('./web/worker/download.js');
   const { pieces, announced, fault, status } = JSON.parse(process.argv[1]);
   const queue = pieces.map((size, i) => new Uint8Array(size).fill(i + 1));
   globalThis.fetch = async () => {

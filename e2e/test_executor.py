@@ -1,4 +1,4 @@
-"""web/executor.js alone, on Programs written by hand: no Python in the page, no compiler in the way."""
+"""web/run/executor.js alone, on Programs written by hand: no Python in the page, no compiler in the way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import Tab
-from providers.wasm.assembler import Function, Module
+from pyruntime.providers.wasm.printer.assembler import Function, Module
 
 F32 = "float32"
 

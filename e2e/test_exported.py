@@ -15,8 +15,8 @@ import pytest
 from e2e import models
 from e2e.conftest import Tab
 from e2e.test_loading import RUN, assert_affine
+from kit.chromium import ROOT
 from pyruntime import InferenceSession, SessionOptions
-from tests.browser import ROOT
 
 MODELS = ROOT / "build" / "models"
 HOST = """<ir_version: 10, opset_import: ["" : 20]>

@@ -1,4 +1,4 @@
-"""The second page opens the Program that the first one compiled: web/kept.js."""
+"""The second page opens the Program that the first one compiled: web/worker/program_cache.js."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.conftest import Server, Tab
 from e2e.test_exported import of_python
 from e2e.test_loading import Y
 from e2e.test_start import Profile
-from tests.browser import ARGS, ROOT, chromium_path
+from kit.chromium import ARGS, ROOT, chromium_path
 
 MODELS = ROOT / "build" / "models"
 # arg: the model, a path or how to get its bytes; options

@@ -10,7 +10,7 @@ import pytest
 
 from e2e import models
 from e2e.conftest import Tab
-from tests.browser import ROOT
+from kit.chromium import ROOT
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = np.maximum(X @ models.WEIGHT + models.BIAS, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.browser import ROOT
+from kit.chromium import ROOT
 
 
 def test_demo(built: None) -> None:

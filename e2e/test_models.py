@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import zoo
-from tests.browser import Engine
-from tests.models import MODELS, silero, silero_path
+from kit import zoo
+from kit.chromium import Engine
+from kit.models import MODELS, silero, silero_path
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.browser import Engine
-from tests.chain import chain
-from tests.probes import PROBES
+from kit.chain import chain
+from kit.chromium import Engine
+from kit.probes import PROBES
 
 COUNT = """
 import sys

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser import Engine
-from tests.conformance.compare import assert_equal
-from tests.probes import PROBES
+from kit.chromium import Engine
+from kit.conformance.compare import assert_equal
+from kit.probes import PROBES
 
 
 @pytest.mark.parametrize("name", PROBES)

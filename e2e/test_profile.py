@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from e2e.conftest import Tab
-from tests.chain import chain
+from kit.chain import chain
 
 
 def test_profile(page: Tab) -> None:

@@ -1,4 +1,4 @@
-"""The second page starts from the memory of the first: web/snapshot.js."""
+"""The second page starts from the memory of the first: web/worker/interpreter_snapshot.js."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_second_page_starts_from_the_first_ones_memory(profile: Profile) -> None
     assert tab.run(SEED) == seed
     late = """
       import sys, js
-      before = 'providers.webgpu.adapter' in sys.modules
-      import providers.webgpu.adapter, colorsys
+      before = 'pyruntime.providers.webgpu.adapter' in sys.modules
+      import pyruntime.providers.webgpu.adapter, colorsys
       [before, js.Array.isArray(js.Array.new())]
     """
     assert tab.run("return ort.python(arg)", late) == [False, True]
@@ -121,7 +121,7 @@ def test_packing(page: Tab, length: int) -> None:
     """Pages of zeros at either end and in between, and a last page that is not whole, come back as they were."""
     same = page.run(
         """
-        const { pack, unpack } = await import('/web/snapshot.js');
+        const { pack, unpack } = await import('/web/worker/interpreter_snapshot.js');
         const compare = (bytes) => {
           const back = unpack(pack(bytes));
           return back.length === bytes.length && back.every((byte, i) => byte === bytes[i]);

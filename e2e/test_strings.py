@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from e2e.models import model
-from tests.browser import Engine
+from kit.chromium import Engine
 
 CASES = {
     "float32": [np.nan, np.inf, -np.inf, -0.0, 0.1, 3e38],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import Tab
-from tests.wasm import trapping
+from kit import trapping
 
 OPEN = """
   ort.env.wasm.proxy = true; // short programs have no threads where they run in the page

@@ -11,15 +11,15 @@ import pytest
 from playwright.sync_api import Browser
 
 from e2e.conftest import Tab
+from kit import zoo
+from kit.chromium import Engine
+from kit.conformance.cases import load
+from kit.conformance.chromium import run
+from kit.conformance.compare import assert_equal
+from kit.conformance.report import baseline
+from kit.conformance.runners import wholly
+from kit.models import MODELS, silero, silero_path
 from pyruntime.cli.serve import Server
-from tests import zoo
-from tests.browser import Engine
-from tests.conformance.cases import load
-from tests.conformance.chromium import run
-from tests.conformance.compare import assert_equal
-from tests.conformance.report import baseline
-from tests.conformance.runners import wholly
-from tests.models import MODELS, silero, silero_path
 
 NAMES = "digits light_squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
 NAMES += "llama_mini.fp16 resnet50 whisper_tiny_encoder".split()  # packed halves; the two largest, half a minute each

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import subprocess
 
-from tests.browser import ROOT
+from kit.chromium import ROOT
 
 SCRIPT = """
 import { loadPyodide } from 'pyodide';
 const pyodide = await loadPyodide({ lockFileURL: process.argv[1] + '/dist/pyodide-lock.json' });
 await pyodide.loadPackage('pyruntime', { messageCallback: () => {} });
 console.log(pyodide.runPython(`
-import pyruntime.graph, providers.wasm
+import pyruntime, pyruntime.providers.wasm
 from importlib.metadata import entry_points, version
-f"{version('pyruntime')} {sorted(e.name for e in entry_points(group='pyruntime.providers'))} {pyruntime.graph.__file__}"
+f"{version('pyruntime')} {sorted(e.name for e in entry_points(group='pyruntime.providers'))} {pyruntime.__file__}"
 `));
 process.exit(0);
 """

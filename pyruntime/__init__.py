@@ -42,16 +42,16 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("InferenceSession", "SessionOptions"):
-        from pyruntime import session
+        from pyruntime.native import session
 
         return getattr(session, name)
     if name in ("ExecutionMode", "GraphOptimizationLevel", "RunOptions", "get_available_providers", "get_device"):
-        from pyruntime import compat
+        from pyruntime.native import options as compat
 
         return getattr(compat, name)
     if name in ("elementwise", "op"):
         import pyruntime.ops  # noqa: F401  fills the table, so that a user's own operators come after ours
-        from pyruntime.ops import registry
+        from pyruntime.frontend import registry
 
         return getattr(registry, name)
     raise AttributeError(name)

@@ -1,7 +1,7 @@
 """The engine as the web worker sees it: bytes in, Programs out. Values cross as JSON; weights never cross.
 
 A feed is described as {"dtype", "dims", "data"}, a list of those for a sequence, or null for an empty optional. "data"
-(a flat list in storage layout, see `pyruntime.dtype`) is needed only for the feeds that `Model.needs` names.
+(a flat list in storage layout, see `pyruntime.ir.dtype`) is needed only for the feeds that `Model.needs` names.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from pyruntime import interpreter
-from pyruntime import shape as sh
-from pyruntime.compiler import Compiled, Stopwatch, compile_graph
-from pyruntime.dtype import BY_NAME, STRING, DType
 from pyruntime.errors import InvalidModel, NeedsValue
-from pyruntime.graph import OptionalType, SequenceType, TensorType, Type, Value
+from pyruntime.frontend import interpreter
+from pyruntime.frontend.specialise import Needs
+from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
 from pyruntime.host import FUNCTIONS
-from pyruntime.kernel import Tensor
-from pyruntime.needs import Needs
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BY_NAME, STRING, DType
+from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx import load
-from pyruntime.onnx.values import elements
-from pyruntime.passes.prune import prune
-from pyruntime.placing import known, placed
-from pyruntime.translate import SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
+from pyruntime.onnx.describe import describe
+from pyruntime.onnx.graph import OptionalType, TensorType, Value
+from pyruntime.onnx.weight_values import elements
+from pyruntime.passes.graph_pruning import prune
+from pyruntime.program.compile import Compiled, Stopwatch, compile_graph
+from pyruntime.program.provider_list import known, placed
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
@@ -69,7 +70,7 @@ class Compilation:
 
 
 def _received(data: list[Any], dtype: DType) -> list[Any]:
-    """Elements as web/elements.js sends them: numbers that JSON lacks are text."""
+    """Elements as web/common/elements.js sends them: numbers that JSON lacks are text."""
     if dtype is STRING:
         return data
     number = float if dtype.kind == "f" else int
@@ -204,7 +205,7 @@ class Model:
         return Compilation(found)
 
     def _builder(self, at_home: bool) -> Any:
-        from providers.wasm import provider
+        from pyruntime.providers.wasm import provider
 
         providers = known(self.options.get("executionProviders") or ["wasm"])
         home = provider.builder(
@@ -214,19 +215,9 @@ class Model:
         )
         if providers[0] != "webgpu" or not self.options.get("gpu"):
             return home
-        from providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
+        from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
 
         return placed(provider, home, Adapter(**self.options["gpu"]), providers, at_home)
-
-
-def describe(t: Type | None) -> dict[str, Any]:
-    """{"kind": "tensor", "dtype", "dims"} | {"kind": "sequence" | "optional", "of"} | {"kind": "unknown"}."""
-    if isinstance(t, TensorType):
-        dims = None if t.shape is None else list(t.shape)
-        return {"kind": "tensor", "dtype": t.dtype.name if t.dtype else None, "dims": dims}
-    if isinstance(t, SequenceType | OptionalType):
-        return {"kind": "sequence" if isinstance(t, SequenceType) else "optional", "of": describe(t.elem)}
-    return {"kind": "unknown"}
 
 
 def create(read: Read, size: int, options: str) -> Model:

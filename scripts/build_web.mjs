@@ -27,11 +27,11 @@ const browserOnly = {
   },
 };
 
-/** web/build.js with the name of this build. @param {string} name */
+/** web/worker/build.js with the name of this build. @param {string} name */
 const named = (name) => ({
   name: 'named',
   setup(builder) {
-    builder.onLoad({ filter: /web\/build\.js$/ }, () => ({ contents: `export const BUILD = '${name}';` }));
+    builder.onLoad({ filter: /web\/worker\/build\.js$/ }, () => ({ contents: `export const BUILD = '${name}';` }));
   },
 });
 
@@ -67,7 +67,7 @@ async function walk(folder) {
 async function engineSources() {
   const files = [...(await walk('pyruntime')), ...(await walk('providers'))];
   const kept = files.filter((file) => /\.(py|wgsl)$/.test(file) && !file.startsWith('pyruntime/cli/'));
-  const entries = kept.map(async (file) => [file, new Uint8Array(await readFile(join(ROOT, file)))]);
+  const entries = kept.map(async (file) => [file.replace(/^providers/, 'pyruntime/providers'), new Uint8Array(await readFile(join(ROOT, file)))]);
   return Object.fromEntries(await Promise.all(entries));
 }
 

@@ -84,7 +84,7 @@ def wheel(sources, metadata: str, entry_points: str) -> bytes:
     info = f"pyruntime-{version}.dist-info"
     tag = "Wheel-Version: 1.0\nGenerator: pyruntime\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files |= {f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": tag.encode()}
-    files |= {f"{info}/entry_points.txt": entry_points.encode(), f"{info}/top_level.txt": b"providers\npyruntime\n"}
+    files |= {f"{info}/entry_points.txt": entry_points.encode(), f"{info}/top_level.txt": b"pyruntime\n"}
     lines = [
         f"{name},sha256={base64.urlsafe_b64encode(sha256(data)).rstrip(b'=').decode()},{len(data)}"
         for name, data in sorted(files.items())
@@ -106,7 +106,7 @@ def lock(stock: str, file_name: str, version: str, data: bytes) -> str:
         "install_dir": "site",
         "sha256": sha256(data).hex(),
         "package_type": "package",
-        "imports": ["pyruntime", "providers"],
+        "imports": ["pyruntime"],
         "depends": [],
         "unvendored_tests": False,
         "tool": {},

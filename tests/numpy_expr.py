@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime.dtype import DType, bounds
-from pyruntime.expr import Expr, walk
+from pyruntime.ir.dtype import DType, bounds
+from pyruntime.ir.expr import Expr, walk
 
 Array = np.ndarray[Any, Any]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from kit.interpret import run
 from pyruntime.errors import PyRuntimeError
-from tests.interpret import run
 
 warnings.filterwarnings("ignore")
 

@@ -10,9 +10,9 @@ import subprocess
 from functools import cache
 from typing import Any
 
+from kit.docs import ROOT
 from pyruntime import InferenceSession, SessionOptions, errors
 from pyruntime.cli import COMMANDS
-from tests.docs import ROOT
 
 TEXT = (ROOT / "docs" / "api.md").read_text()
 DECLARED = (ROOT / "web" / "index.d.ts").read_text()

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from kit import zoo
 from pyruntime import InferenceSession, __version__
 from pyruntime.cli import COMMANDS, main
 from pyruntime.cli.timeline import Span, draw, record
-from tests import zoo
 from tests.test_session import info, model
 
 DIGITS = Path(__file__).parents[1] / "demo" / "digits" / "digits.onnx"

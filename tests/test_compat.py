@@ -10,9 +10,10 @@ import onnxruntime
 import pytest
 
 import pyruntime
-from pyruntime import InferenceSession, InvalidInput, RunOptions, compat
-from pyruntime.compiler import LEVELS
-from tests.docs import ROOT
+from kit.docs import ROOT
+from pyruntime import InferenceSession, InvalidInput, RunOptions
+from pyruntime.native import options as compat
+from pyruntime.program.compile import LEVELS
 
 DIGITS = str(ROOT / "demo" / "digits" / "digits.onnx")
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.conformance.cases import CATEGORIES, load
-from tests.conformance.compare import assert_equal
-from tests.conformance.pool import Pool
-from tests.conformance.report import baseline
+from kit.conformance.cases import CATEGORIES, load
+from kit.conformance.compare import assert_equal
+from kit.conformance.pool import Pool
+from kit.conformance.report import baseline
 
 BATCHES = 24
 
@@ -71,6 +71,6 @@ def workers() -> Iterator[Pool]:
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_step_back(batch: int, workers: Pool) -> None:
     names = baseline("native", "wasm")[batch::BATCHES]
-    assert names, "no baseline: record one by python -m tests.conformance --update"
+    assert names, "no baseline: record one by python -m kit.conformance --update"
     lost = [result for result in workers.run(names) if result.error]
     assert not lost, "\n".join(f"{result.name}: {result.error}" for result in lost)

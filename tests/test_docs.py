@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from kit.docs import FILES, ROOT, Block, blocks
 from pyruntime.cli import main
-from pyruntime.ops import registry
-from tests.docs import FILES, ROOT, Block, blocks
+from pyruntime.frontend import registry
 
 # Excerpts that show operators as the project has them, so without imports.
-EXCERPTS = {"docs/operators.md": "from pyruntime import elementwise, op\nfrom pyruntime.expr import X, Y, exp\n"}
+EXCERPTS = {"docs/operators.md": "from pyruntime import elementwise, op\nfrom pyruntime.ir.expr import X, Y, exp\n"}
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyruntime.dtype import F16, F32, F64, I8, I32, I64, U8, DType
-from pyruntime.expr import BINARY, COMPARE, Expr, binary, const, unary, walk
+from pyruntime.ir.dtype import F16, F32, F64, I8, I32, I64, U8, DType
+from pyruntime.ir.expr import BINARY, COMPARE, Expr, binary, const, unary, walk
 from pyruntime.mathlib import expand
 from tests.numpy_expr import Array, evaluate, numpy_type
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import zoo
+from kit import zoo
+from kit.models import MODELS, SILERO, silero, silero_path
 from tests.conftest import Open
-from tests.models import MODELS, SILERO, silero, silero_path
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from kit.docs import ROOT
 from pyruntime import __version__
-from tests.docs import ROOT
 
 
 def node(script: str) -> object:

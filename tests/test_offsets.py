@@ -1,4 +1,4 @@
-"""The planner in JavaScript (web/offsets.js, web/plan.js), run by Node.js, against its twin and what must hold."""
+"""The planner in JavaScript (web/run/step_layout.js, plan.js), run by Node.js, against its twin and what must hold."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyruntime import InferenceSession, SessionOptions, memory
-from pyruntime.executor import Executor
-from pyruntime.offsets import Tenant
-from tests import zoo
+from kit import zoo
+from pyruntime import InferenceSession, SessionOptions
+from pyruntime.native import arena as memory
+from pyruntime.native.executor import Executor
+from pyruntime.native.step_layout import Tenant
 
 NODE = Path(__file__).parent / "node"
 GPU = 2**40  # addresses of the GPU begin here

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.conformance.compare import assert_equal
+from kit.conformance.compare import assert_equal
+from kit.probes import PROBES
 from tests.conftest import Open
-from tests.probes import PROBES
 
 
 @pytest.mark.parametrize("name", PROBES)

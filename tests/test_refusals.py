@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 
 import pyruntime.ops  # noqa: F401
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, SessionOptions
+from pyruntime.frontend import registry
 from pyruntime.onnx import load
-from pyruntime.onnx.body import NEWEST_OPSETS
-from pyruntime.ops import registry
+from pyruntime.onnx.parse_graph import NEWEST_OPSETS
 
 FLOAT = TensorProto.FLOAT
 

@@ -14,9 +14,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from kit import zoo
+from kit.probes import PROBES
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, SessionFailed, SessionOptions
-from tests import zoo
-from tests.probes import PROBES
 from tests.test_session import FLOAT, chain, info, model
 
 SHAPES = [1 + (7 * n) % 50 for n in range(50)]  # all different
@@ -96,7 +96,7 @@ def test_control_and_data_dependent_shapes_leak_nothing() -> None:
 
 
 def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyruntime.executor.STATES", 40)
+    monkeypatch.setattr("pyruntime.native.executor.STATES", 40)
     session = InferenceSession(chain(3))
     for n in range(1, 200):
         np.testing.assert_allclose(session.run(None, rows(n))[0].sum(1), 1, rtol=1e-6)
@@ -184,7 +184,7 @@ def test_javascript_explains_the_same(name: str) -> None:
     session = InferenceSession(zoo.materialize(name))
     session.run(None, zoo.inputs(name))
     executor = session._latest()
-    script = """import { explain } from './web/explain.js'; import { readFileSync } from 'node:fs';
+    script = """import { explain } from './web/run/explain.js'; import { readFileSync } from 'node:fs';
         const { header, env } = JSON.parse(readFileSync(0, 'utf8'));
         console.log(JSON.stringify(explain(header, new Map(Object.entries(env)))));"""
     told = json.dumps({"header": executor.header, "env": executor.env})

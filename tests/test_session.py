@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from kit import zoo
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, OutOfMemory, ShapeError, UnsupportedOp
-from pyruntime.program import Program
-from pyruntime.session import SessionOptions
-from tests import zoo
+from pyruntime.native.session import SessionOptions
+from pyruntime.program.format import Program
 
 FLOAT = TensorProto.FLOAT
 

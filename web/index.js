@@ -1,19 +1,19 @@
 // The public API: reads like onnxruntime-web. Importing it starts nothing; the first session starts the worker.
 
 import { env } from 'onnxruntime-common';
-import { attach, shutdown } from './client.js';
+import { attach, shutdown } from './page/client.js';
 import * as ort from './index.js';
 
 export * from 'onnxruntime-common';
 export {
   DeviceLost, ExecutionError, InvalidInput, InvalidModel, MemoryFault, NoAdapter, OutOfMemory, PyRuntimeError, SessionFailed,
   ShapeError, UnsupportedOp,
-} from './errors.js';
-export { InferenceSession } from './session.js';
+} from './common/errors.js';
+export { InferenceSession } from './page/session.js';
 
 Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // of this package
 
-/** Starts the engine ahead of the first session. @param {(p: import('./protocol.js').Progress) => void} [onProgress] */
+/** Starts the engine ahead of the first session. @param {(p: import('./common/protocol.js').Progress) => void} [onProgress] */
 export async function boot(onProgress) {
   await attach().call('boot', null, { progress: onProgress });
 }

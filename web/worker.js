@@ -1,9 +1,9 @@
 // The worker's entry: the engine, or one of its threads. One file, for bundlers turn small ones into data: URLs, whose
 // workers have no shared memory.
 
-import { startEngine } from './engine.js';
-import { startThread } from './thread.js';
-import { THREAD } from './threads.js';
+import { startEngine } from './worker/engine.js';
+import { startThread } from './threads/thread.js';
+import { THREAD } from './threads/mailbox.js';
 
 const { name } = /** @type {{ name?: string }} */ (globalThis);
 if (name?.startsWith(THREAD)) startThread();

@@ -1,6 +1,6 @@
 // Runs a Program of one float input "x" over and over, by the package's executor.
 
-import { Executor } from '/web/executor.js';
+import { Executor } from '/web/run/executor.js';
 
 /** @typedef {import('./overhead.js').Given} Given */
 

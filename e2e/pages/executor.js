@@ -1,9 +1,9 @@
-import { Executor } from '/web/executor.js';
-import { explain } from '/web/explain.js';
-import { Gpu } from '/web/gpu.js';
-import { loadProgram } from '/web/loader.js';
-import { Memory } from '/web/memory.js';
-import { toPayload } from '/web/errors.js';
+import { Executor } from '/web/run/executor.js';
+import { explain } from '/web/run/explain.js';
+import { Gpu } from '/web/gpu/device.js';
+import { loadProgram } from '/web/run/load_program.js';
+import { Memory } from '/web/run/arena.js';
+import { toPayload } from '/web/common/errors.js';
 
 /** Runs a hand-written Program several times; tensors are [dims, numbers], all float32 but where `types` says else. */
 globalThis.runProgram = async ({ header, blob, file, runs, types = {} }) => {

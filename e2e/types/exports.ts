@@ -1,8 +1,8 @@
 // web/index.d.ts declares what web/ has; that the names are the same is tested by tests/test_api_docs.py.
 
 import * as declared from 'pyruntime';
-import * as errors from '../../web/errors.js';
-import type { KernelTiming, Timings, WorkerStats } from '../../web/protocol.js';
+import * as errors from '../../web/common/errors.js';
+import type { KernelTiming, Timings, WorkerStats } from '../../web/common/protocol.js';
 
 type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : false) : false;
 type Plain<T> = { -readonly [K in keyof T]: T[K] };

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from pyruntime.dtype import C64, C128, STRING
-from pyruntime.expr import walk
-from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store
-from pyruntime.loopcode import LoopCode, Lowered, children, expressions
-from pyruntime.lower import lower
-from pyruntime.provider import Invocation
+from pyruntime.codegen.loop_ir import LoopCode, Lowered, children, expressions
+from pyruntime.codegen.provider import Invocation
+from pyruntime.codegen.schedule import lower
+from pyruntime.ir.dtype import C64, C128, STRING
+from pyruntime.ir.expr import walk
+from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store
 
-from . import attention, spmd
-from .assembler import Function, Module
-from .printer import print_kernel
+from .printer.assembler import Function, Module
+from .printer.loops import print_kernel
 from .routines import ROUTINES
+from .schedules import attention
+from .threads import spmd
 
 MAX_PAGES = 65536  # 4 GiB: the module accepts any memory
 

@@ -8,21 +8,20 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from pyruntime.crossing import root
-from pyruntime.expr import Expr, rewrite
-from pyruntime.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor
-from pyruntime.loopcode import LoopCode, Lowered, rebuild
-from pyruntime.lower import lower
-from pyruntime.provider import Invocation
+from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
+from pyruntime.codegen.provider import Invocation
+from pyruntime.codegen.schedule import lower
+from pyruntime.ir.expr import Expr, rewrite
+from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, root
 
-from . import team
 from .adapter import Adapter
-from .fours import by_fours
-from .printer import Shader, print_kernel, print_staged
-from .ranges import Ranges
-from .reduction import cooperates, print_reduction
-from .support import reason
-from .tile import staged, tiled
+from .limits.integer_ranges import Ranges
+from .limits.support import reason
+from .printer.loops import Shader, print_kernel, print_staged
+from .schedules import workgroup_procedure as team
+from .schedules.register_tile import staged, tiled
+from .schedules.vec4 import by_fours
+from .schedules.workgroup_reduction import cooperates, print_reduction
 
 
 class GpuProvider:

@@ -11,8 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from pyruntime.errors import InvalidInput, InvalidModel
-from pyruntime.feeds import Argument
-from pyruntime.session import InferenceSession, SessionOptions
+from pyruntime.native.feeds import Argument
+from pyruntime.native.session import InferenceSession, SessionOptions
 
 TYPES = {"float": "float32", "double": "float64"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyruntime.cli import common
 from pyruntime.errors import InvalidInput
-from pyruntime.exported import is_program
+from pyruntime.native.program_file import is_program
 
 
 def main(argv: list[str]) -> int:

@@ -10,11 +10,11 @@ from typing import Any
 import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime.cli import common
 from pyruntime.errors import InvalidInput, InvalidModel, SessionFailed, UnsupportedOp
-from pyruntime.exported import is_program
-from pyruntime.feeds import Argument, arguments
-from pyruntime.graph import Graph, Node, Weight
+from pyruntime.frontend import registry
+from pyruntime.native.feeds import Argument, arguments
+from pyruntime.native.program_file import is_program
 from pyruntime.onnx import load
-from pyruntime.ops import registry
+from pyruntime.onnx.graph import Graph, Node, Weight
 
 
 def main(argv: list[str]) -> int:

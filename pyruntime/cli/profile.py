@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from pyruntime.cli import common
-from pyruntime.session import Timing
+from pyruntime.native.session import Timing
 
 
 def main(argv: list[str]) -> int:

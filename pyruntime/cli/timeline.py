@@ -9,9 +9,9 @@ from html import escape
 from typing import Any
 
 from pyruntime.cli import common
-from pyruntime.executor import _Sizes
-from pyruntime.memories import GPU
-from pyruntime.session import InferenceSession
+from pyruntime.native.executor import _Sizes
+from pyruntime.native.joint_arena import GPU
+from pyruntime.native.session import InferenceSession
 
 
 @dataclass(frozen=True, slots=True)

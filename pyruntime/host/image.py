@@ -7,7 +7,7 @@ from typing import Any
 
 from pyruntime.errors import ExecutionError
 from pyruntime.host.table import host_function
-from pyruntime.reference import Array
+from pyruntime.ir.reference import Array
 
 
 @host_function("decode_image")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime import reference
 from pyruntime.host.table import host_function
-from pyruntime.reference import Array
+from pyruntime.ir import reference
+from pyruntime.ir.reference import Array
 
 
 @host_function("reference")

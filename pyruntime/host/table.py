@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pyruntime.reference import Array
+from pyruntime.ir.reference import Array
 
 Function = Callable[[list[Array | None], dict[str, Any]], list[Array]]
 FUNCTIONS: dict[str, Function] = {}

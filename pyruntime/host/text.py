@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from pyruntime.host.table import host_function
-from pyruntime.reference import Array
+from pyruntime.ir.reference import Array
 
 
 @host_function("string_normalize")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pyruntime.dtype import BF16, F16, F32, F64, DType
-from pyruntime.expr import Expr, cast, rewrite
+from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
+from pyruntime.ir.expr import Expr, cast, rewrite
 from pyruntime.mathlib import explog, hyperbolic, power, trig
 from pyruntime.mathlib.f32 import SINGLE
 from pyruntime.mathlib.f64 import DOUBLE

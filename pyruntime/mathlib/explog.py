@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pyruntime.expr import Expr, cast, clip, round_even, select
+from pyruntime.ir.expr import Expr, cast, clip, round_even, select
 from pyruntime.mathlib.format import Format, poly
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pyruntime.dtype import F64, I64
+from pyruntime.ir.dtype import F64, I64
 from pyruntime.mathlib.format import Format
 
 TABLE: dict[str, tuple[float, ...]] = {

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.dtype import DType
-from pyruntime.expr import Expr, bitcast, const, unary
+from pyruntime.ir.dtype import DType
+from pyruntime.ir.expr import Expr, bitcast, const, unary
 
 
 @dataclass(frozen=True)

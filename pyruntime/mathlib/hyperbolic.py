@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pyruntime.expr import Expr, clip, select, unary
+from pyruntime.ir.expr import Expr, clip, select, unary
 from pyruntime.mathlib import explog
 from pyruntime.mathlib.format import Format, absolute, poly, signed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pyruntime.expr import Expr, cast, clip, const, round_even, select, trunc, unary
+from pyruntime.ir.expr import Expr, cast, clip, const, round_even, select, trunc, unary
 from pyruntime.mathlib.format import Format, absolute, poly, signed
 
 Pair = tuple[Expr, Expr]  # an unevaluated sum, the larger part first

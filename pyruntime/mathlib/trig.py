@@ -5,7 +5,7 @@ float64: the same up to 1e6, then 1e-15 absolute up to 2^63."""
 
 from __future__ import annotations
 
-from pyruntime.expr import Expr, cast, round_even, select, unary
+from pyruntime.ir.expr import Expr, cast, round_even, select, unary
 from pyruntime.mathlib.format import Format, absolute, poly, signed
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 
 from pyruntime.errors import InvalidModel
-from pyruntime.graph import Function, Graph, Source
-from pyruntime.onnx.body import BodyReader, FunctionKey, Scope, read_opsets
-from pyruntime.onnx.functions import read_functions
-from pyruntime.onnx.source import External, FileSource, MemorySource, OpenExternal, beside
-from pyruntime.onnx.tensor import TensorReader, entry
-from pyruntime.onnx.wire import Fields, Wire, signed, tags
+from pyruntime.onnx.graph import Function, Graph, Source
+from pyruntime.onnx.parse_functions import read_functions
+from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, read_opsets
+from pyruntime.onnx.parse_tensors import TensorReader, entry
+from pyruntime.onnx.protobuf import Fields, Wire, signed, tags
+from pyruntime.onnx.sources import External, FileSource, MemorySource, OpenExternal, beside
 
 NEWEST_IR = 14
 IR_VERSION, GRAPH, OPSETS, PROPS, FUNCTIONS = 1, 7, 8, 14, 25

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from pyruntime.dtype import F32
-from pyruntime.expr import Expr, X, Y, as_expr, cast, clip, erf, exp, log, maximum, minimum, select, sigmoid, tanh
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import Expr, X, Y, as_expr, cast, clip, erf, exp, log, maximum, minimum, select, sigmoid, tanh
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.formula import formula, mapped, number
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 MICROSOFT = "com.microsoft"
 

@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, BOOL, BY_CODE, F16, F32, F64, I32, DType
-from pyruntime.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, tanh
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, F16, F32, F64, I32, DType
+from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, tanh
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.matmul import product
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 Bias = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]  # (score, n, h, s, t) -> score with masks; -inf excludes a key
 NONE = -math.inf

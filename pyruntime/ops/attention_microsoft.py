@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime import shape as sh
-from pyruntime.dtype import I32
-from pyruntime.expr import Expr, X, Y, cast, dim, select
-from pyruntime.kernel import Tensor
-from pyruntime.ops.attention import (
-    Bias,
-    add_mask,
-    attend,
-    chain,
-    heads_of,
-    merged,
-    window_biases,
-)  # fmt: skip
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, X, Y, cast, dim, select
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, merged, window_biases  # fmt: skip
 from pyruntime.ops.matmul import matmul
 from pyruntime.ops.qlinear import matmul_integer_to_float
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 MICROSOFT = "com.microsoft"
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pyruntime.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, I32, STRING, U8, DType
-from pyruntime.expr import Expr, bitcast, cast
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
 from pyruntime.host import host_function
-from pyruntime.kernel import Tensor
+from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, I32, STRING, U8, DType
+from pyruntime.ir.expr import Expr, bitcast, cast
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.reference import Array, round_float, store_value
 from pyruntime.ops.minifloat import MINIFLOATS, decode, encode
-from pyruntime.ops.registry import op
-from pyruntime.reference import Array, round_float, store_value
-from pyruntime.tracer import Tracer
 
 _OLD_NAMES = {"float": "float32", "double": "float64"}
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, I64
 from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
-from pyruntime.kernel import Block, If, Loop, Tensor, root
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim, Dim
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL, I64
+from pyruntime.ir.kernel import Block, If, Loop, Tensor, root
+from pyruntime.ir.shape import AnyDim, Dim
 
 UNROLL = 16  # iterations of a loop whose shapes change, written out
 UNROLL_VALUES = 4096  # iterations of a loop that can only be written out (it carries sequences)

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, I32, DType
-from pyruntime.expr import Expr, X, Y, cast, dim, guard, index, rem, sigmoid
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32, DType
+from pyruntime.ir.expr import Expr, X, Y, cast, dim, guard, index, rem, sigmoid
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.window import Window, sliding
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 
 def convolve(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int = 1) -> Tensor:

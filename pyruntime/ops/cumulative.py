@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from pyruntime.dtype import BF16, F16, F32, I32
-from pyruntime.expr import Expr, const, dim, guard
-from pyruntime.kernel import Builder, Tensor
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.expr import Expr, const, dim, guard
+from pyruntime.ir.kernel import Builder, Tensor
 
 Combine = Callable[[Expr, Expr], Expr]
 

@@ -9,14 +9,14 @@ from functools import reduce
 from itertools import product
 from operator import and_
 
-from pyruntime import shape as sh
-from pyruntime.dtype import F32, I32
-from pyruntime.expr import Expr, cast, dim, floor, guard, index
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.expr import Expr, cast, dim, floor, guard, index
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.conv import bias_added, check_kernel, check_ranks, flat
-from pyruntime.ops.registry import op
 from pyruntime.ops.window import sliding
-from pyruntime.tracer import Tracer
 
 
 @op("DeformConv", since=19)

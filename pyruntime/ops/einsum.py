@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32
-from pyruntime.expr import Expr, cast
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32
+from pyruntime.ir.expr import Expr, cast
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.matmul import product
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 Letters = list[str]
 

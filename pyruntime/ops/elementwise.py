@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from pyruntime.dtype import F32, F64, I64, DType
-from pyruntime.expr import (
+from pyruntime.frontend.registry import elementwise, op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32, F64, I64, DType
+from pyruntime.ir.expr import (  # fmt: skip
     Expr,
     X,
     Y,
@@ -27,11 +29,9 @@ from pyruntime.expr import (
     sqrt,
     tanh,
     unary,
-)  # fmt: skip
-from pyruntime.kernel import Tensor
+)
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.formula import formula, legacy_formula, mapped, number, variadic
-from pyruntime.ops.registry import elementwise, op
-from pyruntime.tracer import Tracer
 
 for _name in "Abs Neg Floor Ceil Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh".split():
     elementwise(_name, expr=unary(_name.lower(), X))

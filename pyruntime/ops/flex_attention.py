@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pyruntime.dtype import BF16, BY_CODE, F16, F32
-from pyruntime.expr import X
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BF16, BY_CODE, F16, F32
+from pyruntime.ir.expr import X
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.attention import masked_softmax, shared_product
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 
 @op("FlexAttention", since=1, domain="ai.onnx.preview")

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from pyruntime.dtype import F32, F64, STRING, U8, DType
-from pyruntime.expr import Expr, as_expr, bitcast, cast, const
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import Lowering, op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32, F64, STRING, U8, DType
+from pyruntime.ir.expr import Expr, as_expr, bitcast, cast, const
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.minifloat import MINIFLOATS, decode
-from pyruntime.ops.registry import Lowering, op
-from pyruntime.tracer import Tracer
 
 Formula = Callable[..., Expr]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pyruntime.expr import Expr, X, Y, Z, cast, clip, erf, maximum, select, sigmoid, tanh
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, erf, maximum, select, sigmoid, tanh
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.conv import causal_conv, conv
 from pyruntime.ops.linear_attention import linear_attention
 from pyruntime.ops.matmul import gemm
 from pyruntime.ops.norm import group_normalization, stat_type
 from pyruntime.ops.pool import max_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 
 def activation_of(t: Tracer, name: str, p: Sequence[float]) -> Expr:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyruntime.expr import Expr, clip, exp, log, maximum, minimum, select, sigmoid, tanh
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.expr import Expr, clip, exp, log, maximum, minimum, select, sigmoid, tanh
 
 Activation = Callable[[Expr], Expr]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from pyruntime.dtype import BF16, F16, F32, I32
-from pyruntime.expr import Expr, cast, clip, const, dim, floor, guard, maximum, minimum, rem, round_even, select
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.expr import Expr, cast, clip, const, dim, floor, guard, maximum, minimum, rem, round_even, select
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.resample import cubic_weight, linear_weight, real
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 CUBIC = -0.75
 

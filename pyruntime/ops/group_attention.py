@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyruntime import shape as sh
-from pyruntime.dtype import I32
-from pyruntime.expr import Expr, cast, const, dim, guard, select
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, cast, const, dim, guard, select
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, length_mask, merged, window_mask
 from pyruntime.ops.norm import root_mean_square, scaled
-from pyruntime.ops.registry import op
 from pyruntime.ops.rotary import Angle, rotate
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 PerItem = Callable[[Expr], Expr]  # a number of a batch item, or of a head
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, I32
-from pyruntime.expr import Expr, Scalar, binary, cast, clip, dim, guard, select
-from pyruntime.kernel import Builder, Tensor
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim, Dim
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL, I32
+from pyruntime.ir.expr import Expr, Scalar, binary, cast, clip, dim, guard, select
+from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ir.shape import AnyDim, Dim
 
 
 def wrapped(e: Expr, d: AnyDim) -> Expr:

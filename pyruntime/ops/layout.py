@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, I32, I64
-from pyruntime.expr import Expr, cast, clip, const, dim, guard, maximum, select, unary
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32, I64
+from pyruntime.ir.expr import Expr, cast, clip, const, dim, guard, maximum, select, unary
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.formula import zero
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 
 @op("Tile")

@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import F32
-from pyruntime.expr import Expr, const, dim, exp, rem
-from pyruntime.kernel import Builder, Tensor
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import Expr, const, dim, exp, rem
+from pyruntime.ir.kernel import Builder, Tensor
 
 RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from pyruntime.expr import Expr, X, Y, binary, isinf, isnan, select, unary
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import elementwise, op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.expr import Expr, X, Y, binary, isinf, isnan, select, unary
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.formula import formula, legacy_formula, mapped
-from pyruntime.ops.registry import elementwise, op
-from pyruntime.tracer import Tracer
 
 for _name, _op in {"Equal": "eq", "Less": "lt", "Greater": "gt", "And": "and", "Or": "or", "Xor": "xor"}.items():
     legacy_formula(_name, partial(binary, _op))

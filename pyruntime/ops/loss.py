@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyruntime.dtype import BF16, F16, F32, I32
-from pyruntime.expr import Expr, Scalar, X, Y, cast, dim, exp, guard, log
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, dim, exp, guard, log
+from pyruntime.ir.kernel import Tensor
 
 
 @op("NegativeLogLikelihoodLoss", since=12)

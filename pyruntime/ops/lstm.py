@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.expr import Expr
-from pyruntime.kernel import Builder, Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.expr import Expr
+from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.gates import Activation
 from pyruntime.ops.recurrent import Layer, Step, activation_sets
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 
 @op("GRU", since=1)

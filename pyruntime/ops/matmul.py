@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, DType
-from pyruntime.expr import Expr, X, Y, cast, index
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, DType
+from pyruntime.ir.expr import Expr, X, Y, cast, index
+from pyruntime.ir.kernel import Tensor
 
 
 def product(t: Tracer, a: Tensor, b: Tensor, dtype: DType | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pyruntime.dtype import (
+from pyruntime.ir.dtype import (  # fmt: skip
     F4E2M1,
     F6E2M3,
     F6E3M2,
@@ -22,8 +22,8 @@ from pyruntime.dtype import (
     I32,
     U8,
     DType,
-)  # fmt: skip
-from pyruntime.expr import Expr, bitcast, cast, const, minimum, round_even, select
+)
+from pyruntime.ir.expr import Expr, bitcast, cast, const, minimum, round_even, select
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime.dtype import F32, I32, I64, STRING, DType
-from pyruntime.expr import Expr, Scalar, X, Y, as_expr, cast, const, dim, guard, isnan, select, sqrt
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer, decoded
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer, decoded
+from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
+from pyruntime.ir.expr import Expr, Scalar, X, Y, as_expr, cast, const, dim, guard, isnan, select, sqrt
+from pyruntime.ir.kernel import Tensor
 
 DOMAIN = "ai.onnx.ml"
 

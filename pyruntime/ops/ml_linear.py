@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.dtype import F32
-from pyruntime.expr import X, Y
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import X, Y
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.matmul import product
 from pyruntime.ops.ml_scores import above, best, labels, transformed, two_classes
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 DOMAIN = "ai.onnx.ml"
 

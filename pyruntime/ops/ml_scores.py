@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime.dtype import I64, STRING
-from pyruntime.expr import Expr, X, Y, cast, const, exp, log, maximum, select, sqrt
-from pyruntime.kernel import Tensor
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import I64, STRING
+from pyruntime.ir.expr import Expr, X, Y, cast, const, exp, log, maximum, select, sqrt
+from pyruntime.ir.kernel import Tensor
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.dtype import F32, I32, I64
-from pyruntime.expr import Expr, X, Y, cast, clip, exp, maximum, power, select, tanh
-from pyruntime.kernel import Builder, Tensor, Var
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32, I32, I64
+from pyruntime.ir.expr import Expr, X, Y, cast, clip, exp, maximum, power, select, tanh
+from pyruntime.ir.kernel import Builder, Tensor, Var
 from pyruntime.ops.matmul import product
 from pyruntime.ops.ml_linear import affine, rows_of
 from pyruntime.ops.ml_scores import best, labels, logistic, transformed, two_classes
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 DOMAIN = "ai.onnx.ml"
 

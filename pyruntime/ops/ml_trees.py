@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyruntime.dtype import F32, F64, I32, DType
-from pyruntime.expr import Expr, X, Y, const, isnan, select
-from pyruntime.kernel import Builder, Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32, F64, I32, DType
+from pyruntime.ir.expr import Expr, X, Y, const, isnan, select
+from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.ml_scores import above, best, labels, transformed, two_classes
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 DOMAIN = "ai.onnx.ml"
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF"]

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import F32, I64, STRING
-from pyruntime.expr import cast
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, I64, STRING
+from pyruntime.ir.expr import cast
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ops.cast import dtype_of
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim, Dim
-from pyruntime.tracer import Tracer
 
 if TYPE_CHECKING:
-    from pyruntime.graph import Weight
+    from pyruntime.onnx.graph import Weight
 
 # ── constants ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pyruntime.dtype import BF16, F16, F32, I32, U8, DType
-from pyruntime.expr import Expr, X, Y, cast, dim, guard, index, select
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType
+from pyruntime.ir.expr import Expr, X, Y, cast, dim, guard, index, select
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.minifloat import MINIFLOATS, decode
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 MICROSOFT = "com.microsoft"
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BY_CODE, F32, F64, I32, DType
-from pyruntime.expr import Expr, X, Y, Z, cast, const, dim, guard, power, sqrt
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BY_CODE, F32, F64, I32, DType
+from pyruntime.ir.expr import Expr, X, Y, Z, cast, const, dim, guard, power, sqrt
+from pyruntime.ir.kernel import Tensor
 
 
 def stat_type(dtype: DType) -> DType:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pyruntime.dtype import F32, I32
-from pyruntime.expr import Expr, X, Y, cast
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.expr import Expr, X, Y, cast
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.norm import centre, root_mean_square, scaled, stash, stat_type
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 MICROSOFT = "com.microsoft"
 

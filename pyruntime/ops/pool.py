@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import mul
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, I32, I64, DType, bounds
-from pyruntime.expr import Expr, X, cast, dim, guard, index, instantiate, maximum, minimum, power, rem, sqrt
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, DType, bounds
+from pyruntime.ir.expr import Expr, X, cast, dim, guard, index, instantiate, maximum, minimum, power, rem, sqrt
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.window import Window, padded_load, sliding
-from pyruntime.tracer import Tracer
 
 
 def _spatial(t: Tracer, x: Tensor) -> sh.Shape:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.dtype import F32
-from pyruntime.expr import X, Y, Z, cast
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import X, Y, Z, cast
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.conv import centred, convolve_integers
 from pyruntime.ops.matmul import matmul
 from pyruntime.ops.quant import dynamic_quantize_linear, saturated
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 MICROSOFT = "com.microsoft"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyruntime.dtype import F32
-from pyruntime.expr import Expr, X, Y, Z, cast, select, sigmoid
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import Expr, X, Y, Z, cast, select, sigmoid
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.pool import average_pool, global_average_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of, scalar_of
 from pyruntime.ops.quant import dequantize_linear, saturated
 from pyruntime.ops.reduce import softmax_of
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 
 def _real(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:

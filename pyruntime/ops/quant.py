@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.dtype import BF16, BY_CODE, F16, F32, I32, U8, DType, bounds
-from pyruntime.expr import Expr, X, Y, cast, clip, maximum, minimum, round_even, select
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BF16, BY_CODE, F16, F32, I32, U8, DType, bounds
+from pyruntime.ir.expr import Expr, X, Y, cast, clip, maximum, minimum, round_even, select
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.minifloat import FORMATS, MINIFLOATS, decode, encode
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 
 def saturated(value: Expr, zero: Expr | None, dtype: DType) -> Expr:

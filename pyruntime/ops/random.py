@@ -11,14 +11,14 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, F32, I32, U32, DType
-from pyruntime.expr import Expr, cast, const, cos, dim, log, select, sqrt
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL, F32, I32, U32, DType
+from pyruntime.ir.expr import Expr, cast, const, cos, dim, log, select, sqrt
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.cast import dtype_of
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 
 def _seed(t: Tracer, seed: float | None) -> int:

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, I32, DType
-from pyruntime.expr import Expr, Scalar, X, Y, cast, clip, const, dim, guard, select
-from pyruntime.kernel import Accum, Builder, Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32, DType
+from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, clip, const, dim, guard, select
+from pyruntime.ir.kernel import Accum, Builder, Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.gates import Activation, activations
 from pyruntime.ops.matmul import product
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 DIRECTIONS = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}  # opset 1 spells its default so
 

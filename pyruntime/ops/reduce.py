@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from pyruntime.dtype import BF16, BOOL, F16, F32, F64, I64
-from pyruntime.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, select, sqrt
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BF16, BOOL, F16, F32, F64, I64
+from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, select, sqrt
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.formula import mapped
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
 
 Reduction = Callable[[Tracer, Tensor, list[int]], Tensor]  # keeps the dims
 

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, F64, I32, DType
-from pyruntime.expr import Expr, X, Y, cast, ceil, clip, const, dim, floor, maximum, minimum, select
-from pyruntime.kernel import Tensor
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, F64, I32, DType
+from pyruntime.ir.expr import Expr, X, Y, cast, ceil, clip, const, dim, floor, maximum, minimum, select
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 
 NEAREST: dict[str, Callable[[Expr], Expr]] = {
     "round_prefer_floor": lambda x: ceil(x - 0.5),

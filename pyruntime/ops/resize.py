@@ -9,15 +9,15 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from pyruntime import shape as sh
-from pyruntime.dtype import F32
-from pyruntime.expr import cast
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import cast
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.reference import round_float
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.resample import Axis, Rule, Scale, resize_axes
-from pyruntime.reference import round_float
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 
 def scaled(t: Tracer, x: Tensor, numbers: Sequence[int], scales: Sequence[float]) -> list[Axis]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime import shape as sh
-from pyruntime.dtype import F32, I32
-from pyruntime.expr import Expr, cast, ceil, clip, const, dim, floor, maximum, minimum, rem, select
-from pyruntime.kernel import Builder, Tensor
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.expr import Expr, cast, ceil, clip, const, dim, floor, maximum, minimum, rem, select
+from pyruntime.ir.kernel import Builder, Tensor
 
 
 def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:

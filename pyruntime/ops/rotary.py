@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyruntime import shape as sh
-from pyruntime.dtype import I32
-from pyruntime.expr import Expr, cast, dim, guard, rem, select
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, cast, dim, guard, rem, select
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import heads_of, merged
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 Angle = Callable[[Expr, Expr, Expr], Expr]  # (batch, position in the sequence, pair) -> cos or sin
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime.dtype import BOOL, BY_CODE, F32, I64
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
-from pyruntime.values import NOTHING, SequenceValue
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.sequences import NOTHING, SequenceValue
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BOOL, BY_CODE, F32, I64
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 
 
 def _items(t: Tracer, x: Any) -> tuple[Any, ...]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, BY_CODE, F16, F32, F64, I64, DType
-from pyruntime.expr import Expr, cast, const, cos, dim, select, sin
-from pyruntime.kernel import Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, BY_CODE, F16, F32, F64, I64, DType
+from pyruntime.ir.expr import Expr, cast, const, cos, dim, select, sin
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.matmul import product
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 
 @op("DFT", since=17)

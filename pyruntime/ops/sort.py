@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, I32, I64
-from pyruntime.expr import Expr, cast, const, dim, isnan, minimum
-from pyruntime.kernel import Builder, Tensor
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL, I32, I64
+from pyruntime.ir.expr import Expr, cast, const, dim, isnan, minimum
+from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ir.shape import AnyDim
 
 
 def less(a: Expr, b: Expr) -> Expr:

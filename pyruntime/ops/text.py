@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pyruntime.dtype import BOOL, F32, I32, I64, STRING
-from pyruntime.expr import X, Y, cast, dim, maximum, select
-from pyruntime.kernel import Builder, Tensor
-from pyruntime.ops.registry import elementwise, op
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import elementwise, op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BOOL, F32, I32, I64, STRING
+from pyruntime.ir.expr import X, Y, cast, dim, maximum, select
+from pyruntime.ir.kernel import Builder, Tensor
 
 elementwise("StringConcat", since=20, expr=X + Y)
 

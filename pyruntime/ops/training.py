@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.expr import W, X, Y, Z, cast, power, select, sqrt
-from pyruntime.kernel import Tensor
-from pyruntime.ops.registry import op
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.expr import W, X, Y, Z, cast, power, select, sqrt
+from pyruntime.ir.kernel import Tensor
 
 DOMAIN = "ai.onnx.preview.training"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, I32, I64
-from pyruntime.expr import Expr, cast, const, dim, guard, minimum
-from pyruntime.kernel import Builder, Tensor
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL, I32, I64
+from pyruntime.ir.expr import Expr, cast, const, dim, guard, minimum
+from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.index import nest
-from pyruntime.ops.registry import op
 from pyruntime.ops.sort import less, same
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
 
 
 def nonzero_flag(e: Expr) -> Expr:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 
-from pyruntime import shape as sh
-from pyruntime.dtype import F32, I32, I64, U8
-from pyruntime.expr import Expr, Scalar, cast, dim, maximum, minimum, select
-from pyruntime.kernel import Accum, Builder, Tensor
-from pyruntime.ops.registry import op
-from pyruntime.shape import AnyDim
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, I32, I64, U8
+from pyruntime.ir.expr import Expr, Scalar, cast, dim, maximum, minimum, select
+from pyruntime.ir.kernel import Accum, Builder, Tensor
+from pyruntime.ir.shape import AnyDim
 
 
 @op("NonMaxSuppression", since=10)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BOOL
-from pyruntime.expr import Expr, Scalar, as_expr, const, dim, guard
-from pyruntime.kernel import Tensor
-from pyruntime.shape import AnyDim, Shape
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL
+from pyruntime.ir.expr import Expr, Scalar, as_expr, const, dim, guard
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim, Shape
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
 

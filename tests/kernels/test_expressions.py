@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 
-from providers.webgpu.printer import print_kernel
-from pyruntime import dtype as dt
-from pyruntime import expr as ex
-from pyruntime import reference
-from pyruntime import shape as sh
-from pyruntime.expr import X, Y, cast, const, guard, select
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import dtype as dt
+from pyruntime.ir import expr as ex
+from pyruntime.ir import reference
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import X, Y, cast, const, guard, select
+from pyruntime.providers.webgpu.printer.loops import print_kernel
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.75, 7.0, -8.0, 100.0, -127.6, 255.7, 1e-3, math.inf, -math.inf, math.nan]
 WHOLE = [0, 1, 2, 3, 5, 7, 31, 100, 127, -1, -2, -7, -8, -100, -128]

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from pyruntime import dtype as dt
-from pyruntime.expr import X, cast
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.expr import X, cast
 
 from .test_expressions import check, operand
 
@@ -128,8 +128,8 @@ REDUCTIONS += itertools.product(["sum", "prod", "max", "min"], [dt.F32, dt.I32, 
     "shape,axes", [((2, 2), [1]), ((2, 63), [1]), ((2, 5000), [1]), ((130, 3, 41), [0, 2]), ((3, 0), [1])], ids=str
 )
 def test_a_workgroup_reduces(bench, op, dtype, shape, axes, subgroups):
-    from providers.webgpu.adapter import Adapter
-    from providers.webgpu.reduction import print_reduction
+    from pyruntime.providers.webgpu.adapter import Adapter
+    from pyruntime.providers.webgpu.schedules.workgroup_reduction import print_reduction
 
     t = Tracer(lambda w: [])
     x = t.leaf("feed", shape, dtype)

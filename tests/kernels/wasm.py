@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from providers.wasm.assembler import Module
-from providers.wasm.host import WasmHost
-from providers.wasm.printer import print_kernel
-from pyruntime import dtype as dt
-from pyruntime import shape as sh
-from pyruntime.arrays import NUMPY
-from pyruntime.emit import encode
-from pyruntime.lower import lower
-from pyruntime.onnx.values import decode
+from pyruntime.codegen.schedule import lower
+from pyruntime.ir import dtype as dt
+from pyruntime.ir import shape as sh
+from pyruntime.native.arrays import NUMPY
+from pyruntime.onnx.weight_values import decode
+from pyruntime.program.emit import encode
+from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.printer.loops import print_kernel
+from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 GUARD = 64
 FILL = 0xA5

@@ -2,8 +2,8 @@
 // addresses, the free list and the end after each.
 
 import { readFileSync } from 'node:fs';
-import { Arena } from '../../web/memory.js';
-import { house, Tenant } from '../../web/offsets.js';
+import { Arena } from '../../web/run/arena.js';
+import { house, Tenant } from '../../web/run/step_layout.js';
 
 const answers = JSON.parse(readFileSync(0, 'utf8')).map(({ chunk, end, free, calls, tenants }) => {
   const arena = new Arena(free.map(([address, size]) => ({ address, size })), end, chunk);

@@ -2,9 +2,9 @@
 // Usage: node plan.mjs PROGRAM FEEDS; FEEDS: JSON list of runs, name -> { type, dims, data (base64) }
 
 import { readFile } from 'node:fs/promises';
-import { Executor } from '../../web/executor.js';
-import { parse } from '../../web/exported.js';
-import { Planner } from '../../web/plan.js';
+import { Executor } from '../../web/run/executor.js';
+import { parse } from '../../web/worker/program_file.js';
+import { Planner } from '../../web/run/plan.js';
 
 const [file, feedsFile] = process.argv.slice(2);
 const { header, blob } = parse(new Uint8Array(await readFile(file)));

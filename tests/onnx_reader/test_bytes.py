@@ -12,13 +12,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from pyruntime.errors import InvalidModel, PyRuntimeError
-from pyruntime.graph import Graph
 from pyruntime.onnx import load
-from pyruntime.onnx.source import FileSource, MemorySource
-from pyruntime.onnx.values import elements
-from pyruntime.onnx.wire import MAX_DEPTH, Wire, tags
+from pyruntime.onnx.graph import Graph
+from pyruntime.onnx.protobuf import MAX_DEPTH, Wire, tags
+from pyruntime.onnx.sources import FileSource, MemorySource
+from pyruntime.onnx.weight_values import elements
 
-ZOO = Path(__file__).parents[1] / "zoo"
+ZOO = Path(__file__).parents[2] / "kit" / "zoo"
 
 
 def rich_model() -> bytes:
@@ -216,7 +216,7 @@ def test_windows_do_not_matter(step: int, monkeypatch: pytest.MonkeyPatch) -> No
     data = (ZOO / "llama_mini.qdq.onnx").read_bytes()
     want = shape(load(data, require_data=False))
     for name, value in (("_WHOLE", 2 * step), ("_FIRST", step), ("_LARGEST", step)):
-        monkeypatch.setattr(f"pyruntime.onnx.wire.{name}", value)
+        monkeypatch.setattr(f"pyruntime.onnx.protobuf.{name}", value)
     source = Counting(data)
     assert shape(load(source, require_data=False)) == want
     assert source.reads > 10

@@ -6,12 +6,12 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, TypeProto, helper, parser
 
-from pyruntime.dtype import F32
 from pyruntime.errors import InvalidModel
-from pyruntime.graph import AttrRef, Graph, SequenceType, TensorType, Weight, captures
+from pyruntime.ir.dtype import F32
 from pyruntime.onnx import load
-from pyruntime.onnx.order import topological
-from pyruntime.onnx.values import elements
+from pyruntime.onnx.graph import AttrRef, Graph, SequenceType, TensorType, Weight, captures
+from pyruntime.onnx.node_order import topological
+from pyruntime.onnx.weight_values import elements
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>'
 

@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from pyruntime import graph as g
+from pyruntime.onnx import graph as g
 from pyruntime.onnx import load
-from pyruntime.onnx.values import unpack
+from pyruntime.onnx.weight_values import unpack
 
 A = onnx.AttributeProto
 SHIPPED = sorted((Path(onnx.__file__).parent / "backend/test/data").glob("**/*.onnx"))
 UNSORTED: set[str] = set()  # names of graphs whose nodes the reader has to put in order
-ZOO = sorted((Path(__file__).parents[1] / "zoo").glob("*.onnx"))
+ZOO = sorted((Path(__file__).parents[2] / "kit" / "zoo").glob("*.onnx"))
 
 
 def same_type(proto: onnx.TypeProto, got: g.Type | None) -> bool:

@@ -11,12 +11,12 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from pyruntime import dtype as dt
 from pyruntime.errors import InvalidModel, OutOfMemory
-from pyruntime.graph import Graph, Weight
+from pyruntime.ir import dtype as dt
 from pyruntime.onnx import load
-from pyruntime.onnx.source import MEMORY, MemorySource, beside
-from pyruntime.onnx.values import elements, pack, small_floats, unpack, widen
+from pyruntime.onnx.graph import Graph, Weight
+from pyruntime.onnx.sources import MEMORY, MemorySource, beside
+from pyruntime.onnx.weight_values import elements, pack, small_floats, unpack, widen
 
 TYPES = [d for d in dt.ALL if d is not dt.STRING]
 SHAPES = [(), (1,), (3,), (0,), (2, 5), (4, 3, 2)]

@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 from onnx import helper
 
-from tests.interpret import run
+from kit.interpret import run
 
 
 def value_info(name: str, x: Any, symbolic: bool = False) -> onnx.ValueInfoProto:

@@ -11,11 +11,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 import pyruntime.ops  # noqa: F401
-from pyruntime import dtype as dt
+from kit.interpret import _run, numpy_dtype
+from pyruntime.frontend.trace_graph import TensorSpec, translate
+from pyruntime.ir import dtype as dt
 from pyruntime.onnx.load import load
-from pyruntime.onnx.values import elements
-from pyruntime.translate import TensorSpec, translate
-from tests.interpret import _run, numpy_dtype
+from pyruntime.onnx.weight_values import elements
 from tests.ops.compare import same
 
 Sizes = Mapping[str, int]

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.interpret import run
+from kit.interpret import run
 from tests.ops import compare
 
 rng = np.random.default_rng(7)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.interpret import run
+from kit.interpret import run
 from tests.ops.compare import by_onnxruntime, by_session, check, parsed, same
 
 TRUE, FALSE = np.array(True), np.array(False)

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from pyruntime import dtype as dt
-from pyruntime import reference
-from pyruntime.expr import const
+from pyruntime.ir import dtype as dt
+from pyruntime.ir import reference
+from pyruntime.ir.expr import const
 from pyruntime.ops.minifloat import FORMATS, decode, encode
 
 TYPES: dict[dt.DType, Any] = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.interpret import run
+from kit.interpret import run
 from tests.ops.compare import by_onnx, by_onnxruntime, by_session, model, same
 
 ML = "ai.onnx.ml"

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
+from kit.interpret import run
 from pyruntime.errors import ShapeError
-from tests.interpret import run
 from tests.ops.compare import by_onnx, check, model, parsed, same
 from tests.ops.node import check_node, f32, floats, ints, only, run_node
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.interpret import run
+from kit.interpret import run
 from tests.ops.compare import by_onnxruntime, by_session, check, model, same, value_info
 
 T, B, INPUTS, H = 4, 3, 2, 3

@@ -8,7 +8,7 @@ import pytest
 
 import pyruntime.ops  # noqa: F401
 from pyruntime.errors import UnsupportedOp
-from pyruntime.ops import registry
+from pyruntime.frontend import registry
 
 SCHEMAS = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain in ("", "ai.onnx.ml")]
 

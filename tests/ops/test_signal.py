@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.interpret import run
+from kit.interpret import run
 from tests.ops.compare import by_onnx, check, model, same
 
 RNG = np.random.default_rng(3)

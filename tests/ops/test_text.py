@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from pyruntime import dtype as dt
-from pyruntime import interpreter
+from kit.interpret import run
 from pyruntime.errors import UnsupportedOp
-from pyruntime.kernel import Host
+from pyruntime.frontend import interpreter
+from pyruntime.frontend.trace_graph import TensorSpec, translate
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.kernel import Host
 from pyruntime.onnx.load import load
-from pyruntime.onnx.values import elements
-from pyruntime.passes.strings import lower_strings
-from pyruntime.translate import TensorSpec, translate
-from tests.interpret import run
+from pyruntime.onnx.weight_values import elements
+from pyruntime.passes.string_kernels import lower_strings
 from tests.ops.compare import by_onnx, check, model, parsed
 
 WORDS = np.array([["the", "Quick"], ["brown", "fox"], ["the", ""]], dtype=object)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from kit.interpret import run
 from pyruntime.errors import ExecutionError
-from tests.interpret import run
 from tests.ops.compare import check, model
 
 RNG = np.random.default_rng(5)

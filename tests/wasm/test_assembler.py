@@ -6,8 +6,8 @@ import time
 import pytest
 import wasmtime
 
-from providers.wasm.assembler import Module
-from providers.wasm.opcodes import ATOMIC, LANE, LANE_MEMORY, MEMORY, PLAIN, RELAXED, leb_s, leb_u
+from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.printer.opcodes import ATOMIC, LANE, LANE_MEMORY, MEMORY, PLAIN, RELAXED, leb_s, leb_u
 
 CONTROL = {"unreachable", "nop", "else", "end", "return", "drop", "select", "atomic.fence"}
 VECTORS = {

@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from providers.wasm import attention
 from pyruntime import InferenceSession
-from pyruntime.session import SessionOptions
+from pyruntime.native.session import SessionOptions
+from pyruntime.providers.wasm.schedules import attention
 
 RNG = np.random.default_rng(3)
 ROWS = 12  # of a block, at least

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from providers.wasm import depthwise
-from providers.wasm.assembler import Module
-from providers.wasm.host import WasmHost
-from providers.wasm.tile import Epilogue
+from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.schedules import depthwise
+from pyruntime.providers.wasm.schedules.register_tile import Epilogue
+from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 from .arena import Arena, share
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from providers.wasm.assembler import Module
-from providers.wasm.host import PAGE, WasmHost
 from pyruntime.errors import ExecutionError, OutOfMemory
+from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.wasmtime_host import PAGE, WasmHost
 
 
 def sample(shared):

@@ -12,8 +12,8 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from kit import zoo
 from pyruntime import InferenceSession
-from tests import zoo
 from tests.wasm.test_routines import model, node
 
 RNG = np.random.default_rng(11)

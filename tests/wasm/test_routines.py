@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import helper
 
+from kit import zoo
 from pyruntime import InferenceSession
-from pyruntime.session import SessionOptions
-from tests import zoo
+from pyruntime.native.session import SessionOptions
 
 RNG = np.random.default_rng(5)
 

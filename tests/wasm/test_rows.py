@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
+from kit import zoo
 from pyruntime import InferenceSession
-from tests import zoo
 
 RNG = np.random.default_rng(11)
 SIZES = [(2, 3, 7), (1, 1, 1), (3, 1, 4), (2, 5, 8), (4, 2, 9), (2, 3, 1), (0, 3, 4)]

@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 from e2e import models
-from providers.wasm import claims, provider, spmd
-from providers.wasm.assembler import Module
-from providers.wasm.host import WasmHost
+from kit import trapping
+from kit.models import MODELS
 from pyruntime import InferenceSession
 from pyruntime.errors import ExecutionError
-from pyruntime.session import SessionOptions
-from tests.models import MODELS
-from tests.wasm import trapping
+from pyruntime.native.session import SessionOptions
+from pyruntime.providers.wasm import provider
+from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.threads import spmd
+from pyruntime.providers.wasm.threads import work_claims as claims
+from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 SECONDS = 4.0  # for the repeated runs of a model
 

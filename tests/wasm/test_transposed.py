@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kit import zoo
 from pyruntime import InferenceSession
-from tests import zoo
 from tests.wasm.test_routines import floats, model, node
 
 # x, w, attributes: windows below, at and above the stride, what begins inside a phase, rows around eight elements

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from providers.webgpu import layout
-from providers.webgpu.host import GpuHost
-from providers.webgpu.printer import print_kernel
-from pyruntime import dtype as dt
-from pyruntime import shape as sh
-from pyruntime.kernel import Loops
-from pyruntime.lower import lower
+from pyruntime.codegen.schedule import lower
+from pyruntime.ir import dtype as dt
+from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Loops
+from pyruntime.providers.webgpu.printer import storage as layout
+from pyruntime.providers.webgpu.printer.loops import print_kernel
+from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
 NUMPY = {dt.F32: np.float32, dt.F16: np.float16, dt.BOOL: np.uint8, dt.I8: np.int8, dt.U8: np.uint8, dt.I16: np.int16,
          dt.U16: np.uint16, dt.I32: np.int32, dt.U32: np.uint32, dt.I64: np.int32, dt.U64: np.uint32}  # fmt: skip

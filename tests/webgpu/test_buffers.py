@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 
+from kit import zoo
+from kit.models import MODELS
 from pyruntime import InferenceSession, OutOfMemory
-from tests import zoo
-from tests.models import MODELS
 
 pytest.importorskip("wgpu")
 
-from providers.webgpu.host import GpuHost
+from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
 
 @pytest.fixture

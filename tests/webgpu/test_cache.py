@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kit import zoo
 from pyruntime import InferenceSession
-from pyruntime.gputensor import GpuTensor
-from tests import zoo
+from pyruntime.native.gpu_tensor import GpuTensor
 
 pytest.importorskip("wgpu")
 

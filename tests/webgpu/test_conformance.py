@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.pool import Pool
-from tests.conformance.report import baseline
+from kit.conformance.pool import Pool
+from kit.conformance.report import baseline
 
 pytest.importorskip("wgpu")
 
@@ -28,6 +28,6 @@ def test_passes_what_the_cpu_passes() -> None:
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_step_back(batch: int, workers: Pool) -> None:
     names = baseline("native", "webgpu")[::EVERY][batch::BATCHES]
-    assert names, "no baseline: record one by python -m tests.conformance --provider webgpu --update"
+    assert names, "no baseline: record one by python -m kit.conformance --provider webgpu --update"
     lost = [result for result in workers.run(names) if result.error]
     assert not lost, "\n".join(f"{result.name}: {result.error}" for result in lost)

@@ -16,11 +16,11 @@ import pytest
 
 from pyruntime import InferenceSession
 from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory
-from pyruntime.gpu import warn_once
+from pyruntime.native.gpu_session import warn_once
 
 wgpu = pytest.importorskip("wgpu")
 
-from providers.webgpu.adapter import NoAdapter  # noqa: E402
+from pyruntime.providers.webgpu.adapter import NoAdapter  # noqa: E402
 
 TEXT = """<ir_version: 9, opset_import: ["" : 17]> g (float[N, 3] x) => (float[N, 2] y)
     <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { h = MatMul (x, w)  y = Relu (h) }"""
@@ -109,7 +109,7 @@ def test_device_lost_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     """One warning and WebAssembly, or an error if only the GPU was asked for."""
-    from providers.webgpu import host_device as module
+    from pyruntime.providers.webgpu import wgpu_device as module
 
     monkeypatch.setattr(module, "_device", None)
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from providers.webgpu.builder import one_binding_each
-from providers.webgpu.fours import LONG, by_fours
-from providers.webgpu.printer import print_kernel
-from providers.webgpu.reduction import print_reduction
-from pyruntime import dtype as dt
-from pyruntime.expr import X, Y, Z, cast, exp, guard, index, select
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.expr import X, Y, Z, cast, exp, guard, index, select
+from pyruntime.providers.webgpu.builder import one_binding_each
+from pyruntime.providers.webgpu.printer.loops import print_kernel
+from pyruntime.providers.webgpu.schedules.vec4 import LONG, by_fours
+from pyruntime.providers.webgpu.schedules.workgroup_reduction import print_reduction
 
 KINDS = {dt.F32: np.float32, dt.F16: np.float16, dt.I32: np.int32, dt.I64: np.int64, dt.U8: np.uint8}
 

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from kit import zoo
+from kit.models import MODELS, SILERO, silero, silero_path
 from pyruntime import InferenceSession
-from tests import zoo
-from tests.models import MODELS, SILERO, silero, silero_path
 
 pytest.importorskip("wgpu")
 

@@ -7,11 +7,11 @@ from onnx import TensorProto as T
 from onnx import helper as h
 
 from pyruntime.errors import ExecutionError
-from pyruntime.session import InferenceSession
+from pyruntime.native.session import InferenceSession
 
 pytest.importorskip("wgpu")
 
-from providers.webgpu.host import GpuHost
+from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
 
 def model(nodes, inputs, outputs, weights=(), opset=17):
@@ -74,7 +74,7 @@ def test_shapes_may_change_between_runs():
 
 @pytest.mark.parametrize("queries", [2, 4, 4096])
 def test_profile_takes_more_kernels_than_a_query_set(queries, monkeypatch):
-    monkeypatch.setattr("providers.webgpu.host.QUERIES", queries)
+    monkeypatch.setattr("pyruntime.providers.webgpu.wgpu_host.QUERIES", queries)
     session = InferenceSession(NETWORK, providers=["webgpu"])
     found = session.profile({"x": np.ones((2, 3, 8, 8), np.float32)})
     calls = [c for s in session._latest().header["blocks"][1]["steps"] if s["op"] == "gpu" for c in s["calls"]]
@@ -83,7 +83,7 @@ def test_profile_takes_more_kernels_than_a_query_set(queries, monkeypatch):
 
 
 def test_so_many_pipelines_are_kept(monkeypatch):
-    monkeypatch.setattr("providers.webgpu.host.PIPELINES", 2)
+    monkeypatch.setattr("pyruntime.providers.webgpu.wgpu_host.PIPELINES", 2)
     own = GpuHost().own
     monkeypatch.setattr(own, "pipelines", {})
     both(NETWORK, {"x": np.ones((2, 3, 8, 8), np.float32)})

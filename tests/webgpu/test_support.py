@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from providers.webgpu.adapter import Adapter, fold_groups
-from providers.webgpu.support import reason
-from pyruntime import dtype as dt
-from pyruntime.expr import X, Y, maximum
-from pyruntime.tracer import Tracer
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.expr import X, Y, maximum
+from pyruntime.providers.webgpu.adapter import Adapter, fold_groups
+from pyruntime.providers.webgpu.limits.support import reason
 
 ADAPTER = Adapter()
 

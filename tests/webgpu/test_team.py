@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from providers.webgpu import team
-from providers.webgpu.builder import GpuProvider, one_binding_each
-from pyruntime import dtype as dt
-from pyruntime.expr import cast, select
-from pyruntime.kernel import Accum
-from pyruntime.lower import lower
-from pyruntime.tracer import Tracer
+from pyruntime.codegen.schedule import lower
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.expr import cast, select
+from pyruntime.ir.kernel import Accum
+from pyruntime.providers.webgpu.builder import GpuProvider, one_binding_each
+from pyruntime.providers.webgpu.schedules import workgroup_procedure as team
 
 SIZES = [16, 63, 64, 65, 130]
 

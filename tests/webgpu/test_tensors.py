@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
+from kit import zoo
 from pyruntime import InferenceSession, InvalidInput, SessionOptions
 from pyruntime.errors import DeviceLost, ExecutionError
-from pyruntime.gputensor import GpuTensor
-from tests import zoo
+from pyruntime.native.gpu_tensor import GpuTensor
 
 pytest.importorskip("wgpu")
 
@@ -188,7 +188,7 @@ def test_refused() -> None:
 
 
 def test_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    from providers.webgpu import host_device
+    from pyruntime.providers.webgpu import wgpu_device as host_device
 
     (c, _) = opened().run(None, {"a": A, "b": B})
     monkeypatch.setattr(host_device, "_device", None)

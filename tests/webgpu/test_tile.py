@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from providers.webgpu.adapter import Adapter
-from providers.webgpu.builder import one_binding_each
-from providers.webgpu.printer import print_kernel, print_staged
-from providers.webgpu.tile import staged, tiled
-from pyruntime import dtype as dt
-from pyruntime.expr import X, Y, index, select
-from pyruntime.kernel import Call
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.expr import X, Y, index, select
+from pyruntime.ir.kernel import Call
 from pyruntime.ops.conv import conv
 from pyruntime.ops.matmul import product
-from pyruntime.tracer import Tracer
+from pyruntime.providers.webgpu.adapter import Adapter
+from pyruntime.providers.webgpu.builder import one_binding_each
+from pyruntime.providers.webgpu.printer.loops import print_kernel, print_staged
+from pyruntime.providers.webgpu.schedules.register_tile import staged, tiled
 
 
 def run(bench, out, arrays):
@@ -149,7 +149,7 @@ def windows(group, kernel, stride, pad, dilation):
 @pytest.fixture
 def paying(monkeypatch):
     """Whatever the size."""
-    monkeypatch.setattr("providers.webgpu.tile.pays", lambda *_: True)
+    monkeypatch.setattr("pyruntime.providers.webgpu.schedules.register_tile.pays", lambda *_: True)
 
 
 def through_panels(bench, out, arrays):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from providers.webgpu.builder import GpuBuilder
+from kit import zoo
 from pyruntime import InferenceSession, InvalidInput
-from pyruntime import session as session_module
-from tests import zoo
+from pyruntime.native import session as session_module
+from pyruntime.providers.webgpu.builder import GpuBuilder
 
 DIGITS = zoo.CACHE.parents[1] / "demo" / "digits"
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import F32, I8, I16, I32, U8, U16, DType
-from pyruntime.expr import Expr, cast, index
-from pyruntime.kernel import Call, Kernel, Leaf, Map, Tensor, View
-from pyruntime.provider import Invocation
-from pyruntime.shape import AnyDim, Shape
-from pyruntime.tail import Groups, lower_tail, mergeable
-from pyruntime.walk import split
+from pyruntime.codegen.addressing import split
+from pyruntime.codegen.block_epilogue import Groups, lower_tail, mergeable
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, I8, I16, I32, U8, U16, DType
+from pyruntime.ir.expr import Expr, cast, index
+from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Tensor, View
+from pyruntime.ir.shape import AnyDim, Shape
 
-from ..printer import print_tail
-from ..tile import INT16, Arithmetic, Epilogue
+from ..printer.loops import print_tail
+from ..schedules.register_tile import INT16, Arithmetic, Epilogue
 
 
 class Schedule:

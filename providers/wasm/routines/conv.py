@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, I32
-from pyruntime.expr import Expr, index
-from pyruntime.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
-from pyruntime.provider import Invocation
-from pyruntime.shape import AnyDim
-from pyruntime.tail import Groups, lower_tail
+from pyruntime.codegen.block_epilogue import Groups, lower_tail
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.expr import Expr, index
+from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
+from pyruntime.ir.shape import AnyDim
 
-from .. import conv, depthwise, gemm, winograd
+from ..schedules import conv, depthwise, gemm, winograd
 from .base import Schedule, arithmetic, converted, fits, made_type, scratch, tail
 from .integers import prepare_conv, prepare_dequantised
 

@@ -6,13 +6,13 @@ An int8 product with a zero point has operands of nine bits, which no 8-bit inst
 
 from __future__ import annotations
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BOOL, F32, I16, I32, DType, bounds
-from pyruntime.expr import Expr, cast, const, dim, guard, index, rewrite, walk
-from pyruntime.kernel import Call, Kernel, Map, Reduce, Tensor
-from pyruntime.shape import AnyDim
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL, F32, I16, I32, DType, bounds
+from pyruntime.ir.expr import Expr, cast, const, dim, guard, index, rewrite, walk
+from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
+from pyruntime.ir.shape import AnyDim
 
-from ..tile import PANEL
+from ..schedules.register_tile import PANEL
 from .base import made_map
 
 

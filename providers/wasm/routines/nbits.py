@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, I32, U8
-from pyruntime.expr import Expr, cast, const, dim, guard, index
-from pyruntime.kernel import Alias, Call, Kernel, Leaf, Map, Tensor
-from pyruntime.provider import Invocation
-from pyruntime.tail import Groups, lower_tail
+from pyruntime.codegen.block_epilogue import Groups, lower_tail
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32, U8
+from pyruntime.ir.expr import Expr, cast, const, dim, guard, index
+from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Tensor
 
-from .. import gemm
-from ..nbits import GROUP, groups_bytes
-from ..tile import PANEL
+from ..schedules import gemm
+from ..schedules.dequantize import GROUP, groups_bytes
+from ..schedules.register_tile import PANEL
 from .base import Schedule, converted, made_map, scratch, tail
 
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime import shape as sh
-from pyruntime.dtype import BF16, F16, F32, I32
-from pyruntime.expr import Expr, const, dim, guard, index
-from pyruntime.kernel import Call, Kernel, Map, Reduce, Tensor
-from pyruntime.provider import Invocation
-from pyruntime.shape import AnyDim
-from pyruntime.tail import lower_tail
+from pyruntime.codegen.block_epilogue import lower_tail
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.expr import Expr, const, dim, guard, index
+from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
+from pyruntime.ir.shape import AnyDim
 
-from .. import interleave
+from ..schedules import phase_interleave as interleave
 from .base import Schedule, converted, fits, made_map, tail
 from .conv import Conv, conv_groups, full_rank
 

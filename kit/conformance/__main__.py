@@ -1,0 +1,74 @@
+"""python -m kit.conformance: run the suite, report, compare with the cases known to pass."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from kit.conformance import report
+from kit.conformance.cases import load
+from kit.conformance.pool import Pool, Result
+from kit.conformance.runners import RUNNERS
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m kit.conformance", description=__doc__)
+    parser.add_argument("--provider", choices=["wasm", "webgpu"], default="wasm")
+    parser.add_argument("--where", choices=list(RUNNERS), default="native", help="reference, onnxruntime: peers")
+    parser.add_argument("--jobs", type=int, default=2, help="worker processes")
+    parser.add_argument("--filter", default="", metavar="RE", help="only cases whose name matches")
+    parser.add_argument(
+        "--limit", type=float, help="seconds a case may take; default 20, of webgpu (often emulated) 200"
+    )
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write every result there")
+    parser.add_argument("--quiet", action="store_true", help="no list of failures")
+    parser.add_argument("--update", action="store_true", help="record the passing cases as the baseline")
+    return parser.parse_args()
+
+
+def progress(total: int):
+    """A counter on a terminal, nothing elsewhere."""
+    done = 0
+
+    def show(_: Result) -> None:
+        nonlocal done
+        done += 1
+        if sys.stderr.isatty():
+            print(f"\r{done}/{total}", end="\r" if done == total else "", file=sys.stderr, flush=True)
+
+    return show
+
+
+def main() -> int:
+    args = parse()
+    cases = load()
+    names = [name for name in cases if re.search(args.filter, name)]
+    limit = args.limit or (200.0 if args.provider == "webgpu" else 20.0)
+    with Pool(args.where, args.provider, args.jobs, limit) as pool:
+        results = pool.run(names, progress(len(names)))
+    failures = report.failures(results, cases)
+    if failures and not args.quiet:
+        print(failures)
+    print(report.table(results, cases))
+    if args.json:
+        report.write_json(args.json, results, cases)
+    if args.update:
+        if args.filter:
+            sys.exit("--update needs a whole run, not a filtered one")
+        report.write_baseline(results, args.where, args.provider)
+    passed = {result.name for result in results if not result.error}
+    lost = [name for name in report.baseline(args.where, args.provider) if name in set(names) - passed]
+    if lost:
+        print(f"passed before, not now ({len(lost)}): {' '.join(lost)}")
+    peer = args.where in ("reference", "onnxruntime")
+    label = args.where if peer else f"{args.provider} ({args.where})"
+    gpu = args.provider == "webgpu" and not peer
+    wholly = f", wholly on the GPU {sum(result.wholly for result in results)}" if gpu else ""
+    print(f"conformance {label}: {len(passed)} of {len(names)}{wholly}")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

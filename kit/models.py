@@ -1,0 +1,206 @@
+"""Real models with feeds and known outputs, as one table that native and browser tests share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from kit import zoo
+from kit.conformance import cases as suite
+from kit.conformance.compare import assert_equal
+from kit.speech import frames, speech
+
+ROOT = Path(__file__).parents[1]
+Outputs = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Model:
+    """check(outputs) raises AssertionError where they differ from what is known."""
+
+    name: str
+    path: Callable[[], Path]
+    feeds: Callable[[], zoo.Feeds]
+    check: Callable[[Outputs], None]
+
+
+def assert_close(expected: Outputs, actual: Outputs, tolerance: float) -> None:
+    """|actual - expected| <= tolerance * max |expected| + 1e-3 * |expected| for floats, equality for the rest."""
+    assert len(actual) == len(expected)
+    for i, (left, right) in enumerate(zip(actual, expected, strict=True)):
+        size = np.abs(right, dtype=np.float64).max(initial=0) if right.dtype.kind == "f" else 0.0
+        rtol = 1e-3 if right.dtype.kind == "f" else 0.0
+        assert_equal(right, left, rtol, float(tolerance * size), f"outputs[{i}]")
+
+
+# The default is far above float32 noise (1e-6 here between runs of onnxruntime with and without optimisation).
+# Quantised and fp16 models round activations, so noise of one unit in the last place moves an output by a whole step:
+# scaling the weights of each by 1 + 3e-7 N(0, 1) moves onnxruntime's own outputs by up to these fractions, or
+# its optimisation does.
+TOLERANCE = {
+    "llama_mini.dyn": 0.03,
+    "llama_mini.fp16": 1e-3,
+    "llama_mini.nb4": 0.01,
+    "llama_mini.qdq": 0.03,
+    "mobilenet_v2.qdq": 0.02,
+}
+
+
+def _zoo(name: str) -> Model:
+    def check(outputs: Outputs) -> None:
+        assert_close(zoo.expected(name), outputs, TOLERANCE.get(name, 1e-4))
+
+    return Model(name, partial(zoo.materialize, name), partial(zoo.inputs, name), check)
+
+
+def _empty_past(name: str) -> Model:
+    """A decoder's first step: three tokens, nothing cached yet."""
+
+    def feeds() -> zoo.Feeds:
+        given = zoo.inputs(name)
+        count = given["input_ids"].shape[1]
+        given["attention_mask"] = given["attention_mask"][:, -count:]
+        given["position_ids"] = np.tile(np.arange(count), (len(given["input_ids"]), 1))
+        return {key: value[:, :, :0] if key.startswith("past") else value for key, value in given.items()}
+
+    def check(outputs: Outputs) -> None:
+        assert_close(zoo.expected(name, feeds(), "empty_past"), outputs, 1e-4)
+
+    return Model(f"{name}.empty_past", partial(zoo.materialize, name), feeds, check)
+
+
+def _with_outputs(name: str, more: list[str]) -> Path:
+    """The zoo's model with inner float tensors as further outputs."""
+    path = zoo.CACHE / f"{name}.more.onnx"
+    source = zoo.materialize(name)
+    if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
+        model = onnx.load(source)
+        model.graph.output.extend(onnx.helper.make_tensor_value_info(key, onnx.TensorProto.FLOAT, None) for key in more)
+        with zoo.replacing(path) as part:
+            onnx.save(model, part)
+    return path
+
+
+def _minilm_dyn() -> Model:
+    """Chaotic: the weights times 1 + 3e-7 N(0, 1) move onnxruntime's own last output by 45 % of its largest value (the
+    first layer's by 1 %), so the first layer is compared and the rest only held to be finite."""
+    name = "minilm.dyn"
+    path = partial(_with_outputs, name, ["layer_norm_2"])
+
+    def check(outputs: Outputs) -> None:
+        expected = zoo.oracle(path().read_bytes(), zoo.inputs(name))
+        assert [out.shape for out in outputs] == [out.shape for out in expected]
+        assert all(np.isfinite(out).all() for out in outputs)
+        assert_close(expected[2:], outputs[2:], 0.03)
+
+    return Model(name, path, partial(zoo.inputs, name), check)
+
+
+def _yolo_nms() -> Model:
+    """Scores differ by less than float noise, so detections depend on the last bit (481 or 476 of them in onnxruntime).
+    Boxes and scores are compared with the oracle; what follows them with the oracle run on the same boxes and scores.
+    """
+    name, cut = "yolo_nms", ["boxes", "scores"]
+    path = partial(_with_outputs, name, cut)
+
+    def check(outputs: Outputs) -> None:
+        expected = zoo.oracle(path().read_bytes(), zoo.inputs(name))
+        *detections, boxes, scores = outputs
+        assert_close(expected[-2:], [boxes, scores], 1e-4)
+        graph = onnx.load(path()).graph
+        model = onnx.shape_inference.infer_shapes(onnx.load(path()))
+        tail = onnx.utils.Extractor(model).extract_model(cut, [out.name for out in graph.output][:-2])
+        known = zoo.oracle(tail.SerializeToString(), {"boxes": boxes, "scores": scores})
+        assert_close(known, detections, 0.0)
+
+    return Model(name, path, partial(zoo.inputs, name), check)
+
+
+def _light(name: str) -> Model:
+    """One of the models in the onnx wheel: its weights are computed, its input too, its outputs shipped."""
+    stem = name.removeprefix("light_")
+
+    def case() -> suite.Case:
+        return _suite()[f"test_{stem}"]
+
+    def check(outputs: Outputs) -> None:
+        assert_equal(case().data[0][1], outputs, case().rtol, case().atol)
+
+    return Model(name, lambda: light_path(name), lambda: case().data[0][0], check)
+
+
+def _digits() -> Model:
+    """The demo's classifier on its twenty samples, each of which it reads right."""
+    path = ROOT / "demo" / "digits" / "digits.onnx"
+    samples = json.loads(path.with_name("samples.json").read_text())
+
+    def feeds() -> zoo.Feeds:
+        pixels = np.array([sample["pixels"] for sample in samples], np.float32)
+        return {"image": pixels.reshape(-1, 1, 28, 28) / np.float32(255)}
+
+    def check(outputs: Outputs) -> None:
+        assert outputs[0].argmax(1).tolist() == [sample["label"] for sample in samples]
+        assert_close(zoo.oracle(path.read_bytes(), feeds()), outputs, 1e-4)
+
+    return Model("digits", lambda: path, feeds, check)
+
+
+@cache
+def _suite() -> dict[str, suite.Case]:
+    return suite.load()
+
+
+def light_path(name: str) -> Path:
+    return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"
+
+
+STEMS = "bvlc_alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 zfnet512"
+LIGHT = [f"light_{stem}" for stem in STEMS.split()]
+SPECIAL = {"minilm.dyn": _minilm_dyn, "yolo_nms": _yolo_nms}
+MODELS = {
+    model.name: model
+    for model in [
+        _digits(),
+        *(_light(name) for name in LIGHT),
+        *(SPECIAL[name]() if name in SPECIAL else _zoo(name) for name in zoo.names()),
+        _empty_past("gpt2_tiny"),
+        _empty_past("llama_mini"),
+    ]
+}
+
+
+def silero_path(version: str = "v5") -> Path:
+    """The real voice detector, from the npm package of a client: v5, v6 or legacy."""
+    return ROOT / "node_modules" / "@ricky0123" / "vad-web" / "dist" / f"silero_vad_{version}.onnx"
+
+
+# version -> samples a frame, samples of the frame before it in front (the client of v5 sends none)
+SILERO = {"v5": (512, 0), "v6": (512, 64), "legacy": (1536, 0)}
+
+
+def silero_frames(version: str = "v5", count: int = 100) -> np.ndarray:
+    """float32 (count, samples a frame) of generated speech."""
+    size, context = SILERO[version]
+    sound = frames(speech(count * size / 16000 + 0.1, seed=2), size)[:count]
+    before = np.vstack([np.zeros_like(sound[:1]), sound[:-1]])[:, size - context :]
+    return np.hstack([before, sound])
+
+
+def silero(session: Any, version: str = "v5", count: int = 100) -> np.ndarray:
+    """Speech probability of each frame, the state fed back; `session` has onnxruntime's `run`."""
+    rate = np.array(16000, np.int64)
+    shapes = {"h": (2, 1, 64), "c": (2, 1, 64)} if version == "legacy" else {"state": (2, 1, 128)}
+    state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    found = []
+    for frame in silero_frames(version, count):
+        probability, *after = session.run(None, {"input": frame[None], "sr": rate, **state})
+        state = dict(zip(state, after, strict=True))
+        found.append(probability.item())
+    return np.array(found)

@@ -1,0 +1,38 @@
+"""A kernel that traps on one thread: runs natively and, as text, in the engine's interpreter in a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime.providers.wasm import builder
+from pyruntime.providers.wasm.threads.work_claims import POISON
+
+TRIGGER = 13.0
+LOOKS = 1 << 30  # a second or so: a test whose thread never comes fails, and does not hang
+_print_kernel = builder.print_kernel
+
+
+def install(thread: int) -> None:
+    """From now on kernels write out of bounds on this thread when the first element of their first input is TRIGGER.
+    The others wait for that in their first chunks, so that this thread surely finds one to claim."""
+
+    def trapping(module: Any, name: str, code: Any, *more: Any) -> Any:
+        inner = _print_kernel(module, name + "_inner", code, *more)
+        f = module.function(name, ["i32"] * 4)
+        looks = f.local("i32")
+        if len(code.buffers) > 1:
+            f.emit(0).mem("i32.load", 4).mem("f32.load").f32(TRIGGER).emit("f32.eq")
+            with f.if_():
+                f.emit(3).i32(thread).emit("i32.eq")
+                with f.if_():
+                    f.i32(-4).i32(0).mem("i32.store")
+                with f.loop() as again:
+                    f.emit(looks).i32(1).emit("i32.add").tee(looks).i32(LOOKS).emit("i32.lt_u")
+                    f.i32(POISON).mem("i32.atomic.load").emit("i32.eqz", "i32.and").br_if(again)
+        return f.emit(0, 1, 2, 3).call(inner)
+
+    builder.print_kernel = trapping
+
+
+def uninstall() -> None:
+    builder.print_kernel = _print_kernel

@@ -1,0 +1,1 @@
+"""Loop form to WebAssembly functions, and the assembler under it."""

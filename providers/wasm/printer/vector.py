@@ -1,0 +1,372 @@
+"""Expressions → four 32-bit lanes of SIMD. A bool is a mask; integers under 32 bits are widened, kept normalised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime.ir.dtype import BOOL, F32, I8, I16, I32, U8, U16, U32, DType
+from pyruntime.ir.dtype import bounds as limits
+from pyruntime.ir.expr import Expr, binary, const
+
+from .assembler import Function
+from .scalar import Scalar
+
+LANES = 4
+NATURAL = (F32, I32, U32)
+_WIDE = {I8: "i8x16", U8: "i8x16", BOOL: "i8x16", I16: "i16x8", U16: "i16x8"}
+_FLOAT = {op: op for op in "add sub mul div min max neg abs sqrt floor ceil trunc".split()} | {"round": "nearest"}
+_INTEGER = ("add", "sub", "mul", "neg", "abs", "min", "max", "shl", "shr", "bitnot")
+ZERO, ONE = const(0, I32), const(1, I32)
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+_LOGIC = {"and": "v128.and", "or": "v128.or", "xor": "v128.xor"}
+
+
+def narrow(dtype: DType) -> bool:
+    return dtype in _WIDE and dtype is not BOOL
+
+
+def has_lanes(dtype: DType) -> bool:
+    return dtype in NATURAL or dtype in _WIDE
+
+
+def slope(offset: Expr, var: int) -> int | None:
+    """How much an element offset grows with a variable: 0, 1, or None where it is another or not a constant."""
+    if offset.op == "var":
+        return int(offset.value == var)
+    if not offset.args:
+        return 0
+    parts = [slope(a, var) for a in offset.args]
+    if all(p == 0 for p in parts):
+        return 0
+    if offset.op in ("add", "sub") and None not in parts:
+        total = parts[0] + parts[1] if offset.op == "add" else parts[0] - parts[1]  # type: ignore[operator]
+        return total if total in (0, 1) else None
+    return None
+
+
+def growth(offset: Expr, var: int) -> Expr | None:
+    """How much an element offset grows with a variable, if by the same amount each time."""
+    if offset.op == "var" and offset.value == var:
+        return ONE
+    rates = [growth(a, var) for a in offset.args]
+    if all(rate is ZERO for rate in rates):
+        return ZERO
+    if offset.op not in ("add", "sub", "mul"):
+        return None
+    (a, b), (x, y) = offset.args, rates
+    if x is None or y is None:
+        return None
+    if offset.op == "mul":
+        return binary("mul", a, y) if x is ZERO else binary("mul", x, b) if y is ZERO else None
+    return binary(offset.op, x, y)
+
+
+class Lanes:
+    """Which expressions can be printed as lanes of a loop over `var`. `varying` are variables that differ by lane."""
+
+    def __init__(self, var: int, varying: set[int]) -> None:
+        self.var = var
+        self.varying = varying
+        self._depends: dict[int, tuple[Expr, bool]] = {}
+        self._fits: dict[int, tuple[Expr, bool]] = {}
+
+    def depends(self, e: Expr) -> bool:
+        """Whether the value differs from lane to lane."""
+        found = self._depends.get(id(e))
+        if found is None:
+            result = (e.op == "var" and (e.value == self.var or e.value in self.varying)) or any(
+                [self.depends(a) for a in e.args]
+            )
+            found = self._depends[id(e)] = (e, result)
+        return found[1]
+
+    def fits(self, e: Expr) -> bool:
+        found = self._fits.get(id(e))
+        if found is None:
+            found = self._fits[id(e)] = (e, self._check(e))
+        return found[1]
+
+    def _check(self, e: Expr) -> bool:
+        if not has_lanes(e.dtype):
+            return False
+        if not self.depends(e):
+            return True
+        op = e.op
+        if op == "var":
+            return True
+        if op == "load":
+            return slope(e.args[0], self.var) == 1 and not any(self._lane_variable(a) for a in e.args)
+        if op == "guard":
+            return not self.depends(e.args[0]) and self.fits(e.args[1]) and self.fits(e.args[2])
+        if not all([self.fits(a) for a in e.args]):
+            return False
+        return self._operation(e)
+
+    def _lane_variable(self, e: Expr) -> bool:
+        return (e.op == "var" and e.value in self.varying) or any(self._lane_variable(a) for a in e.args)
+
+    def _operation(self, e: Expr) -> bool:
+        op, source = e.op, e.args[0].dtype
+        if op in ("select", "not", "isnan"):
+            return True
+        if op == "bitcast":
+            return source in NATURAL and e.dtype in NATURAL
+        if op == "cast":
+            return not (source is F32 and narrow(e.dtype) and e.dtype.bits < 8)
+        if source is F32:
+            return op in _FLOAT or op in _COMPARE
+        if source is BOOL:
+            return op in _LOGIC or op in ("eq", "ne")
+        if op in ("shl", "shr"):
+            return not self.depends(e.args[1])
+        return op in _INTEGER or op in _LOGIC or op in _COMPARE
+
+
+class Vector:
+    """Prints lane expressions on the stack; what all lanes share is printed as a scalar and splat."""
+
+    def __init__(self, scalar: Scalar, lanes: Lanes, locals_: dict[int, int]) -> None:
+        self.scalar = scalar
+        self.f = scalar.f
+        self.lanes = lanes
+        self.locals = locals_  # v128 locals of lane variables
+        self.pointers: dict[Any, int] = {}  # locals with addresses by buffer and offset
+        self.ready: list[dict[int, int]] = [{}]
+        self.shared: set[int] = set()
+
+    def root(self, e: Expr) -> None:
+        self.shared = set()
+        seen: set[int] = set()
+        self._count(e, seen)
+        self.ready = [{}]
+        self.value(e)
+        self.f.release(*self.ready[0].values())
+
+    def _count(self, e: Expr, seen: set[int]) -> None:
+        for a in e.args:
+            if not a.args and self.lanes.depends(e):
+                continue
+            if id(a) in seen:
+                self.shared.add(id(a))
+            else:
+                seen.add(id(a))
+                if self.lanes.depends(a):
+                    self._count(a, seen)
+
+    def value(self, e: Expr) -> None:
+        for scope in reversed(self.ready):
+            if id(e) in scope:
+                self.f.emit(scope[id(e)])
+                return
+        self.compute(e)
+        if id(e) in self.shared:
+            local = self.f.local("v128")
+            self.f.tee(local)
+            self.ready[-1][id(e)] = local
+
+    def compute(self, e: Expr) -> None:
+        f = self.f
+        if not self.lanes.depends(e):
+            self._splat(e)
+        elif e.op == "var":
+            if e.value == self.lanes.var:
+                f.emit(self.scalar.variables[e.value], "i32x4.splat")
+                f.v128(b"".join(n.to_bytes(4, "little") for n in range(4))).emit("i32x4.add")
+            else:
+                f.emit(self.locals[e.value])
+        elif e.op == "load":
+            self.address(e.value, e.args[0], e.dtype)
+            load(f, e.dtype)
+        elif e.op == "guard":
+            self._guard(e)
+        elif e.op == "select":
+            self.value(e.args[1])
+            self.value(e.args[2])
+            self.value(e.args[0])
+            f.emit("v128.bitselect")
+        elif e.op == "cast":
+            self.value(e.args[0])
+            convert(f, e.args[0].dtype, e.dtype, clipped=_inside(e.args[0], e.dtype))
+        elif e.op == "bitcast":
+            self.value(e.args[0])
+        elif e.op == "not":
+            self.value(e.args[0])
+            f.emit("v128.not")
+        elif e.op == "isnan":
+            self.value(e.args[0])
+            with f.scratch("v128", 1) as (v,):
+                f.tee(v).emit(v, "f32x4.ne")
+        else:
+            self._operation(e)
+
+    def address(self, buffer: int, offset: Expr, dtype: DType) -> None:
+        if self.pointers and (found := self.pointers.get((buffer, offset.key()))):
+            self.f.emit(found)
+            return
+        self.scalar.ready = [{}]
+        self.scalar.shared = set()
+        self.scalar.address(buffer, offset, dtype)
+
+    def _splat(self, e: Expr) -> None:
+        f = self.f
+        if e.op == "const" and e.dtype is F32:
+            f.f32x4(e.value)
+            return
+        if e.op == "const" and e.dtype is not BOOL:
+            f.i32x4(e.value)
+            return
+        if e.op == "load" and e.dtype in NATURAL:
+            self.address(e.value, e.args[0], e.dtype)
+            f.mem("v128.load32_splat")
+            return
+        self.scalar.root(e)
+        if e.dtype is BOOL:
+            with f.scratch("i32", 1) as (v,):
+                f.set(v).i32(0).emit(v, "i32.sub")
+        f.emit("f32x4.splat" if e.dtype is F32 else "i32x4.splat")
+
+    def _guard(self, e: Expr) -> None:
+        c, a, b = e.args
+        self.scalar.root(c)
+        with self.f.if_("v128"):
+            self._scoped(a)
+            self.f.otherwise()
+            self._scoped(b)
+
+    def _scoped(self, e: Expr) -> None:
+        self.ready.append({})
+        self.value(e)
+        self.f.release(*self.ready.pop().values())
+
+    def _operation(self, e: Expr) -> None:
+        f, op, source = self.f, e.op, e.args[0].dtype
+        if op == "abs" and source.kind == "u":
+            self.value(e.args[0])
+            return
+        if op in ("shl", "shr"):
+            self._shift(e, "shl" if op == "shl" else "shr_s" if source.kind == "i" else "shr_u")
+        elif op in ("min", "max") and source is F32 and _number(e.args[1]):
+            # x.pmin(y) is y < x ? y : x, so NaN stays: one instruction on x86, where min takes seven
+            self.value(e.args[0])
+            self.value(e.args[1])
+            f.emit(f"f32x4.p{op}")
+        else:
+            for a in e.args:
+                self.value(a)
+            f.emit(_instruction(op, source))
+        if narrow(e.dtype) and op in ("add", "sub", "mul", "neg", "abs", "shl", "bitnot"):
+            normalize(f, e.dtype)
+
+    def _shift(self, e: Expr, op: str) -> None:
+        """WebAssembly takes the count modulo the width; a count of the width or more gives 0 (or the sign)."""
+        f, (a, b) = self.f, e.args
+        self.value(a)
+        self.scalar.root(b)
+        if b.op == "const" and 0 <= b.value < 32:
+            f.emit(f"i32x4.{op}")
+            return
+        with f.scratch("i32", 1) as (n,):
+            f.tee(n)
+            if op == "shr_s":
+                f.i32(31).emit(n).i32(32).emit("i32.lt_u", "select", "i32x4.shr_s")
+            else:  # all ones where the count fits
+                f.emit(f"i32x4.{op}").i32(0).emit(n).i32(32).emit("i32.lt_u", "i32.sub", "i32x4.splat", "v128.and")
+
+
+def _inside(e: Expr, dtype: DType) -> bool:
+    """Whether a float is clipped to what an integer type holds (or NaN)."""
+    bounds: dict[str, float] = {}
+    while e.op in ("min", "max") and e.dtype is F32 and _number(e.args[1]):
+        bounds.setdefault(e.op, e.args[1].value)
+        e = e.args[0]
+    return narrow(dtype) and "min" in bounds and "max" in bounds and _fits(bounds["max"], bounds["min"], dtype)
+
+
+def _fits(low: float, high: float, dtype: DType) -> bool:
+    least, most = limits(dtype)
+    return least <= low <= high <= most
+
+
+def _number(e: Expr) -> bool:
+    """Whether a constant that is not NaN."""
+    return e.op == "const" and e.value == e.value
+
+
+def _instruction(op: str, source: DType) -> str:
+    if op in _LOGIC:
+        return _LOGIC[op]
+    if op == "bitnot":
+        return "v128.not"
+    if source is F32:
+        return f"f32x4.{_FLOAT.get(op, op)}"
+    sign = "s" if source.kind == "i" else "u"
+    if op in ("lt", "le", "gt", "ge", "min", "max"):
+        return f"i32x4.{op}_{sign}"
+    return f"i32x4.{op}"
+
+
+def load(f: Function, dtype: DType) -> None:
+    """Four elements from the address on the stack."""
+    if dtype in NATURAL:
+        f.mem("v128.load")
+        return
+    sign = "s" if dtype.kind == "i" else "u"
+    if dtype.size == 2:
+        f.mem(f"v128.load16x4_{sign}")
+        return
+    f.mem("v128.load32_zero").emit(f"i16x8.extend_low_i8x16_{sign}", f"i32x4.extend_low_i16x8_{sign}")
+    if dtype is BOOL:
+        f.i32x4(0).emit("i32x4.ne")
+
+
+def store(f: Function, dtype: DType) -> None:
+    """(address, lanes) -> : store four elements."""
+    if dtype in NATURAL:
+        f.mem("v128.store")
+        return
+    if dtype is BOOL:
+        f.i32x4(1).emit("v128.and")
+    # lanes hold values in range; pick their low bytes
+    picks = [4 * lane + byte for lane in range(4) for byte in range(dtype.size)]
+    with f.scratch("v128", 1) as (v,):
+        f.tee(v).emit(v).shuffle(picks + [0] * (16 - len(picks)))
+    f.mem_lane("v128.store64_lane" if dtype.size == 2 else "v128.store32_lane", 0)
+
+
+def normalize(f: Function, dtype: DType) -> None:
+    if dtype.kind == "u":
+        f.i32x4((1 << dtype.bits) - 1).emit("v128.and")
+    else:
+        n = 32 - dtype.bits
+        f.i32(n).emit("i32x4.shl").i32(n).emit("i32x4.shr_s")
+
+
+def convert(f: Function, source: DType, to: DType, clipped: bool = False) -> None:
+    """clipped: floats are known to fit the integer type, or NaN."""
+    if to is BOOL:
+        if source is F32:
+            f.f32x4(0.0).emit("f32x4.ne")
+        elif source is not BOOL:
+            f.i32x4(0).emit("i32x4.ne")
+    elif source is BOOL:
+        if to is F32:
+            f.f32x4(1.0).emit("v128.and")
+        else:
+            f.i32x4(1).emit("v128.and")
+    elif source is F32:
+        # narrow types by way of int32: V8 needs five instructions for it, and about twelve for uint32
+        f.emit(f"i32x4.trunc_sat_f32x4_{'u' if to is U32 else 's'}")
+        if narrow(to) and not clipped:
+            _clamp(f, to)
+    elif to is F32:
+        f.emit(f"f32x4.convert_i32x4_{'s' if source.kind == 'i' else 'u'}")
+    elif narrow(to) and not (to.bits >= source.bits and to.kind == source.kind):
+        normalize(f, to)
+
+
+def _clamp(f: Function, dtype: DType) -> None:
+    low, high = limits(dtype)
+    f.i32x4(high).emit("i32x4.min_s").i32x4(low).emit("i32x4.max_s")
+
+
+__all__ = ["LANES", "ZERO", "Lanes", "Vector", "growth", "has_lanes", "slope", "store"]

@@ -1,0 +1,1 @@
+"""Kernels scheduled by hand, as WebAssembly: products, convolutions, attention."""

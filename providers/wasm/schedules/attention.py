@@ -1,0 +1,180 @@
+"""Attention without the whole matrix of scores: which kernels of a segment run as one, by blocks of rows.
+
+Found are a product, a procedure over the rows of its result (passes/rows.py: softmax, with scale and mask there or in
+the product's epilogue) and a product of what that makes, where nobody else reads what lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyruntime.codegen.loop_ir import children, expressions
+from pyruntime.codegen.provider import Invocation
+from pyruntime.codegen.schedule import lower
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.kernel import Call, For, Kernel, Loops, Stmt, Store, Tensor, tensors_in
+
+from ..routines.base import scratch
+from ..routines.matmul import Product, described, invocation, offset
+from . import gemm
+from .row_blocks import PARAMS, Member, blockwise, scratch_bytes
+
+# Floats of a block of scores, a quarter of a second-level cache of 1 MB; a matrix that is no larger stays one.
+# Whisper's encoder (1500 x 1500) takes 0.98 of the time without blocks with 32 Ki or 64 Ki, 1.0 with 128 Ki; ViT-tiny's
+# matrices (197 x 197) would gain less than the noise.
+BLOCK = 1 << 16
+
+
+@dataclass(slots=True)
+class Chain:
+    """The three kernels, and both products as gemm.py sees them."""
+
+    scores: Call
+    rows: Loops
+    last: Call
+    first: Product
+    second: Product
+
+
+# ── what is found ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find(kernels: Sequence[Kernel], private: Collection[int]) -> list[Chain]:
+    """The chains among the kernels of a segment; `private` as in `provider.Builder.segment`."""
+    makers = {t.uid: k for k in kernels for t in k.outputs if t.uid in private}
+    return [chain for k in kernels if _product(k) for chain in _ending(k, makers)]
+
+
+def _product(kernel: Kernel | None) -> bool:
+    return isinstance(kernel, Call) and kernel.routine == "matmul" and kernel.attrs.keys().isdisjoint(_OTHERS)
+
+
+_OTHERS = ("pairs", "packed1")
+
+
+def _ending(last: Any, makers: dict[int, Kernel]) -> Iterator[Chain]:
+    """The chain that ends with this product, if any."""
+    middle = last.args[0]
+    rows = makers.get(middle.uid)
+    if not isinstance(rows, Loops) or rows.name != "rows" or 0 in last.strided or middle is last.args[1]:
+        return
+    if last.epilogue is not None and middle in tensors_in(last.epilogue):
+        return
+    for t in rows.args:
+        scores: Any = makers.get(t.uid)
+        if _product(scores) and _overwrites(rows, t):
+            chain = Chain(scores, rows, last, described(scores), described(last))
+            if _fits(chain):
+                yield chain
+                return
+
+
+def _fits(chain: Chain) -> bool:
+    """Whether the matrix in between is dense, [batch, m, n] for all three, and large."""
+    t, p, q = chain.scores.out, chain.first, chain.second
+    m, n = p.m, p.n
+    if not isinstance(m, int) or not isinstance(n, int) or m * n <= BLOCK or min(m, n) <= gemm.slim_rows(True):
+        return False
+    outer, inner = q.levels()
+    dense = [(inner, m * n), (outer, inner.extent * m * n)]
+    return (
+        t.dtype is chain.rows.out.dtype is F32
+        and chain.scores.order in (None, tuple(range(t.rank)))
+        and (q.m, q.k, q.lda) == (m, n, n)
+        and outer.extent * inner.extent == p.levels()[0].extent * p.levels()[1].extent
+        and all(axis.extent == 1 or axis.a == stride for axis, stride in dense)
+    )
+
+
+def _overwrites(rows: Loops, source: Tensor) -> bool:
+    """Whether the result may lie where `source` does: work units are rows of both, an element is read where it is
+    written or before, and none is read after."""
+    out = rows.out
+    unit = rows.body[0]
+    if source.shape != out.shape or source.dtype is not out.dtype or not isinstance(unit, For):
+        return False
+    place: Any = None
+    written = False
+    for s in unit.body:
+        stores, loads = _uses(s, out, source)
+        if loads and (written or not isinstance(s, For)):
+            return False
+        for coords in (*stores, *loads):
+            if not isinstance(s, For) or coords[-1].key() != Expr("var", (), coords[-1].dtype, s.var).key():
+                return False
+            own = [c.key() for c in coords[:-1]]
+            place = place or own
+            if own != place:
+                return False
+        written = written or bool(stores)
+    return written
+
+
+def _uses(s: Stmt, out: Tensor, source: Tensor) -> tuple[list[Any], list[Any]]:
+    """Coordinates at which a statement writes `out` and reads `source`."""
+    stores = [s.coords] if isinstance(s, Store) and s.target is out else []
+    loads = [x.args for e in expressions(s) for x in walk(e) if x.op == "at" and x.value is source]
+    for inner in children(s):
+        for b in inner:
+            more = _uses(b, out, source)
+            stores, loads = stores + more[0], loads + more[1]
+    return stores, loads
+
+
+# ── what is made of it ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def emit(builder: Any, chain: Chain) -> list[Invocation]:
+    """Packs both right operands, once, and runs the chain."""
+    p, q = chain.first, chain.second
+    mc = sh.clamp(sh.floordiv(BLOCK, p.n * 12) * 12, 12, 192)
+    packs, parts, columns = [], [], []
+    for call, product in ((chain.scores, p), (chain.last, q)):
+        pack, moved = _packed(builder, call, product)
+        pack.node = chain.last.node
+        _, nc, kc = gemm.blocks(product.m, product.n, product.k)
+        packs.append(pack)
+        parts.append(invocation(builder, call, moved, (mc, nc, kc), pack.tensors[1]))
+        columns.append(sh.ceildiv(product.n, nc))
+    parts.insert(1, builder.invoke(lower(chain.rows), chain.rows))
+    between = (chain.scores.out, chain.rows.out)
+    functions = {g.name: g for g in builder.module.functions}
+    members = [Member(functions[i.function], len(i.tensors), len(i.params), tuple(_places(i, between))) for i in parts]
+    size = scratch_bytes(members, mc, p.n)
+    work = scratch(size * builder.threads)
+    key = ("attention", *[(m.function.name, m.buffers, m.params, m.open) for m in members])
+    f = builder.function(key, lambda name: blockwise(builder.module, name, members), "attention")
+    tensors = [work if t in between else t for i in parts for t in i.tensors]
+    blocks = sh.ceildiv(p.m, mc)
+    own = dict(zip(PARAMS, (p.m, p.n, mc, blocks, *columns, size), strict=True))
+    params = [*[d for i in parts for d in i.params], *own.values()]
+    batch = p.levels()[0].extent * p.levels()[1].extent
+    more = [t for i in parts for t in i.scratch]
+    return [*packs, Invocation(f.name, [*tensors, work], params, batch * blocks, chain.last.node, [work, *more])]
+
+
+def _places(call: Invocation, between: Sequence[Tensor]) -> list[int]:
+    return [n for n, t in enumerate(call.tensors) if t in between]
+
+
+def _packed(builder: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
+    """What packs the right operands of a product, each matrix once, and the product with them in its place."""
+    outer, inner = p.levels()
+    step = gemm.packed_floats(p.n, p.k)
+    low, high = [axis.extent if axis.b != 0 else 1 for axis in (inner, outer)]
+    packed = scratch(4 * step * low * high)
+    kind, source = p.kind or "", call.args[1]
+    assert source is not None
+    f = builder.function(("pack_b", kind), lambda name: gemm.pack_b(builder.module, name, kind), "pack_b")
+    words = [p.n, p.k, low * high, p.ldb, inner.b, step, low, outer.b, offset(call, 1)]
+    pack = Invocation(f.name, [source, packed], words, gemm.pack_units(p.n, low * high), call.node, [packed])
+    strides = (step * low if high != 1 else 0, step if low != 1 else 0)
+    batch = [replace(axis, b=b) for axis, b in zip((outer, inner), strides, strict=True)]
+    return pack, replace(p, kind="panels", batch=batch)
+
+
+__all__ = ["Chain", "emit", "find"]

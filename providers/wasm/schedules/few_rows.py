@@ -1,0 +1,185 @@
+"""Few rows times B as it lies in memory: block functions (see tile.py) bound by memory bandwidth, without packing.
+
+`rows_block`: B row-major, `ldb` bytes between its rows; C += a[k] * B[k, :] for eight k at a time, so that eight
+streams of B are read in order and C is touched once for all of them.
+`cols_block`: B given transposed [N][K], `ldb` bytes between its rows; dot products of four of them at a time.
+Both read each part of B from memory once for all rows of A.
+"""
+
+from __future__ import annotations
+
+from ..printer.assembler import Function, Module
+from .pack_panels import transpose4
+from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, madd, store_part
+
+_GROUP = 8
+
+
+def _axpy(module: Module, group: int, relaxed: bool) -> Function:
+    """(a, b, ldb, c, cols): c[0:cols] += sum over `group` k of a[k] * b[k, 0:cols]."""
+
+    def make() -> Function:
+        store = store_part(module)
+        f = module.function(f"axpy{group}", ["i32"] * 5, export=False)
+        a, b, ldb, c, cols = f.params
+        streams, splats, total = f.locals("i32", group), f.locals("v128", group), f.locals("v128", 2)
+        for g in range(group):
+            f.emit(a).mem("v128.load32_splat", 4 * g).set(splats[g])
+            f.emit(b).set(streams[g]).emit(b, ldb, "i32.add").set(b)
+
+        def sums(vectors: int) -> None:
+            for j in range(vectors):
+                f.emit(c).mem("v128.load", 16 * j).set(total[j])
+            for g in range(group):
+                for j in range(vectors):
+                    with f.scratch("v128", 1) as (x,):
+                        f.emit(streams[g]).mem("v128.load", 16 * j).set(x)
+                        madd(f, total[j], splats[g], x, relaxed)
+
+        for vectors in (2, 1):
+            with f.block() as out, f.loop() as again:
+                f.emit(cols).i32(4 * vectors).emit("i32.lt_s").br_if(out)
+                sums(vectors)
+                for j in range(vectors):
+                    f.emit(c, total[j]).mem("v128.store", 16 * j)
+                for pointer in (*streams, c):
+                    f.add(pointer, 16 * vectors)
+                f.add(cols, -4 * vectors).br(again)
+        f.emit(cols)
+        with f.if_():
+            sums(1)
+            f.emit(c, total[0], total[0], cols).call(store)
+        return f
+
+    return module.once(("axpy", group, relaxed), make)
+
+
+def _zero(f: Function, p: dict[str, int]) -> None:
+    """C = 0 where the block starts from zero."""
+    f.emit(p["flags"]).i32(FIRST).emit("i32.and")
+    with f.if_(), f.scratch("i32", 2) as (m, c):
+        f.i32(0).set(m).emit(p["c"]).set(c)
+        with f.until(m, p["rows"]):
+            f.emit(c).i32(0).emit(p["cols"]).i32(2).emit("i32.shl", "memory.fill")
+            f.emit(c, p["ldc"], "i32.add").set(c)
+
+
+def _finish(module: Module, epilogue: Epilogue) -> Function:
+    """A block function that only applies the epilogue to C."""
+
+    def make() -> Function:
+        store = store_part(module)
+        f, p = block_function(module, "finish")
+        c, left, col = f.locals("i32", 3)
+        v = f.local("v128")
+        end = f.local("i32")
+        f.emit(p["row"], p["rows"], "i32.add").set(end)
+        with f.until(p["row"], end):
+            f.emit(p["c"]).set(c).emit(p["cols"]).set(left).emit(p["col"]).set(col)
+            with f.loop() as again:
+                f.emit(c).mem("v128.load").set(v)
+                apply_epilogue(f, epilogue, p, p["row"], col, v)
+                f.emit(left).i32(4).emit("i32.ge_s")
+                with f.if_():
+                    f.emit(c, v).mem("v128.store")
+                    f.otherwise().emit(c, v, v, left).call(store)
+                f.add(c, 16).add(col, 4).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
+            f.emit(p["c"], p["ldc"], "i32.add").set(p["c"])
+        return f
+
+    return module.once(("finish", epilogue.key()), make)
+
+
+def _finish_call(f: Function, p: dict[str, int], epilogue: Epilogue) -> None:
+    if epilogue:
+        finish = _finish(f.module, epilogue)
+        f.emit(p["flags"]).i32(LAST).emit("i32.and")
+        with f.if_():
+            call_block(f, finish, p)
+
+
+def rows_block(module: Module, relaxed: bool, epilogue: Epilogue) -> Function:
+    """Block function over row-major B."""
+
+    def make() -> Function:
+        kernels = {group: _axpy(module, group, relaxed) for group in (_GROUP, 1)}
+        f, p = block_function(module, "rows_block")
+        a, b, left, m, pa, pc = f.locals("i32", 6)
+        _zero(f, p)
+        f.emit(p["a"]).set(a).emit(p["b"]).set(b).emit(p["k"]).set(left)
+        for group, kernel in kernels.items():
+            with f.block() as out, f.loop() as again:
+                f.emit(left).i32(group).emit("i32.lt_s").br_if(out)
+                f.emit(a).set(pa).emit(p["c"]).set(pc).i32(0).set(m)
+                with f.until(m, p["rows"]):
+                    f.emit(pa, b, p["ldb"], pc, p["cols"]).call(kernel)
+                    f.emit(pa, p["lda"], "i32.add").set(pa).emit(pc, p["ldc"], "i32.add").set(pc)
+                f.add(a, 4 * group).emit(b, p["ldb"]).i32(group).emit("i32.mul", "i32.add").set(b)
+                f.add(left, -group).br(again)
+        _finish_call(f, p, epilogue)
+        return f
+
+    return module.once(("rows_block", relaxed, epilogue.key()), make)
+
+
+def _dots(module: Module, relaxed: bool) -> Function:
+    """(a, b0, b1, b2, b3, k) -> v128 of the four dot products."""
+
+    def make() -> Function:
+        f = module.function("dots", ["i32"] * 6, ["v128"], export=False)
+        a, *b, k = f.params
+        sums = [f.locals("v128", 4), f.locals("v128", 4)]
+        x, y = f.locals("v128", 2)
+
+        def step(load: str, u: int) -> None:
+            f.emit(a).mem(load, 16 * u).set(x)
+            for pointer, total in zip(b, sums[u], strict=True):
+                f.emit(pointer).mem(load, 16 * u).set(y)
+                madd(f, total, x, y, relaxed)
+
+        for count, loads in ((8, 2), (4, 1), (1, 1)):
+            with f.block() as out, f.loop() as again:
+                f.emit(k).i32(count).emit("i32.lt_s").br_if(out)
+                for u in range(loads):
+                    step("v128.load" if count > 1 else "v128.load32_zero", u)
+                for pointer in (a, *b):
+                    f.add(pointer, 4 * count)
+                f.add(k, -count).br(again)
+        for s, t in zip(*sums, strict=True):
+            f.emit(s, t, "f32x4.add").set(s)
+        transpose4(f, sums[0])
+        s0, s1, s2, s3 = sums[0]
+        return f.emit(s0, s1, "f32x4.add", s2, s3, "f32x4.add", "f32x4.add")
+
+    return module.once(("dots", relaxed), make)
+
+
+def cols_block(module: Module, relaxed: bool, epilogue: Epilogue) -> Function:
+    """Block function over B transposed."""
+
+    def make() -> Function:
+        dots, store = _dots(module, relaxed), store_part(module)
+        f, p = block_function(module, "cols_block")
+        b, a, c, m, left, i = f.locals("i32", 6)
+        pointers, v = f.locals("i32", 4), f.local("v128")
+        pc = f.local("i32")
+        _zero(f, p)
+        f.emit(p["b"]).set(b).emit(p["c"]).set(c).emit(p["cols"]).set(left)
+        with f.loop() as again:
+            for r, pointer in enumerate(pointers):  # columns past the end are the last one again
+                f.emit(left).i32(1).emit("i32.sub").tee(i).i32(r).emit(i).i32(r).emit("i32.lt_s", "select", p["ldb"])
+                f.emit("i32.mul", b, "i32.add").set(pointer)
+            f.emit(p["a"]).set(a).emit(c).set(pc).i32(0).set(m)
+            with f.until(m, p["rows"]):
+                f.emit(a, *pointers, p["k"]).call(dots).emit(pc).mem("v128.load").emit("f32x4.add").set(v)
+                f.emit(left).i32(4).emit("i32.ge_s")
+                with f.if_():
+                    f.emit(pc, v).mem("v128.store")
+                    f.otherwise().emit(pc, v, v, left).call(store)
+                f.emit(a, p["lda"], "i32.add").set(a).emit(pc, p["ldc"], "i32.add").set(pc)
+            f.emit(b, p["ldb"]).i32(4).emit("i32.mul", "i32.add").set(b).add(c, 16)
+            f.add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
+        _finish_call(f, p, epilogue)
+        return f
+
+    return module.once(("cols_block", relaxed, epilogue.key()), make)

@@ -1,0 +1,142 @@
+"""Packing a block of B into panels [ceil(cols/8)][k][8], zero padded: from rows [K][N] or from columns [N][K].
+
+A *pack function* has the signature (source, ld, k, cols, to, step): ld bytes between rows of the source, `step` bytes
+between panels of the target. It reads at most 12 bytes past the source's last row.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ..printer.assembler import Function, Module
+from .register_tile import PANEL
+
+PACK = ("source", "ld", "k", "cols", "to", "step")
+
+
+def _function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
+    f = module.function(name, ["i32"] * len(PACK), export=False)
+    return f, dict(zip(PACK, f.params, strict=True))
+
+
+def _lane_mask(f: Function, cols: int, half: int, to: int) -> None:
+    """to = all ones in the lanes of this half of a panel that are columns (cols: how many are left)."""
+    f.v128(struct.pack("<4i", *range(4 * half, 4 * half + 4))).emit(cols, "i32x4.splat", "i32x4.lt_s").set(to)
+
+
+def _copy_rows(f: Function, source: int, ld: int, k: int, to: int, count: int, mask: list[int]) -> None:
+    """`count` rows of one panel, from pointers; with masks (low, high) only their lanes."""
+    with f.scratch("i32", 1) as (p,):
+        f.emit(source).set(p)
+        for u in range(count):
+            for half in range(2 if len(mask) != 1 else 1):
+                f.emit(to, p).mem("v128.load", 16 * half)
+                if mask:
+                    f.emit(mask[half], "v128.and")
+                f.mem("v128.store", 32 * u + 16 * half)
+            if len(mask) == 1:
+                f.emit(to).f32x4(0).mem("v128.store", 32 * u + 16)
+            f.emit(p, ld, "i32.add").set(p)
+
+
+def pack_rows(module: Module) -> Function:
+    """From row-major B: four rows at a time, so that reads run along rows and writes fill whole cache lines."""
+
+    def make() -> Function:
+        f, p = _function(module, "pack_rows")
+        source, ld, k, cols, to, step = f.params
+        s, t, left = f.locals("i32", 3)
+        low, high = f.locals("v128", 2)
+
+        def group(count: int) -> None:
+            f.emit(source).set(s).emit(to).set(t).emit(cols).set(left)
+            with f.block() as out:
+                with f.loop() as again:
+                    f.emit(left).i32(PANEL).emit("i32.lt_s").br_if(out)
+                    _copy_rows(f, s, ld, k, t, count, [])
+                    f.add(s, 32).emit(t, step, "i32.add").set(t).emit(left).i32(PANEL).emit("i32.sub").set(left)
+                    f.br(again)
+            f.emit(left)
+            with f.if_():
+                _lane_mask(f, left, 0, low)
+                _lane_mask(f, left, 1, high)
+                f.emit(left).i32(4).emit("i32.gt_s")
+                with f.if_():
+                    _copy_rows(f, s, ld, k, t, count, [low, high])
+                    f.otherwise()
+                    _copy_rows(f, s, ld, k, t, count, [low])
+            f.emit(source, ld).i32(count).emit("i32.mul", "i32.add").set(source).add(to, 32 * count)
+            f.emit(k).i32(count).emit("i32.sub").set(k)
+
+        for count in (4, 1):
+            with f.block() as out, f.loop() as again:
+                f.emit(k).i32(count).emit("i32.lt_s").br_if(out)
+                group(count)
+                f.br(again)
+        return f
+
+    return module.once("pack_rows", make)
+
+
+def transpose4(f: Function, r: list[int]) -> None:
+    """Four v128 locals as rows of a 4x4 matrix, transposed in place."""
+    with f.scratch("v128", 4) as t:
+        for i, (x, y, lanes) in enumerate(
+            ((0, 1, (0, 4, 1, 5)), (0, 1, (2, 6, 3, 7)), (2, 3, (0, 4, 1, 5)), (2, 3, (2, 6, 3, 7)))
+        ):
+            f.emit(r[x], r[y]).shuffle32(*lanes).set(t[i])
+        for i, (x, y, lanes) in enumerate(
+            ((0, 2, (0, 1, 4, 5)), (0, 2, (2, 3, 6, 7)), (1, 3, (0, 1, 4, 5)), (1, 3, (2, 3, 6, 7)))
+        ):
+            f.emit(t[x], t[y]).shuffle32(*lanes).set(r[i])
+
+
+def pack_cols(module: Module) -> Function:
+    """From B given transposed, [N][K]: eight of its rows at a time, 4x4 transposes. `ld` is between those rows."""
+
+    def make() -> Function:
+        f, p = _function(module, "pack_cols")
+        source, ld, k, cols, to, step = f.params
+        rows, last, n, t = f.locals("i32", PANEL), f.local("i32"), f.local("i32"), f.local("i32")
+        masks, v = f.locals("v128", 2), f.locals("v128", 4)
+        with f.block() as none:
+            f.emit(cols).i32(0).emit("i32.le_s").br_if(none)
+            with f.loop() as again:
+                f.emit(source, cols).i32(1).emit("i32.sub", ld, "i32.mul", "i32.add").set(last)
+                for i, row in enumerate(rows):  # rows past the end read the last row and are masked
+                    f.emit(source, ld).i32(i).emit("i32.mul", "i32.add", last).i32(i).emit(
+                        cols, "i32.lt_s", "select"
+                    ).set(row)
+                for half in (0, 1):
+                    _lane_mask(f, cols, half, masks[half])
+                f.emit(to).set(t).emit(k).i32(2).emit("i32.shr_u").tee(n)
+                with f.if_(), f.loop() as next4:
+                    for half in (0, 1):
+                        for i in range(4):
+                            f.emit(rows[4 * half + i]).mem("v128.load").set(v[i])
+                        transpose4(f, v)
+                        for i in range(4):
+                            f.emit(t, v[i], masks[half], "v128.and").mem("v128.store", 32 * i + 16 * half)
+                    _advance(f, rows, t, n, 4)
+                    f.emit(n).br_if(next4)
+                f.emit(k).i32(3).emit("i32.and").tee(n)
+                with f.if_(), f.loop() as next1:
+                    for half in (0, 1):
+                        f.emit(t, rows[4 * half]).mem("v128.load32_zero").set(v[0])
+                        for i in range(1, 4):
+                            f.emit(rows[4 * half + i], v[0]).mem_lane("v128.load32_lane", i).set(v[0])
+                        f.emit(v[0], masks[half], "v128.and").mem("v128.store", 16 * half)
+                    _advance(f, rows, t, n, 1)
+                    f.emit(n).br_if(next1)
+                f.emit(source, ld).i32(PANEL).emit("i32.mul", "i32.add").set(source)
+                f.emit(to, step, "i32.add").set(to)
+                f.emit(cols).i32(PANEL).emit("i32.sub").tee(cols).i32(0).emit("i32.gt_s").br_if(again)
+        return f
+
+    return module.once("pack_cols", make)
+
+
+def _advance(f: Function, rows: list[int], to: int, count: int, k: int) -> None:
+    for row in rows:
+        f.add(row, 4 * k)
+    f.add(to, 32 * k).add(count, -1)

@@ -1,0 +1,101 @@
+"""Puts together what a transposed convolution is made of: one convolution for each phase of the stride, f32.
+
+y[n, m, o] = z[n, m * phases + r, u] with o + b = u * s + r along each of three axes; r, of several axes, is the
+row-major number of the phase. One to three spatial dims; fewer are 3-D with extents and strides of 1.
+
+Argument block (i32 words): buffers z y, then `extra` ones for the epilogue, then PARAMS:
+    od oh ow  ud uh uw     extents of y and z
+    sd sh sw  bd bh bw     strides, and what is cut off at the beginning (less than the stride)
+    filters                m's extent
+The epilogue has no more than a block; its row is m, its col the position in the plane. Work units: planes of y.
+"""
+
+from __future__ import annotations
+
+from ..printer.assembler import Function, Module
+from .gemm import KERNEL, load_words
+from .register_tile import Epilogue
+
+BUFFERS = ("z", "y")
+PARAMS = ("od", "oh", "ow", "ud", "uh", "uw", "sd", "sh", "sw", "bd", "bh", "bw", "filters")
+
+
+def interleave(module: Module, name: str, *, epilogue: Epilogue, extra: int = 0) -> Function:
+    """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
+    f = module.function(name, KERNEL)
+    args, begin, end, _ = f.params
+    w = load_words(f, BUFFERS) | load_words(f, PARAMS, len(BUFFERS) + extra)
+    plane, phases, z, y, row = f.locals("i32", 5)
+    o = {axis: f.local("i32") for axis in "dh"}
+    f.emit(w["ud"], w["uh"], "i32.mul", w["uw"], "i32.mul").i32(2).emit("i32.shl").set(plane)
+    f.emit(w["sd"], w["sh"], "i32.mul", w["sw"], "i32.mul").set(phases)
+    finish = {n: f.local("i32") for n in ("batch", "row", "rows", "col", "cols")} | {"args": args}
+    f.i32(1).set(finish["rows"]).emit(w["od"], w["oh"], "i32.mul", w["ow"], "i32.mul").set(finish["cols"])
+    f.emit(w["y"], begin, finish["cols"], "i32.mul").i32(2).emit("i32.shl", "i32.add").set(y)
+    with f.until(begin, end):
+        f.emit(w["z"], begin, phases, "i32.mul", plane, "i32.mul", "i32.add").set(z)
+        f.i32(0).set(o["d"])
+        with f.until(o["d"], w["od"]):
+            f.i32(0).set(o["h"])
+            with f.until(o["h"], w["oh"]):
+                _source(f, w, o, z, plane, row)
+                _row(f, w, row, plane, y)
+                f.emit(y, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(y)
+        f.emit(begin, w["filters"], "i32.div_u").set(finish["batch"])
+        f.emit(begin, w["filters"], "i32.rem_u").set(finish["row"])
+        epilogue.finish(f, finish)
+    return f
+
+
+def _source(f: Function, w: dict[str, int], o: dict[str, int], z: int, plane: int, row: int) -> None:
+    """row = address of the first of the `sw` rows that make row (d, h) of y."""
+    with f.scratch("i32", 2) as (phase, line):
+        f.i32(0).set(phase).i32(0).set(line)
+        for axis in "dh":
+            q, s = (o[axis], w["b" + axis]), w["s" + axis]
+            f.emit(phase, s, "i32.mul", *q, "i32.add", s, "i32.rem_u", "i32.add").set(phase)
+            f.emit(line, w["u" + axis], "i32.mul", *q, "i32.add", s, "i32.div_u", "i32.add").set(line)
+        f.emit(z, phase, w["sw"], "i32.mul", plane, "i32.mul", "i32.add")
+        f.emit(line, w["uw"], "i32.mul").i32(2).emit("i32.shl", "i32.add").set(row)
+
+
+def _row(f: Function, w: dict[str, int], row: int, plane: int, y: int) -> None:
+    """One row of y: each phase's elements, a stride apart; eight at a time from two rows for a stride of 2."""
+    with f.scratch("i32", 5) as (x, phase, source, to, step), f.scratch("v128", 2) as (even, odd):
+        f.i32(0).set(x)
+        f.emit(w["sw"]).i32(2).emit("i32.eq")
+        with f.if_():
+            # x counts elements; what follows an element cut off at the beginning starts with the odd row
+            f.emit(row).set(source).emit(row, plane, "i32.add").set(to).emit(w["bw"])
+            with f.if_():
+                f.emit(source).i32(4).emit("i32.add", to).set(source).set(to)
+            f.emit(w["ow"]).i32(7).emit("i32.sub").set(step)
+            with f.until(x, step, 8):
+                f.emit(source).mem("v128.load").set(even).emit(to).mem("v128.load").set(odd)
+                for half, lanes in ((0, (0, 4, 1, 5)), (16, (2, 6, 3, 7))):
+                    f.emit(y, x).i32(2).emit("i32.shl", "i32.add", even, odd).shuffle32(*lanes).mem("v128.store", half)
+                f.add(source, 16).add(to, 16)
+        _rest(f, w, row, plane, y, x, phase, source, to, step)
+
+
+def _rest(
+    f: Function, w: dict[str, int], row: int, plane: int, y: int, x: int, phase: int, source: int, to: int, step: int
+) -> None:
+    """From element x on, a multiple of the stride, phase by phase."""
+    first, last = f.locals("i32", 2)
+    f.emit(w["sw"]).i32(2).emit("i32.shl").set(step).i32(0).set(phase)
+    f.emit(y, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(last)
+    with f.until(phase, w["sw"]):
+        f.emit(x, w["bw"], "i32.add", w["sw"], "i32.div_u")  # u of the first element that is not cut off
+        f.emit(phase, w["bw"], "i32.lt_u", "i32.add").set(first)
+        f.emit(row, phase, plane, "i32.mul", "i32.add", first).i32(2).emit("i32.shl", "i32.add").set(source)
+        f.emit(first, w["sw"], "i32.mul", phase, "i32.add", w["bw"], "i32.sub").i32(2).emit("i32.shl", y, "i32.add")
+        f.set(to)
+        with f.block() as out, f.loop() as again:
+            f.emit(to, last, "i32.ge_u").br_if(out)
+            f.emit(to, source).mem("f32.load").mem("f32.store").add(source, 4).emit(to, step, "i32.add").set(to)
+            f.br(again)
+    f.release(first, last)
+
+
+__all__ = ["BUFFERS", "PARAMS", "interleave"]

@@ -1,0 +1,266 @@
+"""Register tiles: rows of A times packed panels of B, the inner kernels of matmul and conv.
+
+A *panel* is [K][8] floats: eight columns of B, zero padded. A *block function* has the signature BLOCK and computes
+C[rows, cols] (+)= A[rows, k] * B[k, cols] for one block that the caller chose to fit the caches:
+
+    a, lda      address of the first row, bytes between rows (k is contiguous)
+    b, ldb      address of the first panel, bytes between panels
+    k           length of the product; 0 gives zeros
+    c, ldc      address of the block, bytes between rows
+    cols, rows  size of the block, both at least 1
+    flags       FIRST: start from zero instead of from C;  LAST: apply the epilogue
+    bias, args, batch, row, col   what the epilogue may ask for; row and col are those of the block's corner
+
+Rows past the end are computed on the last row again: they load, compute and store the same values, so no tail code is
+needed. Columns past the end are computed on the padding and not stored.
+
+V8 allocates 16 vector registers: 6x8 with a fused multiply-add keeps 12 sums, 2 panel vectors and 1 splat; without it
+the product needs one more, so 4x8. Tiles that need more spill and run at half the speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..printer.assembler import Function, Module
+
+PANEL = 8
+FIRST, LAST = 1, 2
+BLOCK = ("a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias", "args", "batch", "row", "col")
+FINISH = ("args", "batch", "row", "rows", "col", "cols")
+
+
+INT16 = "i16"  # where a function takes `relaxed`: steps of k are pairs of int16, sums are int32
+Arithmetic = bool | str
+
+
+def pick_rows(relaxed: Arithmetic) -> int:
+    """Rows of the register tile.
+
+    Chromium 156, Zen 5, one thread, GFLOP/s where a loop of fused multiply-adds alone reaches 59: 512x512x512 57
+    relaxed, 52 plain; 1024x1024x1024 55 and 50; 128x384x384 57 and 54.
+    """
+    return 6 if relaxed is True else 4
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to finished sums before they are stored: + bias, then clip, then `function`.
+
+    bias:      "" none, "row" bias[row] (conv), "col" bias[col] (matmul)
+    low, high: clip bounds, None for none; NaN passes through. (0, None) is relu
+    function:  the seam for general expressions: a function of the same module, emitted by the kernel printer,
+               (args i32, batch i32, row i32, col i32, sums v128) -> v128
+               called once for columns col..col+3 of a row. It may read its own buffers and parameters through `args`
+               (extra words of the argument block) and up to 12 bytes past a row's end; it must not read C. It may be
+               called twice for the last row. Lanes past the last column are ignored.
+    block:     a function of the same module that a routine calls for each finished block, which is then in cache:
+               (args, batch, row, rows, col, cols); it changes C in place. Tiles know nothing of it
+    """
+
+    bias: str = ""
+    low: float | None = None
+    high: float | None = None
+    function: Function | None = None
+    block: Function | None = None
+
+    def __bool__(self) -> bool:
+        return self.tile() != Epilogue()
+
+    def key(self) -> object:
+        return (self.bias, self.low, self.high, self.function and self.function.index)
+
+    def tile(self) -> Epilogue:
+        """The part that register tiles apply."""
+        return replace(self, block=None) if self.block else self
+
+    def block_key(self) -> object:
+        return (self.key(), self.block and self.block.index)
+
+    def finish(self, f: Function, given: dict[str, int]) -> None:
+        """Call `block`, if there is one, with locals by name."""
+        if self.block:
+            f.emit(*[given[name] for name in FINISH]).call(self.block)
+
+
+def block_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
+    """A new internal function of signature BLOCK and its parameters by name."""
+    f = module.function(name, ["i32"] * len(BLOCK), export=False)
+    return f, dict(zip(BLOCK, f.params, strict=True))
+
+
+def call_block(f: Function, target: Function, given: dict[str, int]) -> None:
+    """Call a block function with locals by name."""
+    f.emit(*[given[name] for name in BLOCK]).call(target)
+
+
+def madd(f: Function, total: int, x: int, y: int, relaxed: Arithmetic) -> None:
+    """total += x * y, four lanes."""
+    if relaxed == INT16:
+        f.emit(x, y, "i32x4.dot_i16x8_s", total, "i32x4.add").set(total)
+    elif relaxed:
+        f.emit(x, y, total, "f32x4.relaxed_madd").set(total)
+    else:
+        f.emit(x, y, "f32x4.mul", total, "f32x4.add").set(total)
+
+
+def plus(relaxed: Arithmetic) -> str:
+    return "i32x4.add" if relaxed == INT16 else "f32x4.add"
+
+
+def store_part(module: Module) -> Function:
+    """(address, low v128, high v128, count 1..7): store `count` floats and not a byte more."""
+
+    def make() -> Function:
+        f = module.function("store_part", ["i32", "v128", "v128", "i32"], export=False)
+        address, low, high, count = f.params
+        with f.block():
+            f.emit(count).i32(4).emit("i32.and")
+            with f.if_():
+                f.emit(address, low).mem("v128.store").add(address, 16).emit(high).set(low)
+            f.emit(count).i32(2).emit("i32.and")
+            with f.if_():
+                f.emit(address, low).mem_lane("v128.store64_lane", 0).add(address, 8)
+                f.emit(low, low).shuffle32(2, 3, 2, 3).set(low)
+            f.emit(count).i32(1).emit("i32.and")
+            with f.if_():
+                f.emit(address, low).mem_lane("v128.store32_lane", 0)
+        return f
+
+    return module.once("store_part", make)
+
+
+def apply_epilogue(f: Function, epilogue: Epilogue, p: dict[str, int], row: int, col: int, value: int) -> None:
+    """value = epilogue(value) for columns col..col+3 of `row` (locals)."""
+    if epilogue.bias:
+        index = row if epilogue.bias == "row" else col
+        f.emit(value, p["bias"], index).i32(2).emit("i32.shl", "i32.add")
+        f.mem("v128.load32_splat" if epilogue.bias == "row" else "v128.load").emit("f32x4.add").set(value)
+    # x.pmax(low) is x < low ? low : x, so NaN stays
+    if epilogue.low is not None:
+        f.emit(value).f32x4(epilogue.low).emit("f32x4.pmax").set(value)
+    if epilogue.high is not None:
+        f.emit(value).f32x4(epilogue.high).emit("f32x4.pmin").set(value)
+    if epilogue.function is not None:
+        f.emit(p["args"], p["batch"], row, col, value).call(epilogue.function).set(value)
+
+
+def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: int, relaxed: Arithmetic) -> None:
+    """One k: sums += A[rows, k] * panel[k], u steps after the pointers."""
+    with f.scratch("v128", 3) as (x, low, high):
+        f.emit(panel).mem("v128.load", 32 * u).set(low)
+        f.emit(panel).mem("v128.load", 32 * u + 16).set(high)
+        for pointer, (s0, s1) in zip(rows, sums, strict=True):
+            f.emit(pointer).mem("v128.load32_splat", 4 * u).set(x)
+            madd(f, s0, x, low, relaxed)
+            madd(f, s1, x, high, relaxed)
+
+
+def _k_loop(f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], relaxed: Arithmetic) -> None:
+    """All k for one panel: sums[row][half] in each of the groups that take turns (to hide latency in low tiles)."""
+    pointers, n = f.locals("i32", len(a)), f.local("i32")
+    panel = f.local("i32")
+    for pointer, base in zip(pointers, a, strict=True):
+        f.emit(base).set(pointer)
+    f.emit(p["b"]).set(panel)
+    for unroll, count in ((4, "shr"), (1, "and")):
+        f.emit(p["k"]).i32(2 if count == "shr" else 3).emit("i32.shr_u" if count == "shr" else "i32.and").tee(n)
+        with f.if_(), f.loop() as again:
+            for u in range(unroll):
+                _step(f, pointers, panel, groups[u % len(groups)], u, relaxed)
+            for pointer in pointers:
+                f.add(pointer, 4 * unroll)
+            f.add(panel, 32 * unroll)
+            f.emit(n).i32(1).emit("i32.sub").tee(n).br_if(again)
+    f.release(*pointers, n, panel)
+
+
+def _finish(
+    f: Function, p: dict[str, int], c: list[int], rows: list[int], sums: list[list[int]], epilogue: Epilogue, add: str
+) -> None:
+    """Add C, apply the epilogue, store; the second half of a panel only where it has columns."""
+
+    def halves(action: Callable[[int], None]) -> None:
+        action(0)
+        f.emit(p["cols"]).i32(4).emit("i32.gt_s")
+        with f.if_():
+            action(1)
+
+    def load(j: int) -> None:
+        for address, s in zip(c, sums, strict=True):
+            f.emit(s[j], address).mem("v128.load", 16 * j).emit(add).set(s[j])
+
+    def apply(j: int) -> None:
+        with f.scratch("i32", 1) as (col,):
+            f.emit(p["col"]).i32(4 * j).emit("i32.add").set(col)
+            for row, s in zip(rows, sums, strict=True):
+                apply_epilogue(f, epilogue, p, row, col, s[j])
+
+    f.emit(p["flags"]).i32(FIRST).emit("i32.and", "i32.eqz")
+    with f.if_():
+        halves(load)
+    if epilogue:
+        f.emit(p["flags"]).i32(LAST).emit("i32.and")
+        with f.if_():
+            halves(apply)
+    f.emit(p["cols"]).i32(PANEL).emit("i32.ge_s")
+    with f.if_():
+        for address, s in zip(c, sums, strict=True):
+            f.emit(address, s[0]).mem("v128.store").emit(address, s[1]).mem("v128.store", 16)
+        f.otherwise()
+        for address, s in zip(c, sums, strict=True):
+            f.emit(address, s[0], s[1], p["cols"]).call(store_part(f.module))
+
+
+def _strip(module: Module, height: int, relaxed: Arithmetic, epilogue: Epilogue) -> Function:
+    """A block function for 1..height rows: all panels of the block, one register tile each."""
+    store_part(module)
+    f, p = block_function(module, f"strip{height}")
+    a, c, rows = f.locals("i32", height), f.locals("i32", height), f.locals("i32", height)
+    groups = [[f.locals("v128", 2) for _ in range(height)] for _ in range({1: 4, 2: 2, 3: 2}.get(height, 1))]
+    with f.scratch("i32", 1) as (i,):
+        for r in range(height):
+            f.i32(r).emit(p["rows"]).i32(1).emit("i32.sub").tee(i).i32(r).emit(i, "i32.lt_s", "select").set(i)
+            f.emit(p["row"], i, "i32.add").set(rows[r])
+            f.emit(p["a"], i, p["lda"], "i32.mul", "i32.add").set(a[r])
+            f.emit(p["c"], i, p["ldc"], "i32.mul", "i32.add").set(c[r])
+    with f.loop() as again:
+        for group in groups:
+            for total in (total for pair in group for total in pair):
+                f.f32x4(0).set(total)
+        _k_loop(f, p, a, groups, relaxed)
+        for group in groups[1:]:
+            for s, t in zip(groups[0], group, strict=True):
+                for j in (0, 1):
+                    f.emit(s[j], t[j], plus(relaxed)).set(s[j])
+        _finish(f, p, c, rows, groups[0], epilogue, plus(relaxed))
+        f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
+        for address in c:
+            f.add(address, 4 * PANEL)
+        f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
+    return f
+
+
+def panels_block(module: Module, relaxed: Arithmetic, epilogue: Epilogue) -> Function:
+    """The block function over packed panels: full tiles, then a half, single or overhanging one for the last rows."""
+
+    def make() -> Function:
+        full = pick_rows(relaxed)
+        strips = {h: _strip(module, h, relaxed, epilogue) for h in (full, full // 2, 1)}
+        f, p = block_function(module, "panels_block")
+        with f.loop() as again:
+            with f.block() as done:
+                for limit, height in ((1, 1), (full // 2, full // 2)):
+                    f.emit(p["rows"]).i32(limit).emit("i32.le_s")
+                    with f.if_():
+                        call_block(f, strips[height], p)
+                        f.br(done)
+                call_block(f, strips[full], p)
+            f.emit(p["a"], p["lda"]).i32(full).emit("i32.mul", "i32.add").set(p["a"])
+            f.emit(p["c"], p["ldc"]).i32(full).emit("i32.mul", "i32.add").set(p["c"])
+            f.add(p["row"], full).emit(p["rows"]).i32(full).emit("i32.sub").tee(p["rows"])
+            f.i32(0).emit("i32.gt_s").br_if(again)
+        return f
+
+    return module.once(("panels_block", relaxed, epilogue.key()), make)

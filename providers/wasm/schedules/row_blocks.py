@@ -1,0 +1,107 @@
+"""A product, a procedure over its rows and a product of what that makes, block of rows by block of rows.
+
+The three kernels are those that would run one after the other; their argument blocks lie in this kernel's, with the
+matrix between them (scores [batch, m, n], which the procedure overwrites) left open. For each block of rows each is
+called with its own work units of that block, and with the address that the whole matrix would have if the block at hand
+lay in the thread's scratch. So nothing of them is written twice, and nothing they compute depends on the blocks.
+
+Argument block: the buffers of the three, scratch; the parameters of the three, then PARAMS:
+    m n             rows of a matrix, their length
+    mc              rows of a block, also in both products
+    nr              blocks of rows of a matrix, ceil(m / mc)
+    n1 n2           blocks of columns of the first product and the second
+    size            bytes of scratch for each thread, from `scratch_bytes`
+
+Work units: batch * nr blocks of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.shape import AnyDim
+
+from ..printer.assembler import Function, Module
+from .gemm import KERNEL, load_words, minimum
+
+PARAMS = ("m", "n", "mc", "nr", "n1", "n2", "size")
+ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """function; its numbers of buffers and parameters; which of the buffers are the matrix in between."""
+
+    function: Function
+    buffers: int
+    params: int
+    open: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return 4 * (self.buffers + self.params)
+
+
+def _arguments(members: Sequence[Member]) -> int:
+    """Bytes of the argument blocks at the start of a thread's scratch."""
+    return -(-sum(m.bytes for m in members) // ALIGN) * ALIGN
+
+
+def scratch_bytes(members: Sequence[Member], mc: AnyDim, n: AnyDim) -> AnyDim:
+    """Arguments of the three and a block of rows; 16 bytes after it are read by nobody who uses them."""
+    return _arguments(members) + sh.ceildiv(4 * mc * n + 16, ALIGN) * ALIGN
+
+
+def blockwise(module: Module, name: str, members: Sequence[Member]) -> Function:
+    """Emit the kernel (args, begin, end, tid)."""
+    f = module.function(name, KERNEL)
+    args, begin, end, tid = f.params
+    buffers = sum(m.buffers for m in members)
+    w = load_words(f, ("scratch",), buffers) | load_words(f, PARAMS, buffers + 1 + sum(m.params for m in members))
+    matrix, row, rows, first = f.locals("i32", 4)
+    f.emit(w["scratch"], tid, w["size"], "i32.mul", "i32.add").set(w["scratch"])
+    places = _copy_arguments(f, members, args, w["scratch"])
+    with f.until(begin, end):
+        f.emit(begin, w["nr"], "i32.rem_u", w["mc"], "i32.mul").set(row)
+        f.emit(w["m"], row, "i32.sub").set(rows)
+        minimum(f, rows, rows, w["mc"])
+        f.emit(begin, w["nr"], "i32.div_u", w["m"], "i32.mul", row, "i32.add").set(first)
+        f.emit(w["scratch"]).i32(_arguments(members)).emit("i32.add", first, w["n"], "i32.mul").i32(2)
+        f.emit("i32.shl", "i32.sub").set(matrix)
+        for member, at in zip(members, places, strict=True):
+            for n in member.open:
+                f.emit(w["scratch"], matrix).mem("i32.store", at + 4 * n)
+        _columns(f, members[0], places[0], w, begin, w["n1"])
+        f.emit(w["scratch"]).i32(places[1]).emit("i32.add", first, first, rows, "i32.add").i32(0)
+        f.call(members[1].function)
+        _columns(f, members[2], places[2], w, begin, w["n2"])
+    return f
+
+
+def _copy_arguments(f: Function, members: Sequence[Member], args: int, to: int) -> list[int]:
+    """The members' argument blocks, one after the other; gives where each lies."""
+    places = []
+    at, buffer, param = 0, 0, 4 * (sum(m.buffers for m in members) + 1)
+    for m in members:
+        places.append(at)
+        for source, size in ((buffer, 4 * m.buffers), (param, 4 * m.params)):
+            f.emit(to).i32(at).emit("i32.add", args).i32(source).emit("i32.add").i32(size).emit("memory.copy")
+            at += size
+        buffer += 4 * m.buffers
+        param += 4 * m.params
+    return places
+
+
+def _columns(f: Function, member: Member, at: int, w: dict[str, int], unit: int, count: int) -> None:
+    """Call a product for each of its blocks in these rows: in its units, rows vary fastest, then columns."""
+    with f.scratch("i32", 2) as (q, column):
+        f.emit(unit, w["nr"], "i32.div_u", count, "i32.mul", w["nr"], "i32.mul", unit, w["nr"], "i32.rem_u", "i32.add")
+        f.set(q).i32(0).set(column)
+        with f.until(column, count):
+            f.emit(w["scratch"]).i32(at).emit("i32.add", q, q).i32(1).emit("i32.add").i32(0).call(member.function)
+            f.emit(q, w["nr"], "i32.add").set(q)
+
+
+__all__ = ["Member", "blockwise", "scratch_bytes"]

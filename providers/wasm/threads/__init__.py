@@ -1,0 +1,1 @@
+"""How threads share the calls of a step."""

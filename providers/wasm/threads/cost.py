@@ -1,0 +1,62 @@
+"""What a kernel costs, roughly: enough to tell calls that are worth a second thread from those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyruntime.codegen.loop_ir import expressions
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, When, While
+from pyruntime.ir.shape import AnyDim
+
+# Operations in a nanosecond, measured on Zen 5: four lanes; scalars; a register tile's multiply-adds.
+LANES, SCALAR, TILE = 4, 1, 20
+SPLIT = 4000  # nanoseconds from which two threads gain more than the two waits around a call cost (0.3 us each)
+WAKE = 50_000  # nanoseconds from which it pays to wake a thread that sleeps
+UNKNOWN = 8  # iterations of a loop whose extent only the run knows
+_FREE = frozenset(("const", "index", "dim", "arg", "var"))
+_LONG = frozenset("exp log sin cos tan tanh erf pow sinh cosh asin acos atan asinh acosh atanh".split())
+
+
+def pays(kernel: Kernel, work: AnyDim) -> AnyDim:
+    """Whether a call of the kernel, of this many work units, is worth sharing: 0 no, 1 with threads that are awake, 3
+    with all."""
+    operations, speed = amount(kernel)
+    shared = sh.compare("le", 2, work) * sh.compare("le", SPLIT * speed, operations)
+    return shared * (1 + 2 * sh.compare("le", WAKE * speed, operations))
+
+
+def amount(kernel: Kernel) -> tuple[AnyDim, int]:
+    """Operations, and how many of them a nanosecond does."""
+    meaning = kernel.meaning if isinstance(kernel, Call) else kernel
+    if isinstance(meaning, Map):
+        return sh.size(kernel.outputs[0].shape) * weight(meaning.expr), LANES
+    if isinstance(meaning, Reduce):
+        elements = sh.size((*kernel.outputs[0].shape, *meaning.extents))
+        return (elements, TILE) if isinstance(kernel, Call) else (elements * weight(meaning.expr), LANES)
+    return (statements(meaning.body), SCALAR) if isinstance(meaning, Loops) else (0, SCALAR)
+
+
+def weight(*roots: Expr) -> int:
+    """Operations for one element."""
+    return 1 + sum(8 if e.op in _LONG else 1 for root in roots for e in walk(root) if e.op not in _FREE)
+
+
+def statements(body: Sequence[Stmt]) -> AnyDim:
+    """Operations of statements, both branches of conditions counted."""
+    total: AnyDim = 0
+    for s in body:
+        if isinstance(s, For):
+            known = s.extent.op in ("dim", "const")
+            total = total + statements(s.body) * (s.extent.value if known else UNKNOWN)
+        elif isinstance(s, While):
+            total = total + statements(s.body) * UNKNOWN
+        elif isinstance(s, When):
+            total = total + statements((*s.then, *s.orelse))
+        else:
+            total = total + weight(*expressions(s))
+    return total
+
+
+__all__ = ["pays"]

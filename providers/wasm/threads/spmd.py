@@ -1,0 +1,207 @@
+"""SPMD: thread 0 leads, others help: each runs the same `run_<block>_<step>(table, tid, threads, epoch)`.
+
+A call has one more parameter than its kernel, the last: whether it pays to share it (cost.py), which the shapes decide.
+The calls of a segment are cut into groups within which no call reads, writes or reuses the memory of another
+(`regroup`). The leader does calls that are not shared alone. The others it opens, a group at a time: they are cut into
+chunks, which the leader claims from the front and helpers from the back, and a group is over when every chunk that was
+claimed is done.
+
+So nobody waits for a thread that is not there: a helper that comes late, or whose core has other work, finds the chunks
+gone and goes on to a later group. Groups are numbered (epochs), run after run, in one word with the counts of claims
+from the front and from the back; a helper left over from an earlier run claims nothing, since its epochs are past.
+
+These words lie in the reserved bytes at address 0, which last as long as the memory. A waiting thread spins, then
+sleeps; the leader does not if the host has set AWAKE: a page's main thread must not. When a thread traps in a chunk,
+its host calls `poison(tid)`: the leader traps at the end of the group, and the word POISON tells which was first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir.kernel import Call, Kernel, Leaf, Loops, Map, Reduce, Tensor, root
+
+from ..printer.assembler import Function, Module
+from .cost import pays
+from .work_claims import await_group, chunks, claim, join, open_group, piece, poison, solo, stop_if_poisoned, whole
+
+CALLS = 64  # in a group, at most
+INIT = "run_0_"
+
+
+@dataclass(slots=True)
+class Part:
+    """A call with what it touches (roots by uid). first: it starts a group."""
+
+    call: Invocation
+    reads: set[int]
+    writes: set[int]
+    first: bool = True
+
+
+def parts(kernel: Kernel, calls: Sequence[Invocation]) -> list[Part]:
+    """The calls of one kernel; gives each its last parameter."""
+    out = []
+    outputs = {root(t).uid for t in kernel.outputs}
+    for c in calls:
+        c.split = pays(kernel, c.work)
+        c.params = [*c.params, c.split]
+        touched = {root(t).uid for t in c.tensors}
+        writes = touched if len(calls) > 1 else outputs | {root(t).uid for t in c.scratch}
+        writes = writes | {root(t).uid for pair in c.inplace for t in pair}
+        out.append(Part(c, touched, writes))
+    return out
+
+
+def regroup(segment: Sequence[Part], kept: set[int]) -> None:
+    """Cut a segment into groups of calls that may run in any order. `kept`: buffers as long-lived as the session."""
+    last = {uid: n for n, part in enumerate(segment) for uid in part.reads | part.writes}
+    start = 0
+    for n, part in enumerate(segment):
+        group = segment[start:n]
+        part.first = any(_conflict(part, other) for other in group) or _ends(group, last, n, kept) or _passed(part)
+        if part.first or len(group) == CALLS:
+            part.first, start = True, n
+
+
+def _conflict(a: Part, b: Part) -> bool:
+    return bool(a.writes & (b.reads | b.writes) or b.writes & a.reads)
+
+
+def _ends(group: Sequence[Part], last: Mapping[int, int], n: int, kept: set[int]) -> bool:
+    """Whether a buffer may have been freed by these calls: call n could be given its memory."""
+    return any(last[uid] < n and uid not in kept for part in group for uid in part.reads | part.writes)
+
+
+def _constant(t: Tensor) -> int:
+    """The uid of a constant, -1 for others."""
+    base = root(t)
+    return base.uid if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant") else -1
+
+
+def _passed(part: Part) -> bool:
+    """Whether it may overwrite memory that was passed to it from elsewhere, perhaps under two names."""
+    return any(not isinstance(root(t).kernel, Map | Reduce | Loops | Call) for _, t in part.call.inplace)
+
+
+# ── code ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run(module: Module, name: str, segment: Sequence[Part], made: set[int]) -> None:
+    """run(table, tid, threads, epoch) for calls whose kernels are in the module. `made` collects what the init block
+    makes."""
+    if name.startswith(INIT):
+        regroup(segment, set())
+        made.update(*[part.writes for part in segment])
+    else:
+        regroup(segment, made | {uid for part in segment for uid in map(_constant, part.call.tensors)})
+    module.once("poison", lambda: poison(module))
+    code = _Run(module, name)
+    for group in _groups(segment):
+        code.group(group)
+    code.end()
+
+
+def _groups(segment: Sequence[Part]) -> list[list[Part]]:
+    groups: list[list[Part]] = []
+    for part in segment:
+        if part.first or not groups:
+            groups.append([])
+        groups[-1].append(part)
+    return groups
+
+
+class _Run:
+    """Code that makes calls refers to `kernel` functions by index, so that little of it need be printed for each call:
+    with all of it in line MiniLM took 640 ms to print in Pyodide, and 90 for one thread."""
+
+    def __init__(self, module: Module, name: str) -> None:
+        self.module = module
+        self.kernels = {g.name: g for g in module.functions}
+        self.f = f = module.function(name, ["i32"] * 4)
+        self.table, self.tid, self.threads, self.epoch = f.params
+        self.total, self.wake, self.chunk = f.locals("i32", 3)
+        self.offset = self.number = 0
+
+    def group(self, parts: Sequence[Part]) -> None:
+        places = []
+        for part in parts:
+            places.append((part, self.offset))
+            self.offset += 4 * (len(part.call.tensors) + len(part.call.params) + 1)
+        shared = [place for place in places if place[0].call.split != 0]
+        if not shared:
+            self._leader(places)
+        elif len(places) == 1:
+            self._call(*places[0], self.tid, self.threads)
+            self._epoch().call(solo(self.module))
+        else:
+            self._several(places, shared)
+        self.number += bool(shared)
+
+    def end(self) -> None:
+        """The leader sends home who has not seen the end."""
+        f = self.f
+        f.emit(self.threads).i32(1).emit("i32.gt_u", self.tid, "i32.eqz", "i32.and")
+        with f.if_():
+            self._epoch().i32(1).call(open_group(self.module))
+
+    def _epoch(self) -> Function:
+        """The number of the group."""
+        return self.f.emit(self.epoch).i32(self.number).emit("i32.add")
+
+    def _call(self, part: Part, at: int, *more: int) -> Function:
+        """Arguments of `solo`, `whole`, `piece`: the call's block, where in it its work units are, its kernel."""
+        words = len(part.call.tensors) + len(part.call.params)
+        f = self.f.emit(self.table).i32(at).emit("i32.add", self.table).i32(at + 4 * words).emit("i32.add")
+        return f.i32(self.kernels[part.call.function].index).emit(*more)
+
+    def _leader(self, places: Sequence[tuple[Part, int]]) -> None:
+        f = self.f
+        f.emit(self.tid, "i32.eqz")
+        with f.if_():
+            for place in places:
+                self._call(*place, self.threads).call(whole(self.module))
+
+    def _several(self, places: Sequence[tuple[Part, int]], shared: Sequence[tuple[Part, int]]) -> None:
+        """The leader opens the group, does the calls that are not shared, and then chunks like everybody else."""
+        f, module = self.f, self.module
+        with f.scratch("i32", len(shared)) as counts:
+            f.i32(0).tee(self.total).set(self.wake)
+            for (part, at), count in zip(shared, counts, strict=True):
+                work = at + 4 * (len(part.call.tensors) + len(part.call.params))
+                f.emit(self.table).i32(work).emit("i32.add", self.threads).call(chunks(module)).tee(count)
+                f.emit(self.total, "i32.add").set(self.total)
+                f.emit(self.table).mem("i32.load", work - 4).emit(self.wake, "i32.or").set(self.wake)
+            f.emit(self.tid, "i32.eqz")
+            with f.if_():
+                f.emit(self.total)
+                with f.if_():
+                    self._epoch().emit(self.wake).i32(1).emit("i32.shr_u").call(open_group(module))
+                for place in places:
+                    self._call(*place, self.threads).call(whole(module))
+            f.emit(self.total)
+            with f.if_():
+                self._claims(shared, counts)
+
+    def _claims(self, shared: Sequence[tuple[Part, int]], counts: Sequence[int]) -> None:
+        f, module, chunk = self.f, self.module, self.chunk
+        f.emit(self.tid)
+        with f.if_():
+            self._epoch().call(await_group(module))
+        with f.block() as out, f.loop() as again:
+            f.emit(self.tid)
+            self._epoch().emit(self.total).call(claim(module)).tee(chunk).i32(0).emit("i32.lt_s").br_if(out)
+            for place, count in zip(shared, counts, strict=True):
+                f.emit(chunk, count, "i32.lt_u")
+                with f.if_():
+                    self._call(*place, self.tid, self.threads, chunk).call(piece(module)).br(again)
+                f.emit(chunk, count, "i32.sub").set(chunk)
+        f.emit(self.tid, "i32.eqz")
+        with f.if_():
+            f.call(join(module))
+            stop_if_poisoned(f)
+
+
+__all__ = ["Part", "parts", "run"]

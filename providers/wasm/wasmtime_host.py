@@ -1,0 +1,334 @@
+"""The native host: wasmtime runs the same bytes a browser would, over one memory that NumPy sees without a copy.
+
+    host = WasmHost(threads=2)
+    kernels = host.load(module.to_bytes())
+    host.grow(1 << 20)
+    host.memory[0:4] = 7
+    kernels["k"](args, begin, end, 0)     # on this thread
+    kernels["run_1_0"].spmd(table)        # run(table, tid, threads, epoch) on every thread at once
+
+With more than one thread the memory is shared and each thread has a store and instances of its own, because a store
+belongs to one thread. Compiled code is kept in the user's cache directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import struct
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import wasmtime
+from wasmtime import _ffi as ffi
+
+from pyruntime.errors import ExecutionError, OutOfMemory
+
+from .printer.assembler import Module
+from .threads.work_claims import EPOCH, POISON
+
+PAGE = 65536
+_DIGEST = 32
+
+# A prototype of our own: the bindings' one checks pointer types, which costs more than the call.
+_call_unchecked = ffi.dll["wasmtime_func_call_unchecked"]
+_call_unchecked.restype = ctypes.c_void_p
+_call_unchecked.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+_SLOT = {"i32": "I12x", "i64": "Q8x", "f32": "f12x", "f64": "d8x"}  # one wasmtime_val_raw_t
+_RESULT = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
+
+
+class _SharedMemory(wasmtime.SharedMemory):
+    """wasmtime 50.0.1 passes a pointer too many when a shared memory is imported."""
+
+    def _as_extern(self) -> ffi.wasmtime_extern_t:
+        union = ffi.wasmtime_extern_union(sharedmemory=self.ptr())
+        return ffi.wasmtime_extern_t(ffi.WASMTIME_EXTERN_SHAREDMEMORY, union)
+
+
+def cache_directory() -> Path:
+    """Where compiled modules are kept: `$XDG_CACHE_HOME/pyruntime`, by default `~/.cache/pyruntime`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyruntime"
+
+
+def _engine(relaxed: bool) -> wasmtime.Engine:
+    config = wasmtime.Config()
+    config.wasm_relaxed_simd = relaxed
+    config.shared_memory = True
+    return wasmtime.Engine(config)
+
+
+def _has_relaxed_simd() -> bool:
+    probe = Module()
+    f = probe.function("f", ["v128"], ["v128"])
+    f.emit(0, 0, 0, "f32x4.relaxed_madd")
+    try:
+        wasmtime.Module.validate(_engine(True), probe.to_bytes())
+    except wasmtime.WasmtimeError:
+        return False
+    return True
+
+
+def _fail(name: str, error: int | None, trap: Any) -> None:
+    """Raise what a call left behind. Traps lose their stack of WebAssembly frames but keep the reason."""
+    if error:
+        raise ExecutionError(f"{name}: {wasmtime.WasmtimeError._from_ptr(ctypes.cast(error, _ERROR))}")
+    message = wasmtime.Trap._from_ptr(ctypes.cast(trap, _TRAP)).message
+    reason = message.rpartition("wasm trap: ")[2] or message
+    raise ExecutionError(f"{name}: {reason.strip()}")
+
+
+_ERROR = ctypes.POINTER(ffi.wasmtime_error_t)
+_TRAP = ctypes.POINTER(ffi.wasm_trap_t)
+
+
+def _bind(name: str, store: wasmtime.Store, func: wasmtime.Func) -> Callable[..., Any]:
+    """A Python function that calls `func`, for one thread at a time. About 0.5 us.
+
+    Integers may be given signed or unsigned. Errors: ExecutionError on a trap.
+    """
+    kind = func.type(store)
+    params = [str(p) for p in kind.params]
+    results = [str(r) for r in kind.results]
+    slots = max(len(params), len(results), 1)
+    buffer = ctypes.create_string_buffer(16 * (slots + 1))
+    start = -ctypes.addressof(buffer) % 16
+    view = memoryview(buffer)[start : start + 16 * slots]
+    address = ctypes.addressof(buffer) + start
+    layout = struct.Struct("<" + "".join(_SLOT[p] for p in params))
+    masks = [{"i32": 0xFFFFFFFF, "i64": 0xFFFFFFFFFFFFFFFF}.get(p) for p in params]
+    trap = ctypes.c_void_p()
+    trap_address = ctypes.addressof(trap)
+    context = ctypes.cast(store._context(), ctypes.c_void_p).value
+    target = ctypes.addressof(func._func)
+    pack, unpack = layout.pack_into, struct.Struct(_RESULT[results[0]]).unpack_from if results else None
+
+    def call(*args: Any) -> Any:
+        try:
+            pack(view, 0, *args)
+        except struct.error:
+            if len(args) != len(params):
+                raise TypeError(f"{name} takes {len(params)} arguments, {len(args)} given") from None
+            pack(view, 0, *(a if m is None else a & m for a, m in zip(args, masks, strict=True)))
+        error = _call_unchecked(context, target, address, slots, trap_address)
+        if error or trap.value:
+            caught, trap.value = trap.value, None
+            _fail(name, error, caught)
+        return unpack(view)[0] if unpack else None
+
+    call.keep = (store, func, buffer, trap)  # type: ignore[attr-defined]
+    return call
+
+
+class Kernel:
+    """An exported function. Calling it runs it on thread 0; `calls[t]`, a plain function, does so on thread t."""
+
+    def __init__(self, host: WasmHost, calls: Sequence[Callable[..., Any]], poison: Kernel | None = None) -> None:
+        self._host = host
+        self._poison = poison
+        self.calls = calls
+
+    def __call__(self, *args: Any) -> Any:
+        return self.calls[0](*args)
+
+    def spmd(self, *args: Any) -> None:
+        """`f(*args, tid, threads, epoch)` on every thread at once; returns when all are done.
+
+        Errors: the first thread's that trapped (see spmd.py).
+        """
+        n = len(self.calls)
+        words = self._host.memory[: EPOCH + 4].view("<i4")
+        words[POISON // 4] = 0
+        epoch = int(words[EPOCH // 4]) + 1
+        errors = self._host.errors([partial(self._share, t, (*args, t, n, epoch)) for t in range(n)])
+        first = int(words[POISON // 4]) - 1
+        for error in filter(None, [errors[max(first, 0)], *errors]):
+            raise error
+
+    def _share(self, t: int, args: tuple[Any, ...]) -> None:
+        try:
+            self.calls[t](*args)
+        except BaseException:
+            if self._poison is not None:
+                self._poison.calls[t](t)
+            raise
+
+
+class _Worker:
+    """A thread that runs one job at a time."""
+
+    def __init__(self) -> None:
+        self._go, self._done = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._done.acquire()
+        self._job: Callable[[], object] | None = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._loop, daemon=True, name="pyruntime-wasm").start()
+
+    def _loop(self) -> None:
+        while True:
+            self._go.acquire()
+            if self._job is None:
+                return
+            try:
+                self._job()
+            except BaseException as error:
+                self._error = error
+            self._done.release()
+
+    def start(self, job: Callable[[], object] | None) -> None:
+        self._job = job
+        self._go.release()
+
+    def wait(self) -> BaseException | None:
+        self._done.acquire()
+        error, self._error, self._job = self._error, None, None
+        return error
+
+
+class WasmHost:
+    """wasmtime with one memory.
+
+    threads:   how many Python threads `parallel` and `Kernel.spmd` use; above 1 the memory is shared, and modules must
+               be assembled with shared=True
+    max_pages: the memory's limit in 64 KiB pages; modules must declare at least as many
+    relaxed:   allow relaxed SIMD; None means where the engine has it. `host.relaxed` tells
+    cache:     directory of compiled modules, None for none
+    """
+
+    def __init__(
+        self,
+        threads: int = 1,
+        max_pages: int = 65536,
+        relaxed: bool | None = None,
+        cache: Path | None | str = "default",
+    ) -> None:
+        self.threads = threads
+        self.shared = threads > 1
+        self.relaxed = _has_relaxed_simd() if relaxed is None else relaxed
+        self.max_pages = max_pages
+        self._cache = cache_directory() if cache == "default" else Path(cache) if cache else None
+        self._engine = _engine(self.relaxed)
+        self._stores = [wasmtime.Store(self._engine) for _ in range(threads)]
+        limits = wasmtime.MemoryType(wasmtime.Limits(1, max_pages), shared=self.shared)
+        self._memory: Any
+        if self.shared:
+            self._memory = _SharedMemory(self._engine, limits)
+        else:
+            self._memory = wasmtime.Memory(self._stores[0], limits)
+        self._workers = [_Worker() for _ in range(threads - 1)]
+        self._end = weakref.finalize(self, _stop, self._workers)
+        self._instances: list[wasmtime.Instance] = []
+        self._view()
+
+    def _view(self) -> None:
+        args = () if self.shared else (self._stores[0],)
+        size, data = self._memory.data_len(*args), self._memory.data_ptr(*args)
+        self.memory: np.ndarray[Any, np.dtype[np.uint8]] = np.ctypeslib.as_array(data, shape=(size,))
+
+    def grow(self, size: int) -> None:
+        """Make the memory at least `size` bytes long. `memory` is a new view afterwards.
+
+        Errors: OutOfMemory above `max_pages`, or when the system has none.
+        """
+        pages = -(-size // PAGE) - len(self.memory) // PAGE
+        if pages <= 0:
+            return
+        try:
+            if self.shared:
+                self._memory.grow(pages)
+            else:
+                self._memory.grow(self._stores[0], pages)
+        except wasmtime.WasmtimeError as error:
+            raise OutOfMemory(f"memory cannot grow to {size} bytes (limit {self.max_pages * PAGE}): {error}") from None
+        self._view()
+
+    def load(self, wasm: bytes) -> dict[str, Kernel]:
+        """Compile (or take from the cache) and instantiate a module; its exported functions by name.
+
+        Errors: ExecutionError if the bytes are not valid here.
+        """
+        try:
+            module = self._compile(wasm)
+            instances = [wasmtime.Instance(store, module, [self._memory]) for store in self._stores]
+        except wasmtime.WasmtimeError as error:
+            raise ExecutionError(f"the module does not load: {error}") from None
+        self._instances += instances
+        names = [e.name for e in module.exports]
+        exports = [i.exports(s) for i, s in zip(instances, self._stores, strict=True)]
+        calls = {
+            name: [_bind(name, s, cast(wasmtime.Func, e[name])) for s, e in zip(self._stores, exports, strict=True)]
+            for name in names
+        }
+        poison = Kernel(self, calls["poison"]) if "poison" in calls else None
+        return {name: Kernel(self, calls[name], poison) for name in names}
+
+    def _compile(self, wasm: bytes) -> wasmtime.Module:
+        if self._cache is None:
+            return wasmtime.Module(self._engine, wasm)
+        config = f"{version('wasmtime')} relaxed={self.relaxed} {ffi.machine}".encode()
+        path = self._cache / f"{hashlib.sha256(config + wasm).hexdigest()}.cwasm"
+        try:
+            data = path.read_bytes()
+            if hashlib.sha256(data[_DIGEST:]).digest() == data[:_DIGEST]:
+                return wasmtime.Module.deserialize(self._engine, data[_DIGEST:])
+        except (OSError, wasmtime.WasmtimeError):
+            pass
+        module = wasmtime.Module(self._engine, wasm)
+        _write(path, bytes(module.serialize()))
+        return module
+
+    def parallel(self, jobs: Sequence[Callable[[], object]]) -> None:
+        """Run job t on thread t (job 0 on this one) and wait for all; the first error is raised.
+
+        A job must only use `calls[t]` of kernels. Calls into WebAssembly release the GIL.
+        """
+        for error in filter(None, self.errors(jobs)):
+            raise error
+
+    def errors(self, jobs: Sequence[Callable[[], object]]) -> list[BaseException | None]:
+        """As `parallel`, but gives each job's error."""
+        for worker, job in zip(self._workers, jobs[1:], strict=True):
+            worker.start(job)
+        mine: BaseException | None = None
+        try:
+            jobs[0]()
+        except BaseException as error:
+            mine = error
+        return [mine, *[worker.wait() for worker in self._workers]]
+
+    def close(self) -> None:
+        """Ends the threads and frees the memory. Kernels and views must not be used afterwards."""
+        self._end()
+        self._workers = []
+        self._instances = []
+        self.memory = np.zeros(0, np.uint8)
+        self._memory = None
+        for store in self._stores:
+            store.close()
+        self._stores = []
+
+
+def _stop(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.start(None)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Put a file in the cache in one step; a cache that cannot be written is not an error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(hashlib.sha256(data).digest() + data)
+        os.replace(file.name, path)
+    except OSError:
+        pass

@@ -1,0 +1,1 @@
+"""What a GPU cannot run, and why."""

@@ -1,0 +1,256 @@
+"""Bounds of integer expressions: whether 64-bit arithmetic keeps within the 32 bits that a GPU has for it.
+
+A tensor of 64-bit integers on the GPU holds what fits 32 bits: what crosses to it is checked, and what is computed
+there is bounded here, from shapes, constants and the bounds of operands.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pyruntime.codegen.provider import EXTENT
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from pyruntime.ir.expr import COMPARE, Expr, walk
+from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor, root
+from pyruntime.ir.shape import AnyDim
+
+from ..printer.storage import gpu_bounds
+
+SMALL = 4096  # elements of a constant that is looked into
+DIM = (1 << 31) - 1  # no dim is larger: kernels get them as 32-bit parameters
+DEEP = 200  # kernels looked through
+_FORMATS: dict[DType, Any] = {F32: "f", I8: "b", U8: "B", I16: "h", U16: "H", I32: "i", U32: "I", I64: "q", U64: "Q"}
+
+
+class Range(NamedTuple):
+    low: float
+    high: float
+
+
+ANY = Range(-math.inf, math.inf)
+TRUTH = Range(0, 1)
+
+
+def of_type(dtype: DType) -> Range:
+    """What a value of this type can be on the GPU."""
+    if dtype is BOOL:
+        return TRUTH
+    return Range(*map(float, gpu_bounds(dtype))) if dtype.is_int else ANY
+
+
+def of_dim(d: AnyDim) -> Range:
+    if isinstance(d, int):
+        return Range(d, d)
+    total = Range(0, 0)
+    for monomial, c in d.terms:
+        part = Range(c, c)
+        for atom in monomial:
+            part = _product(part, _atom(atom))
+        total = Range(total.low + part.low, total.high + part.high)
+    return Range(max(total.low, -DIM), min(total.high, DIM))
+
+
+def _atom(atom: tuple[Any, ...]) -> Range:
+    op = atom[0]
+    if op == "sym":  # a feed's dim, or a value found at run time, whose name is u<number>
+        low = -DIM if atom[2] is None else atom[2]
+        return Range(low, DIM if re.fullmatch(r"u\d+", atom[1]) else EXTENT - 1)
+    x, y = (of_dim(d) for d in atom[-2:])
+    if op in ("lt", "le", "eq"):
+        return TRUTH
+    if op == "select":
+        return Range(min(x.low, y.low), max(x.high, y.high))
+    if op in ("min", "max"):
+        return Range(*map(min if op == "min" else max, x, y))
+    most = max(abs(x.low), abs(x.high))
+    return Range(0 if x.low >= 0 and y.low >= 0 else -most - 1, most)
+
+
+def within(inner: Range, outer: Range) -> bool:
+    return outer.low <= inner.low and inner.high <= outer.high
+
+
+class Ranges:
+    """Bounds of tensors, found once each."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[Tensor, Range]] = {}
+        self.depth = 0
+
+    def tensor(self, t: Tensor) -> Range:
+        t, most = root(t), of_type(t.dtype)
+        if t.uid not in self.known:
+            if self.depth > DEEP:
+                return most
+            self.depth += 1
+            found = self._made(t.kernel, t) if t.dtype.is_int or t.dtype.is_float else most
+            self.depth -= 1
+            self.known[t.uid] = t, Range(max(found.low, most.low), min(found.high, most.high))
+        return self.known[t.uid][1]
+
+    def _made(self, kernel: Kernel, t: Tensor) -> Range:
+        if isinstance(kernel, Leaf):
+            return constant(kernel, t)
+        if not t.dtype.is_int:
+            return of_type(t.dtype)
+        if isinstance(kernel, Call):
+            kernel = kernel.definition()
+        if isinstance(kernel, Map | Reduce):
+            return Walk(self, kernel).result()
+        return of_type(t.dtype)
+
+
+def constant(kernel: Leaf, t: Tensor) -> Range:
+    """Of a small constant: of its elements, which may be more than the GPU can hold."""
+    count = sh.size(t.shape)
+    if kernel.kind not in ("weight", "constant") or not isinstance(count, int) or not 0 < count <= SMALL:
+        return of_type(t.dtype)
+    values = kernel.value if kernel.kind == "constant" else _elements(kernel.value.read(), t.dtype)
+    if not values or not all(map(math.isfinite, values)):
+        return of_type(t.dtype)
+    return Range(min(values), max(values))
+
+
+def _elements(data: bytes, dtype: DType) -> list[Any]:
+    """Those of a weight, none of types that Python has no format for."""
+    return memoryview(data).cast(_FORMATS[dtype]).tolist() if dtype in _FORMATS else []
+
+
+class Walk:
+    """Bounds of the expressions of one kernel. `dims`: of an extent."""
+
+    def __init__(self, ranges: Ranges, kernel: Any, dims: Callable[[AnyDim], Range] = of_dim) -> None:
+        self.ranges = ranges
+        self.kernel = kernel
+        self.dims = dims
+        shape = kernel.out.shape if isinstance(kernel, Map | Reduce) else ()
+        self.extents = (*shape, *(kernel.extents if isinstance(kernel, Reduce) else ()))
+        self.variables: dict[int, Range] = {}
+        self.memo: dict[int, tuple[Expr, Range]] = {}
+        self.reduced: Range | None = None
+
+    def result(self) -> Range:
+        """Of the kernel's output: a Map or Reduce."""
+        kernel = self.kernel
+        if isinstance(kernel, Map):
+            return self.of(kernel.expr)
+        total = self.total()
+        if kernel.epilogue is None:
+            return total
+        self.reduced = total
+        return self.of(kernel.epilogue)
+
+    def total(self) -> Range:
+        """What a reduction gives before its epilogue."""
+        kernel = self.kernel
+        count = self.dims(sh.size(kernel.extents)).high
+        if kernel.op.startswith("arg"):
+            return Range(0, max(count - 1, 0))
+        x = self.of(kernel.expr)
+        if kernel.op in ("max", "min"):
+            return x
+        if kernel.op == "sum":
+            return Range(min(0, _times(x.low, count)), max(0, _times(x.high, count)))
+        if kernel.op in ("any", "all") or within(x, TRUTH):
+            return TRUTH
+        return ANY
+
+    def of(self, e: Expr) -> Range:
+        for x in walk(e):
+            if id(x) not in self.memo:
+                self.memo[id(x)] = x, self._node(x)
+        return self.memo[id(e)][1]
+
+    def _node(self, e: Expr) -> Range:
+        if e.op == "const":
+            return Range(e.value, e.value) if math.isfinite(e.value) else ANY
+        if e.op == "dim":  # wraps
+            found = self.dims(e.value)
+            return found if within(found, of_type(e.dtype)) else of_type(e.dtype)
+        if e.op == "index":
+            return Range(0, max(self.dims(self.extents[e.value]).high - 1, 0))
+        if e.op == "at":
+            return self.ranges.tensor(e.value)
+        if e.op == "var":
+            return self.variables.get(e.value, of_type(e.dtype))
+        if e.op == "arg" and self.reduced is not None:
+            return self.reduced
+        if e.op in COMPARE or e.dtype is BOOL:
+            return TRUTH
+        args = [self.memo[id(a)][1] for a in e.args]
+        found = _apply(e, args)
+        if e.dtype.is_int and e.dtype.size < 8 and not within(found, of_type(e.dtype)):
+            return of_type(e.dtype)  # wraps
+        return found
+
+
+def _apply(e: Expr, args: list[Range]) -> Range:
+    op = e.op
+    if op in ("select", "guard"):
+        return Range(min(args[1].low, args[2].low), max(args[1].high, args[2].high))
+    if op == "cast":
+        return _cast(e, args[0])
+    if op in _FORMULAS:
+        return _FORMULAS[op](*args)
+    if op in _INTEGER and e.dtype.is_int:
+        return _INTEGER[op](*args)
+    return of_type(e.dtype) if e.dtype.is_int else ANY
+
+
+def _cast(e: Expr, x: Range) -> Range:
+    if e.dtype.is_int and e.args[0].dtype.is_float:
+        return Range(_truncated(min(x.low, 0)), _truncated(max(x.high, 0)))  # NaN becomes 0
+    if e.dtype.is_float:  # rounds: bfloat16 by a 256th
+        return Range(x.low - abs(x.low) / 128, x.high + abs(x.high) / 128)
+    return x
+
+
+def _truncated(x: float) -> float:
+    return x if math.isinf(x) else math.trunc(x)
+
+
+def _times(a: float, b: float) -> float:
+    return 0.0 if a == 0 or b == 0 else a * b
+
+
+def _product(x: Range, y: Range) -> Range:
+    ends = [_times(a, b) for a in x for b in y]
+    return Range(min(ends), max(ends))
+
+
+def _quotient(x: Range, y: Range) -> Range:
+    """Of integers: no quotient is larger than its dividend, and only -1 changes the sign of the largest."""
+    most = max(abs(x.low), abs(x.high))
+    return Range(0 if x.low >= 0 and y.low >= 0 else -most, most if x.high > 0 or y.low < 0 else 0)
+
+
+def _remainder(x: Range, y: Range) -> Range:
+    most = max(abs(y.low), abs(y.high), 1) - 1
+    least = 0 if x.low >= 0 and y.low >= 0 else -most
+    return Range(least, most)
+
+
+_FORMULAS: dict[str, Any] = {
+    "add": lambda x, y: Range(x.low + y.low, x.high + y.high),
+    "sub": lambda x, y: Range(x.low - y.high, x.high - y.low),
+    "mul": _product,
+    "neg": lambda x: Range(-x.high, -x.low),
+    "abs": lambda x: Range(0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high)), max(abs(x.low), abs(x.high))),
+    "min": lambda x, y: Range(min(x.low, y.low), min(x.high, y.high)),
+    "max": lambda x, y: Range(max(x.low, y.low), max(x.high, y.high)),
+    "floor": lambda x: Range(_truncated(x.low) - 1, x.high),
+    "ceil": lambda x: Range(x.low, _truncated(x.high) + 1),
+    "trunc": lambda x: Range(min(_truncated(x.low), x.low), max(_truncated(x.high), x.high)),
+    "round": lambda x: Range(_truncated(x.low) - 1, _truncated(x.high) + 1),
+    "tanh": lambda x: Range(-1, 1),
+    "sin": lambda x: Range(-1, 1),
+    "cos": lambda x: Range(-1, 1),
+}
+_INTEGER = {"div": _quotient, "rem": _remainder, "mod": _remainder}
+
+
+__all__ = ["ANY", "Range", "Ranges", "Walk", "constant", "of_dim", "of_type", "within"]

@@ -1,0 +1,129 @@
+"""Whether a kernel can run on a GPU, and if not, why not.
+
+int64 and uint64 are computed in 32 bits: what may need more is refused (wide.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+from pyruntime.codegen.loop_ir import children, expressions
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Tensor, When, While, root
+
+from ..adapter import Adapter
+from ..printer.loops import GROUP
+from ..printer.storage import element_bytes, is_pattern, storable
+from ..schedules import workgroup_procedure as team
+from ..schedules.vec4 import by_fours
+from ..schedules.vec4_access import WIDTH
+from ..schedules.workgroup_reduction import cooperates
+from . import int64_fits as wide
+from .integer_ranges import Range, Ranges, Walk, of_type
+
+
+def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> str:
+    """Empty if the kernel can run, else a sentence."""
+    if not isinstance(kernel, Map | Reduce | Loops | Call):
+        return f"{type(kernel).__name__} runs on the host"
+    kernel = kernel.definition() if isinstance(kernel, Call) else kernel
+    ranges = ranges or Ranges()
+    tensors = [*kernel.outputs, *kernel.inputs, *(kernel.scratch if isinstance(kernel, Loops) else ())]
+    for t in tensors:
+        why = _tensor(t, adapter)
+        if why:
+            return why
+    buffers = len({root(t).uid for t in tensors})
+    if buffers > adapter.storage_buffers:
+        return f"{buffers} tensors in one kernel, the adapter binds {adapter.storage_buffers}"
+    count = _iterations(kernel, ranges) if adapter.iterations else 0.0
+    if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
+        count /= GROUP
+    if isinstance(kernel, Reduce) and count > adapter.iterations and by_fours(kernel, adapter) is not None:
+        count /= WIDTH
+    if count > adapter.iterations:
+        return f"{count:.0f} loop iterations in one invocation, the adapter stops after {adapter.iterations}"
+    seen: set[int] = set()
+    for e in _expressions(kernel):
+        for x in walk(e, seen):
+            why = _node(x)
+            if why:
+                return why
+    return wide.reason(kernel, ranges)
+
+
+def _tensor(t: Tensor, adapter: Adapter) -> str:
+    if not storable(t.dtype):
+        return f"{t.dtype} has no place on the GPU"
+    size = sh.size(t.shape)
+    if isinstance(size, int) and size * element_bytes(t.dtype) > adapter.binding_bytes:
+        return f"a tensor of {size * element_bytes(t.dtype)} bytes, the adapter binds {adapter.binding_bytes}"
+    return ""
+
+
+def _iterations(kernel: Map | Reduce | Loops, ranges: Ranges) -> float:
+    """Iterations of all loops of one invocation, symbols taken at their hint; infinity where that cannot be said."""
+    if isinstance(kernel, Loops):
+        body, bounds = kernel.body, Walk(ranges, kernel, lambda d: Range(sh.estimate(d), sh.estimate(d)))
+        if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+            wide.learn(body[0], bounds)
+            body = body[0].body
+        return _rounds(body, bounds, team.cooperates(kernel))
+    total = 0.0
+    for d in reversed(kernel.extents if isinstance(kernel, Reduce) else ()):
+        total = sh.estimate(d) * (1 + total)
+    return total
+
+
+def _rounds(body: list[Stmt], bounds: Walk, together: bool) -> float:
+    total = 0.0
+    for s in body:
+        wide.learn(s, bounds)
+        found = team.shares(s, set()) if together and isinstance(s, For) else []
+        if isinstance(s, For):
+            extents = [math.prod(_extent(x, bounds) for x in share.loops) for share in found]
+            for share, count in zip(found, extents, strict=True):
+                total += (count // GROUP + 1) * (1 + _rounds(share.body, bounds, False))
+            if not found:
+                total += _extent(s, bounds) * (1 + _rounds(s.body, bounds, together))
+        elif isinstance(s, While):
+            return math.inf
+        elif isinstance(s, When):
+            total += max(_rounds(s.then, bounds, together), _rounds(s.orelse, bounds, together))
+    return total
+
+
+def _extent(s: For, bounds: Walk) -> float:
+    """At most; what is not bounded at all is a whole range of integers."""
+    high = bounds.of(s.extent).high
+    return math.inf if high >= of_type(I32).high else max(high, 0)
+
+
+def _expressions(kernel: Map | Reduce | Loops) -> list[Expr]:
+    if isinstance(kernel, Map):
+        return [kernel.expr]
+    if isinstance(kernel, Reduce):
+        return [kernel.expr, *([kernel.epilogue] if kernel.epilogue is not None else [])]
+    out: list[Expr] = []
+    stack: list[Stmt] = list(kernel.body)
+    while stack:
+        s = stack.pop()
+        out += expressions(s)
+        for inner in children(s):
+            stack += inner
+    return out
+
+
+def _node(x: Expr) -> str:
+    if x.dtype is None:
+        return ""
+    if x.dtype.is_float and x.dtype.size == 8:
+        return "float64 arithmetic"
+    if is_pattern(x.dtype) and x.op not in ("at", "bitcast", "const", "select", "guard", "var"):
+        return f"{x.op} of {x.dtype}"
+    return ""
+
+
+__all__ = ["reason"]

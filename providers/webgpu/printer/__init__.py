@@ -1,0 +1,1 @@
+"""Loop form to WGSL text."""

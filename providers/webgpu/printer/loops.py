@@ -1,0 +1,280 @@
+"""The loop form → one WGSL compute shader per kernel: each work unit is one invocation.
+
+Group 0 holds a kernel's buffers as bindings 0 … n-1, all read_write (buffers of a kernel may lie in one GPUBuffer), and
+its integer parameters as the uniform block n, followed there by the number of work units. Workgroups are folded into
+two dimensions past the limit of one. Elements of types under 32 bits share words: a kernel whose work unit u stores
+element u alone (`linear`) does the units of a word in one invocation; any other stores with atomics.
+
+Spec: https://www.w3.org/TR/WGSL/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expressions
+from pyruntime.ir.dtype import F16, DType
+from pyruntime.ir.expr import Expr, binary, rewrite, walk
+from pyruntime.ir.kernel import Accum, For, Let, Set, Stmt, Store, When, While
+from pyruntime.mathlib import expand
+
+from .expressions import Lines, Values, fold
+from .storage import is_packed, register, stored_type
+from .wgsl_functions import text_of
+
+GROUP = 64  # invocations of a workgroup
+SUBGROUPS = "enable subgroups;\n"
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shader:
+    """source: WGSL with the entry point "main"; buffers and params: how many; span: work units of one workgroup."""
+
+    source: str
+    buffers: int
+    params: int
+    span: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An array in workgroup memory, for buffers that the loop form names by text."""
+
+    name: str
+    dtype: DType
+    count: int
+
+
+def print_staged(code: LoopCode, shared: Sequence[Shared], f16: bool) -> Shader:
+    """The shader of a kernel whose work unit is a workgroup's."""
+    arrays = [f"var<workgroup> {x.name}: array<{register(x.dtype)}, {x.count}>;\n" for x in shared]
+    return Printer(prepared(code), False, f16).together("".join(arrays))
+
+
+def print_kernel(code: LoopCode, linear: bool = False, f16: bool = False) -> Shader:
+    """The shader of a kernel. `f16`: the adapter has shader-f16."""
+    return Printer(prepared(code), linear, f16).shader()
+
+
+def prepared(code: LoopCode) -> LoopCode:
+    """Without transcendental functions and operations on constants."""
+    return map_expressions(code, lambda e: rewrite(expand(e), fold))
+
+
+def declare(buffers: Sequence[DType], params: int, f16: bool, atomic: set[int], quads: set[int]) -> str:
+    """Bindings, and p0 … as constants of the parameter block."""
+    out = ["enable f16;"] if f16 else []
+    for n, dtype in enumerate(buffers):
+        kind = "atomic<u32>" if n in atomic else stored_type(dtype, f16)
+        kind = f"vec4<{kind}>" if n in quads else kind
+        out.append(f"@group(0) @binding({n}) var<storage, read_write> b{n}: array<{kind}>;")
+    out.append(f"struct Params {{ words: array<vec4<i32>, {params // 4 + 1}> }}")
+    out.append(f"@group(0) @binding({len(buffers)}) var<uniform> params: Params;")
+    return "\n".join(out) + "\n"
+
+
+def word(n: int) -> str:
+    """Word n of the parameter block."""
+    return f"params.words[{n // 4}].{'xyzw'[n % 4]}"
+
+
+class Printer:
+    """Statements as WGSL. Subclasses and routines print a part of a kernel with `block`."""
+
+    def __init__(self, code: LoopCode, linear: bool, f16: bool) -> None:
+        (outer,) = code.body
+        assert isinstance(outer, For)
+        self.code = code
+        self.outer = outer
+        self.f16 = f16
+        self.dtypes = [d for d, _ in code.buffers]
+        packed = {n for n, (d, w) in enumerate(code.buffers) if w and is_packed(d, f16)}
+        self.linear = linear and bool(packed)
+        self.atomic = set() if self.linear else packed
+        self.lines = Lines()
+        self.values = Values(self.lines, f16, self.atomic, _quads(code.body))
+
+    def shader(self) -> Shader:
+        """Each invocation does a work unit, or the units of a word."""
+        per = 4 // self.dtypes[0].size if self.linear else 1
+        if self.linear:
+            self._words(per)
+        else:
+            self.begin(f"i32(first * {GROUP}u + lane)")
+            self.block(self.outer.body)
+        return self.finish(GROUP * per)
+
+    def together(self, memory: str) -> Shader:
+        """A workgroup does a work unit; `memory`: declarations of what it shares."""
+        self.begin("i32(first)")
+        self.block(self.outer.body)
+        return self.finish(1, memory)
+
+    def begin(self, unit: str, builtins: Sequence[str] = ()) -> None:
+        """The head of main, as far as work units that there are."""
+        self.entry(builtins)
+        self.lines.add(f"let v{self.outer.var} = {unit};")
+        self.lines.add(f"if (v{self.outer.var} >= {word(self.code.params)}) {{ return; }}")
+
+    def entry(self, builtins: Sequence[str] = ()) -> None:
+        """main: `first` is the number of the workgroup, `lane` of the invocation in it; `builtins`: more of type u32,
+        under their own names."""
+        more = "".join(f", @builtin({name}) {name}: u32" for name in builtins)
+        self.lines.text.append(
+            f"@compute @workgroup_size({GROUP})\n"
+            "fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,\n"
+            f"        @builtin(local_invocation_index) lane: u32{more}) {{"
+        )
+        self.lines.add("let first = at.y * groups.x + at.x;")
+        for n in sorted(_used(self.code.body)):
+            self.lines.add(f"let p{n} = {word(n)};")
+
+    def finish(self, span: int, more: str = "", subgroups: bool = False) -> Shader:
+        """Ends main. more: declarations; span: see Shader."""
+        self.lines.text.append("}")
+        head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.quads)
+        source = (
+            (SUBGROUPS if subgroups else "")
+            + head
+            + more
+            + text_of(self.values.helpers)
+            + "\n".join(self.lines.text)
+            + "\n"
+        )
+        return Shader(source, len(self.dtypes), self.code.params, span)
+
+    def _words(self, per: int) -> None:
+        lines, unit = self.lines, f"v{self.outer.var}"
+        self.entry()
+        lines.add(f"let word = i32(first * {GROUP}u + lane);")
+        lines.add(f"let work = {word(self.code.params)};")
+        lines.add(f"if (word * {per} >= work) {{ return; }}")
+        lines.add("var packed = 0u;")
+        lines.open(f"for (var k = 0; k < {per}; k++)")
+        lines.add(f"let {unit} = word * {per} + k;")
+        lines.add(f"if ({unit} >= work) {{ break; }}")
+        self.block(self.outer.body)
+        lines.close()
+        lines.add("b0[word] = packed;")
+
+    # ── statements ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def block(self, body: list[Stmt]) -> None:
+        for s in body:
+            self.statement(s)
+
+    def statement(self, s: Stmt) -> None:
+        lines = self.lines
+        if isinstance(s, Let) and s.value.op == "barrier":
+            lines.add("workgroupBarrier();")
+        elif isinstance(s, Let):
+            (value,) = self.values.root(s.value)
+            if s.mutable:
+                lines.add(f"var v{s.var}: {register(s.value.dtype)} = {value};")
+            else:
+                lines.add(f"let v{s.var} = {value};")
+        elif isinstance(s, Set):
+            (value,) = self.values.root(s.value)
+            lines.add(f"v{s.var} = {value};")
+        elif isinstance(s, Accum):
+            v = Expr("var", (), s.value.dtype, s.var)
+            (value,) = self.values.root(binary(COMBINE[s.op], v, s.value))
+            lines.add(f"v{s.var} = {value};")
+        elif isinstance(s, Store):
+            self._store(s)
+        elif isinstance(s, For):
+            self._for(s)
+        elif isinstance(s, While):
+            lines.open("loop")
+            (condition,) = self.values.root(s.condition)
+            lines.add(f"if (!{condition}) {{ break; }}")
+            self.block(s.body)
+            lines.close()
+        else:
+            self._when(s)
+
+    def _for(self, s: For) -> None:
+        (extent,) = self.values.root(s.extent)
+        end = self.values.named(extent)
+        self.lines.open(f"for (var v{s.var} = 0; v{s.var} < {end}; v{s.var}++)")
+        self.block(s.body)
+        self.lines.close()
+
+    def _when(self, s: When) -> None:
+        (condition,) = self.values.root(s.condition)
+        self.lines.open(f"if ({condition})")
+        self.block(s.then)
+        if s.orelse:
+            self.lines.close(" else {")
+            self.block(s.orelse)
+        self.lines.close()
+
+    def _store(self, s: Store) -> None:
+        if s.value.op == "vec":
+            at, *four = self.values.root(s.coords[0], *s.value.args)
+            dtype = self.dtypes[s.target]
+            text = f"vec4<{register(dtype)}>({', '.join(four)})"
+            self.lines.add(f"b{s.target}[{at} >> 2u] = {f'vec4<f16>({text})' if dtype is F16 else text};")
+            return
+        at, value = self.values.root(s.coords[0], s.value)
+        if isinstance(s.target, str):
+            self.lines.add(f"{s.target}[{at}] = {value};")
+            return
+        self.store(s.target, at, value, self.dtypes[s.target])
+
+    def store(self, buffer: int, at: str, value: str, dtype: DType) -> None:
+        """Print the store of a register value at an element number."""
+        lines = self.lines
+        if not is_packed(dtype, self.f16):
+            if buffer in self.values.quads:
+                at = self.values.named(at)
+                at = f"{at} >> 2u][{at} & 3"
+            lines.add(f"b{buffer}[{at}] = {f'f16({value})' if dtype is F16 else value};")
+            return
+        bits, mask = 8 * dtype.size, (1 << 8 * dtype.size) - 1
+        pattern = f"({self.values.to_pattern(value, dtype)} & {mask:#x}u)"
+        if self.linear:
+            lines.add(f"packed |= {pattern} << (u32(k) * {bits}u);")
+            return
+        at = self.values.named(at)
+        target = f"&b{buffer}[{at} >> {2 if dtype.size == 1 else 1}u]"
+        shift = self.values.named(f"u32({at} & {4 // dtype.size - 1}) * {bits}u")
+        bits_ = self.values.named(f"{pattern} << {shift}")
+        lines.add(f"atomicAnd({target}, ~({mask:#x}u << {shift}));")
+        lines.add(f"atomicOr({target}, {bits_});")
+
+
+def _quads(body: list[Stmt]) -> set[int]:
+    """Buffers that are read or written by fours."""
+    out: set[int] = set()
+    for s in body:
+        out |= {x.value for e in expressions(s) for x in walk(e) if x.op == "quad"}
+        if isinstance(s, Store) and s.value.op == "vec":
+            out.add(s.target)
+        for inner in children(s):
+            out |= _quads(inner)
+    return out
+
+
+def _used(body: list[Stmt]) -> set[int]:
+    out: set[int] = set()
+    for s in body:
+        out |= {x.value for e in expressions(s) for x in walk(e) if x.op == "param"}
+        for inner in children(s):
+            out |= _used(inner)
+    return out
+
+
+__all__ = [
+    "COMBINE",
+    "GROUP",
+    "SUBGROUPS",
+    "Printer",
+    "Shader",
+    "Shared",
+    "prepared",
+    "print_kernel",
+    "print_staged",
+]

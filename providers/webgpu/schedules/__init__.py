@@ -1,0 +1,1 @@
+"""Schedules for GPUs: wide loads, tiles, workgroups that share an output."""

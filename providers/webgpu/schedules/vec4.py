@@ -1,0 +1,133 @@
+"""Maps and reductions by fours: a work unit computes four neighbouring elements, or a step of the loop takes four.
+
+Every access that runs along the innermost axis loads a vec4; what does not change along it is loaded once. The
+arithmetic is that of single elements, four times.
+"""
+
+from __future__ import annotations
+
+from pyruntime.codegen.addressing import Lowering, split
+from pyruntime.codegen.loop_ir import Lowered
+from pyruntime.codegen.schedule import Group, Nest, accumulator
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, binary, cast, const, index, rewrite, walk
+from pyruntime.ir.kernel import Accum, For, Let, Map, Reduce, Stmt, Store
+from pyruntime.ir.reference import NEUTRAL
+from pyruntime.ir.shape import AnyDim
+
+from ..adapter import Adapter
+from ..printer.loops import COMBINE
+from ..printer.storage import is_packed
+from .vec4_access import WIDTH, aligned, lane, quad_of
+
+LONG = 48  # nodes of an expression that is not printed four times
+
+
+def by_fours(kernel: Map | Reduce, adapter: Adapter) -> Lowered | None:
+    """The loop form by fours, or None where it does not apply."""
+    nest = Nest(Lowering(kernel), kernel, "gpu")
+    nodes = walk(nest.expr)
+    if len(nodes) > LONG or any(x.op == "guard" for x in nodes):
+        return None
+    made = _Fours(nest, kernel, adapter.f16)
+    return made.mapped(kernel) if isinstance(kernel, Map) else made.reduced(kernel)
+
+
+class _Fours:
+    def __init__(self, nest: Nest, kernel: Map | Reduce, f16: bool) -> None:
+        self.nest = nest
+        self.work = nest.work
+        self.kernel = kernel
+        self.f16 = f16
+
+    def mapped(self, kernel: Map) -> Lowered | None:
+        nest, work, out = self.nest, self.work, kernel.out
+        if not nest.outer or is_packed(out.dtype, self.f16):
+            return None
+        inner = nest.outer[-1]
+        own = out.at(*[index(n) for n in range(nest.rank)])
+        if not aligned(own, nest.outer, inner.axis, self.f16) or not self._along(inner, len(walk(nest.expr)) == 1):
+            return None
+        unit = work.new()
+        blocks = [*nest.outer[:-1], Group(sh.ceildiv(inner.extent, WIDTH), inner.axis)]
+        body = nest.decode(blocks, unit)
+        first = work.new()
+        body.append(Let(first.value, binary("mul", nest.place[inner.axis][0], const(WIDTH, I32))))
+        values = [cast(v, out.dtype) for v in self._values(inner, first, body)]
+        nest.place[inner.axis] = [first]
+        at = nest.address(out, [index(n) for n in range(nest.rank)])
+        body.append(Store(0, (at,), Expr("vec", tuple(values), out.dtype)))
+        return self._lowered(unit, body, sh.size([g.extent for g in blocks]))
+
+    def reduced(self, kernel: Reduce) -> Lowered | None:
+        nest, work = self.nest, self.work
+        if kernel.op.startswith("arg") or not nest.inner or not self._along(nest.inner[-1], False):
+            return None
+        dtype, inner = accumulator(kernel.expr.dtype, kernel.op), nest.inner[-1]
+        unit = work.new()
+        body = nest.decode(nest.outer, unit)
+        total = work.new(dtype)
+        body.append(Let(total.value, const(NEUTRAL[kernel.op](dtype), dtype), mutable=True))
+        loops = [work.new() for _ in nest.inner]
+        for v, g in zip(loops, nest.inner, strict=True):
+            nest.place[g.axis] = [v]
+        first = work.new()
+        step: list[Stmt] = [Let(first.value, binary("mul", loops[-1], const(WIDTH, I32)))]
+        a, b, c, d = (cast(v, dtype) for v in self._values(inner, first, step))
+        op = COMBINE[kernel.op]
+        step.append(Accum(total.value, kernel.op, binary(op, binary(op, a, b), binary(op, c, d))))
+        extents = [g.extent for g in nest.inner]
+        extents[-1] = sh.ceildiv(extents[-1], WIDTH)
+        for v, extent in zip(reversed(loops), reversed(extents), strict=True):
+            step = [For(v.value, work.number(extent), step)]
+        body += [*step, nest.finish(kernel, total)]
+        return self._lowered(unit, body, sh.size([g.extent for g in nest.outer]))
+
+    def _lowered(self, unit: Expr, body: list[Stmt], count: AnyDim) -> Lowered:
+        return self.work.finish([For(unit.value, self.work.number(count), body, "parallel")], count)
+
+    def _along(self, inner: Group, copies: bool) -> bool:
+        """Whether some access loads quads; with `copies` whatever the accesses do."""
+        return copies or any(x.op == "at" and self._aligned(x, inner) for x in walk(self.nest.expr))
+
+    def _aligned(self, at: Expr, inner: Group) -> bool:
+        return aligned(at, [*self.nest.outer, *self.nest.inner], inner.axis, self.f16)
+
+    def _values(self, inner: Group, first: Expr, body: list[Stmt]) -> list[Expr]:
+        """The expression at four neighbouring indices; the loads that they share go to the body."""
+        nest = self.nest
+        nest.place[inner.axis] = [first]
+        quads: dict[int, Expr] = {}
+        single: dict[int, Expr] = {}
+        for x in walk(nest.expr):
+            if x.op != "at":
+                continue
+            if self._aligned(x, inner):
+                quads[id(x)] = v = self.work.new(x.dtype)
+                body.append(Let(v.value, quad_of(nest.load(x))))
+            elif _constant_along(x, inner):
+                single[id(x)] = v = self.work.new(x.dtype)
+                body.append(Let(v.value, nest.load(x)))
+        out = []
+        for n in range(WIDTH):
+            nest.place[inner.axis] = [first, const(n, I32)] if n else [first]
+            held = {i: lane(v, n) for i, v in quads.items()} | single
+            out.append(nest.load(_replaced(nest.expr, held)))
+        return out
+
+
+def _replaced(e: Expr, held: dict[int, Expr]) -> Expr:
+    """The expression with these nodes replaced."""
+    memo = dict(held)
+    return rewrite(e, lambda _: None, memo)
+
+
+def _constant_along(at: Expr, inner: Group) -> bool:
+    _, coefficients, opaque = split(at.value, at.args)
+    return ("index", inner.axis) not in coefficients and not any(
+        x.op == "index" and x.value == inner.axis for coord, _ in opaque for x in walk(coord)
+    )
+
+
+__all__ = ["by_fours"]

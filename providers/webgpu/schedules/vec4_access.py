@@ -1,0 +1,51 @@
+"""Four elements at once: loads and stores of vec4 where elements lie side by side at an offset divisible by 4.
+
+In the loop form `quad` (value: buffer, args: element offset) is four elements, `lane` (value: 0 … 3) one of a quad's,
+and a store of `vec` (args: four values) writes four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyruntime.codegen.addressing import split
+from pyruntime.codegen.schedule import Group
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import Expr, rewrite
+from pyruntime.ir.kernel import root
+from pyruntime.ir.shape import AnyDim
+
+from ..printer.storage import is_packed
+
+WIDTH = 4
+
+
+def divisible(d: AnyDim) -> bool:
+    """Whether a dim is divisible by 4 whatever its symbols are."""
+    return d % WIDTH == 0 if isinstance(d, int) else all(c % WIDTH == 0 for _, c in d.terms)
+
+
+def aligned(at: Expr, groups: Iterable[Group], axis: int, f16: bool) -> bool:
+    """Whether an access reads whole quads while the index of the group with this axis runs through four values from a
+    multiple of 4."""
+    t = at.value
+    base, coefficients, opaque = split(t, at.args)
+    if opaque or is_packed(t.dtype, f16) or not divisible(base) or not divisible(sh.size(root(t).shape)):
+        return False
+    for g in groups:
+        stride = coefficients.get(("index", g.axis), 0)
+        if not (stride == 1 and divisible(g.extent) if g.axis == axis else divisible(stride)):
+            return False
+    return True
+
+
+def quad_of(e: Expr) -> Expr:
+    """A lowered expression of one load, with the quad that begins there instead of the element."""
+    return rewrite(e, lambda x: Expr("quad", x.args, x.dtype, x.value) if x.op == "load" else None)
+
+
+def lane(quad: Expr, n: int) -> Expr:
+    return Expr("lane", (quad,), quad.dtype, n)
+
+
+__all__ = ["WIDTH", "aligned", "divisible", "lane", "quad_of"]

@@ -1,0 +1,199 @@
+"""Procedures with one workgroup per work unit: its invocations share the loops whose iterations are independent.
+
+Everything else all of them do alike, so that they agree on every variable; one of them stores. Barriers stand after
+what stores, and before it where values were read that it may change. Control flow around barriers must be uniform to
+WGSL, which takes what comes from a storage buffer as different for each invocation: such a bound goes through
+workgroup memory.
+
+Spec: https://www.w3.org/TR/WGSL/#uniformity
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from pyruntime.codegen.loop_ir import LoopCode, children
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store, When, While
+
+from ..printer.loops import GROUP, Printer, Shader, prepared
+
+FEW = 64  # work units: more fill the machine by themselves
+LONG = 16  # iterations of an independent loop that are worth sharing
+
+
+@dataclass(slots=True)
+class Share:
+    """Nested independent loops as one, whose iterations are dealt out: `lets` are computed in each."""
+
+    loops: list[For]
+    lets: list[Let]
+    body: list[Stmt]
+
+
+def cooperates(kernel: Loops) -> bool:
+    """Whether a workgroup does a work unit: few units, with long independent loops."""
+    body, units, first = kernel.body, 1.0, kernel.body[0]
+    if len(body) == 1 and isinstance(first, For) and first.kind == "parallel":
+        body, units = first.body, sh.estimate(first.extent.value)
+    found = [share for s in _statements(body) if isinstance(s, For) for share in shares(s, set())]
+    return units <= FEW and any(_count(share) >= LONG for share in found)
+
+
+def _count(share: Share) -> float:
+    known = [sh.estimate(s.extent.value) for s in share.loops if s.extent.op in ("const", "dim", "param")]
+    total = 1.0
+    for n in known:
+        total *= n
+    return total
+
+
+def shares(s: For, written: set[int]) -> list[Share]:
+    """How a loop is shared, empty if its iterations are not independent. Loops in an independent one are shared with
+    it where it holds nothing else; each is then a loop of its own. `written`: buffers that the kernel stores to."""
+    if not _independent(s):
+        return []
+    out: list[Share] = []
+    lets: list[Let] = []
+    for inner in s.body:
+        if isinstance(inner, Let) and not inner.mutable and not _loads(inner.value, written):
+            lets.append(inner)
+        elif _independent(inner) and not _names(inner.extent) & {s.var, *(x.var for x in lets)}:
+            out.append(Share([s, inner], list(lets), inner.body))
+        else:
+            return [Share([s], [], s.body)]
+    return out or [Share([s], [], s.body)]
+
+
+def _independent(s: Stmt) -> TypeGuard[For]:
+    return isinstance(s, For) and s.kind in ("vector", "parallel") and not _changes(s.body, set())
+
+
+def _names(e: Expr) -> set[int]:
+    return {x.value for x in walk(e) if x.op == "var"}
+
+
+def _changes(body: list[Stmt], own: set[int]) -> bool:
+    """Whether statements change a variable that is not their own."""
+    own = own | {s.var for s in body if isinstance(s, Let)}
+    for s in body:
+        if isinstance(s, Set | Accum) and s.var not in own:
+            return True
+        if any(_changes(inner, own) for inner in children(s)):
+            return True
+    return False
+
+
+def _statements(body: list[Stmt]) -> Iterator[Stmt]:
+    for s in body:
+        yield s
+        for inner in children(s):
+            yield from _statements(inner)
+
+
+def _stores(body: list[Stmt]) -> bool:
+    return any(isinstance(s, Store) for s in _statements(body))
+
+
+def _loads(e: Expr, buffers: set[int]) -> bool:
+    return any(x.op == "load" and x.value in buffers for x in walk(e))
+
+
+def print_team(code: LoopCode, f16: bool) -> Shader:
+    return _Team(prepared(code), False, f16).together("var<workgroup> agreed: i32;\n")
+
+
+class _Team(Printer):
+    def __init__(self, code: LoopCode, linear: bool, f16: bool) -> None:
+        super().__init__(code, linear, f16)
+        self.written = {n for n, (_, w) in enumerate(code.buffers) if w}
+        self.alone = False  # in a shared iteration: as in any other kernel
+        self.read = False  # whether values that a store may change were read since the last barrier
+
+    def statement(self, s: Stmt) -> None:
+        if self.alone or not (isinstance(s, Store) or any(_stores(inner) for inner in children(s))):
+            self.read = self.read or not self.alone
+            super().statement(s)
+        elif isinstance(s, Store):
+            self._barrier(self.read)
+            self.lines.open("if (lane == 0u)")
+            super().statement(s)
+            self.lines.close()
+            self._barrier()
+        elif isinstance(s, For):
+            found = shares(s, self.written)
+            for share in found:
+                self._barrier(self.read)
+                self._share(share)
+                self._barrier()
+            if not found:
+                self._together(s)
+        elif isinstance(s, While):
+            self.lines.open("loop")
+            self.read = True
+            (condition,) = self.values.root(s.condition)
+            self.lines.add(f"if ({self._agreed(f'select(0, 1, {condition})')} == 0) {{ break; }}")
+            self.block(s.body)
+            self.lines.close()
+        else:
+            assert isinstance(s, When)
+            (condition,) = self.values.root(s.condition)
+            self.lines.open(f"if ({self._agreed(f'select(0, 1, {condition})')} != 0)")
+            self._branch(s.then)
+            if s.orelse:
+                self.lines.close(" else {")
+                self._branch(s.orelse)
+            self.lines.close()
+            self.read = True
+
+    def _branch(self, body: list[Stmt]) -> None:
+        self.read = True
+        self.block(body)
+
+    def _together(self, s: For) -> None:
+        """A loop whose iterations follow one another, all invocations in the same one."""
+        (extent,) = self.values.root(s.extent)
+        end = self._agreed(extent) if any(x.op in ("var", "load") for x in walk(s.extent)) else extent
+        end = self.values.named(end)
+        self.lines.open(f"for (var v{s.var} = 0; v{s.var} < {end}; v{s.var}++)")
+        self.read = True
+        self.block(s.body)
+        self.lines.close()
+        self.read = True
+
+    def _share(self, share: Share) -> None:
+        lines = self.lines
+        extents = [self.values.named(self.values.root(s.extent)[0]) for s in share.loops[:1]]
+        outer = share.loops[0]
+        self.alone = True
+        if len(share.loops) == 1:
+            lines.open(f"for (var v{outer.var} = i32(lane); v{outer.var} < {extents[0]}; v{outer.var} += {GROUP})")
+        else:
+            inner = share.loops[1]
+            extents.append(self.values.named(self.values.root(inner.extent)[0]))
+            at = self.values.fresh()
+            lines.open(f"for (var {at} = i32(lane); {at} < {extents[0]} * {extents[1]}; {at} += {GROUP})")
+            lines.add(f"let v{outer.var} = {at} / {extents[1]};")
+            lines.add(f"let v{inner.var} = {at} % {extents[1]};")
+        self.block([*share.lets, *share.body])
+        lines.close()
+        self.alone = False
+
+    def _agreed(self, text: str) -> str:
+        """A number that all invocations have alike, as WGSL sees it too."""
+        self.lines.add(f"if (lane == 0u) {{ agreed = {text}; }}")
+        name = self.values.fresh()
+        self.lines.add(f"let {name} = workgroupUniformLoad(&agreed);")
+        return name
+
+    def _barrier(self, needed: bool = True) -> None:
+        if needed:
+            self.lines.add("storageBarrier();")
+            self.lines.add("workgroupBarrier();")
+        self.read = False
+
+
+__all__ = ["Share", "cooperates", "print_team", "shares"]

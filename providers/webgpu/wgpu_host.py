@@ -1,0 +1,240 @@
+"""The native host: a session's memory on the WebGPU device, its pipelines and submissions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import wgpu
+
+from pyruntime.errors import ExecutionError
+
+from .adapter import ALIGN, fold_groups
+from .printer.loops import SUBGROUPS, Shader
+from .wgpu_device import Place, shared_device
+
+PIPELINES = 4096  # kept for sessions to come; a session keeps those that it runs
+QUERIES = 4096  # the most that a query set holds: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
+STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """One kernel call: pipeline, bind group, workgroups; `label` names kernel and node."""
+
+    pipeline: Any
+    group: Any
+    x: int
+    y: int
+    label: str
+
+
+class GpuHost:
+    """Memory on a device, and what runs there. The memory is one range of bytes over buffers of `chunk` bytes, the
+    largest that can be bound, each grown by copying; `generation` changes when one is replaced."""
+
+    def __init__(self) -> None:
+        self.own = shared_device()
+        self.adapter = self.own.adapter
+        self.device = self.own.wgpu
+        self._layouts = self.own.layouts
+        self._pipelines = self.own.pipelines
+        self._checked = self.own.checked
+        self.chunk = min(self.adapter.buffer_bytes, self.adapter.binding_bytes, 1 << 31) // ALIGN * ALIGN
+        self.buffers: list[Any] = []
+        self.generation = 0
+        self._encoder: Any = None  # of commands not yet submitted
+        self._encoded: list[Dispatch] = []  # in it
+
+    # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def grow(self, size: int) -> None:
+        """At least `size` bytes of memory; what was in it stays."""
+        for n in range(-(-size // self.chunk)):
+            needed = min(self.chunk, size - n * self.chunk)
+            if n == len(self.buffers):
+                self.buffers.append(self._larger(0, needed))
+            elif needed > self.buffers[n].size:
+                self._replace(n, self._larger(self.buffers[n].size, needed))
+
+    def _larger(self, old: int, needed: int) -> Any:
+        """A buffer that is at most twice as large as the old one, and at most STEP larger than needed."""
+        size = min(max(needed, min(2 * old, needed + STEP)), self.chunk)
+        self.generation += 1
+        return self.own.buffer(-(-size // ALIGN) * ALIGN, "arena")
+
+    def _replace(self, n: int, new: Any) -> None:
+        old = self.buffers[n]
+        self.copy([((old, 0), (new, 0), old.size)])
+        self.flush()
+        old.destroy()
+        self.buffers[n] = new
+
+    def place(self, offset: int) -> Place:
+        """The buffer and the offset in it."""
+        n, at = divmod(offset, self.chunk)
+        return self.buffers[n], at
+
+    def write(self, offset: int, data: Any) -> None:
+        """Put bytes (a multiple of 4 of them) at an offset of the arena."""
+        self.flush()
+        self.own.write(self.place(offset), data)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Bytes of the arena, after all work; waits."""
+        return self.read_all([(offset, size)])[0]
+
+    def read_all(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Bytes at several offsets, in one transfer."""
+        self.flush()
+        return self.own.read([(self.place(offset), size) for offset, size in spans])
+
+    def copy(self, moves: Sequence[tuple[Place, Place, int]]) -> None:
+        """Sources, targets and bytes (multiples of 4)."""
+
+        def go() -> None:
+            for (source, at), (target, to), size in moves:
+                self.commands().copy_buffer_to_buffer(source, at, target, to, size)
+
+        self._checked("copy", go)
+
+    def parameters(self, data: bytes) -> Any:
+        """A buffer of parameter blocks."""
+        usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        return self._checked("parameters", lambda: self.device.create_buffer_with_data(data=data, usage=usage))
+
+    # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pipeline(self, shader: Shader, label: str = "") -> Any:
+        """The compute pipeline of a shader; equal sources are compiled once, as long as PIPELINES reach."""
+        key = hashlib.sha256(shader.source.encode()).digest()
+        found = self._pipelines.get(key)
+        if found is None:
+            found = self._pipelines[key] = self._checked(label, lambda: self._compile(shader, label))
+            for oldest in list(self._pipelines)[:-PIPELINES]:
+                self._pipelines.pop(oldest, None)
+        return found
+
+    def _compile(self, shader: Shader, label: str) -> Any:
+        source = shader.source.replace(SUBGROUPS, "")  # wgpu has them without, and refuses the line
+        module = self.device.create_shader_module(code=source, label=label)
+        _, layout = self._layout(shader.buffers)
+        return self.device.create_compute_pipeline(
+            layout=layout, compute={"module": module, "entry_point": "main"}, label=label
+        )
+
+    def _layout(self, buffers: int) -> tuple[Any, Any]:
+        if buffers not in self._layouts:
+            kinds = ["storage"] * buffers + ["uniform"]
+            entries = [
+                {"binding": n, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                for n, kind in enumerate(kinds)
+            ]
+            group = self.device.create_bind_group_layout(entries=entries)
+            self._layouts[buffers] = group, self.device.create_pipeline_layout(bind_group_layouts=[group])
+        return self._layouts[buffers]
+
+    def dispatch(
+        self, shader: Shader, places: Sequence[tuple[int, int]], params: tuple[Any, int], work: int, label: str = ""
+    ) -> Dispatch:
+        """A call of a shader: `places` are (offset, bytes) of its buffers, params a (buffer, offset)."""
+        entries = [
+            {"binding": n, "resource": {"buffer": buffer, "offset": at, "size": max(4, -(-size // 4) * 4)}}
+            for n, ((buffer, at), size) in enumerate((self.place(at), size) for at, size in places)
+        ]
+        size = (shader.params // 4 + 1) * 16
+        resource = {"buffer": params[0], "offset": params[1], "size": size}
+        entries.append({"binding": len(places), "resource": resource})
+        pipeline = self.pipeline(shader, label)
+        layout, _ = self._layout(shader.buffers)
+        group = self._checked(label, lambda: self.device.create_bind_group(layout=layout, entries=entries))
+        x, y = fold_groups(-(-work // shader.span), self.adapter.workgroups)
+        return Dispatch(pipeline, group, x, y, label)
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def commands(self) -> Any:
+        """The encoder of the next submission: each costs milliseconds where work is under way, so few are made."""
+        if self._encoder is None:
+            self._encoder = self._checked("commands", self.device.create_command_encoder)
+        return self._encoder
+
+    def encode(self, dispatches: Sequence[Dispatch]) -> None:
+        """Dispatches in order."""
+        self._encoded += dispatches
+        self._checked("commands", lambda: _one_pass(self.commands(), dispatches))
+
+    def flush(self) -> None:
+        """Submit what was encoded."""
+        encoder, encoded = self._encoder, self._encoded
+        self.abandon()
+        if encoder is not None:
+            self._submit(encoder, encoded)
+
+    def _submit(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        try:
+            self._checked("commands", lambda: self.device.queue.submit([encoder.finish()]))
+        except ExecutionError:  # wgpu tells neither pass nor pipeline: each alone, as far as the first that is refused
+            self._check(dispatches)
+            raise
+
+    def _check(self, dispatches: Sequence[Dispatch]) -> None:
+        """Encode each alone, so that what is refused is named."""
+        for d in dispatches:
+            self._checked(d.label, partial(self._alone, d))
+
+    def _alone(self, dispatch: Dispatch) -> None:
+        _one_pass(self.device.create_command_encoder(), [dispatch]).finish()
+
+    def abandon(self) -> None:
+        """Forget what was encoded: the run failed."""
+        self._encoder, self._encoded = None, []
+
+    def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
+        """Runs dispatches; gives the nanoseconds of each. Needs the adapter's timestamp-query."""
+        self.flush()
+        parts = [dispatches[n : n + QUERIES // 2] for n in range(0, len(dispatches), QUERIES // 2)]
+        return [t for part in parts for t in self._timed(part)]
+
+    def _timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
+        self._check(dispatches)  # wgpu-hal 29 keeps the query of a pass that fails, and ends a later pass with it
+        count = 2 * len(dispatches)
+        queries = self._checked("queries", lambda: self.device.create_query_set(type="timestamp", count=count))
+        encoder = self._checked("commands", self.device.create_command_encoder)
+        for n, d in enumerate(dispatches):
+            stamps = {
+                "query_set": queries,
+                "beginning_of_pass_write_index": 2 * n,
+                "end_of_pass_write_index": 2 * n + 1,
+            }
+            self._checked(d.label, partial(_one_pass, encoder, [d], timestamp_writes=stamps))
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        out = self._checked("timestamps", lambda: self.device.create_buffer(size=8 * count, usage=usage))
+        self._checked("timestamps", lambda: encoder.resolve_query_set(queries, 0, count, out, 0))
+        self._submit(encoder, dispatches)
+        ticks = self._checked("timestamps", lambda: self.device.queue.read_buffer(out).cast("Q"))
+        return [ticks[2 * n + 1] - ticks[2 * n] for n in range(len(dispatches))]
+
+    def close(self) -> None:
+        """Free the memory."""
+        self.abandon()
+        for buffer in self.buffers:
+            buffer.destroy()
+        self.buffers = []
+
+
+def _one_pass(encoder: Any, dispatches: Sequence[Dispatch], **options: Any) -> Any:
+    """Encode dispatches; gives the encoder."""
+    run = encoder.begin_compute_pass(**options)
+    for d in dispatches:
+        run.set_pipeline(d.pipeline)
+        run.set_bind_group(0, d.group)
+        run.dispatch_workgroups(d.x, d.y)
+    run.end()
+    return encoder
+
+
+__all__ = ["Dispatch", "GpuHost"]

@@ -1,0 +1,122 @@
+"""Runs a Program's GPU steps natively: its shaders, prepared steps, and what crosses between the memories."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .printer.loops import Shader
+from .wgpu_device import Held, Place, narrow, stored, widen
+from .wgpu_host import Dispatch, GpuHost
+
+SLOT = 256  # parameter blocks are aligned to this
+
+
+class _Prepared:
+    """A step with its shapes bound: what is needed to make its bind groups, and they, for one arena generation."""
+
+    def __init__(self, calls: Sequence[dict[str, Any]], sizes: list[list[int]], words: Sequence[int]) -> None:
+        self.calls = calls
+        self.words = list(words)
+        self.sizes = sizes
+        self.generation = -1
+        self.dispatches: list[Dispatch] = []
+
+
+class GpuRunner:
+    """host: the device; base: address at which the GPU's memory starts."""
+
+    def __init__(self, host: GpuHost, base: int) -> None:
+        self.host = host
+        self.base = base
+        self.shaders: list[Shader] = []
+        self.prepared: list[_Prepared] = []
+        self.timings: list[tuple[str, float]] | None = None
+
+    def load(self, data: bytes) -> None:
+        """The shaders of a program, as its builder wrote them."""
+        self.shaders = [Shader(**s) for s in json.loads(data)]
+
+    def reserve(self, end: int) -> None:
+        """Memory up to this address."""
+        self.host.grow(end - self.base)
+
+    def forget(self) -> None:
+        self.prepared.clear()
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def prepare(self, calls: Sequence[dict[str, Any]], sizes: Any, words: Sequence[int]) -> int:
+        """Keep a step's argument words (addresses, parameters and work of each call); gives its number."""
+        self.prepared.append(_Prepared(calls, [[sizes[b] for b in c["buffers"]] for c in calls], words))
+        return len(self.prepared) - 1
+
+    def run(self, number: int) -> None:
+        step = self.prepared[number]
+        if step.generation != self.host.generation:
+            self._bind(step)
+        if not step.dispatches:
+            return
+        if self.timings is not None and self.host.adapter.timestamps:
+            times = self.host.timed(step.dispatches)
+            self.timings += [(d.label, t / 1e9) for d, t in zip(step.dispatches, times, strict=True)]
+        else:
+            self.host.encode(step.dispatches)
+
+    def _bind(self, step: _Prepared) -> None:
+        """Parameter blocks and bind groups for the arena as it is."""
+        blocks, plans, at = bytearray(), [], 0
+        for call, sizes in zip(step.calls, step.sizes, strict=True):
+            count, params = len(call["buffers"]), len(call["params"]) + 1
+            addresses = step.words[at : at + count]
+            words = step.words[at + count : at + count + params]
+            at += count + params
+            if words[-1] > 0:
+                plans.append((call, addresses, sizes, len(blocks), words[-1]))
+                block = struct.pack(f"<{params}i", *words)
+                blocks += block.ljust(-(-len(block) // SLOT) * SLOT, b"\0")
+        step.dispatches = []
+        if plans:
+            buffer = self.host.parameters(bytes(blocks))
+            for call, addresses, sizes, offset, work in plans:
+                places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]
+                label = f"{call['node']} {call['kernel']}".strip()
+                shader = self.shaders[int(call["kernel"])]
+                step.dispatches.append(self.host.dispatch(shader, places, (buffer, offset), work, label))
+        step.generation = self.host.generation
+
+    # ── crossings ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, address: int, x: np.ndarray[Any, Any]) -> None:
+        """Elements in linear memory's layout to the GPU; 64-bit integers become 32-bit ones."""
+        if x.size:
+            self.host.write(address - self.base, narrow(x))
+
+    def read(self, those: Sequence[tuple[int, np.dtype[Any], int]]) -> list[np.ndarray[Any, Any]]:
+        """Elements (address, type, count) in linear memory's layout; waits for the work that makes them."""
+        found = self.host.read_all([(at - self.base, count * stored(dtype).itemsize) for at, dtype, count in those])
+        return [widen(data, dtype, count) for data, (_, dtype, count) in zip(found, those, strict=True)]
+
+    def hold(self, dtype: np.dtype[Any], count: int) -> Held:
+        """Memory of its own for so many elements."""
+        return Held(self.host.own, count * stored(dtype).itemsize)
+
+    def fetch_held(self, those: Sequence[tuple[int, Held]]) -> None:
+        """Copies what is held elsewhere to addresses."""
+        own = [(held, self._place(at)) for at, held in those if held.size]
+        self.host.copy([((held.buffer, 0), place, held.bytes) for held, place in own])
+
+    def fill_held(self, those: Sequence[tuple[int, Held]]) -> None:
+        """Copies what is at addresses to where it is held."""
+        own = [(held, self._place(at)) for at, held in those if held.size]
+        self.host.copy([(place, (held.buffer, 0), held.bytes) for held, place in own])
+
+    def _place(self, address: int) -> Place:
+        return self.host.place(address - self.base)
+
+
+__all__ = ["GpuRunner"]

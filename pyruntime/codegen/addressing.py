@@ -1,0 +1,208 @@
+"""What every lowering does: numbers buffers, parameters and variables, and turns coordinates into addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyruntime.codegen.loop_invariants import hoist
+from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I32, DType
+from pyruntime.ir.expr import Expr, affine, binary, cast, const, rewrite
+from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, Store, Tensor, When, While
+from pyruntime.ir.shape import AnyDim
+
+BAKED = range(-1, 9)  # int32 constants that stay in the code; others become parameters, so that code is shared
+
+
+class Lowering:
+    """Numbers buffers, parameters and variables of one kernel, and turns `at` into `load`."""
+
+    def __init__(self, kernel: Kernel, outputs: Sequence[Tensor] | None = None) -> None:
+        outputs = kernel.outputs if outputs is None else outputs
+        self.tensors: list[Tensor] = []
+        self.numbers: dict[int, int] = {}
+        self.params: dict[AnyDim, int] = {}
+        self.variables = 0
+        self.written = {t.uid for t in outputs}
+        if isinstance(kernel, Loops):
+            self.written |= {t.uid for t in kernel.scratch}
+        for t in (*outputs, *kernel.inputs):
+            self.buffer(t)
+
+    def buffer(self, t: Tensor) -> int:
+        if t.uid not in self.numbers:
+            self.numbers[t.uid] = len(self.tensors)
+            self.tensors.append(t)
+        return self.numbers[t.uid]
+
+    def new(self, dtype: DType = I32) -> Expr:
+        self.variables += 1
+        return Expr("var", (), dtype, self.variables - 1)
+
+    def number(self, d: AnyDim) -> Expr:
+        """A dim: baked if it is a small constant, else a parameter."""
+        if isinstance(d, int) and d in BAKED:
+            return const(d, I32)
+        return Expr("param", (), I32, self.params.setdefault(d, len(self.params)))
+
+    def term(self, scale: AnyDim, x: Expr) -> Expr:
+        return binary("mul", x, self.number(scale))
+
+    def total(self, terms: Sequence[Expr]) -> Expr:
+        out = const(0, I32)
+        for x in terms:
+            out = binary("add", out, x)
+        return out
+
+    def finish(self, body: list[Stmt], work: AnyDim) -> Lowered:
+        buffers = tuple([(t.dtype, t.uid in self.written) for t in self.tensors])
+        body, self.variables = hoist(body, self.variables, {n for n, (_, w) in enumerate(buffers) if w})
+        code = LoopCode(buffers, len(self.params), self.variables, body)
+        return Lowered(code, self.tensors, list(self.params), work)
+
+    # ── procedures ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def loops(self, kernel: Loops) -> Lowered:
+        self.variables = 1 + max((v for s in kernel.body for v in declared(s)), default=-1)
+        body = [self.statement(s) for s in kernel.body]
+        if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+            assert isinstance(kernel.body[0], For)
+            return self.finish(body, kernel.body[0].extent.value)
+        return self.finish([For(self.new().value, const(1, I32), body, "parallel")], 1)
+
+    def statement(self, s: Stmt) -> Stmt:
+        e = self.expression
+        if isinstance(s, Store):
+            at = self.address(s.target, [self.loaded(c) for c in s.coords])
+            return Store(self.buffer(s.target), (at,), cast(e(s.value), s.target.dtype))
+        return rebuild(s, e, lambda body: [self.statement(b) for b in body])
+
+    def expression(self, x: Expr) -> Expr:
+        return self.numbered(self.loaded(x))
+
+    def loaded(self, x: Expr) -> Expr:
+        """`at` as `load`."""
+
+        def visit(e: Expr) -> Expr | None:
+            if e.op == "at":
+                return Expr("load", (self.address(e.value, e.args),), e.dtype, self.buffer(e.value))
+            return None
+
+        return rewrite(x, visit)
+
+    def numbered(self, x: Expr) -> Expr:
+        """Dims and large int32 constants become parameters."""
+
+        def visit(e: Expr) -> Expr | None:
+            return self.number(e.value) if e.op == "dim" or (e.op == "const" and e.dtype is I32) else None
+
+        return rewrite(x, visit)
+
+    def address(self, t: Tensor, coords: Sequence[Expr]) -> Expr:
+        """The element offset of coordinates given as expressions of variables."""
+        base, coefficients, opaque = split(t, coords)
+        terms = [self.term(c, variable(k)) for k, c in coefficients.items()]
+        terms += [self.term(stride, self.numbered(x)) for x, stride in opaque]
+        return self.total([*terms, self.number(base)])
+
+
+def variable(k: tuple[str, int]) -> Expr:
+    return Expr(k[0], (), I32, k[1])
+
+
+def declared(s: Stmt) -> list[int]:
+    out = [s.var] if isinstance(s, Let | For) else []
+    inner = [*s.then, *s.orelse] if isinstance(s, When) else s.body if isinstance(s, For | While) else []
+    for b in inner:
+        out += declared(b)
+    return out
+
+
+def split(t: Tensor, coords: Sequence[Expr]) -> tuple[AnyDim, dict[Any, AnyDim], list[tuple[Expr, AnyDim]]]:
+    """An element offset as base + Σ coefficient·variable + Σ stride·(coordinate that is not affine)."""
+    base: AnyDim = 0
+    coefficients: dict[Any, AnyDim] = {}
+    opaque: list[tuple[Expr, AnyDim]] = []
+    for coord, stride in zip(coords, sh.strides(t.shape), strict=True):
+        form = affine(coord)
+        if form is None:
+            opaque.append((coord, stride))
+            continue
+        base = base + form[0] * stride
+        for k, c in form[1].items():
+            coefficients[k] = coefficients.get(k, 0) + c * stride
+    return base, coefficients, opaque
+
+
+class Walk:
+    """Expressions over the axes of a tensor, as expressions over variables. `place`: axis -> variables whose sum is its
+    index; `vector` is the innermost one."""
+
+    vector: Expr | None = None
+
+    def __init__(self, work: Lowering) -> None:
+        self.work = work
+        self.place: dict[int, list[Expr]] = {}
+
+    def load(self, x: Expr) -> Expr:
+        """The expression with `at` as `load` and indices as variables."""
+
+        def go(e: Expr, memo: dict[int, Expr]) -> Expr:
+            if id(e) in memo:
+                return memo[id(e)]
+            if e.op == "at":
+                out = Expr("load", (self.address(e.value, e.args, go, memo),), e.dtype, self.work.buffer(e.value))
+            elif e.op == "index":
+                out = self.work.total(self.place.get(e.value, []))
+            elif e.args:
+                args = tuple([go(a, memo) for a in e.args])
+                out = Expr(e.op, args, e.dtype, e.value)
+            else:
+                out = self.work.numbered(e)
+            memo[id(e)] = out
+            return out
+
+        return go(x, {})
+
+    def address(self, t: Tensor, coords: Sequence[Expr], go: Any = None, memo: Any = None) -> Expr:
+        base, coefficients, opaque = split(t, coords)
+        work = self.work
+        outer: list[Expr] = []
+        last: list[Expr] = []
+        for (_, axis), c in coefficients.items():
+            if c == 0:
+                continue
+            for v in self.place.get(axis, []):  # the innermost variable is added last: the rest is invariant
+                (last if v is self.vector else outer).append(work.term(c, v))
+        outer += [work.term(stride, go(x, memo)) for x, stride in opaque]
+        return work.total([work.total([*outer, work.number(base)]), *last])
+
+
+def accesses(e: Expr) -> tuple[list[dict[Any, AnyDim]], set[int]]:
+    """Coefficients of the indices in each access, and the axes whose index is used in any other way."""
+    accesses: list[dict[Any, AnyDim]] = []
+    raw: set[int] = set()
+    seen: set[int] = set()
+
+    def go(x: Expr) -> None:
+        if id(x) in seen:
+            return
+        seen.add(id(x))
+        if x.op == "index":
+            raw.add(x.value)
+        elif x.op == "at":
+            _, coefficients, opaque = split(x.value, x.args)
+            accesses.append(coefficients)
+            for coord, _ in opaque:
+                go(coord)
+        else:
+            for a in x.args:
+                go(a)
+
+    go(e)
+    return accesses, raw
+
+
+__all__ = ["Lowering", "Walk", "accesses", "split", "variable"]

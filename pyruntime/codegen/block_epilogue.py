@@ -1,0 +1,91 @@
+"""The elementwise tail of a routine (`Call.epilogue`), as a loop over one finished block of its result.
+
+A routine walks its result as (outer batch, inner batch, row, col), each a group of adjacent axes taken as one number.
+The tail's code is a loop form over the variables INPUTS; buffer 0 is the result, which it overwrites.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime.codegen.addressing import Lowering, Walk, accesses
+from pyruntime.codegen.loop_ir import Lowered
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, I32, DType
+from pyruntime.ir.expr import Expr, binary, cast, const, index, rewrite
+from pyruntime.ir.kernel import For, Leaf, Let, Map, Stmt, Store, Tensor
+from pyruntime.ir.shape import AnyDim
+
+INPUTS = ("batch", "row", "rows", "col", "cols")  # variables 0, 1, …
+BATCH, ROW, ROWS, COL, COLS = range(5)
+
+Axes = tuple[int, ...]
+Groups = tuple[Axes, Axes, Axes, Axes]  # outer, inner, row, col: axes of the output
+
+
+def lower_tail(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered | None:
+    """The code of a tail, whose buffers and parameters follow those of the routine; None where the tail cannot be said
+    in terms of the groups. `dtype` is that of the routine's result, as large as the output's; where they differ,
+    buffer 1 is the same memory as the result."""
+    units = {n: const(0, I32) for n, d in enumerate(out.shape) if d == 1}
+    expr = rewrite(epilogue, lambda e: units.get(e.value) if e.op == "index" else None)
+    if not mergeable(out, expr, groups):
+        return None
+    walked = [tuple([n for n in group if out.shape[n] != 1]) for group in groups]
+    result = out if dtype is out.dtype else Tensor(out.shape, dtype, Leaf("scratch"))
+    work = Lowering(Map(expr), (out, result))
+    work.variables = len(INPUTS)
+    walk = Walk(work)
+    body = _places(walk, out, walked)
+    own = walk.address(out, [index(n) for n in range(len(out.shape))])
+    done = rewrite(expr, lambda e: result.at(*[index(n) for n in range(len(out.shape))]) if e.op == "arg" else None)
+    value = cast(walk.load(done), out.dtype)
+    assert walk.vector is not None
+    inner: list[Stmt] = [Store(0, (own,), value)]
+    loop = For(walk.vector.value, _variable(COLS), inner, "vector")
+    rows = For(body.pop().value, _variable(ROWS), [loop])
+    once = For(work.new().value, const(1, I32), [*body, rows], "parallel")
+    return work.finish([once], 1)
+
+
+def _variable(n: int) -> Expr:
+    return Expr("var", (), I32, n)
+
+
+def _places(walk: Walk, out: Tensor, groups: list[Axes]) -> list[Any]:
+    """Fill `walk.place`; gives the statements before the loops, then the variable of the row loop."""
+    work, body = walk.work, []
+    outer, inner, row, col = groups
+    number = _variable(BATCH)
+    if outer:
+        extent = work.number(sh.size([out.shape[n] for n in inner]))
+        high, low = work.new(), work.new()
+        body += [Let(high.value, binary("div", number, extent)), Let(low.value, binary("rem", number, extent))]
+        walk.place[outer[-1]], number = [high], low
+    if inner:
+        walk.place[inner[-1]] = [number]
+    r, c = work.new(), work.new()
+    if row:
+        walk.place[row[-1]] = [_variable(ROW), r]
+    if col:
+        walk.place[col[-1]] = [_variable(COL), c]
+    walk.vector = c
+    return [*body, r]
+
+
+def mergeable(out: Tensor, expr: Expr, groups: Groups) -> bool:
+    """Whether every access walks each group of axes with one stride."""
+    own = {("index", n): s for n, s in enumerate(sh.strides(out.shape))}
+    found, raw = accesses(expr)
+    for group in groups:
+        axes = [n for n in group if out.shape[n] != 1]
+        if len(axes) > 1 and not raw.isdisjoint(axes):
+            return False
+        for a, b in zip(axes, axes[1:], strict=False):
+            extent: AnyDim = out.shape[b]
+            if any(c.get(("index", a), 0) != c.get(("index", b), 0) * extent for c in (*found, own)):
+                return False
+    return True
+
+
+__all__ = ["INPUTS", "Groups", "lower_tail", "mergeable"]

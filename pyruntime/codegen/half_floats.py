@@ -1,0 +1,103 @@
+"""float16 and bfloat16 for targets that compute in float32 only: their bits become int32 arithmetic.
+
+`legalize(code)` gives the same loop form with every half buffer seen as uint16 and every half value as float32, rounded
+(to nearest even) where it is stored or cast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyruntime.codegen.loop_ir import LoopCode, children, expressions, rebuild
+from pyruntime.ir.dtype import BF16, F16, F32, I16, I32, U16, DType
+from pyruntime.ir.expr import Expr, bitcast, cast, const, isnan, select, walk
+from pyruntime.ir.kernel import Stmt, Store
+
+HALVES = (F16, BF16)
+
+
+def decode(bits: Expr, dtype: DType) -> Expr:
+    """The float32 value of 16 bits given as int32."""
+    if dtype is BF16:
+        return bitcast(bits << 16, F32)
+    sign = (bits & 0x8000) << 16
+    magnitude = (bits & 0x7FFF) << 13
+    scaled = bitcast(bitcast(magnitude, F32) * float(2**112), I32)  # rebias the exponent; exact for denormals too
+    special = magnitude | 0x7F800000  # exponent all ones: infinity or NaN
+    return bitcast(select((bits & 0x7C00) == 0x7C00, special, scaled) | sign, F32)
+
+
+def encode(x: Expr, dtype: DType) -> Expr:
+    """The 16 bits, as int32, of a float32 rounded to nearest even."""
+    bits = bitcast(x, I32)
+    if dtype is BF16:
+        top = (bits >> 16) & 0xFFFF
+        rounded = ((bits + 0x7FFF + (top & 1)) >> 16) & 0xFFFF
+        return select(isnan(x), top | 0x40, rounded)
+    sign = (bits >> 16) & 0x8000
+    magnitude = bits & 0x7FFFFFFF
+    # below 2^-14 the half is denormal: adding 0.5 lets the float32 adder round at the half's last place
+    small = bitcast(bitcast(magnitude, F32) + 0.5, I32) - 0x3F000000
+    odd = (magnitude >> 13) & 1
+    normal = (magnitude - (112 << 23) + 0xFFF + odd) >> 13
+    huge = select(isnan(x), const(0x7E00, I32), const(0x7C00, I32))
+    out = select(magnitude < 0x38800000, small, select(magnitude >= 0x47800000, huge, normal))
+    return out | sign
+
+
+def legalize(code: LoopCode) -> LoopCode:
+    """The loop form without float16 and bfloat16."""
+    if not any(d in HALVES for d, _ in code.buffers) and not _mentions(code.body):
+        return code
+    buffers = tuple([(U16 if d in HALVES else d, w) for d, w in code.buffers])
+    halves = {n: d for n, (d, _) in enumerate(code.buffers) if d in HALVES}
+    memo: dict[int, Expr] = {}
+    return replace(code, buffers=buffers, body=[_statement(s, halves, memo) for s in code.body])
+
+
+def _mentions(body: list[Stmt]) -> bool:
+    for s in body:
+        if any(x.dtype in HALVES for e in expressions(s) for x in walk(e)):
+            return True
+        if any(_mentions(inner) for inner in children(s)):
+            return True
+    return False
+
+
+def _value(e: Expr, memo: dict[int, Expr]) -> Expr:
+    if id(e) not in memo:
+        memo[id(e)] = _legal(e, memo)
+    return memo[id(e)]
+
+
+def _legal(e: Expr, memo: dict[int, Expr]) -> Expr:
+    args = tuple([_value(a, memo) for a in e.args])
+    if e.op == "load" and e.dtype in HALVES:
+        return decode(cast(Expr("load", args, U16, e.value), I32), e.dtype)
+    if e.op == "cast" and e.dtype in HALVES:
+        x = args[0] if args[0].dtype is F32 else cast(args[0], F32)
+        same = e.args[0].dtype is e.dtype
+        return x if same else decode(encode(x, e.dtype), e.dtype)
+    if e.op == "cast" and e.args[0].dtype in HALVES:
+        return cast(args[0], e.dtype)
+    if e.op == "bitcast" and e.dtype in HALVES:
+        return decode(cast(args[0], I32) & 0xFFFF, e.dtype)
+    if e.op == "bitcast" and e.args[0].dtype in HALVES:
+        return cast(encode(args[0], e.args[0].dtype), e.dtype if e.dtype in (U16, I16) else U16)
+    if e.dtype in HALVES:
+        return Expr(e.op, args, F32, e.value)
+    return e if all(a is b for a, b in zip(args, e.args, strict=True)) else Expr(e.op, args, e.dtype, e.value)
+
+
+def _statement(s: Stmt, halves: dict[int, DType], memo: dict[int, Expr]) -> Stmt:
+    def e(x: Expr) -> Expr:
+        return _value(x, memo)
+
+    if isinstance(s, Store):
+        coords = tuple([e(c) for c in s.coords])
+        if s.target not in halves:
+            return Store(s.target, coords, e(s.value))
+        inner = s.value.args[0] if s.value.op == "cast" else s.value  # storing rounds: no need to round twice
+        x = e(inner)
+        return Store(s.target, coords, cast(encode(x if x.dtype is F32 else cast(x, F32), halves[s.target]), U16))
+    return rebuild(s, e, lambda body: [_statement(b, halves, memo) for b in body])

@@ -1,0 +1,131 @@
+"""Loop-invariant code motion over the loop form: what does not change in a loop is computed once, before it.
+
+Neither V8 nor Cranelift moves enough on its own; addresses dominate simple kernels otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime.codegen.loop_ir import children, rebuild
+from pyruntime.ir.expr import Expr
+from pyruntime.ir.kernel import For, Let, Stmt, When, While
+
+_LOADS = ("load", "quad")
+NEVER = -1  # in a dependence set: never invariant
+
+
+def hoist(body: list[Stmt], variables: int, written: set[int]) -> tuple[list[Stmt], int]:
+    """The statements with invariants moved out of every loop but the outermost (its body is one work unit), and the
+    new number of variables. `written` are the buffers that the kernel stores to: their loads stay where they are."""
+    mutable = {s.var for s in _all(body) if isinstance(s, Let) and s.mutable}
+    state = _Hoist(variables, written, mutable)
+    return state.block(body, set(), top=True), state.variables
+
+
+def _all(body: list[Stmt]) -> list[Stmt]:
+    out: list[Stmt] = []
+    for s in body:
+        out.append(s)
+        for inner in children(s):
+            out += _all(inner)
+    return out
+
+
+class _Hoist:
+    def __init__(self, variables: int, written: set[int], mutable: set[int]) -> None:
+        self.variables = variables
+        self.written = written
+        self.mutable = mutable
+        self.deps: dict[int, tuple[Expr, frozenset[int], bool]] = {}
+
+    def block(self, body: list[Stmt], known: set[int], top: bool = False) -> list[Stmt]:
+        """`known` are the immutable variables in scope."""
+        known = set(known)
+        out: list[Stmt] = []
+        for s in body:
+            if isinstance(s, For | While) and not top:
+                lets: dict[Any, Let] = {}
+                s = _Move(self, known, lets).statement(s, conditional=False, root=True)
+                out += lets.values()
+                known.update(let.var for let in lets.values())
+            if isinstance(s, For):
+                s = For(s.var, s.extent, self.block(s.body, known | {s.var}), s.kind)
+            elif isinstance(s, While):
+                s = While(s.condition, self.block(s.body, known))
+            elif isinstance(s, When):
+                s = When(s.condition, self.block(s.then, known), self.block(s.orelse, known))
+            elif isinstance(s, Let) and not s.mutable:
+                known.add(s.var)
+            out.append(s)
+        return out
+
+    def dependences(self, e: Expr) -> tuple[frozenset[int], bool]:
+        """Variables that an expression reads, and whether it has a load outside a guard."""
+        found = self.deps.get(id(e))
+        if found is not None:
+            return found[1], found[2]
+        names: set[int] = set()
+        loads = e.op in _LOADS
+        for n, a in enumerate(e.args):
+            inner, loading = self.dependences(a)
+            names |= inner
+            loads = loads or (loading and not (e.op == "guard" and n > 0))
+        if e.op == "var":
+            names.add(NEVER if e.value in self.mutable else e.value)
+        elif e.op in _LOADS and e.value in self.written:
+            names.add(NEVER)
+        result = (e, frozenset(names), loads)  # keeps e alive: ids are keys
+        self.deps[id(e)] = result
+        return result[1], loads
+
+
+class _Move:
+    """Rewrites one loop, naming the largest invariant expressions in `lets`."""
+
+    def __init__(self, state: _Hoist, known: set[int], lets: dict[Any, Let]) -> None:
+        self.state = state
+        self.known = known
+        self.lets = lets
+        self.memo: dict[tuple[int, bool], Expr] = {}
+
+    def statement(self, s: Stmt, conditional: bool, root: bool = False) -> Stmt:
+        def e(x: Expr) -> Expr:
+            return self.expression(x, conditional)
+
+        if isinstance(s, For):
+            extent = s.extent if root else e(s.extent)
+            return For(s.var, extent, self.all(s.body, conditional), s.kind)
+        if isinstance(s, While):
+            return While(e(s.condition), self.all(s.body, conditional or not root))
+        return rebuild(s, e, lambda body: self.all(body, conditional or isinstance(s, When)))
+
+    def all(self, body: list[Stmt], conditional: bool) -> list[Stmt]:
+        return [self.statement(s, conditional) for s in body]
+
+    def expression(self, e: Expr, conditional: bool) -> Expr:
+        if not e.args:
+            return e
+        key = (id(e), conditional)
+        if key not in self.memo:
+            self.memo[key] = self._moved(e, conditional)
+        return self.memo[key]
+
+    def _moved(self, e: Expr, conditional: bool) -> Expr:
+        names, loads = self.state.dependences(e)
+        if names <= self.known and not (loads and conditional):
+            return self._named(e)
+        args = [self.expression(a, conditional or (e.op == "guard" and n > 0)) for n, a in enumerate(e.args)]
+        if all(a is b for a, b in zip(args, e.args, strict=True)):
+            return e
+        return Expr(e.op, tuple(args), e.dtype, e.value)
+
+    def _named(self, e: Expr) -> Expr:
+        let = self.lets.get(e.key())
+        if let is None:
+            let = self.lets[e.key()] = Let(self.state.variables, e)
+            self.state.variables += 1
+        return Expr("var", (), e.dtype, let.var)
+
+
+__all__ = ["hoist"]

@@ -1,0 +1,84 @@
+"""What a provider is: something that says which kernels it can run and writes code for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyruntime.ir.expr import Expr
+from pyruntime.ir.kernel import Call, Kernel, Tensor, View
+from pyruntime.ir.shape import AnyDim
+
+
+@dataclass(slots=True)
+class Invocation:
+    """One call of one function: tensors for its buffers, dims for its parameters, number of work units.
+
+    scratch: those of `tensors` that live for this call only
+    inplace: (output, input) pairs that may share memory, since each element is read before it is written
+    split: not 0 where it pays to share the call among threads
+    """
+
+    function: str
+    tensors: list[Tensor]
+    params: list[AnyDim]
+    work: AnyDim
+    node: str = ""
+    scratch: list[Tensor] = field(default_factory=list)
+    inplace: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    split: AnyDim = 0
+
+
+EXTENT = 1 << 30  # dims of feeds are smaller where the GPU is used, so that its integers hold the sum of two
+
+
+class Routine(Protocol):
+    """What a provider's hand-scheduled routine can do. Calls of routines that a provider does not claim run as their
+    meaning."""
+
+    def prepare(self, call: Call) -> list[Kernel]:
+        """Kernels to put before the call, which bring operands into types that the routine takes; they are its operands
+        then."""
+        ...
+
+    def claims(self, call: Call) -> bool:
+        """Whether it runs this call as it stands."""
+        ...
+
+    def reads(self, call: Call, operand: int, view: View) -> bool:
+        """Whether it could read an operand through this view."""
+        ...
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        """Whether it could apply this epilogue and write to `out`, of which axis n is the call's axis order[n]."""
+        ...
+
+    def packs(self, call: Call, operand: int) -> Kernel | None:
+        """A call (not yet part of a block) that brings a constant operand into the layout the routine wants."""
+        ...
+
+
+class Builder(Protocol):
+    """Collects the code of one program."""
+
+    routines: Mapping[str, Routine]
+
+    def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
+        """Write code that runs these kernels in order; `name` is how the executor will call it. private: uids of
+        tensors that one of the kernels makes, another reads, and nobody else; they need not be in memory."""
+        ...
+
+    def finish(self) -> bytes:
+        """The code of all segments."""
+        ...
+
+
+class Provider(Protocol):
+    name: str
+
+    def supports(self, kernel: Kernel) -> str:
+        """Empty if the provider can run the kernel, else the reason why not."""
+        ...
+
+    def builder(self, *, relaxed: bool, shared: bool) -> Builder: ...

@@ -1,0 +1,306 @@
+"""Kernels → loop form: axes are merged where every access allows it, coordinates become addresses, dims parameters.
+
+Two schedules. "cpu": outer axes flattened into work units, the innermost axis a vector loop. "gpu": every output
+element is a work unit. Code depends on structure alone (rank after merging, which strides are 0, 1 or other), never
+on extents, so equal kernels of a model share one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyruntime.codegen.addressing import Lowering, Walk, accesses, split, variable
+from pyruntime.codegen.loop_ir import Lowered
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, U32, DType
+from pyruntime.ir.expr import Expr, affine, binary, cast, const, dim, index, rewrite, select, walk
+from pyruntime.ir.kernel import Accum, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, When, While
+from pyruntime.ir.reference import NEUTRAL
+from pyruntime.ir.shape import AnyDim
+
+CHUNK = 4096  # elements of a work unit of a one-dimensional map: 16 kB of float32, half of a first-level cache
+
+
+def lower(kernel: Kernel, schedule: str = "cpu") -> Lowered:
+    """The loop form of a Map, Reduce or Loops (or of a Call's meaning)."""
+    if isinstance(kernel, Call):
+        return lower(kernel.meaning, schedule)
+    work = Lowering(kernel)
+    if isinstance(kernel, Loops):
+        return work.loops(kernel)
+    assert isinstance(kernel, Map | Reduce)
+    return Nest(work, kernel, schedule).lowered()
+
+
+# ── maps and reductions ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class Group:
+    """Adjacent axes walked as one: extent of all, and the innermost axis, whose strides are the group's."""
+
+    extent: AnyDim
+    axis: int
+
+
+class Nest(Walk):
+    """The loops of one Map or Reduce."""
+
+    def __init__(self, work: Lowering, kernel: Map | Reduce, schedule: str) -> None:
+        super().__init__(work)
+        self.kernel = kernel
+        self.gpu = schedule == "gpu"
+        self.rank = len(kernel.out.shape)
+        self.extents = (*kernel.out.shape, *(kernel.extents if isinstance(kernel, Reduce) else ()))
+        units = {n: const(0, I32) for n, d in enumerate(self.extents) if d == 1}
+        self.expr = rewrite(kernel.expr, lambda e: units.get(e.value) if e.op == "index" else None)
+        self.accesses, self.raw = accesses(self.expr)
+        if isinstance(kernel, Reduce) and kernel.epilogue is not None:  # axes that it tells apart are not merged
+            more, raw = accesses(kernel.epilogue)
+            self.accesses, self.raw = [*self.accesses, *more], self.raw | raw
+        store = {("index", n): s for n, s in enumerate(sh.strides(kernel.out.shape))}
+        self.outer = self._merge(range(self.rank), [*self.accesses, store])
+        self.inner = self._merge(range(self.rank, len(self.extents)), self.accesses)
+        self.store = store
+
+    def _merge(self, axes: range, accesses: Sequence[dict[Any, AnyDim]]) -> list[Group]:
+        groups: list[Group] = []
+        for n in axes:
+            extent = self.extents[n]
+            if extent == 1:
+                continue
+            if groups and self._mergeable(groups[-1].axis, n, accesses):
+                groups[-1] = Group(groups[-1].extent * extent, n)
+            else:
+                groups.append(Group(extent, n))
+        return groups
+
+    def _mergeable(self, a: int, b: int, accesses: Sequence[dict[Any, AnyDim]]) -> bool:
+        if a in self.raw or b in self.raw:
+            return False
+        extent = self.extents[b]
+        return all(c.get(("index", a), 0) == c.get(("index", b), 0) * extent for c in accesses)
+
+    # ── schedules ──
+
+    def lowered(self) -> Lowered:
+        if isinstance(self.kernel, Map):
+            return self._map()
+        return self._reduce(self.kernel)
+
+    def decode(self, groups: Sequence[Group], unit: Expr) -> list[Stmt]:
+        """Variables of the groups from the number of a work unit."""
+        out: list[Stmt] = []
+        rest = unit
+        for n in range(len(groups) - 1, -1, -1):
+            g = groups[n]
+            if n == 0:
+                v, value = self.work.new(), rest
+            else:
+                v, extent = self.work.new(), self.work.number(g.extent)
+                value = binary("rem", rest, extent)
+            out.append(Let(v.value, value))
+            self.place[g.axis] = [v]
+            if n:
+                q = self.work.new()
+                out.append(Let(q.value, binary("div", rest, extent)))
+                rest = q
+        return out
+
+    def _parallel(self, unit: Expr, work: AnyDim, body: list[Stmt]) -> Lowered:
+        return self.work.finish([For(unit.value, self.work.number(work), body, "parallel")], work)
+
+    def _write(self, value: Expr) -> Store:
+        out = self.kernel.out
+        return Store(0, (self.address(out, [index(n) for n in range(self.rank)]),), cast(value, out.dtype))
+
+    def _map(self) -> Lowered:
+        unit = self.work.new()
+        groups = self.outer
+        if self.gpu or not groups:
+            body = self.decode(groups, unit)
+            return self._parallel(unit, sh.size([g.extent for g in groups]), [*body, self._write(self.load(self.expr))])
+        inner = groups[-1]
+        if len(groups) == 1:
+            low, high, before, work = self._chunk(unit, inner.extent)
+        else:
+            before = self.decode(groups[:-1], unit)
+            low, high = const(0, I32), self.work.number(inner.extent)
+            work = sh.size([g.extent for g in groups[:-1]])
+        return self._parallel(unit, work, [*before, *self._pieces(inner, low, high)])
+
+    def _chunk(self, unit: Expr, extent: AnyDim) -> tuple[Expr, Expr, list[Stmt], AnyDim]:
+        low, high = self.work.new(), self.work.new()
+        start = binary("mul", unit, self.work.number(CHUNK))
+        stop = binary("min", binary("add", low, self.work.number(CHUNK)), self.work.number(extent))
+        return low, high, [Let(low.value, start), Let(high.value, stop)], sh.ceildiv(extent, CHUNK)
+
+    def _pieces(self, inner: Group, low: Expr, high: Expr) -> list[Stmt]:
+        """The vector loop over [low, high), cut where a guard of the expression changes along it."""
+        conditions = _guards_along(self.expr, inner.axis)
+        points = _flips(conditions, inner.axis)
+        work = self.work
+        if not conditions or points is None:
+            return [self._vector(inner, low, binary("sub", high, low), self.expr)]
+        at, start, stop = work.new(), work.new(), work.new()
+        ends = high
+        for p in points:
+            p = self.load(p)
+            ends = binary("min", ends, select(binary("gt", p, start), p, high))
+        self.place[inner.axis] = [start]
+        flags: dict[Any, Expr] = {}
+        lets: list[Stmt] = [Let(start.value, at), Let(stop.value, ends)]
+        for c in conditions:
+            if c.key() not in flags:
+                flag = work.new(c.dtype)
+                lets.append(Let(flag.value, self.load(c)))
+                flags[c.key()] = flag
+        held = rewrite(self.expr, lambda e: _hold(e, flags))
+        loop = self._vector(inner, start, binary("sub", stop, start), held)
+        body = [*lets, loop, Set(at.value, stop)]
+        return [Let(at.value, low, mutable=True), While(binary("lt", at, high), body)]
+
+    def _vector(self, inner: Group, low: Expr, count: Expr, e: Expr) -> For:
+        j = self.work.new()
+        self.vector = j
+        self.place[inner.axis] = [j] if low.op == "const" and low.value == 0 else [low, j]
+        return For(j.value, count, [self._write(self.load(e))], "vector")
+
+    # ── reductions ──
+
+    def _reduce(self, kernel: Reduce) -> Lowered:
+        unit = self.work.new()
+        along = not self.gpu and self._unit_stride(self.inner)
+        across = not self.gpu and not along and not kernel.op.startswith("arg") and self._unit_stride(self.outer)
+        outer = self.outer[:-1] if across else self.outer
+        body = self.decode(outer, unit)
+        if across:
+            g = self.outer[-1]
+            j = self.work.new()
+            self.vector = j
+            self.place[g.axis] = [j]
+            body.append(For(j.value, self.work.number(g.extent), self._accumulate(kernel, along=False), "vector"))
+        else:
+            body += self._accumulate(kernel, along)
+        return self._parallel(unit, sh.size([g.extent for g in outer]), body)
+
+    def _unit_stride(self, groups: list[Group]) -> bool:
+        """Whether the last of these groups is walked contiguously by some access and irregularly by none."""
+        if not groups or groups[-1].axis in self.raw:
+            return False
+        strides = [c.get(("index", groups[-1].axis), 0) for c in self.accesses]
+        return any(s == 1 for s in strides) and all(isinstance(s, int) and s in (0, 1) for s in strides)
+
+    def _accumulate(self, kernel: Reduce, along: bool) -> list[Stmt]:
+        if kernel.op.startswith("arg"):
+            return self._extreme(kernel)
+        dtype = accumulator(kernel.expr.dtype, kernel.op)
+        acc = self.work.new(dtype)
+        loops = [self.work.new() for _ in self.inner]
+        for v, g in zip(loops, self.inner, strict=True):
+            self.place[g.axis] = [v]
+        if along:
+            self.vector = loops[-1]
+        body: list[Stmt] = [Accum(acc.value, kernel.op, cast(self.load(self.expr), dtype))]
+        for n in range(len(loops) - 1, -1, -1):
+            kind = "vector" if along and n == len(loops) - 1 else "serial"
+            body = [For(loops[n].value, self.work.number(self.inner[n].extent), body, kind)]
+        return [Let(acc.value, const(NEUTRAL[kernel.op](dtype), dtype), mutable=True), *body, self.finish(kernel, acc)]
+
+    def finish(self, kernel: Reduce, acc: Expr) -> Store:
+        if kernel.epilogue is None:
+            return self._write(acc)
+        held = rewrite(kernel.epilogue, lambda e: cast(acc, kernel.expr.dtype) if e.op == "arg" else None)
+        return self._write(self.load(held))
+
+    def _extreme(self, kernel: Reduce) -> list[Stmt]:
+        """arg-max and arg-min: the number of the best element so far, which a later NaN beats unless it is one."""
+        work, dtype = self.work, kernel.expr.dtype
+        best, found, n = work.new(dtype), work.new(I64), work.new(I64)
+        loops = [work.new() for _ in self.inner]
+        for v, g in zip(loops, self.inner, strict=True):
+            self.place[g.axis] = [v]
+        x = work.new(dtype)
+        better = binary("gt" if kernel.op.startswith("argmax") else "lt", x, best)
+        if kernel.op.endswith("_last"):
+            better = binary("or", better, binary("eq", x, best))
+        if dtype.is_float:
+            held = binary("eq", best, best)
+            better = binary("and", held, binary("or", better, binary("ne", x, x)))
+        first = binary("eq", n, const(0, I64))
+        one = const(1, I64)
+        body: list[Stmt] = [
+            Let(x.value, self.load(self.expr)),
+            When(binary("or", first, better), [Set(best.value, x), Set(found.value, n)], []),
+            Set(n.value, binary("add", n, one)),
+        ]
+        for v, g in zip(reversed(loops), reversed(self.inner), strict=True):
+            body = [For(v.value, work.number(g.extent), body)]
+        zero = const(0, I64)
+        start = [Let(v.value, z, mutable=True) for v, z in ((best, const(0, dtype)), (found, zero), (n, zero))]
+        return [*start, *body, self._write(found)]
+
+
+def accumulator(dtype: DType, op: str) -> DType:
+    """The type to accumulate in: halves in float32, narrow integers in 32 bits."""
+    if dtype in (F16, BF16):
+        return F32
+    if dtype.is_int and dtype.size < 4 and op in ("sum", "prod"):
+        return I32 if dtype.kind == "i" else U32
+    return dtype
+
+
+def _uses(e: Expr, axis: int) -> bool:
+    return any(x.op == "index" and x.value == axis for x in walk(e))
+
+
+def _guards_along(e: Expr, axis: int) -> list[Expr]:
+    """Conditions of guards that depend on the index of an axis."""
+    return [x.args[0] for x in walk(e) if x.op == "guard" and _uses(x.args[0], axis)]
+
+
+def _flips(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
+    """Indices along an axis at which comparisons in these conditions may change; None if that cannot be said."""
+    points: dict[Any, Expr] = {}
+    atoms = [x for c in conditions for x in walk(c) if x.op in _STEPS and _uses(x, axis)]
+    for c in conditions:
+        if any(x.op not in ("and", "or", "not", "at") and x.dtype is not I32 and x.op not in _STEPS for x in walk(c)):
+            return None
+        if any(x.op == "at" and _uses(x, axis) for x in walk(c)):
+            return None
+    for x in atoms:
+        form = affine(binary("sub", x.args[0], x.args[1])) if x.args[0].dtype is I32 else None
+        slope = form[1].get(("index", axis)) if form else None
+        if form is None or slope not in (1, -1):
+            return None
+        rest = _linear(-slope * form[0], {k: -slope * v for k, v in form[1].items()}, axis)
+        for shift in _STEPS[x.op][0 if slope == 1 else 1]:
+            p = binary("add", rest, shift)
+            points[p.key()] = p
+    return list(points.values()) if len(points) <= 12 else None
+
+
+# for f = index·(±1) + rest compared with 0: the indices, relative to the zero of f, where the comparison changes
+_STEPS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "lt": ((0,), (1,)), "ge": ((0,), (1,)), "le": ((1,), (0,)), "gt": ((1,), (0,)),
+    "eq": ((0, 1), (0, 1)), "ne": ((0, 1), (0, 1)),
+}  # fmt: skip
+
+
+def _linear(base: AnyDim, coefficients: dict[Any, AnyDim], axis: int) -> Expr:
+    out = dim(base)
+    for k, c in coefficients.items():
+        if k != ("index", axis):
+            out = binary("add", out, binary("mul", variable(k), dim(c)))
+    return out
+
+
+def _hold(e: Expr, flags: dict[Any, Expr]) -> Expr | None:
+    if e.op == "guard" and e.args[0].key() in flags:
+        return Expr("guard", (flags[e.args[0].key()], e.args[1], e.args[2]), e.dtype)
+    return None
+
+
+__all__ = ["Group", "Nest", "accumulator", "lower", "split"]

@@ -1,0 +1,167 @@
+"""The operator table: (domain, name, since) → lowering. The lowering's signature is the operator's schema.
+
+Positional parameters are the inputs (a default of None makes one optional, *xs makes them variadic); keyword-only
+parameters are the attributes, under their ONNX names, required where they have no default, and of the type of their
+annotation or else of their default: a node that gives another one is refused, as the standard has it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pyruntime.errors import InvalidModel, UnsupportedOp
+from pyruntime.ir.expr import Expr, walk
+
+Lowering = Callable[..., Any]
+
+# What signatures say of attributes, as the reader gives them, and as errors call them.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "an int"),
+    "float": ((float,), "a float"),
+    "str": ((str, bytes), "a string"),  # bytes where it is not UTF-8
+    "Sequence[int]": ((int,), "ints"),
+    "Sequence[float]": ((float,), "floats"),
+    "Sequence[str]": ((str, bytes), "strings"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a lowering's signature says."""
+
+    attributes: frozenset[str]
+    required: frozenset[str]
+    min_inputs: int
+    max_inputs: int | None  # None: variadic
+    kinds: Mapping[str, tuple[str, ...]]  # of attributes: of _KINDS; () is any
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    name: str
+    domain: str
+    since: int
+    lower: Lowering
+
+    @property
+    def schema(self) -> Schema:
+        return _schema(self.lower)
+
+
+_HOW = (
+    'add it with ort.python: docs/api.md, "Operators of your own"'
+    if sys.platform == "emscripten"
+    else 'add it with pyruntime.op: CONTRIBUTING.md, "Add an operator in 15 lines"'
+)
+
+_TABLE: dict[tuple[str, str], list[Operator]] = {}
+
+
+def op(name: str, *, since: int = 1, domain: str = "") -> Callable[[Lowering], Lowering]:
+    """Register a lowering as the meaning of an operator from opset `since` on.
+
+    It is called as lowering(t, *inputs, **attributes) with a Tracer and Tensors (None for an absent optional input)
+    and returns a Tensor, or a tuple of them (None for an output that is not wanted)."""
+
+    def register(fn: Lowering) -> Lowering:
+        _add(Operator(name, domain, since, fn))
+        return fn
+
+    return register
+
+
+def _add(operator: Operator) -> None:
+    versions = _TABLE.setdefault((operator.domain, operator.name), [])
+    versions[:] = sorted([v for v in versions if v.since != operator.since] + [operator], key=lambda v: v.since)
+
+
+@cache
+def _schema(fn: Lowering) -> Schema:
+    """Read when an operator is first met: for all 320 it would be some 40 ms of a start in a browser."""
+    parameters = list(inspect.signature(fn).parameters.values())[1:]
+    inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    attributes = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return Schema(
+        frozenset(p.name for p in attributes),
+        frozenset(p.name for p in attributes if p.default is p.empty),
+        sum(p.default is p.empty for p in inputs),
+        None if variadic else len(inputs),
+        {p.name: _kinds(p) for p in attributes},
+    )
+
+
+def _kinds(attribute: inspect.Parameter) -> tuple[str, ...]:
+    """What an attribute may be; nothing where the signature does not say, and for tensors and graphs."""
+    said = attribute.annotation
+    if said is attribute.empty:
+        said = type(attribute.default)
+    kinds = (said if isinstance(said, str) else getattr(said, "__name__", "")).removesuffix(" | None").split(" | ")
+    return tuple(kinds) if all(kind in _KINDS for kind in kinds) else ()
+
+
+def _fits(value: object, kind: str) -> bool:
+    types = _KINDS[kind][0]
+    if kind.startswith("Sequence"):
+        return isinstance(value, tuple) and all(isinstance(v, types) for v in value)
+    return isinstance(value, types)
+
+
+def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr) -> None:
+    """An operator that is one broadcasting expression of X, Y, Z, W."""
+    arity = 1 + max(e.value for e in walk(expr) if e.op == "arg")
+    names = ("x", "y", "z", "w")[:arity]
+
+    def lower(t: Any, *xs: Any) -> Any:
+        return t.map(expr, *xs)
+
+    parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("t", *names)]
+    lower.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    lower.__name__ = name
+    _add(Operator(name, domain, since, lower))
+
+
+def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
+    """The meaning in force at an opset. An opset newer than the last change of an operator falls through to it;
+    those that are newer than all we know were refused by the reader (`NEWEST_OPSETS`)."""
+    domain = "" if domain == "ai.onnx" else domain
+    versions = _TABLE.get((domain, name))
+    where = f"{domain}.{name}" if domain else name
+    if not versions:
+        raise UnsupportedOp(f"operator {where} is not known", node=node, hint=_HOW)
+    found = [v for v in versions if v.since <= opset]
+    if not found:
+        raise UnsupportedOp(f"operator {where} exists from opset {versions[0].since} on", node=node)
+    return found[-1]
+
+
+def check(operator: Operator, inputs: int, attrs: Mapping[str, object], node: str) -> None:
+    """Refuse attributes and inputs that the schema does not have."""
+    schema = operator.schema
+    unknown = sorted(set(attrs) - schema.attributes)
+    if unknown:
+        raise UnsupportedOp(f"attribute {unknown[0]} is not supported", node=node)
+    missing = sorted(schema.required - set(attrs))
+    if missing:
+        raise UnsupportedOp(f"attribute {missing[0]} is required", node=node)
+    if inputs < schema.min_inputs or schema.max_inputs is not None and inputs > schema.max_inputs:
+        raise UnsupportedOp(f"takes {schema.min_inputs} to {schema.max_inputs} inputs, has {inputs}", node=node)
+
+
+def check_kinds(operator: Operator, attrs: Mapping[str, object], node: str) -> None:
+    """Refuse attributes of another type than the signature says: a float where it has an int would be cut off."""
+    for name, value in attrs.items():
+        kinds = operator.schema.kinds[name]
+        if kinds and not any(_fits(value, kind) for kind in kinds):
+            wanted = " or ".join(_KINDS[kind][1] for kind in kinds)
+            raise InvalidModel(f"attribute {name} must be {wanted}, is {reprlib.repr(value)}", node=node)
+
+
+def table() -> Mapping[tuple[str, str], list[Operator]]:
+    return _TABLE

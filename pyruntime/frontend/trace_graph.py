@@ -1,0 +1,265 @@
+"""Graph → kernels: walks the nodes in order and lets each operator's lowering record itself on the Tracer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeError
+from pyruntime.frontend import registry
+from pyruntime.frontend.sequences import NOTHING, SequenceValue
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import DType
+from pyruntime.ir.kernel import Block, Tensor
+from pyruntime.ir.shape import Undecided
+from pyruntime.onnx.graph import AttrRef, Function, Graph, Node, OptionalType, SequenceType, TensorType, Type, Weight
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What a feed is: dims may be names (symbols) or None (a symbol of its own). `value` fixes a feed's elements, so
+    that the program is compiled for them."""
+
+    dtype: DType
+    dims: tuple[int | str | None, ...]
+    value: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSpec:
+    items: tuple[Any, ...]
+    dtype: DType | None = None
+
+
+Spec = TensorSpec | SequenceSpec | None  # None: an empty optional
+
+
+@dataclass(slots=True)
+class Feed:
+    """One tensor that `run` passes in: `path` is the input's name, or name[i] for an item of a sequence."""
+
+    path: str
+    tensor: Tensor
+    spec: TensorSpec
+
+
+@dataclass(slots=True)
+class Translation:
+    """What came out: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING);
+    `values` are all of the main graph by name, `known` the uids of tensors whose elements are known at plan time."""
+
+    block: Block
+    feeds: list[Feed]
+    outputs: dict[str, Any]
+    guards: list[tuple[Any, str, str]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
+
+
+def spec_of(name: str, type_: Type | None) -> Spec:
+    """What an input is compiled for. Errors: NeedsValue where its type does not say its rank or length."""
+    if isinstance(type_, TensorType) and type_.dtype is not None and type_.shape is not None:
+        return TensorSpec(type_.dtype, type_.shape)
+    raise NeedsValue(name)
+
+
+def translate(
+    graph: Graph,
+    specs: Mapping[str, Spec],
+    elements: Callable[[Weight], list[Any]],
+    constants: Mapping[str, TensorSpec],
+) -> Translation:
+    """Trace a graph for feeds of these specs. `constants` gives inner values that the session already computed."""
+    t = Tracer(elements)
+    feeds: list[Feed] = []
+    env: dict[str, Any] = {}
+    for v in graph.inputs:
+        if v.name in specs:
+            env[v.name] = _feed(t, v.name, specs[v.name], feeds, v.type)
+            if isinstance(env[v.name], Tensor):
+                t.names[env[v.name].uid] = v.name
+        elif isinstance(v.type, OptionalType):
+            env[v.name] = NOTHING
+        elif v.name not in graph.weights:
+            raise InvalidModel(f'input "{v.name}" has no type')
+    walker = _Walker(t, graph, constants)
+    t.subgraph = walker.subgraph
+    outputs = walker.graph(graph, env)
+    named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
+    _compare_declared(graph, named)
+    return Translation(t.block, feeds, named, t.guards, env, t.known_tensors())
+
+
+def _compare_declared(graph: Graph, outputs: Mapping[str, Any]) -> None:
+    """Warn of outputs whose declared shape cannot be: the nodes decide, as in onnxruntime."""
+    for value in graph.outputs:
+        made = outputs[value.name]
+        said = value.type.shape if isinstance(value.type, TensorType) else None
+        if said is None or not isinstance(made, Tensor):
+            continue
+        pairs = zip(said, made.shape, strict=False)
+        if len(said) != made.rank or any(isinstance(d, int) and sh.compare("eq", d, n) == 0 for d, n in pairs):
+            shapes = [f"[{', '.join('?' if d is None else str(d) for d in shape)}]" for shape in (said, made.shape)]
+            warnings.warn(f'output "{value.name}" is declared {shapes[0]}, its nodes make {shapes[1]}', stacklevel=4)
+
+
+def dim_names(path: str, spec: TensorSpec) -> list[int | str]:
+    """The dims of a feed, every unknown one with a name."""
+    return [d if isinstance(d, int) else d or f"{path}.{n}" for n, d in enumerate(spec.dims)]
+
+
+def fix_dims(path: str, spec: TensorSpec, shape: Sequence[int], fixed: set[str]) -> TensorSpec:
+    """The spec with the dims named in `fixed` replaced by those of a shape."""
+    names = dim_names(path, spec)
+    return replace(spec, dims=tuple(n if d in fixed else d for d, n in zip(names, shape, strict=True)))
+
+
+def _feed(t: Tracer, path: str, spec: Spec, feeds: list[Feed], type_: Type | None = None) -> Any:
+    if spec is None:
+        return NOTHING
+    if isinstance(spec, SequenceSpec):
+        items = [_feed(t, f"{path}[{n}]", s, feeds) for n, s in enumerate(spec.items)]
+        return SequenceValue(tuple(items), spec.dtype or _element_type(type_))
+    names = dim_names(path, spec)
+    t.input_symbols.update(n for n in names if isinstance(n, str))
+    dims = [d if isinstance(d, int) else sh.symbol(d) for d in names]
+    if spec.value is not None:
+        tensor = t.constant(spec.value, spec.dtype, [d for d in spec.dims if isinstance(d, int)])
+        tensor.name = path
+        return tensor
+    tensor = t.leaf("feed", dims, spec.dtype, path, name=path)
+    feeds.append(Feed(path, tensor, spec))
+    return tensor
+
+
+def _element_type(type_: Type | None) -> DType | None:
+    """The element type inside of sequences and optionals, if it is known."""
+    while isinstance(type_, SequenceType | OptionalType):
+        type_ = type_.elem
+    return type_.dtype if isinstance(type_, TensorType) else None
+
+
+class _Walker:
+    def __init__(self, t: Tracer, root: Graph, constants: Mapping[str, TensorSpec]) -> None:
+        self.t = t
+        self.root = root
+        self.constants = constants
+        self.scopes: list[dict[str, Any]] = []
+        self.weights: dict[int, Tensor] = {}  # a graph that is traced twice has one leaf for a weight
+
+    def subgraph(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        """Record a nested graph into the current block; outer names stay visible."""
+        return self.graph(graph, dict(zip([v.name for v in graph.inputs], args, strict=False)))
+
+    def graph(self, graph: Graph, env: dict[str, Any]) -> list[Any]:
+        for name, w in graph.weights.items():
+            if name not in env:
+                if id(w) not in self.weights:
+                    self.weights[id(w)] = self.t.leaf("weight", w.shape, w.dtype, w, name=name)
+                env[name] = self.weights[id(w)]
+        return self._run(graph.nodes, env, [v.name for v in graph.outputs])
+
+    def _run(self, nodes: Sequence[Node], env: dict[str, Any], outputs: Sequence[str]) -> list[Any]:
+        self.scopes.append(env)
+        try:
+            for node in nodes:
+                self._node(node)
+            return [self._value(name, "graph output") for name in outputs]
+        finally:
+            self.scopes.pop()
+
+    def _value(self, name: str, where: str) -> Any:
+        if not name:
+            return None
+        for scope in reversed(self.scopes):
+            if scope is _WALL:
+                break
+            if name in scope:
+                return scope[name]
+        raise InvalidModel(f'value "{name}" is not defined', node=where)
+
+    def _node(self, node: Node) -> None:
+        args = [self._value(name, node.label) for name in node.inputs]
+        label, opset, wanted = self.t.node, self.t.opset, self.t.wanted
+        function = self.root.functions.get((node.domain, node.op, node.overload))
+        try:
+            self.t.node = f"{label} > {node.label}" if label and function else node.label
+            results = self._function(function, node, args) if function else self._operator(node, args)
+        except PyRuntimeError as e:
+            if isinstance(e, ShapeError) and e.at(self.t.node).node == self.t.node:
+                e.hint = e.hint or _shapes(node, args)
+            raise e.at(self.t.node) from None
+        except (TypeError, IndexError) as e:
+            raise InvalidModel(str(e), node=self.t.node) from e
+        finally:
+            self.t.node, self.t.opset, self.t.wanted = label, opset, wanted
+        for name, result in zip(node.outputs, results, strict=False):
+            if name:
+                self._define(name, result)
+
+    def _define(self, name: str, result: Any) -> None:
+        if name in self.constants and len(self.scopes) == 1:
+            spec = self.constants[name]
+            result = self.t.constant(spec.value or (), spec.dtype, spec.dims)  # type: ignore[arg-type]
+        if isinstance(result, Tensor):
+            result.name = result.name or name
+            if len(self.scopes) == 1:
+                self.t.names.setdefault(result.uid, name)
+        self.scopes[-1][name] = result
+
+    def _operator(self, node: Node, args: list[Any]) -> Sequence[Any]:
+        operator = registry.find(node.domain, node.op, node.opset, node.label)
+        while args and args[-1] is None:
+            args.pop()
+        attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # opset 1's hint on memory
+        registry.check(operator, len(args), attrs, node.label)
+        registry.check_kinds(operator, attrs, node.label)
+        self.t.opset = node.opset
+        self.t.wanted = tuple(bool(name) for name in node.outputs)
+        try:
+            results = operator.lower(self.t, *args, **attrs)
+        except Undecided as e:
+            if e.symbols and e.symbols <= self.t.input_symbols:
+                raise NeedsValue("", node=node.label, symbols=e.symbols) from None
+            raise self.t.unsupported(e.message, "write the lowering with select") from e
+        return results if isinstance(results, tuple | list) else (results,)
+
+    def _function(self, function: Function, node: Node, args: list[Any]) -> Sequence[Any]:
+        attrs = {**function.defaults, **node.attrs}
+        nodes = [_bind(n, attrs) for n in function.nodes]
+        padded = [*args, *[None] * (len(function.inputs) - len(args))]
+        outer, self.scopes = self.scopes, [_WALL]
+        try:
+            return self._run(nodes, dict(zip(function.inputs, padded, strict=False)), function.outputs)
+        finally:
+            self.scopes = outer
+
+
+def _shapes(node: Node, args: Sequence[Any]) -> str:
+    """What the errors about shapes show: `x [2, 3], w [N, 5]`. Nothing where dims are expressions too long to help."""
+    named = [(n, a) for n, a in zip(node.inputs, args, strict=False) if isinstance(a, Tensor)]
+    text = ", ".join(f"{name} [{', '.join(map(str, x.shape))}]" for name, x in named)
+    return text if len(text) <= 200 else ""
+
+
+_WALL: dict[str, Any] = {}  # a function's body does not see its caller's names
+
+
+def _bind(node: Node, attrs: Mapping[str, object]) -> Node:
+    """Replace attribute references by the caller's values; a reference to an absent attribute disappears."""
+    bound: dict[str, object] = {}
+    for name, v in node.attrs.items():
+        if isinstance(v, AttrRef):
+            if v.name in attrs:
+                bound[name] = attrs[v.name]
+        elif isinstance(v, Graph):
+            bound[name] = replace(v, nodes=tuple(_bind(n, attrs) for n in v.nodes))
+        else:
+            bound[name] = v
+    return replace(node, attrs=bound)
+
+
+__all__ = ["NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "Translation", "translate"]

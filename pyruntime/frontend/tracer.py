@@ -1,0 +1,401 @@
+"""The Tracer: what a lowering calls to say what an operator means. It records kernels and knows shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+from pyruntime.errors import NeedsValue, ShapeError, UnsupportedOp
+from pyruntime.ir import reference
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
+from pyruntime.ir.expr import Expr, Scalar, as_expr, cast, const, dim, guard, index, instantiate, select
+from pyruntime.ir.kernel import Alias, Block, Builder, Call, Host, Kernel, Leaf, Loops, Map, Read, Reduce, Tensor
+from pyruntime.ir.shape import AnyDim, Dim, Undecided
+
+KNOWN_LIMIT = 4096  # elements; larger tensors are data, not shape arithmetic
+
+
+class Tracer:
+    """Records the kernels of one program. Dims of shapes are ints or Dims; axes may be negative everywhere.
+
+    `elements(weight)` decodes a weight to Python numbers (given by the front end). `wanted` tells which outputs of
+    the current node are used; `opset` is its opset.
+    """
+
+    def __init__(self, elements: Callable[[Any], list[Any]]) -> None:
+        self.block = Block()
+        # (dim that must not be 0, message, node): checked when shapes are bound
+        self.guards: list[tuple[AnyDim, str, str]] = []
+        self.node = ""
+        self.names: dict[int, str] = {}  # of the values of the main graph, by uid
+        self.opset = 0
+        self.wanted: tuple[bool, ...] = ()
+        self.input_symbols: set[str] = set()  # names of dims of feeds
+        self.elements = elements
+        self.subgraph: Callable[[Any, Sequence[Any]], list[Any]] = _no_subgraphs  # set by whoever walks the graph
+        self.depth = 0  # of run-time blocks around the current one
+        self._known: dict[int, list[Any] | None] = {}
+        self.fresh = 0
+
+    # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add(self, kernel: Kernel, outputs: Sequence[tuple[Sequence[AnyDim], DType]]) -> tuple[Tensor, ...]:
+        kernel.node = self.node
+        kernel.outputs = tuple([Tensor(s, d, kernel, i) for i, (s, d) in enumerate(outputs)])
+        self.block.kernels.append(kernel)
+        return kernel.outputs
+
+    @contextmanager
+    def sub_block(self) -> Iterator[Block]:
+        """Record into a block of its own. What is read inside is not known outside: the block may not have run."""
+        outer, known = self.block, self._known
+        self.block, self._known = Block(), dict(known)
+        self.depth += 1
+        try:
+            yield self.block
+        finally:
+            self.block, self._known = outer, known
+            self.depth -= 1
+
+    def leaf(self, kind: str, shape: Sequence[AnyDim], dtype: DType, value: Any = None, name: str = "") -> Tensor:
+        """A tensor that no kernel makes; see `kernel.Leaf`."""
+        kernel = Leaf(kind, value)
+        kernel.outputs = (Tensor(shape, dtype, kernel, 0, name),)
+        return kernel.out
+
+    def constant(self, values: Sequence[Any], dtype: DType, shape: Sequence[int] | None = None) -> Tensor:
+        """A constant from Python numbers, row-major; 1-D unless a shape is given."""
+        values = list(values)
+        return self.leaf("constant", (len(values),) if shape is None else shape, dtype, values)
+
+    def scalar(self, value: Any, dtype: DType) -> Tensor:
+        return self.constant([value], dtype, ())
+
+    def symbol(self, lower: int | None = 0) -> Dim:
+        """A fresh symbol, to be bound by a Read, Host or control kernel."""
+        self.fresh += 1
+        return sh.symbol(f"u{self.fresh}", lower)
+
+    def symbols_since(self, mark: int) -> set[str]:
+        """Names of the symbols made since `self.fresh` was `mark`."""
+        return {f"u{n}" for n in range(mark + 1, self.fresh + 1)}
+
+    # ── maps and views ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def compute(self, shape: Sequence[AnyDim], fn: Callable[..., Scalar], dtype: DType | None = None) -> Tensor:
+        """out[i, j, …] = fn(i, j, …), an expression of the indices."""
+        e = as_expr(fn(*[index(n) for n in range(len(shape))]), dtype)
+        return self.add(Map(e), [(shape, dtype or e.dtype)])[0]
+
+    def map(self, template: Expr, *xs: Tensor) -> Tensor:
+        """Elementwise with ONNX broadcasting; X, Y, Z, W of the template are the arguments."""
+        shape = self.broadcast(*xs)
+        return self.add(*self._map(shape, instantiate(template, [self.aligned(x, shape) for x in xs])))[0]
+
+    @staticmethod
+    def _map(shape: Sequence[AnyDim], e: Expr) -> tuple[Kernel, list[tuple[Sequence[AnyDim], DType]]]:
+        return Map(e), [(shape, e.dtype)]
+
+    def broadcast(self, *xs: Tensor) -> sh.Shape:
+        return sh.broadcast(*[x.shape for x in xs])
+
+    def aligned(self, x: Tensor, shape: sh.Shape, axes: Sequence[Expr] | None = None) -> Expr:
+        """x read at the indices of a larger shape, as broadcasting aligns them."""
+        skip = len(shape) - x.rank
+        axes = axes or [index(n) for n in range(len(shape))]
+        coords: list[Scalar] = []
+        for n, d in enumerate(x.shape):
+            full = shape[skip + n]
+            if d == full:
+                coords.append(axes[skip + n])
+            elif d == 1:
+                coords.append(0)
+            elif sh.caps(full, d):
+                self.require_equal(d, full, "dims do not broadcast")
+                coords.append(axes[skip + n])
+            else:
+                one = sh.compare("eq", d, 1)
+                self.require(sh.maximum(one, sh.compare("eq", d, full)), f"dims {d} and {full} do not broadcast")
+                coords.append(axes[skip + n] * dim(1 - one))
+        return x.at(*coords)
+
+    def require(self, condition: AnyDim, message: str) -> None:
+        """Refuse shapes for which `condition` is 0: now if it is known, else when they are bound."""
+        if isinstance(condition, Dim):
+            self.guards.append((condition, message, self.node))
+        elif not condition:
+            raise ShapeError(message, node=self.node)
+
+    def require_equal(self, a: AnyDim, b: AnyDim, message: str) -> None:
+        self.require(sh.compare("eq", a, b), f"{message}: {a} and {b}")
+
+    def cast(self, x: Tensor, dtype: DType) -> Tensor:
+        return x if x.dtype is dtype else self.compute(x.shape, lambda *i: cast(x.at(*i), dtype))
+
+    def fill(self, shape: Sequence[AnyDim], value: Scalar, dtype: DType) -> Tensor:
+        return self.compute(shape, lambda *_: as_expr(value, dtype), dtype)
+
+    def dims(self, values: Sequence[AnyDim], dtype: DType = I64) -> Tensor:
+        """A 1-D integer tensor of dims."""
+        if sh.is_static(values):
+            return self.constant(values, dtype)
+        return self.compute((len(values),), lambda i: cast(_pick(i, values), dtype))
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        """Axis n of the result is axis perm[n] of x."""
+        if list(perm) == list(range(x.rank)):
+            return x
+        if sorted(perm) != list(range(x.rank)):
+            raise ShapeError(f"perm {list(perm)} is not a permutation of {x.rank} axes", node=self.node)
+        back = sorted(range(x.rank), key=lambda n: perm[n])
+        return self.compute([x.shape[p] for p in perm], lambda *i: x.at(*[i[b] for b in back]))
+
+    def expand(self, x: Tensor, shape: Sequence[AnyDim]) -> Tensor:
+        """Broadcast to a shape."""
+        full = sh.broadcast(x.shape, tuple(shape))
+        return x if full == x.shape else self.add(*self._map(full, self.aligned(x, full)))[0]
+
+    def slice(self, x: Tensor, axis: int, start: AnyDim, size: AnyDim, step: AnyDim = 1) -> Tensor:
+        """`size` elements of one axis from `start`; step may be negative."""
+        axis = self.axis(axis, x.rank)
+        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+        return self.compute(
+            shape, lambda *i: x.at(*[c * dim(step) + dim(start) if n == axis else c for n, c in enumerate(i)])
+        )
+
+    def concat(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        """Join along an axis."""
+        axis = self.axis(axis, xs[0].rank)
+        for x in xs[1:]:
+            for n in range(x.rank):
+                if n != axis:
+                    self.require_equal(x.shape[n], xs[0].shape[n], f"concat along axis {axis}: dims of axis {n} differ")
+        ends: list[AnyDim] = [sh.size(x.shape[axis : axis + 1]) for x in xs]
+        for n in range(1, len(ends)):
+            ends[n] = ends[n - 1] + ends[n]
+
+        def body(*i: Expr) -> Expr:
+            def part(n: int) -> Expr:
+                start = ends[n - 1] if n else 0
+                return xs[n].at(*[c - dim(start) if k == axis else c for k, c in enumerate(i)])
+
+            out = part(len(xs) - 1)
+            for n in range(len(xs) - 2, -1, -1):
+                out = guard(i[axis] < dim(ends[n]), part(n), out)
+            return out
+
+        return self.compute((*xs[0].shape[:axis], ends[-1], *xs[0].shape[axis + 1 :]), body)
+
+    def reshape(self, x: Tensor, shape: Sequence[AnyDim]) -> Tensor:
+        """The same elements under another shape; free."""
+        shape = tuple(shape)
+        if shape == x.shape:
+            return x
+        sizes = sh.size(x.shape), sh.size(shape)
+        text = f"cannot reshape {list(x.shape)} to {list(shape)}: {sizes[0]} and {sizes[1]}"
+        if len(text) > 160:  # dims that values decide are long expressions; the error tells the values of their symbols
+            text = f"cannot reshape {list(x.shape)} to a shape of another size"
+        self.require(sh.compare("eq", *sizes), text)
+        return self.add(Alias(x), [(shape, x.dtype)])[0]
+
+    def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        rank = x.rank + len(axes)
+        new = {self.axis(a, rank) for a in axes}
+        rest = iter(x.shape)
+        return self.reshape(x, [1 if n in new else next(rest) for n in range(rank)])
+
+    def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        gone = self.axes(axes, x.rank)
+        for a in gone:
+            self.require_equal(x.shape[a], 1, f"squeeze of axis {a}")
+        return self.reshape(x, [d for n, d in enumerate(x.shape) if n not in gone])
+
+    # ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reduce(self, op: str, x: Tensor, axes: Sequence[int], keepdims: bool = True, of: Expr | None = None) -> Tensor:
+        """Reduce over axes; `of` is a template applied to each element first. See `kernel.Reduce` for op."""
+        gone = self.axes(axes, x.rank)
+        kept = [n for n in range(x.rank) if n not in gone]
+
+        def body(*i: Expr) -> Expr:
+            place = dict(zip([*kept, *gone], i, strict=True))
+            e = x.at(*[place[n] for n in range(x.rank)])
+            return e if of is None else instantiate(of, [e])
+
+        out = self.reduce_compute(op, [x.shape[n] for n in kept], [x.shape[n] for n in gone], body)
+        return self.reshape(out, [1 if n in gone else d for n, d in enumerate(x.shape)]) if keepdims else out
+
+    def reduce_compute(
+        self, op: str, shape: Sequence[AnyDim], extents: Sequence[AnyDim], fn: Callable[..., Expr]
+    ) -> Tensor:
+        """out[i…] = op over r… of fn(i…, r…)."""
+        e = fn(*[index(n) for n in range(len(shape) + len(extents))])
+        dtype = I64 if op.startswith("arg") else e.dtype
+        return self.add(Reduce(op, tuple(extents), e), [(shape, dtype)])[0]
+
+    # ── procedures, routines, host ───────────────────────────────────────────────────────────────────────────────
+
+    def loops(
+        self,
+        name: str,
+        args: Sequence[Tensor],
+        outputs: Sequence[tuple[Sequence[AnyDim], DType]],
+        body: Callable[..., None],
+        scratch: Sequence[tuple[Sequence[AnyDim], DType]] = (),
+    ) -> tuple[Tensor, ...]:
+        """A procedure: `body(k, *outputs, *scratch)` writes it on the Builder k."""
+        kernel = Loops(name, tuple(args), tuple([self.leaf("scratch", s, d) for s, d in scratch]), [])
+        outs = self.add(kernel, outputs)
+        k = Builder()
+        body(k, *outs, *kernel.scratch)
+        kernel.body = k.body
+        return outs
+
+    def call(self, routine: str, args: Sequence[Tensor | None], meaning: Tensor, **attrs: Any) -> Tensor:
+        """Name a contraction: `meaning` is the Reduce, Map or Loops just recorded that computes it. A provider that
+        knows the routine schedules it by hand from `args` and `attrs`; any other runs the meaning."""
+        kernel = meaning.kernel
+        assert self.block.kernels[-1] is kernel and isinstance(kernel, Map | Reduce | Loops)
+        self.block.kernels.pop()
+        named = Call(routine, tuple(args), attrs, kernel)
+        named.node, named.outputs = self.node, kernel.outputs
+        for t in named.outputs:
+            t.kernel = named
+        self.block.kernels.append(named)
+        return meaning
+
+    def host(
+        self,
+        fn: str,
+        args: Sequence[Tensor | None],
+        outputs: Sequence[tuple[Sequence[AnyDim | None], DType]],
+        **attrs: Any,
+    ) -> tuple[Tensor, ...]:
+        """Python at run time on whole arrays; a dim None is known only then."""
+        binds: list[tuple[int, int, str]] = []
+        shapes: list[tuple[Sequence[AnyDim], DType]] = []
+        for o, (shape, dtype) in enumerate(outputs):
+            dims: list[AnyDim] = []
+            for axis, d in enumerate(shape):
+                if d is None:
+                    d = self.symbol()
+                    binds.append((o, axis, next(iter(sh.symbols(d)))))
+                dims.append(d)
+            shapes.append((dims, dtype))
+        return self.add(Host(fn, tuple(args), attrs, tuple(binds)), shapes)
+
+    # ── plan-time values ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def known(self, x: Tensor) -> list[Any] | None:
+        """The elements of x if they follow from constants and dims: ints (or Dims), floats, bools; else None."""
+        if x.uid not in self._known:
+            self._known[x.uid] = None
+            self._known[x.uid] = self._evaluate(x)
+        return self._known[x.uid]
+
+    def known_tensors(self) -> set[int]:
+        """The uids of tensors whose elements were asked for and known."""
+        return {uid for uid, values in self._known.items() if values is not None}
+
+    def _evaluate(self, x: Tensor) -> list[Any] | None:
+        kernel = x.kernel
+        if not sh.is_static(x.shape) or prod(x.shape) > KNOWN_LIMIT:
+            return None
+        if isinstance(kernel, Leaf):
+            if kernel.kind == "constant":
+                return kernel.value
+            return decoded(self.elements(kernel.value), x.dtype) if kernel.kind == "weight" else None
+        if not isinstance(kernel, Map | Reduce | Alias | Loops):
+            return None
+        arrays: dict[int, reference.Array] = {}
+        for source in kernel.inputs:
+            values = self.known(source)
+            if values is None:
+                return None
+            arrays[source.uid] = (source.shape, values)
+        try:
+            return reference.evaluate(kernel, arrays, [t.shape for t in kernel.outputs])[x.index][1]
+        except (Undecided, TypeError):
+            return None
+
+    def ints(self, x: Tensor, lower: int | None = None) -> list[Any]:
+        """The elements of an integer tensor of known size, as ints, Dims, or symbols that are read at run time.
+        `lower` is a bound that the elements are known to keep (0 for counts)."""
+        values = self.known(x)
+        if values is not None:
+            return values
+        if not sh.is_static(x.shape):
+            raise self.needs(x)
+        symbols = [self.symbol(lower) for _ in range(prod(x.shape))]
+        self.add(Read(x, tuple(next(iter(sh.symbols(s))) for s in symbols)), ())
+        self._known[x.uid] = list(symbols)
+        return list(symbols)
+
+    def static(self, x: Tensor) -> list[Any]:
+        """The elements of x as plain numbers; a value known only at run time makes the session specialise on it."""
+        values = self.known(x)
+        symbols = frozenset().union(*[sh.symbols(v) for v in values or () if isinstance(v, Dim)])
+        if symbols and symbols <= self.input_symbols:
+            raise NeedsValue("", node=self.node, symbols=symbols)
+        if values is None or symbols:
+            raise self.needs(x)
+        return values
+
+    def needs(self, x: Tensor) -> NeedsValue:
+        """What to raise where the value of x must be known: it asks for x itself or, inside of a nested graph or a
+        function, for the first value of the main graph that x follows from; for "" if x depends on the iteration of a
+        run-time loop, which must then be written out."""
+        asked, seen, todo = "", {x.uid}, [x]
+        while todo:
+            y = todo.pop(0)
+            values = self._known.get(y.uid)
+            if y.uid in self.names and (y is x or values is None):
+                asked = asked or self.names[y.uid]
+            elif isinstance(y.kernel, Leaf) and y.kernel.kind == "block":
+                return NeedsValue("", node=self.node)
+            elif y is x or values is None:
+                todo += [s for s in y.kernel.inputs if s.uid not in seen]
+                seen.update(s.uid for s in y.kernel.inputs)
+        return NeedsValue(asked or x.name, node=self.node)
+
+    # ── small helpers ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def axis(self, axis: int, rank: int) -> int:
+        if not -max(rank, 1) <= axis < max(rank, 1):
+            raise ShapeError(f"axis {axis} is out of range for rank {rank}", node=self.node)
+        return axis + rank if axis < 0 else axis
+
+    def axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Normalised, sorted, without duplicates allowed."""
+        out = sorted(self.axis(int(a), rank) for a in axes)
+        if len(set(out)) != len(out):
+            raise ShapeError(f"axes {list(axes)} repeat", node=self.node)
+        return out
+
+    def unsupported(self, message: str, hint: str = "") -> UnsupportedOp:
+        return UnsupportedOp(message, node=self.node, hint=hint)
+
+    def shape_error(self, message: str, hint: str = "") -> ShapeError:
+        return ShapeError(message, node=self.node, hint=hint)
+
+
+def decoded(values: list[Any], dtype: DType) -> list[Any]:
+    """Elements of a weight as the engine has them: strings are read as bytes, and are str from here on."""
+    return [v.decode(errors="replace") for v in values] if dtype is STRING else values
+
+
+def _no_subgraphs(graph: Any, args: Sequence[Any]) -> list[Any]:
+    raise TypeError("this tracer walks no graph, so it has no nested ones")
+
+
+def _pick(i: Expr, values: Sequence[AnyDim]) -> Expr:
+    out = dim(values[-1])
+    for n in range(len(values) - 2, -1, -1):
+        out = select(i <= n, dim(values[n]), out) if n else select(i < 1, dim(values[0]), out)
+    return out
+
+
+__all__ = ["F32", "I32", "Tracer", "const"]

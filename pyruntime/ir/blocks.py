@@ -1,0 +1,56 @@
+"""Walking blocks: the kernels of a block and of the blocks inside it, and who reads a tensor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from pyruntime.ir.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
+
+
+def inner_blocks(kernel: Kernel) -> tuple[Block, ...]:
+    """The branches of an `If`, the body of a `Loop`."""
+    if isinstance(kernel, If):
+        return kernel.then, kernel.orelse
+    return (kernel.body,) if isinstance(kernel, Loop) else ()
+
+
+def all_kernels(block: Block) -> list[Kernel]:
+    """The kernels of a block and its inner blocks."""
+    out: list[Kernel] = []
+    for k in block.kernels:
+        out.append(k)
+        for inner in inner_blocks(k):
+            out += all_kernels(inner)
+    return out
+
+
+def compute_kernels(block: Block) -> list[Kernel]:
+    """Those of `all_kernels` that a provider writes code for."""
+    return [k for k in all_kernels(block) if not isinstance(k, Leaf | Alias | Read | Host | If | Loop)]
+
+
+def own_inputs(kernel: Kernel) -> tuple[Tensor, ...]:
+    """What a kernel itself reads; the kernels of inner blocks read for themselves."""
+    if isinstance(kernel, If):
+        return (kernel.condition,)
+    if isinstance(kernel, Loop):
+        return (*[t for t in (kernel.trip, kernel.condition) if t is not None], *kernel.carried)
+    return kernel.inputs
+
+
+def _read(kernel: Kernel) -> Iterable[int]:
+    return {t.uid for t in kernel.inputs}
+
+
+def readers_of(
+    block: Block, outputs: Iterable[Tensor], read: Callable[[Kernel], Iterable[int]] = _read
+) -> Counter[int]:
+    """How many kernels read a tensor, by uid; what a block returns counts as read. `read` gives what a kernel does:
+    once each, or as often as a pass wants it to count."""
+    readers: Counter[int] = Counter(t.uid for t in outputs)
+    for kernel in block.kernels:
+        readers.update(read(kernel))
+        for inner in inner_blocks(kernel):
+            readers.update(readers_of(inner, inner.outputs, read))
+    return readers

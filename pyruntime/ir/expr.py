@@ -1,0 +1,350 @@
+"""Scalar expressions: typed trees (shared subtrees allowed) that say what one element of a tensor is.
+
+An expression's dtype is exact: an int8 sum wraps as int8. Half floats (float16, bfloat16) and float8 compute in
+float32 and round when stored or cast. `index` and dims are int32.
+
+Operators follow ONNX and C: integer `div` truncates, `rem` takes the dividend's sign, `mod` the divisor's; `min` and
+`max` propagate NaN; `round` is to even; comparisons give bool; shifts of unsigned types are logical.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyruntime.ir.dtype import BOOL, F32, I32, DType, bounds
+from pyruntime.ir.shape import AnyDim, Dim, truncdiv
+
+UNARY = frozenset(
+    "neg abs sqrt floor ceil trunc round exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
+    "not bitnot isnan popcount".split()
+)
+BINARY = frozenset("add sub mul div rem mod pow min max and or xor shl shr".split())
+COMPARE = frozenset("eq ne lt le gt ge".split())
+
+
+class Expr:
+    """op: what; args: operands; value: a leaf's content; dtype: of the result (None only in templates).
+
+    Leaves: const (a number), dim (a Dim, int32), index (axis number of the enclosing map or reduce), var (a variable
+    of a loop kernel), arg (the n-th placeholder of a template), at (value = the tensor, args = its coordinates).
+    Lowered leaves: param (word of the argument block, int32), load (value = buffer number, args = (element offset,)).
+    """
+
+    __slots__ = ("_key", "args", "dtype", "op", "value")
+
+    def __init__(self, op: str, args: tuple[Expr, ...], dtype: DType | None, value: Any = None) -> None:
+        self.op = op
+        self.args = args
+        self.dtype: Any = dtype
+        self.value = value
+        self._key: Any = None
+
+    def key(self) -> Any:
+        """A hashable value, equal for structurally equal expressions."""
+        if self._key is None:
+            self._key = (self.op, self.dtype, self.value, *[a.key() for a in self.args])
+        return self._key
+
+    def __repr__(self) -> str:
+        if self.op in ("const", "dim"):
+            return str(self.value)
+        if self.op in ("index", "var", "arg", "param"):
+            return f"{self.op[0]}{self.value}"
+        head = f"{self.op}:{self.dtype}" if self.op in ("cast", "bitcast") else self.op
+        head += "" if self.value is None else f"[{self.value}]"
+        return f"{head}({', '.join(map(repr, self.args))})"
+
+    __hash__ = object.__hash__  # identity: `==` builds an expression
+
+    # fmt: off
+    def __add__(self, o: Any) -> Expr: return binary("add", self, o)
+    def __radd__(self, o: Any) -> Expr: return binary("add", o, self)
+    def __sub__(self, o: Any) -> Expr: return binary("sub", self, o)
+    def __rsub__(self, o: Any) -> Expr: return binary("sub", o, self)
+    def __mul__(self, o: Any) -> Expr: return binary("mul", self, o)
+    def __rmul__(self, o: Any) -> Expr: return binary("mul", o, self)
+    def __truediv__(self, o: Any) -> Expr: return binary("div", self, o)
+    def __rtruediv__(self, o: Any) -> Expr: return binary("div", o, self)
+    def __mod__(self, o: Any) -> Expr: return binary("mod", self, o)
+    def __pow__(self, o: Any) -> Expr: return binary("pow", self, o)
+    def __and__(self, o: Any) -> Expr: return binary("and", self, o)
+    def __or__(self, o: Any) -> Expr: return binary("or", self, o)
+    def __xor__(self, o: Any) -> Expr: return binary("xor", self, o)
+    def __lshift__(self, o: Any) -> Expr: return binary("shl", self, o)
+    def __rshift__(self, o: Any) -> Expr: return binary("shr", self, o)
+    def __neg__(self) -> Expr: return unary("neg", self)
+    def __invert__(self) -> Expr: return unary("not" if self.dtype is BOOL else "bitnot", self)
+    def __abs__(self) -> Expr: return unary("abs", self)
+    def __eq__(self, o: object) -> Expr: return binary("eq", self, o)  # type: ignore[override]
+    def __ne__(self, o: object) -> Expr: return binary("ne", self, o)  # type: ignore[override]
+    def __lt__(self, o: Any) -> Expr: return binary("lt", self, o)
+    def __le__(self, o: Any) -> Expr: return binary("le", self, o)
+    def __gt__(self, o: Any) -> Expr: return binary("gt", self, o)
+    def __ge__(self, o: Any) -> Expr: return binary("ge", self, o)
+    # fmt: on
+    def __bool__(self) -> bool:
+        raise TypeError("an expression has no truth value while compiling; use select(), & and |")
+
+
+Scalar = Any  # Expr | int | float | bool | Dim
+
+
+# ── leaves ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def const(value: Any, dtype: DType = F32) -> Expr:
+    if dtype.kind == "s":  # a number can only be a neutral filler
+        return Expr("const", (), dtype, value if isinstance(value, str) else "")
+    if dtype.is_float:
+        return Expr("const", (), dtype, float(value))
+    value = int(value)
+    low, high = bounds(dtype)
+    if not low <= value <= high and dtype is not BOOL:  # wraps, as a C cast does
+        value = (value - low) % (high - low + 1) + low
+    return Expr("const", (), dtype, int(bool(value)) if dtype is BOOL else value)
+
+
+def dim(value: AnyDim) -> Expr:
+    """A dim as an int32 scalar."""
+    return Expr("dim", (), I32, value) if isinstance(value, Dim) else const(value, I32)
+
+
+def index(axis: int) -> Expr:
+    return Expr("index", (), I32, axis)
+
+
+def arg(n: int) -> Expr:
+    return Expr("arg", (), None, n)
+
+
+X, Y, Z, W = arg(0), arg(1), arg(2), arg(3)
+
+
+def as_expr(x: Scalar, dtype: DType | None) -> Expr:
+    """Numbers and dims become leaves of the other operand's type (a template's number waits for its type)."""
+    if isinstance(x, Expr):
+        return x
+    if isinstance(x, Dim):
+        return dim(x) if dtype in (None, I32) else cast(dim(x), dtype)
+    if dtype is None:
+        return Expr("const", (), None, x)
+    return const(x, dtype)
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unary(op: str, x: Scalar) -> Expr:
+    x = as_expr(x, F32 if isinstance(x, float) else None)
+    return Expr(op, (x,), BOOL if op in ("isnan", "not") else x.dtype)
+
+
+def binary(op: str, a: Scalar, b: Scalar) -> Expr:
+    if not isinstance(a, Expr):
+        a = as_expr(a, b.dtype)
+    if not isinstance(b, Expr):
+        b = as_expr(b, a.dtype)
+    if a.dtype is not b.dtype and a.dtype is not None and b.dtype is not None and op not in ("shl", "shr", "pow"):
+        raise TypeError(f"{op}: operands have types {a.dtype} and {b.dtype}")
+    if a.dtype is I32 and a.op in ("const", "dim", "add") or b.op == "const":
+        folded = _fold(op, a, b)
+        if folded is not None:
+            return folded
+    return Expr(op, (a, b), BOOL if op in COMPARE and a.dtype is not None else a.dtype)
+
+
+_DIM_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": truncdiv,
+}
+
+
+def _fold(op: str, a: Expr, b: Expr) -> Expr | None:
+    """Arithmetic of int32 constants and dims, and the identities of integers (x+0, x*1, x*0)."""
+    if a.dtype is not I32 or b.dtype is not I32:
+        return None
+    known_a, known_b = a.op in ("const", "dim"), b.op in ("const", "dim")
+    if known_a and known_b and op in _DIM_OPS:
+        return dim(_DIM_OPS[op](a.value, b.value))
+    if b.op == "const":
+        if b.value == 0 and op in ("add", "sub") or b.value == 1 and op in ("mul", "div"):
+            return a
+        if b.value == 0 and op == "mul":
+            return b
+    if a.op == "const":
+        if a.value == 0 and op == "add" or a.value == 1 and op == "mul":
+            return b
+        if a.value == 0 and op == "mul":
+            return a
+    return None
+
+
+def select(condition: Expr, a: Scalar, b: Scalar) -> Expr:
+    """a where the condition holds, else b; both are computed."""
+    return _choose("select", condition, a, b)
+
+
+def guard(condition: Expr, a: Scalar, b: Scalar) -> Expr:
+    """Like select, but the side not chosen is not computed: its loads may be out of bounds."""
+    return _choose("guard", condition, a, b)
+
+
+def _choose(op: str, condition: Expr, a: Scalar, b: Scalar) -> Expr:
+    if not isinstance(a, Expr):
+        a = as_expr(a, b.dtype if isinstance(b, Expr) else None)
+    if not isinstance(b, Expr):
+        b = as_expr(b, a.dtype)
+    if a.dtype is not b.dtype and a.dtype is not None and b.dtype is not None:
+        raise TypeError(f"{op}: sides have types {a.dtype} and {b.dtype}")
+    if condition.op == "const":
+        return a if condition.value else b
+    return Expr(op, (condition, a, b), a.dtype or b.dtype)
+
+
+def cast(x: Expr, dtype: DType) -> Expr:
+    """Conversion as ONNX Cast defines it; float to integer truncates and saturates; integers wrap."""
+    if x.dtype is dtype:
+        return x
+    if x.op == "const" and x.dtype is not None and (dtype.kind == x.dtype.kind or dtype is F32):
+        return const(x.value, dtype)
+    return Expr("cast", (x,), dtype)
+
+
+def bitcast(x: Expr, dtype: DType) -> Expr:
+    return x if x.dtype is dtype else Expr("bitcast", (x,), dtype)
+
+
+# fmt: off
+def exp(x: Scalar) -> Expr: return unary("exp", x)
+def log(x: Scalar) -> Expr: return unary("log", x)
+def sqrt(x: Scalar) -> Expr: return unary("sqrt", x)
+def sin(x: Scalar) -> Expr: return unary("sin", x)
+def cos(x: Scalar) -> Expr: return unary("cos", x)
+def tanh(x: Scalar) -> Expr: return unary("tanh", x)
+def erf(x: Scalar) -> Expr: return unary("erf", x)
+def floor(x: Scalar) -> Expr: return unary("floor", x)
+def ceil(x: Scalar) -> Expr: return unary("ceil", x)
+def trunc(x: Scalar) -> Expr: return unary("trunc", x)
+def round_even(x: Scalar) -> Expr: return unary("round", x)
+def isnan(x: Scalar) -> Expr: return unary("isnan", x)
+def minimum(a: Scalar, b: Scalar) -> Expr: return binary("min", a, b)
+def maximum(a: Scalar, b: Scalar) -> Expr: return binary("max", a, b)
+def power(a: Scalar, b: Scalar) -> Expr: return binary("pow", a, b)
+def rem(a: Scalar, b: Scalar) -> Expr: return binary("rem", a, b)
+# fmt: on
+
+
+def sigmoid(x: Expr) -> Expr:
+    return 1.0 / (exp(-x) + 1.0)
+
+
+def clip(x: Scalar, low: Scalar, high: Scalar) -> Expr:
+    return minimum(maximum(x, low), high)
+
+
+def isinf(x: Expr) -> Expr:
+    return binary("eq", unary("abs", x), math.inf)
+
+
+# ── rewriting ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
+    """Rebuild bottom-up. `visit` gets each node with new operands and returns its replacement, or None to keep it.
+    Shared subtrees stay shared; folding is applied anew."""
+    memo = {} if memo is None else memo
+    done = memo.get(id(x))
+    if done is not None:
+        return done
+    args = tuple([rewrite(a, visit, memo) for a in x.args])
+    out = x if all(map(_same, args, x.args)) else rebuild(x, args)
+    replaced = visit(out)
+    result = out if replaced is None else replaced
+    memo[id(x)] = result
+    return result
+
+
+def _same(a: Expr, b: Expr) -> bool:
+    return a is b
+
+
+def rebuild(x: Expr, args: Sequence[Expr]) -> Expr:
+    """The node with other operands, its type inferred anew (a template becomes typed)."""
+    op = x.op
+    if op in BINARY or op in COMPARE:
+        a, b = args
+        if a.dtype is None:
+            a = _retype(a, b.dtype)
+        if b.dtype is None:
+            b = _retype(b, a.dtype)
+        return binary(op, a, b)
+    if op in ("select", "guard"):
+        c, a, b = args
+        dtype = a.dtype or b.dtype
+        return _choose(op, c, _retype(a, dtype), _retype(b, dtype))
+    if op in UNARY:
+        return unary(op, args[0])
+    if op == "cast":
+        return cast(args[0], x.dtype)
+    return Expr(op, tuple(args), x.dtype, x.value)
+
+
+def _retype(x: Expr, dtype: DType | None) -> Expr:
+    """Give a template's untyped number its type."""
+    if x.dtype is None and x.op == "const" and dtype is not None:
+        return const(x.value, dtype)
+    return x
+
+
+def instantiate(template: Expr, args: Sequence[Expr]) -> Expr:
+    """Fill a template's placeholders; types flow up from the arguments."""
+    done = rewrite(template, lambda e: args[e.value] if e.op == "arg" else None)
+    return _retype(done, args[0].dtype if args else F32)
+
+
+def walk(x: Expr, seen: set[int] | None = None) -> list[Expr]:
+    """All nodes, operands first, each once."""
+    seen = set() if seen is None else seen
+    out: list[Expr] = []
+
+    def go(e: Expr) -> None:
+        if id(e) not in seen:
+            seen.add(id(e))
+            for a in e.args:
+                go(a)
+            out.append(e)
+
+    go(x)
+    return out
+
+
+# ── affine form ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def affine(x: Expr) -> tuple[AnyDim, dict[Any, AnyDim]] | None:
+    """x as base + Σ coefficient · variable, with Dims for base and coefficients; None where it is not of that form.
+    Variables are keyed ("index", axis) and ("var", id)."""
+    op = x.op
+    if op in ("const", "dim"):
+        return x.value, {}
+    if op in ("index", "var"):
+        return 0, {(op, x.value): 1}
+    if op in ("add", "sub", "mul") and x.dtype is I32:
+        a, b = affine(x.args[0]), affine(x.args[1])
+        if a is None or b is None:
+            return None
+        if op == "mul":
+            if a[1] and b[1]:
+                return None
+            scale, (base, terms) = (b[0], a) if a[1] else (a[0], b)
+            return base * scale, {k: v * scale for k, v in terms.items() if v * scale != 0}
+        sign = 1 if op == "add" else -1
+        terms = dict(a[1])
+        for k, v in b[1].items():
+            terms[k] = terms.get(k, 0) + sign * v
+        return a[0] + sign * b[0], {k: v for k, v in terms.items() if v != 0}
+    return None

@@ -1,0 +1,451 @@
+"""The kernel vocabulary: what an operator may be lowered to, and what a provider must run.
+
+`Tensor`s are SSA values; each is made by one `Kernel`:
+
+  Leaf    a feed, a weight, a value of an enclosing block                       (no code)
+  Map     out[i, j, …] = expr(i, j, …)
+  Reduce  out[i, …] = combine over the reduction axes of expr(i, …, r, …)
+  Alias   the same elements in row-major order under another shape             (no code)
+  Loops   a procedure written as statements (top-k, cumulative sums, …)
+  Call    a routine with one contract that each provider schedules by hand     (matmul, conv, …)
+  Host    Python at run time (strings)
+  Read    an integer tensor's elements become symbols                          (ends a segment)
+  If, Loop  sub-blocks run by the executor
+
+A *view* (transpose, slice, expand) is a Map whose expression is a bare `at`; fusion makes it free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from pyruntime.ir.dtype import BOOL, I32, DType
+from pyruntime.ir.expr import Expr, Scalar, as_expr, cast, const, dim, index, rewrite, walk
+from pyruntime.ir.shape import AnyDim, Shape
+
+_ids = count()
+
+
+class Tensor:
+    """A value of the program: shape (of ints and Dims), element type, and the kernel that makes it."""
+
+    __slots__ = ("dtype", "index", "kernel", "name", "shape", "uid")
+
+    def __init__(self, shape: Sequence[AnyDim], dtype: DType, kernel: Kernel, index: int = 0, name: str = "") -> None:
+        self.shape: Shape = tuple(shape)
+        self.dtype = dtype
+        self.kernel = kernel
+        self.index = index
+        self.name = name
+        self.uid = next(_ids)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def at(self, *coords: Scalar) -> Expr:
+        """The element at these coordinates (int32 expressions, dims or ints), one for each axis."""
+        if len(coords) != len(self.shape):
+            raise TypeError(f"{self} has rank {self.rank}, got {len(coords)} coordinates")
+        return Expr("at", tuple([_coordinate(c) for c in coords]), self.dtype, self)
+
+    def __getitem__(self, coords: Any) -> Expr:
+        return self.at(*coords) if isinstance(coords, tuple) else self.at(coords)
+
+    def __repr__(self) -> str:
+        return f"%{self.uid}:{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def _coordinate(c: Scalar) -> Expr:
+    if isinstance(c, Expr):
+        return c if c.dtype is I32 else cast(c, I32)
+    return dim(c)
+
+
+# ── kernels ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(eq=False, slots=True)
+class Kernel:
+    """Common part. `node` is the label of the ONNX node it comes from, for messages and profiles."""
+
+    outputs: tuple[Tensor, ...] = field(default=(), init=False)
+    node: str = field(default="", init=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return ()
+
+    @property
+    def out(self) -> Tensor:
+        return self.outputs[0]
+
+
+@dataclass(eq=False, slots=True)
+class Leaf(Kernel):
+    """kind: "feed", "weight" (value: graph.Weight or bytes), or "block" (an input of a sub-block)."""
+
+    kind: str
+    value: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Map(Kernel):
+    """Axis n of the output is index(n) in `expr`."""
+
+    expr: Expr
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tensors_in(self.expr)
+
+
+@dataclass(eq=False, slots=True)
+class Reduce(Kernel):
+    """out[i…] = epilogue(op over r of expr): index(0 … rank-1) are the output's axes, index(rank …) the reduction
+    axes with these extents; in `epilogue` arg(0) stands for the reduced value. op: sum prod max min (NaN propagates),
+    any all; argmax argmin give the row-major number (int64) of the first extreme, argmax_last argmin_last of the last.
+    An empty reduction gives the neutral element."""
+
+    op: str
+    extents: Shape
+    expr: Expr
+    epilogue: Expr | None = None
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tensors_in(self.expr) if self.epilogue is None else tensors_in(self.expr, self.epilogue)
+
+
+@dataclass(eq=False, slots=True)
+class Alias(Kernel):
+    """Reshape: costs nothing; both share one buffer."""
+
+    base: Tensor
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.base,)
+
+
+def root(t: Tensor) -> Tensor:
+    """The tensor whose buffer holds this one."""
+    while isinstance(t.kernel, Alias):
+        t = t.kernel.base
+    return t
+
+
+@dataclass(eq=False, slots=True)
+class Loops(Kernel):
+    """A procedure. Its body addresses `args`, `outputs` and `scratch` tensors by coordinates. Scratch is memory of
+    the call (its Leaf kind is "scratch"); `name` is for profiles."""
+
+    name: str
+    args: tuple[Tensor, ...]
+    scratch: tuple[Tensor, ...]
+    body: list[Stmt]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self.args
+
+
+@dataclass(eq=False, slots=True)
+class Call(Kernel):
+    """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands. attrs are
+    plain ints, floats, strings, Dims and tuples of them.
+
+    What passes may add: `strided`: operand n is a `View` of the tensor in args; `order`: axis n of the output is axis
+    order[n] of the meaning's; `epilogue`: an expression over the output's axes in which arg(0) is the routine's result.
+    """
+
+    routine: str
+    args: tuple[Tensor | None, ...]
+    attrs: dict[str, Any]
+    meaning: Map | Reduce | Loops
+    strided: dict[int, View] = field(default_factory=dict)
+    order: tuple[int, ...] | None = None
+    epilogue: Expr | None = None
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        own = tuple(a for a in self.args if a is not None)
+        more = () if self.epilogue is None else tensors_in(self.epilogue)
+        return tuple({t.uid: t for t in (*own, *more)}.values())
+
+    def definition(self) -> Map | Reduce | Loops:
+        """The meaning with what passes added, as a kernel of its own with this one's outputs."""
+        out = replace(self.meaning)
+        out.outputs, out.node = self.outputs, self.node
+        if not isinstance(out, Loops):
+            if self.order is not None:
+                axes = {axis: index(n) for n, axis in enumerate(self.order)}
+                out.expr = rewrite(out.expr, lambda e: axes.get(e.value) if e.op == "index" else None)
+            if isinstance(out, Reduce):
+                out.epilogue = self.epilogue
+            elif self.epilogue is not None:
+                own = out.expr
+                out.expr = rewrite(self.epilogue, lambda e: own if e.op == "arg" else None)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An operand read where it lies in another tensor: its element (i, j, …) is at offset + Σ index · stride there."""
+
+    tensor: Tensor
+    offset: AnyDim
+    strides: tuple[AnyDim, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Host(Kernel):
+    """fn names an entry of `pyruntime.host.FUNCTIONS`, run in Python on whole arrays. Output dims may be symbols
+    that this kernel binds, listed per output and axis in `binds`."""
+
+    fn: str
+    args: tuple[Tensor | None, ...]
+    attrs: dict[str, Any]
+    binds: tuple[tuple[int, int, str], ...] = ()  # (output, axis, symbol)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(a for a in self.args if a is not None)
+
+
+@dataclass(eq=False, slots=True)
+class Read(Kernel):
+    """Binds symbols[i] to element i of an integer (or bool) tensor."""
+
+    source: Tensor
+    symbols: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.source,)
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """Kernels in order. `inputs` are Leaf tensors fed on entry (loop-carried values); the body may also use any
+    tensor of the enclosing blocks. Each output is made in the block and is no input."""
+
+    inputs: tuple[Tensor, ...] = ()
+    kernels: list[Kernel] = field(default_factory=list)
+    outputs: tuple[Tensor, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class If(Kernel):
+    """Runs `then` if the bool scalar holds, else `orelse`. Output dims that differ are symbols (`binds`)."""
+
+    condition: Tensor
+    then: Block
+    orelse: Block
+    binds: tuple[tuple[int, int, str], ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.condition, *free(self.then), *free(self.orelse))
+
+
+@dataclass(eq=False, slots=True)
+class Loop(Kernel):
+    """ONNX Loop. Body inputs: iteration number (int64 scalar), condition (bool scalar), carried values; body outputs:
+    condition, carried values, then scan values, whose iterations are stacked. `trip` (int64 scalar) and `condition`
+    may be None. Dims of the body's carried inputs that may change are symbols bound on entry: `enters` lists
+    (body input, axis, symbol). Outputs: carried, then stacked; `binds` as for If."""
+
+    trip: Tensor | None
+    condition: Tensor | None
+    carried: tuple[Tensor, ...]
+    body: Block
+    enters: tuple[tuple[int, int, str], ...] = ()
+    binds: tuple[tuple[int, int, str], ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        own = tuple(t for t in (self.trip, self.condition) if t is not None)
+        return (*own, *self.carried, *free(self.body))
+
+
+def free(block: Block) -> tuple[Tensor, ...]:
+    """Tensors that a block uses and does not make."""
+    made = {t.uid for t in block.inputs}
+    out: dict[int, Tensor] = {}
+    for kernel in block.kernels:
+        for t in kernel.inputs:
+            if t.uid not in made:
+                out[t.uid] = t
+        made.update(t.uid for t in kernel.outputs)
+    for t in block.outputs:
+        if t.uid not in made:
+            out[t.uid] = t
+    return tuple(out.values())
+
+
+def tensors_in(*exprs: Expr) -> tuple[Tensor, ...]:
+    """Tensors loaded by expressions, in order of first use."""
+    seen: set[int] = set()
+    out: dict[int, Tensor] = {}
+    for e in exprs:
+        for node in walk(e, seen):
+            if node.op == "at":
+                out[node.value.uid] = node.value
+    return tuple(out.values())
+
+
+# ── statements of loop kernels ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(eq=False, slots=True)
+class Let:
+    """Declares variable `var`; with `mutable`, Set may change it."""
+
+    var: int
+    value: Expr
+    mutable: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Set:
+    var: int
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Store:
+    """tensor[coords] = value, converted to the tensor's type (wraps or rounds). Lowered: `target` is a buffer number
+    and coords one element offset."""
+
+    target: Any
+    coords: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class For:
+    """for var in range(extent). kind: "serial"; "parallel": iterations are independent, may run on many threads: those
+    of the outermost statement are the work units, others a GPU's workgroup may share; "vector": iterations are
+    independent but for Accum, may run four at a time."""
+
+    var: int
+    extent: Expr
+    body: list[Stmt]
+    kind: str = "serial"
+
+
+@dataclass(eq=False, slots=True)
+class While:
+    condition: Expr
+    body: list[Stmt]
+
+
+@dataclass(eq=False, slots=True)
+class When:
+    condition: Expr
+    then: list[Stmt]
+    orelse: list[Stmt]
+
+
+@dataclass(eq=False, slots=True)
+class Accum:
+    """var = op(var, value), op in sum prod max min any all: may be reassociated in a vector loop."""
+
+    var: int
+    op: str
+    value: Expr
+
+
+Stmt = Let | Set | Store | For | While | When | Accum
+
+
+class Var:
+    """A mutable variable of a loop kernel. `v.get` is its value now; `v.set(e)` assigns."""
+
+    __slots__ = ("_builder", "get")
+
+    def __init__(self, builder: Builder, expr: Expr) -> None:
+        self._builder = builder
+        self.get = expr
+
+    def set(self, value: Scalar) -> None:
+        self._builder.emit(Set(self.get.value, as_expr(value, self.get.dtype)))
+
+
+class Builder:
+    """Writes the body of a `Loops` kernel with Python's own blocks.
+
+    with k.parallel(rows) as i:
+        total = k.var(0.0, F32)
+        with k.loop(n) as j:
+            total.set(total.get + x[i, j])
+            k.store(out, (i, j), total.get)
+    """
+
+    def __init__(self) -> None:
+        self._stack: list[list[Stmt]] = [[]]
+        self._vars = 0
+
+    @property
+    def body(self) -> list[Stmt]:
+        return self._stack[0]
+
+    def emit(self, stmt: Stmt) -> None:
+        self._stack[-1].append(stmt)
+
+    def _new(self, dtype: DType) -> Expr:
+        self._vars += 1
+        return Expr("var", (), dtype, self._vars - 1)
+
+    def let(self, value: Expr) -> Expr:
+        """Name a value: computed once, here (and so before later stores)."""
+        v = self._new(value.dtype)
+        self.emit(Let(v.value, value))
+        return v
+
+    def var(self, value: Scalar, dtype: DType) -> Var:
+        v = self._new(dtype)
+        self.emit(Let(v.value, as_expr(value, dtype), mutable=True))
+        return Var(self, v)
+
+    def store(self, target: Tensor, coords: Sequence[Scalar], value: Scalar) -> None:
+        self.emit(Store(target, tuple(_coordinate(c) for c in coords), as_expr(value, target.dtype)))
+
+    @contextmanager
+    def _block(self, make: Callable[[list[Stmt]], Stmt]) -> Iterator[None]:
+        self._stack.append([])
+        yield
+        body = self._stack.pop()
+        self.emit(make(body))
+
+    @contextmanager
+    def loop(self, extent: Scalar, kind: str = "serial") -> Iterator[Expr]:
+        v = self._new(I32)
+        with self._block(lambda body: For(v.value, _coordinate(extent), body, kind)):
+            yield v
+
+    def parallel(self, extent: Scalar) -> Any:
+        return self.loop(extent, "parallel")
+
+    def when(self, condition: Expr) -> Any:
+        return self._block(lambda body: When(condition, body, []))
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """The else of the `when` just closed."""
+        last = self._stack[-1][-1]
+        assert isinstance(last, When)
+        self._stack.append([])
+        yield
+        last.orelse = self._stack.pop()
+
+    def while_(self, condition: Expr) -> Any:
+        return self._block(lambda body: While(condition, body))
+
+
+TRUE = const(True, BOOL)

@@ -1,0 +1,392 @@
+"""The slow and obvious evaluator of the kernel vocabulary: the truth for tests, and plan-time shape arithmetic.
+
+Arrays are (shape, flat list of Python numbers). Integers may be Dims, so shape arithmetic works on symbols; what
+cannot be decided without their values raises `Undecided`. There is no fast path here, ever.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from pyruntime.ir import dtype as dt
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import DType, bounds
+from pyruntime.ir.expr import Expr, const, rewrite
+from pyruntime.ir.kernel import (
+    Accum,
+    Alias,
+    Call,
+    For,
+    Kernel,
+    Let,
+    Loops,
+    Map,
+    Reduce,
+    Set,
+    Stmt,
+    Store,
+    Tensor,
+    When,
+    While,
+)
+from pyruntime.ir.shape import Dim, Undecided
+
+Array = tuple[tuple[int, ...], list[Any]]
+Env = dict[Any, Any]  # ("index" | "var", number) -> value
+
+
+# ── numbers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def store_value(x: Any, dtype: DType) -> Any:
+    """x as an element of `dtype`: integers wrap, floats round, bool is x != 0; strings stay."""
+    if dtype.kind == "s":
+        return x
+    if dtype.is_int:
+        if isinstance(x, Dim):
+            return x
+        low, high = bounds(dtype)
+        return (int(x) - low) % (high - low + 1) + low
+    if dtype.kind == "b":
+        return sh.compare("ne", x, 0) if isinstance(x, Dim) else bool(x)
+    if dtype.bits < 16:  # float8, float6, float4: a bit pattern
+        return x
+    return round_float(float(x), dtype)
+
+
+def round_float(x: float, dtype: DType) -> float:
+    if dtype is dt.F64 or x != x or math.isinf(x):
+        return x
+    if dtype is dt.F32:
+        return _through(x, "<f")
+    if dtype is dt.F16:
+        return _through(x, "<e")
+    if dtype is dt.BF16:
+        bits = struct.unpack("<I", struct.pack("<f", _through(x, "<f")))[0]
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+        return struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0]
+    raise TypeError(f"{dtype} has no arithmetic: it is stored as a bit pattern")
+
+
+def _through(x: float, code: str) -> float:
+    try:
+        return struct.unpack(code, struct.pack(code, x))[0]
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def _cast(x: Any, source: DType, to: DType) -> Any:
+    if isinstance(x, Dim):
+        if to.is_float:
+            raise Undecided(f"{x} as {to}")
+        return store_value(x, to)
+    if source.is_float and to.is_int:
+        low, high = bounds(to)
+        if x != x:
+            return 0
+        return int(min(max(x, low), high)) if not math.isinf(x) else (high if x > 0 else low)
+    return store_value(x, to)
+
+
+_FORMATS = {dt.F32: "<f", dt.I32: "<i", dt.U32: "<I", dt.F64: "<d", dt.I64: "<q", dt.U64: "<Q", dt.F16: "<e",
+            dt.I16: "<h", dt.U16: "<H", dt.I8: "<b", dt.U8: "<B"}  # fmt: skip
+
+
+def _bitcast(x: Any, source: DType, to: DType) -> Any:
+    def code(d: DType) -> str:
+        return _FORMATS[d] if d in _FORMATS else {1: "<B", 2: "<H"}[d.size]
+
+    raw = struct.pack(code(source), x) if source is not dt.BF16 else struct.pack("<f", x)[2:]
+    if to is dt.BF16:
+        return struct.unpack("<f", b"\0\0" + raw)[0]
+    return struct.unpack(code(to), raw)[0]
+
+
+def _partial(fn: Callable[..., float]) -> Callable[..., float]:
+    """Python raises where IEEE gives inf or NaN."""
+
+    def safe(*args: float) -> float:
+        try:
+            return fn(*args)
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return math.nan
+
+    return safe
+
+
+def _log(x: float) -> float:
+    return -math.inf if x == 0 else math.log(x) if x > 0 else math.nan
+
+
+def _round(x: float) -> float:
+    return x if math.isinf(x) or x != x else math.copysign(float(round(x)), x)
+
+
+def _whole(fn: Callable[[float], int]) -> Callable[[float], float]:
+    return lambda x: x if math.isinf(x) or x != x else math.copysign(float(fn(x)), x if x else x)
+
+
+def _atanh(x: float) -> float:
+    return math.copysign(math.inf, x) if abs(x) == 1 else math.atanh(x)
+
+
+def _sinh(x: float) -> float:
+    return math.copysign(math.inf, x) if abs(x) > 710 else math.sinh(x)
+
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": lambda x: -x,
+    "abs": lambda x: sh.absolute(x) if isinstance(x, Dim) else abs(x),
+    "sqrt": _partial(math.sqrt), "exp": _partial(math.exp), "log": _log,
+    "floor": _whole(math.floor), "ceil": _whole(math.ceil), "trunc": _whole(math.trunc), "round": _round,
+    "sin": _partial(math.sin), "cos": _partial(math.cos), "tan": _partial(math.tan),
+    "asin": _partial(math.asin), "acos": _partial(math.acos), "atan": math.atan,
+    "sinh": _sinh, "cosh": _partial(math.cosh), "tanh": math.tanh,
+    "asinh": math.asinh, "acosh": _partial(math.acosh), "atanh": _partial(_atanh), "erf": math.erf,
+    "not": lambda x: 1 - x if isinstance(x, Dim) else not x,
+    "bitnot": lambda x: ~x, "isnan": lambda x: x != x,
+}  # fmt: skip
+
+
+def _div(a: Any, b: Any, dtype: DType) -> Any:
+    if not dtype.is_float:
+        return sh.truncdiv(a, b)
+    if b == 0:
+        return math.nan if a == 0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
+    return a / b
+
+
+def _rem(a: Any, b: Any, dtype: DType) -> Any:
+    if dtype.is_float:
+        return math.nan if b == 0 or math.isinf(a) else math.fmod(a, b)
+    return a - sh.truncdiv(a, b) * b if b else 0
+
+
+def _mod(a: Any, b: Any, dtype: DType) -> Any:
+    if dtype.is_float:
+        return math.nan if b == 0 or math.isinf(a) else a - math.floor(a / b) * b
+    return a % b if b else 0
+
+
+def _pow(a: Any, b: Any, dtype: DType) -> Any:
+    if dtype.is_int:
+        return a**b if b >= 0 else int(float(a) ** b) if a else 0
+    if a == 0 and b < 0:
+        odd = b == math.trunc(b) and b % 2 == 1
+        return math.copysign(math.inf, a) if odd else math.inf
+    try:
+        return math.pow(a, b)
+    except OverflowError:
+        return -math.inf if a < 0 and b % 2 == 1 else math.inf
+    except ValueError:
+        return math.nan
+
+
+def _extreme(pick: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable[..., Any]:
+    def choose(a: Any, b: Any, _: DType) -> Any:
+        if isinstance(a, Dim) or isinstance(b, Dim):
+            return symbolic(a, b)
+        return a if a != a else b if b != b else pick(a, b)
+
+    return choose
+
+
+def _left(a: int, b: int, dtype: DType) -> int:
+    return a << b if 0 <= b < dtype.bits else 0
+
+
+def _right(a: int, b: int, dtype: DType) -> int:
+    return a >> b if 0 <= b < dtype.bits else (-1 if a < 0 else 0)
+
+
+BINARY: dict[str, Callable[[Any, Any, DType], Any]] = {
+    "add": lambda a, b, _: a + b, "sub": lambda a, b, _: a - b, "mul": lambda a, b, _: a * b,
+    "div": _div, "rem": _rem, "mod": _mod, "pow": _pow,
+    "min": _extreme(min, sh.minimum), "max": _extreme(max, sh.maximum),
+    "and": lambda a, b, d: (a and b) if d.kind == "b" else a & b,
+    "or": lambda a, b, d: (a or b) if d.kind == "b" else a | b,
+    "xor": lambda a, b, d: bool(a) != bool(b) if d.kind == "b" else a ^ b,
+    "shl": _left, "shr": _right,
+}  # fmt: skip
+
+
+def _compare(op: str, a: Any, b: Any) -> Any:
+    if isinstance(a, Dim) or isinstance(b, Dim):
+        return sh.compare(op, a, b)
+    return {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[op]
+
+
+# ── expressions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def value(e: Expr, env: Env, arrays: Mapping[int, Array]) -> Any:
+    """The value of an expression. `arrays` maps tensor uids to arrays."""
+    op = e.op
+    if op == "dim" and "symbols" in env:
+        return sh.evaluate(e.value, env["symbols"])
+    if op in ("const", "dim"):
+        return bool(e.value) if e.dtype.kind == "b" else _rounded(e.value, e.dtype)
+    if op in ("index", "var"):
+        return env[op, e.value]
+    if op == "at":
+        return load(arrays[e.value.uid], [value(a, env, arrays) for a in e.args])
+    if op in ("guard", "select"):
+        condition = value(e.args[0], env, arrays)
+        if isinstance(condition, Dim):
+            return sh.select(condition, value(e.args[1], env, arrays), value(e.args[2], env, arrays))
+        return value(e.args[1 if condition else 2], env, arrays)
+    args = [value(a, env, arrays) for a in e.args]
+    source = e.args[0].dtype
+    if op == "cast":
+        return _cast(args[0], source, e.dtype)
+    if op == "bitcast":
+        return _bitcast(args[0], source, e.dtype)
+    if op == "popcount":
+        return (args[0] & ((1 << source.bits) - 1)).bit_count()
+    if op in UNARY:
+        return _rounded(UNARY[op](args[0]), e.dtype)
+    if op in BINARY:
+        return _rounded(BINARY[op](args[0], args[1], source), e.dtype)
+    return _compare(op, args[0], args[1])
+
+
+def _rounded(x: Any, dtype: DType) -> Any:
+    """The result of one operation: float32 (in which halves compute too) rounds, integers wrap."""
+    if dtype.is_float and dtype is not dt.F64 and isinstance(x, float):
+        return _through(x, "<f")
+    return _narrow(x, dtype)
+
+
+def _narrow(x: Any, dtype: DType) -> Any:
+    return store_value(x, dtype) if dtype.is_int else x
+
+
+def load(array: Array, coords: Sequence[Any]) -> Any:
+    return array[1][offset(array[0], coords)]
+
+
+def offset(shape: Sequence[int], coords: Sequence[Any]) -> int:
+    at = 0
+    for extent, c in zip(shape, coords, strict=True):
+        if isinstance(c, Dim):
+            raise Undecided(f"coordinate {c}")
+        if not 0 <= c < extent:
+            raise IndexError(f"coordinates {list(coords)} outside {list(shape)}")
+        at = at * extent + c
+    return at
+
+
+# ── kernels ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NEUTRAL: dict[str, Callable[[DType], Any]] = {
+    "sum": lambda d: 0.0 if d.is_float else "" if d.kind == "s" else 0,
+    "prod": lambda d: 1.0 if d.is_float else 1,
+    "max": lambda d: -math.inf if d.is_float else bounds(d)[0],
+    "min": lambda d: math.inf if d.is_float else bounds(d)[1],
+    "any": lambda d: False,
+    "all": lambda d: True,
+}
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+def combine(op: str, a: Any, b: Any, dtype: DType) -> Any:
+    return _narrow(BINARY[_COMBINE[op]](a, b, dtype), dtype)
+
+
+def evaluate(
+    kernel: Kernel,
+    arrays: dict[int, Array],
+    shapes: Sequence[tuple[int, ...]],
+    symbols: Mapping[str, int] | None = None,
+) -> list[Array]:
+    """The outputs of one kernel. `shapes` are its outputs' shapes with every dim an int; without `symbols`, Dims are
+    kept as values."""
+    env: Env = {} if symbols is None else {"symbols": symbols}
+    if isinstance(kernel, Alias):
+        return [(shapes[0], arrays[kernel.base.uid][1])]
+    if isinstance(kernel, Map):
+        return [(shapes[0], [_element(kernel.expr, at, arrays, kernel.out.dtype, env) for at in _grid(shapes[0])])]
+    if isinstance(kernel, Reduce):
+        return [(shapes[0], [_reduced(kernel, at, arrays, env) for at in _grid(shapes[0])])]
+    if isinstance(kernel, Call):
+        return evaluate(kernel.definition(), arrays, shapes, symbols)
+    if isinstance(kernel, Loops):
+        return _run_loops(kernel, arrays, shapes, env)
+    raise TypeError(f"{type(kernel).__name__} has no reference meaning here")
+
+
+def _grid(shape: Sequence[int]) -> Any:
+    return product(*map(range, shape))
+
+
+def _element(e: Expr, at: Sequence[int], arrays: Mapping[int, Array], dtype: DType, env: Env) -> Any:
+    return store_value(value(e, {**env, **{("index", n): i for n, i in enumerate(at)}}, arrays), dtype)
+
+
+def _reduced(kernel: Reduce, at: tuple[int, ...], arrays: Mapping[int, Array], env: Env) -> Any:
+    dtype = kernel.expr.dtype
+    op = kernel.op
+    best: Any = None
+    acc = 0 if op.startswith("arg") else NEUTRAL[op](dtype)
+    for n, r in enumerate(_grid([sh.evaluate(e, env.get("symbols", {})) for e in kernel.extents])):
+        x = value(kernel.expr, {**env, **{("index", k): i for k, i in enumerate((*at, *r))}}, arrays)
+        if not op.startswith("arg"):
+            acc = combine(op, acc, x, dtype)
+        elif best is None or _beats(op, x, best):
+            best, acc = x, n
+    if kernel.epilogue is not None:
+        done = const(acc, kernel.expr.dtype)
+        held = rewrite(kernel.epilogue, lambda e: done if e.op == "arg" else None)
+        acc = value(held, {**env, **{("index", k): i for k, i in enumerate(at)}}, arrays)
+    return store_value(acc, kernel.out.dtype)
+
+
+def _beats(op: str, x: Any, best: Any) -> bool:
+    if best != best:
+        return False
+    if x != x:
+        return True
+    if op.endswith("_last") and x == best:
+        return True
+    return x > best if op.startswith("argmax") else x < best
+
+
+def _run_loops(kernel: Loops, arrays: dict[int, Array], shapes: Sequence[tuple[int, ...]], env: Env) -> list[Array]:
+    mine = dict(arrays)
+    made = list(zip(kernel.outputs, shapes, strict=True))
+    made += [(t, tuple(sh.evaluate(d, env.get("symbols", {})) for d in t.shape)) for t in kernel.scratch]
+    for t, shape in made:
+        mine[t.uid] = (tuple(shape), [NEUTRAL["sum"](t.dtype)] * math.prod(shape))
+    _run(kernel.body, dict(env), mine)
+    return [mine[t.uid] for t in kernel.outputs]
+
+
+def _run(body: list[Stmt], env: Env, arrays: dict[int, Array]) -> None:
+    for s in body:
+        if isinstance(s, Let | Set):
+            env["var", s.var] = value(s.value, env, arrays)
+        elif isinstance(s, Store):
+            shape, data = arrays[s.target.uid]
+            data[offset(shape, [value(c, env, arrays) for c in s.coords])] = store_value(
+                value(s.value, env, arrays), s.target.dtype
+            )
+        elif isinstance(s, Accum):
+            env["var", s.var] = combine(s.op, env["var", s.var], value(s.value, env, arrays), s.value.dtype)
+        elif isinstance(s, For):
+            for i in range(value(s.extent, env, arrays)):
+                env["var", s.var] = i
+                _run(s.body, env, arrays)
+        elif isinstance(s, While):
+            while value(s.condition, env, arrays):
+                _run(s.body, env, arrays)
+        elif isinstance(s, When):
+            _run(s.then if value(s.condition, env, arrays) else s.orelse, env, arrays)
+
+
+__all__ = ["Array", "Tensor", "combine", "evaluate", "store_value", "value"]

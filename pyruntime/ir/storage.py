@@ -1,0 +1,24 @@
+"""Elements as bytes: the engine's storage layout of constants."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from pyruntime.ir.dtype import BF16, DType
+from pyruntime.ir.reference import round_float
+from pyruntime.ir.shape import Dim
+
+_CODES = {"float32": "f", "float64": "d", "float16": "e", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
+    "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "bool": "?"}  # fmt: skip
+
+
+def encode(values: Sequence[Any], dtype: DType) -> bytes:
+    """Elements in the engine's storage layout, little-endian."""
+    if any(isinstance(v, Dim) for v in values):
+        raise TypeError("a constant has symbolic elements")
+    if dtype.name == "bfloat16":
+        return b"".join(struct.pack("<f", round_float(v, BF16))[2:] for v in values)
+    code = _CODES.get(dtype.name) or ("b" if dtype.kind == "i" else "B")
+    return struct.pack(f"<{len(values)}{code}", *values)

@@ -1,0 +1,1 @@
+"""The desktop runtime: sessions, feeds, memory and the executor of Programs."""

@@ -1,0 +1,82 @@
+"""Arrays: NumPy's, and the engine's storage layout, in which executors hold elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from pyruntime.errors import InvalidInput
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.dtype import DType
+from pyruntime.ir.storage import encode
+from pyruntime.onnx.weight_values import decode
+
+NUMPY = {d.name: np.dtype(f"{d.kind}{d.size}") for d in dt.ALL if d.kind in "iu"}
+NUMPY |= {"float32": np.dtype("f4"), "float64": np.dtype("f8"), "float16": np.dtype("f2"), "bool": np.dtype("?")}
+NUMPY |= {d.name: np.dtype(f"u{d.size}") for d in dt.ALL if d.kind == "f" and d.name not in NUMPY}  # bit patterns
+_EXTENDED = {  # types that numpy has through ml_dtypes only
+    "bfloat16": dt.BF16, "float8_e4m3fn": dt.F8E4M3FN, "float8_e4m3fnuz": dt.F8E4M3FNUZ, "float8_e5m2": dt.F8E5M2,
+    "float8_e5m2fnuz": dt.F8E5M2FNUZ, "float8_e8m0fnu": dt.F8E8M0, "int4": dt.I4, "uint4": dt.U4, "int2": dt.I2,
+    "uint2": dt.U2, "float4_e2m1fn": dt.F4E2M1, "float6_e2m3fn": dt.F6E2M3, "float6_e3m2fn": dt.F6E3M2,
+}  # fmt: skip
+
+
+def dtype_of(x: np.ndarray) -> DType:
+    """The element type of an array."""
+    return _known(x.dtype)
+
+
+@lru_cache(maxsize=64)
+def _known(dtype: Any) -> DType:
+    if dtype.kind in "OUST":
+        return dt.STRING
+    name = dtype.name  # slow
+    found = _EXTENDED.get(name) or dt.BY_NAME.get(name)
+    if found is None:
+        raise InvalidInput(f"arrays of {name} are not supported")
+    return found
+
+
+def storage(x: np.ndarray) -> np.ndarray:
+    """The array in the engine's storage layout: bit patterns for small floats, one byte for sub-byte integers."""
+    d = dtype_of(x)
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
+    if d is dt.STRING:
+        flat = [v.decode() if isinstance(v, bytes) else str(v) for v in x.ravel().tolist()]
+        return np.array(flat, dtype=object).reshape(x.shape)
+    if d.name in ("int4", "uint4", "int2", "uint2"):
+        return x.astype(NUMPY[d.name])
+    return np.asarray(x).view(NUMPY[d.name])
+
+
+def presented(x: np.ndarray, d: DType) -> np.ndarray:
+    """Storage layout → what a user sees: ml_dtypes for small types where they are installed."""
+    extended = next((n for n, v in _EXTENDED.items() if v is d), None)
+    if extended is None:
+        return x
+    try:
+        import ml_dtypes
+    except ImportError:
+        return x
+    target = np.dtype(getattr(ml_dtypes, extended))
+    return x.astype(target) if d.is_int else x.view(target)
+
+
+def to_python(x: np.ndarray, t: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """(shape, flat list) for host functions."""
+    if x.dtype == object:
+        return x.shape, x.ravel().tolist()
+    if t.dtype is dt.BF16:
+        return x.shape, decode(x.tobytes(), dt.BF16)
+    return x.shape, x.ravel().tolist()
+
+
+def from_python(array: tuple[Sequence[int], list[Any]], d: DType) -> np.ndarray:
+    shape, values = array
+    if d is dt.STRING:
+        return np.array(values, dtype=object).reshape(shape)
+    return np.frombuffer(encode(values, d), NUMPY[d.name]).reshape(shape)

@@ -1,0 +1,200 @@
+"""Feeds and outputs of a native session: checked, converted between numpy and the engine's storage, described."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyruntime.errors import InvalidInput, PyRuntimeError
+from pyruntime.frontend.specialise import Needs
+from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec, fix_dims
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.dtype import DType
+from pyruntime.native.arrays import dtype_of, presented, storage, to_python
+from pyruntime.native.gpu_tensor import GpuTensor
+from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
+
+_ORT_NAMES = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """As onnxruntime's NodeArg: name, type ("tensor(float)"), shape (ints, names, None)."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+def arguments(values: Sequence[Value]) -> list[Argument]:
+    return [Argument(v.name, _type_name(v.type), _shape(v.type)) for v in values]
+
+
+def _type_name(t: Type | None) -> str:
+    if isinstance(t, TensorType):
+        name = t.dtype.name if t.dtype else "undefined"
+        return f"tensor({_ORT_NAMES.get(name, name)})"
+    if isinstance(t, SequenceType):
+        return f"seq({_type_name(t.elem)})"
+    if isinstance(t, OptionalType):
+        return f"optional({_type_name(t.elem)})"
+    if isinstance(t, MapType):
+        return f"map({t.key.name},{_type_name(t.value)})"
+    return "undefined"
+
+
+def _shape(t: Type | None) -> list[int | str | None]:
+    return list(t.shape) if isinstance(t, TensorType) and t.shape is not None else []
+
+
+class Feeds:
+    """What a graph's `run` takes and gives."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.types = {v.name: v.type for v in graph.inputs}
+        self.required = [v.name for v in graph.inputs if v.name not in graph.weights]
+        self.output_names = [v.name for v in graph.outputs]
+
+    # ── checks ──
+
+    def outputs(self, names: Sequence[str] | None) -> list[str]:
+        for n in names or ():
+            if n not in self.output_names:
+                raise InvalidInput(f'output "{n}" does not exist', hint=f"outputs are {self.output_names}")
+        return list(names) if names else self.output_names
+
+    def staying(self, location: Any) -> set[str]:
+        """The outputs whose preferred location is the GPU. location: "cpu", "gpu-buffer", those by output name, or
+        None. Errors: InvalidInput for any other place or name."""
+        by_name = location if isinstance(location, Mapping) else dict.fromkeys(self.output_names, location)
+        self.outputs(list(by_name))
+        for place in by_name.values():
+            if place not in (None, "cpu", "gpu-buffer"):
+                raise InvalidInput(f"output location {place!r}", hint='"cpu" and "gpu-buffer" are known')
+        return {name for name, place in by_name.items() if place == "gpu-buffer"}
+
+    def check(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Refuse what does not fit the model's input types."""
+        for name in feeds:
+            if name not in self.types:
+                raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {self.required}")
+        names: dict[str, int] = {}
+        out: dict[str, Any] = {}
+        for name in self.required:
+            if name not in feeds and not isinstance(self.types[name], OptionalType):
+                raise InvalidInput(f'input "{name}" is missing', hint=f"inputs are {self.required}")
+        for name in self.types:
+            if name in feeds:
+                out[name] = self._value(name, feeds[name], self.types[name], names)
+        return out
+
+    def _value(self, name: str, x: Any, t: Type | None, names: dict[str, int]) -> Any:
+        if isinstance(t, OptionalType):
+            return None if x is None else self._value(name, x, t.elem, names)
+        if isinstance(t, SequenceType):
+            if not isinstance(x, list | tuple):
+                raise InvalidInput(f'input "{name}" is a sequence: a list is expected, got {type(x).__name__}')
+            return [self._value(f"{name}[{n}]", v, t.elem, {}) for n, v in enumerate(x)]
+        if x is None or isinstance(x, dict):
+            raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
+        array = x if isinstance(x, GpuTensor) else np.asarray(x)
+        if isinstance(array, GpuTensor):
+            array.held()  # is there yet
+        if isinstance(t, TensorType):
+            self._tensor(name, array, t, names)
+        return array
+
+    def _tensor(self, name: str, x: np.ndarray | GpuTensor, t: TensorType, names: dict[str, int]) -> None:
+        if t.dtype is not None and _dtype(x) is not t.dtype:
+            raise InvalidInput(f'input "{name}" has element type {_dtype(x)}, expected {t.dtype}')
+        if t.shape is None:
+            return
+        if x.ndim != len(t.shape):
+            raise InvalidInput(f'input "{name}" has rank {x.ndim}, expected {len(t.shape)} {list(t.shape)}')
+        for axis, (have, want) in enumerate(zip(x.shape, t.shape, strict=True)):
+            if isinstance(want, str) and want:
+                want = names.setdefault(want, have)
+            if want is not None and want != "" and have != want:
+                raise InvalidInput(f'input "{name}" has {have} elements along axis {axis}, expected {want}')
+
+    # ── specialisation ──
+
+    def specs(self, feeds: Mapping[str, Any], needs: Needs) -> tuple[dict[str, Spec], Any]:
+        """Specs of these feeds, with the values and dims that `needs` names, and a key that stands for them."""
+        specs = {name: self._spec(name, x, name in needs.inputs) for name, x in feeds.items()}
+        for name, spec in specs.items():
+            if isinstance(spec, TensorSpec):
+                specs[name] = fix_dims(name, spec, feeds[name].shape, needs.dims)
+        for name in self.required:
+            specs.setdefault(name, None)
+        return specs, tuple((n, _key(s)) for n, s in specs.items())
+
+    def _spec(self, name: str, x: Any, fixed: bool) -> Spec:
+        if x is None:
+            return None
+        if isinstance(x, list):
+            t = self.types[name]
+            t = t.elem if isinstance(t, OptionalType) else t
+            elem = t.elem if isinstance(t, SequenceType) else None
+            dtype = elem.dtype if isinstance(elem, TensorType) else None
+            return SequenceSpec(tuple(TensorSpec(_dtype(i), (None,) * i.ndim) for i in x), dtype)
+        t = self.types[name]
+        t = t.elem if isinstance(t, OptionalType) else t
+        known = isinstance(t, TensorType) and t.shape is not None
+        dims = t.shape if known and isinstance(t, TensorType) else (None,) * x.ndim
+        if fixed:
+            shape, values = to_python(_home(x), TensorSpec(_dtype(x), x.shape))
+            return TensorSpec(_dtype(x), shape, tuple(values))
+        return TensorSpec(_dtype(x), () if dims is None else dims)
+
+    def value_of(self, name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:
+        """An output of a part of the graph, as a constant."""
+        result = executor.run(self.flat(feeds, executor.header))[name]
+        d = dt.BY_NAME[executor.header["outputs"][0]["value"]["dtype"]]
+        shape, values = to_python(result, TensorSpec(d, result.shape))
+        return TensorSpec(d, shape, tuple(values))
+
+    # ── conversion ──
+
+    def flat(self, feeds: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds by path, in storage layout, as the program wants them; those on the GPU as they are."""
+        out: dict[str, Any] = {}
+        for name, x in feeds.items():
+            if isinstance(x, list):
+                out.update({f"{name}[{n}]": v if isinstance(v, GpuTensor) else storage(v) for n, v in enumerate(x)})
+            elif x is not None:
+                out[name] = x if isinstance(x, GpuTensor) else storage(x)
+        missing = [i["name"] for i in header["inputs"] if i["name"] not in out]
+        if missing:
+            raise PyRuntimeError(f"no feed for {missing}")
+        return out
+
+    def output(self, header: Mapping[str, Any], name: str, result: Any) -> Any:
+        value = next(o["value"] for o in header["outputs"] if o["name"] == name)
+        return self._present(value, result)
+
+    def _present(self, value: Any, result: Any) -> Any:
+        if result is None or isinstance(result, GpuTensor):
+            return result
+        if isinstance(result, list):
+            return [self._present(v, r) for v, r in zip(value["items"], result, strict=True)]
+        return presented(result, dt.BY_NAME[value["dtype"]])
+
+
+def _dtype(x: np.ndarray | GpuTensor) -> DType:
+    return dt.BY_NAME[x.dtype] if isinstance(x, GpuTensor) else dtype_of(x)
+
+
+def _home(x: np.ndarray | GpuTensor) -> np.ndarray:
+    """In storage layout."""
+    return x.stored() if isinstance(x, GpuTensor) else storage(x)
+
+
+def _key(spec: Spec) -> Any:
+    if isinstance(spec, SequenceSpec):
+        return tuple(_key(s) for s in spec.items)
+    return None if spec is None else (spec.dtype.name, spec.dims, spec.value)

@@ -1,0 +1,56 @@
+"""A session's way to the native GPU, and what it does where there is none."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from pyruntime.errors import DeviceLost, PyRuntimeError
+from pyruntime.native.joint_arena import GPU
+
+
+def open_gpu() -> Any:
+    """Memory and pipelines on the process's device, for one Program. Errors: DeviceLost if there is no device, which
+    means no device any more, as `no_adapter` looks for one first."""
+    from pyruntime.providers.webgpu.adapter import NoAdapter
+    from pyruntime.providers.webgpu.wgpu_host import GpuHost
+    from pyruntime.providers.webgpu.wgpu_runner import GpuRunner
+
+    try:
+        return GpuRunner(GpuHost(), GPU)
+    except NoAdapter as e:
+        raise DeviceLost(f"the GPU could not be opened: {e.message}") from None
+
+
+def no_adapter(providers: Sequence[str]) -> list[str]:
+    """The providers without "webgpu" if the host has no adapter, with one warning a process. Errors: NoAdapter if only
+    the GPU was asked for."""
+    from pyruntime.providers.webgpu.adapter import NoAdapter
+
+    if providers[0] != "webgpu":
+        return list(providers)
+    found: PyRuntimeError
+    try:
+        from pyruntime.providers.webgpu.wgpu_host import GpuHost
+
+        GpuHost()
+        return list(providers)
+    except ImportError as e:
+        found = NoAdapter(f"no WebGPU: {e}")
+    except NoAdapter as e:
+        found = e
+    if "wasm" not in providers:
+        raise NoAdapter(found.message, hint='add the provider "wasm"')
+    warn_once(f"{found.message}; sessions run on WebAssembly")
+    return [p for p in providers if p != "webgpu"]
+
+
+def warn(text: str) -> None:
+    warnings.warn(f"pyruntime: {text}", RuntimeWarning, stacklevel=2)
+
+
+warn_once = cache(warn)
+
+__all__ = ["no_adapter", "open_gpu", "warn", "warn_once"]

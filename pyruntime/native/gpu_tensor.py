@@ -1,0 +1,73 @@
+"""A tensor that stays on the GPU between runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pyruntime.errors import DeviceLost, InvalidInput
+from pyruntime.ir import dtype as dt
+from pyruntime.native.arrays import NUMPY, presented
+
+TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # what the GPU can hold
+
+
+class GpuTensor:
+    """What `run` gives for an output whose preferred location is "gpu-buffer", and takes as a feed in place of an
+    array. Belongs to the device, so any session may take it, also when the one that made it is gone; its memory is
+    freed by `dispose` or when it is garbage. Errors: InvalidInput after `dispose`, DeviceLost with its device."""
+
+    location = "gpu-buffer"
+
+    def __init__(self, held: Any, dtype: str, dims: tuple[int, ...]) -> None:
+        self.dtype = dtype
+        self.dims = dims
+        self._held = held
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.dims
+
+    @property
+    def ndim(self) -> int:
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.dims)
+
+    def get_data(self) -> np.ndarray[Any, Any]:
+        """A copy as an array; waits for the work that makes it."""
+        return presented(self.stored(), dt.BY_NAME[self.dtype])
+
+    def dispose(self) -> None:
+        """Free its memory now; a second time does nothing."""
+        self._held.release()
+
+    def held(self, device: Any = None) -> Any:
+        """Its memory, for the provider; `device`: the one that is to use it. Errors: as above, InvalidInput if it is on
+        another device."""
+        held = self._held
+        if held.buffer is None:
+            raise InvalidInput("this GPU tensor was disposed")
+        if held.device.lost:
+            raise DeviceLost("this GPU tensor is gone with its device", hint="keep a copy with get_data()")
+        if device not in (None, held.device):
+            raise InvalidInput("this GPU tensor is on another device", hint="feed get_data()")
+        return held
+
+    def stored(self) -> np.ndarray[Any, Any]:
+        """Its elements in the engine's storage layout."""
+        found: np.ndarray[Any, Any] = self.held().read(NUMPY[self.dtype], self.size)
+        return found.reshape(self.dims)
+
+    def __del__(self) -> None:
+        self._held.release()
+
+    def __repr__(self) -> str:
+        return f"GpuTensor({self.dtype}, {list(self.dims)})"
+
+
+__all__ = ["TYPES", "GpuTensor"]

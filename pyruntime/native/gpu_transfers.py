@@ -1,0 +1,159 @@
+"""What moves between linear memory and the GPU in a run, and what need not: GPU tensors that come in or go out.
+
+web/gpu/transfers.js is its mirror.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pyruntime.errors import PyRuntimeError
+from pyruntime.native.arrays import NUMPY
+from pyruntime.native.gpu_tensor import TYPES, GpuTensor
+
+
+class Transfers:
+    """Of one Program's runs."""
+
+    def __init__(self, executor: Any) -> None:
+        self.executor = executor
+        header = executor.header
+        read = set(read_at_home(header))
+        leaving = {b for o in header["outputs"] for b in buffers_of(o["value"])}
+        copies = [s for s in header["blocks"][1]["steps"] if s["op"] == "copy" and s["to"] == "wasm"]
+        arriving = {target["buffer"] for s in copies for _, target in s["pairs"]}
+        self.inputs = {i["name"] for i in header["inputs"] if i["buffer"] not in read | leaving}  # for the GPU alone
+        self.outputs: dict[int, list[str]] = {}  # buffers that are filled for outputs alone, and their names
+        for o in header["outputs"]:
+            for b in buffers_of(o["value"]):
+                if b in arriving and b not in read:
+                    self.outputs.setdefault(b, []).append(o["name"])
+        self.can_stay = {o["name"] for o in header["outputs"] if (o["value"] or {}).get("dtype") in TYPES}
+
+    def begin(
+        self, run: Any, feeds: Mapping[str, Any], wanted: Collection[str], stay: Collection[str]
+    ) -> dict[str, Any]:
+        """The feeds, without those that need not come home. `wanted`: names of outputs; `stay`: those of them that are
+        to stay on the GPU."""
+        run.wanted = set(wanted)
+        gpu = self.executor.gpu
+        run.stay = self.can_stay.intersection(stay) if gpu is not None else set()
+        numbers = {i["name"]: i["buffer"] for i in self.executor.header["inputs"]}
+        at_home: dict[str, Any] = {}
+        for name, x in feeds.items():
+            if not isinstance(x, GpuTensor):
+                at_home[name] = x
+            elif gpu is not None and name in self.inputs:
+                run.remote[numbers[name]] = x.held(gpu.host.own)
+            else:
+                at_home[name] = x.stored()
+        return at_home
+
+    def end(self) -> None:
+        """All is on its way."""
+        if self.executor.gpu is not None:
+            self.executor.gpu.host.flush()
+
+    def abandon(self) -> None:
+        """The run failed."""
+        if self.executor.gpu is not None:
+            self.executor.gpu.host.abandon()
+
+    def copy(self, step: Any, run: Any) -> None:
+        """Bring tensors into the other memory."""
+        try:
+            (self._home if step.json["to"] == "wasm" else self._away)(step, run)
+        except PyRuntimeError as e:
+            raise e.at(self._user(step.json["pairs"])) from e.__cause__
+        self.executor._release(step, run)
+
+    def _away(self, step: Any, run: Any) -> None:
+        self._make(step, run, [target for _, target in step.json["pairs"]], "webgpu")
+        incoming = []
+        for source, target in step.json["pairs"]:
+            address = run.addresses[target["buffer"]]
+            if source["buffer"] in run.remote:
+                incoming.append((address, run.remote[source["buffer"]]))
+            else:
+                self.executor.gpu.write(address, self.executor._fetch(source, run))
+        self.executor.gpu.fetch_held(incoming)
+
+    def _home(self, step: Any, run: Any) -> None:
+        gpu, pairs = self.executor.gpu, step.json["pairs"]
+        for source, target in pairs:
+            self._keep(source, target, run)
+        pairs = [(source, target) for source, target in pairs if self._goes_home(target["buffer"], run)]
+        self._make(step, run, [target for _, target in pairs])
+        places = [(run.addresses[s["buffer"]], NUMPY[s["dtype"]], self._count(s, run)) for s, _ in pairs]
+        for (_, target), data in zip(pairs, gpu.read(places), strict=True):
+            self.executor._write(run.addresses[target["buffer"]], data)
+
+    def _keep(self, source: Any, target: Any, run: Any) -> None:
+        """Copies what stays on the GPU to tensors of its own: the next run uses the session's memory again."""
+        for name in run.stay.intersection(self.outputs.get(target["buffer"], ())):
+            gpu, dtype = self.executor.gpu, source["dtype"]
+            held = gpu.hold(NUMPY[dtype], self._count(source, run))
+            value = next(o["value"] for o in self.executor.header["outputs"] if o["name"] == name)
+            run.kept[name] = GpuTensor(held, dtype, self.executor.shape(value, run.env))
+            gpu.fill_held([(run.addresses[source["buffer"]], held)])
+
+    def _goes_home(self, buffer: int, run: Any) -> bool:
+        names = self.outputs.get(buffer)
+        return names is None or not run.wanted.isdisjoint(set(names) - run.stay)
+
+    def _make(self, step: Any, run: Any, targets: list[Any], memory: str = "") -> None:
+        sizes = [(t["buffer"], self.executor.bytes_of(t["buffer"], run)) for t in targets]
+
+        def work(made: dict[int, int]) -> int:
+            made.update({b: self.executor._alloc(size, memory) for b, size in sizes})
+            return 0
+
+        self.executor._transition(run, (step.uid, *sizes), work)
+
+    def _user(self, pairs: list[Any]) -> str:
+        """The first node that makes or reads the tensors of a copy."""
+        tensors = {value["buffer"] for pair in pairs for value in pair}
+        calls = [c for b in self.executor.header["blocks"] for s in b["steps"] for c in s.get("calls", ())]
+        return next((str(c["node"]) for c in calls if not tensors.isdisjoint(c["buffers"])), "")
+
+    def _count(self, value: Any, run: Any) -> int:
+        return int(np.prod(self.executor.shape(value, run.env), dtype=np.int64))
+
+    def result(self, name: str, value: Any, run: Any) -> Any:
+        """An output: an array, or a GPU tensor wherever it was made."""
+        if name in run.kept:
+            return run.kept[name]
+        x = self.executor._fetch(value, run)
+        if name not in run.stay:
+            return x
+        held = self.executor.gpu.hold(x.dtype, x.size)
+        tensor = GpuTensor(held, value["dtype"], x.shape)
+        held.write(x)
+        return tensor
+
+
+def read_at_home(header: Mapping[str, Any]) -> Iterator[int]:
+    """Buffers in linear memory that something other than a copy to the GPU reads."""
+    for number, block in enumerate(header["blocks"]):
+        values = list(block["outputs"]) if number > 1 else []
+        for step in block["steps"]:
+            if step["op"] == "wasm":
+                yield from (b for call in step["calls"] for b in call["buffers"])
+            elif step["op"] == "copy" and step["to"] == "wasm":
+                values += [source for source, _ in step["pairs"]]
+            else:
+                values += [step.get(key) for key in ("value", "trip", "condition")]
+                values += [v for key in ("inputs", "carried") for v in step.get(key, ())]
+        yield from (b for v in values for b in buffers_of(v))
+
+
+def buffers_of(value: Any) -> list[int]:
+    if value is None:
+        return []
+    return [b for v in value["items"] for b in buffers_of(v)] if "items" in value else [value["buffer"]]
+
+
+__all__ = ["Transfers"]

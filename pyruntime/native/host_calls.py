@@ -1,0 +1,63 @@
+"""Host steps natively: arrays to (shape, list), through a function of `pyruntime.host`, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+from pyruntime.frontend.trace_graph import TensorSpec
+from pyruntime.host import FUNCTIONS
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BY_NAME
+from pyruntime.ir.kernel import Host
+from pyruntime.native.arrays import from_python, to_python
+
+
+class HostCalls:
+    """Runs the Host steps of a Program from the kernels that they name by number."""
+
+    def __init__(self, kernels: Sequence[Host]) -> None:
+        self.kernels = kernels
+
+    def __call__(self, number: int, fn: str, arrays: list[Any], env: dict[str, int]) -> list[Any]:
+        kernel = self.kernels[number]
+        attrs = kernel.attrs
+        if fn == "reference":
+            bound = {name for _, _, name in kernel.binds}
+            shapes = [tuple(sh.evaluate(d, env) for d in t.shape) for t in kernel.outputs]
+            attrs = {**attrs, "shapes": shapes, "symbols": {k: v for k, v in env.items() if k not in bound}}
+        args = [None if a is None else to_python(a, t) for a, t in zip(arrays, kernel.args, strict=True)]
+        results = FUNCTIONS[fn](args, attrs)
+        return [from_python(r, t.dtype) for r, t in zip(results, kernel.outputs, strict=True)]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What `StoredCalls` needs. Errors: InvalidInput if a step runs a kernel by the reference evaluator."""
+        if any(k.fn == "reference" for k in self.kernels):
+            node = next(k.node for k in self.kernels if k.fn == "reference")
+            raise InvalidInput("a step on strings is a kernel in Python, which a file cannot hold", node=node)
+        return [
+            {
+                "attrs": k.attrs,
+                "inputs": [None if a is None else a.dtype.name for a in k.args],
+                "outputs": [t.dtype.name for t in k.outputs],
+            }
+            for k in self.kernels
+        ]
+
+
+class StoredCalls:
+    """Runs the Host steps of a Program read from a file."""
+
+    def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        self.steps = steps
+
+    def __call__(self, number: int, fn: str, arrays: list[Any], env: dict[str, int]) -> list[Any]:
+        step = self.steps[number]
+        types = [None if d is None else TensorSpec(BY_NAME[d], ()) for d in step["inputs"]]
+        args = [None if a is None else to_python(a, t) for a, t in zip(arrays, types, strict=True)]
+        results = FUNCTIONS[fn](args, step["attrs"])
+        return [from_python(r, BY_NAME[d]) for r, d in zip(results, step["outputs"], strict=True)]
+
+
+__all__ = ["HostCalls", "StoredCalls"]

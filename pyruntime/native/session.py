@@ -1,0 +1,336 @@
+"""`InferenceSession`, with the shape of onnxruntime's Python API, on the native executor."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed
+from pyruntime.frontend.specialise import Needs
+from pyruntime.frontend.trace_graph import Spec, TensorSpec, spec_of
+from pyruntime.native.arena import MemoryReport
+from pyruntime.native.feeds import Argument, Feeds, arguments
+from pyruntime.native.gpu_session import no_adapter, open_gpu, warn
+from pyruntime.native.host_calls import HostCalls
+from pyruntime.native.options import ExecutionMode, RunOptions, check_run_options
+from pyruntime.native.program_file import Exported, is_program, pack, sources_of
+from pyruntime.native.verify import Verdict, compare
+from pyruntime.onnx import load
+from pyruntime.onnx.graph import Source, Value
+from pyruntime.onnx.weight_values import elements
+from pyruntime.program.compile import LEVELS, compile_graph
+from pyruntime.program.explain import explain
+from pyruntime.program.provider_list import known, placed
+
+T = TypeVar("T")
+
+MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
+
+
+@dataclass
+class SessionOptions:
+    """graph_optimization_level: disabled, basic, extended, layout or all; intra_op_num_threads: 0 means one;
+    memory_limit: bytes of memory the session may use; relaxed_simd: None means where the host has it;
+    free_dimension_overrides: numbers for named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for
+    all outputs or by name; execution_mode and extra have no effect."""
+
+    graph_optimization_level: str = "all"
+    intra_op_num_threads: int = 0
+    memory_limit: int = 1 << 32
+    relaxed_simd: bool | None = None
+    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
+    preferred_output_location: str | Mapping[str, str] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """As onnxruntime spells it."""
+        self.free_dimension_overrides[name] = size
+
+
+class Timing(NamedTuple):
+    """One kernel call of a run: label of its node, name of its function, seconds."""
+
+    node: str
+    kernel: str
+    seconds: float
+
+
+class InferenceSession:
+    """A model ready to run.
+
+    model: path or bytes of an ONNX model (or anything `pyruntime.onnx.load` takes), or of a Program that `export` wrote
+    providers: names in order of preference, of "wasm" and "webgpu"; onnxruntime's "CPUExecutionProvider" means "wasm"
+    Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes | Source,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[str] | None = None,
+    ) -> None:
+        self.state = "initializing"
+        self.options = sess_options or SessionOptions()
+        if self.options.graph_optimization_level not in LEVELS:
+            raise InvalidInput(f"optimisation level {self.options.graph_optimization_level!r}", hint=f"one of {LEVELS}")
+        threads = self.options.intra_op_num_threads
+        if not isinstance(threads, int) or threads < 0:
+            raise InvalidInput(f"intra_op_num_threads cannot be {threads!r}", hint="an integer; 0 means one thread")
+        self._providers = known(providers or ["wasm"])
+        self._lock = threading.Lock()
+        self._programs: dict[Any, Any] = {}
+        self._needs = Needs()
+        self._parts: dict[Any, Any] = {}
+        self._dropped = False  # executors were given up after a fault
+        self._opened = False  # from a Program that was compiled before
+        self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
+        if is_program(model):
+            self._exported = Exported(model)
+            self._opened = True
+            self._graph = self._exported.graph
+            self._feeds = Feeds(self._graph)
+        else:
+            self._graph = load(model).with_dims(self.options.free_dimension_overrides)
+            self._feeds = Feeds(self._graph)
+            self._providers = no_adapter(self._providers)
+        self._staying = self._feeds.staying(self.options.preferred_output_location)
+        self._surviving(self._prepare)
+        self.state = "ready"
+
+    # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def get_inputs(self) -> list[Argument]:
+        """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
+        return arguments([v for v in self._graph.inputs if v.name not in self._graph.weights])
+
+    def get_outputs(self) -> list[Argument]:
+        return arguments(self._graph.outputs)
+
+    def get_providers(self) -> list[str]:
+        return list(self._providers)
+
+    def get_modelmeta(self) -> Mapping[str, str]:
+        return {"graph_name": self._graph.name, **self._graph.metadata}
+
+    def memory(self) -> MemoryReport:
+        """Weights, peak, reuse and fragmentation, in all and by provider, and what GPU tensors hold."""
+        return self._latest().memory()
+
+    def explain(self) -> dict[str, Any]:
+        """What became of each node: provider, kernels, what is fused with it (docs/explain.md)."""
+        executor = self._latest()
+        return explain(executor.header, executor.env)
+
+    def verify(self, input_feed: Mapping[str, Any], tolerance: float = 1e-3) -> Verdict:
+        """Run the model on the GPU and on WebAssembly and name the first kernel whose results differ by more than
+        `tolerance`, a share of the tensor's largest value. Errors: InvalidInput for a session without the GPU."""
+        if self._opened:
+            raise InvalidInput("a compiled Program holds no model to verify", hint="open the model")
+        self._on_gpu()
+        feeds = self._feeds.check(input_feed)
+        with self._lock:
+            return self._surviving(lambda: self._compared(feeds, tolerance), feeds)
+
+    def _on_gpu(self) -> None:
+        if self._providers[0] != "webgpu":
+            raise InvalidInput("this session runs on WebAssembly alone", hint='create it with providers=["webgpu"]')
+
+    def _compared(self, feeds: Mapping[str, Any], tolerance: float) -> Verdict:
+        self._on_gpu()  # still
+        self._program(feeds)  # finds what must be compiled for
+        specs, key = self._feeds.specs(feeds, self._needs)
+        inner = self._inner(specs, key, feeds)
+        away, home = (self._executor(specs, inner, reveal=True, at_home=there) for there in (False, True))
+        return compare(away, home, self._feeds.flat(feeds, away.header), tolerance)
+
+    def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
+        """Run once, each kernel on its own; gives their times in the order they ran."""
+        feeds = self._feeds.check(input_feed)
+        with self._lock:
+            found = self._surviving(lambda: self._timings(feeds), feeds)
+        parts = [(*name.rpartition(" "), seconds) for name, seconds in found]
+        return [Timing(node, kernel, seconds) for node, _, kernel, seconds in parts]
+
+    def _timings(self, feeds: Mapping[str, Any]) -> list[tuple[str, float]]:
+        executor = self._program(feeds)
+        found: list[tuple[str, float]] = []
+        executor.timings = found
+        if executor.gpu is not None:
+            executor.gpu.timings = found
+        try:
+            executor.run(self._feeds.flat(feeds, executor.header))
+        finally:
+            executor.timings = None
+            if executor.gpu is not None:
+                executor.gpu.timings = None
+        return found
+
+    def export(self, weights: bool = False) -> bytes:
+        """The Program as a file that `InferenceSession` opens without compiling; see `exported.pack`."""
+        if () not in self._programs:
+            raise InvalidInput("this model is compiled for some feeds when it runs, so there is no Program for all")
+        return pack(self._latest(), self._graph, self._model, weights)
+
+    def _latest(self) -> Any:
+        """The executor compiled last. Errors: SessionFailed if none is yet."""
+        if not self._programs:
+            raise SessionFailed("this model is compiled when it first runs", hint="run it once")
+        return list(self._programs.values())[-1]
+
+    # ── compiling ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _prepare(self) -> None:
+        """Compile now if the model's input types say enough; else the first run does."""
+        if self._opened:
+            self._open(self._exported)
+            self._dropped = False
+            return
+        try:
+            specs = {v.name: spec_of(v.name, v.type) for v in self._graph.inputs if v.name not in self._graph.weights}
+            self._programs[()] = self._executor(specs)
+        except NeedsValue as e:
+            self._needs.add(self._graph, e)
+        self._dropped = False
+
+    def _executor(
+        self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None, **watch: bool
+    ) -> Any:
+        """`watch`, for `verify`: reveal (what each kernel makes is an output), at_home (no kernel on the GPU)."""
+        from pyruntime.native.executor import Executor
+        from pyruntime.providers.wasm import provider
+        from pyruntime.providers.wasm.wasmtime_host import WasmHost
+
+        host = WasmHost(threads=max(self.options.intra_op_num_threads, 1), relaxed=self.options.relaxed_simd)
+        builder: Any = provider.builder(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
+        gpu = None
+        if self._providers[0] == "webgpu":
+            builder, gpu = self._with_gpu(provider, builder, watch.get("at_home", False))
+        level = self.options.graph_optimization_level
+        compiled = compile_graph(
+            self._graph, specs, elements, builder, level=level, constants=constants,
+            reveal=watch.get("reveal", False),
+        )  # fmt: skip
+        calls = HostCalls(compiled.host_kernels)
+        return Executor(compiled.program, host, sources_of(self._graph), calls, self.options.memory_limit, gpu)
+
+    def _with_gpu(self, home: Any, builder: Any, at_home: bool = False) -> tuple[Any, Any]:
+        """A builder that places kernels on the GPU too, and what runs them there."""
+        gpu = open_gpu()
+        return placed(home, builder, gpu.host.adapter, self._providers, at_home), gpu
+
+    def _open(self, found: Exported) -> None:
+        """Take over a Program that was compiled before."""
+        from pyruntime.native.executor import Executor
+        from pyruntime.providers.wasm.wasmtime_host import WasmHost
+
+        host = WasmHost(threads=found.program.header.get("threads", 1), relaxed=self.options.relaxed_simd)
+        limit = self.options.memory_limit
+        gpu = open_gpu() if "webgpu" in found.program.header["modules"] else None
+        self._providers = ["wasm"] if gpu is None else ["webgpu", "wasm"]
+        self._programs[()] = Executor(found.program, host, found.sources, found.host_call, limit, gpu)
+
+    def _program(self, feeds: Mapping[str, Any]) -> Any:
+        """The executor for these feeds, compiled on first need."""
+        if self._dropped:
+            self._prepare()
+        if () in self._programs:
+            return self._programs[()]
+        while True:
+            specs, key = self._feeds.specs(feeds, self._needs)
+            try:
+                inner = self._inner(specs, key, feeds)
+                key = (key, tuple(inner.items()))
+                if key not in self._programs:
+                    if len(self._programs) >= MAX_PROGRAMS:
+                        self._programs.pop(next(iter(self._programs)))
+                    self._programs[key] = self._executor(specs, inner)
+                return self._programs[key]
+            except NeedsValue as e:
+                self._needs.add(self._graph, e)
+
+    def _inner(self, specs: Mapping[str, Spec], key: Any, feeds: Mapping[str, Any]) -> dict[str, TensorSpec]:
+        """Values inside the graph that compilation needs: computed by running the part of the graph before them."""
+        out: dict[str, TensorSpec] = {}
+        for name in sorted(self._needs.inner):
+            place = (name, key, tuple(out.items()))
+            if place not in self._parts:
+                if len(self._parts) >= MAX_PROGRAMS:
+                    self._parts.pop(next(iter(self._parts)))
+                self._parts[place] = self._part(name, specs, out)
+            out[name] = self._feeds.value_of(name, self._parts[place], feeds)
+        return out
+
+    def _part(self, name: str, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec]) -> Any:
+        whole, self._graph = self._graph, replace(self._graph, outputs=(Value(name, None),))
+        try:
+            return self._executor(specs, constants)
+        finally:
+            self._graph = whole
+
+    # ── faults of the GPU ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _surviving(self, work: Callable[[], T], feeds: Mapping[str, Any] | None = None) -> T:
+        """What `work`, for these feeds, gives. If the GPU fails, once more with device, pipelines and weights made
+        again; if it is gone for good, on WebAssembly. Errors: OutOfMemory if the GPU is still too small, DeviceLost for
+        a Program that was compiled for it or a feed that was there."""
+        if self._providers[0] != "webgpu" and not self._opened:
+            return work()
+        try:
+            return work()
+        except (DeviceLost, OutOfMemory) as e:
+            if isinstance(e, OutOfMemory) and not e.gpu:
+                raise
+        if feeds is not None:
+            self._feeds.check(feeds)  # GPU tensors are gone with their device
+        try:
+            return self._again(work)
+        except DeviceLost as e:
+            if self._opened:
+                raise
+            warn(f"{e.message}; the session goes on on WebAssembly")
+            self._providers = ["wasm"]
+            return self._again(work)
+
+    def _again(self, work: Callable[[], T]) -> T:
+        """With nothing kept of what was compiled and loaded before."""
+        for executor in (*self._programs.values(), *self._parts.values()):
+            if executor.gpu is not None:
+                executor.gpu.host.close()
+        self._programs.clear()
+        self._parts.clear()
+        self._dropped = True
+        return work()
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None, *, preferred_output_location: str | Mapping[str, str] | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """The outputs (all if `output_names` is None) as numpy arrays, lists for sequences, None for empty optionals,
+        GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the session has a GPU.
+
+        Feeds are arrays or GpuTensors. Thread-safe: runs queue. Errors: InvalidInput for a feed with a wrong name,
+        type, rank or dim, before anything runs; the session stays usable.
+        """
+        check_run_options(run_options)
+        names = self._feeds.outputs(output_names)
+        stay = self._staying if preferred_output_location is None else self._feeds.staying(preferred_output_location)
+        feeds = self._feeds.check(input_feed)
+        with self._lock:
+            self.state = "running"
+            try:
+                header, results = self._surviving(lambda: self._attempt(feeds, names, stay), feeds)
+            finally:
+                self.state = "ready"
+        return [self._feeds.output(header, n, results[n]) for n in names]
+
+    def _attempt(
+        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        executor = self._program(feeds)
+        return executor.header, executor.run(self._feeds.flat(feeds, executor.header), names, stay)

@@ -1,0 +1,186 @@
+"""The graph: plain frozen data, as read from a model, and which names its parts use.
+
+Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from pyruntime.errors import InvalidInput
+from pyruntime.ir.dtype import DType
+
+
+class Source(Protocol):
+    """Bytes that are read where they lie: a model file or an external data file."""
+
+    name: str  # "" for the model file itself, else the external location as written in the model
+    size: int
+
+    def read(self, offset: int, size: int) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """shape None: unknown rank. A dim is an int, a name (dim_param), or None for unknown."""
+
+    dtype: DType | None
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    elem: Type
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    elem: Type
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    key: DType
+    value: Type
+
+
+Type = TensorType | SequenceType | OptionalType | MapType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    name: str
+    type: Type | None
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant tensor, located and not copied.
+
+    The elements lie at source[offset : offset+size], little-endian, row-major, sub-byte types packed as ONNX packs
+    them (low bits first). `strings` holds the elements of a string tensor instead.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    source: Source | None = None
+    offset: int = 0
+    size: int = 0
+    strings: tuple[bytes, ...] | None = None
+
+    def read(self) -> bytes:
+        assert self.source is not None
+        return self.source.read(self.offset, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """inputs and outputs name values; "" is an absent optional one. `opset` is the version of `domain` in force."""
+
+    op: str
+    domain: str
+    opset: int
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    overload: str = ""
+
+    @property
+    def label(self) -> str:
+        domain = f"{self.domain}." if self.domain else ""
+        return f'{domain}{self.op} "{self.name or (self.outputs[0] if self.outputs else "")}" (opset {self.opset})'
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A model-local function. `attrs` are required attribute names, `defaults` those with a default."""
+
+    name: str
+    domain: str
+    overload: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: tuple[str, ...]
+    defaults: Mapping[str, object]
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Type] = field(default_factory=dict)  # value_info
+
+
+@dataclass(frozen=True, slots=True)
+class AttrRef:
+    """An attribute of a function's node that takes its value from the function's own attribute `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """`weights` are the initializers by name; an input that is also a weight is overridable (IR >= 4)."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    weights: Mapping[str, Weight] = field(default_factory=dict)
+    values: Mapping[str, Type] = field(default_factory=dict)  # value_info
+    functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)  # (domain, name, overload)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    # ir_version, producer_name, producer_version, domain, model_version, description, graph_description
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    props: Mapping[str, str] = field(default_factory=dict)  # metadata_props: what the author wrote
+
+    def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
+        return replace(self, nodes=nodes)
+
+    def with_dims(self, sizes: Mapping[str, int]) -> Graph:
+        """With numbers for named dims of inputs and outputs; names that no input has are warned of, and say nothing."""
+        named = {d for v in self.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ()}
+        for name, size in sizes.items():
+            if name not in named:
+                known = ", ".join(sorted(d for d in named if isinstance(d, str))) or "none"
+                warnings.warn(f'no input has the free dimension "{name}" (named are: {known})', stacklevel=2)
+            elif not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise InvalidInput(f'the free dimension "{name}" cannot be {size!r}', hint="give an integer from 0 on")
+        inputs, outputs = (tuple(_sized(v, sizes) for v in values) for values in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
+
+
+def _sized(value: Value, sizes: Mapping[str, int]) -> Value:
+    if not isinstance(value.type, TensorType) or value.type.shape is None:
+        return value
+    shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
+    return replace(value, type=replace(value.type, shape=shape))
+
+
+def subgraphs(node: Node) -> Iterator[Graph]:
+    """The graphs among a node's attributes."""
+    for value in node.attrs.values():
+        if isinstance(value, Graph):
+            yield value
+        elif isinstance(value, tuple) and value and isinstance(value[0], Graph):
+            yield from value
+
+
+def captures(graph: Graph) -> set[str]:
+    """The names a graph takes from the scopes around it."""
+    free = {value.name for value in graph.outputs}
+    own = {value.name for value in graph.inputs}
+    own.update(graph.weights)
+    for node in graph.nodes:
+        free.update(uses(node))
+        own.update(node.outputs)
+    return free - own - {""}
+
+
+def uses(node: Node) -> set[str]:
+    """The names a node needs: its inputs, and what its subgraphs capture."""
+    needed = set(node.inputs)
+    needed.discard("")
+    for graph in subgraphs(node):
+        needed |= captures(graph)
+    return needed

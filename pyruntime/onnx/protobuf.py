@@ -1,0 +1,222 @@
+"""Protobuf wire format over windowed reads: finds fields, never copies what it is not asked for.
+
+A message is a span [start, end) of absolute offsets in a `Source`. Small messages are scanned whole inside a window;
+large ones are streamed, so that skipping a weight of a gigabyte is an addition. After a jump the window is 4 KiB
+(one tensor header), and it doubles while the reads follow each other.
+
+Spec: https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+import builtins
+import struct
+from collections.abc import Iterable, Iterator
+
+from pyruntime.errors import InvalidModel
+from pyruntime.onnx.graph import Source
+
+Field = tuple[int, int, int]
+"""(tag, a, b): tag is number << 3 | wire type. Varint: a is the value (unsigned), b the offset after it. Others: the
+payload is [a, b)."""
+Fields = dict[int, list[Field]]
+"""Field number -> its occurrences."""
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+MAX_DEPTH = 100  # nested messages, as protobuf's own default
+
+_WHOLE = 1 << 14  # messages up to this size are scanned in one go
+_FIRST, _LARGEST = 1 << 12, 1 << 20  # window sizes
+_HEADER = 20  # a tag and a length, each at most 10 bytes
+_LARGEST_TAG = (1 << 32) - 1
+
+
+def tags(varint: str = "", length: str = "", fixed32: str = "", fixed64: str = "") -> frozenset[int]:
+    """The tags of a message type, from the field numbers (separated by spaces) of each wire type."""
+    kinds = ((VARINT, varint), (LENGTH, length), (FIXED32, fixed32), (FIXED64, fixed64))
+    return frozenset(int(number) << 3 | kind for kind, numbers in kinds for number in numbers.split())
+
+
+def signed(value: int) -> int:
+    """The int64 that a varint holds."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def check_depth(depth: int, at: int) -> None:
+    if depth > MAX_DEPTH:
+        raise InvalidModel(f"messages are nested deeper than {MAX_DEPTH} at byte {at}")
+
+
+def _varint(buf: bytes, pos: int, base: int) -> tuple[int, int]:
+    value = shift = 0
+    start = pos
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 63:
+            raise InvalidModel(f"a varint is longer than 10 bytes at byte {base + start}")
+    if value >> 64:
+        raise InvalidModel(f"a varint is larger than 64 bits at byte {base + start}")
+    return value, pos
+
+
+class Wire:
+    """Reads messages of one `Source`."""
+
+    __slots__ = ("_base", "_buf", "_end", "_step", "source")
+
+    def __init__(self, source: Source, whole: bytes | None = None) -> None:
+        """`whole`: all the bytes of the source, where they are at hand."""
+        self.source = source
+        self._base = self._end = 0
+        self._buf = b""
+        self._step = _LARGEST if source.size <= _LARGEST else _FIRST
+        if whole is not None:
+            self._buf, self._end = whole, len(whole)
+        else:
+            self._need(0, min(source.size, self._step))
+
+    def fields(self, start: int, end: int) -> Iterable[Field]:
+        """The fields of the message [start, end), in their order."""
+        if end - start <= _WHOLE:
+            if start < self._base or self._end < end:
+                self._need(start, end)
+            return self._scan(start, end, end)[0]
+        return self._stream(start, end)
+
+    def gather(self, start: int, end: int, known: frozenset[int]) -> Fields:
+        """The fields of a message by number; those not in `known` are skipped, if their number is not known either."""
+        found: Fields = {}
+        for field in self.fields(start, end):
+            tag = field[0]
+            if tag not in known:
+                self.skip(tag, known, field[2])
+            elif (number := tag >> 3) in found:
+                found[number].append(field)
+            else:
+                found[number] = [field]
+        return found
+
+    def skip(self, tag: int, known: frozenset[int], at: int) -> None:
+        """Refuse a known field in a wrong wire type; unknown fields are from a later version of the format."""
+        if any(tag >> 3 == other >> 3 for other in known):
+            raise InvalidModel(f"field {tag >> 3} has wire type {tag & 7}, which it cannot have, before byte {at}")
+
+    def bytes(self, start: int, end: int) -> bytes:
+        base = self._base
+        if base <= start and end <= self._end:
+            return self._buf[start - base : end - base]
+        return self._read(start, end - start)
+
+    def text(self, start: int, end: int) -> str:
+        try:
+            return self.bytes(start, end).decode()
+        except UnicodeDecodeError:
+            raise InvalidModel(f"a name is not UTF-8 at byte {start}") from None
+
+    def floats(self, found: Iterable[Field], kind: str = "f") -> list[float]:
+        """The values of a float (f) or double (d) field, packed or not."""
+        data = self.join(found, struct.calcsize(kind))
+        return list(struct.unpack(f"<{len(data) // struct.calcsize(kind)}{kind}", data))
+
+    def join(self, found: Iterable[Field], width: int) -> builtins.bytes:
+        """The little-endian elements of a fixed-width field, packed or not."""
+        for tag, a, b in found:
+            if (b - a) % width:
+                raise InvalidModel(f"packed field {tag >> 3} is not a multiple of {width} bytes at byte {a}")
+        return b"".join(self.bytes(a, b) for _, a, b in found)
+
+    def ints(self, found: Iterable[Field]) -> list[int]:
+        """The values of a varint field, packed or not, unsigned."""
+        values: list[int] = []
+        for tag, a, b in found:
+            if tag & 7 == VARINT:
+                values.append(a)
+                continue
+            data = self.bytes(a, b)
+            if data.isascii():  # every varint is one byte
+                values.extend(data)
+                continue
+            if data[-1] > 127:
+                raise InvalidModel(f"a varint is cut off at byte {b}")
+            pos = 0
+            while pos < len(data):
+                value = data[pos]
+                pos += 1
+                if value > 127:
+                    value, pos = _varint(data, pos - 1, a)
+                values.append(value)
+        return values
+
+    def _read(self, start: int, size: int) -> builtins.bytes:
+        data = bytes(self.source.read(start, size))
+        if len(data) != size:
+            raise InvalidModel(f"the file ends at byte {start + len(data)}, {size - len(data)} bytes early")
+        return data
+
+    def _need(self, start: int, end: int) -> None:
+        """Bring [start, end) into the window."""
+        if self._base <= start and end <= self._end:
+            return
+        follows = self._base <= start <= self._end
+        self._step = min(2 * self._step, _LARGEST) if follows else _FIRST
+        size = min(max(end - start, self._step), self.source.size - start)
+        if size < end - start:
+            raise InvalidModel(f"the file ends at byte {self.source.size}, before a message that ends at {end}")
+        self._buf = self._read(start, size)
+        self._base, self._end = start, start + size
+
+    def _stream(self, start: int, end: int) -> Iterator[Field]:
+        while start < end:
+            self._need(start, min(start + _HEADER, end))
+            found, start = self._scan(start, end, end if self._end >= end else self._end - _HEADER + 1)
+            yield from found
+
+    def _scan(self, start: int, end: int, limit: int) -> tuple[list[Field], int]:
+        """Fields that begin before `limit`, and where the next one begins."""
+        buf, base, found = self._buf, self._base, list[Field]()
+        pos, stop, limit = start - base, end - base, limit - base
+        at = pos
+        try:
+            while pos < limit:
+                at = pos
+                tag = buf[pos]
+                pos += 1
+                if not 8 <= tag < 128:
+                    tag, pos = _varint(buf, at, base)
+                wire = tag & 7
+                if wire == LENGTH or wire == VARINT:
+                    value = buf[pos]
+                    pos += 1
+                    if value > 127:
+                        value, pos = _varint(buf, pos - 1, base)
+                    if wire == LENGTH:
+                        first = base + pos
+                        pos += value
+                        found.append((tag, first, base + pos))
+                    else:
+                        found.append((tag, value, base + pos))
+                elif wire == FIXED32 or wire == FIXED64:
+                    width = 4 if wire == FIXED32 else 8
+                    found.append((tag, base + pos, base + pos + width))
+                    pos += width
+                else:
+                    raise InvalidModel(_fault(tag, base + at, end))
+                if pos > stop or tag < 8 or tag > _LARGEST_TAG:
+                    raise InvalidModel(_fault(tag, base + at, end))
+        except IndexError:
+            raise InvalidModel(f"the file ends inside a field at byte {base + at}") from None
+        return found, base + pos
+
+
+def _fault(tag: int, at: int, end: int) -> str:
+    wire = tag & 7
+    if wire in (3, 4, 6, 7):
+        return f"{'a group' if wire < 5 else f'wire type {wire}'} is not part of ONNX at byte {at}"
+    if tag < 8 or tag > _LARGEST_TAG:
+        return f"field number {tag >> 3} is not valid at byte {at}"
+    return f"field {tag >> 3} at byte {at} runs past the end of its message at byte {end}"

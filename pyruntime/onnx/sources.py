@@ -1,0 +1,95 @@
+"""Where bytes lie: in memory, in a file, in external data files beside a model.
+
+Spec: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from pyruntime.errors import InvalidModel
+from pyruntime.onnx.graph import Source
+
+OpenExternal = Callable[[str], Source]
+MEMORY = ":memory:"
+"""Name of the sources the reader makes itself (decoded typed data, densified sparse tensors): they are in no file."""
+
+
+class MemorySource:
+    """Bytes at hand; a bytearray or memoryview is not copied and must not change while it is in use."""
+
+    __slots__ = ("_data", "name", "size")
+
+    def __init__(self, data: bytes | bytearray | memoryview, name: str = MEMORY) -> None:
+        self._data = data if isinstance(data, bytes) else memoryview(data).cast("B")
+        self.name = name
+        self.size = len(self._data)
+
+    @property
+    def whole(self) -> bytes | None:
+        """All the bytes, if that costs no copy."""
+        return self._data if isinstance(self._data, bytes) else None
+
+    def read(self, offset: int, size: int) -> bytes:
+        return bytes(self._data[offset : offset + size])
+
+
+class FileSource:
+    """A file, mapped where the system can, else opened for each read."""
+
+    __slots__ = ("_map", "_path", "name", "size")
+
+    def __init__(self, path: str | os.PathLike[str], name: str = "") -> None:
+        self._path = os.fspath(path)
+        self.name = name
+        with open(self._path, "rb") as file:
+            self.size = os.fstat(file.fileno()).st_size
+            try:
+                self._map: mmap.mmap | None = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError):  # empty, too large for the address space, or not a plain file
+                self._map = None
+
+    def read(self, offset: int, size: int) -> bytes:
+        if self._map is not None:
+            return self._map[offset : offset + size]
+        with open(self._path, "rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+
+def check_location(location: str) -> None:
+    """Refuse a location that could leave the model's folder. Symbolic links inside it are the user's own."""
+    parts = location.replace("\\", "/").split("/")
+    if not location or ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in location:
+        raise InvalidModel(f'external data location "{location}" is not a relative path inside the model\'s folder')
+
+
+def beside(path: str | os.PathLike[str]) -> OpenExternal:
+    """Opens external data files in the folder of the model at `path`."""
+    folder = Path(path).parent
+    return lambda location: FileSource(folder / location, location)
+
+
+class External:
+    """The external data of one model, each file opened once."""
+
+    __slots__ = ("_open", "_opened")
+
+    def __init__(self, opener: OpenExternal | None) -> None:
+        self._open = opener
+        self._opened: dict[str, Source] = {}
+
+    def get(self, location: str) -> Source:
+        if location not in self._opened:
+            check_location(location)
+            if self._open is None:
+                hint = "load the model by its path, or give open_external"
+                raise InvalidModel(f'the model needs the external data file "{location}"', hint=hint)
+            try:
+                self._opened[location] = self._open(location)
+            except (OSError, LookupError) as error:
+                raise InvalidModel(f'external data file "{location}" cannot be opened: {error}') from error
+        return self._opened[location]

@@ -1,0 +1,26 @@
+"""Dead code: kernels none of whose outputs are used disappear. Shape arithmetic done at plan time ends here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyruntime.ir.blocks import inner_blocks
+from pyruntime.ir.kernel import Block, Kernel, Read, Tensor
+
+
+def remove_dead(block: Block, outputs: Iterable[Tensor], symbols: set[str] | None = None) -> None:
+    """Keep what `outputs` need. `symbols` are the names that kept kernels or outputs mention; a Read is kept if it
+    binds one of them (None: keep all Reads)."""
+    needed = {t.uid for t in outputs}
+    kept: list[Kernel] = []
+    for kernel in reversed(block.kernels):
+        wanted = any(t.uid in needed for t in kernel.outputs)
+        if isinstance(kernel, Read):
+            wanted = symbols is None or not symbols.isdisjoint(kernel.symbols)
+        if not wanted:
+            continue
+        for inner in inner_blocks(kernel):
+            remove_dead(inner, inner.outputs, symbols)
+        needed.update(t.uid for t in kernel.inputs)
+        kept.append(kernel)
+    block.kernels = kept[::-1]

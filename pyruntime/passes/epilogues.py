@@ -1,0 +1,104 @@
+"""Elementwise work after a routine or a reduction becomes part of it: bias, activation, residual sum, transpose.
+
+The map that is the only reader of a result moves into the kernel that makes it (`Call.epilogue`, `Reduce.epilogue`),
+which takes the map's place in the block; repeated, a chain of maps is absorbed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from pyruntime.codegen.provider import Routine
+from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.expr import Expr, cast, rewrite, walk
+from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
+from pyruntime.passes.map_fusion import substitute
+
+
+def absorb(block: Block, routines: Mapping[str, Routine], outputs: Iterable[Tensor]) -> None:
+    """Attach maps to the calls and reductions before them, in this block and its inner blocks."""
+    _block(block, routines, readers_of(block, outputs))
+
+
+def _block(block: Block, routines: Mapping[str, Routine], readers: Counter[int]) -> None:
+    gone: set[int] = set()
+    places = {id(k): n for n, k in enumerate(block.kernels)}
+    for kernel in list(block.kernels):
+        if isinstance(kernel, Map):
+            source = _source(kernel, routines, readers, places)
+            if source is not None:
+                gone.add(places.pop(id(source)))
+                place = places.pop(id(kernel))
+                block.kernels[place] = source
+                places[id(source)] = place
+        for inner in inner_blocks(kernel):
+            _block(inner, routines, readers)
+    block.kernels = [k for n, k in enumerate(block.kernels) if n not in gone]
+
+
+def _source(
+    kernel: Map, routines: Mapping[str, Routine], readers: Counter[int], places: dict[int, int]
+) -> Call | Reduce | None:
+    """The kernel of this block that absorbed the map, if one could."""
+    for t in reversed(kernel.inputs):
+        source = t.kernel
+        if readers[t.uid] != 1 or id(source) not in places or len(source.outputs) != 1:
+            continue
+        if isinstance(source, Call | Reduce) and _absorbed(source, t, kernel, routines):
+            return source
+    return None
+
+
+def _absorbed(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping[str, Routine]) -> bool:
+    order = _order(kernel, t)
+    if order is None:
+        return False
+    own = source.epilogue
+
+    def visit(e: Expr) -> Expr | None:
+        if e.op != "at" or e.value is not t:
+            return None
+        return Expr("arg", (), t.dtype, 0) if own is None else substitute(own, e.args)
+
+    value = cast(rewrite(kernel.expr, visit), kernel.out.dtype)
+    if isinstance(source, Call):
+        before = source.order or tuple(range(t.rank))
+        order = tuple([before[n] for n in order])
+        epilogue = None if value.op == "arg" else value
+        if not routines[source.routine].fuses(source, kernel.out, order, value):
+            return False
+        source.order, source.epilogue = (None if order == tuple(range(t.rank)) else order), epilogue
+    else:
+        plain = own is not None or t.dtype is source.expr.dtype
+        if order != tuple(range(t.rank)) or source.op.startswith("arg") or not plain:
+            return False
+        source.epilogue = value
+    source.outputs = kernel.outputs
+    kernel.out.kernel = source
+    source.node = kernel.node if not source.node else source.node
+    return True
+
+
+def _order(kernel: Map, t: Tensor) -> tuple[int, ...] | None:
+    """For each axis of the map the axis of t it walks, if the map reads each element of t at one place of its own."""
+    loads = {x.key(): x for x in walk(kernel.expr) if x.op == "at" and x.value is t}
+    if len(loads) != 1 or kernel.out.rank != t.rank:
+        return None
+    (load,) = loads.values()
+    order: dict[int, int] = {}
+    for axis, c in enumerate(load.args):
+        if c.op == "index" and kernel.out.shape[c.value] == t.shape[axis]:
+            order[c.value] = axis
+        elif t.shape[axis] != 1:
+            return None
+    free = [a for a in range(t.rank) if a not in order.values()]
+    for n in range(t.rank):
+        if n not in order:
+            if kernel.out.shape[n] != 1:
+                return None
+            order[n] = free.pop(0)
+    return tuple([order[n] for n in range(t.rank)])
+
+
+__all__ = ["absorb"]

@@ -1,0 +1,148 @@
+"""Fusion: a producer's expression is inlined where it is read.
+
+Views (maps that only load) are always inlined. A map that computes is inlined into its one consumer if that reads
+every element once, so that nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from pyruntime.codegen.loop_ir import children, expressions, rebuild
+from pyruntime.codegen.provider import Routine
+from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, cast, rewrite, walk
+from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
+from pyruntime.ir.shape import Shape
+
+MAX_NODES = 96  # of a fused expression: beyond, registers spill and shared work is lost
+
+
+def fuse(block: Block, outputs: Iterable[Tensor], routines: Mapping[str, Routine] | None = None) -> None:
+    """Inline what pays, in this block and its inner blocks. Dead producers are left for dead-code removal."""
+    keep = {t.uid for t in outputs}
+    _block(block, readers_of(block, (), _read), keep, routines or {})
+
+
+def _read(kernel: Kernel) -> Iterable[int]:
+    """Loads at different coordinates count each."""
+    loads = _loads(kernel)
+    return loads.values() if loads is not None else [t.uid for t in kernel.inputs]
+
+
+def _loads(kernel: Kernel) -> dict[int, int] | None:
+    """Distinct `at` nodes of a kernel -> uid of their tensor."""
+    if not isinstance(kernel, Map | Reduce):
+        return None
+    more = kernel.epilogue if isinstance(kernel, Reduce) else None
+    exprs = [kernel.expr] if more is None else [kernel.expr, more]
+    keys = {x.key(): x for e in exprs for x in walk(e) if x.op == "at"}
+    return {n: x.value.uid for n, x in enumerate(keys.values())}
+
+
+def _block(block: Block, uses: Counter[int], keep: set[int], routines: Mapping[str, Routine]) -> None:
+    for kernel in block.kernels:
+        if isinstance(kernel, Map):
+            kernel.expr = cast(_inline(kernel.expr, kernel.out.shape, uses, keep), kernel.out.dtype)
+        elif isinstance(kernel, Reduce):
+            kernel.expr = _inline(kernel.expr, (*kernel.out.shape, *kernel.extents), uses, keep)
+            if kernel.epilogue is not None:
+                kernel.epilogue = cast(_inline(kernel.epilogue, kernel.out.shape, uses, keep), kernel.out.dtype)
+        elif isinstance(kernel, Call):
+            _call(kernel, uses, keep, routines)
+        elif isinstance(kernel, Loops):
+            _loops(kernel)
+        for inner in inner_blocks(kernel):
+            _block(inner, uses, keep | {t.uid for t in inner.outputs}, routines)
+
+
+def _call(kernel: Call, uses: Counter[int], keep: set[int], routines: Mapping[str, Routine]) -> None:
+    """Into an epilogue, where the routine still takes it."""
+    if kernel.epilogue is None:
+        return
+    e = cast(_inline(kernel.epilogue, kernel.out.shape, uses, keep), kernel.out.dtype)
+    order = kernel.order or tuple(range(kernel.out.rank))
+    if e is not kernel.epilogue and routines[kernel.routine].fuses(kernel, kernel.out, order, e):
+        kernel.epilogue = e
+
+
+def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr:
+    axes = {n for n, d in enumerate(extents) if d != 1}
+    budget = [MAX_NODES - len(walk(e))]
+
+    def visit(x: Expr) -> Expr | None:
+        if x.op != "at" or not isinstance(x.value.kernel, Map):
+            return None
+        producer = x.value.kernel
+        view = is_view(producer.expr)
+        if not view:
+            if uses[x.value.uid] != 1 or x.value.uid in keep or not _once(x, axes):
+                return None
+            budget[0] -= len(walk(producer.expr))
+            if budget[0] < 0:
+                return None
+        return substitute(producer.expr, x.args)
+
+    return rewrite(e, visit)
+
+
+def is_view(e: Expr) -> bool:
+    """Whether a map only moves elements: a load at cheap coordinates, or a constant."""
+    if e.op == "at":
+        return all(
+            y.dtype is I32 and y.op in ("index", "const", "dim", "add", "sub", "mul") for c in e.args for y in walk(c)
+        )
+    return e.op == "const"
+
+
+def _once(at: Expr, axes: set[int]) -> bool:
+    """Whether a load in a nest of these axes reads no element twice: each coordinate follows one axis of its own."""
+    found: set[int] = set()
+    for c in at.args:
+        along = {y.value for y in walk(c) if y.op == "index"}
+        if len(along) > 1 or not found.isdisjoint(along):
+            return False
+        found |= along
+    return axes <= found
+
+
+def substitute(e: Expr, coords: tuple[Expr, ...]) -> Expr:
+    """The expression with its indices replaced."""
+    return rewrite(e, lambda x: coords[x.value] if x.op == "index" else None)
+
+
+def _loops(kernel: Loops) -> None:
+    """Procedures read views through."""
+    changed = False
+
+    def visit(x: Expr) -> Expr | None:
+        nonlocal changed
+        if x.op == "at" and isinstance(x.value.kernel, Map) and is_view(x.value.kernel.expr):
+            changed = True
+            return substitute(x.value.kernel.expr, x.args)
+        return None
+
+    def inner(body: list[Stmt]) -> list[Stmt]:
+        return [rebuild(s, lambda e: rewrite(e, visit), inner) for s in body]
+
+    kernel.body = inner(kernel.body)
+    if changed:
+        made = {t.uid for t in (*kernel.outputs, *kernel.scratch)}
+        found: dict[int, Tensor] = {}
+        _arguments(kernel.body, made, found)
+        kernel.args = tuple(found.values())
+
+
+def _arguments(body: list[Stmt], made: set[int], found: dict[int, Tensor]) -> None:
+    for s in body:
+        for e in expressions(s):
+            for x in walk(e):
+                if x.op == "at" and x.value.uid not in made:
+                    found[x.value.uid] = x.value
+        for inner in children(s):
+            _arguments(inner, made, found)
+
+
+__all__ = ["fuse", "is_view", "substitute"]

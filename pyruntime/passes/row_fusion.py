@@ -1,0 +1,315 @@
+"""Row fusion: reductions over rows and the maps between them become one procedure that keeps a row in cache.
+
+Softmax, LayerNorm and the like are chains of `Reduce` and `Map` over the same outer axes. Fused, each row is read from
+memory once and written once. A map in the middle that is cheap is computed again where it is read; one that is not is
+kept in the memory of the result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyruntime.codegen.addressing import accesses
+from pyruntime.ir import shape as sh
+from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.expr import Expr, binary, cast, const, dim, rewrite, walk
+from pyruntime.ir.kernel import (
+    Accum,
+    Alias,
+    Block,
+    For,
+    Kernel,
+    Let,
+    Loops,
+    Map,
+    Reduce,
+    Stmt,
+    Store,
+    Tensor,
+    tensors_in,
+)
+from pyruntime.ir.reference import NEUTRAL
+from pyruntime.ir.shape import Shape
+
+CHEAP = 6  # operations: a map of at most so many, none of them a function, is computed again rather than kept
+COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow div sqrt guard".split())
+REDUCTIONS = ("sum", "max", "min", "prod")
+
+
+def fuse_rows(block: Block, outputs: Iterable[Tensor]) -> None:
+    """In this block and its inner blocks."""
+    _block(block, readers_of(block, outputs))
+
+
+def _block(block: Block, readers: Counter[int]) -> None:
+    done: set[int] = set()
+    groups: list[_Group] = []  # ids are of living kernels
+    for n, kernel in enumerate(block.kernels):
+        for inner in inner_blocks(kernel):
+            _block(inner, readers)
+        if isinstance(kernel, Reduce) and id(kernel) not in done and _starts(kernel):
+            group = _grow(block.kernels, n, kernel, readers, done)
+            if group is not None:
+                done.update(id(k) for k in group.members)
+                groups.append(group)
+                group.replace(block)
+    block.kernels = [k for k in block.kernels if id(k) not in done or isinstance(k, Loops)]
+
+
+def _starts(kernel: Reduce) -> bool:
+    return kernel.op in REDUCTIONS and kernel.expr.dtype is F32 and kernel.out.dtype is F32 and bool(kernel.extents)
+
+
+def _extents(kernel: Map | Reduce) -> Shape:
+    """Of all axes of a kernel's nest."""
+    return kernel.out.shape if isinstance(kernel, Map) else (*kernel.out.shape, *kernel.extents)
+
+
+def _solid(shape: Shape) -> list[object]:
+    return [d for d in shape if d != 1]
+
+
+@dataclass(slots=True)
+class _Group:
+    """outer, row: extents other than 1; members: kernels in order; made: uids of their outputs, aliases included.
+    The axes of a member other than those of extent 1 are, in order, outer and row axes."""
+
+    outer: Shape
+    row: Shape
+    members: list[Kernel] = field(default_factory=list)
+    made: dict[int, Tensor] = field(default_factory=dict)  # uid -> the tensor it is (an alias's base)
+
+    def add(self, kernel: Kernel) -> None:
+        self.members.append(kernel)
+        base = self.made[kernel.base.uid] if isinstance(kernel, Alias) else kernel.outputs[0]
+        self.made[kernel.outputs[0].uid] = base
+
+    def takes(self, kernel: Kernel) -> bool:
+        """Whether a kernel that reads the group may join it."""
+        if isinstance(kernel, Alias):
+            return _solid(kernel.out.shape) == _solid(kernel.base.shape)
+        if not isinstance(kernel, Map | Reduce) or kernel.out.dtype is not F32:
+            return False
+        if isinstance(kernel, Reduce) and not (_starts(kernel) and _solid(kernel.out.shape) == [*self.outer]):
+            return False
+        if _solid(_extents(kernel)) != [*self.outer, *self.row]:
+            return False
+        more = getattr(kernel, "epilogue", None)
+        loads = [x for e in (kernel.expr, more) if e is not None for x in walk(e) if x.op == "at"]
+        return all(self._aligned(x, kernel) for x in loads if x.value.uid in self.made)
+
+    def _aligned(self, at: Expr, kernel: Map | Reduce) -> bool:
+        """Whether a load from the group is of the row at hand."""
+        order = {n: i for i, n in enumerate(n for n, d in enumerate(_extents(kernel)) if d != 1)}
+        whole = isinstance(self.made[at.value.uid].kernel, Map)
+        wanted = list(range(len(self.outer) + (len(self.row) if whole else 0)))
+        coords = [c for c, d in zip(at.args, at.value.shape, strict=True) if d != 1]
+        return [order.get(c.value) if c.op == "index" else None for c in coords] == wanted
+
+    def replace(self, block: Block) -> None:
+        """Put the procedure in the place of the last member."""
+        place = max(n for n, k in enumerate(block.kernels) if any(k is m for m in self.members))
+        block.kernels[place] = _Writer(self).loops()
+
+
+def _grow(kernels: Sequence[Kernel], start: int, first: Reduce, readers: Counter[int], done: set[int]) -> _Group | None:
+    """The largest group around this reduction that has one result; None if it is not worth it. With the maps that make
+    what it reads if nobody else reads them: a mask added to scores is not written then."""
+    read = {t.uid for t in first.inputs}
+    lead = [k for k in kernels[:start] if isinstance(k, Map) and k.out.uid in read and id(k) not in done]
+    with_lead = _collect(lead, kernels[start:], readers, done) if lead else None
+    return with_lead or _collect([], kernels[start:], readers, done)
+
+
+def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], readers: Counter[int], done: set[int]) -> _Group | None:
+    """The group that starts with the first of the kernels, a reduction, and with those of `lead` that may join."""
+    first = kernels[0]
+    assert isinstance(first, Reduce)
+    group = _Group(tuple(_solid(first.out.shape)), tuple(_solid(first.extents)))
+    for k in lead:
+        if _cheap(k.expr) and group.takes(k) and _along(k):
+            group.add(k)
+    if not group.row or not group.takes(first) or (lead and not group.members):
+        return None
+    group.add(first)
+    best = 0
+    for kernel in kernels[1:]:
+        if not any(t.uid in group.made for t in kernel.inputs):
+            continue
+        if id(kernel) in done or not group.takes(kernel):
+            break
+        group.add(kernel)
+        if isinstance(kernel, Map) and _closed(group, readers):
+            best = len(group.members)
+    if not best:
+        return None
+    group.members = group.members[:best]
+    return group
+
+
+def _along(kernel: Map) -> bool:
+    """Whether a map reads along its last axis, so that computing it again costs no more than what it reads."""
+    found, raw = accesses(kernel.expr)
+    last = ("index", max((n for n, d in enumerate(kernel.out.shape) if d != 1), default=0))
+    return not raw and all(c.get(last, 0) in (0, 1) for c in found)
+
+
+def _closed(group: _Group, readers: Counter[int]) -> bool:
+    """Whether only the last member is read by others, and the memory of the result holds what is kept."""
+    inside: Counter[int] = Counter()
+    for k in group.members:
+        inside.update({t.uid for t in k.inputs})
+    return _one_at_a_time(group) and all(
+        inside[k.outputs[0].uid] == readers[k.outputs[0].uid] for k in group.members[:-1]
+    )
+
+
+def _one_at_a_time(group: _Group) -> bool:
+    """Whether no member reads a kept map, itself or through cheap ones, after a later one took its place."""
+    through: dict[int, set[int]] = {}  # uid -> kept maps that a load of it reads
+    kept = -1
+    for k in group.members:
+        read = set[int]().union(*[through.get(t.uid, set()) for t in k.inputs])
+        if not read <= {kept}:
+            return False
+        out = k.outputs[0].uid
+        if isinstance(k, Map) and (k is group.members[-1] or not _cheap(k.expr)):
+            kept, through[out] = out, {out}
+        else:
+            through[out] = set() if isinstance(k, Reduce) else read
+    return True
+
+
+class _Writer:
+    """Writes the procedure of a group."""
+
+    def __init__(self, group: _Group) -> None:
+        self.group = group
+        self.members = [k for k in group.members if isinstance(k, Map | Reduce)]
+        self.out = self.members[-1].outputs[0]
+        self.values: dict[int, Expr] = {}  # uid -> reduced value, or expression over the row
+        self.kept: set[int] = set()
+        self.variables = 0
+        self.body: list[Stmt] = []
+
+    def new(self, dtype: object = I32) -> Expr:
+        self.variables += 1
+        return Expr("var", (), dtype, self.variables - 1)  # type: ignore[arg-type]
+
+    def loops(self) -> Loops:
+        unit = self.new()
+        self.place = self._decode(unit)
+        pending: Map | None = None
+        for kernel in self.members:
+            if isinstance(kernel, Reduce):
+                self._reduce(kernel, pending)
+                pending = None
+                continue
+            if pending is not None:
+                self._store(pending)
+            pending = None
+            if kernel is not self.members[-1] and _cheap(kernel.expr):
+                self.values[kernel.out.uid] = kernel.expr
+            else:
+                pending = kernel
+        if pending is not None:
+            self._store(pending)
+        extent = dim(sh.size(self.group.outer))
+        made = Loops("rows", (), (), [For(unit.value, extent, self.body, "parallel")])
+        made.node, made.outputs = self.members[-1].node, (self.out,)
+        self.out.kernel = made
+        made.args = self._arguments()
+        return made
+
+    def _arguments(self) -> tuple[Tensor, ...]:
+        inside = self.group.made
+        exprs = [e for k in self.members for e in (k.expr, getattr(k, "epilogue", None)) if e is not None]
+        return tuple([t for t in tensors_in(*exprs) if t.uid not in inside])
+
+    def _decode(self, unit: Expr) -> list[Expr]:
+        """The outer indices of a row."""
+        outer = self.group.outer
+        place: list[Expr] = [const(0, I32)] * len(outer)
+        rest = unit
+        for n in range(len(outer) - 1, 0, -1):
+            v, q = self.new(), self.new()
+            extent = dim(outer[n])
+            self.body += [Let(v.value, binary("rem", rest, extent)), Let(q.value, binary("div", rest, extent))]
+            place[n], rest = v, q
+        return [rest, *place[1:]] if outer else []
+
+    def _places(self, extents: Shape, row: Sequence[Expr]) -> list[Expr]:
+        """A variable for each axis of a member (or of the result)."""
+        rest = iter([*self.place, *row])
+        return [const(0, I32) if d == 1 else next(rest) for d in extents]
+
+    def _expression(self, e: Expr, places: list[Expr], row: Sequence[Expr], held: dict[int, Expr]) -> Expr:
+        """With indices as variables and what the group computed in place."""
+
+        def visit(x: Expr) -> Expr | None:
+            if x.op == "index":
+                return places[x.value]
+            if x.op == "at" and x.value.uid in self.group.made:
+                t = self.group.made[x.value.uid]
+                if t.uid in held:
+                    return held[t.uid]
+                if t.uid in self.kept:
+                    return self.out.at(*self._places(self.out.shape, row))
+                value = self.values[t.uid]
+                if isinstance(t.kernel, Reduce):
+                    return value
+                return self._expression(value, self._places(t.shape, row), row, held)
+            return None
+
+        return rewrite(e, visit)
+
+    def _nest(self, row: Sequence[Expr], body: list[Stmt]) -> None:
+        kind = "vector"
+        for v, extent in zip(reversed(row), reversed(self.group.row), strict=True):
+            body = [For(v.value, dim(extent), body, kind)]
+            kind = "serial"
+        self.body += body
+
+    def _store(self, kernel: Map) -> None:
+        row = [self.new() for _ in self.group.row]
+        value = self._expression(kernel.expr, self._places(kernel.out.shape, row), row, {})
+        self._nest(row, [Store(self.out, tuple(self._places(self.out.shape, row)), value)])
+        self.kept.add(kernel.out.uid)
+
+    def _reduce(self, kernel: Reduce, pending: Map | None) -> None:
+        """One pass over the row; a map that waits is computed and kept in the same pass."""
+        acc = self.new(F32)
+        row = [self.new() for _ in self.group.row]
+        body: list[Stmt] = []
+        held: dict[int, Expr] = {}
+        if pending is not None:
+            value = self.new(F32)
+            expr = self._expression(pending.expr, self._places(pending.out.shape, row), row, {})
+            body += [Let(value.value, expr), Store(self.out, tuple(self._places(self.out.shape, row)), value)]
+            held[pending.out.uid] = value
+            self.kept.add(pending.out.uid)
+        body.append(
+            Accum(acc.value, kernel.op, self._expression(kernel.expr, self._places(_extents(kernel), row), row, held))
+        )
+        self.body.append(Let(acc.value, const(NEUTRAL[kernel.op](F32), F32), mutable=True))
+        self._nest(row, body)
+        done = self.new(F32)
+        result = acc
+        if kernel.epilogue is not None:
+            e = self._expression(kernel.epilogue, self._places(kernel.out.shape, []), [], {})
+            result = rewrite(e, lambda x: acc if x.op == "arg" else None)
+        self.body.append(Let(done.value, cast(result, F32)))
+        self.values[kernel.out.uid] = done
+
+
+def _cheap(e: Expr) -> bool:
+    nodes = walk(e)
+    return sum(1 for x in nodes if x.args and x.dtype is F32 and x.op != "at") <= CHEAP and not any(
+        x.op in COSTLY for x in nodes
+    )
+
+
+__all__ = ["fuse_rows"]

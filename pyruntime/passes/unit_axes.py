@@ -1,0 +1,49 @@
+"""Reshapes that only add or drop axes of extent 1 disappear into the kernel before them, so that others see through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, const, index, rewrite
+from pyruntime.ir.kernel import Alias, Block, Map, Reduce, Tensor
+
+
+def absorb_units(block: Block, outputs: Iterable[Tensor]) -> None:
+    """In this block and its inner blocks."""
+    _block(block, readers_of(block, outputs))
+
+
+def _block(block: Block, readers: Counter[int]) -> None:
+    own = {id(k) for k in block.kernels}
+    for kernel in block.kernels:
+        for inner in inner_blocks(kernel):
+            _block(inner, readers)
+    block.kernels = [k for k in block.kernels if not (isinstance(k, Alias) and _absorbed(k, own, readers))]
+
+
+def _absorbed(alias: Alias, own: set[int], readers: Counter[int]) -> bool:
+    before, after, kernel = alias.base.shape, alias.out.shape, alias.base.kernel
+    if id(kernel) not in own or not isinstance(kernel, Map | Reduce) or readers[alias.base.uid] != 1:
+        return False
+    if [d for d in before if d != 1] != [d for d in after if d != 1]:
+        return False
+    solid = iter([n for n, d in enumerate(after) if d != 1])
+    place: dict[int, Expr] = {n: const(0, I32) if d == 1 else index(next(solid)) for n, d in enumerate(before)}
+    if isinstance(kernel, Reduce):
+        place |= {len(before) + n: index(len(after) + n) for n in range(len(kernel.extents))}
+        if kernel.epilogue is not None:
+            kernel.epilogue = _moved(kernel.epilogue, place)
+    kernel.expr = _moved(kernel.expr, place)
+    kernel.outputs = alias.outputs
+    alias.out.kernel = kernel
+    return True
+
+
+def _moved(e: Expr, place: dict[int, Expr]) -> Expr:
+    return rewrite(e, lambda x: place[x.value] if x.op == "index" else None)
+
+
+__all__ = ["absorb_units"]

@@ -1,0 +1,77 @@
+"""Which symbols a block mentions: a Read whose symbols nobody mentions is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyruntime.codegen.loop_ir import children, expressions
+from pyruntime.ir import shape as sh
+from pyruntime.ir.blocks import inner_blocks
+from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce
+from pyruntime.ir.shape import Dim
+
+
+def mentioned(block: Block) -> set[str]:
+    """Symbols in shapes, extents, expressions and attributes of a block's kernels."""
+    out: set[str] = set()
+    for kernel in block.kernels:
+        out |= symbols_of(kernel)
+        for inner in inner_blocks(kernel):
+            out |= mentioned(inner)
+            for t in (*inner.inputs, *inner.outputs):
+                _dims(t.shape, out)
+    return out
+
+
+def symbols_of(kernel: Kernel) -> set[str]:
+    """Symbols that one kernel mentions, without its inner blocks."""
+    out: set[str] = set()
+    for t in (*kernel.inputs, *kernel.outputs):
+        _dims(t.shape, out)
+    _kernel(kernel, out)
+    return out
+
+
+def _kernel(kernel: Kernel, out: set[str]) -> None:
+    if isinstance(kernel, Call):
+        _dims(kernel.attrs.values(), out)
+        _kernel(kernel.meaning, out)
+        _expressions([kernel.epilogue] if kernel.epilogue is not None else [], out)
+        for view in kernel.strided.values():
+            _dims((*view.tensor.shape, view.offset, *view.strides), out)
+    elif isinstance(kernel, Map):
+        _expressions([kernel.expr], out)
+    elif isinstance(kernel, Reduce):
+        _dims(kernel.extents, out)
+        _expressions([kernel.expr] if kernel.epilogue is None else [kernel.expr, kernel.epilogue], out)
+    elif isinstance(kernel, Loops):
+        for t in kernel.scratch:
+            _dims(t.shape, out)
+        _statements(kernel.body, out)
+
+
+def _statements(body: list[Any], out: set[str]) -> None:
+    for s in body:
+        _expressions(expressions(s), out)
+        for inner in children(s):
+            _statements(inner, out)
+
+
+def _expressions(exprs: Iterable[Expr], out: set[str]) -> None:
+    seen: set[int] = set()
+    for e in exprs:
+        for x in walk(e, seen):
+            if x.op == "dim":
+                out |= sh.symbols(x.value)
+            elif x.op == "at":
+                _dims(x.value.shape, out)
+
+
+def _dims(values: Iterable[Any], out: set[str]) -> None:
+    for v in values:
+        if isinstance(v, Dim):
+            out |= sh.symbols(v)
+        elif isinstance(v, tuple):
+            _dims(v, out)

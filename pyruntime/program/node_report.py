@@ -1,0 +1,95 @@
+"""What became of each node of the graph, for `explain`: the part of it that a Program cannot tell by its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyruntime.frontend.trace_graph import Translation
+from pyruntime.ir.blocks import all_kernels, inner_blocks
+from pyruntime.ir.dtype import STRING
+from pyruntime.ir.kernel import Alias, Block, Call, Leaf, Loops, Map, Reduce, Tensor
+from pyruntime.onnx.graph import Graph, Node, uses
+from pyruntime.passes.map_fusion import is_view
+from pyruntime.program.emit import tensors_of
+
+
+class Fates:
+    """Looks at a translation before the passes, and again after them."""
+
+    def __init__(self, graph: Graph, main: Translation) -> None:
+        self.graph = graph
+        self.main = main
+        self.views = {k.out.uid for k in main.block.kernels if isinstance(k, Map) and is_view(k.expr)}
+
+    def after(self, init: Block, within: Mapping[int, str]) -> list[Any]:
+        """For each node its label if it has steps of its own, else [label, fate] or [label, fate, label of the node
+        whose kernel holds it]. Fates: plan (done while compiling), constant, view (free), fused, unused. `within`: id
+        of a kernel that runs as part of another -> that one's node."""
+        self.within = within
+        self.makers: dict[int, str] = {}  # uid of a tensor -> label of the node whose kernel makes it
+        self.owners: set[str] = set()
+        self._collect(init)
+        self._collect(self.main.block)
+        readers: dict[str, list[int]] = {}
+        for n, node in enumerate(self.graph.nodes):
+            for name in uses(node):
+                readers.setdefault(name, []).append(n)
+        out: list[Any] = [None] * len(self.graph.nodes)
+        for n in range(len(out) - 1, -1, -1):
+            node = self.graph.nodes[n]
+            later = [out[r] for o in node.outputs for r in readers.get(o, ())]
+            out[n] = node.label if node.label in self.owners else self._fate(node, later)
+        return out
+
+    def _collect(self, block: Block) -> None:
+        for kernel in block.kernels:
+            if not isinstance(kernel, Alias):
+                label = self.within.get(id(kernel), kernel.node)
+                parts = label.split(" > ")
+                self.owners.update(" > ".join(parts[: n + 1]) for n in range(len(parts)))
+                self.makers.update(dict.fromkeys([t.uid for t in kernel.outputs], label))
+            for inner in inner_blocks(kernel):
+                self._collect(inner)
+
+    def _fate(self, node: Node, readers: list[Any]) -> list[str]:
+        values = [self.main.values[o] for o in node.outputs if o in self.main.values]
+        tensors = [t for v in values for t in tensors_of(v)]
+        if not values:
+            return [node.label, "unused"]
+        if tensors and all(isinstance(t.kernel, Leaf) and t.kernel.kind != "feed" for t in tensors):
+            return [node.label, "constant"]
+        if all(t.uid in self.main.known for t in tensors):
+            return [node.label, "plan"]
+        into = next((self.makers[t.uid] for t in tensors if t.uid in self.makers), "") or _into(readers)
+        how = "view" if all(self._is_view(node, t) for t in tensors) else "fused"
+        if how == "fused" and not into:
+            how = "plan" if readers else "unused"
+        return [node.label, how, into] if into else [node.label, how]
+
+    def _is_view(self, node: Node, t: Tensor) -> bool:
+        given = [self.main.values.get(name) for name in node.inputs]
+        return isinstance(t.kernel, Alias) or t.uid in self.views or any(t is v for v in given)
+
+
+def reasons(block: Block, found: Mapping[int, str]) -> dict[str, str]:
+    """Node -> why its kernels are not on the provider that was asked for first. `found`: by id of kernel."""
+    return {k.node: found[id(k)] for k in all_kernels(block) if id(k) in found}
+
+
+def revealed(block: Block) -> dict[str, Tensor]:
+    """The results of the block's kernels in order, as "#NUMBER.RESULT NODE": what `verify` compares."""
+    kernels = [k for k in block.kernels if isinstance(k, Map | Reduce | Loops | Call)]
+    made = [(f"#{n}.{i} {k.node}", t) for n, k in enumerate(kernels) for i, t in enumerate(k.outputs)]
+    return {name: t for name, t in made if t.dtype is not STRING}
+
+
+def _into(readers: list[Any]) -> str:
+    """The node whose kernel the first reader is part of."""
+    for r in readers:
+        if isinstance(r, str) or len(r) > 2:
+            return r if isinstance(r, str) else r[2]
+    return ""
+
+
+__all__ = ["Fates", "reasons", "revealed"]

@@ -1,1 +1,0 @@
-"""The official ONNX backend suite, run on any provider, natively or in Chromium. `python -m tests.conformance -h`."""

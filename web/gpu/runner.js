@@ -1,0 +1,163 @@
+// Runs a Program's GPU steps: shaders, prepared steps, replay. Mirrors providers/webgpu/wgpu_runner.py.
+
+import { Crossings } from './transfers.js';
+import { USAGE } from './flags.js';
+import { GpuMemory } from './memory.js';
+
+/** @typedef {import('./device.js').Gpu} Gpu */
+/** @typedef {import('./device.js').Shader} Shader */
+/** @typedef {import('../common/program.js').Call} Call */
+
+const SLOT = 256; // parameter blocks are aligned to this
+
+/**
+ * A step with its shapes bound: its words (addresses, parameters and work of each call) and the sizes of its buffers,
+ * and what was made of them for one generation of the memory.
+ */
+export class Prepared {
+  /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words */
+  constructor(calls, sizes, words) {
+    this.calls = calls;
+    this.sizes = sizes;
+    this.words = words;
+    this.generation = -1;
+    /** @type {GPUComputePipeline[]} */
+    this.pipelines = [];
+    /** @type {GPUBindGroup[]} */
+    this.groups = [];
+    /** Workgroups: x and y of each dispatch. @type {number[]} */
+    this.counts = [];
+    /** @type {GPUBuffer | null} */
+    this.params = null;
+  }
+
+  release() {
+    this.params?.destroy();
+    this.params = null;
+    this.generation = -1;
+  }
+}
+
+/** Of one Program. */
+export class GpuRunner {
+  /** @param {Gpu} gpu @param {Shader[]} shaders @param {GPUComputePipeline[]} pipelines */
+  constructor(gpu, shaders, pipelines) {
+    this.gpu = gpu;
+    this.shaders = shaders;
+    this.pipelines = pipelines;
+    this.memory = new GpuMemory(gpu);
+    /** @type {Prepared[]} */
+    this.prepared = [];
+  }
+
+  /** Compiles the shaders. @param {Gpu} gpu @param {import('../common/program.js').ProgramData} program @returns {Promise<GpuRunner>} */
+  static async create(gpu, { header, blob }) {
+    const [at, size] = header.modules.webgpu;
+    /** @type {Shader[]} */
+    const shaders = JSON.parse(new TextDecoder().decode(blob.slice(at, at + size)));
+    const labels = shaders.map((_, n) => `kernel ${n}`);
+    for (const { steps } of header.blocks) {
+      for (const step of steps) if (step.op === 'gpu') for (const call of step.calls) labels[Number(call.kernel)] = labelOf(call);
+    }
+    return new GpuRunner(gpu, shaders, await gpu.compile(shaders, labels));
+  }
+
+  /** @param {import('../run/executor.js').Executor} executor */
+  crossings(executor) {
+    return new Crossings(executor, this);
+  }
+
+  /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words @returns {Prepared} */
+  prepare(calls, sizes, words) {
+    const made = new Prepared(calls, sizes, words);
+    this.prepared.push(made);
+    return made;
+  }
+
+  /** Encodes the step's dispatches. @param {Prepared} step */
+  run(step) {
+    if (step.generation !== this.memory.generation) this.bind(step);
+    const { pipelines, groups, counts } = step;
+    if (!groups.length) return;
+    const pass = this.memory.commands().beginComputePass();
+    for (let i = 0; i < groups.length; i++) {
+      pass.setPipeline(pipelines[i]);
+      pass.setBindGroup(0, groups[i]);
+      pass.dispatchWorkgroups(counts[2 * i], counts[2 * i + 1]);
+    }
+    pass.end();
+  }
+
+  /** Parameter blocks and bind groups for the memory as it is. @param {Prepared} step */
+  bind(step) {
+    step.release();
+    step.pipelines = [];
+    step.groups = [];
+    step.counts = [];
+    const calls = this.unpack(step).filter(({ params }) => params[params.length - 1] > 0);
+    step.generation = this.memory.generation;
+    if (!calls.length) return;
+    /** @type {number[]} */
+    const starts = [];
+    let end = 0;
+    for (const { params } of calls) {
+      starts.push(end);
+      end += Math.ceil((4 * params.length) / SLOT) * SLOT;
+    }
+    const buffer = this.parameters(calls.map(({ params }) => params), starts, end);
+    step.params = buffer;
+    const make = () => calls.forEach((call, n) => this.dispatch(step, call, { buffer, offset: starts[n] }));
+    this.gpu.watch(make, this.memory.pending, calls.map(({ call }) => labelOf(call)));
+  }
+
+  /** The words of a step, call by call. @param {Prepared} step */
+  unpack({ calls, sizes, words }) {
+    let at = 0;
+    return calls.map((call, n) => {
+      const middle = at + call.buffers.length;
+      const end = middle + call.params.length + 1;
+      const unpacked = { call, addresses: words.slice(at, middle), sizes: sizes[n], params: words.slice(middle, end) };
+      at = end;
+      return unpacked;
+    });
+  }
+
+  /** @param {number[][]} blocks @param {number[]} starts @param {number} size @returns {GPUBuffer} */
+  parameters(blocks, starts, size) {
+    const usage = USAGE.UNIFORM | USAGE.COPY_DST;
+    const buffer = this.gpu.watch(() => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }), this.memory.pending);
+    const words = new Int32Array(buffer.getMappedRange());
+    blocks.forEach((block, n) => words.set(block, starts[n] / 4));
+    buffer.unmap();
+    return buffer;
+  }
+
+  /** @param {Prepared} step @param {ReturnType<GpuRunner['unpack']>[number]} call @param {{ buffer: GPUBuffer, offset: number }} params */
+  dispatch(step, { call, addresses, sizes, params: words }, params) {
+    const shader = this.shaders[Number(call.kernel)];
+    const resources = addresses.map((address, n) => this.memory.place(address, sizes[n]));
+    resources.push({ ...params, size: (Math.floor(shader.params / 4) + 1) * 16 });
+    const entries = resources.map((resource, binding) => ({ binding, resource }));
+    const label = labelOf(call);
+    const { group: layout } = this.gpu.layout(shader.buffers);
+    step.groups.push(this.gpu.device.createBindGroup({ layout, entries, label }));
+    step.pipelines.push(this.pipelines[Number(call.kernel)]);
+    const groups = Math.ceil(words[words.length - 1] / shader.span);
+    const rows = Math.ceil(groups / this.gpu.adapter.workgroups);
+    step.counts.push(Math.ceil(groups / rows), rows);
+  }
+
+  /** Plans were dropped. */
+  forget() {
+    this.memory.flush();
+    for (const step of this.prepared.splice(0)) step.release();
+  }
+
+  release() {
+    for (const step of this.prepared.splice(0)) step.release();
+    this.memory.release();
+  }
+}
+
+/** @param {Call} call */
+const labelOf = ({ node, kernel }) => `${node} kernel ${kernel}`.trim();

@@ -1,0 +1,161 @@
+// What moves between linear memory and the GPU in a run, and what need not: GPU tensors that come in or go out.
+
+import { evaluateAll } from '../run/dims.js';
+import { GPU_TYPES, gpuId, wireOf } from './tensors.js';
+import { whole } from './memory.js';
+import { narrow, widen } from './int32.js';
+
+/** @typedef {import('../run/executor.js').Executor} Executor */
+/** @typedef {import('./runner.js').GpuRunner} GpuRunner */
+/** @typedef {import('./tensors.js').GpuTensor} GpuTensor */
+/** @typedef {import('../common/program.js').CopyStep} CopyStep */
+/** @typedef {import('../common/program.js').Header} Header */
+/** @typedef {import('../common/program.js').TensorValue} TensorValue */
+/** @typedef {import('../common/protocol.js').Fetch} Fetch */
+/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('../run/plan_state.js').State} State */
+
+export class Crossings {
+  /** @param {Executor} executor @param {GpuRunner} gpu */
+  constructor(executor, gpu) {
+    this.executor = executor;
+    this.gpu = gpu;
+    const { header } = executor;
+    const read = readAtHome(header);
+    const outputs = header.outputs.map(({ value }) => value);
+    const copies = header.blocks[1].steps.filter((step) => step.op === 'copy' && step.to === 'wasm');
+    const arriving = new Set(copies.flatMap((step) => /** @type {CopyStep} */ (step).pairs.map(([, { buffer }]) => buffer)));
+    const leaving = new Set(outputs.flatMap(buffersOf));
+    /** Inputs that only the GPU reads. */
+    this.inputs = new Set(header.inputs.filter(({ buffer }) => !read.has(buffer) && !leaving.has(buffer)).map(({ name }) => name));
+    /** Outputs whose buffers are filled for the page alone, by buffer. @type {Map<number, string[]>} */
+    this.outputs = new Map();
+    for (const { name, value } of header.outputs) {
+      for (const buffer of buffersOf(value)) {
+        if (arriving.has(buffer) && !read.has(buffer)) this.outputs.set(buffer, [...(this.outputs.get(buffer) ?? []), name]);
+      }
+    }
+    /** Feeds of the run in progress that are on the GPU, by buffer. @type {Map<number, GpuTensor>} */
+    this.remote = new Map();
+    /** @type {Record<string, Fetch>} */
+    this.fetches = {};
+    /** Outputs that stay on the GPU, and those among them that this run has made. @type {Map<string, GpuTensor>} */
+    this.kept = new Map();
+    /** @type {GpuTensor[]} */
+    this.made = [];
+  }
+
+  /** @param {Record<string, WireTensor>} feeds @param {Record<string, Fetch>} fetches */
+  begin(feeds, fetches) {
+    this.fetches = fetches;
+    this.kept.clear();
+    this.made = [];
+    this.remote.clear();
+    for (const { name, buffer } of this.executor.header.inputs) {
+      const id = gpuId(feeds[name]?.data);
+      if (id) this.remote.set(buffer, this.gpu.gpu.tensors.find(id));
+    }
+  }
+
+  /** The run failed: nobody will get what it made. */
+  abandon() {
+    this.gpu.memory.encoder = null;
+    for (const { id } of this.made) this.gpu.gpu.tensors.dispose(id);
+  }
+
+  /** Brings tensors into the other memory. @param {CopyStep} step @param {State} state @param {string} key @returns {State | Promise<State>} */
+  run(step, state, key) {
+    const { plan } = this.executor;
+    const after = plan.advance(state, key, (next) => {
+      for (const [, { buffer }] of step.pairs) plan.take(next, buffer);
+      plan.drop(next, step.free);
+    });
+    if (step.to === 'wasm') return this.fetch(step, state, after);
+    for (const [{ buffer, dtype }, target] of step.pairs) {
+      const { address } = plan.span(after, target.buffer);
+      const remote = this.remote.get(buffer);
+      if (remote) this.gpu.memory.copyIn(address, remote.buffer, remote.size);
+      else this.gpu.memory.write(address, plan.bytes(state, buffer), dtype);
+    }
+    return after;
+  }
+
+  /** From the GPU, in one transfer. @param {CopyStep} step @param {State} state @param {State} after @returns {State | Promise<State>} */
+  fetch(step, state, after) {
+    const { plan } = this.executor;
+    const wanted = step.pairs.filter((pair) => this.goesHome(pair, state));
+    const sizes = wanted.map(([{ buffer }]) => plan.size(state, buffer));
+    const starts = sizes.map((_, n) => sizes.slice(0, n).reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0));
+    const total = sizes.reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0);
+    if (!total) return after;
+    const copy = (/** @type {GPUBuffer} */ staging) => {
+      wanted.forEach(([{ buffer }], n) => this.gpu.memory.copyOut(plan.span(state, buffer).address, sizes[n], staging, starts[n]));
+      this.gpu.memory.flush();
+    };
+    return this.gpu.gpu.read(total, copy, (found) => {
+      wanted.forEach(([, { buffer, dtype }], n) => widen(new Uint8Array(found, starts[n], sizes[n]), dtype, plan.bytes(after, buffer)));
+    }).then(() => after);
+  }
+
+  /** What stays on the GPU is copied there; tells whether the CPU needs it too. @param {[TensorValue, TensorValue]} pair @param {State} state */
+  goesHome([source, target], state) {
+    const names = this.outputs.get(target.buffer);
+    if (!names) return true;
+    const { plan } = this.executor;
+    let home = false;
+    for (const name of names.filter((each) => each in this.fetches)) {
+      const kept = this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
+      if (kept) this.gpu.memory.copyOut(plan.span(state, source.buffer).address, kept.size, kept.buffer);
+      else home = true;
+    }
+    return home;
+  }
+
+  /** The tensor on the GPU that an output goes to, null where it goes to the page. @param {string} name @param {string} dtype @param {number[]} dims */
+  keep(name, dtype, dims) {
+    const fetch = this.fetches[name];
+    const id = typeof fetch === 'object' ? gpuId(fetch?.data) : 0;
+    if (!id && (fetch !== 'gpu' || !GPU_TYPES.has(dtype))) return null;
+    const { tensors } = this.gpu.gpu;
+    const tensor = id ? tensors.target(id, dtype, dims) : tensors.create(dtype, dims);
+    if (!id) this.made.push(tensor);
+    this.kept.set(name, tensor);
+    return tensor;
+  }
+
+  /** An output that stays on the GPU, wherever it was made. @param {string} name @param {TensorValue} value @param {State} state @returns {WireTensor | null} */
+  output(name, value, state) {
+    const kept = this.kept.get(name);
+    if (kept) return wireOf(kept);
+    const made = this.keep(name, value.dtype, evaluateAll(value.dims, state.env));
+    if (!made) return null;
+    const data = whole(narrow(this.executor.plan.bytes(state, value.buffer), value.dtype));
+    this.gpu.gpu.device.queue.writeBuffer(made.buffer, 0, /** @type {Uint8Array<ArrayBuffer>} */ (data));
+    return wireOf(made);
+  }
+}
+
+/** Buffers in linear memory that something other than a copy to the GPU reads. @param {Header} header @returns {Set<number>} */
+function readAtHome({ blocks }) {
+  /** @type {Set<number>} */
+  const read = new Set();
+  const note = (/** @type {import('../common/program.js').Value[]} */ values) => values.flatMap(buffersOf).forEach((buffer) => read.add(buffer));
+  blocks.forEach(({ steps, outputs }, number) => {
+    if (number > 1) note(outputs);
+    for (const step of steps) {
+      if (step.op === 'wasm') for (const { buffers } of step.calls) for (const buffer of buffers) read.add(buffer);
+      if (step.op === 'read') note([step.value]);
+      if (step.op === 'host') note(step.inputs);
+      if (step.op === 'if') note([step.condition]);
+      if (step.op === 'loop') note([step.trip, step.condition, ...step.carried]);
+      if (step.op === 'copy' && step.to === 'wasm') note(step.pairs.map(([source]) => source));
+    }
+  });
+  return read;
+}
+
+/** @param {import('../common/program.js').Value} value @returns {number[]} */
+function buffersOf(value) {
+  if (!value) return [];
+  return 'items' in value ? value.items.flatMap(buffersOf) : [value.buffer];
+}

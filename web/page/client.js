@@ -1,0 +1,87 @@
+// Owns the worker: starts it when the first session is created, starts a new one after it died.
+
+import { env } from 'onnxruntime-common';
+import { assetUrls } from './assets.js';
+import { InvalidInput, SessionFailed } from '../common/errors.js';
+import { ThreadPool } from '../threads/pool.js';
+import { Caller } from '../common/protocol.js';
+import { SharedPool } from './tensors.js';
+
+/** @typedef {{ caller: Caller, threads: ThreadPool | null }} Connection threads: of Programs in the page */
+
+/** @type {Connection | null} */
+let connection = null;
+
+export const pool = new SharedPool();
+
+/** The worker, which starts Python when it needs it. @returns {Caller} */
+export function attach() {
+  connection ??= start();
+  return connection.caller;
+}
+
+/** Refuses to start where there is no web worker. */
+export function checkPlatform() {
+  if (typeof Worker === 'function') return;
+  const hint = 'in Node.js, open a page by Playwright, or use the Python package';
+  throw new SessionFailed('this package runs in browsers: it needs their Worker', { hint });
+}
+
+/** @returns {Connection} */
+function start() {
+  checkPlatform();
+  const { worker: address, ...assets } = assetUrls(wasmPrefix());
+  const worker = new Worker(address, { type: 'module', name: 'pyruntime' });
+  const caller = new Caller(worker);
+  worker.onerror = (event) => lost(caller, event.message || `the worker ${address} could not be started`);
+  worker.onmessageerror = () => lost(caller, 'a message could not be read');
+  caller.call('open', { assets }).catch((error) => lost(caller, error.message));
+  return { caller, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
+}
+
+/** @param {Caller} caller @param {string} reason */
+function lost(caller, reason) {
+  if (caller.gone) return;
+  caller.fail(`the worker is gone: ${reason}`);
+  caller.worker.terminate();
+  if (connection?.caller !== caller) return;
+  connection.threads?.end();
+  connection = null;
+}
+
+/** For Programs in the page: started when one first wants them. */
+export const pageThreads = () => connection?.threads ?? null;
+
+/** Ends the worker with every session in it; the next session starts a new one. */
+export function shutdown() {
+  if (connection) lost(connection.caller, 'it was shut down');
+}
+
+/** @returns {string | undefined} env.wasm.wasmPaths where it is a folder */
+function wasmPrefix() {
+  const paths = env.wasm.wasmPaths;
+  return typeof paths === 'string' ? paths : undefined;
+}
+
+let warned = false;
+
+/** @param {unknown} count @returns {count is number} */
+const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
+
+/**
+ * How many threads a session gets: as it asks, or as env.wasm.numThreads does, or as many as there are processors, four
+ * at most. One without shared memory.
+ * @param {number} [asked] intraOpNumThreads
+ */
+export function threadCount(asked) {
+  if (asked !== undefined && !isCount(asked)) throw new InvalidInput(`intraOpNumThreads cannot be ${asked}`, { hint: 'an integer from 0 on' });
+  const ambient = env.wasm.numThreads;
+  const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
+  if (globalThis.crossOriginIsolated) return wanted || Math.min(4, navigator.hardwareConcurrency || 1);
+  if (wanted > 1 && !warned) {
+    warned = true;
+    console.warn(`pyruntime: one thread instead of ${wanted}: this page is not cross-origin isolated, so it has no shared `
+      + 'memory. Serve it with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp.');
+  }
+  return 1;
+}

@@ -1,0 +1,93 @@
+// Refuses wrong feeds before anything is sent. The session stays usable.
+
+import { Tensor } from 'onnxruntime-common';
+import { InvalidInput } from '../common/errors.js';
+
+/** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
+
+/** Element types without a name in onnxruntime's API travel as raw bits of this one. @type {Record<string, string>} */
+export const RAW = {
+  bfloat16: 'uint16', float8e4m3fn: 'uint8', float8e4m3fnuz: 'uint8', float8e5m2: 'uint8', float8e5m2fnuz: 'uint8',
+  float8e8m0: 'uint8', float4e2m1: 'uint8', uint2: 'uint8', int2: 'int8', float6e2m3: 'uint8', float6e3m2: 'uint8',
+};
+
+/**
+ * @param {Record<string, unknown>} feeds
+ * @param {ValueInfo[]} inputs
+ */
+export function checkFeeds(feeds, inputs) {
+  if (typeof feeds !== 'object' || feeds === null || feeds instanceof Tensor || Array.isArray(feeds)) {
+    throw new InvalidInput('feeds must be an object of tensors by input name');
+  }
+  const known = new Map(inputs.map((info) => [info.name, info]));
+  for (const name of Object.keys(feeds)) {
+    if (!known.has(name)) throw new InvalidInput(`there is no input "${name}"`, { hint: `inputs: ${list(inputs)}` });
+  }
+  for (const info of inputs) {
+    const tensor = feeds[info.name];
+    if ((tensor === undefined || tensor === null) && info.optional) continue;
+    if (tensor === undefined) throw new InvalidInput(`input "${info.name}" is missing`, { hint: `inputs: ${list(inputs)}` });
+    if (info.sequence) checkSequence(info, tensor);
+    else checkTensor(info, tensor);
+  }
+}
+
+/** @param {ValueInfo} info @param {unknown} items */
+function checkSequence(info, items) {
+  if (!Array.isArray(items)) throw new InvalidInput(`input "${info.name}" is a sequence`, { hint: 'feed an array of tensors' });
+  items.forEach((item, n) => checkTensor({ ...info, name: `${info.name}[${n}]` }, item));
+}
+
+/**
+ * @param {ValueInfo} info
+ * @param {unknown} tensor
+ */
+function checkTensor({ name, dtype, shape }, tensor) {
+  if (!isTensor(tensor)) throw new InvalidInput(`input "${name}" is not a tensor`, { hint: 'make it with new ort.Tensor(type, data, dims)' });
+  const { type, dims } = tensor;
+  if (dtype !== null && type !== dtype && type !== RAW[dtype]) {
+    throw new InvalidInput(`input "${name}" must be ${dtype}, it is ${type}`);
+  }
+  const wanted = shape && `[${shape.map((dim) => dim ?? '?').join(', ')}]`;
+  const given = `[${dims.join(', ')}]`;
+  if (shape && shape.length !== dims.length) {
+    throw new InvalidInput(`input "${name}" must have rank ${shape.length} ${wanted}, it has rank ${dims.length} ${given}`);
+  }
+  const wrong = shape ? shape.findIndex((dim, axis) => typeof dim === 'number' && dim !== dims[axis]) : -1;
+  if (shape && wrong >= 0) {
+    throw new InvalidInput(`input "${name}" must have ${shape[wrong]} elements on axis ${wrong} ${wanted}, it has ${dims[wrong]} ${given}`);
+  }
+  if (tensor.location !== 'gpu-buffer') checkLength(name, tensor);
+}
+
+/** Dims can be changed after a tensor was made. @param {string} name @param {Tensor} tensor */
+function checkLength(name, { type, dims, data }) {
+  const size = dims.reduce((product, dim) => product * dim, 1);
+  const length = /** @type {{ length: number }} */ (data).length;
+  const packed = (type === 'int4' || type === 'uint4') && Math.ceil(size / 2) === length;
+  if (size !== length && !packed) {
+    throw new InvalidInput(`input "${name}" of dims [${dims.join(', ')}] needs ${size} elements, it has ${length}`);
+  }
+}
+
+/**
+ * @param {string[]} names
+ * @param {ValueInfo[]} outputs
+ */
+export function checkFetches(names, outputs) {
+  for (const name of names) {
+    if (!outputs.some((info) => info.name === name)) {
+      throw new InvalidInput(`there is no output "${name}"`, { hint: `outputs: ${list(outputs)}` });
+    }
+  }
+}
+
+/** A tensor of this or of another copy of onnxruntime-common. @param {unknown} value @returns {value is Tensor} */
+function isTensor(value) {
+  if (value instanceof Tensor) return true;
+  const like = /** @type {Partial<Tensor> | null} */ (typeof value === 'object' ? value : null);
+  return typeof like?.type === 'string' && Array.isArray(like.dims) && typeof like.location === 'string';
+}
+
+/** @param {ValueInfo[]} infos */
+const list = (infos) => infos.map(({ name }) => `"${name}"`).join(', ');

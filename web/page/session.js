@@ -1,0 +1,256 @@
+// onnxruntime's backend and session, over the worker.
+
+import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
+import { attach, checkPlatform, pool, threadCount } from './client.js';
+import { InvalidInput, SessionFailed } from '../common/errors.js';
+import { checkFeeds, checkFetches, RAW } from './feeds.js';
+import { InPage } from './in_page.js';
+import { isShared, Packer, packTarget, unpackValue } from './tensors.js';
+
+/** @typedef {import('onnxruntime-common').Tensor} Tensor */
+/** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
+/** @typedef {import('onnxruntime-common').InferenceSession.ValueMetadata} ValueMetadata */
+/** @typedef {import('../common/protocol.js').CreateResult} CreateResult */
+/** @typedef {import('../common/protocol.js').Origin} Origin */
+/** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
+/** @typedef {(p: import('../common/protocol.js').Progress) => void} OnProgress */
+/** @typedef {import('./in_page.js').Feeds} Feeds */
+
+/** One session in the worker. */
+class Handler {
+  /**
+   * @param {import('../common/protocol.js').Caller} caller
+   * @param {CreateResult} created
+   * @param {SessionOptions['preferredOutputLocation']} [preferred]
+   */
+  constructor(caller, created, preferred) {
+    this.caller = caller;
+    this.preferred = preferred;
+    this.session = created.session;
+    this.inputs = created.inputs;
+    this.outputs = created.outputs;
+    this.timings = created.timings;
+    this.released = false;
+    this.inPage = new InPage(() => caller.call('program', { session: this.session }), created.threads);
+    this.inputNames = created.inputs.filter((info) => !info.optional).map((info) => info.name);
+    this.outputNames = created.outputs.map((info) => info.name);
+    this.inputMetadata = created.inputs.map(metadata);
+    this.outputMetadata = created.outputs.map(metadata);
+  }
+
+  /**
+   * @param {Feeds} feeds
+   * @param {Record<string, Tensor | null>} fetches
+   * @returns {Promise<Record<string, any>>}
+   */
+  async run(feeds, fetches) {
+    this.usable();
+    checkFeeds(feeds, this.inputs);
+    const here = this.preferred ? null : this.inPage.find(feeds, fetches);
+    const results = here ? this.inPage.run(here, feeds, fetches) : await this.send(feeds, fetches);
+    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(name, wire, fetches[name] ?? null, this.caller)]));
+  }
+
+  /** A run in the worker. @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches */
+  async send(feeds, fetches) {
+    const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packTarget(name, into, this.caller) : this.location(name)]);
+    const start = performance.now();
+    const { outputs, milliseconds } = await this.call('run', feeds, { fetches: Object.fromEntries(wanted) });
+    this.inPage.note(feeds, milliseconds, performance.now() - start);
+    return outputs;
+  }
+
+  /**
+   * A call of the worker with feeds; pool buffers come back whatever happens.
+   * @template {'run' | 'verify' | 'profile'} K
+   * @param {K} call @param {Feeds} feeds @param {Record<string, unknown>} more parameters
+   * @returns {Promise<import('../common/protocol.js').Calls[K]['result']>}
+   */
+  async call(call, feeds, more) {
+    const packer = new Packer(pool, this.caller);
+    try {
+      const wire = Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, packer.packValue(name, value)]));
+      const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
+      return await this.caller.call(call, params, { transfer: packer.transfer });
+    } finally {
+      pool.give(packer.borrowed);
+    }
+  }
+
+  async dispose() {
+    if (this.released) return;
+    this.released = true;
+    this.inPage.release();
+    await this.caller.call('release', { session: this.session });
+  }
+
+  /** Where a new output goes. @param {string} name @returns {import('../common/protocol.js').Fetch} */
+  location(name) {
+    const where = typeof this.preferred === 'string' ? this.preferred : this.preferred?.[name];
+    return where === 'gpu-buffer' ? 'gpu' : null;
+  }
+
+  /** @param {Feeds} feeds @param {number} tolerance */
+  async verify(feeds, tolerance) {
+    this.usable();
+    checkFeeds(feeds, this.inputs);
+    return this.call('verify', feeds, { tolerance });
+  }
+
+  /** @param {Feeds} feeds */
+  async profile(feeds) {
+    this.usable();
+    checkFeeds(feeds, this.inputs);
+    return this.call('profile', feeds, {});
+  }
+
+  /** @param {'memory' | 'explain'} what */
+  async ask(what) {
+    this.usable();
+    const told = await this.caller.call(what, { session: this.session });
+    return what === 'memory' ? { ...told, page: this.inPage.bytes() } : told;
+  }
+
+  usable() {
+    if (this.released) throw new SessionFailed('the session was released');
+    if (this.caller.gone) throw new SessionFailed(this.caller.gone);
+  }
+
+  startProfiling() {}
+  endProfiling() {}
+}
+
+/** @param {ValueInfo} info @returns {ValueMetadata} */
+function metadata({ name, dtype, shape, sequence }) {
+  if (dtype === null || sequence) return { name, isTensor: false };
+  const type = /** @type {Tensor['type']} */ (RAW[dtype] ?? dtype);
+  return { name, isTensor: true, type, shape: (shape ?? []).map((dim) => dim ?? '') };
+}
+
+/** Session options that mean something in the worker; the others do not cross. */
+const PLAIN = ['executionProviders', 'graphOptimizationLevel', 'freeDimensionOverrides', 'enableCpuMemArena', 'enableMemPattern',
+  'executionMode', 'logId', 'logSeverityLevel', 'logVerbosityLevel', 'enableProfiling', 'extra'];
+
+/** The backend that onnxruntime-common calls. */
+export const backend = {
+  async init() {},
+
+  /**
+   * @param {string | Uint8Array} model
+   * @param {SessionOptions & { onProgress?: OnProgress }} [options]
+   */
+  async createInferenceSessionHandler(model, options = {}) {
+    checkPlatform();
+    const plain = PLAIN.map((name) => [name, /** @type {any} */ (options)[name]]).filter(([, value]) => value !== undefined);
+    const params = {
+      model: origin(model),
+      external: (options.externalData ?? []).map((file) => externalFile(file, model)),
+      threads: threadCount(options.intraOpNumThreads),
+      options: Object.fromEntries(plain),
+    };
+    const caller = attach();
+    return new Handler(caller, await caller.call('create', params, { progress: options.onProgress }), options.preferredOutputLocation);
+  },
+};
+
+/** @param {string | Uint8Array | ArrayBufferLike | Blob} source @param {string} [base] @returns {Origin} */
+function origin(source, base = globalThis.document?.baseURI ?? globalThis.location?.href) {
+  if (typeof source === 'string') return { url: new URL(source, base).href };
+  if (source instanceof Blob) return { blob: source };
+  if (!(source instanceof Uint8Array)) return { bytes: new Uint8Array(source) };
+  const whole = source.byteLength === source.buffer.byteLength || isShared(source);
+  return { bytes: whole ? source : source.slice() };
+}
+
+/**
+ * @param {NonNullable<SessionOptions['externalData']>[number]} file
+ * @param {string | Uint8Array} model
+ */
+function externalFile(file, model) {
+  const base = typeof model === 'string' ? /** @type {{ url: string }} */ (origin(model)).url : undefined;
+  if (typeof file === 'string') return { path: file.slice(file.lastIndexOf('/') + 1), origin: origin(file, base) };
+  return { path: file.path, origin: origin(file.data, typeof file.data === 'string' ? undefined : base) };
+}
+
+/** The names under which pages ask for an execution provider; all of them are this engine. */
+export function register() {
+  for (const name of ['webgpu', 'wasm', 'cpu']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
+}
+
+/**
+ * Outputs by name, with the tensors to fill. An object that names no output is run options, as in onnxruntime.
+ * @param {unknown} fetches @param {Handler} handler @returns {Record<string, Tensor | null>}
+ */
+function wantedOutputs(fetches, { outputs, outputNames }) {
+  const all = Object.fromEntries(outputNames.map((name) => [name, null]));
+  if (fetches === undefined) return all;
+  if (typeof fetches !== 'object' || fetches === null) throw new InvalidInput('fetches must be names or an object of tensors by name');
+  if (Array.isArray(fetches)) {
+    if (!fetches.length) throw new InvalidInput('fetches must not be empty');
+    checkFetches(fetches, outputs);
+    return Object.fromEntries(fetches.map((name) => [name, null]));
+  }
+  const named = Object.entries(fetches).filter(([name]) => outputNames.includes(name));
+  return named.length ? Object.fromEntries(named) : all;
+}
+
+const Concrete = /** @type {any} */ (Base);
+
+/** onnxruntime's session, with errors of our tree and what only this engine can tell. */
+export class InferenceSession extends Concrete {
+  /** @param {Handler} handler */
+  constructor(handler) {
+    super(handler);
+  }
+
+  /**
+   * @param {any[]} args model, and where it is an ArrayBuffer offset and length, then options
+   * @returns {Promise<InferenceSession>}
+   */
+  static async create(...args) {
+    register();
+    const session = await Concrete.create(...args);
+    return new InferenceSession(session.handler);
+  }
+
+  /**
+   * As onnxruntime's; besides tensors a feed may be an array of tensors (a sequence) or null (an absent optional).
+   * @param {any} feeds
+   * @param {string[] | Record<string, Tensor | null>} [fetches] or the options
+   * @returns {Promise<Record<string, any>>}
+   */
+  async run(feeds, fetches) {
+    const handler = /** @type {Handler} */ (this.handler);
+    handler.usable();
+    return handler.run(feeds, wantedOutputs(fetches, handler));
+  }
+
+  /** The plan: bytes at peak, of the arena, of weights. */
+  memory() {
+    return this.handler.ask('memory');
+  }
+
+  /** What the compiler did: operators, kernels, placement. */
+  explain() {
+    return this.handler.ask('explain');
+  }
+
+  /**
+   * Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than
+   * `tolerance` of the tensor's largest value.
+   * @param {any} feeds @param {{ tolerance?: number }} [options]
+   */
+  verify(feeds, { tolerance = 1e-3 } = {}) {
+    return /** @type {Handler} */ (this.handler).verify(feeds, tolerance);
+  }
+
+  /** Runs once, each kernel on its own; gives their times in the order they ran. @param {Record<string, any>} feeds */
+  profile(feeds) {
+    return /** @type {Handler} */ (this.handler).profile(feeds);
+  }
+
+  /** Milliseconds that download, compilation and start-up took. */
+  get timings() {
+    return this.handler.timings;
+  }
+}

@@ -1,0 +1,159 @@
+// Tensors to the wire and back.
+
+import { Tensor } from 'onnxruntime-common';
+import { InvalidInput } from '../common/errors.js';
+import { gpuNumber, onGpu } from './gpu_handles.js';
+import { RAW } from './feeds.js';
+
+/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('../common/protocol.js').NumericData} NumericData */
+
+/**
+ * Shared buffers that carry feeds to the worker, used again run after run. Empty when the page is not isolated.
+ */
+export class SharedPool {
+  constructor() {
+    /** @type {SharedArrayBuffer[]} */
+    this.free = [];
+  }
+
+  /** @param {number} size @returns {SharedArrayBuffer} */
+  take(size) {
+    const fit = this.free.findIndex((buffer) => buffer.byteLength >= size && buffer.byteLength <= 4 * size + 4096);
+    return fit < 0 ? new SharedArrayBuffer(Math.max(64, size)) : this.free.splice(fit, 1)[0];
+  }
+
+  /** @param {SharedArrayBuffer[]} buffers */
+  give(buffers) {
+    this.free.push(...buffers);
+    if (this.free.length > 16) this.free.splice(0, this.free.length - 16);
+  }
+}
+
+/** @returns {boolean} */
+const isolated = () => globalThis.crossOriginIsolated === true;
+
+/**
+ * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
+ */
+export class Packer {
+  /** @param {SharedPool} pool @param {import('../common/protocol.js').Caller} caller */
+  constructor(pool, caller) {
+    this.pool = pool;
+    this.caller = caller;
+    /** @type {Transferable[]} */
+    this.transfer = [];
+    /** @type {SharedArrayBuffer[]} */
+    this.borrowed = [];
+  }
+
+  /**
+   * @param {string} name
+   * @param {Tensor | Tensor[] | null} value
+   * @returns {import('../common/protocol.js').WireValue}
+   */
+  packValue(name, value) {
+    if (!value) return null;
+    return Array.isArray(value) ? value.map((item, n) => this.pack(`${name}[${n}]`, item)) : this.pack(name, value);
+  }
+
+  /**
+   * The caller's buffer is never detached: shared data goes as it is, other data as one copy.
+   * @param {string} name
+   * @param {Tensor} tensor
+   * @returns {WireTensor}
+   */
+  pack(name, tensor) {
+    if (tensor.location === 'gpu-buffer') return handle(name, tensor, this.caller);
+    if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
+      throw new InvalidInput(`"${name}" lies in a ${tensor.location}`, { hint: 'feed tensors whose data is on the CPU' });
+    }
+    const { type, dims } = tensor;
+    const data = /** @type {NumericData | string[]} */ (tensor.data);
+    if (Array.isArray(data) || isShared(data)) return { type, dims, data };
+    return { type, dims, data: isolated() ? this.share(data) : this.copy(data) };
+  }
+
+  /** @param {NumericData} data @returns {NumericData} */
+  share(data) {
+    const buffer = this.pool.take(data.byteLength);
+    this.borrowed.push(buffer);
+    const view = viewLike(data, buffer, data.length);
+    /** @type {any} */ (view).set(data);
+    return view;
+  }
+
+  /** @param {NumericData} data @returns {NumericData} */
+  copy(data) {
+    const copy = data.slice();
+    this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
+    return copy;
+  }
+}
+
+/** A tensor that a run left on the GPU. @param {string} name @param {Tensor} tensor @param {import('../common/protocol.js').Caller} caller @returns {WireTensor} */
+function handle(name, tensor, caller) {
+  return { type: tensor.type, dims: tensor.dims, data: { gpu: gpuNumber(name, tensor, caller) } };
+}
+
+/**
+ * A preallocated output crosses only where the worker can write into it.
+ * @param {string} name @param {Tensor} tensor @param {import('../common/protocol.js').Caller} caller @returns {WireTensor | null}
+ */
+export function packTarget(name, tensor, caller) {
+  if (tensor.location === 'gpu-buffer') return handle(name, tensor, caller);
+  const { type, dims, data } = tensor;
+  const numeric = /** @type {NumericData} */ (data);
+  return !Array.isArray(data) && isShared(numeric) ? { type, dims, data: numeric } : null;
+}
+
+/** @param {NumericData} data @returns {boolean} */
+export function isShared(data) {
+  return typeof SharedArrayBuffer !== 'undefined' && data.buffer instanceof SharedArrayBuffer;
+}
+
+/**
+ * A view of the same element type.
+ * @param {NumericData} like @param {ArrayBufferLike} buffer @param {number} length @returns {NumericData}
+ */
+function viewLike(like, buffer, length) {
+  const view = /** @type {new (b: ArrayBufferLike, o: number, n: number) => NumericData} */ (like.constructor);
+  return new view(buffer, 0, length);
+}
+
+/**
+ * @param {string} name
+ * @param {import('../common/protocol.js').WireValue} wire
+ * @param {Tensor | null} into
+ * @param {import('../common/protocol.js').Caller} caller
+ * @returns {Tensor | Tensor[] | null}
+ */
+export function unpackValue(name, wire, into, caller) {
+  if (!wire) return null;
+  if (into && !Array.isArray(wire)) checkTarget(name, wire, into);
+  return Array.isArray(wire) ? wire.map((item) => unpack(item, null, caller)) : unpack(wire, into, caller);
+}
+
+/** Dims of outputs are known after the run. @param {string} name @param {WireTensor} wire @param {Tensor} into */
+function checkTarget(name, { type, dims }, into) {
+  const [made, given] = [`${RAW[type] ?? type} [${dims.join(', ')}]`, `${into.type} [${into.dims.join(', ')}]`];
+  if (made !== given) throw new InvalidInput(`output "${name}" is ${made}, the tensor to fill is ${given}`);
+}
+
+/**
+ * The result tensor; a preallocated one is filled and returned itself.
+ * @param {WireTensor} wire
+ * @param {Tensor | null} into
+ * @param {import('../common/protocol.js').Caller} caller
+ * @returns {Tensor}
+ */
+function unpack({ type, dims, data }, into, caller) {
+  if ('gpu' in data) return into ?? onGpu(data.gpu, type, dims, caller);
+  if (into?.location === 'gpu-buffer') throw new InvalidInput(`a tensor on the GPU cannot hold this output of type ${type}`, { hint: 'the session runs on WebAssembly, or the GPU has no such type' });
+  if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (data), dims);
+  const target = /** @type {any} */ (into.data);
+  if (target === data || (!Array.isArray(data) && isShared(/** @type {NumericData} */ (target)))) return into;
+  if (Array.isArray(data)) for (const [i, text] of data.entries()) target[i] = text;
+  else target.set(data);
+  return into;
+}

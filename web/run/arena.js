@@ -1,0 +1,174 @@
+// Linear memory and who has which part of it.
+
+import { MemoryFault, OutOfMemory } from '../common/errors.js';
+
+const PAGE = 65536;
+const ALIGN = 64;
+const RESERVED = 1024; // bytes at address 0 that no buffer uses: what threads agree on, for the life of the memory
+const SLACK = 16; // bytes past a buffer that kernels may read
+const GPU_ALIGN = 256; // of bind group offsets
+
+/** Addresses from here on are bytes of the GPU's memory. */
+export const GPU = 2 ** 40;
+
+const KEPT = 4; // memories of released sessions kept for the next ones
+const KEPT_BYTES = 4 * 2 ** 20; // larger ones are not
+
+/** @typedef {{ address: number, size: number }} Span size rounded as it was taken */
+
+/**
+ * Small memories without a session. Each memory takes 8 GiB and more of the addresses, of which a page has a terabyte, and
+ * the browser finds out late which are garbage: a thread that sleeps collects none.
+ * @type {Memory[]}
+ */
+const spare = [];
+
+/** The one memory of a session. `bytes` is a fresh view after each growth. */
+export class Memory {
+  /** @param {boolean} shared @param {number} [limit] bytes */
+  constructor(shared, limit = 2 ** 32 - PAGE) {
+    this.limit = limit;
+    this.memory = new WebAssembly.Memory({ initial: 1, maximum: 65536, shared });
+    this.bytes = new Uint8Array(this.memory.buffer);
+  }
+
+  /** A new memory or one that another session gave back. @param {boolean} shared */
+  static take(shared) {
+    const { buffer } = spare.at(-1)?.bytes ?? {};
+    const fits = buffer && shared === !(buffer instanceof ArrayBuffer);
+    return (fits && spare.pop()) || new Memory(shared);
+  }
+
+  /** Not to be used by its session any more. */
+  giveBack() {
+    if (spare.length === KEPT || this.bytes.length > KEPT_BYTES) return;
+    this.bytes.fill(0, RESERVED);
+    spare.push(this);
+  }
+
+  /** Makes the first `size` bytes usable. @param {number} size */
+  ensure(size) {
+    if (size <= this.bytes.length) return;
+    if (size > this.limit) throw new OutOfMemory(`${size} bytes are needed, the limit is ${this.limit}`);
+    try {
+      this.memory.grow(Math.ceil((size - this.bytes.length) / PAGE));
+    } catch (cause) {
+      throw new OutOfMemory(`the browser gives no ${size} bytes of memory`, { cause });
+    }
+    this.bytes = new Uint8Array(this.memory.buffer);
+  }
+
+  /** @param {Span} span @param {number} size @returns {Uint8Array} */
+  view({ address }, size) {
+    return this.bytes.subarray(address, address + size);
+  }
+}
+
+/** Which parts are free: best fit, neighbours merged. Cheap to copy, so that plans can start from any point of a run. */
+export class Arena {
+  /**
+   * @param {Span[]} free by address @param {number} end everything from here on is free
+   * @param {number} chunk bytes of the GPU's buffers, none of which a span may leave; 0 for linear memory
+   */
+  constructor(free = [], end = RESERVED, chunk = 0) {
+    this.free = free;
+    this.end = end;
+    this.chunk = chunk;
+    this.base = chunk ? GPU : RESERVED;
+  }
+
+  copy() {
+    return new Arena(this.free.map((span) => ({ ...span })), this.end, this.chunk);
+  }
+
+  /** Bytes up to the end. */
+  get reach() {
+    return this.end - this.base;
+  }
+
+  /** @param {number} size bytes asked for */
+  round(size) {
+    if (!this.chunk) return Math.ceil((size + SLACK) / ALIGN) * ALIGN;
+    if (size > this.chunk) throw new OutOfMemory(`a tensor of ${size} bytes, the GPU gives buffers of ${this.chunk}`);
+    return Math.ceil(Math.max(size, 1) / GPU_ALIGN) * GPU_ALIGN;
+  }
+
+  /** @param {number} size @returns {Span} */
+  alloc(size) {
+    const wanted = this.round(size);
+    let best = -1;
+    for (let i = 0; i < this.free.length; i++) {
+      if (this.free[i].size >= wanted && (best < 0 || this.free[i].size < this.free[best].size)) best = i;
+    }
+    if (best < 0) return this.extend(wanted);
+    const { address, size: found } = this.free[best];
+    if (found === wanted) this.free.splice(best, 1);
+    else this.free[best] = { address: address + wanted, size: found - wanted };
+    return { address, size: wanted };
+  }
+
+  /** At the end, together with what is free right before it. @param {number} wanted @returns {Span} */
+  extend(wanted) {
+    const last = this.free[this.free.length - 1];
+    const joins = last && last.address + last.size === this.end && !this.border(this.end);
+    const start = joins ? last.address : this.end;
+    const left = this.chunk ? this.chunk - ((start - GPU) % this.chunk) : Infinity;
+    if (wanted > left) {
+      const gap = { address: this.end, size: start + left - this.end };
+      this.end = start + left;
+      if (gap.size) this.release(gap);
+      return this.extend(wanted);
+    }
+    if (joins) this.free.pop();
+    this.end = start + wanted;
+    return { address: start, size: wanted };
+  }
+
+  /** The first address from `at` on where so much lies in one buffer. @param {number} at @param {number} size */
+  clear(at, size) {
+    const left = this.chunk ? this.chunk - ((at - GPU) % this.chunk) : Infinity;
+    return size > left ? at + left : at;
+  }
+
+  /** The free list from what is in use, up to `top`. @param {{ address: number, end: number }[]} taken @param {number} top */
+  rebuild(taken, top) {
+    this.free = [];
+    this.end = Math.max(this.end, top);
+    let at = this.base;
+    for (const { address, end } of [...taken, { address: this.end, end: this.end }].sort((a, b) => a.address - b.address)) {
+      while (at < address) {
+        const stop = this.chunk ? Math.min(address, at + this.chunk - ((at - GPU) % this.chunk)) : address;
+        this.free.push({ address: at, size: stop - at });
+        at = stop;
+      }
+      at = Math.max(at, end);
+    }
+  }
+
+  /** Whether one buffer ends and the next begins here. @param {number} address */
+  border(address) {
+    return this.chunk > 0 && (address - GPU) % this.chunk === 0;
+  }
+
+  /** @param {Span} span */
+  release({ address, size }) {
+    let at = this.free.findIndex((span) => span.address > address);
+    if (at < 0) at = this.free.length;
+    const before = this.free[at - 1];
+    const after = this.free[at];
+    if ((before && before.address + before.size > address) || (after && address + size > after.address)) {
+      throw new MemoryFault(`memory at ${address} is released twice`);
+    }
+    const merged = { address, size };
+    let drop = 0;
+    if (after && address + size === after.address && !this.border(after.address)) {
+      merged.size += after.size;
+      drop = 1;
+    }
+    if (before && before.address + before.size === address && !this.border(address)) {
+      merged.address = before.address;
+      merged.size += before.size;
+      this.free.splice(at - 1, drop + 1, merged);
+    } else this.free.splice(at, drop, merged);
+  }
+}

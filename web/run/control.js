@@ -1,0 +1,178 @@
+// If and Loop at run time.
+
+import { evaluateAll } from './dims.js';
+import { then } from '../common/maybe_promise.js';
+
+/** @typedef {import('./executor.js').Executor} Executor */
+/** @typedef {import('../common/program.js').LoopStep} LoopStep */
+/** @typedef {import('../common/program.js').TensorValue} TensorValue */
+/** @typedef {import('../common/program.js').Binds} Binds */
+/** @typedef {import('./plan_state.js').State} State */
+/** @typedef {import('../common/maybe_promise.js').Later<State>} LaterState */
+
+/**
+ * @param {Executor} executor @param {import('../common/program.js').IfStep} step @param {State} state @param {string} key
+ * @returns {LaterState}
+ */
+export function runIf(executor, step, state, key) {
+  const [condition] = executor.readNumbers(state, step.condition);
+  const branch = condition ? step.then : step.orelse;
+  const made = tensors(executor.header.blocks[branch].outputs);
+  return then(executor.runBlock(branch, state), (after) => {
+    made.forEach(({ buffer }, i) => passHost(executor, buffer, step.outputs[i]));
+    return executor.plan.advance(after, `${key}:join${branch}`, (next) => {
+      executor.plan.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
+      made.forEach(({ buffer }, i) => next.pass(buffer, step.outputs[i]));
+      executor.plan.drop(next, step.free);
+    });
+  });
+}
+
+/**
+ * Body inputs: number of the iteration, condition, carried values; body outputs: condition, carried values, and those
+ * that are stacked.
+ * @param {Executor} executor @param {LoopStep} step @param {State} state @param {string} key
+ * @returns {LaterState}
+ */
+export function runLoop(executor, step, state, key) {
+  const trips = step.trip ? executor.readNumbers(state, step.trip)[0] : Infinity;
+  let going = step.condition ? Boolean(executor.readNumbers(state, step.condition)[0]) : true;
+  const loop = new Loop(executor, step, key);
+  let n = 0;
+  /** @param {State} inner @returns {State} */
+  const finish = (inner) => {
+    going = loop.collect(inner);
+    n++;
+    return loop.end(inner);
+  };
+  /** @param {State} outer @returns {LaterState} */
+  const go = (outer) => {
+    while (n < trips && going) {
+      const inner = executor.runBlock(step.body, loop.begin(outer, n));
+      if (inner instanceof Promise) return inner.then((later) => go(finish(later)));
+      outer = finish(inner);
+    }
+    return loop.leave(outer, n);
+  };
+  return go(loop.enter(state));
+}
+
+/** What a loop in progress remembers. Its carried values lie in the body's input buffers between iterations. */
+class Loop {
+  /** @param {Executor} executor @param {LoopStep} step @param {string} key */
+  constructor(executor, step, key) {
+    this.executor = executor;
+    this.step = step;
+    this.key = key;
+    const body = executor.header.blocks[step.body];
+    this.inputs = body.inputs;
+    const [condition, ...made] = tensors(body.outputs);
+    this.condition = condition;
+    this.made = made;
+    this.carried = step.carried.length;
+    /** Iterations of the stacked values, one list each. @type {Uint8Array[][]} */
+    this.stacks = made.slice(this.carried).map(() => []);
+    /** @type {number[][]} */
+    this.stackDims = [];
+  }
+
+  /** Binds of body inputs as binds of carried values. @returns {Binds} */
+  get enters() {
+    return (this.step.enters ?? []).map(([input, axis, symbol]) => [input - 2, axis, symbol]);
+  }
+
+  /** The body owns what it carries, so it gets copies. @param {State} state @returns {State} */
+  enter(state) {
+    const { executor, step } = this;
+    const after = executor.plan.advance(state, `${this.key}:enter`, (next) => {
+      executor.plan.bind(next, this.enters, step.carried.map(({ dims }) => evaluateAll(dims, state.env)));
+      for (const { buffer } of this.inputs.slice(2)) executor.plan.take(next, buffer);
+    });
+    step.carried.forEach(({ buffer }, i) => {
+      const target = this.inputs[i + 2].buffer;
+      const host = executor.hosts.get(buffer);
+      if (host) executor.hosts.set(target, host);
+      else executor.plan.bytes(after, target).set(executor.plan.bytes(state, buffer));
+    });
+    return after;
+  }
+
+  /** @param {State} state @param {number} n @returns {State} */
+  begin(state, n) {
+    const { executor } = this;
+    const [number, condition] = this.inputs;
+    const after = executor.plan.advance(state, `${this.key}:begin`, (next) => {
+      executor.plan.take(next, number.buffer);
+      executor.plan.take(next, condition.buffer);
+    });
+    const bytes = executor.plan.bytes(after, number.buffer);
+    new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
+    executor.plan.bytes(after, condition.buffer)[0] = 1;
+    return after;
+  }
+
+  /** Copies what is stacked; tells whether to go on. @param {State} state @returns {boolean} */
+  collect(state) {
+    const { executor } = this;
+    const scanned = this.made.slice(this.carried);
+    this.stackDims = scanned.map(({ dims }) => evaluateAll(dims, state.env));
+    scanned.forEach(({ buffer }, i) => this.stacks[i].push(executor.plan.bytes(state, buffer).slice()));
+    return Boolean(executor.readNumbers(state, this.condition)[0]);
+  }
+
+  /** What the body made becomes what it carries. @param {State} state @returns {State} */
+  end(state) {
+    const { executor, made, inputs } = this;
+    made.slice(0, this.carried).forEach(({ buffer }, i) => passHost(executor, buffer, inputs[i + 2].buffer));
+    const key = `${this.key}:end`;
+    const after = executor.plan.advance(state, key, (next) => {
+      const dims = made.slice(0, this.carried).map((value) => evaluateAll(value.dims, next.env));
+      executor.plan.drop(next, inputs.map(({ buffer }) => buffer));
+      executor.plan.drop(next, [this.condition, ...made.slice(this.carried)].map(({ buffer }) => buffer));
+      dims.forEach((_, i) => next.pass(made[i].buffer, inputs[i + 2].buffer));
+      executor.plan.bind(next, this.enters, dims);
+    });
+    const known = executor.plan.intern(after);
+    if (known !== after) state.next.set(key, { state: known, table: 0, generation: 0 });
+    return known;
+  }
+
+  /** @param {State} state @param {number} n @returns {State} */
+  leave(state, n) {
+    const { executor, step, inputs } = this;
+    const stacked = this.stackDims.map((dims) => [n, ...dims]);
+    const results = step.outputs.slice(0, this.carried);
+    results.forEach(({ buffer }, i) => passHost(executor, inputs[i + 2].buffer, buffer));
+    const after = executor.plan.advance(state, `${this.key}:leave${JSON.stringify([n, stacked])}`, (next) => {
+      const carried = results.map((_, i) => evaluateAll(inputs[i + 2].dims, next.env));
+      const rows = step.outputs.slice(this.carried).map((_, i) => stacked[i] ?? [0]);
+      executor.plan.bind(next, step.binds, [...carried, ...rows]);
+      results.forEach(({ buffer }, i) => next.pass(inputs[i + 2].buffer, buffer));
+      for (const { buffer } of step.outputs.slice(this.carried)) executor.plan.take(next, buffer);
+      executor.plan.drop(next, step.free);
+    });
+    step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
+      const bytes = executor.plan.bytes(after, buffer);
+      let at = 0;
+      for (const part of this.stacks[i]) {
+        bytes.set(part, at);
+        at += part.length;
+      }
+    });
+    return after;
+  }
+}
+
+/** Strings change hands like memory does. @param {Executor} executor @param {number} from @param {number} to */
+function passHost(executor, from, to) {
+  const host = executor.hosts.get(from);
+  if (host) executor.hosts.set(to, host);
+}
+
+/** @param {import('../common/program.js').Value[]} values @returns {TensorValue[]} */
+function tensors(values) {
+  return values.map((value) => {
+    if (!value || 'items' in value) throw new Error('a block gives no tensor');
+    return value;
+  });
+}

@@ -1,0 +1,44 @@
+// Dims of a Program: integers, symbols, and expressions of them (to_json and evaluate of pyruntime/ir/shape.py).
+
+/** @typedef {number | string | [string, ...any[]]} Dim */
+/** @typedef {Map<string, number>} Env values of symbols */
+
+/** @type {Record<string, (a: number, b: number, c: number) => number>} */
+const OPERATIONS = {
+  floordiv: (a, b) => (b ? Math.floor(a / b) : 0),
+  max: (a, b) => Math.max(a, b),
+  min: (a, b) => Math.min(a, b),
+  lt: (a, b) => Number(a < b),
+  le: (a, b) => Number(a <= b),
+  eq: (a, b) => Number(a === b),
+  select: (c, a, b) => (c ? a : b),
+};
+
+/**
+ * @param {Dim} dim
+ * @param {Env} env
+ * @returns {number}
+ */
+export function evaluate(dim, env) {
+  if (typeof dim === 'number') return dim;
+  if (typeof dim === 'string') {
+    const value = env.get(dim);
+    if (value === undefined) throw new Error(`the symbol "${dim}" has no value`);
+    return value;
+  }
+  const [op, ...operands] = dim;
+  const values = operands.map((operand) => evaluate(operand, env));
+  if (op === '+') return values.reduce((sum, value) => sum + value, 0);
+  if (op === '*') return values.reduce((product, value) => product * value, 1);
+  return OPERATIONS[op](values[0], values[1], values[2]);
+}
+
+/** @param {Dim[]} dims @param {Env} env @returns {number[]} */
+export const evaluateAll = (dims, env) => dims.map((dim) => evaluate(dim, env));
+
+/** Names of the symbols in a dim. @param {Dim} dim @param {Set<string>} [into] @returns {Set<string>} */
+export function symbolsOf(dim, into = new Set()) {
+  if (typeof dim === 'string') into.add(dim);
+  else if (Array.isArray(dim)) for (const operand of dim.slice(1)) symbolsOf(operand, into);
+  return into;
+}

@@ -1,0 +1,277 @@
+// Runs a Program in the browser, without Python but for host steps. Mirrors pyruntime/native/executor.py.
+
+import { bindDims, checkDims } from './input_dims.js';
+import { Choice } from '../threads/thread_trial.js';
+import { runIf, runLoop } from './control.js';
+import { evaluate, evaluateAll } from './dims.js';
+import { exactNumbers, fromNumbers, load, numbers, store } from '../common/elements.js';
+import { ExecutionError } from '../common/errors.js';
+import { gpuId } from '../gpu/tensors.js';
+import { then } from '../common/maybe_promise.js';
+import { loadProgram, placeConstants, settle } from './load_program.js';
+import { Planner } from './plan.js';
+
+/**
+ * Milliseconds of code on one thread before others join: V8's optimising compiler runs beside it and wants the other core.
+ * With two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90.
+ * Fifty calls are enough for short ones.
+ */
+const WARM = 400;
+
+/** @template T @typedef {import('../common/maybe_promise.js').Later<T>} Later */
+/** @typedef {import('../common/program.js').TensorValue} TensorValue */
+/** @typedef {import('./plan_state.js').State} State */
+/** @typedef {import('../common/program.js').Value} Value */
+/** @typedef {import('../common/protocol.js').Fetch} Fetch */
+/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {{ dims: number[], data: (string | number)[] }} HostArray a value outside linear memory */
+
+export class Executor {
+  /**
+   * @param {import('../common/program.js').ProgramData} program
+   * @param {import('../worker/model.js').Compiler | null} python for host steps
+   * @param {import('./arena.js').Memory} memory
+   * @param {Record<string, (table: number, tid: number, threads: number, epoch: number) => void>} code
+   * @param {import('../gpu/runner.js').GpuRunner | null} gpu
+   */
+  constructor(program, python, memory, code, gpu = null) {
+    this.program = program;
+    this.header = program.header;
+    this.python = python;
+    this.code = code;
+    this.gpu = gpu;
+    this.warm = 0;
+    this.plan = new Planner(program.header, memory, gpu);
+    this.crossings = gpu && gpu.crossings(this);
+    /** Strings, of constants and of the run in progress. @type {Map<number, (string | number)[]>} */
+    this.hostConstants = new Map();
+    /** @type {Map<number, (string | number)[]>} */
+    this.hosts = new Map();
+    /** Of the last run. @type {import('./dims.js').Env} */
+    this.env = new Map();
+    this.peak = 0;
+    this.requested = 0;
+    this.top = 0;
+    /** The code on several threads. @type {import('../threads/pool.js').Team | null} */
+    this.team = null;
+    this.choice = new Choice();
+  }
+
+  /**
+   * @param {import('../common/program.js').ProgramData} program
+   * @param {import('../worker/python.js').Read} read
+   * @param {import('../worker/model.js').Compiler | null} python for host steps
+   * @param {import('../worker/model.js').Host} host
+   * @returns {Promise<Executor>}
+   */
+  static async create(program, read, python, host) {
+    const { memory, code, gpu, team } = await loadProgram(program, host);
+    const executor = new Executor(program, python, memory, code, gpu);
+    executor.team = team;
+    try {
+      placeConstants(executor, read);
+      settle(executor, await executor.runBlock(0, executor.plan.root));
+      gpu?.memory.flush();
+      await gpu?.memory.settled();
+      return executor;
+    } catch (error) {
+      executor.release();
+      throw error;
+    }
+  }
+
+  // ── a run ──
+
+  /**
+   * Synchronous unless it has to wait for the GPU.
+   * @param {Record<string, WireTensor>} feeds
+   * @param {Record<string, Fetch>} fetches
+   * @returns {Later<Record<string, WireTensor | WireTensor[] | null>>}
+   */
+  run(feeds, fetches) {
+    if (!this.team) return this.runOnce(feeds, fetches);
+    const cold = this.warm < WARM;
+    const start = performance.now();
+    return then(this.runOnce(feeds, fetches), (results) => {
+      const taken = performance.now() - start;
+      if (cold) this.choice.began(taken);
+      else this.choice.took(taken);
+      return results;
+    });
+  }
+
+  /**
+   * @param {Record<string, WireTensor>} feeds
+   * @param {Record<string, Fetch>} fetches
+   * @returns {Later<Record<string, WireTensor | WireTensor[] | null>>}
+   */
+  runOnce(feeds, fetches) {
+    this.plan.limit();
+    this.hosts = new Map(this.hostConstants);
+    this.crossings?.begin(feeds, fetches);
+    const state = this.bindInputs(this.plan.root, feeds);
+    for (const { name, buffer, dtype } of this.header.inputs) this.write(state, buffer, dtype, feeds[name]);
+    return then(this.runBlock(1, state), (last) => this.leave(last, fetches));
+  }
+
+  /** The results. @param {State} state @param {Record<string, Fetch>} fetches @returns {Later<Record<string, WireTensor | WireTensor[] | null>>} */
+  leave(state, fetches) {
+    this.env = state.env;
+    this.peak = Math.max(this.peak, state.peak);
+    this.requested = Math.max(this.requested, state.requested);
+    this.top = Math.max(this.top, state.arena.reach + state.gpu.reach - this.plan.tables.size);
+    const wanted = this.header.outputs.filter(({ name }) => name in fetches);
+    const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
+    this.gpu?.memory.flush();
+    return this.gpu?.memory.waits ? this.gpu.memory.settled().then(() => results) : results;
+  }
+
+  /** Input dims become the values of symbols, inputs get memory. @param {State} state @param {Record<string, WireTensor>} feeds */
+  bindInputs(state, feeds) {
+    const key = this.header.inputs.map(({ name }) => feeds[name]?.dims.join()).join(';');
+    return this.plan.advance(state, key, (next) => {
+      for (const { name, dims } of this.header.inputs) bindDims(name, dims, feeds[name]?.dims, next.env);
+      for (const { name, dims } of this.header.inputs) checkDims(name, dims, feeds[name].dims, next.env);
+      this.plan.checkGuards(next.env, new Set(next.env.keys()));
+      for (const { buffer } of this.header.inputs) this.plan.take(next, buffer);
+    });
+  }
+
+  /** @param {State} state @param {number} buffer @param {string} dtype @param {WireTensor} feed */
+  write(state, buffer, dtype, { data }) {
+    if (Array.isArray(data)) this.hosts.set(buffer, data);
+    else if (!('gpu' in data)) store(data, dtype, this.plan.bytes(state, buffer));
+  }
+
+  /** @param {State} state @param {Value} value @param {string} [name] @param {Fetch} [fetch] @returns {WireTensor | WireTensor[] | null} */
+  output(state, value, name = '', fetch = null) {
+    if (!value) return null;
+    if ('items' in value) return value.items.map((item) => /** @type {WireTensor} */ (this.output(state, item)));
+    const kept = fetch && this.crossings?.output(name, value, state);
+    if (kept) return kept;
+    const target = typeof fetch === 'object' && fetch && !gpuId(fetch.data) ? fetch : null;
+    const host = this.hosts.get(value.buffer);
+    const dims = evaluateAll(value.dims, state.env);
+    if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };
+    return load(this.plan.bytes(state, value.buffer), value.dtype, dims, target);
+  }
+
+  // ── steps ──
+
+  /** @param {number} number @param {State} state @param {number} [from] step to begin with @returns {Later<State>} */
+  runBlock(number, state, from = 0) {
+    const { steps } = this.header.blocks[number];
+    for (let i = from; i < steps.length; i++) {
+      const after = this.runStep(steps[i], state, `${number}.${i}`);
+      if (after instanceof Promise) return after.then((next) => this.runBlock(number, next, i + 1));
+      state = after;
+    }
+    return state;
+  }
+
+  /** @param {import('../common/program.js').Step} step @param {State} state @param {string} key @returns {Later<State>} */
+  runStep(step, state, key) {
+    if (step.op === 'wasm') return this.runWasm(step, state, key);
+    if (step.op === 'gpu') return this.runGpu(step, state, key);
+    if (step.op === 'copy') return /** @type {import('../gpu/transfers.js').Crossings} */ (this.crossings).run(step, state, key);
+    if (step.op === 'read') return this.runRead(step, state, key);
+    if (step.op === 'host') return this.runHost(step, state, key);
+    return step.op === 'if' ? runIf(this, step, state, key) : runLoop(this, step, state, key);
+  }
+
+  /** @param {import('../common/program.js').WasmStep} step @param {State} state @param {string} key @returns {State} */
+  runWasm(step, state, key) {
+    let found = state.next.get(key);
+    if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
+    try {
+      if (this.team && this.shares(step, state)) this.team.run(step.fn, found.table, this.choice.long);
+      else this.alone(step.fn, found.table);
+    } catch (error) {
+      const reason = /** @type {Error} */ (error).message;
+      throw new ExecutionError(`${step.fn} stopped: ${reason}`, { node: step.calls.length === 1 ? step.calls[0].node : '', cause: error });
+    }
+    return found.state;
+  }
+
+  /** @param {import('../common/program.js').GpuStep} step @param {State} state @param {string} key @returns {State} */
+  runGpu(step, state, key) {
+    const gpu = /** @type {import('../gpu/runner.js').GpuRunner} */ (this.gpu);
+    let found = state.next.get(key);
+    if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
+    gpu.run(/** @type {import('../gpu/runner.js').Prepared} */ (found.prepared));
+    return found.state;
+  }
+
+  /** On this thread, with the time it takes while the code is new. @param {string} fn @param {number} table */
+  alone(fn, table) {
+    const start = this.warm < WARM ? performance.now() : 0;
+    this.code[fn](table, 0, 1, 0);
+    if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
+  }
+
+  /** Whether a step is worth several threads, they pay, and V8 needs the other core no more. @param {import('../common/program.js').WasmStep} step @param {State} state */
+  shares({ fork }, { env }) {
+    return this.warm >= WARM && this.choice.shared && fork !== undefined && Number(evaluate(fork, env)) > 0;
+  }
+
+  /** @param {import('../common/program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */
+  runRead(step, state, key) {
+    const values = this.readNumbers(state, step.value);
+    return this.plan.advance(state, `${key}:${values.join()}`, (next) => {
+      step.symbols.forEach((symbol, i) => next.env.set(symbol, values[i]));
+      this.plan.checkGuards(next.env, new Set(step.symbols));
+      this.plan.drop(next, step.free);
+    });
+  }
+
+  /** @param {import('../common/program.js').HostStep} step @param {State} state @param {string} key @returns {State} */
+  runHost(step, state, key) {
+    const results = /** @type {import('../worker/model.js').Compiler} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
+    const dims = results.map((result) => result.dims);
+    const after = this.plan.advance(state, `${key}:${JSON.stringify(dims)}`, (next) => {
+      this.plan.bind(next, step.binds, dims);
+      for (const { buffer } of step.outputs) this.plan.take(next, buffer);
+    });
+    step.outputs.forEach(({ buffer, dtype }, i) => {
+      if (this.header.buffers[buffer].host) this.hosts.set(buffer, results[i].data);
+      else this.write(after, buffer, dtype, { type: dtype, dims: dims[i], data: fromNumbers(results[i].data, dtype) });
+    });
+    return this.plan.advance(after, `${key}:free`, (next) => this.plan.drop(next, step.free));
+  }
+
+  /** A value as Python sees it. @param {State} state @param {Value} value @returns {HostArray | null} */
+  hostValue(state, value) {
+    if (!value || 'items' in value) return null;
+    const host = this.hosts.get(value.buffer);
+    return { dims: evaluateAll(value.dims, state.env), data: host ?? exactNumbers(this.plan.bytes(state, value.buffer), value.dtype) };
+  }
+
+  // ── values ──
+
+  /** @param {State} state @param {TensorValue} value @returns {number[]} */
+  readNumbers(state, { buffer, dtype }) {
+    return numbers(this.plan.bytes(state, buffer), dtype);
+  }
+
+  // ── reports ──
+
+  /** Bytes of linear memory. */
+  arenaBytes() {
+    return this.plan.memory.bytes.length;
+  }
+
+  memoryReport() {
+    const weights = [...this.plan.fixed.values()].reduce((sum, { size }) => sum + size, 0);
+    const gpu = this.gpu?.memory.size ?? 0;
+    const { peak, requested, top } = this;
+    const [reuse, fragmentation] = [peak ? requested / peak : 0, top > weights ? Math.max(0, 1 - peak / (top - weights)) : 0];
+    return { weights, peak, requested, reuse, fragmentation, arena: this.arenaBytes(), gpu, tensors: this.gpu?.gpu.tensors.size ?? 0 };
+  }
+
+  release() {
+    this.team?.release();
+    this.plan.forget();
+    this.gpu?.release();
+    this.plan.memory.giveBack();
+  }
+}

@@ -1,0 +1,34 @@
+// The dims of feeds become the values of symbols, or are refused.
+
+import { evaluate } from './dims.js';
+import { InvalidInput } from '../common/errors.js';
+
+/** @typedef {import('./dims.js').Dim} Dim */
+/** @typedef {import('./dims.js').Env} Env */
+
+/**
+ * Plain symbols among the dims take the feed's values.
+ * @param {string} name @param {Dim[]} dims @param {readonly number[] | undefined} given @param {Env} env
+ */
+export function bindDims(name, dims, given, env) {
+  if (!given) throw new InvalidInput(`input "${name}" is missing`);
+  if (given.length !== dims.length) {
+    throw new InvalidInput(`input "${name}" must have rank ${dims.length}, it has rank ${given.length} [${given.join(', ')}]`);
+  }
+  dims.forEach((dim, axis) => {
+    if (typeof dim === 'string' && !env.has(dim)) env.set(dim, given[axis]);
+  });
+}
+
+/**
+ * Every dim must come out as given, now that all symbols are known.
+ * @param {string} name @param {Dim[]} dims @param {readonly number[]} given @param {Env} env
+ */
+export function checkDims(name, dims, given, env) {
+  dims.forEach((dim, axis) => {
+    const wanted = evaluate(dim, env);
+    if (wanted === given[axis]) return;
+    const why = typeof dim === 'string' ? `, as "${dim}" is elsewhere` : '';
+    throw new InvalidInput(`input "${name}" must have ${wanted} elements on axis ${axis}${why}, it has ${given[axis]} [${given.join(', ')}]`);
+  });
+}

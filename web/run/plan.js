@@ -1,0 +1,223 @@
+// Memory plans: which buffer lies where after each step, made once for a way through the Program and found again.
+
+import { evaluate, symbolsOf } from './dims.js';
+import { ShapeError } from '../common/errors.js';
+import { Arena, GPU } from './arena.js';
+import { Tenant } from './step_layout.js';
+import { State } from './plan_state.js';
+
+/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('./arena.js').Span} Span */
+/** @typedef {import('../common/program.js').Call} Call */
+/** @typedef {import('../common/program.js').Header} Header */
+/** @typedef {import('./plan_state.js').Transition} Transition */
+
+const MEMO = 20_000; // transitions kept before they are forgotten
+
+export class Planner {
+  /** @param {Header} header @param {import('./arena.js').Memory} memory @param {import('../gpu/runner.js').GpuRunner | null} gpu */
+  constructor(header, memory, gpu = null) {
+    this.header = header;
+    this.memory = memory;
+    this.gpu = gpu;
+    /** Constants. @type {Map<number, Span>} */
+    this.fixed = new Map();
+    /** While starting: buffers that have their memory already. @type {Set<number>} */
+    this.placed = new Set();
+    this.root = new State(new Arena(), new Arena([], GPU, gpu?.memory.chunk ?? 1), new Map(), new Map());
+    this.tables = { base: 0, size: 0, top: 0, generation: 0 };
+    /** @type {Map<string, State>} */
+    this.interned = new Map();
+    this.transitions = 0;
+    this.guards = header.guards.map(([dim, message, node]) => ({ dim, message, node, symbols: symbolsOf(dim) }));
+  }
+
+  /**
+   * The state after a step, planned by `change` on a copy unless it was before.
+   * @param {State} state @param {string} key @param {(next: State) => void} change
+   * @returns {State}
+   */
+  advance(state, key, change) {
+    const found = state.next.get(key);
+    if (found) return found.state;
+    const next = state.copy();
+    change(next);
+    this.ensure(next);
+    state.next.set(key, { state: next, table: 0, generation: 0 });
+    this.transitions++;
+    return next;
+  }
+
+  /** Memory for all that lies there. @param {State} state */
+  ensure(state) {
+    this.memory.ensure(state.arena.end + 64);
+    this.gpu?.memory.ensure(state.gpu.end);
+  }
+
+  /**
+   * Gives the buffers of calls their addresses and writes the argument blocks.
+   * @param {Call[]} calls @param {State} state @param {string} key
+   * @returns {Transition}
+   */
+  planCalls(calls, state, key) {
+    const { next, words } = this.place(calls, state);
+    const table = this.writeTable(words);
+    const transition = { state: next, table, generation: this.tables.generation };
+    state.next.set(key, transition);
+    this.transitions++;
+    return transition;
+  }
+
+  /**
+   * The same for a step of the GPU.
+   * @param {Call[]} calls @param {State} state @param {string} key
+   * @returns {Transition}
+   */
+  planDispatches(calls, state, key) {
+    const { next, words } = this.place(calls, state);
+    const sizes = calls.map(({ buffers }) => buffers.map((buffer) => this.size(next, buffer)));
+    const transition = { state: next, table: 0, generation: 0, prepared: this.gpu?.prepare(calls, sizes, words) };
+    state.next.set(key, transition);
+    this.transitions++;
+    return transition;
+  }
+
+  /**
+   * Addresses, parameters and work of calls, one after the other, and the state after them.
+   * @param {Call[]} calls @param {State} state
+   */
+  place(calls, state) {
+    const next = state.copy();
+    const found = this.tenants(calls, next);
+    next.house(found, calls.length);
+    this.ensure(next);
+    /** @type {number[]} */
+    const words = [];
+    for (const call of calls) {
+      for (const buffer of call.buffers) words.push((found.get(buffer) ?? this.span(next, buffer)).address);
+      for (const param of call.params) words.push(evaluate(param, next.env));
+      words.push(evaluate(call.work, next.env));
+    }
+    return { next, words };
+  }
+
+  /**
+   * What each buffer that the calls make or free lives in. An output may take over the memory of an input which ends there.
+   * @param {Call[]} calls @param {State} state @returns {Map<number, Tenant>}
+   */
+  tenants(calls, state) {
+    /** @type {Map<number, Tenant>} */
+    const found = new Map();
+    const of = (/** @type {number} */ buffer) => {
+      const span = state.spans.get(buffer);
+      if (span && !found.has(buffer)) found.set(buffer, new Tenant(span.size, 0, calls.length, span.address));
+      return found.get(buffer);
+    };
+    calls.forEach((call, now) => {
+      const dying = new Set(call.free);
+      for (const buffer of call.alloc ?? []) {
+        if (this.placed.has(buffer)) continue;
+        const source = this.takenOver(call, buffer, dying, state);
+        const tenant = source === undefined ? undefined : of(source);
+        found.set(buffer, tenant ?? this.tenant(buffer, now, calls.length, state));
+        if (!tenant || source === undefined) continue;
+        tenant.heirs++;
+        dying.delete(source);
+      }
+      for (const tenant of [...dying].map(of)) if (tenant) tenant.dies = now;
+    });
+    return found;
+  }
+
+  /** @param {number} buffer @param {number} born @param {number} calls @param {State} state */
+  tenant(buffer, born, calls, state) {
+    const away = this.away(buffer);
+    return new Tenant((away ? state.gpu : state.arena).round(this.size(state, buffer)), born, calls, -1, away);
+  }
+
+  /** @param {Call} call @param {number} buffer @param {Set<number>} dying @param {State} state */
+  takenOver({ inplace }, buffer, dying, state) {
+    const size = this.size(state, buffer);
+    return inplace?.find(([output, input]) => output === buffer && dying.has(input) && this.size(state, input) === size)?.[1];
+  }
+
+  /** @param {number[]} words @returns {number} the address of the table */
+  writeTable(words) {
+    const size = Math.ceil((4 * words.length) / 64) * 64;
+    if (this.tables.top + size > this.tables.size) this.forget();
+    const address = this.tables.base + this.tables.top;
+    this.tables.top += size;
+    new Int32Array(this.memory.memory.buffer, address, words.length).set(words);
+    return address;
+  }
+
+  /** Before a run: not without end. */
+  limit() {
+    if (this.transitions > MEMO) this.forget();
+  }
+
+  /** Drops all plans; those of a run in progress are made again as it meets them. */
+  forget() {
+    this.tables.top = 0;
+    this.tables.generation++;
+    this.gpu?.forget();
+    this.root.next.clear();
+    this.interned.clear();
+    this.transitions = 0;
+  }
+
+  /** The one state of this content. @param {State} state @returns {State} */
+  intern(state) {
+    const content = state.content();
+    const known = this.interned.get(content);
+    if (!known) this.interned.set(content, state);
+    return known ?? state;
+  }
+
+  /** @param {State} state @param {number} buffer @returns {number} bytes */
+  size(state, buffer) {
+    return evaluate(this.header.buffers[buffer].size, state.env);
+  }
+
+  /** @param {State} state @param {number} buffer */
+  take(state, buffer) {
+    if (!this.header.buffers[buffer].host) state.take(buffer, this.size(state, buffer), this.away(buffer));
+  }
+
+  /** Whether a buffer is on the GPU. @param {number} buffer */
+  away(buffer) {
+    return this.header.buffers[buffer].memory === 'webgpu';
+  }
+
+  /** @param {State} state @param {Iterable<number>} [buffers] */
+  drop(state, buffers = []) {
+    for (const buffer of buffers) state.drop(buffer);
+  }
+
+  /** @param {State} state @param {number} buffer @returns {Span} */
+  span(state, buffer) {
+    const span = state.spans.get(buffer) ?? this.fixed.get(buffer);
+    if (!span) throw new Error(`buffer ${buffer} has no memory`);
+    return span;
+  }
+
+  /** @param {State} state @param {number} buffer @returns {Uint8Array} */
+  bytes(state, buffer) {
+    return this.memory.view(this.span(state, buffer), this.size(state, buffer));
+  }
+
+  /** Symbols take the dims that values turned out to have. @param {State} state @param {import('../common/program.js').Binds | undefined} binds @param {number[][]} dims */
+  bind(state, binds = [], dims) {
+    for (const [value, axis, symbol] of binds) state.env.set(symbol, dims[value]?.[axis] ?? 0);
+    this.checkGuards(state.env, new Set(binds.map(([, , symbol]) => symbol)));
+  }
+
+  /** Those that all symbols are known of, and one is new. @param {Env} env @param {Set<string>} fresh */
+  checkGuards(env, fresh) {
+    for (const { dim, message, node, symbols } of this.guards) {
+      const names = [...symbols];
+      if (!names.every((name) => env.has(name)) || (names.length && !names.some((name) => fresh.has(name)))) continue;
+      if (!evaluate(dim, env)) throw new ShapeError(message, { node, hint: names.sort().map((name) => `${name} = ${env.get(name)}`).join(', ') });
+    }
+  }
+}

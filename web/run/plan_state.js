@@ -1,0 +1,93 @@
+// Where everything lies at one point of a run. States form a tree: a step leads from one to the next, and what was
+// planned once is found again by its key, so a second run with the same shapes plans nothing.
+
+import { Arena, GPU } from './arena.js';
+import { house } from './step_layout.js';
+
+/** @typedef {import('./arena.js').Span} Span */
+/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('./step_layout.js').Tenant} Tenant */
+/** @typedef {{ state: State, table: number, generation: number, prepared?: import('../gpu/runner.js').Prepared }} Transition table: address of the step's argument blocks */
+
+export class State {
+  /** @param {Arena} arena @param {Arena} gpu @param {Map<number, Span>} spans by buffer @param {Env} env */
+  constructor(arena, gpu, spans, env) {
+    this.arena = arena;
+    this.gpu = gpu;
+    this.spans = spans;
+    this.env = env;
+    /** @type {Map<string, Transition>} */
+    this.next = new Map();
+    this.held = 0;
+    this.peak = 0;
+    this.requested = 0;
+  }
+
+  /** A copy to plan on. */
+  copy() {
+    const copy = new State(this.arena.copy(), this.gpu.copy(), new Map(this.spans), new Map(this.env));
+    return Object.assign(copy, { held: this.held, peak: this.peak, requested: this.requested });
+  }
+
+  /** @param {number} buffer @param {number} size @param {boolean} [away] on the GPU @returns {Span} */
+  take(buffer, size, away = false) {
+    const span = (away ? this.gpu : this.arena).alloc(size);
+    this.spans.set(buffer, span);
+    this.held += span.size;
+    this.requested += span.size;
+    this.peak = Math.max(this.peak, this.held);
+    return span;
+  }
+
+  /** Nothing where the buffer holds no memory. @param {number} buffer */
+  drop(buffer) {
+    const span = this.spans.get(buffer);
+    if (!span) return;
+    this.spans.delete(buffer);
+    (span.address >= GPU ? this.gpu : this.arena).release(span);
+    this.held -= span.size;
+  }
+
+  /**
+   * Memory for the tenants of a step with so many calls, by the names they go under; the state is then that after it.
+   * @param {Map<number, Tenant>} found @param {number} calls
+   */
+  house(found, calls) {
+    const last = new Map([...found].map(([buffer, tenant]) => [tenant, buffer])); // in place: the last name stays
+    const those = [...last.keys()];
+    const away = (/** @type {Tenant} */ { remote, address }) => remote || address >= GPU;
+    this.count(those, calls);
+    house(this.arena, those.filter((tenant) => !away(tenant)), calls);
+    house(this.gpu, those.filter(away), calls);
+    for (const buffer of found.keys()) this.spans.delete(buffer);
+    for (const [{ address, size, dies }, buffer] of last) if (dies >= calls) this.spans.set(buffer, { address, size });
+  }
+
+  /** What a step adds to the figures. @param {Tenant[]} tenants @param {number} calls */
+  count(tenants, calls) {
+    const change = new Array(calls + 1).fill(0);
+    for (const { size, born, dies, address, heirs } of tenants) {
+      if (address < 0) change[born] += size;
+      if (dies < calls) change[dies + 1] -= size;
+      this.requested += size * (heirs + Number(address < 0));
+    }
+    for (const bytes of change) {
+      this.held += bytes;
+      this.peak = Math.max(this.peak, this.held);
+    }
+  }
+
+  /** The memory of one buffer becomes another's. @param {number} from @param {number} to */
+  pass(from, to) {
+    const span = this.spans.get(from);
+    if (!span || from === to) return;
+    this.spans.delete(from);
+    this.spans.set(to, span);
+  }
+
+  /** Equal for states from which everything goes on alike. */
+  content() {
+    const spans = [...this.spans].sort(([a], [b]) => a - b).map(([buffer, { address, size }]) => [buffer, address, size]);
+    return JSON.stringify([this.arena.end, this.arena.free, this.gpu.end, this.gpu.free, spans, [...this.env].sort()]);
+  }
+}

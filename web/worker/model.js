@@ -1,0 +1,231 @@
+// A model in the worker: its Program, or one for each set of values that its compilation needs.
+
+import { bring, hasGpu } from './gpu_feeds.js';
+import { Executor } from '../run/executor.js';
+import { OutOfMemory, SessionFailed } from '../common/errors.js';
+import { hostStep } from './program_file.js';
+import { acquire } from '../gpu/device.js';
+import { profile } from './profile.js';
+import { described, flatten, programKey } from '../common/flat_feeds.js';
+
+/** @typedef {import('../common/program.js').ProgramData} ProgramData */
+/** @typedef {import('../common/protocol.js').Fetch} Fetch */
+/** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
+/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('./python.js').Python} Python */
+/** @typedef {import('./python.js').Read} Read */
+/** @typedef {Pick<Python, 'main' | 'specialise' | 'fallBack' | 'watched' | 'host'>} Compiler Python, or what stands in its place (exported.js) */
+/** @typedef {{ shared: boolean, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null, gpu?: import('../gpu/device.js').Gpu | null }} Host shared: linear memory is */
+/** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
+
+const PROGRAMS = 16; // for different values, before the oldest is forgotten
+const PORTABLE = 24 * 2 ** 20; // bytes of weights that are worth a copy in the page
+
+export class Model {
+  /** @param {Compiler} python @param {import('./python.js').ModelProxy} proxy @param {Read} read @param {Host} host */
+  constructor(python, proxy, read, host) {
+    this.python = python;
+    this.proxy = proxy;
+    this.read = read;
+    this.host = host;
+    const { inputs, outputs } = JSON.parse(proxy.info);
+    this.inputs = inputs.map(valueInfo);
+    this.outputs = outputs.map(valueInfo);
+    /** Milliseconds of the phases of reading and compiling. @type {Record<string, number>} */
+    this.phases = JSON.parse(proxy.timings);
+    /** By the values they were compiled for. @type {Map<string, ProgramData>} */
+    this.programs = new Map();
+    /** Of programs; made again after a fault. @type {Map<string, Executor>} */
+    this.executors = new Map();
+    /** @type {string[] | null} null: one Program for all feeds */
+    this.needs = null;
+    /** The Program used last. */
+    this.used = '';
+  }
+
+  /** After `prepare` the model runs; a fault of the GPU meanwhile is met as in a run. */
+  async start() {
+    try {
+      await this.prepare();
+    } catch (error) {
+      if (!this.host.gpu || !(await this.recover(error))) throw error;
+      if (!this.executors.size && !this.needs) await this.prepare();
+    }
+  }
+
+  /** Makes the Program ready, if there is one for all feeds. */
+  async prepare() {
+    const program = this.python.main(this.proxy);
+    if (program) await this.add('', program);
+    else this.needs = JSON.parse(this.proxy.needs);
+  }
+
+  /** @param {string} key @param {ProgramData} program @returns {Promise<Executor>} */
+  async add(key, program) {
+    this.programs.set(key, program);
+    Object.assign(this.phases, JSON.parse(program.python.timings));
+    const executor = await Executor.create(program, this.read, this.python, this.host);
+    this.executors.set(key, executor);
+    return executor;
+  }
+
+  // ── a run ──
+
+  /**
+   * @param {Record<string, WireValue>} feeds
+   * @param {Record<string, Fetch>} fetches
+   * @returns {Promise<Record<string, WireValue>>}
+   */
+  async run(feeds, fetches) {
+    if (!this.host.gpu) return this.attempt(feeds, fetches);
+    try {
+      this.host.gpu.alive();
+      return await this.attempt(feeds, fetches);
+    } catch (error) {
+      if (!(await this.recover(error))) throw error;
+    }
+    try {
+      return await this.attempt(feeds, fetches);
+    } catch (error) {
+      if (!this.host.gpu?.lost) throw error;
+      await this.fallBack(/** @type {Error} */ (error).message);
+      return this.attempt(feeds, fetches);
+    }
+  }
+
+  /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
+  async attempt(feeds, fetches) {
+    const { needs } = this;
+    if (needs && hasGpu(feeds)) feeds = await bring(feeds, (name) => !needs.includes(name));
+    const executor = await this.executor(feeds);
+    let flat = flatten(feeds);
+    if (hasGpu(flat)) flat = /** @type {typeof flat} */ (await bring(flat, (name) => Boolean(executor.crossings?.inputs.has(name))));
+    try {
+      return await executor.run(flat, fetches);
+    } catch (error) {
+      executor.crossings?.abandon();
+      throw error;
+    }
+  }
+
+  /** @param {Record<string, WireValue>} feeds @returns {Promise<Executor> | Executor} */
+  executor(feeds) {
+    const key = programKey(feeds, this.needs);
+    this.used = key;
+    const known = this.executors.get(key);
+    if (known) return known;
+    const program = this.programs.get(key);
+    return program ? this.add(key, program) : this.specialise(feeds);
+  }
+
+  // ── faults of the GPU ──
+
+  /** Makes ready for another try, if that can help: a new device, or memory. @param {unknown} error @returns {Promise<boolean>} */
+  async recover(error) {
+    const gpu = /** @type {import('../gpu/device.js').Gpu} */ (this.host.gpu);
+    const full = error instanceof OutOfMemory && 'gpu' in error;
+    if (!gpu.lost && !full) return false;
+    this.drop();
+    gpu.freePools();
+    const next = await acquire();
+    if (next) this.host = { ...this.host, gpu: next };
+    else await this.fallBack(/** @type {Error} */ (error).message);
+    return true;
+  }
+
+  /** From now on without the GPU. @param {string} reason */
+  async fallBack(reason) {
+    console.warn(`pyruntime: ${reason}; the session goes on on WebAssembly`);
+    this.drop();
+    this.programs.clear();
+    this.host = { ...this.host, gpu: null };
+    this.python.fallBack(this.proxy);
+    await this.prepare();
+  }
+
+  /** Frees the memory of all executors; they are made again when they are needed. */
+  drop() {
+    for (const executor of this.executors.values()) executor.release();
+    this.executors.clear();
+  }
+
+  // ── compiling ──
+
+  /** A run with every kernel call timed. @param {Record<string, WireValue>} feeds */
+  async profile(feeds) {
+    if (this.host.gpu) throw new SessionFailed('only sessions on WebAssembly alone are profiled');
+    const executor = await this.executor(feeds);
+    return profile(executor, () => executor.run(/** @type {Record<string, WireTensor>} */ (flatten(feeds)), {}));
+  }
+
+  /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
+  async specialise(feeds) {
+    for (;;) {
+      const program = this.python.specialise(this.proxy, this.described(feeds));
+      this.needs = /** @type {string[]} */ (JSON.parse(this.proxy.needs));
+      if (!program) continue;
+      const [oldest] = this.programs.keys();
+      if (this.programs.size >= PROGRAMS) this.forget(oldest);
+      this.used = programKey(feeds, this.needs);
+      return this.add(this.used, program);
+    }
+  }
+
+  /** As Python is told of them. @param {Record<string, WireValue>} feeds */
+  described(feeds) {
+    const needs = this.needs ?? [];
+    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, described(feed, needs.includes(name), false)]));
+  }
+
+  /** Feeds on the CPU, by the Program's names, and as Python is told of them. @param {Record<string, WireValue>} feeds */
+  async given(feeds) {
+    const here = await bring(feeds, () => false);
+    await this.executor(here);
+    return { flat: flatten(here), described: this.described(here) };
+  }
+
+  /** The Program used last, for the page to run; null where it takes the worker: for Python, the GPU, or its size. @returns {import('../common/protocol.js').Portable | null} */
+  portable() {
+    const program = this.programs.get(this.used);
+    if (!program || this.host.gpu || hostStep(program.header)) return null;
+    const { header, blob, module } = program;
+    const apart = header.constants.filter((constant) => constant.size && !constant.blob);
+    if (apart.reduce((sum, { size = 0 }) => sum + size, blob.length) > PORTABLE) return null;
+    const weights = new Map(apart.map(({ source = '', offset = 0, size = 0 }) => [`${source}:${offset}`, this.read(offset, size, source).slice()]));
+    return { key: this.used, needs: this.needs, program: { header, blob, module }, weights, shared: this.host.shared };
+  }
+
+  /** The Program used last, for reports. @returns {Executor} */
+  get latest() {
+    const latest = this.executors.get(this.used) ?? [...this.executors.values()].pop();
+    if (!latest) throw new SessionFailed('this model is compiled when it first runs', { hint: 'run it once' });
+    return latest;
+  }
+
+  arenaBytes() {
+    return [...this.executors.values()].reduce((sum, executor) => sum + executor.arenaBytes(), 0);
+  }
+
+  /** @param {string} key */
+  forget(key) {
+    this.executors.get(key)?.release();
+    this.executors.delete(key);
+    this.programs.get(key)?.python?.destroy();
+    this.programs.delete(key);
+  }
+
+  release() {
+    for (const key of [...this.programs.keys()]) this.forget(key);
+    this.proxy.destroy();
+  }
+}
+
+/** @param {{ name: string } & Type} type @returns {ValueInfo} */
+function valueInfo({ name, ...type }) {
+  const optional = type.kind === 'optional';
+  const inner = /** @type {Type} */ (optional ? type.of : type);
+  const sequence = inner.kind === 'sequence';
+  const tensor = /** @type {Type} */ (sequence ? inner.of : inner);
+  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence };
+}

@@ -1,0 +1,56 @@
+// A run whose kernel calls are timed one by one. The mirror of InferenceSession.profile in Python.
+
+import { evaluate } from '../run/dims.js';
+
+/** @typedef {import('../run/executor.js').Executor} Executor */
+/** @typedef {import('../common/program.js').Call} Call */
+/** @typedef {import('../common/protocol.js').KernelTiming} KernelTiming */
+
+/**
+ * Runs with each kernel called on its own, on this thread, in place of the generated code that calls them all.
+ * @param {Executor} executor @param {() => unknown} run
+ * @returns {Promise<KernelTiming[]>} in the order they ran
+ */
+export async function profile(executor, run) {
+  const { code, team } = executor;
+  /** @type {{ call: Call, milliseconds: number }[]} */
+  const found = [];
+  Object.assign(executor, { code: timed(executor, found), team: null });
+  try {
+    await run();
+  } finally {
+    Object.assign(executor, { code, team });
+  }
+  return found.map(({ call, milliseconds }) => {
+    return { node: call.node, kernel: call.kernel, milliseconds, bytes: bytesOf(executor, call) };
+  });
+}
+
+/**
+ * The code with other functions for whole steps.
+ * @param {Executor} executor @param {{ call: Call, milliseconds: number }[]} found
+ */
+function timed({ header, code, plan }, found) {
+  const kernels = /** @type {Record<string, (args: number, begin: number, end: number, tid: number) => void>} */ (/** @type {unknown} */ (code));
+  const steps = header.blocks.flatMap((block) => block.steps);
+  const replaced = steps.flatMap((step) => (step.op !== 'wasm' ? [] : [[step.fn, (/** @type {number} */ table) => {
+    for (const call of step.calls) {
+      const words = call.buffers.length + call.params.length;
+      const work = new Int32Array(plan.memory.memory.buffer, table, words + 1)[words];
+      const start = performance.now();
+      kernels[call.kernel](table, 0, work, 0);
+      found.push({ call, milliseconds: performance.now() - start });
+      table += 4 * (words + 1);
+    }
+  }]]));
+  return { ...code, ...Object.fromEntries(replaced) };
+}
+
+/** What a call reads and writes; 0 where a size is not known any more. @param {Executor} executor @param {Call} call */
+function bytesOf({ header, env }, call) {
+  try {
+    return [...new Set(call.buffers)].reduce((sum, buffer) => sum + evaluate(header.buffers[buffer].size, env), 0);
+  } catch {
+    return 0;
+  }
+}

@@ -1,0 +1,212 @@
+// Pyodide with the engine in it. Python compiles models here; it takes no part in a run.
+
+import { loadPyodide } from 'pyodide';
+import { fromPayload } from '../common/errors.js';
+import { drop, find, keep } from './interpreter_snapshot.js';
+
+/** @typedef {import('../common/protocol.js').Assets} Assets */
+/** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
+/** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
+/** @typedef {import('../common/program.js').ProgramData} ProgramData */
+/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, watched: (feeds: string, atHome: boolean) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
+/** @typedef {import('../run/executor.js').HostArray} HostArray */
+/** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
+
+const ENGINE = '/lib/engine.zip';
+
+/** What every session needs, so that it is in the snapshot. Warnings, which go to the console, without places in a file of ours. */
+const STARTED = `
+import sys, warnings
+warnings.formatwarning = lambda message, *where, **more: f"pyruntime: {message}\\n"
+sys.path.insert(0, "${ENGINE}")
+import providers.wasm, pyruntime.browser
+`;
+/** Or every page would draw the same numbers. */
+const RESTORED = 'import random; random.seed()';
+
+/** The last Python error as a payload; forgets it, for its traceback would keep the model alive. */
+const LAST_ERROR = `
+def payload():
+    import json, sys
+    error = sys.last_exc
+    sys.last_exc = sys.last_value = sys.last_traceback = None
+    known = getattr(error, "payload", None)
+    text = known() if known else {"type": type(error).__name__, "message": str(error), "node": "", "hint": ""}
+    return json.dumps(text)
+payload
+`;
+
+/** One interpreter. */
+export class Python {
+  /** @param {PyodideAPI} pyodide */
+  constructor(pyodide) {
+    this.pyodide = pyodide;
+    this.lastError = pyodide.runPython(LAST_ERROR);
+    this.engine = this.guard(() => pyodide.pyimport('pyruntime.browser'));
+  }
+
+  /**
+   * From the memory that an earlier page kept, if there is one.
+   * @param {Assets} assets
+   * @param {(done: number, steps: number) => void} progress
+   * @returns {Promise<Python>}
+   */
+  static async boot(assets, progress) {
+    progress(0, 3);
+    const files = { engine: download(assets.engine), module: import(/* @vite-ignore */ /* webpackIgnore: true */ assets.asm) };
+    for (const file of Object.values(files)) file.catch(() => {}); // what fails is told where it is awaited
+    const snapshot = await find(assets.engine);
+    if (snapshot) {
+      try {
+        return await Python.start(assets, files, progress, snapshot);
+      } catch {
+        await drop(assets.engine);
+      }
+    }
+    return Python.start(assets, files, progress, null);
+  }
+
+  /**
+   * @param {Assets} assets
+   * @param {{ engine: Promise<Uint8Array>, module: Promise<any> }} files on their way
+   * @param {(done: number, steps: number) => void} progress
+   * @param {(() => Promise<Uint8Array>) | null} snapshot what reads it
+   */
+  static async start(assets, files, progress, snapshot) {
+    const pyodide = await loadPyodide(/** @type {any} */ ({
+      // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
+      indexURL: `${assets.wasm}#/`,
+      packageBaseUrl: new URL('.', assets.wasm).href,
+      stdLibURL: assets.stdlib,
+      lockFileContents: JSON.stringify(NO_PACKAGES),
+      createPyodideModule: async (/** @type {unknown} */ settings) => (await files.module).default(settings), // the .wasm comes meanwhile
+      stdin: () => '',
+      _loadSnapshot: snapshot?.(),
+    }));
+    progress(1, 3);
+    pyodide.FS.writeFile(ENGINE, await files.engine);
+    pyodide.runPython(snapshot ? RESTORED : STARTED);
+    progress(2, 3);
+    if (!snapshot) keep(pyodide, assets.engine);
+    const python = new Python(pyodide);
+    progress(3, 3);
+    return python;
+  }
+
+  /**
+   * Reads a model. @param {Read} read @param {number} size @param {object} options
+   * @returns {ModelProxy}
+   */
+  open(read, size, options) {
+    return this.guard(() => this.engine.create(read, size, JSON.stringify(options)));
+  }
+
+  /** The Program for all feeds, if there is one. @param {ModelProxy} model @returns {ProgramData | null} */
+  main(model) {
+    return this.guard(() => takeProgram(model.main));
+  }
+
+  /** The Program for these feeds; null if `needs` has grown. @param {ModelProxy} model @param {object} feeds @returns {ProgramData | null} */
+  specialise(model, feeds) {
+    return this.guard(() => takeProgram(model.specialise(JSON.stringify(feeds))));
+  }
+
+  /** Compiles without the GPU. @param {ModelProxy} model */
+  fallBack(model) {
+    this.guard(() => model.fall_back());
+  }
+
+  /**
+   * The Programs to compare: with the GPU, and the same kernels without it. Every kernel's results are outputs.
+   * @param {ModelProxy} model @param {object} feeds @returns {[ProgramData, ProgramData]}
+   */
+  watched(model, feeds) {
+    const given = JSON.stringify(feeds);
+    const [gpu, home] = [false, true].map((atHome) => this.guard(() => takeProgram(model.watched(given, atHome))));
+    return [/** @type {ProgramData} */ (gpu), /** @type {ProgramData} */ (home)];
+  }
+
+  /**
+   * A host step: the only Python in a run. Values cross as JSON.
+   * @param {any} program @param {import('../common/program.js').HostStep} step @param {(HostArray | null)[]} inputs
+   * @param {import('../run/dims.js').Env} env
+   * @returns {HostArray[]}
+   */
+  host(program, step, inputs, env) {
+    const symbols = JSON.stringify(Object.fromEntries(env));
+    return this.guard(() => JSON.parse(program.host(step.id, JSON.stringify(inputs), symbols)));
+  }
+
+  /** Runs the user's code; its last value comes back as plain data. @param {string} code @param {unknown} args */
+  async exec(code, args) {
+    const globals = this.pyodide.toPy({ args });
+    try {
+      const value = await this.pyodide.runPythonAsync(code, { globals });
+      return plain(value);
+    } catch (error) {
+      throw this.translate(error);
+    } finally {
+      globals.destroy();
+    }
+  }
+
+  /** @returns {number} bytes of Python's own heap */
+  heap() {
+    return /** @type {any} */ (this.pyodide)._module.HEAPU8.length;
+  }
+
+  /** @template T @param {() => T} action @returns {T} */
+  guard(action) {
+    try {
+      return action();
+    } catch (error) {
+      throw this.translate(error);
+    }
+  }
+
+  /** A Python exception becomes the error of our tree it stands for. @param {unknown} error */
+  translate(error) {
+    if (!(error instanceof this.pyodide.ffi.PythonError)) return error;
+    const mapped = fromPayload(JSON.parse(this.lastError()));
+    mapped.cause = error;
+    return mapped;
+  }
+}
+
+/** Pyodide's index of packages: none, nothing is ever loaded from elsewhere. */
+const NO_PACKAGES = {
+  info: { abi_version: '2026_0', arch: 'wasm32', platform: 'emscripten_5_0_3', python: '3.14.2', version: '0' },
+  packages: {},
+};
+
+/** @param {string} url @returns {Promise<Uint8Array>} */
+async function download(url) {
+  const response = await fetch(url).catch((cause) => {
+    throw new Error(`cannot fetch ${url}: ${cause.message}`, { cause });
+  });
+  if (!response.ok) throw new Error(`cannot fetch ${url}: HTTP ${response.status}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+/** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
+function takeProgram(compilation) {
+  if (!compilation) return null;
+  return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation };
+}
+
+/** Copies Python bytes. @param {any} proxy @returns {Uint8Array} */
+function takeBytes(proxy) {
+  const buffer = proxy.getBuffer('u8');
+  const bytes = buffer.data.slice();
+  buffer.release();
+  proxy.destroy();
+  return bytes;
+}
+
+/** @param {any} value @returns {unknown} */
+function plain(value) {
+  if (!value?.toJs) return value;
+  const copy = value.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false });
+  value.destroy();
+  return copy;
+}
