@@ -67,7 +67,7 @@ def files() -> list[Path]:
     found = []
     for folder, subfolders, names in os.walk(ROOT):
         subfolders[:] = [name for name in subfolders if name not in NOT_OURS and not name.endswith(".egg-info")]
-        found += [Path(folder, name).relative_to(ROOT) for name in names]
+        found += [Path(folder, name).relative_to(ROOT) for name in names if name not in NOT_OURS]
     return sorted(found)
 
 
