@@ -43,13 +43,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def side_by_side(argv: list[str]) -> int:
-    from bench import compare, history, models
+    from bench import compare, history, models, results
 
     args = parser().parse_args(argv)
     known = models.names()
     if unknown := sorted(set(args.models) - set(known)):
         parser().error(f"no model {', '.join(unknown)}; there are {', '.join(known)}")
-    options = compare.Options(
+    options = results.Options(
         names=args.models or (compare.GPU_MODELS if args.webgpu else known),
         threads=args.threads or ([1] if args.webgpu else [1, 2]),
         provider="webgpu" if args.webgpu else "wasm",

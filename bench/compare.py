@@ -3,65 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
-from dataclasses import dataclass, field
 from typing import Any
 
 from playwright.sync_api import Error
 
-from bench import flops, machine, models
+from bench import flops, machine, models, table
 from bench.chromium import BUILD, Chromium, chromium
+from bench.results import Options, Row, geomean
 
 GPU_MODELS = "bert_tiny gpt2_tiny llama_mini llama_mini.nb4 minilm mobilenet_v2 superres vit_tiny lstm_tagger".split()
-
-
-@dataclass(frozen=True)
-class Options:
-    """names: models; worker: `env.wasm.proxy` for both; seconds, rounds: of the turns of a model, at most."""
-
-    names: list[str]
-    threads: list[int]
-    provider: str = "wasm"
-    jax: bool = True
-    worker: bool = False
-    seconds: float = 6.0
-    rounds: int = 40
-
-
-@dataclass
-class Row:
-    """One model with one number of threads. times: median ms; create, first: ms; errors: why a runtime has no time;
-    difference: how far results are from those expected, a number or why they cannot be compared."""
-
-    model: str
-    threads: int
-    flops: int
-    tolerance: float
-    start: dict[str, float] = field(default_factory=dict)
-    create: dict[str, float] = field(default_factory=dict)
-    first: dict[str, float] = field(default_factory=dict)
-    times: dict[str, float] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
-    difference: dict[str, Any] = field(default_factory=dict)
-    placement: dict[str, int] = field(default_factory=dict)
-
-    def ratio(self, other: str = "peer") -> float:
-        """How many times faster we are; NaN where one has no time."""
-        return self.times.get(other, math.nan) / self.times.get("ours", math.nan)
-
-    def wrong(self, runtime: str = "ours") -> bool:
-        found = self.difference.get(runtime, 0.0)
-        return isinstance(found, str) or found > self.tolerance
-
-    def counts(self) -> bool:
-        """Whether the ratio may go into a mean."""
-        return not self.wrong() and not math.isnan(self.ratio())
-
-    def share(self, peak: float) -> float:
-        """Of the 128-bit peak of all threads, by products and convolutions alone; NaN where these are few."""
-        time = self.times.get("ours", math.nan)
-        return self.flops / (time / 1000) / (peak * self.threads) if self.flops >= 1e8 else math.nan
 
 
 def measure(browser: Chromium, name: str, threads: int, options: Options) -> Row:
@@ -98,16 +49,8 @@ def _take(row: Row, runtime: str, timing: dict[str, Any]) -> None:
         row.placement = timing.get("placement", {})
 
 
-def geomean(rows: list[Row]) -> float:
-    """Of the ratios to the peer, without models that we fail (`warn` names them) or the peer does."""
-    logs = [math.log(row.ratio()) for row in rows if row.counts()]
-    return math.exp(statistics.fmean(logs)) if logs else math.nan
-
-
 def run(options: Options) -> dict[str, Any]:
     """Everything that was measured, as plain data; also written to build/bench."""
-    from bench import table
-
     rows: list[Row] = []
     with chromium() as browser:
         loops = browser.peak()

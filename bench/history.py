@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from bench.compare import Row
+from bench.results import Row
 
 HISTORY = Path(__file__).parent / "history"
 WORSE = 1.10  # times slower against the peer than before, to be called a regression

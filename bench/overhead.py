@@ -17,9 +17,9 @@ import numpy as np
 
 from bench import machine
 from bench.chromium import Chromium, chromium
-from e2e.test_no_python import COUNT, STOP, TAKE
 from kit.chain import chain
 from kit.chromium import Engine
+from kit.python_calls import counting
 from pyruntime import InferenceSession, browser
 
 LENGTHS = (1, 51, 101)
@@ -90,10 +90,7 @@ def python_calls(opened: Chromium) -> int:
         engine = Engine(page, opened.url)
         session = engine.open(chain(LENGTHS[1]))
         session.run(None, {"x": X})
-        engine.python(COUNT)
-        engine.python(TAKE)
-        quiet = len(engine.python(TAKE))
-        session.repeat({"x": X}, COUNTED)
-        entered = len(engine.python(TAKE)) - quiet
-        engine.python(STOP)
-    return entered
+        with counting(engine) as take:
+            quiet = len(take())
+            session.repeat({"x": X}, COUNTED)
+            return len(take()) - quiet

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bench.compare import Options, Row
+from bench.results import Options, Row
 
 NAME = 21
 

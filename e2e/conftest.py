@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, Request
 
-from e2e import models
+from kit import small_models as models
 from kit.chromium import ROOT, Engine, build, launch, serve
 from pyruntime.cli.serve import Server
 

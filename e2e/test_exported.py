@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import pytest
 
-from e2e import models
 from e2e.conftest import Tab
 from e2e.test_loading import RUN, assert_affine
+from kit import small_models as models
 from kit.chromium import ROOT
 from pyruntime import InferenceSession, SessionOptions
 

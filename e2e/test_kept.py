@@ -11,11 +11,11 @@ import onnx
 import pytest
 from playwright.sync_api import Browser, Route
 
-from e2e import models
 from e2e.conftest import Server, Tab
 from e2e.test_exported import of_python
 from e2e.test_loading import Y
 from e2e.test_start import Profile
+from kit import small_models as models
 from kit.chromium import ARGS, ROOT, chromium_path
 
 MODELS = ROOT / "build" / "models"

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from e2e import models
 from e2e.conftest import Tab
+from kit import small_models as models
 from kit.chromium import ROOT
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from e2e.models import model
 from kit.chromium import Engine
+from kit.small_models import model
 
 CASES = {
     "float32": [np.nan, np.inf, -np.inf, -0.0, 0.1, 3e38],

@@ -17,7 +17,7 @@ from kit.conformance.cases import load
 from kit.conformance.chromium import run
 from kit.conformance.compare import assert_equal
 from kit.conformance.report import baseline
-from kit.conformance.runners import wholly
+from kit.conformance.runner import wholly
 from kit.models import MODELS, silero, silero_path
 from pyruntime.cli.serve import Server
 

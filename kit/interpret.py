@@ -65,9 +65,9 @@ def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any
                 raise
             part = replace(graph, nodes=graph.nodes[: maker + 1], outputs=(Value(e.name, None),))
             translation = translate(part, specs, elements, constants)
-            found = _run(translation, feeds)[e.name]
+            found = run_translation(translation, feeds)[e.name]
             constants[e.name] = TensorSpec(translation.outputs[e.name].dtype, found[0], tuple(found[1]))
-    out = _run(translation, feeds)
+    out = run_translation(translation, feeds)
 
     def to_numpy(value: Any, array: Any) -> Any:
         if array is None:
@@ -82,7 +82,8 @@ def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any
     return [to_numpy(translation.outputs[k], v) for k, v in out.items()]
 
 
-def _run(translation: Any, feeds: dict[str, Any]) -> dict[str, Any]:
+def run_translation(translation: Any, feeds: dict[str, Any]) -> dict[str, Any]:
+    """Outputs by name as (shape, flat values), of what `translate` gave."""
     flat: dict[str, Any] = {}
     for name, x in feeds.items():
         for n, item in enumerate(x) if isinstance(x, list) else [(-1, x)]:

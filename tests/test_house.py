@@ -54,6 +54,10 @@ MACHINE_WORDS = ("../" + "shared", "/" + "work/", "/" + "root/")
 TEXT = {".py", ".js", ".mjs", ".cjs", ".ts", ".json", ".toml", ".md", ".txt", ".sh", ".html", ".css", ".wgsl", ""}
 
 
+# What each folder beside the engine may import of the others; all of them may import the engine.
+TOOLS = {"kit": "", "bench": "kit", "demo": "kit", "e2e": "kit", "tests": "kit", "scripts": ""}
+
+
 class Import(NamedTuple):
     """module: the project's module or top-level package; lazy: inside a function."""
 
@@ -72,24 +76,51 @@ def files() -> list[Path]:
 
 
 @cache
+def text_of(path: Path) -> str:
+    return (ROOT / path).read_text(errors="replace")
+
+
+def dotted(folder: str) -> dict[str, Path]:
+    """Dotted name -> file, of the Python modules in a folder."""
+    paths = [path for path in files() if path.suffix == ".py" and path.parts[0] == folder]
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+@cache
 def modules() -> dict[str, Path]:
     """Dotted name -> file, of the engine and of the providers, which are installed as pyruntime.providers."""
-    paths = [path for path in files() if path.suffix == ".py" and path.parts[0] in ("pyruntime", "providers")]
-    dotted = {path: ".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths}
-    return {f"pyruntime.{name}" if name.startswith("providers") else name: path for path, name in dotted.items()}
+    return dotted("pyruntime") | {f"pyruntime.{name}": path for name, path in dotted("providers").items()}
+
+
+@cache
+def everything() -> dict[str, Path]:
+    """The same, with all folders beside the engine."""
+    return modules() | {name: path for folder in TOOLS for name, path in dotted(folder).items()}
 
 
 @cache
 def tree(path: Path) -> ast.Module:
-    return ast.parse((ROOT / path).read_text(), str(path))
+    return ast.parse(text_of(path), str(path))
 
 
-def imports(name: str) -> Iterator[Import]:
+def functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All functions of a tree, inner ones and methods too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+        if not isinstance(child, ast.expr):
+            yield from functions(child)
+
+
+@cache
+def imports(name: str) -> tuple[Import, ...]:
     """What a module imports; imports for type checkers only do not count."""
-    path = modules()[name]
+    path = everything()[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
 
     def visit(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        if isinstance(node, ast.expr):
+            return  # expressions hold no imports, and are most of a tree
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             return
         if isinstance(node, ast.Import):
@@ -101,12 +132,12 @@ def imports(name: str) -> Iterator[Import]:
                 base = ".".join([*parent, base]).rstrip(".")
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
-                yield Import(inner if inner in modules() else base, lazy)
-        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield Import(inner if inner in everything() else base, lazy)
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for child in ast.iter_child_nodes(node):
             yield from visit(child, lazy or inside)
 
-    yield from visit(tree(path), False)
+    return tuple(visit(tree(path), False))
 
 
 def room_of(module: str) -> str:
@@ -129,13 +160,27 @@ def test_imports_point_one_way(room: str) -> None:
     assert "providers" not in {found.module.split(".")[0] for name in modules() for found in imports(name)}
 
 
+@pytest.mark.parametrize("folder", TOOLS)
+def test_folders_beside_the_engine_import_one_way(folder: str) -> None:
+    foreign = {*TOOLS, "providers"} - {folder, *TOOLS[folder].split()}
+    names = dotted(folder)
+    wrong = [
+        f"{name} imports {found.module}"
+        for name in names
+        for found in imports(name)
+        if found.module.split(".")[0] in foreign
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_room_has_its_rule() -> None:
     assert {room_of(name) for name in modules()} - {"providers"} == set(MAY_IMPORT)
     TopologicalSorter({room: rule.split() for room, rule in MAY_IMPORT.items()}).prepare()
 
 
 def test_no_import_cycles() -> None:
-    graph = {name: {found.module for found in imports(name)} & modules().keys() - {name} for name in modules()}
+    names = everything()
+    graph = {name: {found.module for found in imports(name)} & names.keys() - {name} for name in names}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -172,7 +217,7 @@ def test_exported_names_are_pinned() -> None:
 
 def test_files_are_short() -> None:
     counts = {
-        str(path): len((ROOT / path).read_text().splitlines())
+        str(path): len(text_of(path).splitlines())
         for path in files()
         if path.suffix in {".py", ".js", ".mjs", ".ts", ".wgsl", ".sh"}
     }
@@ -189,8 +234,7 @@ def test_functions_are_short() -> None:
         f"{path}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for path in files()
         if path.suffix == ".py"
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in functions(tree(path))
     }
     wrong = [f"{n}: {count} lines" for n, count in counts.items() if count > FUNCTION_LIMIT and n not in LONG_FUNCTIONS]
     assert not wrong, "\n".join(wrong)
@@ -200,11 +244,7 @@ def test_functions_are_short() -> None:
 
 def test_nothing_of_one_machine() -> None:
     wrong = [
-        f"{path}: {word}"
-        for path in files()
-        if path.suffix in TEXT
-        for word in MACHINE_WORDS
-        if word in (ROOT / path).read_text(errors="replace")
+        f"{path}: {word}" for path in files() if path.suffix in TEXT for word in MACHINE_WORDS if word in text_of(path)
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -14,7 +14,7 @@ from typing import Any
 from playwright.sync_api import Error
 
 from kit.chromium import ROOT, Engine, launch, serve
-from kit.conformance.runners import Feeds, wholly
+from kit.conformance.runner import Feeds, wholly
 
 # seconds a model or a run may take: less than the harness allows, so that the page outlives the worker; a GPU that is
 # emulated compiles slowly

@@ -14,7 +14,8 @@ import warnings
 
 from kit.conformance.cases import Case, load
 from kit.conformance.compare import assert_equal
-from kit.conformance.runners import RUNNERS, Runner
+from kit.conformance.runner import Runner
+from kit.conformance.runners import RUNNERS
 
 
 def run_case(runner: Runner, case: Case) -> tuple[str, bool]:

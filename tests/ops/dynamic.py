@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import pyruntime.ops  # noqa: F401
-from kit.interpret import _run, numpy_dtype
+from kit.interpret import numpy_dtype, run_translation
 from pyruntime.frontend.trace_graph import TensorSpec, translate
 from pyruntime.ir import dtype as dt
 from pyruntime.onnx.load import load
@@ -119,7 +119,7 @@ def check(case: Case, peer: Callable[..., list[Any]] | None = by_onnxruntime) ->
     for sizes in case.sizes:
         values = arrays(case, sizes)
         feeds = {k: v for k, v in values.items() if k not in case.weights}
-        found = _run(translation, feeds)
+        found = run_translation(translation, feeds)
         got = []
         for name, array in found.items():
             d = translation.outputs[name].dtype  # type: ignore[union-attr]

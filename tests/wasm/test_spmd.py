@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from e2e import models
+from kit import small_models as models
 from kit import trapping
 from kit.models import MODELS
 from pyruntime import InferenceSession

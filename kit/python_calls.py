@@ -1,0 +1,37 @@
+"""Counts the Python functions that the engine in a page enters: a run must enter none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kit.chromium import Engine
+
+_START = """
+import sys
+entered = []
+sys.monitoring.use_tool_id(4, "count")
+sys.monitoring.set_events(4, sys.monitoring.events.PY_START)
+sys.monitoring.register_callback(4, sys.monitoring.events.PY_START, lambda code, _: entered.append(code.co_qualname))
+sys.entered = entered
+None
+"""
+_TAKE = """
+import sys
+names = sys.entered[:]
+sys.entered.clear()
+names
+"""
+_STOP = "import sys; sys.monitoring.free_tool_id(4); del sys.entered"
+
+
+@contextmanager
+def counting(engine: Engine) -> Iterator[Callable[[], list[str]]]:
+    """Yields `take`: the names of the functions entered since it was called before, those that taking itself enters
+    included (a `take` right after another gives just these)."""
+    engine.python(_START)
+    try:
+        engine.python(_TAKE)
+        yield lambda: engine.python(_TAKE)
+    finally:
+        engine.python(_STOP)
