@@ -19,7 +19,7 @@ const STARTED = `
 import sys, warnings
 warnings.formatwarning = lambda message, *where, **more: f"pyruntime: {message}\\n"
 sys.path.insert(0, "${ENGINE}")
-import providers.wasm, pyruntime.browser
+import pyruntime.browser, pyruntime.providers.wasm
 `;
 /** Or every page would draw the same numbers. */
 const RESTORED = 'import random; random.seed()';
