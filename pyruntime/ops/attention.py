@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, F16, F32, F64, I32, DType
+from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, F16, F32, F64, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
@@ -187,10 +187,14 @@ def attention(
     offset: Callable[[Expr], Expr] = lambda n: dim(past)  # noqa: E731
     biases: list[Bias] = [] if attn_mask is None else [add_mask(t, attn_mask, (*q.shape[:3], k.shape[2]))]
     if lengths is not None:
-        count = lengths
-        biases.append(length_mask(lambda n: cast(count.at(n), I32)))
+        count, most = lengths, k.shape[2]
+
+        def held(n: Expr) -> Expr:
+            return t.checked_index(count.at(n), most + 1)
+
+        biases.append(length_mask(held))
         if past_key is None:
-            offset = lambda n: cast(count.at(n), I32) - dim(rows)  # noqa: E731
+            offset = lambda n: held(n) - dim(rows)  # noqa: E731
     biases += window_biases(offset, bool(is_causal), left_window_size, right_window_size)
     precision = BY_CODE[softmax_precision] if softmax_precision else None
     done = attend(t, q, k, v, scale=scale, softcap=softcap, bias=chain(*biases), precision=precision)

@@ -95,7 +95,8 @@ def _turned(
 ) -> Tensor:
     def angle(cache: Tensor) -> Angle:
         def at(n: Expr, s: Expr, pair: Expr) -> Expr:
-            return cache.at(start(n) + s if ids is None else cast(ids.at(n, s), I32), pair)
+            place = start(n) + s if ids is None else ids.at(n, s)
+            return cache.at(t.checked_index(place, cache.shape[0]), pair)
 
         return at
 

@@ -1,8 +1,7 @@
 """Gather and scatter.
 
 Negative indices count from the end. Indices that are known at plan time are checked (ShapeError); those that a run
-makes are clamped, so nothing is read or written out of bounds: a kernel has no way to stop a run on the GPU, and what a
-model gives must not depend on where it runs.
+makes go through `Tracer.checked_index`, so nothing is read or written out of bounds.
 """
 
 from __future__ import annotations
@@ -14,15 +13,9 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I32
-from pyruntime.ir.expr import Expr, Scalar, binary, cast, clip, dim, guard, select
+from pyruntime.ir.expr import Expr, Scalar, binary, cast, dim, guard, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim, Dim
-
-
-def wrapped(e: Expr, d: AnyDim) -> Expr:
-    """An index of an axis of extent d, made to lie inside of it."""
-    i = cast(e, I32)
-    return clip(select(i < 0, i + dim(d), i), 0, dim(d) - 1)
 
 
 def check_known(t: Tracer, indices: Tensor, dims: Sequence[AnyDim]) -> list[int]:
@@ -42,7 +35,7 @@ def indexer(t: Tracer, indices: Tensor, d: AnyDim) -> Callable[..., Expr]:
     """Reads `indices` as positions on an axis of extent d: f(coordinates) -> int32."""
     known = check_known(t, indices, [d])
     if not known:
-        return lambda *at: wrapped(indices.at(*at), d)
+        return lambda *at: t.checked_index(indices.at(*at), d, from_end=True)
     step = known[1] - known[0] if len(known) > 1 else 0
     if indices.rank <= 1 and min(known) >= 0 and all(b - a == step for a, b in zip(known, known[1:], strict=False)):
         return lambda *at: dim(known[0]) + at[0] * step if at else dim(known[0])  # evenly spaced: a view
@@ -72,7 +65,7 @@ def gather_elements(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) 
     axis = t.axis(axis, data.rank)
 
     def flat(*i: Expr) -> Expr:
-        return wrapped(indices.at(*i), data.shape[axis])
+        return t.checked_index(indices.at(*i), data.shape[axis], from_end=True)
 
     check_known(t, indices, [data.shape[axis]])
     read = indexer(t, indices, data.shape[axis]) if indices.rank > 1 else flat
@@ -88,7 +81,7 @@ def gather_nd(t: Tracer, data: Tensor, indices: Tensor, *, batch_dims: int = 0) 
     lead = indices.rank - 1
 
     def element(*i: Expr) -> Expr:
-        at = [wrapped(indices.at(*i[:lead], n), data.shape[b + n]) for n in range(count)]
+        at = [t.checked_index(indices.at(*i[:lead], n), data.shape[b + n], from_end=True) for n in range(count)]
         return data.at(*i[:b], *at, *i[lead:])
 
     return t.compute([*indices.shape[:-1], *inner], element)
@@ -149,7 +142,7 @@ def scatter_elements(
     def update(k: Builder, out: Tensor, lead: Sequence[Expr]) -> None:
         with nest(k, indices.shape[len(lead) :]) as rest:
             at = [*lead, *rest]
-            there = k.let(wrapped(indices.at(*at), data.shape[axis]))
+            there = k.let(t.checked_index(indices.at(*at), data.shape[axis], from_end=True))
             put(k, out, [there if n == axis else c for n, c in enumerate(at)], updates.at(*at))
 
     def body(k: Builder, out: Tensor) -> None:
@@ -182,7 +175,7 @@ def scatter_nd(t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, red
     def body(k: Builder, out: Tensor) -> None:
         copy(k, out, flat)
         with k.loop(dim(rows.shape[0])) as r:
-            at = [k.let(wrapped(rows.at(r, n), lead[n])) for n in range(count)]
+            at = [k.let(t.checked_index(rows.at(r, n), lead[n], from_end=True)) for n in range(count)]
             with k.loop(dim(flat.shape[-1]), "vector") as j:
                 put(k, out, [*at, j], values.at(r, j))
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32, I64
+from pyruntime.ir.dtype import BF16, F16, F32, I64
 from pyruntime.ir.expr import Expr, cast, clip, const, dim, guard, maximum, select, unary
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
@@ -174,7 +174,7 @@ def reverse_sequence(t: Tracer, x: Tensor, lengths: Tensor, *, batch_axis: int =
 
     def element(*i: Expr) -> Expr:
         step = i[time_axis]
-        n = clip(cast(lengths.at(i[batch_axis]), I32), 0, dim(x.shape[time_axis]))
+        n = t.checked_index(lengths.at(i[batch_axis]), x.shape[time_axis] + 1)
         return x.at(*[select(step < n, n - 1 - step, step) if k == time_axis else c for k, c in enumerate(i)])
 
     return t.compute(x.shape, element)

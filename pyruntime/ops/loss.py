@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import BF16, F16, F32, I32
-from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, dim, exp, guard, log
+from pyruntime.ir.dtype import BF16, F16, F32
+from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, exp, guard, log, select
 from pyruntime.ir.kernel import Tensor
 
 
@@ -29,9 +29,8 @@ def negative_log_likelihood_loss(
     def at(fn: Callable[[Expr], Scalar], *i: Expr) -> Expr:
         """fn(class) where the target is a class, 0 where it is ignored, NaN where it is neither."""
         label = target.at(*i)
-        c = cast(label, I32)
-        valid = (c >= 0) & (c < dim(classes))
-        value = guard(valid, fn(c), float("nan"))
+        valid = (label >= 0) & (label < classes)
+        value = select(valid, fn(t.checked_index(label, classes)), float("nan"))
         return value if ignore_index is None else guard(label == ignore_index, _number(0.0, value), value)
 
     def scale(c: Expr) -> Scalar:

@@ -182,7 +182,11 @@ def array_feature_extractor(t: Tracer, x: Tensor, y: Tensor) -> Tensor:
     """Columns y of x: (…, C), (K) -> (…, K), (C), (K) -> (1, K)"""
     at = t.reshape(y, (math.prod(y.shape),))
     rows = t.unsqueeze(x, [0]) if x.rank == 1 else x
-    return t.compute((*rows.shape[:-1], at.shape[0]), lambda *i: rows.at(*i[:-1], at[i[-1]]), x.dtype)
+
+    def column(n: Expr) -> Expr:
+        return t.checked_index(at[n], rows.shape[-1])
+
+    return t.compute((*rows.shape[:-1], at.shape[0]), lambda *i: rows.at(*i[:-1], column(i[-1])), x.dtype)
 
 
 @op("FeatureVectorizer", domain=DOMAIN)

@@ -53,7 +53,7 @@ def labels(t: Tracer, places: Tensor, ints: Sequence[int], strings: Sequence[str
         return t.cast(places, I64)
     names: Sequence[Any] = strings or ints
     table = t.constant(names, STRING if strings else I64)
-    return t.compute(places.shape, lambda n: table[places[n]], table.dtype)
+    return t.compute(places.shape, lambda n: table[t.checked_index(places[n], len(names))], table.dtype)
 
 
 def best(t: Tracer, scores: Tensor) -> Tensor:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, F64, I32, DType
 from pyruntime.ir.expr import Expr, X, Y, const, isnan, select
 from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.ml_scores import above, best, labels, transformed, two_classes
 
 DOMAIN = "ai.onnx.ml"
@@ -53,10 +56,31 @@ class Forest:
             column.append(value)
 
 
+def check_forest(t: Tracer, forest: Forest, features: AnyDim, count: int) -> None:
+    """Refuses a forest whose walk would leave its tables, or never end."""
+    nodes = range(len(forest.modes))
+    inner = [n for n in nodes if forest.modes[n] != LEAF]
+    used = [forest.features[n] for n in inner] or [0]
+    t.require(min(used) >= 0, f"feature {min(used)}")
+    t.require(sh.compare("lt", max(used), features) if inner else 1, f"feature {max(used)} of {features}")
+    for target in forest.targets:
+        if not 0 <= target < count:
+            raise t.shape_error(f"target {target} of {count}")
+    children = {n: (forest.yes[n], forest.no[n]) for n in inner}
+    for n in [*forest.roots, *(c for pair in children.values() for c in pair)]:
+        if n not in nodes:
+            raise t.shape_error(f"node {n} of {len(nodes)}")
+    try:
+        TopologicalSorter(children).prepare()
+    except CycleError:
+        raise t.shape_error("the nodes of a tree go in a circle") from None
+
+
 def walk(t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype: DType) -> Tensor:
     """The votes of all trees, (N, F) -> (N, C); a target without votes has 0."""
     if aggregate not in AGGREGATES:
         raise t.unsupported(f"aggregate_function {aggregate!r} is not known")
+    check_forest(t, forest, x.shape[1], count)
     ints = {name: t.constant(getattr(forest, name) or [0], I32)
             for name in ("modes", "features", "yes", "no", "missing", "first", "last", "roots", "targets")}  # fmt: skip
     floats = {name: t.constant(getattr(forest, name) or [0.0], dtype) for name in ("splits", "weights", "members")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType
-from pyruntime.ir.expr import Expr, X, Y, cast, dim, guard, index, select
+from pyruntime.ir.expr import Expr, X, Y, cast, index
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
@@ -75,7 +75,7 @@ def gather_block_quantized(
     block_size: int = 128, gather_axis: int = 0, quantize_axis: int = 1,
 ) -> Tensor:  # fmt: skip
     """Gather along an axis, then dequantise by blocks along another. uint8 data hold 8/bits elements a byte along
-    their last axis. An index out of range gives 0. Shapes: data (*D), indices (*I) -> D with its axis replaced by I."""
+    their last axis. Shapes: data (*D), indices (*I) -> D with its axis replaced by I."""
     gather, blocked = t.axis(gather_axis, data.rank), t.axis(quantize_axis, data.rank)
     packed = data.dtype is U8 and bits < 8
     if packed and (gather != 0 or blocked == gather):
@@ -84,19 +84,17 @@ def gather_block_quantized(
         raise t.unsupported("zero points of float8 data")
     each = 8 // bits if packed else 1
     full = (*data.shape[:-1], data.shape[-1] * each)
-    extent = full[gather]
     ids = indices.rank
 
     def body(*i: Expr) -> Expr:
-        chosen = cast(indices.at(*i[gather : gather + ids]), I32)
-        row = select(chosen < 0, chosen + dim(extent), chosen)
+        row = t.checked_index(indices.at(*i[gather : gather + ids]), full[gather], from_end=True)
         place = [*i[:gather], row, *i[gather + ids :]]
         at_block = [c / (block_size or full[blocked]) if n == blocked else c for n, c in enumerate(place)]
         at_scale = [0 if scales.shape[n] == 1 else c for n, c in enumerate(at_block)]
         code = _code(data, place, bits, packed)
         zero = _zero(zero_points, data.dtype, at_block, bits, packed)
         value = (code if zero is None else code - zero) * cast(scales.at(*at_scale), F32)
-        return guard((row >= 0) & (row < dim(extent)), cast(value, scales.dtype), 0)
+        return cast(value, scales.dtype)
 
     shape = (*full[:gather], *indices.shape, *full[gather + 1 :])
     return t.compute(shape, body, scales.dtype)

@@ -63,14 +63,14 @@ def embed_layer_normalization(
     sum. Shapes: ids and mask (N, S), embeddings (·, D) -> (N, S, D), (N,), (N, S, D)."""
     shape = (*input_ids.shape, word_embedding.shape[1])
 
+    def row(table: Tensor, i: Expr, d: Expr) -> Expr:
+        return cast(table.at(t.checked_index(i, table.shape[0]), d), F32)
+
     def body(n: Expr, s: Expr, d: Expr) -> Expr:
-        place = s
-        if position_ids is not None:
-            place = cast(position_ids.at(0 if position_ids.shape[0] == 1 else n, s), I32)
-        total = cast(word_embedding.at(cast(input_ids.at(n, s), I32), d), F32)
-        total = total + cast(position_embedding.at(place, d), F32)
+        place = s if position_ids is None else position_ids.at(0 if position_ids.shape[0] == 1 else n, s)
+        total = row(word_embedding, input_ids.at(n, s), d) + row(position_embedding, place, d)
         if segment_ids is not None and segment_embedding is not None:
-            total = total + cast(segment_embedding.at(cast(segment_ids.at(n, s), I32), d), F32)
+            total = total + row(segment_embedding, segment_ids.at(n, s), d)
         return total
 
     total = t.compute(shape, body)

@@ -98,7 +98,7 @@ def max_unpool(
         with k.loop(out.shape[0]) as i:
             k.store(out, (i,), 0)
         with k.loop(values.shape[0]) as i:
-            k.store(out, (places[i],), values[i])
+            k.store(out, (t.checked_index(places[i], sh.size(shape)),), values[i])
 
     flat = t.loops("max_unpool", (values, places), [((sh.size(shape),), x.dtype)], body)[0]
     y = t.reshape(flat, shape)

@@ -39,9 +39,10 @@ def max_roi_pool(
             rows = _bin(k, regions[r, 2], regions[r, 4], spatial_scale, p, pooled_shape[0], x.shape[2])
             columns = _bin(k, regions[r, 1], regions[r, 3], spatial_scale, q, pooled_shape[1], x.shape[3])
             empty = (rows[1] <= rows[0]) | (columns[1] <= columns[0])
+            batch = k.let(t.checked_index(regions[r, 0], x.shape[0]))
             best = k.var(select(empty, const(0.0), const(-3.4028234663852886e38)), F32)
             with k.loop(maximum(rows[1] - rows[0], 0)) as h, k.loop(maximum(columns[1] - columns[0], 0)) as w:
-                value = data[cast(regions[r, 0], I32), c, rows[0] + h, columns[0] + w]
+                value = data[batch, c, rows[0] + h, columns[0] + w]
                 best.set(maximum(best.get, value))
             k.store(out, (r, c, p, q), best.get)
 
@@ -89,7 +90,7 @@ def roi_align(
             r, c, p, q = _split(k, i, shape)
             top, height, rows = axis(k, r, 1, p, output_height)
             left, width, columns = axis(k, r, 0, q, output_width)
-            batch = k.let(cast(batch_indices[r], I32))
+            batch = k.let(t.checked_index(batch_indices[r], x.shape[0]))
             total = k.var(0.0, F32)
             with k.loop(rows) as iy, k.loop(columns) as ix:
                 y = k.let(top + (cast(iy, F32) + 0.5) * height / cast(rows, F32))

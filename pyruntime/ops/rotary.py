@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, cast, dim, guard, rem, select
+from pyruntime.ir.expr import Expr, dim, guard, rem, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import heads_of, merged
@@ -58,7 +57,7 @@ def rotary_embedding(
         if position_ids is None:
             return lambda n, s, pair: cache.at(n, s, pair)
         ids = position_ids
-        return lambda n, s, pair: cache.at(cast(ids.at(n, s), I32), pair)
+        return lambda n, s, pair: cache.at(t.checked_index(ids.at(n, s), cache.shape[0]), pair)
 
     return _applied(t, x, angle(cos_cache), angle(sin_cache), rotary_embedding_dim, interleaved, num_heads)
 
@@ -83,9 +82,10 @@ def rotary_embedding_microsoft(
 
     def angle(cache: Tensor) -> Angle:
         def at(n: Expr, s: Expr, pair: Expr) -> Expr:
-            place = position_ids.at(n, s) if position_ids.rank == 2 else position_ids.at(0)
-            where = cast(place, I32)
-            return cache.at(where if position_ids.rank == 2 else where + s, pair)
+            if position_ids.rank == 2:
+                return cache.at(t.checked_index(position_ids.at(n, s), cache.shape[0]), pair)
+            first = t.checked_index(position_ids.at(0), cache.shape[0])
+            return cache.at(t.checked_index(first + s, cache.shape[0]), pair)
 
         return at
 

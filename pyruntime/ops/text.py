@@ -81,6 +81,8 @@ def tfidf_vectorizer(
         x = t.host("find_keys", [x], [(x.shape, I64)], keys=keys)[0]
     rows = t.cast(t.unsqueeze(x, [0]) if x.rank == 1 else x, I64)
     grams = _grams(pool, ngram_counts, ngram_indexes, min_gram_length, max_gram_length)
+    if any(n < 0 for n in ngram_indexes):
+        raise t.unsupported(f"ngram_indexes {min(ngram_indexes)} is no column")
     size = max(ngram_indexes, default=-1) + 1
     counts = _count(t, rows, grams, size, max_skip_count + 1)
     if mode != "TF":
