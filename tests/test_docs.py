@@ -13,8 +13,11 @@ from kit.docs import FILES, ROOT, Block, blocks
 from pyruntime.cli import main
 from pyruntime.frontend import registry
 
-# Excerpts that show operators as the project has them, so without imports.
-EXCERPTS = {"docs/operators.md": "from pyruntime import elementwise, op\nfrom pyruntime.ir.expr import X, Y, exp\n"}
+# Excerpts that show operators as the project has them: without imports, and the first to define them.
+EXCERPTS = {
+    "docs/operators.md": "from pyruntime import elementwise, op\nfrom pyruntime.frontend import registry\n"
+    "from pyruntime.ir.expr import X, Y, exp\nregistry.table().clear()\n"
+}
 
 
 @pytest.fixture(autouse=True)

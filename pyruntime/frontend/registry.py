@@ -11,11 +11,11 @@ import inspect
 import reprlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from pyruntime.errors import InvalidModel, UnsupportedOp
+from pyruntime.errors import InvalidInput, InvalidModel, UnsupportedOp
 from pyruntime.ir.expr import Expr, walk
 
 Lowering = Callable[..., Any]
@@ -63,22 +63,39 @@ _HOW = (
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 
 
-def op(name: str, *, since: int = 1, domain: str = "") -> Callable[[Lowering], Lowering]:
+def op(name: str, *, since: int = 1, domain: str = "", replaces: bool = False) -> Callable[[Lowering], Lowering]:
     """Register a lowering as the meaning of an operator from opset `since` on.
 
     It is called as lowering(t, *inputs, **attributes) with a Tracer and Tensors (None for an absent optional input)
-    and returns a Tensor, or a tuple of them (None for an output that is not wanted)."""
+    and returns a Tensor, or a tuple of them (None for an output that is not wanted).
+    `replaces`: it takes the place of the meaning that is registered from this very opset on.
+    Errors: InvalidInput for a second meaning that does not say so, and for one that says so and is the first."""
 
     def register(fn: Lowering) -> Lowering:
-        _add(Operator(name, domain, since, fn))
+        _add(Operator(name, domain, since, fn), replaces)
         return fn
 
     return register
 
 
-def _add(operator: Operator) -> None:
-    versions = _TABLE.setdefault((operator.domain, operator.name), [])
-    versions[:] = sorted([v for v in versions if v.since != operator.since] + [operator], key=lambda v: v.since)
+def _add(operator: Operator, replaces: bool) -> None:
+    operator = replace(operator, domain=_plain(operator.domain))
+    versions = _TABLE.get((operator.domain, operator.name), [])
+    others = [v for v in versions if v.since != operator.since]
+    what = f"operator {_spelled(operator.domain, operator.name)} from opset {operator.since} on"
+    if len(others) < len(versions) and not replaces:
+        raise InvalidInput(f"{what} is defined already", hint="say replaces=True to put this meaning in its place")
+    if len(others) == len(versions) and replaces:
+        raise InvalidInput(f"{what} is not defined, so nothing is replaced", hint="say since= as the first one does")
+    _TABLE[operator.domain, operator.name] = sorted([*others, operator], key=lambda v: v.since)
+
+
+def _plain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _spelled(domain: str, name: str) -> str:
+    return f"{domain}.{name}" if domain else name
 
 
 @cache
@@ -113,8 +130,8 @@ def _fits(value: object, kind: str) -> bool:
     return isinstance(value, types)
 
 
-def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr) -> None:
-    """An operator that is one broadcasting expression of X, Y, Z, W."""
+def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr, replaces: bool = False) -> None:
+    """An operator that is one broadcasting expression of X, Y, Z, W; otherwise as `op`."""
     arity = 1 + max(e.value for e in walk(expr) if e.op == "arg")
     names = ("x", "y", "z", "w")[:arity]
 
@@ -124,15 +141,15 @@ def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr) -> N
     parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("t", *names)]
     lower.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     lower.__name__ = name
-    _add(Operator(name, domain, since, lower))
+    _add(Operator(name, domain, since, lower), replaces)
 
 
 def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     """The meaning in force at an opset. An opset newer than the last change of an operator falls through to it;
     those that are newer than all we know were refused by the reader (`NEWEST_OPSETS`)."""
-    domain = "" if domain == "ai.onnx" else domain
+    domain = _plain(domain)
     versions = _TABLE.get((domain, name))
-    where = f"{domain}.{name}" if domain else name
+    where = _spelled(domain, name)
     if not versions:
         raise UnsupportedOp(f"operator {where} is not known", node=node, hint=_HOW)
     found = [v for v in versions if v.since <= opset]

@@ -1,0 +1,79 @@
+"""Operators are defined once: a second meaning of a name says that it replaces the first, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from pyruntime import InferenceSession, InvalidInput, elementwise, op
+from pyruntime.frontend import registry
+from pyruntime.ir.expr import X
+
+TEXT = """<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g (float[3] x) => (float[3] y) { y = %s (x) }"""
+
+
+@pytest.fixture(autouse=True)
+def table_stays() -> Iterator[None]:
+    table: Any = registry.table()
+    before = dict(table)
+    yield
+    table.clear()
+    table.update(before)
+
+
+def by_decorator(name: str, factor: float, **how: Any) -> None:
+    @op(name, **how)
+    def lower(t, x):
+        return t.map(X * factor, x)
+
+
+def by_expression(name: str, factor: float, **how: Any) -> None:
+    elementwise(name, expr=X * factor, **how)
+
+
+Define = Callable[..., None]
+both = pytest.mark.parametrize("define", [by_decorator, by_expression])
+
+
+def run(operator: str) -> list[float]:
+    model = onnx.parser.parse_model(TEXT % operator).SerializeToString()
+    return InferenceSession(model).run(None, {"x": np.array([1, 2, 3], np.float32)})[0].tolist()
+
+
+@both
+@pytest.mark.parametrize(("name", "how"), [("Twice", {"domain": "my.ops"}), ("Relu", {})])
+def test_a_second_meaning_is_refused(define: Define, name: str, how: dict[str, Any]) -> None:
+    if "domain" in how:
+        define(name, 2, **how)
+    with pytest.raises(InvalidInput, match=rf"{name} from opset \d+ on is defined already.*replaces=True"):
+        define(name, 3, **how)
+    assert run(".".join([*how.get("domain", "").split(), name])) == ([2, 4, 6] if "domain" in how else [1, 2, 3])
+
+
+@both
+def test_it_may_say_that_it_replaces(define: Define) -> None:
+    define("Twice", 2, domain="my.ops")
+    define("Twice", 20, domain="my.ops", replaces=True)
+    assert run("my.ops.Twice") == [20, 40, 60]
+
+
+@both
+def test_what_the_standard_means_may_be_replaced(define: Define) -> None:
+    define("Relu", 5, domain="ai.onnx", replaces=True)  # by the standard's long name, too
+    assert run("Relu") == [5, 10, 15]
+
+
+@both
+def test_replacing_nothing_is_refused(define: Define) -> None:
+    with pytest.raises(InvalidInput, match="Relu from opset 15 on is not defined"):
+        define("Relu", 2, since=15, replaces=True)
+
+
+@both
+def test_another_opset_is_another_meaning(define: Define) -> None:
+    define("Relu", 7, since=20)
+    assert run("Relu") == [7, 14, 21]
