@@ -16,7 +16,7 @@ from bench.chromium import BUILD, MOUNTS, Chromium, build
 from bench.table import number
 from bench.transformer import transformer
 from kit import chromium as shared
-from kit.models import light_path
+from kit.drawn import light_path
 from pyruntime.cli.serve import Server
 
 PHASES = ("read", "translate", "passes", "emit", "encode")
@@ -30,7 +30,7 @@ def source(name: str) -> tuple[str, models.Info | None, int]:
     if name in ZOO:
         info = models.info(name)
         return info["model"], info, _nodes(models.path(name))
-    path = light_path("light_squeezenet")
+    path = light_path("squeezenet")
     if name == TRANSFORMER:
         path = BUILD / f"{name}.onnx"
         path.write_bytes(transformer(1500))

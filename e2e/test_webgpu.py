@@ -16,12 +16,12 @@ from kit.chromium import Engine
 from kit.conformance.cases import load
 from kit.conformance.chromium import run
 from kit.conformance.compare import assert_equal
-from kit.conformance.report import baseline
+from kit.conformance.failing import passing
 from kit.conformance.runner import wholly
 from kit.models import MODELS, silero, silero_path
 from pyruntime.cli.serve import Server
 
-NAMES = "digits light_squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
+NAMES = "digits squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
 NAMES += "llama_mini.fp16 resnet50 whisper_tiny_encoder".split()  # packed halves; the two largest, half a minute each
 
 
@@ -83,7 +83,7 @@ def test_silero(gpu: Engine) -> None:
 def test_conformance(gpu: Engine) -> None:
     """Official cases: every sixtieth of those that pass on wasm (all: make conformance PROVIDER=webgpu)."""
     cases = load()
-    for case in map(cases.__getitem__, baseline("native", "wasm")[::60]):
+    for case in map(cases.__getitem__, passing("webgpu.chromium")[::60]):
         for feeds, expected in case.data:
             assert_equal(expected, run(gpu, "webgpu", case.model, feeds)[0], case.rtol, case.atol, case.name)
 

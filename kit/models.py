@@ -1,19 +1,21 @@
-"""Real models with feeds and known outputs, as one table that native and browser tests share."""
+"""Real models with feeds and known outputs, as one table that native and browser tests share.
+
+The light models of the onnx wheel are not among them: their weights are constant (kit/drawn.py says which).
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from kit import zoo
-from kit.conformance import cases as suite
+from kit import drawn, zoo
 from kit.conformance.compare import assert_equal
 from kit.speech import frames, speech
 
@@ -123,17 +125,12 @@ def _yolo_nms() -> Model:
     return Model(name, path, partial(zoo.inputs, name), check)
 
 
-def _light(name: str) -> Model:
-    """One of the models in the onnx wheel: its weights are computed, its input too, its outputs shipped."""
-    stem = name.removeprefix("light_")
-
-    def case() -> suite.Case:
-        return _suite()[f"test_{stem}"]
-
+def _drawn(name: str) -> Model:
     def check(outputs: Outputs) -> None:
-        assert_equal(case().data[0][1], outputs, case().rtol, case().atol)
+        expected = zoo.expected_of(drawn.materialize(name), drawn.inputs(name))
+        assert_close(expected, outputs, TOLERANCE.get(name, 1e-4))
 
-    return Model(name, lambda: light_path(name), lambda: case().data[0][0], check)
+    return Model(name, partial(drawn.materialize, name), partial(drawn.inputs, name), check)
 
 
 def _digits() -> Model:
@@ -152,23 +149,12 @@ def _digits() -> Model:
     return Model("digits", lambda: path, feeds, check)
 
 
-@cache
-def _suite() -> dict[str, suite.Case]:
-    return suite.load()
-
-
-def light_path(name: str) -> Path:
-    return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"
-
-
-STEMS = "bvlc_alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 zfnet512"
-LIGHT = [f"light_{stem}" for stem in STEMS.split()]
 SPECIAL = {"minilm.dyn": _minilm_dyn, "yolo_nms": _yolo_nms}
 MODELS = {
     model.name: model
     for model in [
         _digits(),
-        *(_light(name) for name in LIGHT),
+        *(_drawn(name) for name in drawn.NAMES),
         *(SPECIAL[name]() if name in SPECIAL else _zoo(name) for name in zoo.names()),
         _empty_past("gpt2_tiny"),
         _empty_past("llama_mini"),

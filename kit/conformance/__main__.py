@@ -1,4 +1,4 @@
-"""python -m kit.conformance: run the suite, report, compare with the cases known to pass."""
+"""python -m kit.conformance: run the suite, report, compare with the list of what fails (failing.txt)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from kit.conformance import report
+from kit.conformance import failing, report
 from kit.conformance.cases import load
 from kit.conformance.pool import Pool, Result
 from kit.conformance.runners import RUNNERS
@@ -24,7 +24,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every result there")
     parser.add_argument("--quiet", action="store_true", help="no list of failures")
-    parser.add_argument("--update", action="store_true", help="record the passing cases as the baseline")
+    parser.add_argument("--update", action="store_true", help="make failing.txt true of this run; then give reasons")
     return parser.parse_args()
 
 
@@ -54,20 +54,19 @@ def main() -> int:
     print(report.table(results, cases))
     if args.json:
         report.write_json(args.json, results, cases)
-    if args.update:
-        if args.filter:
-            sys.exit("--update needs a whole run, not a filtered one")
-        report.write_baseline(results, args.where, args.provider)
-    passed = {result.name for result in results if not result.error}
-    lost = [name for name in report.baseline(args.where, args.provider) if name in set(names) - passed]
-    if lost:
-        print(f"passed before, not now ({len(lost)}): {' '.join(lost)}")
+    place = f"{args.provider}.{args.where}"
+    if args.update and place in failing.PLACES:
+        failing.PATH.write_text(failing.write(failing.update(failing.read(failing.PATH.read_text()), results, place)))
+    surprises = failing.surprises(results, place)
+    if surprises:
+        print(f"not as {failing.PATH.name} says ({len(surprises)}):", *surprises, sep="\n  ")
     peer = args.where in ("reference", "onnxruntime")
     label = args.where if peer else f"{args.provider} ({args.where})"
     gpu = args.provider == "webgpu" and not peer
     wholly = f", wholly on the GPU {sum(result.wholly for result in results)}" if gpu else ""
-    print(f"conformance {label}: {len(passed)} of {len(names)}{wholly}")
-    return 1 if lost else 0
+    passed = sum(not result.error for result in results)
+    print(f"conformance {label}: {passed} of {len(names)}{wholly}")
+    return int(bool(surprises))
 
 
 if __name__ == "__main__":

@@ -9,24 +9,6 @@ from pathlib import Path
 from kit.conformance.cases import CATEGORIES, Case
 from kit.conformance.pool import Result
 
-PASSING = Path(__file__).parent / "passing"
-
-
-def baseline_path(where: str, provider: str) -> Path:
-    return PASSING / f"{provider}.{where}.txt"
-
-
-def baseline(where: str, provider: str) -> list[str]:
-    """Names of the cases known to pass, empty if none were recorded."""
-    path = baseline_path(where, provider)
-    return path.read_text().split() if path.exists() else []
-
-
-def write_baseline(results: list[Result], where: str, provider: str) -> None:
-    names = sorted(result.name for result in results if not result.error)
-    PASSING.mkdir(exist_ok=True)
-    baseline_path(where, provider).write_text("".join(f"{name}\n" for name in names))
-
 
 def failures(results: list[Result], cases: dict[str, Case]) -> str:
     """Failing cases under their operator, the operators with most failures first."""

@@ -42,7 +42,7 @@ def materialize(name: str, cache_dir: Path = CACHE) -> Path:
                 tensor.raw_data = _weights(_generator(f"{name}:{tensor.name}"), weights[tensor.name]).tobytes()
         path.write_bytes(model.SerializeToString())
 
-    return _cached(cache_dir / f"{name}.onnx", [skeleton, spec], write)
+    return cached(cache_dir / f"{name}.onnx", [skeleton, spec], write)
 
 
 def inputs(name: str) -> Feeds:
@@ -54,14 +54,17 @@ def inputs(name: str) -> Feeds:
 
 def expected(name: str, feeds: Feeds | None = None, variant: str = "") -> list[np.ndarray]:
     """What onnxruntime, unoptimised, returns for these feeds (default: `inputs(name)`); `variant` names other feeds."""
-    model = materialize(name)
+    return expected_of(materialize(name), inputs(name) if feeds is None else feeds, variant)
+
+
+def expected_of(model: Path, feeds: Feeds, variant: str = "") -> list[np.ndarray]:
+    """The same for a model in a file; the answer is kept beside it."""
 
     def write(path: Path) -> None:
-        outputs = oracle(model.read_bytes(), inputs(name) if feeds is None else feeds)
-        np.savez(path, *outputs)
+        np.savez(path, *oracle(model.read_bytes(), feeds))
 
-    path = CACHE / f"{name}{variant and '.' + variant}.expected.npz"
-    with np.load(_cached(path, [model], write)) as stored:
+    path = model.with_name(f"{model.stem}{variant and '.' + variant}.expected.npz")
+    with np.load(cached(path, [model], write)) as stored:
         return [stored[f"arr_{i}"] for i in range(len(stored.files))]
 
 
@@ -105,7 +108,7 @@ def _input(generator: np.random.Generator, spec: dict[str, Any]) -> np.ndarray:
     return (generator.standard_normal(dims) * spec["std"] + spec["mean"]).astype(dtype)
 
 
-def _cached(path: Path, sources: list[Path], write: Callable[[Path], None]) -> Path:
+def cached(path: Path, sources: list[Path], write: Callable[[Path], None]) -> Path:
     """`path`, written by `write` unless it is newer than its sources; another process never sees half of it."""
     if not path.exists() or path.stat().st_mtime < max(source.stat().st_mtime for source in sources):
         with replacing(path) as part:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kit.conformance.cases import load
+from kit.conformance.failing import failing, surprises
 from kit.conformance.pool import Pool
-from kit.conformance.report import baseline
 
 pytest.importorskip("wgpu")
 
@@ -22,12 +23,10 @@ def workers() -> Iterator[Pool]:
 
 
 def test_passes_what_the_cpu_passes() -> None:
-    assert set(baseline("native", "wasm")) <= set(baseline("native", "webgpu"))
+    assert failing("webgpu.native").keys() <= failing("wasm.native").keys()
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_no_step_back(batch: int, workers: Pool) -> None:
-    names = baseline("native", "webgpu")[::EVERY][batch::BATCHES]
-    assert names, "no baseline: record one by python -m kit.conformance --provider webgpu --update"
-    lost = [result for result in workers.run(names) if result.error]
-    assert not lost, "\n".join(f"{result.name}: {result.error}" for result in lost)
+def test_as_listed(batch: int, workers: Pool) -> None:
+    wrong = surprises(workers.run(sorted(load())[::EVERY][batch::BATCHES]), "webgpu.native")
+    assert not wrong, "\n".join(wrong)

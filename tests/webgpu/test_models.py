@@ -13,9 +13,7 @@ from pyruntime import InferenceSession
 
 pytest.importorskip("wgpu")
 
-# not here, as they take longest and add no kind of kernel: light_vgg19, light_resnet50, which conformance runs
-NAMES = sorted(set(MODELS) - {"light_vgg19", "light_resnet50"})
-BOTH = ["digits", "light_squeezenet", "llama_mini", "lstm_tagger", "vit_tiny", "yolo_nms"]
+BOTH = ["digits", "squeezenet", "llama_mini", "lstm_tagger", "vit_tiny", "yolo_nms"]
 
 # What kernels may stay on the CPU for: llvmpipe leaves loops early, an adapter binds so much, integers have 32 bits
 REASONS = re.compile(r"loop iterations in one invocation|the adapter binds|may need more than 32 bits")
@@ -39,7 +37,7 @@ def inner_crossings(session: InferenceSession) -> int:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODELS)
 def test_model(name: str) -> None:
     session = opened(name, ["webgpu"])
     why = set(session._latest().header["why"].values())
