@@ -38,6 +38,20 @@ MAY_IMPORT = {
     "pyruntime": "errors frontend ops native",
 }
 
+# The same of the rooms of web/, and of its two entry files.
+WEB_MAY_IMPORT = {
+    "common": "",
+    "threads": "common",
+    "run": "common threads",
+    "gpu": "common run",
+    "worker": "common threads run gpu",
+    "page": "common threads run",
+    "worker.js": "threads worker",
+    "index.js": "common page",
+}
+# No type of these rooms is named in others: a JSDoc type is an arrow, too.
+WEB_ENDS = {"page", "worker"}
+
 # Run on the desktop only, so these may import NumPy, wasmtime and wgpu; the rest imports them inside functions at most.
 NATIVE_ONLY = re.compile(r"pyruntime\.(native|cli)(\..*)?|pyruntime\.providers\.\w+\.(wasmtime|wgpu)_\w+")
 
@@ -185,6 +199,49 @@ def test_no_import_cycles() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+@cache
+def web_imports() -> dict[Path, tuple[set[Path], set[Path]]]:
+    """Each module of web/: what it imports when it runs, and the modules whose types it names."""
+    found = {}
+    for path in files():
+        if path.parts[0] != "web" or path.suffix != ".js":
+            continue
+        text = (ROOT / path).read_text()
+        comments = r"/\*.*?\*/"
+        named = re.findall(r"import\('(\.[^']+)'\)", " ".join(re.findall(comments, text, re.DOTALL)))
+        code = re.sub(comments, "", text, flags=re.DOTALL)
+        loaded = re.findall(r"(?:from|import)\s*\(?\s*'(\.[^']+)'", code)
+        resolve = lambda names: {Path(os.path.normpath(path.parent / name)) for name in names} - {path}  # noqa: B023, E731
+        found[path] = resolve(loaded), resolve(named)
+    return found
+
+
+def web_room(path: Path) -> str:
+    return path.parts[1]
+
+
+@pytest.mark.parametrize("room", WEB_MAY_IMPORT)
+def test_imports_of_web_point_one_way(room: str) -> None:
+    allowed = {room, *WEB_MAY_IMPORT[room].split()}
+    wrong = []
+    for path, (loaded, named) in web_imports().items():
+        assert loaded | named <= web_imports().keys(), f"{path} imports what is not there"
+        if web_room(path) == room:
+            wrong += [f"{path} imports {other}" for other in loaded if web_room(other) not in allowed]
+            ends = WEB_ENDS - allowed
+            wrong += [f"{path} names a type of {other}" for other in named if web_room(other) in ends]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_web_has_no_import_cycles() -> None:
+    assert {web_room(path) for path in web_imports()} == set(WEB_MAY_IMPORT)
+    TopologicalSorter({room: rule.split() for room, rule in WEB_MAY_IMPORT.items()}).prepare()
+    try:
+        TopologicalSorter({path: loaded for path, (loaded, _) in web_imports().items()}).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(map(str, error.args[1])))
 
 
 def test_the_browser_needs_the_standard_library_only() -> None:

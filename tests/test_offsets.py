@@ -19,7 +19,7 @@ from pyruntime.native import arena as memory
 from pyruntime.native.executor import Executor
 from pyruntime.native.step_layout import Tenant
 
-NODE = Path(__file__).parent / "node"
+NODE = Path(__file__).parent / "web"
 GPU = 2**40  # addresses of the GPU begin here
 ALIGN = 256  # there
 
@@ -81,7 +81,7 @@ def test_both_planners_give_the_same_addresses(name: str, tmp_path: Path, monkey
     for _ in range(2):
         session.run(None, arrays)
     executor = session._latest()
-    browser = node("plan.mjs", program, given)
+    browser = node("record_plan.mjs", program, given)
     assert len(python.steps) > 1
     assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.arena.base)
 
@@ -121,7 +121,7 @@ CHUNK = 8 * ALIGN
 
 
 def in_python(steps: list[Any]) -> list[Any]:
-    """As house.mjs. The end of this arena falls back to what is in use."""
+    """As lay_out_steps.mjs. The end of this arena falls back to what is in use."""
     answers = []
     for step in steps:
         arena = memory.Arena(GPU, GPU, step["chunk"])
@@ -142,7 +142,7 @@ def pieces(start: int, end: int, chunk: int) -> list[tuple[int, int]]:
 
 
 def in_javascript(steps: list[Any]) -> list[Any]:
-    found: list[Any] = node("house.mjs", stdin=json.dumps(steps))
+    found: list[Any] = node("lay_out_steps.mjs", stdin=json.dumps(steps))
     return found
 
 

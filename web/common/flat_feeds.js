@@ -4,9 +4,9 @@
 /** @typedef {import('./protocol.js').WireValue} WireValue */
 
 /** @param {WireValue} feed @param {boolean} values @param {boolean} ranks a rank instead of dims, where values do not matter @returns {unknown} */
-export function described(feed, values, ranks) {
+export function describeFeed(feed, values, ranks) {
   if (feed === null) return null;
-  if (Array.isArray(feed)) return feed.map((item) => described(item, values, ranks));
+  if (Array.isArray(feed)) return feed.map((item) => describeFeed(item, values, ranks));
   const { type, dims } = feed;
   if (!values) return { dtype: type, dims: ranks ? dims.length : dims };
   return { dtype: type, dims, data: Array.from(/** @type {ArrayLike<any>} */ (feed.data), (x) => (typeof x === 'bigint' ? Number(x) : x)) };
@@ -15,7 +15,7 @@ export function described(feed, values, ranks) {
 /** What a Program depends on: equal keys, one Program. @param {Record<string, WireValue>} feeds @param {string[] | null} needs null: one for all */
 export function programKey(feeds, needs) {
   if (!needs) return '';
-  return JSON.stringify(Object.entries(feeds).map(([name, feed]) => [name, described(feed, needs.includes(name), true)]));
+  return JSON.stringify(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, needs.includes(name), true)]));
 }
 
 /** Items of sequences by path, as the Program names its inputs. @param {Record<string, WireValue>} feeds @returns {Record<string, WireTensor>} */

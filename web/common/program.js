@@ -1,6 +1,6 @@
 // Types of the Program, the seam between compiler and executors (docs/architecture.md, "Program").
 
-/** @typedef {import('../run/dims.js').Dim} Dim */
+/** An integer, a symbol, or an expression of them. @typedef {number | string | [string, ...any[]]} Dim */
 /** @typedef {{ buffer: number, dtype: string, dims: Dim[] }} TensorValue */
 /** @typedef {TensorValue | { items: Value[] } | null} Value */
 /** @typedef {[number, number, string][]} Binds [value, axis, symbol] */
@@ -15,7 +15,7 @@
  * @property {number[]} [free]
  * @property {[number, number][]} [inplace]
  */
-/** fork: whether it pays to run it on several threads. @typedef {{ op: 'wasm', fn: string, calls: Call[], fork?: import('../run/dims.js').Dim }} WasmStep */
+/** fork: whether it pays to run it on several threads. @typedef {{ op: 'wasm', fn: string, calls: Call[], fork?: Dim }} WasmStep */
 /** @typedef {{ op: 'gpu', fn: string, calls: Call[] }} GpuStep */
 /** @typedef {{ op: 'copy', to: string, pairs: [TensorValue, TensorValue][], free?: number[] }} CopyStep source and target */
 /** @typedef {{ op: 'read', value: TensorValue, symbols: string[], free?: number[] }} ReadStep */

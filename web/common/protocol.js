@@ -68,6 +68,9 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 /** @typedef {{ id: number, call: keyof Calls, params: any }} Request */
 /** @typedef {{ id: number, result: unknown } | { id: number, error: import('./errors.js').ErrorPayload } | { id: number, progress: Progress }} Reply */
 
+/** @param {WireTensor['data'] | undefined} data @returns {number} the number of a tensor on the GPU, 0 for others */
+export const gpuId = (data) => (data && 'gpu' in data ? data.gpu : 0);
+
 /** The page's end: sends calls, settles their promises. */
 export class Caller {
   /** @param {Worker} worker */

@@ -18,17 +18,17 @@ const PIPELINES = 4096; // kept for sessions to come; a session keeps those that
 let current = null;
 
 /** The GPU, or null where there is none. @returns {Promise<Gpu | null>} */
-export async function acquire() {
+export async function acquireGpu() {
   current ??= open();
   const gpu = await current;
   if (gpu && !gpu.lost) return gpu;
   current = null;
   if (!gpu) return null;
-  return acquire();
+  return acquireGpu();
 }
 
 /** The GPU if one was acquired before. @returns {Promise<Gpu | null>} */
-export const running = async () => current;
+export const currentGpu = async () => current;
 
 /** @returns {Promise<Gpu | null>} */
 async function open() {
@@ -94,11 +94,11 @@ export class Gpu {
   // ── errors ──
 
   /**
-   * What goes wrong in `action` is thrown by the next `settled` of the same list.
+   * What goes wrong in `action` is thrown by the next `throwErrors` of the same list.
    * @template T @param {() => T} action @param {Caught[]} [pending]
    * @param {string[]} [labels] of what it makes: an error tells the one it is about @returns {T}
    */
-  watch(action, pending = this.pending, labels = []) {
+  catchErrors(action, pending = this.pending, labels = []) {
     const { device } = this;
     device.pushErrorScope('out-of-memory');
     device.pushErrorScope('validation');
@@ -111,7 +111,7 @@ export class Gpu {
   }
 
   /** Throws what error scopes have caught, memory first: the rest often follows from it. @param {Caught[]} [pending] a session's own */
-  async settled(pending = []) {
+  async throwErrors(pending = []) {
     const all = [...pending.splice(0), ...this.pending.splice(0)];
     const caught = (await Promise.all(all)).filter((error) => error !== null);
     this.alive();
@@ -186,13 +186,13 @@ export class Gpu {
       await staging.mapAsync(READ, 0, size);
     } catch (cause) {
       await Promise.race([this.device.lost, new Promise((resolve) => setTimeout(resolve, 1000))]);
-      await this.settled();
+      await this.throwErrors();
       throw new DeviceLost(`the GPU gave no results: ${/** @type {Error} */ (cause).message}`, { cause });
     }
     use(staging.getMappedRange(0, size));
     staging.unmap();
     this.staging.push(staging);
-    if (this.pending.length) await this.settled();
+    if (this.pending.length) await this.throwErrors();
   }
 
   /** @param {number} size @returns {GPUBuffer} */
@@ -200,7 +200,7 @@ export class Gpu {
     const fit = this.staging.findIndex((buffer) => buffer.size >= size && buffer.size <= 4 * size + 65536);
     if (fit >= 0) return this.staging.splice(fit, 1)[0];
     const usage = USAGE.MAP_READ | USAGE.COPY_DST;
-    return this.watch(() => this.device.createBuffer({ size: sizeClass(size), usage, label: 'readback' }));
+    return this.catchErrors(() => this.device.createBuffer({ size: sizeClass(size), usage, label: 'readback' }));
   }
 
   /** Gives up what is only kept for later. */

@@ -2,7 +2,7 @@
 
 import { USAGE } from './flags.js';
 import { GPU } from '../run/arena.js';
-import { narrow } from './int32.js';
+import { toGpuStorage } from './storage.js';
 
 /** @typedef {import('./device.js').Gpu} Gpu */
 
@@ -26,8 +26,8 @@ export class GpuMemory {
   }
 
   /** Throws what went wrong since. */
-  settled() {
-    return this.gpu.settled(this.pending);
+  throwErrors() {
+    return this.gpu.throwErrors(this.pending);
   }
 
   get waits() {
@@ -49,7 +49,7 @@ export class GpuMemory {
     const size = Math.min(Math.max(needed, Math.min(2 * (old?.size ?? 0), needed + STEP)), this.chunk);
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
     const rounded = Math.ceil(size / 256) * 256;
-    const fresh = this.gpu.watch(() => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' }), this.pending);
+    const fresh = this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' }), this.pending);
     if (old) {
       this.commands().copyBufferToBuffer(old, 0, fresh, 0, old.size);
       this.flush();
@@ -60,7 +60,7 @@ export class GpuMemory {
   }
 
   /** @param {number} address @param {number} size @returns {{ buffer: GPUBuffer, offset: number, size: number }} for a binding or a copy */
-  place(address, size) {
+  locate(address, size) {
     const n = Math.floor((address - GPU) / this.chunk);
     const offset = address - GPU - n * this.chunk;
     return { buffer: this.buffers[n], offset, size: Math.max(4, Math.ceil(size / 4) * 4) };
@@ -86,8 +86,8 @@ export class GpuMemory {
   /** Elements as linear memory holds them. @param {number} address @param {Uint8Array} bytes @param {string} dtype */
   write(address, bytes, dtype) {
     if (!bytes.length) return;
-    const data = whole(narrow(bytes, dtype));
-    const { buffer, offset } = this.place(address, data.length);
+    const data = padToWords(toGpuStorage(bytes, dtype));
+    const { buffer, offset } = this.locate(address, data.length);
     this.flush();
     this.gpu.device.queue.writeBuffer(buffer, offset, /** @type {Uint8Array<ArrayBuffer>} */ (data));
   }
@@ -95,14 +95,14 @@ export class GpuMemory {
   /** @param {number} address @param {GPUBuffer} source @param {number} size */
   copyIn(address, source, size) {
     if (!size) return;
-    const { buffer, offset, size: bytes } = this.place(address, size);
+    const { buffer, offset, size: bytes } = this.locate(address, size);
     this.commands().copyBufferToBuffer(source, 0, buffer, offset, bytes);
   }
 
   /** @param {number} address @param {number} size @param {GPUBuffer} target @param {number} [at] */
   copyOut(address, size, target, at = 0) {
     if (!size) return;
-    const { buffer, offset, size: bytes } = this.place(address, size);
+    const { buffer, offset, size: bytes } = this.locate(address, size);
     this.commands().copyBufferToBuffer(buffer, offset, target, at, bytes);
   }
 
@@ -119,7 +119,7 @@ export class GpuMemory {
 }
 
 /** Copies are of words. @param {Uint8Array} bytes @returns {Uint8Array} */
-export function whole(bytes) {
+export function padToWords(bytes) {
   if (bytes.length % 4 === 0) return bytes;
   const padded = new Uint8Array(Math.ceil(bytes.length / 4) * 4);
   padded.set(bytes);

@@ -1,6 +1,6 @@
 // Runs a Program's GPU steps: shaders, prepared steps, replay. Mirrors providers/webgpu/wgpu_runner.py.
 
-import { Crossings } from './transfers.js';
+import { Transfers } from './transfers.js';
 import { USAGE } from './flags.js';
 import { GpuMemory } from './memory.js';
 
@@ -63,8 +63,8 @@ export class GpuRunner {
   }
 
   /** @param {import('../run/executor.js').Executor} executor */
-  crossings(executor) {
-    return new Crossings(executor, this);
+  transfers(executor) {
+    return new Transfers(executor, this);
   }
 
   /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words @returns {Prepared} */
@@ -107,7 +107,7 @@ export class GpuRunner {
     const buffer = this.parameters(calls.map(({ params }) => params), starts, end);
     step.params = buffer;
     const make = () => calls.forEach((call, n) => this.dispatch(step, call, { buffer, offset: starts[n] }));
-    this.gpu.watch(make, this.memory.pending, calls.map(({ call }) => labelOf(call)));
+    this.gpu.catchErrors(make, this.memory.pending, calls.map(({ call }) => labelOf(call)));
   }
 
   /** The words of a step, call by call. @param {Prepared} step */
@@ -125,7 +125,7 @@ export class GpuRunner {
   /** @param {number[][]} blocks @param {number[]} starts @param {number} size @returns {GPUBuffer} */
   parameters(blocks, starts, size) {
     const usage = USAGE.UNIFORM | USAGE.COPY_DST;
-    const buffer = this.gpu.watch(() => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }), this.memory.pending);
+    const buffer = this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }), this.memory.pending);
     const words = new Int32Array(buffer.getMappedRange());
     blocks.forEach((block, n) => words.set(block, starts[n] / 4));
     buffer.unmap();
@@ -135,7 +135,7 @@ export class GpuRunner {
   /** @param {Prepared} step @param {ReturnType<GpuRunner['unpack']>[number]} call @param {{ buffer: GPUBuffer, offset: number }} params */
   dispatch(step, { call, addresses, sizes, params: words }, params) {
     const shader = this.shaders[Number(call.kernel)];
-    const resources = addresses.map((address, n) => this.memory.place(address, sizes[n]));
+    const resources = addresses.map((address, n) => this.memory.locate(address, sizes[n]));
     resources.push({ ...params, size: (Math.floor(shader.params / 4) + 1) * 16 });
     const entries = resources.map((resource, binding) => ({ binding, resource }));
     const label = labelOf(call);

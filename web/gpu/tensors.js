@@ -3,7 +3,7 @@
 import { elementSize, load } from '../common/elements.js';
 import { DeviceLost, InvalidInput } from '../common/errors.js';
 import { USAGE } from './flags.js';
-import { widen } from './int32.js';
+import { fromGpuStorage } from './storage.js';
 
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {{ id: number, dtype: string, dims: number[], size: number, buffer: GPUBuffer }} GpuTensor size: bytes as stored */
@@ -33,7 +33,7 @@ export class GpuTensors {
     const fit = this.pool.findIndex((buffer) => buffer.size === wanted);
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
     const buffer = fit >= 0 ? this.pool.splice(fit, 1)[0]
-      : this.gpu.watch(() => this.gpu.device.createBuffer({ size: wanted, usage, label: 'tensor' }));
+      : this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size: wanted, usage, label: 'tensor' }));
     const tensor = { id: next++, dtype, dims, size, buffer };
     this.live.set(tensor.id, tensor);
     return tensor;
@@ -67,7 +67,7 @@ export class GpuTensors {
     };
     await this.gpu.read(whole, copy, (found) => {
       bytes = new Uint8Array((size / Math.min(4, elementSize(dtype))) * elementSize(dtype));
-      widen(new Uint8Array(found, 0, size), dtype, bytes);
+      fromGpuStorage(new Uint8Array(found, 0, size), dtype, bytes);
     });
     return bytes;
   }
@@ -99,9 +99,6 @@ export class GpuTensors {
 
 /** What crosses to the page in place of data. @param {GpuTensor} tensor @returns {WireTensor} */
 export const wireOf = ({ id, dtype, dims }) => ({ type: dtype, dims, data: { gpu: id } });
-
-/** @param {WireTensor['data'] | undefined} data @returns {number} the number of a GPU tensor, 0 for others */
-export const gpuId = (data) => (data && 'gpu' in data ? data.gpu : 0);
 
 /** Sizes that are used again more often: the next power of two, or of the larger ones a multiple of a MiB. @param {number} size */
 export const sizeClass = (size) => (size <= 1 << 20 ? 2 ** Math.ceil(Math.log2(Math.max(size, 256))) : Math.ceil(size / (1 << 20)) * (1 << 20));

@@ -1,9 +1,10 @@
 // What moves between linear memory and the GPU in a run, and what need not: GPU tensors that come in or go out.
 
+import { gpuId } from '../common/protocol.js';
 import { evaluateAll } from '../run/dims.js';
-import { GPU_TYPES, gpuId, wireOf } from './tensors.js';
-import { whole } from './memory.js';
-import { narrow, widen } from './int32.js';
+import { GPU_TYPES, wireOf } from './tensors.js';
+import { padToWords } from './memory.js';
+import { toGpuStorage, fromGpuStorage } from './storage.js';
 
 /** @typedef {import('../run/executor.js').Executor} Executor */
 /** @typedef {import('./runner.js').GpuRunner} GpuRunner */
@@ -15,13 +16,13 @@ import { narrow, widen } from './int32.js';
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../run/plan_state.js').State} State */
 
-export class Crossings {
+export class Transfers {
   /** @param {Executor} executor @param {GpuRunner} gpu */
   constructor(executor, gpu) {
     this.executor = executor;
     this.gpu = gpu;
     const { header } = executor;
-    const read = readAtHome(header);
+    const read = readOnCpu(header);
     const outputs = header.outputs.map(({ value }) => value);
     const copies = header.blocks[1].steps.filter((step) => step.op === 'copy' && step.to === 'wasm');
     const arriving = new Set(copies.flatMap((step) => /** @type {CopyStep} */ (step).pairs.map(([, { buffer }]) => buffer)));
@@ -46,7 +47,7 @@ export class Crossings {
   }
 
   /** @param {Record<string, WireTensor>} feeds @param {Record<string, Fetch>} fetches */
-  begin(feeds, fetches) {
+  beginRun(feeds, fetches) {
     this.fetches = fetches;
     this.kept.clear();
     this.made = [];
@@ -83,7 +84,7 @@ export class Crossings {
   /** From the GPU, in one transfer. @param {CopyStep} step @param {State} state @param {State} after @returns {State | Promise<State>} */
   fetch(step, state, after) {
     const { plan } = this.executor;
-    const wanted = step.pairs.filter((pair) => this.goesHome(pair, state));
+    const wanted = step.pairs.filter((pair) => this.neededOnCpu(pair, state));
     const sizes = wanted.map(([{ buffer }]) => plan.size(state, buffer));
     const starts = sizes.map((_, n) => sizes.slice(0, n).reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0));
     const total = sizes.reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0);
@@ -93,22 +94,22 @@ export class Crossings {
       this.gpu.memory.flush();
     };
     return this.gpu.gpu.read(total, copy, (found) => {
-      wanted.forEach(([, { buffer, dtype }], n) => widen(new Uint8Array(found, starts[n], sizes[n]), dtype, plan.bytes(after, buffer)));
+      wanted.forEach(([, { buffer, dtype }], n) => fromGpuStorage(new Uint8Array(found, starts[n], sizes[n]), dtype, plan.bytes(after, buffer)));
     }).then(() => after);
   }
 
   /** What stays on the GPU is copied there; tells whether the CPU needs it too. @param {[TensorValue, TensorValue]} pair @param {State} state */
-  goesHome([source, target], state) {
+  neededOnCpu([source, target], state) {
     const names = this.outputs.get(target.buffer);
     if (!names) return true;
     const { plan } = this.executor;
-    let home = false;
+    let onCpu = false;
     for (const name of names.filter((each) => each in this.fetches)) {
       const kept = this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
       if (kept) this.gpu.memory.copyOut(plan.span(state, source.buffer).address, kept.size, kept.buffer);
-      else home = true;
+      else onCpu = true;
     }
-    return home;
+    return onCpu;
   }
 
   /** The tensor on the GPU that an output goes to, null where it goes to the page. @param {string} name @param {string} dtype @param {number[]} dims */
@@ -129,14 +130,14 @@ export class Crossings {
     if (kept) return wireOf(kept);
     const made = this.keep(name, value.dtype, evaluateAll(value.dims, state.env));
     if (!made) return null;
-    const data = whole(narrow(this.executor.plan.bytes(state, value.buffer), value.dtype));
+    const data = padToWords(toGpuStorage(this.executor.plan.bytes(state, value.buffer), value.dtype));
     this.gpu.gpu.device.queue.writeBuffer(made.buffer, 0, /** @type {Uint8Array<ArrayBuffer>} */ (data));
     return wireOf(made);
   }
 }
 
 /** Buffers in linear memory that something other than a copy to the GPU reads. @param {Header} header @returns {Set<number>} */
-function readAtHome({ blocks }) {
+function readOnCpu({ blocks }) {
   /** @type {Set<number>} */
   const read = new Set();
   const note = (/** @type {import('../common/program.js').Value[]} */ values) => values.flatMap(buffersOf).forEach((buffer) => read.add(buffer));

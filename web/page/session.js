@@ -4,7 +4,7 @@ import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
 import { attach, checkPlatform, pool, threadCount } from './client.js';
 import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
-import { InPage } from './in_page.js';
+import { PageRunner } from './page_runner.js';
 import { isShared, Packer, packTarget, unpackValue } from './tensors.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
@@ -14,7 +14,7 @@ import { isShared, Packer, packTarget, unpackValue } from './tensors.js';
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 /** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
 /** @typedef {(p: import('../common/protocol.js').Progress) => void} OnProgress */
-/** @typedef {import('./in_page.js').Feeds} Feeds */
+/** @typedef {import('./page_runner.js').Feeds} Feeds */
 
 /** One session in the worker. */
 class Handler {
@@ -31,7 +31,7 @@ class Handler {
     this.outputs = created.outputs;
     this.timings = created.timings;
     this.released = false;
-    this.inPage = new InPage(() => caller.call('program', { session: this.session }), created.threads);
+    this.pageRunner = new PageRunner(() => caller.call('program', { session: this.session }), created.threads);
     this.inputNames = created.inputs.filter((info) => !info.optional).map((info) => info.name);
     this.outputNames = created.outputs.map((info) => info.name);
     this.inputMetadata = created.inputs.map(metadata);
@@ -46,8 +46,8 @@ class Handler {
   async run(feeds, fetches) {
     this.usable();
     checkFeeds(feeds, this.inputs);
-    const here = this.preferred ? null : this.inPage.find(feeds, fetches);
-    const results = here ? this.inPage.run(here, feeds, fetches) : await this.send(feeds, fetches);
+    const here = this.preferred ? null : this.pageRunner.find(feeds, fetches);
+    const results = here ? this.pageRunner.run(here, feeds, fetches) : await this.send(feeds, fetches);
     return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(name, wire, fetches[name] ?? null, this.caller)]));
   }
 
@@ -56,7 +56,7 @@ class Handler {
     const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packTarget(name, into, this.caller) : this.location(name)]);
     const start = performance.now();
     const { outputs, milliseconds } = await this.call('run', feeds, { fetches: Object.fromEntries(wanted) });
-    this.inPage.note(feeds, milliseconds, performance.now() - start);
+    this.pageRunner.countWorkerRun(feeds, milliseconds, performance.now() - start);
     return outputs;
   }
 
@@ -80,7 +80,7 @@ class Handler {
   async dispose() {
     if (this.released) return;
     this.released = true;
-    this.inPage.release();
+    this.pageRunner.release();
     await this.caller.call('release', { session: this.session });
   }
 
@@ -108,7 +108,7 @@ class Handler {
   async ask(what) {
     this.usable();
     const told = await this.caller.call(what, { session: this.session });
-    return what === 'memory' ? { ...told, page: this.inPage.bytes() } : told;
+    return what === 'memory' ? { ...told, page: this.pageRunner.bytes() } : told;
   }
 
   usable() {

@@ -1,24 +1,24 @@
 // If and Loop at run time.
 
 import { evaluateAll } from './dims.js';
-import { then } from '../common/maybe_promise.js';
+import { andThen } from '../common/maybe_promise.js';
 
 /** @typedef {import('./executor.js').Executor} Executor */
 /** @typedef {import('../common/program.js').LoopStep} LoopStep */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {import('../common/program.js').Binds} Binds */
 /** @typedef {import('./plan_state.js').State} State */
-/** @typedef {import('../common/maybe_promise.js').Later<State>} LaterState */
+/** @typedef {import('../common/maybe_promise.js').MaybePromise<State>} MaybeState */
 
 /**
  * @param {Executor} executor @param {import('../common/program.js').IfStep} step @param {State} state @param {string} key
- * @returns {LaterState}
+ * @returns {MaybeState}
  */
 export function runIf(executor, step, state, key) {
   const [condition] = executor.readNumbers(state, step.condition);
   const branch = condition ? step.then : step.orelse;
   const made = tensors(executor.header.blocks[branch].outputs);
-  return then(executor.runBlock(branch, state), (after) => {
+  return andThen(executor.runBlock(branch, state), (after) => {
     made.forEach(({ buffer }, i) => passHost(executor, buffer, step.outputs[i]));
     return executor.plan.advance(after, `${key}:join${branch}`, (next) => {
       executor.plan.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
@@ -32,7 +32,7 @@ export function runIf(executor, step, state, key) {
  * Body inputs: number of the iteration, condition, carried values; body outputs: condition, carried values, and those
  * that are stacked.
  * @param {Executor} executor @param {LoopStep} step @param {State} state @param {string} key
- * @returns {LaterState}
+ * @returns {MaybeState}
  */
 export function runLoop(executor, step, state, key) {
   const trips = step.trip ? executor.readNumbers(state, step.trip)[0] : Infinity;
@@ -45,7 +45,7 @@ export function runLoop(executor, step, state, key) {
     n++;
     return loop.end(inner);
   };
-  /** @param {State} outer @returns {LaterState} */
+  /** @param {State} outer @returns {MaybeState} */
   const go = (outer) => {
     while (n < trips && going) {
       const inner = executor.runBlock(step.body, loop.begin(outer, n));

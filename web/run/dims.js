@@ -1,6 +1,6 @@
 // Dims of a Program: integers, symbols, and expressions of them (to_json and evaluate of pyruntime/ir/shape.py).
 
-/** @typedef {number | string | [string, ...any[]]} Dim */
+/** @typedef {import('../common/program.js').Dim} Dim */
 /** @typedef {Map<string, number>} Env values of symbols */
 
 /** @type {Record<string, (a: number, b: number, c: number) => number>} */

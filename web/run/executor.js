@@ -1,14 +1,14 @@
 // Runs a Program in the browser, without Python but for host steps. Mirrors pyruntime/native/executor.py.
 
 import { bindDims, checkDims } from './input_dims.js';
-import { Choice } from '../threads/thread_trial.js';
+import { ThreadTrial } from '../threads/thread_trial.js';
 import { runIf, runLoop } from './control.js';
 import { evaluate, evaluateAll } from './dims.js';
 import { exactNumbers, fromNumbers, load, numbers, store } from '../common/elements.js';
 import { ExecutionError } from '../common/errors.js';
-import { gpuId } from '../gpu/tensors.js';
-import { then } from '../common/maybe_promise.js';
-import { loadProgram, placeConstants, settle } from './load_program.js';
+import { gpuId } from '../common/protocol.js';
+import { andThen } from '../common/maybe_promise.js';
+import { finishInit, loadConstants, loadProgram } from './load_program.js';
 import { Planner } from './plan.js';
 
 /**
@@ -18,18 +18,18 @@ import { Planner } from './plan.js';
  */
 const WARM = 400;
 
-/** @template T @typedef {import('../common/maybe_promise.js').Later<T>} Later */
+/** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {import('./plan_state.js').State} State */
 /** @typedef {import('../common/program.js').Value} Value */
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {{ dims: number[], data: (string | number)[] }} HostArray a value outside linear memory */
+/** @typedef {import('./environment.js').HostArray} HostArray */
 
 export class Executor {
   /**
    * @param {import('../common/program.js').ProgramData} program
-   * @param {import('../worker/model.js').Compiler | null} python for host steps
+   * @param {import('./environment.js').HostSteps | null} python for host steps
    * @param {import('./arena.js').Memory} memory
    * @param {Record<string, (table: number, tid: number, threads: number, epoch: number) => void>} code
    * @param {import('../gpu/runner.js').GpuRunner | null} gpu
@@ -42,7 +42,7 @@ export class Executor {
     this.gpu = gpu;
     this.warm = 0;
     this.plan = new Planner(program.header, memory, gpu);
-    this.crossings = gpu && gpu.crossings(this);
+    this.transfers = gpu && gpu.transfers(this);
     /** Strings, of constants and of the run in progress. @type {Map<number, (string | number)[]>} */
     this.hostConstants = new Map();
     /** @type {Map<number, (string | number)[]>} */
@@ -52,16 +52,16 @@ export class Executor {
     this.peak = 0;
     this.requested = 0;
     this.top = 0;
-    /** The code on several threads. @type {import('../threads/pool.js').Team | null} */
+    /** The code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
     this.team = null;
-    this.choice = new Choice();
+    this.trial = new ThreadTrial();
   }
 
   /**
    * @param {import('../common/program.js').ProgramData} program
-   * @param {import('../worker/python.js').Read} read
-   * @param {import('../worker/model.js').Compiler | null} python for host steps
-   * @param {import('../worker/model.js').Host} host
+   * @param {import('./environment.js').ReadFile} read
+   * @param {import('./environment.js').HostSteps | null} python for host steps
+   * @param {import('./environment.js').Host} host
    * @returns {Promise<Executor>}
    */
   static async create(program, read, python, host) {
@@ -69,10 +69,10 @@ export class Executor {
     const executor = new Executor(program, python, memory, code, gpu);
     executor.team = team;
     try {
-      placeConstants(executor, read);
-      settle(executor, await executor.runBlock(0, executor.plan.root));
+      loadConstants(executor, read);
+      finishInit(executor, await executor.runBlock(0, executor.plan.root));
       gpu?.memory.flush();
-      await gpu?.memory.settled();
+      await gpu?.memory.throwErrors();
       return executor;
     } catch (error) {
       executor.release();
@@ -86,16 +86,16 @@ export class Executor {
    * Synchronous unless it has to wait for the GPU.
    * @param {Record<string, WireTensor>} feeds
    * @param {Record<string, Fetch>} fetches
-   * @returns {Later<Record<string, WireTensor | WireTensor[] | null>>}
+   * @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>}
    */
   run(feeds, fetches) {
     if (!this.team) return this.runOnce(feeds, fetches);
     const cold = this.warm < WARM;
     const start = performance.now();
-    return then(this.runOnce(feeds, fetches), (results) => {
+    return andThen(this.runOnce(feeds, fetches), (results) => {
       const taken = performance.now() - start;
-      if (cold) this.choice.began(taken);
-      else this.choice.took(taken);
+      if (cold) this.trial.began(taken);
+      else this.trial.took(taken);
       return results;
     });
   }
@@ -103,19 +103,19 @@ export class Executor {
   /**
    * @param {Record<string, WireTensor>} feeds
    * @param {Record<string, Fetch>} fetches
-   * @returns {Later<Record<string, WireTensor | WireTensor[] | null>>}
+   * @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>}
    */
   runOnce(feeds, fetches) {
     this.plan.limit();
     this.hosts = new Map(this.hostConstants);
-    this.crossings?.begin(feeds, fetches);
+    this.transfers?.beginRun(feeds, fetches);
     const state = this.bindInputs(this.plan.root, feeds);
     for (const { name, buffer, dtype } of this.header.inputs) this.write(state, buffer, dtype, feeds[name]);
-    return then(this.runBlock(1, state), (last) => this.leave(last, fetches));
+    return andThen(this.runBlock(1, state), (last) => this.results(last, fetches));
   }
 
-  /** The results. @param {State} state @param {Record<string, Fetch>} fetches @returns {Later<Record<string, WireTensor | WireTensor[] | null>>} */
-  leave(state, fetches) {
+  /** The results. @param {State} state @param {Record<string, Fetch>} fetches @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>} */
+  results(state, fetches) {
     this.env = state.env;
     this.peak = Math.max(this.peak, state.peak);
     this.requested = Math.max(this.requested, state.requested);
@@ -123,7 +123,7 @@ export class Executor {
     const wanted = this.header.outputs.filter(({ name }) => name in fetches);
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
     this.gpu?.memory.flush();
-    return this.gpu?.memory.waits ? this.gpu.memory.settled().then(() => results) : results;
+    return this.gpu?.memory.waits ? this.gpu.memory.throwErrors().then(() => results) : results;
   }
 
   /** Input dims become the values of symbols, inputs get memory. @param {State} state @param {Record<string, WireTensor>} feeds */
@@ -147,7 +147,7 @@ export class Executor {
   output(state, value, name = '', fetch = null) {
     if (!value) return null;
     if ('items' in value) return value.items.map((item) => /** @type {WireTensor} */ (this.output(state, item)));
-    const kept = fetch && this.crossings?.output(name, value, state);
+    const kept = fetch && this.transfers?.output(name, value, state);
     if (kept) return kept;
     const target = typeof fetch === 'object' && fetch && !gpuId(fetch.data) ? fetch : null;
     const host = this.hosts.get(value.buffer);
@@ -158,7 +158,7 @@ export class Executor {
 
   // ── steps ──
 
-  /** @param {number} number @param {State} state @param {number} [from] step to begin with @returns {Later<State>} */
+  /** @param {number} number @param {State} state @param {number} [from] step to begin with @returns {MaybePromise<State>} */
   runBlock(number, state, from = 0) {
     const { steps } = this.header.blocks[number];
     for (let i = from; i < steps.length; i++) {
@@ -169,11 +169,11 @@ export class Executor {
     return state;
   }
 
-  /** @param {import('../common/program.js').Step} step @param {State} state @param {string} key @returns {Later<State>} */
+  /** @param {import('../common/program.js').Step} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runStep(step, state, key) {
     if (step.op === 'wasm') return this.runWasm(step, state, key);
     if (step.op === 'gpu') return this.runGpu(step, state, key);
-    if (step.op === 'copy') return /** @type {import('../gpu/transfers.js').Crossings} */ (this.crossings).run(step, state, key);
+    if (step.op === 'copy') return /** @type {import('../gpu/transfers.js').Transfers} */ (this.transfers).run(step, state, key);
     if (step.op === 'read') return this.runRead(step, state, key);
     if (step.op === 'host') return this.runHost(step, state, key);
     return step.op === 'if' ? runIf(this, step, state, key) : runLoop(this, step, state, key);
@@ -184,7 +184,7 @@ export class Executor {
     let found = state.next.get(key);
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
     try {
-      if (this.team && this.shares(step, state)) this.team.run(step.fn, found.table, this.choice.long);
+      if (this.team && this.shares(step, state)) this.team.run(step.fn, found.table, this.trial.long);
       else this.alone(step.fn, found.table);
     } catch (error) {
       const reason = /** @type {Error} */ (error).message;
@@ -211,7 +211,7 @@ export class Executor {
 
   /** Whether a step is worth several threads, they pay, and V8 needs the other core no more. @param {import('../common/program.js').WasmStep} step @param {State} state */
   shares({ fork }, { env }) {
-    return this.warm >= WARM && this.choice.shared && fork !== undefined && Number(evaluate(fork, env)) > 0;
+    return this.warm >= WARM && this.trial.shared && fork !== undefined && Number(evaluate(fork, env)) > 0;
   }
 
   /** @param {import('../common/program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */
@@ -226,7 +226,7 @@ export class Executor {
 
   /** @param {import('../common/program.js').HostStep} step @param {State} state @param {string} key @returns {State} */
   runHost(step, state, key) {
-    const results = /** @type {import('../worker/model.js').Compiler} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
+    const results = /** @type {import('./environment.js').HostSteps} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
     const dims = results.map((result) => result.dims);
     const after = this.plan.advance(state, `${key}:${JSON.stringify(dims)}`, (next) => {
       this.plan.bind(next, step.binds, dims);
@@ -261,7 +261,7 @@ export class Executor {
   }
 
   memoryReport() {
-    const weights = [...this.plan.fixed.values()].reduce((sum, { size }) => sum + size, 0);
+    const weights = [...this.plan.constants.values()].reduce((sum, { size }) => sum + size, 0);
     const gpu = this.gpu?.memory.size ?? 0;
     const { peak, requested, top } = this;
     const [reuse, fragmentation] = [peak ? requested / peak : 0, top > weights ? Math.max(0, 1 - peak / (top - weights)) : 0];
@@ -270,7 +270,7 @@ export class Executor {
 
   release() {
     this.team?.release();
-    this.plan.forget();
+    this.plan.clear();
     this.gpu?.release();
     this.plan.memory.giveBack();
   }

@@ -6,12 +6,12 @@ import { State } from './plan_state.js';
 
 /** @typedef {import('./executor.js').Executor} Executor */
 /** @typedef {import('../common/program.js').Constant} Constant */
-/** @typedef {import('../worker/python.js').Read} Read */
+/** @typedef {import('./environment.js').ReadFile} Read */
 
 /**
  * Code for both providers, compiled side by side.
  * @param {import('../common/program.js').ProgramData} program
- * @param {import('../worker/model.js').Host} host
+ * @param {import('./environment.js').Host} host
  */
 export async function loadProgram(program, host) {
   const { gpu } = host;
@@ -23,13 +23,13 @@ export async function loadProgram(program, host) {
   throw [code, runner].find((one) => one.status === 'rejected')?.reason;
 }
 
-/** @param {{ memory: Memory, team: import('../threads/pool.js').Team | null }} loaded */
+/** @param {{ memory: Memory, team: import('../threads/pool.js').ThreadTeam | null }} loaded */
 function releaseWasm({ memory, team }) {
   team?.release();
   memory.giveBack();
 }
 
-/** @param {import('../common/program.js').ProgramData} program @param {import('../worker/model.js').Host} host */
+/** @param {import('../common/program.js').ProgramData} program @param {import('./environment.js').Host} host */
 async function loadWasm(program, { shared, threads = 1, pool = null }) {
   const { header, blob } = program;
   const memory = Memory.take(shared);
@@ -53,14 +53,14 @@ async function start(module, memory, threads, pool) {
 }
 
 /** Tables first, then constants, in the root state. @param {Executor} executor @param {Read} read */
-export function placeConstants(executor, read) {
+export function loadConstants(executor, read) {
   const { header, plan } = executor;
   const { root } = plan;
   const { address: base, size } = root.arena.alloc(tableBytes(header));
   plan.tables = { base, size, top: 0, generation: 0 };
-  const { kept, spent } = keptByInit(header);
+  const { kept, spent } = leftByInit(header);
   for (const buffer of kept) plan.take(root, buffer); // what stays lies first, so that no holes remain
-  plan.placed = new Set(kept);
+  plan.preallocated = new Set(kept);
   const late = (/** @type {Constant} */ { buffer }) => Number(spent.has(buffer));
   for (const constant of [...header.constants].sort((a, b) => late(a) - late(b))) {
     if (constant.strings) executor.hostConstants.set(constant.buffer, constant.strings);
@@ -75,7 +75,7 @@ export function placeConstants(executor, read) {
  * The buffers that the init block's calls make and leave behind, and those it frees.
  * @param {import('../common/program.js').Header} header
  */
-function keptByInit({ blocks: [{ steps }] }) {
+function leftByInit({ blocks: [{ steps }] }) {
   const calls = steps.flatMap((step) => ('calls' in step ? step.calls : []));
   const spent = new Set([...steps, ...calls].flatMap((step) => ('free' in step ? step.free ?? [] : [])));
   return { kept: calls.flatMap(({ alloc }) => alloc ?? []).filter((buffer) => !spent.has(buffer)), spent };
@@ -85,7 +85,7 @@ function keptByInit({ blocks: [{ steps }] }) {
 function fill({ plan, program, gpu }, constant, read) {
   const bytes = constant.blob ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
     : read(constant.offset ?? 0, constant.size ?? 0, constant.source ?? '');
-  if (plan.away(constant.buffer)) {
+  if (plan.isOnGpu(constant.buffer)) {
     const raw = constant.unpack ? unpacked(bytes, constant, plan.size(plan.root, constant.buffer)) : bytes;
     gpu?.memory.write(plan.span(plan.root, constant.buffer).address, raw, constant.dtype ?? '');
     return;
@@ -103,12 +103,12 @@ function unpacked(bytes, { unpack = 0, signed }, size) {
 }
 
 /** After `init`: what is left is constant, runs start from here. @param {Executor} executor @param {State} state */
-export function settle(executor, state) {
+export function finishInit(executor, state) {
   const { plan } = executor;
   executor.hostConstants = executor.hosts;
-  plan.fixed = state.spans;
-  plan.placed.clear();
-  plan.forget();
+  plan.constants = state.spans;
+  plan.preallocated.clear();
+  plan.clear();
   plan.root = new State(state.arena.copy(), state.gpu.copy(), new Map(), new Map());
 }
 

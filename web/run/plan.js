@@ -3,7 +3,7 @@
 import { evaluate, symbolsOf } from './dims.js';
 import { ShapeError } from '../common/errors.js';
 import { Arena, GPU } from './arena.js';
-import { Tenant } from './step_layout.js';
+import { LiveRange } from './step_layout.js';
 import { State } from './plan_state.js';
 
 /** @typedef {import('./dims.js').Env} Env */
@@ -21,9 +21,9 @@ export class Planner {
     this.memory = memory;
     this.gpu = gpu;
     /** Constants. @type {Map<number, Span>} */
-    this.fixed = new Map();
+    this.constants = new Map();
     /** While starting: buffers that have their memory already. @type {Set<number>} */
-    this.placed = new Set();
+    this.preallocated = new Set();
     this.root = new State(new Arena(), new Arena([], GPU, gpu?.memory.chunk ?? 1), new Map(), new Map());
     this.tables = { base: 0, size: 0, top: 0, generation: 0 };
     /** @type {Map<string, State>} */
@@ -60,7 +60,7 @@ export class Planner {
    * @returns {Transition}
    */
   planCalls(calls, state, key) {
-    const { next, words } = this.place(calls, state);
+    const { next, words } = this.layOutCalls(calls, state);
     const table = this.writeTable(words);
     const transition = { state: next, table, generation: this.tables.generation };
     state.next.set(key, transition);
@@ -74,7 +74,7 @@ export class Planner {
    * @returns {Transition}
    */
   planDispatches(calls, state, key) {
-    const { next, words } = this.place(calls, state);
+    const { next, words } = this.layOutCalls(calls, state);
     const sizes = calls.map(({ buffers }) => buffers.map((buffer) => this.size(next, buffer)));
     const transition = { state: next, table: 0, generation: 0, prepared: this.gpu?.prepare(calls, sizes, words) };
     state.next.set(key, transition);
@@ -86,10 +86,10 @@ export class Planner {
    * Addresses, parameters and work of calls, one after the other, and the state after them.
    * @param {Call[]} calls @param {State} state
    */
-  place(calls, state) {
+  layOutCalls(calls, state) {
     const next = state.copy();
-    const found = this.tenants(calls, next);
-    next.house(found, calls.length);
+    const found = this.liveRanges(calls, next);
+    next.layOutStep(found, calls.length);
     this.ensure(next);
     /** @type {number[]} */
     const words = [];
@@ -103,36 +103,36 @@ export class Planner {
 
   /**
    * What each buffer that the calls make or free lives in. An output may take over the memory of an input which ends there.
-   * @param {Call[]} calls @param {State} state @returns {Map<number, Tenant>}
+   * @param {Call[]} calls @param {State} state @returns {Map<number, LiveRange>}
    */
-  tenants(calls, state) {
-    /** @type {Map<number, Tenant>} */
+  liveRanges(calls, state) {
+    /** @type {Map<number, LiveRange>} */
     const found = new Map();
     const of = (/** @type {number} */ buffer) => {
       const span = state.spans.get(buffer);
-      if (span && !found.has(buffer)) found.set(buffer, new Tenant(span.size, 0, calls.length, span.address));
+      if (span && !found.has(buffer)) found.set(buffer, new LiveRange(span.size, 0, calls.length, span.address));
       return found.get(buffer);
     };
     calls.forEach((call, now) => {
       const dying = new Set(call.free);
       for (const buffer of call.alloc ?? []) {
-        if (this.placed.has(buffer)) continue;
+        if (this.preallocated.has(buffer)) continue;
         const source = this.takenOver(call, buffer, dying, state);
-        const tenant = source === undefined ? undefined : of(source);
-        found.set(buffer, tenant ?? this.tenant(buffer, now, calls.length, state));
-        if (!tenant || source === undefined) continue;
-        tenant.heirs++;
+        const range = source === undefined ? undefined : of(source);
+        found.set(buffer, range ?? this.liveRange(buffer, now, calls.length, state));
+        if (!range || source === undefined) continue;
+        range.reuses++;
         dying.delete(source);
       }
-      for (const tenant of [...dying].map(of)) if (tenant) tenant.dies = now;
+      for (const range of [...dying].map(of)) if (range) range.dies = now;
     });
     return found;
   }
 
   /** @param {number} buffer @param {number} born @param {number} calls @param {State} state */
-  tenant(buffer, born, calls, state) {
-    const away = this.away(buffer);
-    return new Tenant((away ? state.gpu : state.arena).round(this.size(state, buffer)), born, calls, -1, away);
+  liveRange(buffer, born, calls, state) {
+    const onGpu = this.isOnGpu(buffer);
+    return new LiveRange((onGpu ? state.gpu : state.arena).round(this.size(state, buffer)), born, calls, -1, onGpu);
   }
 
   /** @param {Call} call @param {number} buffer @param {Set<number>} dying @param {State} state */
@@ -144,7 +144,7 @@ export class Planner {
   /** @param {number[]} words @returns {number} the address of the table */
   writeTable(words) {
     const size = Math.ceil((4 * words.length) / 64) * 64;
-    if (this.tables.top + size > this.tables.size) this.forget();
+    if (this.tables.top + size > this.tables.size) this.clear();
     const address = this.tables.base + this.tables.top;
     this.tables.top += size;
     new Int32Array(this.memory.memory.buffer, address, words.length).set(words);
@@ -153,11 +153,11 @@ export class Planner {
 
   /** Before a run: not without end. */
   limit() {
-    if (this.transitions > MEMO) this.forget();
+    if (this.transitions > MEMO) this.clear();
   }
 
   /** Drops all plans; those of a run in progress are made again as it meets them. */
-  forget() {
+  clear() {
     this.tables.top = 0;
     this.tables.generation++;
     this.gpu?.forget();
@@ -181,11 +181,11 @@ export class Planner {
 
   /** @param {State} state @param {number} buffer */
   take(state, buffer) {
-    if (!this.header.buffers[buffer].host) state.take(buffer, this.size(state, buffer), this.away(buffer));
+    if (!this.header.buffers[buffer].host) state.take(buffer, this.size(state, buffer), this.isOnGpu(buffer));
   }
 
   /** Whether a buffer is on the GPU. @param {number} buffer */
-  away(buffer) {
+  isOnGpu(buffer) {
     return this.header.buffers[buffer].memory === 'webgpu';
   }
 
@@ -196,7 +196,7 @@ export class Planner {
 
   /** @param {State} state @param {number} buffer @returns {Span} */
   span(state, buffer) {
-    const span = state.spans.get(buffer) ?? this.fixed.get(buffer);
+    const span = state.spans.get(buffer) ?? this.constants.get(buffer);
     if (!span) throw new Error(`buffer ${buffer} has no memory`);
     return span;
   }

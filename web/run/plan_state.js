@@ -2,11 +2,11 @@
 // planned once is found again by its key, so a second run with the same shapes plans nothing.
 
 import { Arena, GPU } from './arena.js';
-import { house } from './step_layout.js';
+import { layOut } from './step_layout.js';
 
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('./dims.js').Env} Env */
-/** @typedef {import('./step_layout.js').Tenant} Tenant */
+/** @typedef {import('./step_layout.js').LiveRange} LiveRange */
 /** @typedef {{ state: State, table: number, generation: number, prepared?: import('../gpu/runner.js').Prepared }} Transition table: address of the step's argument blocks */
 
 export class State {
@@ -29,9 +29,9 @@ export class State {
     return Object.assign(copy, { held: this.held, peak: this.peak, requested: this.requested });
   }
 
-  /** @param {number} buffer @param {number} size @param {boolean} [away] on the GPU @returns {Span} */
-  take(buffer, size, away = false) {
-    const span = (away ? this.gpu : this.arena).alloc(size);
+  /** @param {number} buffer @param {number} size @param {boolean} [isOnGpu] on the GPU @returns {Span} */
+  take(buffer, size, isOnGpu = false) {
+    const span = (isOnGpu ? this.gpu : this.arena).alloc(size);
     this.spans.set(buffer, span);
     this.held += span.size;
     this.requested += span.size;
@@ -49,27 +49,27 @@ export class State {
   }
 
   /**
-   * Memory for the tenants of a step with so many calls, by the names they go under; the state is then that after it.
-   * @param {Map<number, Tenant>} found @param {number} calls
+   * Memory for the ranges of a step with so many calls, by the names they go under; the state is then that after it.
+   * @param {Map<number, LiveRange>} found @param {number} calls
    */
-  house(found, calls) {
-    const last = new Map([...found].map(([buffer, tenant]) => [tenant, buffer])); // in place: the last name stays
+  layOutStep(found, calls) {
+    const last = new Map([...found].map(([buffer, range]) => [range, buffer])); // in place: the last name stays
     const those = [...last.keys()];
-    const away = (/** @type {Tenant} */ { remote, address }) => remote || address >= GPU;
+    const isOnGpu = (/** @type {LiveRange} */ { onGpu, address }) => onGpu || address >= GPU;
     this.count(those, calls);
-    house(this.arena, those.filter((tenant) => !away(tenant)), calls);
-    house(this.gpu, those.filter(away), calls);
+    layOut(this.arena, those.filter((range) => !isOnGpu(range)), calls);
+    layOut(this.gpu, those.filter(isOnGpu), calls);
     for (const buffer of found.keys()) this.spans.delete(buffer);
     for (const [{ address, size, dies }, buffer] of last) if (dies >= calls) this.spans.set(buffer, { address, size });
   }
 
-  /** What a step adds to the figures. @param {Tenant[]} tenants @param {number} calls */
-  count(tenants, calls) {
+  /** What a step adds to the figures. @param {LiveRange[]} ranges @param {number} calls */
+  count(ranges, calls) {
     const change = new Array(calls + 1).fill(0);
-    for (const { size, born, dies, address, heirs } of tenants) {
+    for (const { size, born, dies, address, reuses } of ranges) {
       if (address < 0) change[born] += size;
       if (dies < calls) change[dies + 1] -= size;
-      this.requested += size * (heirs + Number(address < 0));
+      this.requested += size * (reuses + Number(address < 0));
     }
     for (const bytes of change) {
       this.held += bytes;

@@ -5,15 +5,15 @@
 /** @typedef {import('./arena.js').Arena} Arena */
 
 /** Memory from call `born` through call `dies`, which is the number of calls if it outlives the step. */
-export class Tenant {
-  /** @param {number} size as the arena rounds it @param {number} born @param {number} dies @param {number} [address] -1: to be found @param {boolean} [remote] on the GPU */
-  constructor(size, born, dies, address = -1, remote = false) {
+export class LiveRange {
+  /** @param {number} size as the arena rounds it @param {number} born @param {number} dies @param {number} [address] -1: to be found @param {boolean} [onGpu] on the GPU */
+  constructor(size, born, dies, address = -1, onGpu = false) {
     this.size = size;
     this.born = born;
     this.dies = dies;
     this.address = address;
-    this.remote = remote;
-    this.heirs = 0; // buffers that took it over, in place
+    this.onGpu = onGpu;
+    this.reuses = 0; // buffers that took it over, in place
   }
 
   get end() {
@@ -22,61 +22,61 @@ export class Tenant {
 }
 
 /**
- * Gives addresses to the tenants that have none; the arena is then as it is after the step.
- * @param {Arena} arena @param {Tenant[]} tenants of this arena @param {number} calls
+ * Gives addresses to the ranges that have none; the arena is then as it is after the step.
+ * @param {Arena} arena @param {LiveRange[]} ranges of this arena @param {number} calls
  */
-export function house(arena, tenants, calls) {
-  const old = tenants.filter(({ address }) => address >= 0);
-  const walls = occupied(arena, old);
-  layOut(arena, tenants, walls, calls);
-  arena.rebuild([...walls, ...tenants.filter(({ dies }) => dies >= calls)], tenants.reduce((top, { end }) => Math.max(top, end), 0));
+export function layOut(arena, ranges, calls) {
+  const old = ranges.filter(({ address }) => address >= 0);
+  const occupied = occupiedSpans(arena, old);
+  chooseAddresses(arena, ranges, occupied, calls);
+  arena.rebuild([...occupied, ...ranges.filter(({ dies }) => dies >= calls)], ranges.reduce((top, { end }) => Math.max(top, end), 0));
 }
 
-/** What stays in use for the whole step; neighbours are one. @param {Arena} arena @param {Tenant[]} moving */
-function occupied({ base, free, end }, moving) {
+/** What stays in use for the whole step; neighbours are one. @param {Arena} arena @param {LiveRange[]} moving */
+function occupiedSpans({ base, free, end }, moving) {
   /** @type {{ address: number, end: number }[]} */
-  const walls = [];
+  const spans = [];
   let at = base;
   for (const { address, size } of [...free, ...moving, { address: end, size: 0 }].sort((a, b) => a.address - b.address)) {
-    if (address > at) walls.push({ address: at, end: address });
+    if (address > at) spans.push({ address: at, end: address });
     at = address + size;
   }
-  return walls;
+  return spans;
 }
 
 /**
  * The largest first is nearly always best; where the order of the calls reaches less far, that is taken.
- * @param {Arena} arena @param {Tenant[]} tenants @param {{ address: number, end: number }[]} walls @param {number} calls
+ * @param {Arena} arena @param {LiveRange[]} ranges @param {{ address: number, end: number }[]} occupied @param {number} calls
  */
-function layOut(arena, tenants, walls, calls) {
-  const fresh = tenants.filter(({ address }) => address < 0);
-  const rest = tenants.filter(({ address }) => address >= 0);
+function chooseAddresses(arena, ranges, occupied, calls) {
+  const fresh = ranges.filter(({ address }) => address < 0);
+  const rest = ranges.filter(({ address }) => address >= 0);
   const orders = [[...fresh].sort((a, b) => b.size - a.size || a.born - b.born), fresh];
-  const [bySize, byCall] = orders.map((order) => place(arena, order, rest, walls, calls));
-  for (const [tenant, address] of byCall.top < bySize.top ? byCall.found : bySize.found) tenant.address = address;
+  const [bySize, byCall] = orders.map((order) => bestFit(arena, order, rest, occupied, calls));
+  for (const [range, address] of byCall.top < bySize.top ? byCall.found : bySize.found) range.address = address;
 }
 
 /**
  * Addresses for `fresh`, one after the other.
- * @param {Arena} arena @param {Tenant[]} fresh @param {Tenant[]} rest @param {{ address: number, end: number }[]} walls @param {number} calls
+ * @param {Arena} arena @param {LiveRange[]} fresh @param {LiveRange[]} rest @param {{ address: number, end: number }[]} occupied @param {number} calls
  */
-function place(arena, fresh, rest, walls, calls) {
+function bestFit(arena, fresh, rest, occupied, calls) {
   const [alive, begun] = [0, 1].map(() => Array.from({ length: calls }, () => /** @type {{ address: number, end: number }[]} */ ([]))); // in each call, with it
-  const settle = (/** @type {Tenant} */ { size, born, dies }, /** @type {number} */ address) => {
+  const occupy = (/** @type {LiveRange} */ { size, born, dies }, /** @type {number} */ address) => {
     const span = { address, end: address + size };
     begun[born].push(span);
     for (let now = born; now <= Math.min(dies, calls - 1); now++) alive[now].push(span);
     return span.end;
   };
-  for (const tenant of rest) settle(tenant, tenant.address);
-  /** @type {Map<Tenant, number>} */
+  for (const range of rest) occupy(range, range.address);
+  /** @type {Map<LiveRange, number>} */
   const found = new Map();
   let top = 0;
-  for (const tenant of fresh) {
-    const taken = [...walls, ...alive[tenant.born], ...begun.slice(tenant.born + 1, tenant.dies + 1).flat()];
-    const address = gap(arena, tenant.size, taken.sort((a, b) => a.address - b.address));
-    found.set(tenant, address);
-    top = Math.max(top, settle(tenant, address));
+  for (const range of fresh) {
+    const taken = [...occupied, ...alive[range.born], ...begun.slice(range.born + 1, range.dies + 1).flat()];
+    const address = smallestGap(arena, range.size, taken.sort((a, b) => a.address - b.address));
+    found.set(range, address);
+    top = Math.max(top, occupy(range, address));
   }
   return { found, top };
 }
@@ -85,7 +85,7 @@ function place(arena, fresh, rest, walls, calls) {
  * The start of the smallest gap that holds so much, or the first address behind all.
  * @param {Arena} arena @param {number} size @param {{ address: number, end: number }[]} taken
  */
-function gap(arena, size, taken) {
+function smallestGap(arena, size, taken) {
   let best = -1;
   let room = Infinity;
   let at = arena.base;

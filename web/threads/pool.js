@@ -27,7 +27,7 @@ export class ThreadPool {
   /**
    * A Program's code on so many threads, the asking one among them; null, with one warning, where they cannot be had.
    * @param {number} threads @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {Code} code
-   * @returns {Promise<Team | null>}
+   * @returns {Promise<ThreadTeam | null>}
    */
   async team(threads, module, memory, code) {
     if (this.failed) return null;
@@ -51,10 +51,10 @@ export class ThreadPool {
       await Promise.all(crew.map((worker, i) => this.tell(worker, i + 1, { program, module, memory, entries })));
     });
     this.teams++;
-    return new Team(this, program, count, memory, code, entries);
+    return new ThreadTeam(this, program, count, memory, code, entries);
   }
 
-  /** @param {Team} team */
+  /** @param {ThreadTeam} team */
   disband({ program, count }) {
     this.teams--;
     return this.enqueue(() =>
@@ -122,7 +122,7 @@ export class ThreadPool {
 }
 
 /** A Program's code on several threads. */
-export class Team {
+export class ThreadTeam {
   /**
    * @param {ThreadPool} pool @param {number} program @param {number} count
    * @param {WebAssembly.Memory} memory @param {Code} code @param {string[]} entries

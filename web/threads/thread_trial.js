@@ -13,7 +13,7 @@ const PRICE = 1.1; // of a shared run, for the core that it takes from others: t
  * Whole runs are compared and not steps: what other cores wrote must be fetched from them (gpt2_tiny's step took 0.11 ms
  * shared and 0.15 alone, its run 0.36 and 0.20).
  */
-export class Choice {
+export class ThreadTrial {
   constructor() {
     /** Milliseconds of recent runs, alone and shared. @type {[number[], number[]]} */
     this.times = [[], []];

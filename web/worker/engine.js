@@ -3,9 +3,9 @@
 import { fetchBytes } from './download.js';
 import { DeviceLost, InvalidModel, NoAdapter, SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
-import { acquire, running } from '../gpu/device.js';
+import { acquireGpu, currentGpu } from '../gpu/device.js';
 import { Exported, isProgram, looksLikeProgram } from './program_file.js';
-import { placeFor } from './program_cache.js';
+import { cachedPrograms } from './program_cache.js';
 import { Model } from './model.js';
 import { ThreadPool } from '../threads/pool.js';
 import { answer } from '../common/protocol.js';
@@ -80,7 +80,7 @@ async function downloads(files, progress) {
 async function gpuFor({ executionProviders }) {
   const asked = /** @type {(string | { name: string })[]} */ (executionProviders ?? []).map((item) => (typeof item === 'string' ? item : item.name));
   if (asked[0] !== 'webgpu') return null;
-  const gpu = await acquire();
+  const gpu = await acquireGpu();
   if (gpu) return gpu;
   const reason = 'this browser gives no WebGPU adapter';
   if (asked.length === 1) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
@@ -91,7 +91,7 @@ async function gpuFor({ executionProviders }) {
 /** A file by its path in the model or by that path's last part. @param {ReadonlyMap<string, Uint8Array>} files @param {string} name */
 const lookUp = (files, name) => files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
 
-/** @param {ReadonlyMap<string, Uint8Array>} files @returns {import('./python.js').Read} */
+/** @param {ReadonlyMap<string, Uint8Array>} files @returns {import('../run/environment.js').ReadFile} */
 function reader(files) {
   return (offset, size, name = '') => {
     const file = lookUp(files, name);
@@ -119,7 +119,7 @@ async function create(params, progress) {
       const program = new Exported(known);
       return await begin(new Model(program, program.proxy, read, { ...host, gpu }), progress, { download, compile: 0 });
     } catch {
-      await place.drop(bytes); // what else may be wrong shows when it is compiled
+      await place.remove(bytes); // what else may be wrong shows when it is compiled
     }
   }
   const engine = await interpreter(progress);
@@ -130,7 +130,7 @@ async function create(params, progress) {
   const model = new Model(engine, proxy, read, { ...host, gpu });
   progress({ phase: 'compile', loaded: 1, total: 1 });
   const session = await begin(model, progress, { download, compile: performance.now() - booted });
-  if (!own) place?.keep(bytes, model);
+  if (!own) place?.save(bytes, model);
   return session;
 }
 
@@ -139,7 +139,7 @@ async function create(params, progress) {
  * @param {CreateParams} params @param {Record<string, unknown>} options for Python @param {OnProgress} progress
  */
 async function prepare({ model, external }, options, progress) {
-  const place = assets && !own && !external.length ? await placeFor(assets.engine, model, options) : null;
+  const place = assets && !own && !external.length ? await cachedPrograms(assets.engine, model, options) : null;
   if (!place?.known && !looksLikeProgram(model)) interpreter(progress).catch(() => {}); // told where it is awaited
   return place;
 }
@@ -286,19 +286,19 @@ const handlers = {
   },
 
   async download({ tensor }) {
-    const gpu = await running();
+    const gpu = await currentGpu();
     if (!gpu) throw new DeviceLost('this GPU tensor is gone with its device');
     return { result: await gpu.tensors.download(tensor) };
   },
 
   async dispose({ tensor }) {
-    (await running())?.tensors.dispose(tensor);
+    (await currentGpu())?.tensors.dispose(tensor);
     return { result: null };
   },
 
   async stats() {
     const arenas = [...sessions.values()].reduce((sum, { model }) => sum + model.arenaBytes(), 0);
-    const tensors = (await running())?.tensors.live.size ?? 0;
+    const tensors = (await currentGpu())?.tensors.live.size ?? 0;
     return { result: { heap: (await python)?.heap() ?? 0, arenas, sessions: sessions.size, tensors, ...threadStats() } };
   },
 

@@ -7,9 +7,9 @@ import { BUILD } from './build.js';
 const CACHE = 'pyruntime';
 const PAGE = 4096;
 /** Snapshots kept on an origin, the newest: two pages may have two versions of the engine. */
-const KEPT = 2;
+const MOST = 2;
 /** Milliseconds until it is written: not while the first session starts. */
-export const LATER = 2000;
+export const WRITE_DELAY = 2000;
 
 /**
  * The name it is kept under, or null where nothing can be kept. The browser's version is in it, for what memory says
@@ -29,7 +29,7 @@ function nameOf(engine) {
  * @param {string} engine address of the engine
  * @returns {Promise<(() => Promise<Uint8Array>) | null>}
  */
-export async function find(engine) {
+export async function findSnapshot(engine) {
   const name = nameOf(engine);
   try {
     const found = name && await (await caches.open(CACHE)).match(name);
@@ -40,7 +40,7 @@ export async function find(engine) {
 }
 
 /** A snapshot that could not be restored. @param {string} engine address of the engine */
-export async function drop(engine) {
+export async function removeSnapshot(engine) {
   const name = nameOf(engine);
   if (name) await (await caches.open(CACHE)).delete(name);
 }
@@ -49,14 +49,14 @@ export async function drop(engine) {
  * Keeps the memory as it is now, for later pages. Pyodide must have been started without objects of the page in it.
  * @param {PyodideAPI} pyodide @param {string} engine address of the engine
  */
-export function keep(pyodide, engine) {
+export function saveSnapshot(pyodide, engine) {
   const name = nameOf(engine);
   if (!name) return;
   try {
     // Set only here: an interpreter started with it has a recording proxy for globalThis in the place of the module `js`.
     /** @type {any} */ (pyodide)._api.config._makeSnapshot = true;
     const memory = /** @type {any} */ (pyodide).makeMemorySnapshot();
-    setTimeout(() => write(name, pack(memory)).catch(() => {}), LATER); // no room, or forbidden: the next start is as this one
+    setTimeout(() => write(name, pack(memory)).catch(() => {}), WRITE_DELAY); // no room, or forbidden: the next start is as this one
   } catch (error) {
     console.warn('pyruntime: the next start will not be shorter:', error);
   }
@@ -67,7 +67,7 @@ async function write(name, packed) {
   const cache = await caches.open(CACHE);
   await cache.put(name, new Response(packed));
   const names = await cache.keys();
-  await Promise.all(names.slice(0, Math.max(0, names.length - KEPT)).map((old) => cache.delete(old)));
+  await Promise.all(names.slice(0, Math.max(0, names.length - MOST)).map((old) => cache.delete(old)));
 }
 
 // ── pages of zeros, half of the memory, are left out: [whole length, number of pages, page numbers …] as u32, the pages ──

@@ -1,12 +1,12 @@
 // A model in the worker: its Program, or one for each set of values that its compilation needs.
 
-import { bring, hasGpu } from './gpu_feeds.js';
+import { downloadFeeds, hasGpuFeeds } from './gpu_feeds.js';
 import { Executor } from '../run/executor.js';
 import { OutOfMemory, SessionFailed } from '../common/errors.js';
 import { hostStep } from './program_file.js';
-import { acquire } from '../gpu/device.js';
+import { acquireGpu } from '../gpu/device.js';
 import { profile } from './profile.js';
-import { described, flatten, programKey } from '../common/flat_feeds.js';
+import { describeFeed, flatten, programKey } from '../common/flat_feeds.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
@@ -14,16 +14,16 @@ import { described, flatten, programKey } from '../common/flat_feeds.js';
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('./python.js').Python} Python */
-/** @typedef {import('./python.js').Read} Read */
-/** @typedef {Pick<Python, 'main' | 'specialise' | 'fallBack' | 'watched' | 'host'>} Compiler Python, or what stands in its place (exported.js) */
-/** @typedef {{ shared: boolean, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null, gpu?: import('../gpu/device.js').Gpu | null }} Host shared: linear memory is */
+/** @typedef {import('../run/environment.js').ReadFile} ReadFile */
+/** @typedef {Pick<Python, 'main' | 'specialise' | 'fallBack' | 'watched' | 'host'>} Compiler Python, or what stands in its place (program_file.js) */
+/** @typedef {import('../run/environment.js').Host} Host */
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
 
 const PROGRAMS = 16; // for different values, before the oldest is forgotten
 const PORTABLE = 24 * 2 ** 20; // bytes of weights that are worth a copy in the page
 
 export class Model {
-  /** @param {Compiler} python @param {import('./python.js').ModelProxy} proxy @param {Read} read @param {Host} host */
+  /** @param {Compiler} python @param {import('./python.js').ModelProxy} proxy @param {ReadFile} read @param {Host} host */
   constructor(python, proxy, read, host) {
     this.python = python;
     this.proxy = proxy;
@@ -97,14 +97,14 @@ export class Model {
   /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
   async attempt(feeds, fetches) {
     const { needs } = this;
-    if (needs && hasGpu(feeds)) feeds = await bring(feeds, (name) => !needs.includes(name));
+    if (needs && hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name) => !needs.includes(name));
     const executor = await this.executor(feeds);
     let flat = flatten(feeds);
-    if (hasGpu(flat)) flat = /** @type {typeof flat} */ (await bring(flat, (name) => Boolean(executor.crossings?.inputs.has(name))));
+    if (hasGpuFeeds(flat)) flat = /** @type {typeof flat} */ (await downloadFeeds(flat, (name) => Boolean(executor.transfers?.inputs.has(name))));
     try {
       return await executor.run(flat, fetches);
     } catch (error) {
-      executor.crossings?.abandon();
+      executor.transfers?.abandon();
       throw error;
     }
   }
@@ -128,7 +128,7 @@ export class Model {
     if (!gpu.lost && !full) return false;
     this.drop();
     gpu.freePools();
-    const next = await acquire();
+    const next = await acquireGpu();
     if (next) this.host = { ...this.host, gpu: next };
     else await this.fallBack(/** @type {Error} */ (error).message);
     return true;
@@ -162,7 +162,7 @@ export class Model {
   /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
   async specialise(feeds) {
     for (;;) {
-      const program = this.python.specialise(this.proxy, this.described(feeds));
+      const program = this.python.specialise(this.proxy, this.describe(feeds));
       this.needs = /** @type {string[]} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;
       const [oldest] = this.programs.keys();
@@ -173,16 +173,16 @@ export class Model {
   }
 
   /** As Python is told of them. @param {Record<string, WireValue>} feeds */
-  described(feeds) {
+  describe(feeds) {
     const needs = this.needs ?? [];
-    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, described(feed, needs.includes(name), false)]));
+    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, needs.includes(name), false)]));
   }
 
   /** Feeds on the CPU, by the Program's names, and as Python is told of them. @param {Record<string, WireValue>} feeds */
   async given(feeds) {
-    const here = await bring(feeds, () => false);
+    const here = await downloadFeeds(feeds, () => false);
     await this.executor(here);
-    return { flat: flatten(here), described: this.described(here) };
+    return { flat: flatten(here), described: this.describe(here) };
   }
 
   /** The Program used last, for the page to run; null where it takes the worker: for Python, the GPU, or its size. @returns {import('../common/protocol.js').Portable | null} */

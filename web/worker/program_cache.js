@@ -2,13 +2,13 @@
 
 import { BUILD } from './build.js';
 import { hostStep, toBytes } from './program_file.js';
-import { LATER } from './interpreter_snapshot.js';
+import { WRITE_DELAY } from './interpreter_snapshot.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 
 const CACHE = 'pyruntime-programs';
 /** Programs kept on an origin, the newest, and bytes of one: most take 60 to 260 KB. */
-const KEPT = 16;
+const MOST = 16;
 const LARGEST = 4 * 2 ** 20;
 
 /**
@@ -16,24 +16,24 @@ const LARGEST = 4 * 2 ** 20;
  * @param {string} engine address of the engine
  * @param {Origin} model
  * @param {Record<string, any>} options as Python is told them
- * @returns {Promise<Place | null>}
+ * @returns {Promise<CachedPrograms | null>}
  */
-export async function placeFor(engine, model, options) {
-  if (!BUILD || !globalThis.caches || !keeps(options)) return null; // no caches: not a secure context
+export async function cachedPrograms(engine, model, options) {
+  if (!BUILD || !globalThis.caches || !cacheable(options)) return null; // no caches: not a secure context
   try {
     const cache = await caches.open(CACHE);
     const name = new URL(engine);
     name.hash = '';
     name.search = `?program=${await digest(new TextEncoder().encode(JSON.stringify([BUILD, source(model), options])))}&model=`;
     const known = (await cache.keys()).some(({ url }) => url.startsWith(name.href));
-    return new Place(cache, name.href, known);
+    return new CachedPrograms(cache, name.href, known);
   } catch {
     return null; // storage is forbidden here
   }
 }
 
 /** Not for the GPU: shaders are for one adapter. @param {Record<string, any>} options */
-function keeps({ executionProviders, extra }) {
+function cacheable({ executionProviders, extra }) {
   const [first = 'wasm'] = executionProviders ?? [];
   return (first.name ?? first) !== 'webgpu' && extra?.session?.disable_program_cache !== '1';
 }
@@ -42,7 +42,7 @@ function keeps({ executionProviders, extra }) {
 const source = (model) => ('url' in model ? /^http/.test(model.url) && model.url : 'bytes' in model ? model.bytes.length : model.blob.size);
 
 /** Where the Programs of one source lie, by the hash of the model. */
-class Place {
+class CachedPrograms {
   /** @param {Cache} cache @param {string} prefix of names @param {boolean} known whether there is one */
   constructor(cache, prefix, known) {
     this.cache = cache;
@@ -66,32 +66,32 @@ class Place {
       if (!found) return null;
       const bytes = new Uint8Array(await found.arrayBuffer());
       if (await digest(bytes) === found.headers.get('etag')) return bytes;
-      await this.drop(model);
+      await this.remove(model);
     } catch {} // forbidden, or a model in shared memory: it is compiled
     return null;
   }
 
   /** One that cannot run here. @param {Uint8Array} model */
-  async drop(model) {
+  async remove(model) {
     await this.name(model).then((name) => this.cache.delete(name)).catch(() => {});
   }
 
   /** Keeps the Program for later pages, if it needs no Python. @param {Uint8Array} bytes @param {import('./model.js').Model} model */
-  keep(bytes, model) {
+  save(bytes, model) {
     const program = model.programs.get('');
     if (!program || hostStep(program.header)) return;
     const { header, blob } = program;
     const more = { types: JSON.parse(model.proxy.info), threads: model.host.threads };
     if (blob.length > LARGEST) return;
     const write = () => this.write(bytes, toBytes({ ...header, ...more }, blob));
-    setTimeout(() => write().catch(() => {}), LATER); // no room, or forbidden: the next page compiles, too
+    setTimeout(() => write().catch(() => {}), WRITE_DELAY); // no room, or forbidden: the next page compiles, too
   }
 
   /** @param {Uint8Array} model @param {Uint8Array<ArrayBuffer>} program */
   async write(model, program) {
     await this.cache.put(await this.name(model), new Response(program, { headers: { etag: await digest(program) } }));
     const names = await this.cache.keys();
-    await Promise.all(names.slice(0, Math.max(0, names.length - KEPT)).map((old) => this.cache.delete(old)));
+    await Promise.all(names.slice(0, Math.max(0, names.length - MOST)).map((old) => this.cache.delete(old)));
   }
 }
 

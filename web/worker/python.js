@@ -2,15 +2,15 @@
 
 import { loadPyodide } from 'pyodide';
 import { fromPayload } from '../common/errors.js';
-import { drop, find, keep } from './interpreter_snapshot.js';
+import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapshot.js';
 
 /** @typedef {import('../common/protocol.js').Assets} Assets */
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, watched: (feeds: string, atHome: boolean) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
-/** @typedef {import('../run/executor.js').HostArray} HostArray */
-/** @typedef {(offset: number, size: number, name?: string) => Uint8Array} Read a window of the model ("") or an external file */
+/** @typedef {import('../run/environment.js').HostArray} HostArray */
+/** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 
 const ENGINE = '/lib/engine.zip';
 
@@ -55,12 +55,12 @@ export class Python {
     progress(0, 3);
     const files = { engine: download(assets.engine), module: import(/* @vite-ignore */ /* webpackIgnore: true */ assets.asm) };
     for (const file of Object.values(files)) file.catch(() => {}); // what fails is told where it is awaited
-    const snapshot = await find(assets.engine);
+    const snapshot = await findSnapshot(assets.engine);
     if (snapshot) {
       try {
         return await Python.start(assets, files, progress, snapshot);
       } catch {
-        await drop(assets.engine);
+        await removeSnapshot(assets.engine);
       }
     }
     return Python.start(assets, files, progress, null);
@@ -87,14 +87,14 @@ export class Python {
     pyodide.FS.writeFile(ENGINE, await files.engine);
     pyodide.runPython(snapshot ? RESTORED : STARTED);
     progress(2, 3);
-    if (!snapshot) keep(pyodide, assets.engine);
+    if (!snapshot) saveSnapshot(pyodide, assets.engine);
     const python = new Python(pyodide);
     progress(3, 3);
     return python;
   }
 
   /**
-   * Reads a model. @param {Read} read @param {number} size @param {object} options
+   * Reads a model. @param {ReadFile} read @param {number} size @param {object} options
    * @returns {ModelProxy}
    */
   open(read, size, options) {

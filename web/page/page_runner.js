@@ -22,7 +22,7 @@ const GROWTH = 2; // feeds larger than those known to be short by this factor ar
 const ENTRIES = 4; // Programs, before the oldest is forgotten
 
 /** The Programs of one session that run in the page. */
-export class InPage {
+export class PageRunner {
   /** @param {() => Promise<Portable | null>} ask for the Program that ran last @param {number} threads of the session */
   constructor(ask, threads) {
     this.ask = ask;
@@ -42,16 +42,16 @@ export class InPage {
   }
 
   /** A run in the worker. @param {Feeds} feeds @param {number} milliseconds @param {number} trip with the messages */
-  note(feeds, milliseconds, trip) {
+  countWorkerRun(feeds, milliseconds, trip) {
     this.there = mean(this.there, trip);
     if (milliseconds > SHORT) return void (this.short = Math.max(0, this.short - LAPSE));
     this.short++;
     this.elements = Math.max(this.elements, elementsOf(feeds));
-    if (this.short >= this.enough && !this.asking && !this.refused && !env.wasm.proxy && !this.match(feeds)) this.take();
+    if (this.short >= this.enough && !this.asking && !this.refused && !env.wasm.proxy && !this.match(feeds)) this.fetchProgram();
   }
 
   /** Brings the Program here while runs go on in the worker, and for good where it cannot be brought. */
-  async take() {
+  async fetchProgram() {
     this.asking = true;
     try {
       const portable = await this.ask();

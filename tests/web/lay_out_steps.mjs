@@ -3,12 +3,12 @@
 
 import { readFileSync } from 'node:fs';
 import { Arena } from '../../web/run/arena.js';
-import { house, Tenant } from '../../web/run/step_layout.js';
+import { layOut, LiveRange } from '../../web/run/step_layout.js';
 
 const answers = JSON.parse(readFileSync(0, 'utf8')).map(({ chunk, end, free, calls, tenants }) => {
   const arena = new Arena(free.map(([address, size]) => ({ address, size })), end, chunk);
-  const those = tenants.map(([size, born, dies, address]) => new Tenant(size, born, dies, address, chunk > 0));
-  house(arena, those, calls);
-  return { addresses: those.map(({ address }) => address), free: arena.free.map(({ address, size }) => [address, size]), end: arena.end };
+  const ranges = tenants.map(([size, born, dies, address]) => new LiveRange(size, born, dies, address, chunk > 0));
+  layOut(arena, ranges, calls);
+  return { addresses: ranges.map(({ address }) => address), free: arena.free.map(({ address, size }) => [address, size]), end: arena.end };
 });
 console.log(JSON.stringify(answers));

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Route
 
 from e2e.conftest import Server, Tab
 from e2e.test_exported import of_python
+from e2e.test_interpreter_snapshot import Profile
 from e2e.test_loading import Y
-from e2e.test_start import Profile
 from kit import small_models as models
 from kit.chromium import ARGS, ROOT, chromium_path
 

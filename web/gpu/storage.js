@@ -9,7 +9,7 @@ export const isWide = (dtype) => dtype === 'int64' || dtype === 'uint64';
  * Elements as they are stored on the GPU; refuses those that do not fit.
  * @param {Uint8Array} bytes @param {string} dtype @returns {Uint8Array}
  */
-export function narrow(bytes, dtype) {
+export function toGpuStorage(bytes, dtype) {
   if (!isWide(dtype)) return bytes;
   const own = bytes.byteOffset % 4 ? bytes.slice() : bytes;
   const words = new Int32Array(own.buffer, own.byteOffset, own.length / 4);
@@ -33,7 +33,7 @@ function tooWide(words, i, dtype) {
  * Elements from the GPU into linear memory's layout.
  * @param {Uint8Array} stored @param {string} dtype @param {Uint8Array} into
  */
-export function widen(stored, dtype, into) {
+export function fromGpuStorage(stored, dtype, into) {
   if (!isWide(dtype)) {
     into.set(stored);
     return;

@@ -1,5 +1,5 @@
 // Runs an exported program in Node.js with web/'s executor and prints where it put everything, call by call.
-// Usage: node plan.mjs PROGRAM FEEDS; FEEDS: JSON list of runs, name -> { type, dims, data (base64) }
+// Usage: node record_plan.mjs PROGRAM FEEDS; FEEDS: JSON list of runs, name -> { type, dims, data (base64) }
 
 import { readFile } from 'node:fs/promises';
 import { Executor } from '../../web/run/executor.js';
@@ -11,9 +11,9 @@ const { header, blob } = parse(new Uint8Array(await readFile(file)));
 const read = () => { throw new Error('the weights are in the program'); };
 
 const placed = [];
-const { place } = Planner.prototype;
-Planner.prototype.place = function (calls, state) {
-  const result = place.call(this, calls, state);
+const { layOutCalls } = Planner.prototype;
+Planner.prototype.layOutCalls = function (calls, state) {
+  const result = layOutCalls.call(this, calls, state);
   let at = 0;
   const rest = calls.map(({ buffers, params }) => {
     const addresses = result.words.slice(at, at + buffers.length);

@@ -1,0 +1,11 @@
+// Types of what an executor is given by the place where it runs: the worker, or the page.
+
+/** A window of the model's file (""), or of an external one. @typedef {(offset: number, size: number, name?: string) => Uint8Array} ReadFile */
+/** A value outside linear memory. @typedef {{ dims: number[], data: (string | number)[] }} HostArray */
+/**
+ * What runs host steps, the only ones that take Python.
+ * @typedef {object} HostSteps
+ * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('./dims.js').Env) => HostArray[]} host
+ */
+/** shared: linear memory is. @typedef {{ shared: boolean, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null, gpu?: import('../gpu/device.js').Gpu | null }} Host */
+export {};
