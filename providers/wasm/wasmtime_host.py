@@ -33,6 +33,7 @@ from wasmtime import _ffi as ffi
 from pyruntime.errors import ExecutionError, OutOfMemory
 
 from .printer.assembler import Module
+from .printer.faults import BYTES, NODE
 from .threads.work_claims import EPOCH, POISON
 
 PAGE = 65536
@@ -87,6 +88,7 @@ def _fail(name: str, error: int | None, trap: Any) -> None:
     raise ExecutionError(f"{name}: {reason.strip()}")
 
 
+_WORD = struct.Struct("<i")
 _ERROR = ctypes.POINTER(ffi.wasmtime_error_t)
 _TRAP = ctypes.POINTER(ffi.wasm_trap_t)
 
@@ -305,6 +307,14 @@ class WasmHost:
         except BaseException as error:
             mine = error
         return [mine, *[worker.wait() for worker in self._workers]]
+
+    def take_fault(self) -> bytes:
+        """The record of a fault (faults.py), which is then no more; empty if there is none."""
+        if _WORD.unpack_from(cast(Any, self.memory), NODE)[0] == 0:
+            return b""
+        record = self.memory[NODE : NODE + BYTES].tobytes()
+        self.memory[NODE : NODE + BYTES] = 0
+        return record
 
     def close(self) -> None:
         """Ends the threads and frees the memory. Kernels and views must not be used afterwards."""

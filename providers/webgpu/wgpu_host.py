@@ -18,6 +18,7 @@ from .wgpu_device import Place, shared_device
 
 PIPELINES = 4096  # kept for sessions to come; a session keeps those that it runs
 QUERIES = 4096  # the most that a query set holds: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
+FAULT_BYTES = 16  # number of a node, extent, index (int32), and a word to spare
 STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
 
 
@@ -46,6 +47,9 @@ class GpuHost:
         self.chunk = min(self.adapter.buffer_bytes, self.adapter.binding_bytes, 1 << 31) // ALIGN * ALIGN
         self.buffers: list[Any] = []
         self.generation = 0
+        self.checks = False  # whether kernels check indices
+        self._faults: Any = None
+        self._fault = bytes(FAULT_BYTES)  # what the last read found
         self._encoder: Any = None  # of commands not yet submitted
         self._encoded: list[Dispatch] = []  # in it
 
@@ -90,7 +94,26 @@ class GpuHost:
     def read_all(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Bytes at several offsets, in one transfer."""
         self.flush()
-        return self.own.read([(self.place(offset), size) for offset, size in spans])
+        places = [(self.place(offset), size) for offset, size in spans]
+        if not self.checks:
+            return self.own.read(places)
+        *found, fault = self.own.read([*places, ((self.faults, 0), FAULT_BYTES)])
+        self._fault = bytes(fault)
+        return found
+
+    @property
+    def faults(self) -> Any:
+        """The buffer of the record of faults."""
+        if self._faults is None:
+            self._faults = self.own.buffer(FAULT_BYTES, "faults")
+        return self._faults
+
+    def take_fault(self) -> bytes:
+        """The record that the last read found, which is then no more."""
+        fault, self._fault = self._fault, bytes(FAULT_BYTES)
+        if any(fault):
+            self.own.write((self.faults, 0), bytes(FAULT_BYTES))
+        return fault
 
     def copy(self, moves: Sequence[tuple[Place, Place, int]]) -> None:
         """Sources, targets and bytes (multiples of 4)."""
@@ -141,13 +164,16 @@ class GpuHost:
         self, shader: Shader, places: Sequence[tuple[int, int]], params: tuple[Any, int], work: int, label: str = ""
     ) -> Dispatch:
         """A call of a shader: `places` are (offset, bytes) of its buffers, params a (buffer, offset)."""
+        bound = [(*self.place(at), max(4, -(-size // 4) * 4)) for at, size in places]
+        if shader.faults:
+            bound.append((self.faults, 0, FAULT_BYTES))
         entries = [
-            {"binding": n, "resource": {"buffer": buffer, "offset": at, "size": max(4, -(-size // 4) * 4)}}
-            for n, ((buffer, at), size) in enumerate((self.place(at), size) for at, size in places)
+            {"binding": n, "resource": {"buffer": buffer, "offset": at, "size": size}}
+            for n, (buffer, at, size) in enumerate(bound)
         ]
         size = (shader.params // 4 + 1) * 16
         resource = {"buffer": params[0], "offset": params[1], "size": size}
-        entries.append({"binding": len(places), "resource": resource})
+        entries.append({"binding": len(bound), "resource": resource})
         pipeline = self.pipeline(shader, label)
         layout, _ = self._layout(shader.buffers)
         group = self._checked(label, lambda: self.device.create_bind_group(layout=layout, entries=entries))
@@ -224,6 +250,7 @@ class GpuHost:
         for buffer in self.buffers:
             buffer.destroy()
         self.buffers = []
+        self._faults = None
 
 
 def _one_pass(encoder: Any, dispatches: Sequence[Dispatch], **options: Any) -> Any:

@@ -40,6 +40,7 @@ class GpuRunner:
     def load(self, data: bytes) -> None:
         """The shaders of a program, as its builder wrote them."""
         self.shaders = [Shader(**s) for s in json.loads(data)]
+        self.host.checks = any(s.faults for s in self.shaders)
 
     def reserve(self, end: int) -> None:
         """Memory up to this address."""
@@ -83,9 +84,9 @@ class GpuRunner:
         if plans:
             buffer = self.host.parameters(bytes(blocks))
             for call, addresses, sizes, offset, work in plans:
-                places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]
                 label = f"{call['node']} {call['kernel']}".strip()
                 shader = self.shaders[int(call["kernel"])]
+                places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]
                 step.dispatches.append(self.host.dispatch(shader, places, (buffer, offset), work, label))
         step.generation = self.host.generation
 
@@ -100,6 +101,11 @@ class GpuRunner:
         """Elements (address, type, count) in linear memory's layout; waits for the work that makes them."""
         found = self.host.read_all([(at - self.base, count * stored(dtype).itemsize) for at, dtype, count in those])
         return [widen(data, dtype, count) for data, (_, dtype, count) in zip(found, those, strict=True)]
+
+    def take_fault(self) -> bytes:
+        """The record of a fault that the last read found, as linear memory has it; empty if there was none."""
+        node, extent, index, _ = struct.unpack("<4i", self.host.take_fault())
+        return struct.pack("<iiq", node, extent, index) if node else b""
 
     def hold(self, dtype: np.dtype[Any], count: int) -> Held:
         """Memory of its own for so many elements."""

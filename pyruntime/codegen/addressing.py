@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.codegen.loop_invariants import hoist
-from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
+from pyruntime.codegen.loop_ir import LoopCode, Lowered, Param, Site, rebuild
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
 from pyruntime.ir.expr import Expr, affine, binary, cast, const, rewrite
@@ -23,7 +23,7 @@ class Lowering:
         outputs = kernel.outputs if outputs is None else outputs
         self.tensors: list[Tensor] = []
         self.numbers: dict[int, int] = {}
-        self.params: dict[AnyDim, int] = {}
+        self.params: dict[Param, int] = {}
         self.variables = 0
         self.written = {t.uid for t in outputs}
         if isinstance(kernel, Loops):
@@ -45,7 +45,10 @@ class Lowering:
         """A dim: baked if it is a small constant, else a parameter."""
         if isinstance(d, int) and d in BAKED:
             return const(d, I32)
-        return Expr("param", (), I32, self.params.setdefault(d, len(self.params)))
+        return self.parameter(d)
+
+    def parameter(self, value: Param) -> Expr:
+        return Expr("param", (), I32, self.params.setdefault(value, len(self.params)))
 
     def term(self, scale: AnyDim, x: Expr) -> Expr:
         return binary("mul", x, self.number(scale))
@@ -96,6 +99,8 @@ class Lowering:
         """Dims and large int32 constants become parameters."""
 
         def visit(e: Expr) -> Expr | None:
+            if e.op == "site":
+                return self.parameter(Site(e.value))
             return self.number(e.value) if e.op == "dim" or (e.op == "const" and e.dtype is I32) else None
 
         return rewrite(x, visit)

@@ -61,12 +61,12 @@ class _Hoist:
         return out
 
     def dependences(self, e: Expr) -> tuple[frozenset[int], bool]:
-        """Variables that an expression reads, and whether it has a load outside a guard."""
+        """Variables that an expression reads, and whether it has a load or a check outside a guard."""
         found = self.deps.get(id(e))
         if found is not None:
             return found[1], found[2]
         names: set[int] = set()
-        loads = e.op in _LOADS
+        loads = e.op in _LOADS or e.op == "checked"
         for n, a in enumerate(e.args):
             inner, loading = self.dependences(a)
             names |= inner

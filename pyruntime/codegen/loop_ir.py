@@ -15,6 +15,16 @@ from pyruntime.ir.kernel import Accum, For, Let, Set, Stmt, Store, Tensor, When,
 from pyruntime.ir.shape import AnyDim
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Stands in `Lowered.params` for the number that the program gives a node whose indices are checked."""
+
+    node: str
+
+
+Param = AnyDim | Site
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopCode:
     """buffers: element type of each and whether it is written; body: statements, the outermost of which is one `For`
@@ -36,7 +46,7 @@ class Lowered:
 
     code: LoopCode
     tensors: list[Tensor]
-    params: list[AnyDim]
+    params: list[Param]
     work: AnyDim
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pyruntime.codegen.loop_ir import Param
 from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import Call, Kernel, Tensor, View
 from pyruntime.ir.shape import AnyDim
@@ -22,7 +23,7 @@ class Invocation:
 
     function: str
     tensors: list[Tensor]
-    params: list[AnyDim]
+    params: list[Param]
     work: AnyDim
     node: str = ""
     scratch: list[Tensor] = field(default_factory=list)

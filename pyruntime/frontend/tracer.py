@@ -10,19 +10,18 @@ from typing import Any
 from pyruntime.errors import NeedsValue, ShapeError, UnsupportedOp
 from pyruntime.ir import reference
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32, I32, I64, STRING, DType, bounds
+from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
 from pyruntime.ir.expr import (
     Expr,
     Scalar,
     as_expr,
     cast,
+    checked,
     const,
     dim,
     guard,
     index,
     instantiate,
-    maximum,
-    minimum,
     select,
 )  # fmt: skip
 from pyruntime.ir.kernel import (
@@ -243,19 +242,14 @@ class Tracer:
     def checked_index(self, i: Expr, extent: AnyDim, from_end: bool = False) -> Expr:
         """An index that comes from data, as an int32 that lies in [0, extent); `from_end`: -1 is the last.
 
-        Every load or store at such an index goes through here, for an integer of any type, whatever its value. Made
-        where the index is not used (the side of a `guard`, no iteration), it is not computed."""
+        Every load or store at such an index goes through here, for an integer of any type, whatever its value. An index
+        out of range ends the run with an ExecutionError; where it is not used (the side of a `guard`, no iteration) it
+        is not looked at, but both sides of a `select` are."""
         some = sh.compare("lt", 0, extent)
         for t in tensors_in(i):
             some = sh.maximum(some, sh.compare("eq", sh.size(t.shape), 0))
         self.require(some, "an index into an axis without elements")
-        if i.dtype.is_int and not bounds(i.dtype)[1] <= bounds(I32)[1]:  # a cast to int32 would wrap
-            low = -extent if from_end and bounds(i.dtype)[0] < 0 else 0
-            i = maximum(minimum(i, extent - 1), low)
-        i = cast(i, I32)
-        if from_end:
-            i = select(i < 0, i + dim(extent), i)
-        return maximum(minimum(i, extent - 1), 0)
+        return checked(i, extent, self.node, from_end=from_end)
 
     # ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────
 

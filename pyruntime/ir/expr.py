@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyruntime.ir.dtype import BOOL, F32, I32, DType, bounds
+from pyruntime.ir.dtype import BOOL, F32, I32, I64, DType, bounds
 from pyruntime.ir.shape import AnyDim, Dim, truncdiv
 
 UNARY = frozenset(
@@ -30,6 +30,7 @@ class Expr:
     Leaves: const (a number), dim (a Dim, int32), index (axis number of the enclosing map or reduce), var (a variable
     of a loop kernel), arg (the n-th placeholder of a template), at (value = the tensor, args = its coordinates).
     Lowered leaves: param (word of the argument block, int32), load (value = buffer number, args = (element offset,)).
+    `checked` has args (index, extent, site); `site` (value = a node's label) becomes the node's number in the program.
     """
 
     __slots__ = ("_key", "args", "dtype", "op", "value")
@@ -203,6 +204,18 @@ def _choose(op: str, condition: Expr, a: Scalar, b: Scalar) -> Expr:
     if condition.op == "const":
         return a if condition.value else b
     return Expr(op, (condition, a, b), a.dtype or b.dtype)
+
+
+def checked(i: Expr, extent: Scalar, node: str, *, from_end: bool = False) -> Expr:
+    """A position on an axis of `extent` elements that was read from data, as int32.
+
+    Inside [0, extent) it is the index itself; from_end: -n stands for extent - n. Any other index is 0, so that nothing
+    outside the tensor is read, and the run ends with an ExecutionError of this node (docs/adr/0049). On an empty axis
+    every index is out of range and 0 is no place either: a store needs a guard there."""
+    if i.dtype not in (I32, I64):
+        i = cast(i, I64 if i.dtype.size >= 4 else I32)
+    extent = extent if isinstance(extent, Expr) else dim(extent)
+    return Expr("checked", (i, extent, Expr("site", (), I32, node)), I32, from_end)
 
 
 def cast(x: Expr, dtype: DType) -> Expr:

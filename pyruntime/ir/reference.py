@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from pyruntime.errors import ExecutionError
 from pyruntime.ir import dtype as dt
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType, bounds
@@ -232,6 +233,8 @@ def value(e: Expr, env: Env, arrays: Mapping[int, Array]) -> Any:
         return sh.evaluate(e.value, env["symbols"])
     if op in ("const", "dim"):
         return bool(e.value) if e.dtype.kind == "b" else _rounded(e.value, e.dtype)
+    if op == "site":
+        return e.value
     if op in ("index", "var"):
         return env[op, e.value]
     if op == "at":
@@ -249,11 +252,29 @@ def value(e: Expr, env: Env, arrays: Mapping[int, Array]) -> Any:
         return _bitcast(args[0], source, e.dtype)
     if op == "popcount":
         return (args[0] & ((1 << source.bits) - 1)).bit_count()
+    if op == "checked":
+        return _checked(*args, from_end=e.value)
     if op in UNARY:
         return _rounded(UNARY[op](args[0]), e.dtype)
     if op in BINARY:
         return _rounded(BINARY[op](args[0], args[1], source), e.dtype)
     return _compare(op, args[0], args[1])
+
+
+def _checked(i: Any, extent: Any, node: str, *, from_end: bool) -> Any:
+    """Errors: ExecutionError for an index out of range; Undecided where that depends on symbols."""
+    low = -extent if from_end else 0
+    for inside in (sh.compare("le", low, i), sh.compare("lt", i, extent)):
+        if isinstance(inside, Dim):
+            raise Undecided(f"index {i} of {extent} elements")
+        if not inside:
+            raise ExecutionError(out_of_range(i, extent), node=node)
+    return i + extent if sh.compare("lt", i, 0) is True else i
+
+
+def out_of_range(i: int, extent: int) -> str:
+    """What executors, too, say of an index that data gave."""
+    return f"index {i} is out of range for {extent} element{'s' * (extent != 1)}"
 
 
 def _rounded(x: Any, dtype: DType) -> Any:

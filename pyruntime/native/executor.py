@@ -16,6 +16,7 @@ import numpy as np
 from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, ShapeError
 from pyruntime.native.arena import Arena, MemoryReport
 from pyruntime.native.arrays import NUMPY
+from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
 from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
@@ -82,6 +83,7 @@ class Executor:
         self.sources = sources
         self.host_call = host_call
         self.functions = host.load(program.part(self.header["modules"]["wasm"]))
+        self.checked = self.header["checked"]
         self._uids = 0
         self.blocks = [[self._step(s) for s in b["steps"]] for b in self.header["blocks"]]
         self.guards = [(compile_dim(c), symbols(c), *told) for c, *told in self.header["guards"]]
@@ -290,6 +292,8 @@ class Executor:
             self.functions[step.json["fn"]].spmd(plan.table)
         else:
             self.functions[step.json["fn"]](plan.table, 0, 1, 0)
+        if self.checked and (record := self.host.take_fault()):
+            raise_fault(record, self.checked)
 
     def _run_gpu(self, step: Step, run: Run) -> None:
         key = (step.uid, *[run.env[s] for s in step.symbols])

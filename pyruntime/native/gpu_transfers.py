@@ -12,6 +12,7 @@ import numpy as np
 
 from pyruntime.errors import PyRuntimeError
 from pyruntime.native.arrays import NUMPY
+from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_tensor import TYPES, GpuTensor
 
 
@@ -88,7 +89,10 @@ class Transfers:
         pairs = [(source, target) for source, target in pairs if self._goes_home(target["buffer"], run)]
         self._make(step, run, [target for _, target in pairs])
         places = [(run.addresses[s["buffer"]], NUMPY[s["dtype"]], self._count(s, run)) for s, _ in pairs]
-        for (_, target), data in zip(pairs, gpu.read(places), strict=True):
+        found = gpu.read(places)
+        if record := gpu.take_fault():
+            raise_fault(record, self.executor.checked)
+        for (_, target), data in zip(pairs, found, strict=True):
             self.executor._write(run.addresses[target["buffer"]], data)
 
     def _keep(self, source: Any, target: Any, run: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, F16, F32
-from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, exp, guard, log, select
+from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, exp, guard, log
 from pyruntime.ir.kernel import Tensor
 
 
@@ -27,10 +27,9 @@ def negative_log_likelihood_loss(
     classes = x.shape[1]
 
     def at(fn: Callable[[Expr], Scalar], *i: Expr) -> Expr:
-        """fn(class) where the target is a class, 0 where it is ignored, NaN where it is neither."""
+        """fn(class), 0 where the target is ignored."""
         label = target.at(*i)
-        valid = (label >= 0) & (label < classes)
-        value = select(valid, fn(t.checked_index(label, classes)), float("nan"))
+        value = fn(t.checked_index(label, classes))
         return value if ignore_index is None else guard(label == ignore_index, _number(0.0, value), value)
 
     def scale(c: Expr) -> Scalar:

@@ -16,7 +16,7 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, DType
-from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, clip, const, dim, guard, select
+from pyruntime.ir.expr import Expr, Scalar, X, Y, const, dim, guard, select
 from pyruntime.ir.kernel import Accum, Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.gates import Activation, activations
@@ -156,7 +156,7 @@ class Layer:
 
     def _steps(self, k: Builder, run: Run, d: Expr, rows: list[Expr]) -> None:
         y, lens = run.y, run.lens
-        steps = dim(self.T) if lens is None else k.let(clip(cast(lens[rows[0]], I32), 0, dim(self.T)))
+        steps = dim(self.T) if lens is None else k.let(self.t.checked_index(lens[rows[0]], self.T + 1))
         for b in rows:
             with k.loop(self.H, "vector") as j:
                 for state, start in zip(run.states, run.initial, strict=True):

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyruntime.codegen.loop_ir import Param, Site
 from pyruntime.codegen.provider import EXTENT, Builder, Invocation
 from pyruntime.frontend.trace_graph import Translation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import own_inputs, readers_of
 from pyruntime.ir.dtype import STRING
 from pyruntime.ir.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor, root
-from pyruntime.ir.shape import to_json
+from pyruntime.ir.shape import AnyDim, to_json
 from pyruntime.ir.storage import encode
 from pyruntime.onnx.graph import Weight
 from pyruntime.program.format import FORMAT, Program
@@ -46,6 +47,7 @@ class Emitter:
         self.blob = bytearray()
         self.host_kernels: list[Host] = []
         self.persistent: set[int] = set()
+        self.checked: dict[str, int] = {}  # nodes whose indices are checked, by number from 1
         self.within: dict[int, str] = {}  # id of a kernel that runs as part of another -> that one's node
 
     def program(self, name: str, init: Block, main: Translation) -> Program:
@@ -65,6 +67,7 @@ class Emitter:
             "outputs": [{"name": n, "value": self.value(v)} for n, v in main.outputs.items()],
             "buffers": self.buffers,
             "constants": self.constants,
+            "checked": list(self.checked),
             "guards": [[to_json(c), *told] for c, *told in [*main.guards, *self._extents(main)]],
             "blocks": self.blocks,
             "modules": {name: self._append(b.finish()) for name, b in self.builders.items()},
@@ -228,7 +231,7 @@ class Emitter:
             c.tensors = [self.crossings.at(t, where) for t in c.tensors]
         symbols: set[str] = set()
         for c in calls:
-            for d in (*c.params, c.work, *[sh.size(t.shape) for t in c.tensors]):
+            for d in (*map(self._param, c.params), c.work, *[sh.size(t.shape) for t in c.tensors]):
                 symbols |= sh.symbols(d)
         json: dict[str, Any] = {
             "op": "wasm" if where == HOME else "gpu",
@@ -240,6 +243,10 @@ class Emitter:
         if forks:
             json["fork"] = 1 if 1 in forks else to_json(sum(forks))
         return _Step(json, [t for c in calls for t in c.tensors], calls)
+
+    def _param(self, p: Param) -> AnyDim:
+        """A node whose indices are checked becomes its number, from 1."""
+        return self.checked.setdefault(p.node, len(self.checked) + 1) if isinstance(p, Site) else p
 
     def _note_within(self, kernels: Sequence[Kernel], absent: set[int]) -> None:
         """`absent`: what no call reads or writes, since its maker runs as part of its reader."""
@@ -254,7 +261,7 @@ class Emitter:
             "node": c.node,
             "kernel": c.function,
             "buffers": [self.buffer(t) for t in c.tensors],
-            "params": [to_json(p) for p in c.params],
+            "params": [to_json(self._param(p)) for p in c.params],
             "work": to_json(c.work),
             "inplace": [[self.buffer(a), self.buffer(b)] for a, b in c.inplace],
         }

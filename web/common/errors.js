@@ -77,3 +77,8 @@ export function fromPayload({ type, message, node, hint }) {
   const known = errors[type];
   return known ? new known(message, { node, hint }) : new PyRuntimeError(`${type}: ${message}`, { node, hint });
 }
+
+/** What an executor says of an index that data gave. @param {string} node @param {number | bigint} index @param {number} extent */
+export function outOfRange(node, index, extent) {
+  return new ExecutionError(`index ${index} is out of range for ${extent} element${extent === 1 ? '' : 's'}`, { node });
+}

@@ -47,6 +47,7 @@
  * @property {{ size: Dim, host?: boolean, memory?: string }[]} buffers
  * @property {Constant[]} constants
  * @property {[Dim, string, string?][]} guards dim that must not be 0, message, node
+ * @property {string[]} checked nodes whose indices are checked, by number from 1
  * @property {Block[]} blocks
  * @property {(string | [string, string, string?])[]} [nodes] of the graph: label, or [label, fate, label of the node it is part of]
  * @property {Record<string, string>} [why] node to why it is not on the provider that was asked for first

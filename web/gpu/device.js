@@ -5,7 +5,7 @@ import { COMPUTE, READ, USAGE } from './flags.js';
 import { GpuRunner } from './runner.js';
 import { GpuTensors, sizeClass } from './tensors.js';
 
-/** @typedef {{ source: string, buffers: number, params: number, span: number }} Shader providers/webgpu/printer/loops.py */
+/** @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader providers/webgpu/printer/loops.py */
 /** @typedef {Promise<Error | null>} Caught */
 
 const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 'timestamp-query']);
@@ -189,9 +189,12 @@ export class Gpu {
       await this.throwErrors();
       throw new DeviceLost(`the GPU gave no results: ${/** @type {Error} */ (cause).message}`, { cause });
     }
-    use(staging.getMappedRange(0, size));
-    staging.unmap();
-    this.staging.push(staging);
+    try {
+      use(staging.getMappedRange(0, size));
+    } finally {
+      staging.unmap();
+      this.staging.push(staging);
+    }
     if (this.pending.length) await this.throwErrors();
   }
 

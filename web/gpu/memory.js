@@ -6,6 +6,9 @@ import { toGpuStorage } from './storage.js';
 
 /** @typedef {import('./device.js').Gpu} Gpu */
 
+/** Of the record of faults: number of a node whose indices are checked, extent, index (int32), and a word to spare. */
+export const FAULT_BYTES = 16;
+
 const STEP = 256 << 20; // a buffer at most doubles, and grows by no more than this beyond what is needed
 
 export class GpuMemory {
@@ -23,6 +26,15 @@ export class GpuMemory {
     this.encoder = null;
     /** What error scopes will have caught. @type {import('./device.js').Caught[]} */
     this.pending = [];
+    /** @type {GPUBuffer | null} */
+    this.faultRecord = null;
+  }
+
+  /** The buffer of the record of faults. */
+  get faults() {
+    const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
+    this.faultRecord ??= this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size: FAULT_BYTES, usage, label: 'faults' }), this.pending);
+    return this.faultRecord;
   }
 
   /** Throws what went wrong since. */
@@ -114,6 +126,8 @@ export class GpuMemory {
   release() {
     this.encoder = null;
     for (const buffer of this.buffers.splice(0)) buffer.destroy();
+    this.faultRecord?.destroy();
+    this.faultRecord = null;
     this.generation++;
   }
 }

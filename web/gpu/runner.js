@@ -2,7 +2,7 @@
 
 import { Transfers } from './transfers.js';
 import { USAGE } from './flags.js';
-import { GpuMemory } from './memory.js';
+import { FAULT_BYTES, GpuMemory } from './memory.js';
 
 /** @typedef {import('./device.js').Gpu} Gpu */
 /** @typedef {import('./device.js').Shader} Shader */
@@ -46,6 +46,8 @@ export class GpuRunner {
     this.shaders = shaders;
     this.pipelines = pipelines;
     this.memory = new GpuMemory(gpu);
+    /** Whether kernels check indices. */
+    this.checks = shaders.some(({ faults }) => faults);
     /** @type {Prepared[]} */
     this.prepared = [];
   }
@@ -136,6 +138,7 @@ export class GpuRunner {
   dispatch(step, { call, addresses, sizes, params: words }, params) {
     const shader = this.shaders[Number(call.kernel)];
     const resources = addresses.map((address, n) => this.memory.locate(address, sizes[n]));
+    if (shader.faults) resources.push({ buffer: this.memory.faults, offset: 0, size: FAULT_BYTES });
     resources.push({ ...params, size: (Math.floor(shader.params / 4) + 1) * 16 });
     const entries = resources.map((resource, binding) => ({ binding, resource }));
     const label = labelOf(call);

@@ -1,9 +1,10 @@
 // What moves between linear memory and the GPU in a run, and what need not: GPU tensors that come in or go out.
 
+import { outOfRange } from '../common/errors.js';
 import { gpuId } from '../common/protocol.js';
 import { evaluateAll } from '../run/dims.js';
 import { GPU_TYPES, wireOf } from './tensors.js';
-import { padToWords } from './memory.js';
+import { FAULT_BYTES, padToWords } from './memory.js';
 import { toGpuStorage, fromGpuStorage } from './storage.js';
 
 /** @typedef {import('../run/executor.js').Executor} Executor */
@@ -89,13 +90,24 @@ export class Transfers {
     const starts = sizes.map((_, n) => sizes.slice(0, n).reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0));
     const total = sizes.reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0);
     if (!total) return after;
+    const record = this.gpu.checks ? FAULT_BYTES : 0;
     const copy = (/** @type {GPUBuffer} */ staging) => {
+      if (record) this.gpu.memory.commands().copyBufferToBuffer(this.gpu.memory.faults, 0, staging, total, record);
       wanted.forEach(([{ buffer }], n) => this.gpu.memory.copyOut(plan.span(state, buffer).address, sizes[n], staging, starts[n]));
       this.gpu.memory.flush();
     };
-    return this.gpu.gpu.read(total, copy, (found) => {
+    return this.gpu.gpu.read(total + record, copy, (found) => {
+      if (record) this.checkFaults(new DataView(found, total, record));
       wanted.forEach(([, { buffer, dtype }], n) => fromGpuStorage(new Uint8Array(found, starts[n], sizes[n]), dtype, plan.bytes(after, buffer)));
     }).then(() => after);
+  }
+
+  /** Refuses what kernels made of an index out of range. The record is cleared for the next run. @param {DataView} record */
+  checkFaults(record) {
+    const [node, extent, index] = [0, 4, 8].map((at) => record.getInt32(at, true));
+    if (!node) return;
+    this.gpu.gpu.device.queue.writeBuffer(this.gpu.memory.faults, 0, new Uint8Array(FAULT_BYTES));
+    throw outOfRange(this.executor.header.checked[node - 1], index, extent);
   }
 
   /** What stays on the GPU is copied there; tells whether the CPU needs it too. @param {[TensorValue, TensorValue]} pair @param {State} state */

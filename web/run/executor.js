@@ -6,6 +6,7 @@ import { runIf, runLoop } from './control.js';
 import { evaluate, evaluateAll } from './dims.js';
 import { exactNumbers, fromNumbers, load, numbers, store } from '../common/elements.js';
 import { ExecutionError } from '../common/errors.js';
+import { checkFaults } from './faults.js';
 import { gpuId } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
 import { finishInit, loadConstants, loadProgram } from './load_program.js';
@@ -190,6 +191,7 @@ export class Executor {
       const reason = /** @type {Error} */ (error).message;
       throw new ExecutionError(`${step.fn} stopped: ${reason}`, { node: step.calls.length === 1 ? step.calls[0].node : '', cause: error });
     }
+    if (this.header.checked.length) checkFaults(this.plan.memory.bytes, this.header.checked);
     return found.state;
   }
 

@@ -277,6 +277,7 @@ class Module:
     """
 
     def __init__(self, shared: bool = False, max_pages: int = 65536, min_pages: int = 1) -> None:
+        self.shared = shared
         self.functions: list[Function] = []
         self.memo: dict[object, Function] = {}
         self.indirect = False  # whether functions are called by their index

@@ -8,6 +8,7 @@ from pyruntime.ir.dtype import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, 
 from pyruntime.ir.expr import Expr, walk
 
 from .assembler import Function
+from .faults import fault
 
 LOADS: dict[DType, str] = {F32: "f32.load", F64: "f64.load", I32: "i32.load", U32: "i32.load", I64: "i64.load",
     U64: "i64.load", I16: "i32.load16_s", U16: "i32.load16_u", I8: "i32.load8_s", U8: "i32.load8_u",
@@ -116,6 +117,8 @@ class Scalar:
         elif op in ("cast", "bitcast"):
             self.value(e.args[0])
             convert(self.f, e.args[0].dtype, e.dtype) if op == "cast" else self._bitcast(e.args[0].dtype, e.dtype)
+        elif op == "checked":
+            self._checked(e)
         elif len(e.args) == 1:
             self._unary(e)
         else:
@@ -141,6 +144,33 @@ class Scalar:
             self._scoped(a)
             self.f.otherwise()
             self._scoped(b)
+
+    def _checked(self, e: Expr) -> None:
+        """The index if it is in range, else 0 and a fault: one comparison, as a clamp takes."""
+        f, (i, extent, site) = self.f, e.args
+        k = kind(i.dtype)
+        with f.scratch(k, 2) as (given, at), f.scratch("i32", 1) as (count,):
+            self.value(i)
+            f.set(given)
+            self.value(extent)
+            f.set(count)
+            f.emit(given)
+            if e.value:
+                f.emit(count)
+                convert(f, I32, i.dtype)
+                f.emit(f"{k}.add", given, given)
+                getattr(f, k)(0).emit(f"{k}.lt_s", "select")
+            f.tee(at).emit(count)
+            convert(f, I32, i.dtype)
+            f.emit(f"{k}.lt_u")
+            with f.if_("i32"):
+                f.emit(at)
+                convert(f, i.dtype, I32)
+                f.otherwise()
+                self.value(site)
+                f.emit(count, given)
+                convert(f, i.dtype, I64)
+                f.call(fault(f.module)).i32(0)
 
     def _scoped(self, e: Expr) -> None:
         self.ready.append({})

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.block_epilogue import Groups, lower_tail, mergeable
+from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I8, I16, I32, U8, U16, DType
@@ -49,7 +50,7 @@ class Tail:
     epilogue: Epilogue
     bias: Tensor | None = None
     tensors: list[Tensor] = field(default_factory=list)
-    params: list[AnyDim] = field(default_factory=list)
+    params: list[Param] = field(default_factory=list)
     result: Tensor | None = None
 
     def scratch(self) -> list[Tensor]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.codegen.block_epilogue import lower_tail
+from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32
@@ -55,7 +56,11 @@ class ConvTranspose(Schedule):
         rank = y.rank - 2
         done = tail(builder, call, conv_groups(y.rank), 1, len(interleave.BUFFERS), len(interleave.PARAMS), tiles=False)
         cut = [b % s for b, s in zip(a["pads"][:rank], a["strides"], strict=True)]
-        words = [*full_rank(y.shape[2:], rank, 1), *full_rank(z.shape[2:], rank, 1), *full_rank(a["strides"], rank, 1)]
+        words: list[Param] = [
+            *full_rank(y.shape[2:], rank, 1),
+            *full_rank(z.shape[2:], rank, 1),
+            *full_rank(a["strides"], rank, 1),
+        ]
         words += [*full_rank(cut, rank, 0), y.shape[1], *done.params]
         extra = len(done.tensors)
 

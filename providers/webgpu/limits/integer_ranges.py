@@ -194,6 +194,8 @@ def _apply(e: Expr, args: list[Range]) -> Range:
         return Range(min(args[1].low, args[2].low), max(args[1].high, args[2].high))
     if op == "cast":
         return _cast(e, args[0])
+    if op == "checked":
+        return Range(0, max(args[1].high - 1, 0))
     if op in _FORMULAS:
         return _FORMULAS[op](*args)
     if op in _INTEGER and e.dtype.is_int:

@@ -35,7 +35,7 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
         why = _tensor(t, adapter)
         if why:
             return why
-    buffers = len({root(t).uid for t in tensors})
+    buffers = len({root(t).uid for t in tensors}) + _checks(kernel)
     if buffers > adapter.storage_buffers:
         return f"{buffers} tensors in one kernel, the adapter binds {adapter.storage_buffers}"
     count = _iterations(kernel, ranges) if adapter.iterations else 0.0
@@ -52,6 +52,12 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
             if why:
                 return why
     return wide.reason(kernel, ranges)
+
+
+def _checks(kernel: Map | Reduce | Loops) -> bool:
+    """Whether it checks indices, and so needs the record of faults."""
+    seen: set[int] = set()
+    return any(x.op == "checked" for e in _expressions(kernel) for x in walk(e, seen))
 
 
 def _tensor(t: Tensor, adapter: Adapter) -> str:

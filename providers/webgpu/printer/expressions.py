@@ -42,7 +42,7 @@ class Lines:
 
 def fold(e: Expr) -> Expr | None:
     """Operations on constants: WGSL evaluates them at compile time and refuses overflow, inf and NaN there."""
-    if not e.args or e.op in ("load", "quad") or any(a.op != "const" for a in e.args) or is_pattern(e.dtype):
+    if not e.args or e.op in ("load", "quad", "checked") or any(a.op != "const" for a in e.args) or is_pattern(e.dtype):
         return None
     try:
         value = reference.value(e, {}, {})
@@ -53,7 +53,7 @@ def fold(e: Expr) -> Expr | None:
 
 def _plain_load(e: Expr) -> bool:
     """A load at an address that is reckoned without another one."""
-    return e.op == "load" and all(x.op not in ("load", "guard") for x in walk(e.args[0]))
+    return e.op == "load" and all(x.op not in ("load", "guard", "checked") for x in walk(e.args[0]))
 
 
 class Values(Conversions):
@@ -67,6 +67,7 @@ class Values(Conversions):
         self.names: dict[int, str] = {}  # variables that are not called v<number>
         self.replaced: dict[int, str] = {}  # loads of these buffers are this value instead
         self.count = 0
+        self.faults = False  # whether indices are checked
         self._shared: set[int] = set()
         self._ready: list[dict[int, str]] = [{}]
 
@@ -144,6 +145,8 @@ class Values(Conversions):
             return f"vec4<f32>({four})" if e.dtype is F16 else four
         if op == "lane":
             return f"{self.value(e.args[0])}.{'xyzw'[e.value]}"
+        if op == "checked":
+            return self._checked(e)
         if op == "select":
             c, a, b = (self.value(x) for x in e.args)
             return f"select({b}, {a}, {c})"
@@ -156,6 +159,12 @@ class Values(Conversions):
         if op in BINARY or op in COMPARE:
             return self._binary(e)
         raise KeyError(op)
+
+    def _checked(self, e: Expr) -> str:
+        self.faults = True
+        given, extent, site = (self.named(self.value(x)) for x in e.args)
+        at = f"select({given}, {given} + {extent}, {given} < 0)" if e.value else given
+        return f"checked({at}, {extent}, {given}, {site})"
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,7 +21,7 @@ from pyruntime.mathlib import expand
 
 from .expressions import Lines, Values, fold
 from .storage import is_packed, register, stored_type
-from .wgsl_functions import text_of
+from .wgsl_functions import CHECKED, text_of
 
 GROUP = 64  # invocations of a workgroup
 SUBGROUPS = "enable subgroups;\n"
@@ -30,12 +30,14 @@ COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or",
 
 @dataclass(frozen=True, slots=True)
 class Shader:
-    """source: WGSL with the entry point "main"; buffers and params: how many; span: work units of one workgroup."""
+    """source: WGSL with the entry point "main"; buffers and params: how many; span: work units of one workgroup;
+    faults: whether the last buffer is the record of faults (wgsl_functions.CHECKED)."""
 
     source: str
     buffers: int
     params: int
     span: int
+    faults: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,17 @@ def prepared(code: LoopCode) -> LoopCode:
     return map_expressions(code, lambda e: rewrite(expand(e), fold))
 
 
-def declare(buffers: Sequence[DType], params: int, f16: bool, atomic: set[int], quads: set[int]) -> str:
+def declare(buffers: Sequence[DType], params: int, f16: bool, atomic: set[int], quads: set[int], faults: bool) -> str:
     """Bindings, and p0 … as constants of the parameter block."""
     out = ["enable f16;"] if f16 else []
     for n, dtype in enumerate(buffers):
         kind = "atomic<u32>" if n in atomic else stored_type(dtype, f16)
         kind = f"vec4<{kind}>" if n in quads else kind
         out.append(f"@group(0) @binding({n}) var<storage, read_write> b{n}: array<{kind}>;")
+    if faults:
+        out.append(f"@group(0) @binding({len(buffers)}) var<storage, read_write> faults: array<atomic<i32>>;")
     out.append(f"struct Params {{ words: array<vec4<i32>, {params // 4 + 1}> }}")
-    out.append(f"@group(0) @binding({len(buffers)}) var<uniform> params: Params;")
+    out.append(f"@group(0) @binding({len(buffers) + faults}) var<uniform> params: Params;")
     return "\n".join(out) + "\n"
 
 
@@ -134,16 +138,18 @@ class Printer:
     def finish(self, span: int, more: str = "", subgroups: bool = False) -> Shader:
         """Ends main. more: declarations; span: see Shader."""
         self.lines.text.append("}")
-        head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.quads)
+        faults = self.values.faults
+        head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.quads, faults)
         source = (
             (SUBGROUPS if subgroups else "")
             + head
             + more
+            + (CHECKED if faults else "")
             + text_of(self.values.helpers)
             + "\n".join(self.lines.text)
             + "\n"
         )
-        return Shader(source, len(self.dtypes), self.code.params, span)
+        return Shader(source, len(self.dtypes) + faults, self.code.params, span, faults)
 
     def _words(self, per: int) -> None:
         lines, unit = self.lines, f"v{self.outer.var}"

@@ -10,6 +10,18 @@ from __future__ import annotations
 
 import re
 
+# The record of faults: number of the node, extent, index; the first stays.
+CHECKED = """
+fn checked(at: i32, extent: i32, given: i32, node: i32) -> i32 {
+  if (u32(at) < u32(extent)) { return at; }
+  if (atomicCompareExchangeWeak(&faults[0], 0, node).exchanged) {
+    atomicStore(&faults[1], extent);
+    atomicStore(&faults[2], given);
+  }
+  return 0;
+}
+"""
+
 _TEXT = """
 fn of_bits(x: u32) -> f32 { var bits = x; return bitcast<f32>(bits); }
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }

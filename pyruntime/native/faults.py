@@ -1,0 +1,23 @@
+"""Indices out of range, which kernels report by a record of 16 bytes: number of a node, extent (int32), index (int64).
+
+web/run/faults.js is its mirror.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from pyruntime.errors import ExecutionError
+from pyruntime.ir.reference import out_of_range
+
+_RECORD = struct.Struct("<iiq")
+
+
+def raise_fault(record: bytes, checked: Sequence[str]) -> None:
+    """`checked`: nodes whose indices are checked, by number from 1. Errors: ExecutionError."""
+    node, extent, index = _RECORD.unpack(record)
+    raise ExecutionError(out_of_range(index, extent), node=checked[node - 1])
+
+
+__all__ = ["raise_fault"]
