@@ -53,7 +53,7 @@ def call(kernel: str, buffers: list[int], work: object, **more: object) -> dict[
 
 
 def header(**fields: object) -> dict[str, Any]:
-    return {"format": 1, "name": "hand", "modules": {}, "constants": [], "guards": [], "checked": [], **fields}
+    return {"format": 2, "name": "hand", "modules": {}, "constants": [], "guards": [], "checked": [], **fields}
 
 
 def run(tab: Callable[..., Tab], kind: str, program: dict[str, Any], module: Module, runs: list, **more: object) -> Any:

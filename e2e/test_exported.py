@@ -33,7 +33,7 @@ def programs(built: None) -> Iterator[Path]:
         "beside.pyrt": affine.export(),
         "external.pyrt": InferenceSession(MODELS / "external.onnx").export(),
         "threads.pyrt": two.export(weights=True),
-        "other.pyrt": affine.export(weights=True).replace(b'"format":1', b'"format":9'),
+        "other.pyrt": affine.export(weights=True).replace(b'"format":2', b'"format":9'),
         "cut.pyrt": affine.export(weights=True)[:-4],
         "short.pyrt": b"pyrt",
         "odd.pyrt": renamed(affine.export(), "odd #1?.onnx"),

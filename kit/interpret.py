@@ -84,9 +84,9 @@ def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any
 
 def run_translation(translation: Any, feeds: dict[str, Any]) -> dict[str, Any]:
     """Outputs by name as (shape, flat values), of what `translate` gave."""
-    flat: dict[str, Any] = {}
+    flat: dict[Any, Any] = {}
     for name, x in feeds.items():
         for n, item in enumerate(x) if isinstance(x, list) else [(-1, x)]:
             if item is not None:
-                flat[name if n < 0 else f"{name}[{n}]"] = (np.asarray(item).shape, storage(np.asarray(item)))
+                flat[(name,) if n < 0 else (name, n)] = (np.asarray(item).shape, storage(np.asarray(item)))
     return interpreter.run(translation, elements, flat)

@@ -15,7 +15,7 @@ from typing import Any
 from pyruntime.errors import InvalidModel, NeedsValue
 from pyruntime.frontend import interpreter
 from pyruntime.frontend.specialise import Needs
-from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
+from pyruntime.frontend.trace_graph import Path, SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
 from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
@@ -55,12 +55,14 @@ class Compilation:
         watch.lap("encode")
         self.timings = json.dumps(compiled.timings | watch.timings)
         self._kernels = compiled.host_kernels
+        self._symbols = compiled.symbols
 
     def host(self, number: int, inputs: str, symbols: str = "{}") -> str:
         """Run a Host step. inputs: JSON list of {"dims", "data"} or null; symbols: JSON of their values so far."""
         kernel = self._kernels[number]
-        attrs, env = kernel.attrs, json.loads(symbols)
+        attrs = kernel.attrs
         if kernel.fn == "reference":
+            env = {self._symbols[name]: n for name, n in json.loads(symbols).items()}
             shapes = [tuple(sh.evaluate(d, env) for d in t.shape) for t in kernel.outputs]
             attrs = {**attrs, "shapes": shapes, "symbols": env}
         given = zip(json.loads(inputs), kernel.args, strict=True)
@@ -177,19 +179,16 @@ class Model:
         known = isinstance(declared, TensorType) and declared.shape is not None
         dims = declared.shape if known and isinstance(declared, TensorType) else None
         spec = TensorSpec(BY_NAME[feed["dtype"]], (None,) * len(feed["dims"]) if dims is None else dims)
-        return fix_dims(name, spec, feed["dims"], self.asked.dims)
+        return fix_dims((name,), spec, feed["dims"], self.asked.dims)
 
     def _inner(self, name: str, specs: dict[str, Spec], feeds: dict[str, Any]) -> TensorSpec:
         """An inner value that decides structure: rare and small, so the reference evaluator computes it."""
         part = prune(replace(self.graph, outputs=(Value(name, None),)))
         translation = translate(part, specs, elements, {})
-        flat: dict[str, Any] = {}
+        flat: dict[Path, Any] = {}
         for key, feed in feeds.items():
-            for path, f in (
-                [(f"{key}[{n}]", f) for n, f in enumerate(feed)] if isinstance(feed, list) else [(key, feed)]
-            ):
-                if f is not None:
-                    flat[path] = (tuple(f["dims"]), f["data"])
+            items = [((key, n), f) for n, f in enumerate(feed)] if isinstance(feed, list) else [((key,), feed)]
+            flat |= {path: (tuple(f["dims"]), f["data"]) for path, f in items if f is not None}
         shape, values = interpreter.run(translation, elements, flat)[name]
         tensor = translation.outputs[name]
         assert isinstance(tensor, Tensor)

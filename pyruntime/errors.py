@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class PyRuntimeError(Exception):
     """Root of the tree.
@@ -72,8 +74,8 @@ class NeedsValue(PyRuntimeError):
     """Not an error for users: compilation needs the value of tensor `name`, or the values of the `symbols` that are
     dims of inputs (see docs/architecture.md, specialisation)."""
 
-    def __init__(self, name: str, *, node: str = "", symbols: frozenset[str] = frozenset()) -> None:
-        what = f'the value of "{name}"' if name else f"the dims {sorted(symbols)}"
+    def __init__(self, name: str, *, node: str = "", symbols: frozenset[Any] = frozenset()) -> None:
+        what = f'the value of "{name}"' if name else f"the dims {sorted(map(str, symbols))}"
         super().__init__(f"{what} must be known to compile this node", node=node)
         self.name = name
         self.symbols = symbols

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyruntime import host
+from pyruntime.frontend.trace_graph import Path
 from pyruntime.frontend.tracer import decoded
 from pyruntime.ir import reference
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
 from pyruntime.ir.reference import Array
+from pyruntime.ir.symbol import Symbol
 
-Symbols = dict[str, int]
+Symbols = dict[Symbol, int]
 
 
 class Interpreter:
@@ -34,9 +36,8 @@ class Interpreter:
         self.arrays[t.uid] = array
 
     def bind(self, d: sh.AnyDim, n: int) -> None:
-        names = sh.symbols(d)
-        if len(names) == 1 and d == sh.symbol(name := next(iter(names))):
-            self.symbols.setdefault(name, n)
+        for symbol in sh.symbols(d):
+            self.symbols.setdefault(symbol, n)
 
     def array(self, t: Tensor) -> Array:
         if t.uid not in self.arrays and isinstance(t.kernel, Leaf):
@@ -108,8 +109,8 @@ class Interpreter:
         return (len(items), *items[0][0]), [v for _, values in items for v in values]
 
 
-def run(translation: Any, weights: Any, feeds: Mapping[str, Array]) -> dict[str, Any]:
-    """The outputs (arrays, lists of arrays, or None) of a translated graph."""
+def run(translation: Any, weights: Any, feeds: Mapping[Path, Array]) -> dict[str, Any]:
+    """The outputs (arrays, lists of arrays, or None) of a translated graph for feeds by path."""
     it = Interpreter(weights)
     for f in translation.feeds:
         it.feed(f.tensor, feeds[f.path])

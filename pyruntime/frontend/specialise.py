@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyruntime.errors import NeedsValue, PyRuntimeError
+from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, TensorType, uses
 
 
 @dataclass(slots=True)
 class Needs:
-    """inputs: graph inputs whose values are fixed; inner: other values, computed before compiling; dims: names of
-    input dims that are fixed."""
+    """inputs: graph inputs whose values are fixed; inner: other values, computed before compiling; dims: input
+    dims that are fixed."""
 
     inputs: set[str] = field(default_factory=set)
     inner: set[str] = field(default_factory=set)
-    dims: set[str] = field(default_factory=set)
+    dims: set[Symbol] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.inputs or self.inner or self.dims)

@@ -15,13 +15,14 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType
 from pyruntime.ir.kernel import Block, Tensor
 from pyruntime.ir.shape import Undecided
+from pyruntime.ir.symbol import AXIS, DIM, Symbol, input_path
 from pyruntime.onnx.graph import AttrRef, Function, Graph, Node, OptionalType, SequenceType, TensorType, Type, Weight
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What a feed is: dims may be names (symbols) or None (a symbol of its own). `value` fixes a feed's elements, so
-    that the program is compiled for them."""
+    """What a feed is: dims may be names that the model gives or None (a symbol of its own). `value` fixes a feed's
+    elements, so that the program is compiled for them."""
 
     dtype: DType
     dims: tuple[int | str | None, ...]
@@ -37,11 +38,14 @@ class SequenceSpec:
 Spec = TensorSpec | SequenceSpec | None  # None: an empty optional
 
 
+Path = tuple[str, *tuple[int, ...]]  # an input's name, and in a sequence the item's number
+
+
 @dataclass(slots=True)
 class Feed:
-    """One tensor that `run` passes in: `path` is the input's name, or name[i] for an item of a sequence."""
+    """One tensor that `run` passes in."""
 
-    path: str
+    path: Path
     tensor: Tensor
     spec: TensorSpec
 
@@ -78,7 +82,7 @@ def translate(
     env: dict[str, Any] = {}
     for v in graph.inputs:
         if v.name in specs:
-            env[v.name] = _feed(t, v.name, specs[v.name], feeds, v.type)
+            env[v.name] = _feed(t, (v.name,), specs[v.name], feeds, v.type)
             if isinstance(env[v.name], Tensor):
                 t.names[env[v.name].uid] = v.name
         elif isinstance(v.type, OptionalType):
@@ -106,31 +110,34 @@ def _compare_declared(graph: Graph, outputs: Mapping[str, Any]) -> None:
             warnings.warn(f'output "{value.name}" is declared {shapes[0]}, its nodes make {shapes[1]}', stacklevel=4)
 
 
-def dim_names(path: str, spec: TensorSpec) -> list[int | str]:
-    """The dims of a feed, every unknown one with a name."""
-    return [d if isinstance(d, int) else d or f"{path}.{n}" for n, d in enumerate(spec.dims)]
+def symbolic_dims(path: Path, spec: TensorSpec) -> list[int | Symbol]:
+    """The dims of a feed, a symbol for every unknown one."""
+    name, *items = path
+    return [
+        d if isinstance(d, int) else Symbol(DIM, d) if d else Symbol(AXIS, name, (*items, axis))
+        for axis, d in enumerate(spec.dims)
+    ]
 
 
-def fix_dims(path: str, spec: TensorSpec, shape: Sequence[int], fixed: set[str]) -> TensorSpec:
-    """The spec with the dims named in `fixed` replaced by those of a shape."""
-    names = dim_names(path, spec)
-    return replace(spec, dims=tuple(n if d in fixed else d for d, n in zip(names, shape, strict=True)))
+def fix_dims(path: Path, spec: TensorSpec, shape: Sequence[int], fixed: set[Symbol]) -> TensorSpec:
+    """The spec with the dims that are in `fixed` replaced by those of a shape."""
+    dims = zip(symbolic_dims(path, spec), spec.dims, shape, strict=True)
+    return replace(spec, dims=tuple(n if symbol in fixed else d for symbol, d, n in dims))
 
 
-def _feed(t: Tracer, path: str, spec: Spec, feeds: list[Feed], type_: Type | None = None) -> Any:
+def _feed(t: Tracer, path: Path, spec: Spec, feeds: list[Feed], type_: Type | None = None) -> Any:
     if spec is None:
         return NOTHING
     if isinstance(spec, SequenceSpec):
-        items = [_feed(t, f"{path}[{n}]", s, feeds) for n, s in enumerate(spec.items)]
+        items = [_feed(t, (*path, n), s, feeds) for n, s in enumerate(spec.items)]
         return SequenceValue(tuple(items), spec.dtype or _element_type(type_))
-    names = dim_names(path, spec)
-    t.input_symbols.update(n for n in names if isinstance(n, str))
-    dims = [d if isinstance(d, int) else sh.symbol(d) for d in names]
+    name = input_path(*path)
     if spec.value is not None:
         tensor = t.constant(spec.value, spec.dtype, [d for d in spec.dims if isinstance(d, int)])
-        tensor.name = path
+        tensor.name = name
         return tensor
-    tensor = t.leaf("feed", dims, spec.dtype, path, name=path)
+    dims = [d if isinstance(d, int) else sh.dim_of(d) for d in symbolic_dims(path, spec)]
+    tensor = t.leaf("feed", dims, spec.dtype, path, name=name)
     feeds.append(Feed(path, tensor, spec))
     return tensor
 
@@ -222,7 +229,7 @@ class _Walker:
         try:
             results = operator.lower(self.t, *args, **attrs)
         except Undecided as e:
-            if e.symbols and e.symbols <= self.t.input_symbols:
+            if e.symbols and all(s.is_extent for s in e.symbols):
                 raise NeedsValue("", node=node.label, symbols=e.symbols) from None
             raise self.t.unsupported(e.message, "write the lowering with select") from e
         return results if isinstance(results, tuple | list) else (results,)

@@ -40,6 +40,7 @@ from pyruntime.ir.kernel import (
     tensors_in,
 )  # fmt: skip
 from pyruntime.ir.shape import AnyDim, Dim, Undecided
+from pyruntime.ir.symbol import VALUE, Symbol
 
 KNOWN_LIMIT = 4096  # elements; larger tensors are data, not shape arithmetic
 
@@ -59,12 +60,11 @@ class Tracer:
         self.names: dict[int, str] = {}  # of the values of the main graph, by uid
         self.opset = 0
         self.wanted: tuple[bool, ...] = ()
-        self.input_symbols: set[str] = set()  # names of dims of feeds
         self.elements = elements
         self.subgraph: Callable[[Any, Sequence[Any]], list[Any]] = _no_subgraphs  # set by whoever walks the graph
         self.depth = 0  # of run-time blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
-        self.fresh = 0
+        self.fresh: list[Symbol] = []  # symbols that kernels of this program bind
 
     # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,14 +100,10 @@ class Tracer:
     def scalar(self, value: Any, dtype: DType) -> Tensor:
         return self.constant([value], dtype, ())
 
-    def symbol(self, lower: int | None = 0) -> Dim:
+    def symbol(self, lower: int | None = 0) -> Symbol:
         """A fresh symbol, to be bound by a Read, Host or control kernel."""
-        self.fresh += 1
-        return sh.symbol(f"u{self.fresh}", lower)
-
-    def symbols_since(self, mark: int) -> set[str]:
-        """Names of the symbols made since `self.fresh` was `mark`."""
-        return {f"u{n}" for n in range(mark + 1, self.fresh + 1)}
+        self.fresh.append(Symbol(VALUE, place=(len(self.fresh) + 1,), lower=lower))
+        return self.fresh[-1]
 
     # ── maps and views ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -313,14 +309,15 @@ class Tracer:
         **attrs: Any,
     ) -> tuple[Tensor, ...]:
         """Python at run time on whole arrays; a dim None is known only then."""
-        binds: list[tuple[int, int, str]] = []
+        binds: list[tuple[int, int, Symbol]] = []
         shapes: list[tuple[Sequence[AnyDim], DType]] = []
         for o, (shape, dtype) in enumerate(outputs):
             dims: list[AnyDim] = []
             for axis, d in enumerate(shape):
                 if d is None:
-                    d = self.symbol()
-                    binds.append((o, axis, next(iter(sh.symbols(d)))))
+                    symbol = self.symbol()
+                    binds.append((o, axis, symbol))
+                    d = sh.dim_of(symbol)
                 dims.append(d)
             shapes.append((dims, dtype))
         return self.add(Host(fn, tuple(args), attrs, tuple(binds)), shapes)
@@ -367,16 +364,16 @@ class Tracer:
             return values
         if not sh.is_static(x.shape):
             raise self.needs(x)
-        symbols = [self.symbol(lower) for _ in range(prod(x.shape))]
-        self.add(Read(x, tuple(next(iter(sh.symbols(s))) for s in symbols)), ())
-        self._known[x.uid] = list(symbols)
-        return list(symbols)
+        symbols = tuple(self.symbol(lower) for _ in range(prod(x.shape)))
+        self.add(Read(x, symbols), ())
+        self._known[x.uid] = [sh.dim_of(s) for s in symbols]
+        return list(self._known[x.uid] or ())
 
     def static(self, x: Tensor) -> list[Any]:
         """The elements of x as plain numbers; a value known only at run time makes the session specialise on it."""
         values = self.known(x)
         symbols = frozenset().union(*[sh.symbols(v) for v in values or () if isinstance(v, Dim)])
-        if symbols and symbols <= self.input_symbols:
+        if symbols and all(s.is_extent for s in symbols):
             raise NeedsValue("", node=self.node, symbols=symbols)
         if values is None or symbols:
             raise self.needs(x)

@@ -26,8 +26,10 @@ from typing import Any
 from pyruntime.ir.dtype import BOOL, I32, DType
 from pyruntime.ir.expr import Expr, Scalar, as_expr, cast, const, dim, index, rewrite, walk
 from pyruntime.ir.shape import AnyDim, Shape
+from pyruntime.ir.symbol import Symbol
 
 _ids = count()
+Binds = tuple[tuple[int, int, Symbol], ...]  # (output, axis, the symbol that this dim of it becomes)
 
 
 class Tensor:
@@ -210,7 +212,7 @@ class Host(Kernel):
     fn: str
     args: tuple[Tensor | None, ...]
     attrs: dict[str, Any]
-    binds: tuple[tuple[int, int, str], ...] = ()  # (output, axis, symbol)
+    binds: Binds = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -222,7 +224,7 @@ class Read(Kernel):
     """Binds symbols[i] to element i of an integer (or bool) tensor."""
 
     source: Tensor
-    symbols: tuple[str, ...]
+    symbols: tuple[Symbol, ...]
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -246,7 +248,7 @@ class If(Kernel):
     condition: Tensor
     then: Block
     orelse: Block
-    binds: tuple[tuple[int, int, str], ...] = ()
+    binds: Binds = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -264,8 +266,8 @@ class Loop(Kernel):
     condition: Tensor | None
     carried: tuple[Tensor, ...]
     body: Block
-    enters: tuple[tuple[int, int, str], ...] = ()
-    binds: tuple[tuple[int, int, str], ...] = ()
+    enters: Binds = ()
+    binds: Binds = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

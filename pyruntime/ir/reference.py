@@ -35,6 +35,7 @@ from pyruntime.ir.kernel import (
     While,
 )
 from pyruntime.ir.shape import Dim, Undecided
+from pyruntime.ir.symbol import Symbol
 
 Array = tuple[tuple[int, ...], list[Any]]
 Env = dict[Any, Any]  # ("index" | "var", number) -> value
@@ -324,7 +325,7 @@ def evaluate(
     kernel: Kernel,
     arrays: dict[int, Array],
     shapes: Sequence[tuple[int, ...]],
-    symbols: Mapping[str, int] | None = None,
+    symbols: Mapping[Symbol, int] | None = None,
 ) -> list[Array]:
     """The outputs of one kernel. `shapes` are its outputs' shapes with every dim an int; without `symbols`, Dims are
     kept as values."""

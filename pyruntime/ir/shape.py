@@ -13,8 +13,9 @@ from math import prod
 from typing import Any
 
 from pyruntime.errors import PyRuntimeError, ShapeError
+from pyruntime.ir.symbol import DIM, Symbol
 
-Atom = tuple[Any, ...]  # ("sym", name, lower bound | None) or (op, operand, operand, …) with op in _EVAL
+Atom = tuple[Any, ...]  # a Symbol, or (op, operand, operand, …) with op in _EVAL
 Monomial = tuple[Any, ...]  # atoms in canonical order; () is the constant term
 Terms = tuple[tuple[Monomial, int], ...]
 
@@ -98,9 +99,13 @@ class Dim:
 AnyDim = int | Dim
 
 
-def symbol(name: str, lower: int | None = 0) -> Dim:
-    """A symbol with a lower bound (None: any integer). Dims of tensors are >= 0."""
-    return Dim(((((("sym", name, lower),)), 1),))
+def dim_of(symbol: Symbol) -> Dim:
+    return Dim((((symbol,), 1),))
+
+
+def symbol(name: str) -> Dim:
+    """The dim that a model calls so."""
+    return dim_of(Symbol(DIM, name))
 
 
 # ── arithmetic ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -287,9 +292,9 @@ def _monomial_interval(m: Monomial) -> tuple[int | None, int | None]:
 
 
 def _atom_interval(atom: Atom) -> tuple[int | None, int | None]:
+    if isinstance(atom, Symbol):
+        return atom.lower, None
     op = atom[0]
-    if op == "sym":
-        return atom[2], None
     if op in ("lt", "le", "eq"):
         return 0, 1
     if op == "select":
@@ -390,15 +395,15 @@ _EVAL: dict[str, Callable[..., int]] = {
 }
 
 
-def evaluate(x: AnyDim, env: Mapping[str, int]) -> int:
-    """The value of a dim; `env` maps symbol names to ints."""
+def evaluate(x: AnyDim, env: Mapping[Symbol, int]) -> int:
+    """The value of a dim, given those of its symbols."""
     if isinstance(x, int):
         return x
     total = 0
     for m, c in x.terms:
         for atom in m:
-            if atom[0] == "sym":
-                c *= env[atom[1]]
+            if isinstance(atom, Symbol):
+                c *= env[atom]
             else:
                 c *= _EVAL[atom[0]](*(evaluate(a, env) for a in atom[1:]))
         total += c
@@ -410,27 +415,29 @@ def estimate(x: AnyDim, hint: int = 64) -> int:
     return x if isinstance(x, int) else evaluate(x, dict.fromkeys(symbols(x), hint))
 
 
-def symbols(x: AnyDim) -> set[str]:
-    """Names of the symbols in a dim."""
+def symbols(x: AnyDim) -> set[Symbol]:
+    """The symbols in a dim."""
     if isinstance(x, int):
         return set()
-    out: set[str] = set()
+    out: set[Symbol] = set()
     for m, _ in x.terms:
         for atom in m:
-            if atom[0] == "sym":
-                out.add(atom[1])
+            if isinstance(atom, Symbol):
+                out.add(atom)
             else:
                 out.update(*(symbols(a) for a in atom[1:]))
     return out
 
 
-def to_json(x: AnyDim) -> Any:
-    """int | "symbol" | [op, operand, …] with op in + * floordiv max min lt le eq select."""
+def to_json(x: AnyDim, name: Callable[[Symbol], str]) -> Any:
+    """int | "symbol" | [op, operand, …] with op in + * floordiv max min lt le eq select. `name` names the symbols."""
     if isinstance(x, int):
         return x
     parts = []
     for m, c in x.terms:
-        factors = [atom[1] if atom[0] == "sym" else [atom[0], *map(to_json, atom[1:])] for atom in m]
+        factors: list[Any] = [
+            name(atom) if isinstance(atom, Symbol) else [atom[0], *[to_json(a, name) for a in atom[1:]]] for atom in m
+        ]
         if c != 1 or not factors:
             factors.insert(0, c)
         parts.append(factors[0] if len(factors) == 1 else ["*", *factors])
@@ -438,5 +445,5 @@ def to_json(x: AnyDim) -> Any:
 
 
 def _show(m: Monomial, c: int) -> str:
-    names = [a[1] if a[0] == "sym" else f"{a[0]}({', '.join(map(str, a[1:]))})" for a in m]
+    names = [str(a) if isinstance(a, Symbol) else f"{a[0]}({', '.join(map(str, a[1:]))})" for a in m]
     return "*".join(([str(c)] if c != 1 or not names else []) + names)

@@ -7,7 +7,7 @@ argument blocks already written to memory, so a repeated run with the same shape
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,7 @@ class Executor:
         self.checked = self.header["checked"]
         self._uids = 0
         self.blocks = [[self._step(s) for s in b["steps"]] for b in self.header["blocks"]]
+        self.shown = self.header.get("symbols", {})  # what messages call the symbols
         self.guards = [(compile_dim(c), symbols(c), *told) for c, *told in self.header["guards"]]
         total = sum(self._table_words(s) for steps in self.blocks for s in steps)
         self.tables = Arena(RESERVED, max(PLANS * total * 4, 1 << 16))
@@ -219,17 +220,18 @@ class Executor:
     def run(
         self, feeds: Mapping[str, Any], names: Collection[str] | None = None, stay: Collection[str] = ()
     ) -> dict[str, Any]:
-        """The outputs (`names`, or all) for feeds given in storage layout (see `NUMPY`) or as GPU tensors; those in
-        `stay` are left on the GPU if they can be. The caller has checked names and types."""
+        """The outputs (`names`, or all) for feeds given in storage layout (see `NUMPY`) or as GPU tensors, sequences as
+        lists; those in `stay` are left on the GPU if they can be. The caller has checked names and types."""
         if len(self.states) > STATES:
             self.states = [self.root]
             self._forget()
         run = Run(dict(self.persistent), dict(self.constant_host))
         outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
         wanted = outputs.keys() if names is None else names
-        at_home = self.transfers.begin(run, feeds, wanted, stay)
-        for spec in self.header["inputs"]:
-            self._bind(spec["dims"], feeds[spec["name"]].shape, run.env)
+        given = [(spec["buffer"], self._given(spec, feeds)) for spec in self.header["inputs"]]
+        at_home = self.transfers.begin(run, given, wanted, stay)
+        for spec, (_, x) in zip(self.header["inputs"], given, strict=True):
+            self._bind(spec["dims"], x.shape, run.env)
         self.check(run.env, set(run.env))
         try:
             self._enter(run, at_home)
@@ -243,6 +245,16 @@ class Executor:
         return results
 
     @staticmethod
+    def _given(spec: Mapping[str, Any], feeds: Mapping[str, Any]) -> Any:
+        """The feed of one of the Program's inputs."""
+        x = feeds.get(spec["name"])
+        if "item" in spec:
+            x = x[spec["item"]] if x else None
+        if x is None:
+            raise PyRuntimeError(f'no feed for input "{spec["name"]}"')
+        return x
+
+    @staticmethod
     def _bind(dims: list[Any], shape: tuple[int, ...], env: Env) -> None:
         for d, n in zip(dims, shape, strict=True):
             if isinstance(d, str):
@@ -252,12 +264,11 @@ class Executor:
         """Refuse shapes by the guards that mention a symbol just bound and none still unbound."""
         for guard, names, text, *node in self.guards:
             if not names.isdisjoint(fresh) and names <= env.keys() and not guard(env):
-                hint = ", ".join(f"{name} = {env[name]}" for name in sorted(names))
+                hint = ", ".join(sorted(f"{self.shown.get(name, name)} = {env[name]}" for name in names))
                 raise ShapeError(text, node="".join(node), hint=hint)
 
-    def _enter(self, run: Run, feeds: Mapping[str, np.ndarray]) -> None:
-        """Feeds come into linear memory, but for those on the GPU, which are not in `feeds`."""
-        given = [(spec["buffer"], feeds[spec["name"]]) for spec in self.header["inputs"] if spec["name"] in feeds]
+    def _enter(self, run: Run, given: Sequence[tuple[int, np.ndarray]]) -> None:
+        """Feeds come into linear memory, those by their buffers that are not on the GPU."""
         strings = {b: x for b, x in given if self.header["buffers"][b].get("host")}
         plain = [(b, x) for b, x in given if b not in strings]
 

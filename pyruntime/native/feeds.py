@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import InvalidInput, PyRuntimeError
+from pyruntime.errors import InvalidInput
 from pyruntime.frontend.specialise import Needs
 from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec, fix_dims
 from pyruntime.ir import dtype as dt
@@ -128,7 +128,7 @@ class Feeds:
         specs = {name: self._spec(name, x, name in needs.inputs) for name, x in feeds.items()}
         for name, spec in specs.items():
             if isinstance(spec, TensorSpec):
-                specs[name] = fix_dims(name, spec, feeds[name].shape, needs.dims)
+                specs[name] = fix_dims((name,), spec, feeds[name].shape, needs.dims)
         for name in self.required:
             specs.setdefault(name, None)
         return specs, tuple((n, _key(s)) for n, s in specs.items())
@@ -153,25 +153,16 @@ class Feeds:
 
     def value_of(self, name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:
         """An output of a part of the graph, as a constant."""
-        result = executor.run(self.flat(feeds, executor.header))[name]
+        result = executor.run(self.stored(feeds))[name]
         d = dt.BY_NAME[executor.header["outputs"][0]["value"]["dtype"]]
         shape, values = to_python(result, TensorSpec(d, result.shape))
         return TensorSpec(d, shape, tuple(values))
 
     # ── conversion ──
 
-    def flat(self, feeds: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds by path, in storage layout, as the program wants them; those on the GPU as they are."""
-        out: dict[str, Any] = {}
-        for name, x in feeds.items():
-            if isinstance(x, list):
-                out.update({f"{name}[{n}]": v if isinstance(v, GpuTensor) else storage(v) for n, v in enumerate(x)})
-            elif x is not None:
-                out[name] = x if isinstance(x, GpuTensor) else storage(x)
-        missing = [i["name"] for i in header["inputs"] if i["name"] not in out]
-        if missing:
-            raise PyRuntimeError(f"no feed for {missing}")
-        return out
+    def stored(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds in storage layout, as an executor wants them; those on the GPU as they are."""
+        return {name: _stored(x) for name, x in feeds.items()}
 
     def output(self, header: Mapping[str, Any], name: str, result: Any) -> Any:
         value = next(o["value"] for o in header["outputs"] if o["name"] == name)
@@ -192,6 +183,12 @@ def _dtype(x: np.ndarray | GpuTensor) -> DType:
 def _home(x: np.ndarray | GpuTensor) -> np.ndarray:
     """In storage layout."""
     return x.stored() if isinstance(x, GpuTensor) else storage(x)
+
+
+def _stored(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_stored(item) for item in x]
+    return x if x is None or isinstance(x, GpuTensor) else storage(x)
 
 
 def _key(spec: Spec) -> Any:

@@ -5,7 +5,7 @@ web/gpu/transfers.js is its mirror.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ class Transfers:
         leaving = {b for o in header["outputs"] for b in buffers_of(o["value"])}
         copies = [s for s in header["blocks"][1]["steps"] if s["op"] == "copy" and s["to"] == "wasm"]
         arriving = {target["buffer"] for s in copies for _, target in s["pairs"]}
-        self.inputs = {i["name"] for i in header["inputs"] if i["buffer"] not in read | leaving}  # for the GPU alone
+        self.inputs = {i["buffer"] for i in header["inputs"]} - read - leaving  # for the GPU alone
         self.outputs: dict[int, list[str]] = {}  # buffers that are filled for outputs alone, and their names
         for o in header["outputs"]:
             for b in buffers_of(o["value"]):
@@ -35,22 +35,21 @@ class Transfers:
         self.can_stay = {o["name"] for o in header["outputs"] if (o["value"] or {}).get("dtype") in TYPES}
 
     def begin(
-        self, run: Any, feeds: Mapping[str, Any], wanted: Collection[str], stay: Collection[str]
-    ) -> dict[str, Any]:
-        """The feeds, without those that need not come home. `wanted`: names of outputs; `stay`: those of them that are
-        to stay on the GPU."""
+        self, run: Any, feeds: Sequence[tuple[int, Any]], wanted: Collection[str], stay: Collection[str]
+    ) -> list[tuple[int, Any]]:
+        """The feeds by buffer, without those that need not come home. `wanted`: names of outputs; `stay`: those of them
+        that are to stay on the GPU."""
         run.wanted = set(wanted)
         gpu = self.executor.gpu
         run.stay = self.can_stay.intersection(stay) if gpu is not None else set()
-        numbers = {i["name"]: i["buffer"] for i in self.executor.header["inputs"]}
-        at_home: dict[str, Any] = {}
-        for name, x in feeds.items():
+        at_home: list[tuple[int, Any]] = []
+        for buffer, x in feeds:
             if not isinstance(x, GpuTensor):
-                at_home[name] = x
-            elif gpu is not None and name in self.inputs:
-                run.remote[numbers[name]] = x.held(gpu.host.own)
+                at_home.append((buffer, x))
+            elif gpu is not None and buffer in self.inputs:
+                run.remote[buffer] = x.held(gpu.host.own)
             else:
-                at_home[name] = x.stored()
+                at_home.append((buffer, x.stored()))
         return at_home
 
     def end(self) -> None:

@@ -11,22 +11,24 @@ from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.ir.kernel import Host
+from pyruntime.ir.symbol import Symbol
 from pyruntime.native.arrays import from_python, to_python
 
 
 class HostCalls:
-    """Runs the Host steps of a Program from the kernels that they name by number."""
+    """Runs the Host steps of a Program from the kernels that they name by number; `symbols` by the Program's names."""
 
-    def __init__(self, kernels: Sequence[Host]) -> None:
+    def __init__(self, kernels: Sequence[Host], symbols: Mapping[str, Symbol]) -> None:
         self.kernels = kernels
+        self.symbols = symbols
 
     def __call__(self, number: int, fn: str, arrays: list[Any], env: dict[str, int]) -> list[Any]:
         kernel = self.kernels[number]
         attrs = kernel.attrs
         if fn == "reference":
-            bound = {name for _, _, name in kernel.binds}
-            shapes = [tuple(sh.evaluate(d, env) for d in t.shape) for t in kernel.outputs]
-            attrs = {**attrs, "shapes": shapes, "symbols": {k: v for k, v in env.items() if k not in bound}}
+            values = {self.symbols[name]: n for name, n in env.items()}
+            shapes = [tuple(sh.evaluate(d, values) for d in t.shape) for t in kernel.outputs]
+            attrs = {**attrs, "shapes": shapes, "symbols": values}
         args = [None if a is None else to_python(a, t) for a, t in zip(arrays, kernel.args, strict=True)]
         results = FUNCTIONS[fn](args, attrs)
         return [from_python(r, t.dtype) for r, t in zip(results, kernel.outputs, strict=True)]

@@ -145,7 +145,7 @@ class InferenceSession:
         specs, key = self._feeds.specs(feeds, self._needs)
         inner = self._inner(specs, key, feeds)
         away, home = (self._executor(specs, inner, reveal=True, at_home=there) for there in (False, True))
-        return compare(away, home, self._feeds.flat(feeds, away.header), tolerance)
+        return compare(away, home, self._feeds.stored(feeds), tolerance)
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
         """Run once, each kernel on its own; gives their times in the order they ran."""
@@ -162,7 +162,7 @@ class InferenceSession:
         if executor.gpu is not None:
             executor.gpu.timings = found
         try:
-            executor.run(self._feeds.flat(feeds, executor.header))
+            executor.run(self._feeds.stored(feeds))
         finally:
             executor.timings = None
             if executor.gpu is not None:
@@ -214,7 +214,7 @@ class InferenceSession:
             self._graph, specs, elements, builder, level=level, constants=constants,
             reveal=watch.get("reveal", False),
         )  # fmt: skip
-        calls = HostCalls(compiled.host_kernels)
+        calls = HostCalls(compiled.host_kernels, compiled.symbols)
         return Executor(compiled.program, host, sources_of(self._graph), calls, self.options.memory_limit, gpu)
 
     def _with_gpu(self, home: Any, builder: Any, at_home: bool = False) -> tuple[Any, Any]:
@@ -333,4 +333,4 @@ class InferenceSession:
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         executor = self._program(feeds)
-        return executor.header, executor.run(self._feeds.flat(feeds, executor.header), names, stay)
+        return executor.header, executor.run(self._feeds.stored(feeds), names, stay)

@@ -5,14 +5,11 @@ web/worker/verify.js is its mirror.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-WATCHED = re.compile(r"#\d+\.\d+ ")  # names of what kernels make: number, result, node (`fates.revealed`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +33,18 @@ class Verdict:
     first: Difference | None
 
 
-def compare(away: Any, home: Any, flat: Mapping[str, Any], tolerance: float) -> Verdict:
-    """`away` and `home` are executors of the same kernels, on the GPU and on WebAssembly; `flat` are their feeds.
+def compare(away: Any, home: Any, feeds: Mapping[str, Any], tolerance: float) -> Verdict:
+    """`away` and `home` are executors of the same kernels, on the GPU and on WebAssembly, whose outputs are
+    what their kernels make.
 
     Results are compared in the order of the kernels, so the first that differs is at fault and not what follows it.
     """
-    names = [o["name"] for o in away.header["outputs"] if WATCHED.match(o["name"])]
-    actual, expected = away.run(flat), home.run(flat)
+    names = [o["name"] for o in away.header["outputs"]]
+    actual, expected = away.run(feeds), home.run(feeds)
     for name in names:
         found = _difference(name, actual[name], expected[name], tolerance)
         if found is not None:
-            node = WATCHED.sub("", name, count=1)
+            node = name.partition(" ")[2]  # before it: number of the kernel and of its result
             return Verdict(False, tolerance, len(names), Difference(node, _kernels(away.header, node), *found))
     return Verdict(True, tolerance, len(names), None)
 

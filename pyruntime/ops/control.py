@@ -10,14 +10,14 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I64
-from pyruntime.ir.kernel import Block, If, Loop, Tensor, root
+from pyruntime.ir.kernel import Binds, Block, If, Loop, Tensor, root
 from pyruntime.ir.shape import AnyDim, Dim
+from pyruntime.ir.symbol import Symbol
 
 UNROLL = 16  # iterations of a loop whose shapes change, written out
 UNROLL_VALUES = 4096  # iterations of a loop that can only be written out (it carries sequences)
 
 Step = Callable[[Tensor, list[Any]], tuple[Any, list[Any], list[Any]]]  # n, carried -> condition, carried, scanned
-Binds = tuple[tuple[int, int, str], ...]
 
 
 # ── If ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -32,7 +32,7 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Any, else_branch: Any) -> Seque
     if known is not None and not isinstance(known[0], Dim):
         return t.subgraph(then_branch if known[0] else else_branch, [])
     decided = known[0] if known is not None else None
-    mark = t.fresh
+    mark = len(t.fresh)
     try:
         then, a = _branch(t, cond, then_branch, decided)
         orelse, b = _branch(t, cond, else_branch, None if decided is None else 1 - decided)
@@ -45,7 +45,7 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Any, else_branch: Any) -> Seque
         t.static(cond)
         raise t.shape_error("the branches give values of different types")
     then.outputs, orelse.outputs = fresh(t, then, a), fresh(t, orelse, b)
-    inner = t.symbols_since(mark)
+    inner = set(t.fresh[mark:])
     shapes, binds = _merge(t, [x.shape for x in a], [y.shape for y in b], inner)
     return t.add(If(cond, then, orelse, binds), [(s, x.dtype) for s, x in zip(shapes, a, strict=True)])
 
@@ -69,22 +69,18 @@ def _alike(x: Any, y: Any) -> bool:
     return isinstance(x, Tensor) and isinstance(y, Tensor) and x.rank == y.rank and x.dtype is y.dtype
 
 
-def _merge(t: Tracer, first: list[Any], second: list[Any], inner: set[str]) -> tuple[list[list[AnyDim]], Binds]:
+def _merge(t: Tracer, first: list[Any], second: list[Any], inner: set[Symbol]) -> tuple[list[list[AnyDim]], Binds]:
     """Equal dims that mean something outside stay; the others become symbols, bound when the values are there."""
-    binds: list[tuple[int, int, str]] = []
+    binds: list[tuple[int, int, Symbol]] = []
     shapes: list[list[AnyDim]] = []
     for n, (one, two) in enumerate(zip(first, second, strict=True)):
         shapes.append([])
         for axis, (a, b) in enumerate(zip(one, two, strict=True)):
             if a != b or sh.symbols(a) & inner:
-                a = t.symbol()
-                binds.append((n, axis, _name(a)))
+                binds.append((n, axis, t.symbol()))
+                a = sh.dim_of(binds[-1][2])
             shapes[-1].append(a)
     return shapes, tuple(binds)
-
-
-def _name(d: Dim) -> str:
-    return next(iter(sh.symbols(d)))
 
 
 def fresh(t: Tracer, block: Block, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -139,7 +135,7 @@ def iterate(
         return unrolled(t, times, cond, carried, step)
     if count is not None:
         trip = t.reshape(t.dims([count]), ())
-    guards, mark = len(t.guards), t.fresh
+    guards, mark = len(t.guards), len(t.fresh)
     try:
         body, enters, endless = _body(t, carried, step, guards)
     except NeedsValue as e:
@@ -150,7 +146,7 @@ def iterate(
         del t.guards[guards:]
         return unrolled(t, t.static(trip)[0] if trip is not None else None, cond, carried, step)
     known_count = times if endless and start is True else None
-    return _record(t, trip, None if start is True else cond, carried, body, enters, known_count, t.symbols_since(mark))
+    return _record(t, trip, None if start is True else cond, carried, body, enters, known_count, set(t.fresh[mark:]))
 
 
 def _known(t: Tracer, x: Tensor | None) -> Any:
@@ -162,7 +158,7 @@ def _body(t: Tracer, carried: list[Tensor], step: Step, guards: int) -> tuple[Bl
     """Trace the body until the shapes that enter are the shapes that leave: a dim that changes becomes a symbol bound
     on entry. Gives the block (None if a rank changes), those symbols, and whether the condition always holds."""
     shapes = [list(x.shape) for x in carried]
-    enters: list[tuple[int, int, str]] = []
+    enters: list[tuple[int, int, Symbol]] = []
     while True:
         del t.guards[guards:]
         with t.sub_block() as block:
@@ -181,8 +177,8 @@ def _body(t: Tracer, carried: list[Tensor], step: Step, guards: int) -> tuple[Bl
                 raise t.shape_error(f"carried value {k} is {before.dtype} and comes back as {x.dtype}")
             for axis, (a, b) in enumerate(zip(x.shape, before.shape, strict=True)):
                 if a != b and not any(e[:2] == (k + 2, axis) for e in enters):
-                    shapes[k][axis] = t.symbol()
-                    enters.append((k + 2, axis, _name(shapes[k][axis])))
+                    enters.append((k + 2, axis, t.symbol()))
+                    shapes[k][axis] = sh.dim_of(enters[-1][2])
                     changed = True
         if not changed:
             block.inputs = (n, going, *inputs)
@@ -192,7 +188,7 @@ def _body(t: Tracer, carried: list[Tensor], step: Step, guards: int) -> tuple[Bl
 
 def _record(
     t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Tensor], body: Block, enters: Binds,
-    count: AnyDim | None, inner: set[str],
+    count: AnyDim | None, inner: set[Symbol],
 ) -> list[Any]:  # fmt: skip
     """The Loop kernel. Dims made inside mean nothing outside, so they are bound anew by the results."""
     results = body.outputs[1:]
@@ -240,11 +236,11 @@ def _decided(t: Tracer, condition: Tensor) -> bool:
 
 def _empty(t: Tracer, carried: list[Any], step: Step) -> list[Tensor]:
     """Stacks of no iterations: the body is traced for its shapes only."""
-    guards, mark = len(t.guards), t.fresh
+    guards, mark = len(t.guards), len(t.fresh)
     with t.sub_block():
         _, _, scanned = step(t.leaf("block", (), I64), carried)
     del t.guards[guards:]
-    inner = t.symbols_since(mark)
+    inner = set(t.fresh[mark:])
     return [t.constant([], x.dtype, (0, *[0 if sh.symbols(d) & inner else d for d in x.shape])) for x in scanned]
 
 

@@ -13,6 +13,7 @@ from pyruntime.ir.dtype import F32, I64, STRING
 from pyruntime.ir.expr import cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim, Dim
+from pyruntime.ir.symbol import Symbol
 from pyruntime.ops.cast import dtype_of
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def size(t: Tracer, x: Tensor) -> Tensor:
 def read_at_run_time(d: AnyDim) -> bool:
     """Whether a dim comes from data, so that it may turn out to be negative."""
     return isinstance(d, Dim) and any(
-        atom[2] is None if atom[0] == "sym" else any(map(read_at_run_time, atom[1:])) for m, _ in d.terms for atom in m
+        atom.lower is None if isinstance(atom, Symbol) else any(map(read_at_run_time, atom[1:]))
+        for m, _ in d.terms
+        for atom in m
     )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.kernel import Block, Kernel, Read, Tensor
+from pyruntime.ir.symbol import Symbol
 
 
-def remove_dead(block: Block, outputs: Iterable[Tensor], symbols: set[str] | None = None) -> None:
-    """Keep what `outputs` need. `symbols` are the names that kept kernels or outputs mention; a Read is kept if it
+def remove_dead(block: Block, outputs: Iterable[Tensor], symbols: set[Symbol] | None = None) -> None:
+    """Keep what `outputs` need. `symbols` are those that kept kernels or outputs mention; a Read is kept if it
     binds one of them (None: keep all Reads)."""
     needed = {t.uid for t in outputs}
     kept: list[Kernel] = []

@@ -11,11 +11,12 @@ from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce
 from pyruntime.ir.shape import Dim
+from pyruntime.ir.symbol import Symbol
 
 
-def mentioned(block: Block) -> set[str]:
+def mentioned(block: Block) -> set[Symbol]:
     """Symbols in shapes, extents, expressions and attributes of a block's kernels."""
-    out: set[str] = set()
+    out: set[Symbol] = set()
     for kernel in block.kernels:
         out |= symbols_of(kernel)
         for inner in inner_blocks(kernel):
@@ -25,16 +26,16 @@ def mentioned(block: Block) -> set[str]:
     return out
 
 
-def symbols_of(kernel: Kernel) -> set[str]:
+def symbols_of(kernel: Kernel) -> set[Symbol]:
     """Symbols that one kernel mentions, without its inner blocks."""
-    out: set[str] = set()
+    out: set[Symbol] = set()
     for t in (*kernel.inputs, *kernel.outputs):
         _dims(t.shape, out)
     _kernel(kernel, out)
     return out
 
 
-def _kernel(kernel: Kernel, out: set[str]) -> None:
+def _kernel(kernel: Kernel, out: set[Symbol]) -> None:
     if isinstance(kernel, Call):
         _dims(kernel.attrs.values(), out)
         _kernel(kernel.meaning, out)
@@ -52,14 +53,14 @@ def _kernel(kernel: Kernel, out: set[str]) -> None:
         _statements(kernel.body, out)
 
 
-def _statements(body: list[Any], out: set[str]) -> None:
+def _statements(body: list[Any], out: set[Symbol]) -> None:
     for s in body:
         _expressions(expressions(s), out)
         for inner in children(s):
             _statements(inner, out)
 
 
-def _expressions(exprs: Iterable[Expr], out: set[str]) -> None:
+def _expressions(exprs: Iterable[Expr], out: set[Symbol]) -> None:
     seen: set[int] = set()
     for e in exprs:
         for x in walk(e, seen):
@@ -69,7 +70,7 @@ def _expressions(exprs: Iterable[Expr], out: set[str]) -> None:
                 _dims(x.value.shape, out)
 
 
-def _dims(values: Iterable[Any], out: set[str]) -> None:
+def _dims(values: Iterable[Any], out: set[Symbol]) -> None:
     for v in values:
         if isinstance(v, Dim):
             out |= sh.symbols(v)

@@ -13,6 +13,7 @@ from pyruntime.errors import InvalidInput
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, Translation, translate
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, Host
+from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.passes.constant_hoisting import hoist_constants
 from pyruntime.passes.dead_code import remove_dead
@@ -35,10 +36,12 @@ LEVELS = ("disabled", "basic", "extended", "layout", "all")
 
 @dataclass(slots=True)
 class Compiled:
-    """The program, the kernels that its Host steps name by position, and the milliseconds that each phase took."""
+    """The program, the kernels that its Host steps name by position, its symbols by the names it has for them, and the
+    milliseconds that each phase took."""
 
     program: Program
     host_kernels: list[Host]
+    symbols: dict[str, Symbol]
     timings: dict[str, float] = field(default_factory=dict)
 
 
@@ -66,7 +69,7 @@ def compile_graph(
     reveal: bool = False,
 ) -> Compiled:
     """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all.
-    `reveal`: what each kernel makes is an output too (see `revealed`)."""
+    `reveal`: the outputs are what each kernel makes (see `revealed`)."""
     watch = Stopwatch()
     main = translate(prune(graph), specs, elements, constants or {})
     watch.lap("translate")
@@ -76,14 +79,15 @@ def compile_graph(
     init = optimise(main, LEVELS.index(level), builder.routines, getattr(builder, "fuses_rows", False))
     watch.lap("passes")
     if reveal:
-        main.outputs |= revealed(main.block)
+        main.outputs = revealed(main.block)
     emitter = Emitter(builder)
     program = emitter.program(graph.name, init, main)
     program.header["nodes"] = fates.after(init, emitter.within)
     if emitter.placed is not None:
         program.header["why"] = reasons(main.block, emitter.placed.partition.reasons)
     watch.lap("emit")
-    return Compiled(program, emitter.host_kernels, watch.timings)
+    symbols = {name: s for s, name in emitter.symbols.items()}
+    return Compiled(program, emitter.host_kernels, symbols, watch.timings)
 
 
 def optimise(main: Translation, level: int, routines: Mapping[str, Routine], rows: bool = False) -> Block:

@@ -30,7 +30,7 @@ def source(d: Any) -> str:
 
 
 def symbols(d: Any) -> frozenset[str]:
-    """Names of the symbols in a serialised dim."""
+    """The symbols in a serialised dim, by the Program's names."""
     if isinstance(d, list):
         return frozenset().union(*[symbols(x) for x in d[1:]])
     return frozenset([d]) if isinstance(d, str) else frozenset()

@@ -9,13 +9,14 @@ from typing import Any
 
 from pyruntime.codegen.loop_ir import Param, Site
 from pyruntime.codegen.provider import EXTENT, Builder, Invocation
-from pyruntime.frontend.trace_graph import Translation
+from pyruntime.frontend.trace_graph import Feed, Translation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import own_inputs, readers_of
 from pyruntime.ir.dtype import STRING
-from pyruntime.ir.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor, root
+from pyruntime.ir.kernel import Alias, Binds, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor, root
 from pyruntime.ir.shape import AnyDim, to_json
 from pyruntime.ir.storage import encode
+from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Weight
 from pyruntime.program.format import FORMAT, Program
 from pyruntime.program.placement import Placed
@@ -34,7 +35,8 @@ class _Step:
 
 
 class Emitter:
-    """Makes one Program. `host_kernels` collects kernels that Host steps refer to by number."""
+    """Makes one Program. `host_kernels` collects kernels that Host steps refer to by number, `symbols` what the Program
+    calls its symbols."""
 
     def __init__(self, builder: Builder | Placed) -> None:
         self.placed = builder if isinstance(builder, Placed) else None
@@ -46,6 +48,7 @@ class Emitter:
         self.blocks: list[dict[str, Any]] = [{}, {}]
         self.blob = bytearray()
         self.host_kernels: list[Host] = []
+        self.symbols: dict[Symbol, str] = {}  # the Program's own names for them
         self.persistent: set[int] = set()
         self.checked: dict[str, int] = {}  # nodes whose indices are checked, by number from 1
         self.within: dict[int, str] = {}  # id of a kernel that runs as part of another -> that one's node
@@ -63,24 +66,25 @@ class Emitter:
         header = {
             "format": FORMAT,
             "name": name,
-            "inputs": [{"name": f.path, **self._tensor(f.tensor)} for f in main.feeds],
+            "inputs": [self._input(f) for f in main.feeds],
             "outputs": [{"name": n, "value": self.value(v)} for n, v in main.outputs.items()],
             "buffers": self.buffers,
             "constants": self.constants,
             "checked": list(self.checked),
-            "guards": [[to_json(c), *told] for c, *told in [*main.guards, *self._extents(main)]],
+            "guards": [[self._dim(c), *told] for c, *told in [*main.guards, *self._extents(main)]],
             "blocks": self.blocks,
             "modules": {name: self._append(b.finish()) for name, b in self.builders.items()},
+            "symbols": {name: str(s) for s, name in self.symbols.items()},
         }
         return Program(header, bytes(self.blob))
 
     def _extents(self, main: Translation) -> list[tuple[Any, str, str]]:
         """With the GPU, dims are bounded: see `crossing.EXTENT`."""
-        names = (
-            {s for f in main.feeds for d in f.tensor.shape for s in sh.symbols(d)} if self.placed is not None else set()
-        )
+        if self.placed is None:
+            return []
+        dims = {s for f in main.feeds for d in f.tensor.shape for s in sh.symbols(d)}
         text = f"a dim of {EXTENT} or more is too large for the GPU's integers"
-        return [(sh.compare("lt", sh.symbol(s), EXTENT), f'dim "{s}": {text}', "") for s in sorted(names)]
+        return [(sh.compare("lt", sh.dim_of(s), EXTENT), f'dim "{s}": {text}', "") for s in sorted(dims)]
 
     def _persistent(self, init: Block, main: Translation) -> set[int]:
         """Constants and what init makes stay if main uses them; gives the constants that only init uses."""
@@ -91,6 +95,19 @@ class Emitter:
         everywhere = made | leaves
         self.persistent = {u for u in used if u in everywhere}
         return leaves - self.persistent
+
+    # ── symbols ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _symbol(self, s: Symbol) -> str:
+        if s not in self.symbols:
+            self.symbols[s] = f"s{len(self.symbols)}"
+        return self.symbols[s]
+
+    def _dim(self, d: AnyDim) -> Any:
+        return to_json(d, self._symbol)
+
+    def _binds(self, binds: Binds) -> list[Any]:
+        return [[position, axis, self._symbol(s)] for position, axis, s in binds]
 
     # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,7 +121,7 @@ class Emitter:
             else:
                 away = self.crossings.memory(base)
                 wide = base.dtype.size if away == HOME else min(base.dtype.size, 4)  # the GPU keeps int64 in 32 bits
-                self.buffers.append({"size": to_json(sh.size(base.shape) * wide)})
+                self.buffers.append({"size": self._dim(sh.size(base.shape) * wide)})
                 if away != HOME:
                     self.buffers[-1]["memory"] = away
             if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant"):
@@ -134,7 +151,11 @@ class Emitter:
 
     def _tensor(self, t: Tensor) -> dict[str, Any]:
         number = self.buffer(self.crossings.at(t, HOME))
-        return {"buffer": number, "dtype": t.dtype.name, "dims": [to_json(d) for d in t.shape]}
+        return {"buffer": number, "dtype": t.dtype.name, "dims": [self._dim(d) for d in t.shape]}
+
+    def _input(self, f: Feed) -> dict[str, Any]:
+        name, *items = f.path
+        return {"name": name, **({"item": items[0]} if items else {}), **self._tensor(f.tensor)}
 
     def value(self, v: Any) -> Any:
         if isinstance(v, Tensor):
@@ -215,7 +236,7 @@ class Emitter:
         return _Step({"op": "copy", "to": where, "pairs": pairs}, [*tensors, *twins])
 
     def _place(self, t: Tensor) -> dict[str, Any]:
-        return {"buffer": self.buffer(t), "dtype": t.dtype.name, "dims": [to_json(d) for d in t.shape]}
+        return {"buffer": self.buffer(t), "dtype": t.dtype.name, "dims": [self._dim(d) for d in t.shape]}
 
     def _private(self, kernels: Sequence[Kernel], readers: Counter[int]) -> set[int]:
         """What a kernel of a segment makes for one other of the segment."""
@@ -229,19 +250,19 @@ class Emitter:
         for c in calls:
             self.crossings.scratch(c.scratch, where)
             c.tensors = [self.crossings.at(t, where) for t in c.tensors]
-        symbols: set[str] = set()
+        symbols: set[Symbol] = set()
         for c in calls:
             for d in (*map(self._param, c.params), c.work, *[sh.size(t.shape) for t in c.tensors]):
                 symbols |= sh.symbols(d)
         json: dict[str, Any] = {
             "op": "wasm" if where == HOME else "gpu",
             "fn": name,
-            "symbols": sorted(symbols),
+            "symbols": [self._symbol(s) for s in sorted(symbols)],
             "calls": [self._call(c) for c in calls],
         }
         forks = {c.split for c in calls if c.split != 0}
         if forks:
-            json["fork"] = 1 if 1 in forks else to_json(sum(forks))
+            json["fork"] = 1 if 1 in forks else self._dim(sum(forks))
         return _Step(json, [t for c in calls for t in c.tensors], calls)
 
     def _param(self, p: Param) -> AnyDim:
@@ -261,15 +282,15 @@ class Emitter:
             "node": c.node,
             "kernel": c.function,
             "buffers": [self.buffer(t) for t in c.tensors],
-            "params": [to_json(self._param(p)) for p in c.params],
-            "work": to_json(c.work),
+            "params": [self._dim(self._param(p)) for p in c.params],
+            "work": self._dim(c.work),
             "inplace": [[self.buffer(a), self.buffer(b)] for a, b in c.inplace],
         }
 
     def _control(self, kernel: Read | Host | If | Loop) -> _Step:
         json: dict[str, Any] = {"op": type(kernel).__name__.lower(), "node": kernel.node}
         if isinstance(kernel, Read):
-            json |= {"value": self._tensor(kernel.source), "symbols": list(kernel.symbols)}
+            json |= {"value": self._tensor(kernel.source), "symbols": [self._symbol(s) for s in kernel.symbols]}
         elif isinstance(kernel, Host):
             json |= self._host(kernel)
         else:
@@ -284,7 +305,7 @@ class Emitter:
             "id": len(self.host_kernels) - 1,
             "inputs": [None if a is None else self._tensor(a) for a in kernel.args],
             "outputs": [self._tensor(t) for t in kernel.outputs],
-            "binds": kernel.binds,
+            "binds": self._binds(kernel.binds),
         }
 
     def _branch(self, kernel: If) -> dict[str, Any]:
@@ -293,7 +314,7 @@ class Emitter:
             "then": self._inner(kernel.then),
             "orelse": self._inner(kernel.orelse),
             "outputs": [self.buffer(t) for t in kernel.outputs],
-            "binds": kernel.binds,
+            "binds": self._binds(kernel.binds),
         }
 
     def _loop(self, kernel: Loop) -> dict[str, Any]:
@@ -303,8 +324,8 @@ class Emitter:
             "carried": [self._tensor(t) for t in kernel.carried],
             "body": self._inner(kernel.body),
             "outputs": [self._tensor(t) for t in kernel.outputs],
-            "enters": kernel.enters,
-            "binds": kernel.binds,
+            "enters": self._binds(kernel.enters),
+            "binds": self._binds(kernel.binds),
         }
 
     def _inner(self, block: Block) -> int:

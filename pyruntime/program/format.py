@@ -9,7 +9,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidModel
 
-FORMAT = 1
+FORMAT = 2
 MAGIC = b"pyrt"
 
 

@@ -78,9 +78,9 @@ def reasons(block: Block, found: Mapping[int, str]) -> dict[str, str]:
 
 
 def revealed(block: Block) -> dict[str, Tensor]:
-    """The results of the block's kernels in order, as "#NUMBER.RESULT NODE": what `verify` compares."""
+    """The results of the block's kernels in order, as "NUMBER.RESULT NODE": what `verify` compares."""
     kernels = [k for k in block.kernels if isinstance(k, Map | Reduce | Loops | Call)]
-    made = [(f"#{n}.{i} {k.node}", t) for n, k in enumerate(kernels) for i, t in enumerate(k.outputs)]
+    made = [(f"{n}.{i} {k.node}", t) for n, k in enumerate(kernels) for i, t in enumerate(k.outputs)]
     return {name: t for name, t in made if t.dtype is not STRING}
 
 

@@ -43,7 +43,7 @@ def test_moving_and_comparing() -> None:
 def test_the_pass_gives_the_same() -> None:
     model_ = parsed(MOVES).SerializeToString()
     specs = {"x": TensorSpec(dt.STRING, (3, 2)), "c": TensorSpec(dt.BOOL, (3, 2))}
-    feeds: dict[str, Any] = {"x": ((3, 2), WORDS.ravel().tolist()), "c": ((3, 2), [True, False] * 3)}
+    feeds: dict[Any, Any] = {("x",): ((3, 2), WORDS.ravel().tolist()), ("c",): ((3, 2), [True, False] * 3)}
     plain, lowered = (translate(load(model_), specs, elements, {}) for _ in range(2))
     table = lower_strings(lowered.block)
     steps = [k for k in lowered.block.kernels if isinstance(k, Host)]

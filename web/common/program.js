@@ -37,18 +37,20 @@
 /** @typedef {WasmStep | GpuStep | CopyStep | ReadStep | HostStep | IfStep | LoopStep} Step */
 /** @typedef {{ inputs: TensorValue[], steps: Step[], outputs: Value[] }} Block */
 /** @typedef {{ buffer: number, dtype?: string, source?: string, offset?: number, size?: number, unpack?: number, signed?: boolean, blob?: [number, number], strings?: string[] }} Constant */
+/** item: its number in the sequence that is the input. @typedef {{ name: string, item?: number, dtype: string, dims: Dim[], buffer: number }} Input */
 /**
  * @typedef {object} Header
  * @property {number} format
  * @property {string} name
  * @property {Record<string, [number, number]>} modules
- * @property {{ name: string, dtype: string, dims: Dim[], buffer: number }[]} inputs
+ * @property {Input[]} inputs
  * @property {{ name: string, value: Value }[]} outputs
  * @property {{ size: Dim, host?: boolean, memory?: string }[]} buffers
  * @property {Constant[]} constants
  * @property {[Dim, string, string?][]} guards dim that must not be 0, message, node
  * @property {string[]} checked nodes whose indices are checked, by number from 1
  * @property {Block[]} blocks
+ * @property {Record<string, string>} [symbols] what messages call them
  * @property {(string | [string, string, string?])[]} [nodes] of the graph: label, or [label, fate, label of the node it is part of]
  * @property {Record<string, string>} [why] node to why it is not on the provider that was asked for first
  */

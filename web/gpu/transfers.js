@@ -3,6 +3,7 @@
 import { outOfRange } from '../common/errors.js';
 import { gpuId } from '../common/protocol.js';
 import { evaluateAll } from '../run/dims.js';
+import { feedOf } from '../run/input_dims.js';
 import { GPU_TYPES, wireOf } from './tensors.js';
 import { FAULT_BYTES, padToWords } from './memory.js';
 import { toGpuStorage, fromGpuStorage } from './storage.js';
@@ -15,6 +16,7 @@ import { toGpuStorage, fromGpuStorage } from './storage.js';
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('../run/plan_state.js').State} State */
 
 export class Transfers {
@@ -29,7 +31,7 @@ export class Transfers {
     const arriving = new Set(copies.flatMap((step) => /** @type {CopyStep} */ (step).pairs.map(([, { buffer }]) => buffer)));
     const leaving = new Set(outputs.flatMap(buffersOf));
     /** Inputs that only the GPU reads. */
-    this.inputs = new Set(header.inputs.filter(({ buffer }) => !read.has(buffer) && !leaving.has(buffer)).map(({ name }) => name));
+    this.inputs = header.inputs.filter(({ buffer }) => !read.has(buffer) && !leaving.has(buffer));
     /** Outputs whose buffers are filled for the page alone, by buffer. @type {Map<number, string[]>} */
     this.outputs = new Map();
     for (const { name, value } of header.outputs) {
@@ -47,15 +49,20 @@ export class Transfers {
     this.made = [];
   }
 
-  /** @param {Record<string, WireTensor>} feeds @param {Record<string, Fetch>} fetches */
+  /** Whether a feed on the GPU may stay there. @param {string} name @param {number} [item] in a sequence */
+  keepsInput(name, item) {
+    return this.inputs.some((input) => input.name === name && input.item === item);
+  }
+
+  /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches */
   beginRun(feeds, fetches) {
     this.fetches = fetches;
     this.kept.clear();
     this.made = [];
     this.remote.clear();
-    for (const { name, buffer } of this.executor.header.inputs) {
-      const id = gpuId(feeds[name]?.data);
-      if (id) this.remote.set(buffer, this.gpu.gpu.tensors.find(id));
+    for (const input of this.executor.header.inputs) {
+      const id = gpuId(feedOf(feeds, input)?.data);
+      if (id) this.remote.set(input.buffer, this.gpu.gpu.tensors.find(id));
     }
   }
 
@@ -116,7 +123,7 @@ export class Transfers {
     if (!names) return true;
     const { plan } = this.executor;
     let onCpu = false;
-    for (const name of names.filter((each) => each in this.fetches)) {
+    for (const name of names.filter((each) => Object.hasOwn(this.fetches, each))) {
       const kept = this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
       if (kept) this.gpu.memory.copyOut(plan.span(state, source.buffer).address, kept.size, kept.buffer);
       else onCpu = true;

@@ -3,7 +3,7 @@
 import { env } from 'onnxruntime-common';
 import { pageThreads } from './client.js';
 import { Executor } from '../run/executor.js';
-import { flatten, programKey } from '../common/flat_feeds.js';
+import { programKey } from '../common/flat_feeds.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
 /** @typedef {import('../common/protocol.js').Portable} Portable */
@@ -94,8 +94,8 @@ export class PageRunner {
    */
   run(executor, feeds, fetches) {
     const start = performance.now();
-    const flat = flatten(/** @type {Record<string, WireValue>} */ (/** @type {unknown} */ (feeds)));
-    const results = executor.run(flat, Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && target(into)])));
+    const wire = /** @type {Record<string, WireValue>} */ (/** @type {unknown} */ (feeds));
+    const results = executor.run(wire, Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && target(into)])));
     this.judge(performance.now() - start);
     return /** @type {Record<string, WireValue>} */ (results); // without a GPU nothing waits
   }

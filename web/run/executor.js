@@ -1,6 +1,6 @@
 // Runs a Program in the browser, without Python but for host steps. Mirrors pyruntime/native/executor.py.
 
-import { bindDims, checkDims } from './input_dims.js';
+import { bindDims, checkDims, feedOf } from './input_dims.js';
 import { ThreadTrial } from '../threads/thread_trial.js';
 import { runIf, runLoop } from './control.js';
 import { evaluate, evaluateAll } from './dims.js';
@@ -25,6 +25,7 @@ const WARM = 400;
 /** @typedef {import('../common/program.js').Value} Value */
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('./environment.js').HostArray} HostArray */
 
 export class Executor {
@@ -85,7 +86,7 @@ export class Executor {
 
   /**
    * Synchronous unless it has to wait for the GPU.
-   * @param {Record<string, WireTensor>} feeds
+   * @param {Record<string, WireValue>} feeds
    * @param {Record<string, Fetch>} fetches
    * @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>}
    */
@@ -102,7 +103,7 @@ export class Executor {
   }
 
   /**
-   * @param {Record<string, WireTensor>} feeds
+   * @param {Record<string, WireValue>} feeds
    * @param {Record<string, Fetch>} fetches
    * @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>}
    */
@@ -111,7 +112,7 @@ export class Executor {
     this.hosts = new Map(this.hostConstants);
     this.transfers?.beginRun(feeds, fetches);
     const state = this.bindInputs(this.plan.root, feeds);
-    for (const { name, buffer, dtype } of this.header.inputs) this.write(state, buffer, dtype, feeds[name]);
+    for (const input of this.header.inputs) this.write(state, input.buffer, input.dtype, /** @type {WireTensor} */ (feedOf(feeds, input)));
     return andThen(this.runBlock(1, state), (last) => this.results(last, fetches));
   }
 
@@ -121,18 +122,19 @@ export class Executor {
     this.peak = Math.max(this.peak, state.peak);
     this.requested = Math.max(this.requested, state.requested);
     this.top = Math.max(this.top, state.arena.reach + state.gpu.reach - this.plan.tables.size);
-    const wanted = this.header.outputs.filter(({ name }) => name in fetches);
+    const wanted = this.header.outputs.filter(({ name }) => Object.hasOwn(fetches, name));
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
     this.gpu?.memory.flush();
     return this.gpu?.memory.waits ? this.gpu.memory.throwErrors().then(() => results) : results;
   }
 
-  /** Input dims become the values of symbols, inputs get memory. @param {State} state @param {Record<string, WireTensor>} feeds */
+  /** Input dims become the values of symbols, inputs get memory. @param {State} state @param {Record<string, WireValue>} feeds */
   bindInputs(state, feeds) {
-    const key = this.header.inputs.map(({ name }) => feeds[name]?.dims.join()).join(';');
-    return this.plan.advance(state, key, (next) => {
-      for (const { name, dims } of this.header.inputs) bindDims(name, dims, feeds[name]?.dims, next.env);
-      for (const { name, dims } of this.header.inputs) checkDims(name, dims, feeds[name].dims, next.env);
+    const { inputs, symbols } = this.header;
+    const given = inputs.map((input) => feedOf(feeds, input)?.dims);
+    return this.plan.advance(state, given.map((dims) => dims?.join()).join(';'), (next) => {
+      inputs.forEach(({ name, dims }, n) => bindDims(name, dims, given[n], next.env));
+      inputs.forEach(({ name, dims }, n) => checkDims(name, dims, given[n] ?? [], next.env, symbols));
       this.plan.checkGuards(next.env, new Set(next.env.keys()));
       for (const { buffer } of this.header.inputs) this.plan.take(next, buffer);
     });

@@ -6,6 +6,16 @@ import { InvalidInput } from '../common/errors.js';
 /** @typedef {import('./dims.js').Dim} Dim */
 /** @typedef {import('./dims.js').Env} Env */
 
+/** @typedef {import('../common/program.js').Input} Input */
+/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('../common/protocol.js').WireValue} WireValue */
+
+/** The tensor fed to one of the Program's inputs. @param {Record<string, WireValue>} feeds @param {Input} input @returns {WireTensor | undefined} */
+export function feedOf(feeds, { name, item }) {
+  const feed = Object.hasOwn(feeds, name) ? feeds[name] : null;
+  return (Array.isArray(feed) ? feed[item ?? -1] : feed) ?? undefined;
+}
+
 /**
  * Plain symbols among the dims take the feed's values.
  * @param {string} name @param {Dim[]} dims @param {readonly number[] | undefined} given @param {Env} env
@@ -23,12 +33,13 @@ export function bindDims(name, dims, given, env) {
 /**
  * Every dim must come out as given, now that all symbols are known.
  * @param {string} name @param {Dim[]} dims @param {readonly number[]} given @param {Env} env
+ * @param {Record<string, string>} [shown] what messages call the symbols
  */
-export function checkDims(name, dims, given, env) {
+export function checkDims(name, dims, given, env, shown = {}) {
   dims.forEach((dim, axis) => {
     const wanted = evaluate(dim, env);
     if (wanted === given[axis]) return;
-    const why = typeof dim === 'string' ? `, as "${dim}" is elsewhere` : '';
+    const why = typeof dim === 'string' ? `, as "${shown[dim] ?? dim}" is elsewhere` : '';
     throw new InvalidInput(`input "${name}" must have ${wanted} elements on axis ${axis}${why}, it has ${given[axis]} [${given.join(', ')}]`);
   });
 }

@@ -217,7 +217,7 @@ export class Planner {
     for (const { dim, message, node, symbols } of this.guards) {
       const names = [...symbols];
       if (!names.every((name) => env.has(name)) || (names.length && !names.some((name) => fresh.has(name)))) continue;
-      if (!evaluate(dim, env)) throw new ShapeError(message, { node, hint: names.sort().map((name) => `${name} = ${env.get(name)}`).join(', ') });
+      if (!evaluate(dim, env)) throw new ShapeError(message, { node, hint: names.map((name) => `${this.header.symbols?.[name] ?? name} = ${env.get(name)}`).sort().join(', ') });
     }
   }
 }

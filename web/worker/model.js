@@ -6,7 +6,7 @@ import { OutOfMemory, SessionFailed } from '../common/errors.js';
 import { hostStep } from './program_file.js';
 import { acquireGpu } from '../gpu/device.js';
 import { profile } from './profile.js';
-import { describeFeed, flatten, programKey } from '../common/flat_feeds.js';
+import { describeFeed, programKey } from '../common/flat_feeds.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
@@ -99,10 +99,9 @@ export class Model {
     const { needs } = this;
     if (needs && hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name) => !needs.includes(name));
     const executor = await this.executor(feeds);
-    let flat = flatten(feeds);
-    if (hasGpuFeeds(flat)) flat = /** @type {typeof flat} */ (await downloadFeeds(flat, (name) => Boolean(executor.transfers?.inputs.has(name))));
+    if (hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
-      return await executor.run(flat, fetches);
+      return await executor.run(feeds, fetches);
     } catch (error) {
       executor.transfers?.abandon();
       throw error;
@@ -156,7 +155,7 @@ export class Model {
   async profile(feeds) {
     if (this.host.gpu) throw new SessionFailed('only sessions on WebAssembly alone are profiled');
     const executor = await this.executor(feeds);
-    return profile(executor, () => executor.run(/** @type {Record<string, WireTensor>} */ (flatten(feeds)), {}));
+    return profile(executor, () => executor.run(feeds, {}));
   }
 
   /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
@@ -178,11 +177,11 @@ export class Model {
     return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, needs.includes(name), false)]));
   }
 
-  /** Feeds on the CPU, by the Program's names, and as Python is told of them. @param {Record<string, WireValue>} feeds */
+  /** Feeds on the CPU, and as Python is told of them. @param {Record<string, WireValue>} feeds */
   async given(feeds) {
     const here = await downloadFeeds(feeds, () => false);
     await this.executor(here);
-    return { flat: flatten(here), described: this.describe(here) };
+    return { feeds: here, described: this.describe(here) };
   }
 
   /** The Program used last, for the page to run; null where it takes the worker: for Python, the GPU, or its size. @returns {import('../common/protocol.js').Portable | null} */

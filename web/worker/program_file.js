@@ -14,7 +14,7 @@ import { InvalidInput, InvalidModel, UnsupportedOp } from '../common/errors.js';
  */
 
 const MAGIC = 0x74727970; // "pyrt"
-const FORMAT = 1;
+const FORMAT = 2;
 
 /** @param {Uint8Array} bytes */
 export const isProgram = (bytes) => bytes.length >= 4 && word(bytes, 0) === MAGIC;

@@ -17,9 +17,6 @@ import { numbers } from '../common/elements.js';
  * @property {number} error as a share of the tensor's largest value
  */
 
-/** Names of what kernels make: number, result, node. */
-const WATCHED = /^#\d+\.\d+ /;
-
 /**
  * Results are compared in the order of the kernels, so the first that differs is at fault and not what follows it.
  * @param {Model} model @param {Record<string, import('../common/protocol.js').WireValue>} feeds @param {number} tolerance
@@ -27,13 +24,13 @@ const WATCHED = /^#\d+\.\d+ /;
 export async function verify(model, feeds, tolerance) {
   const { gpu } = model.host;
   if (!gpu) throw new InvalidInput('this session runs on WebAssembly alone', { hint: "create it with executionProviders: ['webgpu']" });
-  const { flat, described } = await model.given(feeds);
+  const { feeds: here, described } = await model.given(feeds);
   const [away, home] = model.python.watched(model.proxy, described);
-  const names = away.header.outputs.map(({ name }) => name).filter((name) => WATCHED.test(name));
+  const names = away.header.outputs.map(({ name }) => name);
   let [actual, expected] = [/** @type {Record<string, any>} */ ({}), /** @type {Record<string, any>} */ ({})];
   try {
-    actual = await results(model, away, flat, names, gpu);
-    expected = await results(model, home, flat, names, null);
+    actual = await results(model, away, here, names, gpu);
+    expected = await results(model, home, here, names, null);
   } finally {
     for (const { python } of [away, home]) python?.destroy();
   }
@@ -44,7 +41,7 @@ export async function verify(model, feeds, tolerance) {
 
 /**
  * @param {Model} model @param {import('../common/program.js').ProgramData} program
- * @param {Record<string, WireTensor>} feeds @param {string[]} names @param {import('../gpu/device.js').Gpu | null} gpu
+ * @param {Record<string, import('../common/protocol.js').WireValue>} feeds @param {string[]} names @param {import('../gpu/device.js').Gpu | null} gpu
  */
 async function results(model, program, feeds, names, gpu) {
   const executor = await Executor.create(program, model.read, model.python, { ...model.host, threads: 1, gpu });
@@ -66,7 +63,7 @@ function kernelsOf({ blocks }, label) {
  * @returns {Omit<Difference, 'kernel'> | null}
  */
 function difference(name, actual, expected, tolerance) {
-  const node = name.replace(WATCHED, '');
+  const node = name.slice(name.indexOf(' ') + 1); // before it: number of the kernel and of its result
   const left = values(actual);
   const right = values(expected);
   if (left.length !== right.length) return { node, index: 0, expected: right.length, actual: left.length, error: Infinity };

@@ -7,7 +7,6 @@ there is bounded here, from shapes, constants and the bounds of operands.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from pyruntime.ir.dtype import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, U64, 
 from pyruntime.ir.expr import COMPARE, Expr, walk
 from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor, root
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.symbol import Symbol
 
 from ..printer.storage import gpu_bounds
 
@@ -55,10 +55,9 @@ def of_dim(d: AnyDim) -> Range:
 
 
 def _atom(atom: tuple[Any, ...]) -> Range:
+    if isinstance(atom, Symbol):
+        return Range(-DIM if atom.lower is None else atom.lower, EXTENT - 1 if atom.is_extent else DIM)
     op = atom[0]
-    if op == "sym":  # a feed's dim, or a value found at run time, whose name is u<number>
-        low = -DIM if atom[2] is None else atom[2]
-        return Range(low, DIM if re.fullmatch(r"u\d+", atom[1]) else EXTENT - 1)
     x, y = (of_dim(d) for d in atom[-2:])
     if op in ("lt", "le", "eq"):
         return TRUTH
