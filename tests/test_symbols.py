@@ -102,9 +102,12 @@ for (const { program, runs } of JSON.parse(readFileSync(0, 'utf8'))) {
   const executor = await Executor.create({ header, blob, python: null }, () => null, null, { shared: false });
   const names = Object.fromEntries(header.outputs.map(({ name }) => [name, null]));
   found.push(runs.map((feeds) => {
-    const wire = Object.entries(feeds).map(([name, [type, dims, data]]) => [name, { type, dims, data: ARRAYS[type].from(data.map(type === 'int64' ? BigInt : Number)) }]);
+    const wire = Object.entries(feeds).map(([name, [type, dims, data]]) => {
+      return [name, { type, dims, data: ARRAYS[type].from(data, type === 'int64' ? BigInt : Number) }];
+    });
     try {
-      return Object.entries(executor.run(Object.fromEntries(wire), names)).map(([name, { dims, data }]) => [name, dims, Array.from(data, Number)]);
+      const outputs = Object.entries(executor.run(Object.fromEntries(wire), names));
+      return outputs.map(([name, { dims, data }]) => [name, dims, Array.from(data, Number)]);
     } catch (error) {
       return [error.type, error.message, error.hint];
     }
@@ -115,7 +118,7 @@ console.log(JSON.stringify(found));
 
 
 def in_node(programs: list[tuple[InferenceSession, list[dict[str, np.ndarray]]]]) -> list[list[Any]]:
-    """What web/'s executor gives for each run of each session's Program: outputs as (name, dims, numbers), or an error."""
+    """What web/'s executor gives for each run of each Program: outputs as (name, dims, numbers), or an error."""
     given = [
         {
             "program": base64.b64encode(session.export(weights=True)).decode(),
