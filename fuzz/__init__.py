@@ -1,0 +1,1 @@
+"""The fuzzer: generators of cases, oracles that judge them, a runner that survives both: `python -m fuzz --help`."""

@@ -1,0 +1,26 @@
+"""`python -m fuzz`: cases for so many seconds, then what was found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from fuzz.runner import run
+from fuzz.targets import TARGETS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--targets", default=",".join(TARGETS), help=f"of {', '.join(TARGETS)}")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--case", help="TARGET/INDEX: this one alone, with all there is to say about it")
+    parser.add_argument("--keep", action="store_true", help="failures are not made smaller")
+    options = parser.parse_args()
+    return run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""A case: a model, the feeds of some runs on one session, and how far it can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Feeds = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """model: bytes of an ONNX model, or of a program. runs: feeds, in turn. judged: outputs are compared with peers;
+    else only crashes, hangs and untyped errors count. options: of the session."""
+
+    target: str
+    model: bytes
+    runs: tuple[Any, ...] = ()
+    judged: bool = True
+    note: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """outcome: one of OUTCOMES. kind: one word, the same for failures of one cause. detail: for people."""
+
+    outcome: str
+    kind: str = ""
+    detail: str = ""
+
+
+# right: a peer agrees. alone: no peer answers, twins agree. refused: by a typed error.
+OUTCOMES = ("right", "alone", "refused", "wrong", "crash", "hang", "untyped", "no case")
+FAILURES = ("wrong", "crash", "hang", "untyped")

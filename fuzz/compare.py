@@ -1,0 +1,112 @@
+"""When two answers are the same: by type, by magnitude, and by how much the model itself amplifies the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fuzz.draw import is_float
+
+
+def epsilon(dtype: Any) -> float:
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
+def wide(x: np.ndarray) -> np.ndarray:
+    """Elements as doubles, integers as they are."""
+    if is_float(x.dtype):
+        return x.astype(np.float32).astype(np.float64) if x.dtype.kind == "V" else x.astype(np.float64)
+    return x.astype(np.int64) if x.dtype.kind == "V" else x
+
+
+def difference(got: Any, want: Any, length: int, noise: Any = None, step: int = 0) -> str:
+    """What differs, in words; empty if nothing does.
+
+    length: of the longest sum that may be inside; noise: by how much `want` moves when inputs move in their last bits;
+    step: units by which quantised integers may differ.
+    """
+    if isinstance(want, list) or isinstance(got, list):
+        if not (isinstance(want, list) and isinstance(got, list)) or len(want) != len(got):
+            return f"{_shape(got)} for {_shape(want)}"
+        pairs = zip(got, want, noise if isinstance(noise, list) else [None] * len(got), strict=False)
+        return next((d for g, w, n in pairs if (d := difference(g, w, length, n, step))), "")
+    if want is None or got is None or isinstance(want, dict) or isinstance(got, dict):
+        return "" if type(want) is type(got) else f"{_shape(got)} for {_shape(want)}"
+    got, want = np.asarray(got), np.asarray(want)
+    if got.shape != want.shape:
+        return f"shape {list(got.shape)} for {list(want.shape)}"
+    if want.dtype.kind in "OUS":
+        same = [_text(v) for v in got.ravel().tolist()] == [_text(v) for v in want.ravel().tolist()]
+        return "" if same and got.dtype.kind in "OUS" else f"strings {got.ravel()[:4]} for {want.ravel()[:4]}"
+    if got.dtype != want.dtype:
+        return f"type {got.dtype} for {want.dtype}"
+    return _numbers(got, want, length, noise, step) if got.size else ""
+
+
+def _numbers(got: np.ndarray, want: np.ndarray, length: int, noise: Any, step: int) -> str:
+    a, b = wide(got), wide(want)
+    with np.errstate(all="ignore"):
+        same = (a == b) | ((a != a) & (b != b))
+        if same.all():
+            return ""
+        if is_float(got.dtype):
+            finite = np.abs(b[np.isfinite(b)])
+            scale = float(finite.max(initial=0.0))
+            eps = epsilon(got.dtype)
+            allowed = eps * (32 * np.abs(b) + 4 * np.sqrt(length) * scale) + float(ml_dtypes.finfo(got.dtype).tiny)
+            allowed = np.minimum(allowed, 0.25 * np.maximum(np.abs(b), scale) + 1e-30)
+        else:
+            allowed = np.zeros(b.shape) + step
+        if noise is not None and np.shape(noise) == b.shape:
+            allowed = allowed + 16 * noise
+        off = np.abs(a.astype(np.float64) - b.astype(np.float64))
+        bad = ~same & ~(off <= allowed)
+    if not bad.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f"{got[at]} for {want[at]} at {list(at)}, {int(bad.sum())} of {bad.size} differ"
+
+
+def spread(answers: Sequence[Any], base: Any) -> Any:
+    """By how much each element of `base` moves over answers of the same structure; infinite where it is not finite
+    alike in all."""
+    if isinstance(base, list):
+        return [spread([a[n] if isinstance(a, list) and n < len(a) else None for a in answers], b)
+                for n, b in enumerate(base)]  # fmt: skip
+    if not isinstance(base, np.ndarray) or base.dtype.kind in "OUS":
+        return None
+    b = wide(base).astype(np.float64)
+    out: Any = np.zeros(b.shape)
+    for answer in answers:
+        if isinstance(answer, np.ndarray) and answer.shape == b.shape:
+            with np.errstate(all="ignore"):
+                a = wide(answer).astype(np.float64)
+                moved = np.where((a == b) | ((a != a) & (b != b)), 0, np.abs(a - b))
+            out = np.maximum(out, np.where(moved != moved, np.inf, moved))
+        elif isinstance(answer, np.ndarray):
+            out = out + np.inf
+    return out
+
+
+def nudged(x: Any, rng: np.random.Generator, ulps: float) -> Any:
+    """The array with its floats moved by some units in the last place."""
+    if isinstance(x, list):
+        return [nudged(v, rng, ulps) for v in x]
+    if not isinstance(x, np.ndarray) or not is_float(x.dtype) or not x.size:
+        return x
+    with np.errstate(all="ignore"):
+        moved = wide(x) * (1 + ulps * epsilon(x.dtype) * rng.choice([-1.0, 1.0], x.shape))
+        return moved.astype(x.dtype)
+
+
+def _text(v: Any) -> str:
+    return v.decode(errors="replace") if isinstance(v, bytes) else str(v)
+
+
+def _shape(x: Any) -> str:
+    if isinstance(x, list):
+        return f"a list of {len(x)}"
+    return f"{x.dtype}{list(x.shape)}" if isinstance(x, np.ndarray) else type(x).__name__

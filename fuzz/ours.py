@@ -1,0 +1,148 @@
+"""Our own answers: by the session, by its twins (which must agree with it), and by the slow evaluator."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from kit.interpret import run as interpret
+from pyruntime import InferenceSession, SessionOptions
+from pyruntime.errors import NeedsValue, PyRuntimeError
+
+MEMORY = 128 << 20  # bytes a session may use
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A way to run a model that must not change what comes out."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    dims: str = ""  # how inputs' shapes are declared instead: "symbolic", "rankless"
+    providers: tuple[str, ...] = ("wasm",)
+
+
+PLAIN = Twin("session")
+TWINS = [
+    Twin("level disabled", {"graph_optimization_level": "disabled"}),
+    Twin("level basic", {"graph_optimization_level": "basic"}),
+    Twin("level extended", {"graph_optimization_level": "extended"}),
+    Twin("two threads", {"intra_op_num_threads": 2}),
+    Twin("plain SIMD", {"relaxed_simd": False}),
+    Twin("symbolic shapes", {}, "symbolic"),
+    Twin("unknown ranks", {}, "rankless"),
+]
+WEBGPU = Twin("WebGPU", {}, "", ("webgpu", "wasm"))
+
+
+@dataclass(frozen=True)
+class Failed:
+    """No outputs: by an error of ours (typed), or by one that users must not see."""
+
+    typed: bool
+    kind: str  # class, and where it was raised
+    message: str
+
+
+Answer = list[Any] | Failed
+
+
+def failure(error: BaseException) -> Failed:
+    """Typed unless it is no PyRuntimeError, or one that stands for a bug of ours."""
+    name = type(error).__name__
+    typed = isinstance(error, PyRuntimeError) and name not in ("InternalError", "MemoryFault", "NeedsValue")
+    cause = error.__cause__ if name == "InternalError" and error.__cause__ else error
+    frames = [
+        f for f in traceback.extract_tb(cause.__traceback__) if "pyruntime" in f.filename or "/providers/" in f.filename
+    ]
+    at = f" {Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
+    kind = f"{type(cause).__name__}{at}"
+    return Failed(typed, kind, f"{name}: {str(error)[:400]}")
+
+
+class Ours:
+    """One session of a model, made by a twin's ways."""
+
+    def __init__(self, model: bytes, twin: Twin, options: Mapping[str, Any]) -> None:
+        made = SessionOptions(**{"memory_limit": MEMORY, **options, **twin.options})
+        self.session = InferenceSession(redeclared(model, twin.dims), made, list(twin.providers))
+
+    def run(self, feeds: Any) -> Answer:
+        try:
+            return list(self.session.run(None, feeds))
+        except Exception as error:
+            return failure(error)
+
+
+def answers(model: bytes, runs: Sequence[Any], twin: Twin, options: Mapping[str, Any]) -> list[Answer]:
+    """Of all runs, in turn, on one session."""
+    try:
+        session = Ours(model, twin, options)
+    except Exception as error:
+        return [failure(error)] * max(len(runs), 1)
+    return [session.run(feeds) for feeds in runs]
+
+
+def redeclared(model: bytes, how: str) -> bytes:
+    """The model with its inputs' dims left open, or their ranks too."""
+    if not how:
+        return model
+    made = onnx.load_from_string(model)
+    for value in made.graph.input:
+        if value.type.WhichOneof("value") == "tensor_type":
+            tensor = value.type.tensor_type
+            if how == "rankless":
+                tensor.ClearField("shape")
+            else:
+                for n, dim in enumerate(tensor.shape.dim):
+                    dim.dim_param = dim.dim_param or f"{value.name}_{n}"
+    del made.graph.value_info[:]
+    for value in made.graph.output:
+        if value.type.WhichOneof("value") == "tensor_type":
+            value.type.tensor_type.ClearField("shape")
+    return made.SerializeToString()
+
+
+class TooSlow(Exception):
+    """The slow evaluator was slow."""
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def evaluated(model: bytes, feeds: Mapping[str, Any], seconds: float = 1.0) -> list[Any] | None:
+    """By the slow evaluator; None where it cannot or takes too long."""
+    try:
+        with alarm(seconds):
+            return interpret(model, dict(feeds))
+    except (PyRuntimeError, NeedsValue, TooSlow, Exception):
+        return None
+
+
+def plain(feeds: Any) -> Any:
+    """Feeds as peers take them: contiguous, of native byte order."""
+    if isinstance(feeds, np.ndarray):
+        native = feeds.astype(feeds.dtype.newbyteorder("=")) if feeds.dtype.kind in "iuf" else feeds
+        return np.ascontiguousarray(native).reshape(feeds.shape)
+    if isinstance(feeds, list):
+        return [plain(v) for v in feeds]
+    return {k: plain(v) for k, v in feeds.items()} if isinstance(feeds, dict) else feeds

@@ -1,0 +1,99 @@
+"""The oracles that are not ours: onnxruntime without optimisation, and onnx's reference, in a process of their own that
+may crash or hang as it likes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+import warnings
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+LIMIT = 6.0  # seconds for one peer's answer
+BYTES = 6 << 30  # of address space
+
+Answer = list[Any] | str  # outputs, or why there are none
+
+
+class Refused(Exception):
+    """A peer does not answer."""
+
+
+def onnxruntime_session(model: bytes) -> Callable[[dict[str, Any]], list[Any]]:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda feeds: list(session.run(None, feeds))
+
+
+def reference_session(model: bytes) -> Callable[[dict[str, Any]], list[Any]]:
+    from onnx.reference import ReferenceEvaluator
+
+    session = ReferenceEvaluator(model)
+    return lambda feeds: list(session.run(None, feeds))
+
+
+PEERS = {"onnxruntime": onnxruntime_session, "reference": reference_session}
+
+
+def serve(connection: Connection) -> None:
+    """Answers (peer, model, runs) with a list of answers, until the other side is gone."""
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.dup2(2, 1)
+    while True:
+        try:
+            peer, model, runs = connection.recv()
+        except EOFError:
+            return
+        connection.send([_answer(peer, model, feeds) for feeds in runs])
+
+
+def _answer(peer: str, model: bytes, feeds: dict[str, Any]) -> Answer:
+    try:
+        return PEERS[peer](model)(dict(feeds))
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+class Peers:
+    """Asks them; one that dies or does not answer in time is started anew, and its answer is why."""
+
+    def __init__(self) -> None:
+        self.process: Any = None
+        self.connection: Any = None
+
+    def ask(self, peer: str, model: bytes, runs: Sequence[dict[str, Any]]) -> list[Answer]:
+        if self.process is None:
+            context = multiprocessing.get_context("spawn")
+            self.connection, theirs = context.Pipe()
+            self.process = context.Process(target=serve, args=(theirs,), daemon=True)
+            self.process.start()
+            theirs.close()
+        try:
+            self.connection.send((peer, model, list(runs)))
+            if self.connection.poll(LIMIT + 0.5 * len(runs)):
+                return self.connection.recv()
+            why = "no answer in time"
+        except (EOFError, OSError, ValueError):
+            why = "died"
+        self.stop()
+        return [f"Refused: {peer} {why}"] * len(runs)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.join()
+            self.connection.close()
+            self.process = None

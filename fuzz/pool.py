@@ -1,0 +1,109 @@
+"""Workers under watch: what takes too long or too much memory is ended, and counted."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from typing import Any
+
+from fuzz.case import Case, Verdict
+from fuzz.worker import serve
+
+SECONDS = 10.0  # of processor time, for one step of ours
+WALL = 60.0  # of the clock: a step that waits for ever, or a peer
+BYTES = 1 << 30  # above what a worker holds before its first case
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class FuzzerFault(Exception):
+    """A bug of the fuzzer itself."""
+
+
+class Worker:
+    """One process, started when first asked and anew after each death."""
+
+    def __init__(self) -> None:
+        self.process: Any = None
+
+    def make(self, target: str, seed: int, index: int) -> Case | None:
+        made = self._ask(("make", target, seed, index))
+        return None if isinstance(made, Verdict) else made
+
+    def fuzz(self, target: str, seed: int, index: int) -> Verdict:
+        """Make the case and judge it."""
+        return self._ask(("fuzz", target, seed, index))
+
+    def judge(self, case: Case, name: str) -> Verdict:
+        return self._ask(("judge", case, name))
+
+    def stop(self) -> None:
+        """End the process and what it started."""
+        if self.process is None:
+            return
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            self.process.kill()
+        self.process.join()
+        self.connection.close()
+        self.process = None
+
+    def _start(self) -> None:
+        if self.process is not None:
+            return
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs,))
+        self.process.start()
+        theirs.close()
+        if not self.connection.poll(120) or self.connection.recv()[0] != "ready":
+            raise RuntimeError("a worker does not start")
+        self.base = self._bytes()
+
+    def _ask(self, request: tuple[Any, ...]) -> Any:
+        self._start()
+        self.connection.send(request)
+        step, ours = "making the case", False
+        while True:
+            began, used = time.monotonic(), self._seconds()
+            while not self.connection.poll(0.1):
+                trouble = self._trouble(began, used, ours)
+                if trouble:
+                    self.stop()
+                    return Verdict("hang", f"{step}: {trouble}", f"{step}: {trouble}")
+            try:
+                kind, *rest = self.connection.recv()
+            except (EOFError, ConnectionResetError):
+                self.process.join()
+                code = self.process.exitcode
+                self.stop()
+                return Verdict("crash", f"{step}: exit code {code}", f"the process ended at {step}: exit code {code}")
+            if kind == "fault":
+                raise FuzzerFault(f"{request[:4]}\n{rest[0]}")
+            if kind == "done":
+                return rest[0]
+            step, ours = rest
+
+    def _trouble(self, began: float, used: float, ours: bool) -> str:
+        if ours and self._seconds() - used > SECONDS:
+            return f"over {SECONDS:g} s"
+        if time.monotonic() - began > WALL:
+            return f"over {WALL:g} s of waiting"
+        return f"over {BYTES >> 30} GB" if self._bytes() - self.base > BYTES else ""
+
+    def _seconds(self) -> float:
+        fields = self._read("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICK if fields else 0.0
+
+    def _bytes(self) -> int:
+        return int((self._read("statm").split() or ["0", "0"])[1]) * PAGE
+
+    def _read(self, name: str) -> str:
+        try:
+            with open(f"/proc/{self.process.pid}/{name}") as file:
+                return file.read()
+        except OSError:
+            return ""

@@ -1,0 +1,103 @@
+"""Runs targets in turn on some workers, counts, and reports failures, one for each cause."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import threading
+import time
+from collections import Counter
+
+from fuzz.case import FAILURES, OUTCOMES, Verdict
+from fuzz.minimise import minimise
+from fuzz.pool import FuzzerFault, Worker
+from fuzz.report import as_test
+
+
+class Tally:
+    """Counts by target and outcome, and the first failure of each kind."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.first: dict[tuple[str, str, str], tuple[int, Verdict]] = {}
+        self.lock = threading.Lock()
+
+    def add(self, target: str, index: int, verdict: Verdict) -> bool:
+        """Whether it is a failure of a kind not seen before."""
+        with self.lock:
+            self.counts[target, verdict.outcome] += 1
+            key = (target, verdict.outcome, verdict.kind)
+            if verdict.outcome not in FAILURES or key in self.first:
+                return False
+            self.first[key] = (index, verdict)
+            return True
+
+    def of(self, outcome: str) -> int:
+        return sum(n for (_, o), n in self.counts.items() if o == outcome)
+
+    def table(self) -> str:
+        targets = sorted({t for t, _ in self.counts})
+        lines = [f"{'':14}" + "".join(f"{o:>9}" for o in OUTCOMES)]
+        lines += [f"{t:14}" + "".join(f"{self.counts[t, o]:>9}" for o in OUTCOMES) for t in targets]
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        cases = sum(n for (_, o), n in self.counts.items() if o != "no case")
+        wrong, crash, hang, untyped = map(self.of, FAILURES)
+        return f"fuzz: {cases} cases: {wrong} wrong, {crash} crashes, {hang} hangs, {untyped} untyped"
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 if nothing failed."""
+    if options.case:
+        return _one(options)
+    tally, targets = Tally(), options.targets.split(",")
+    numbers = ((target, index) for index in itertools.count(options.first) for target in targets)
+    end, lock = time.monotonic() + options.seconds, threading.Lock()
+    faults: list[str] = []
+
+    def work() -> None:
+        worker = Worker()
+        while time.monotonic() < end:
+            with lock:
+                target, index = next(numbers)
+            try:
+                verdict = worker.fuzz(target, options.seed, index)
+                if tally.add(target, index, verdict):
+                    print(_told(worker, options, target, index, verdict), flush=True)
+            except FuzzerFault as fault:
+                faults.append(f"{target}/{index}")
+                print(f"fault of the fuzzer itself in {faults[-1]}: {fault}", flush=True)
+                worker.stop()
+        worker.stop()
+
+    threads = [threading.Thread(target=work) for _ in range(options.jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(tally.table())
+    if faults:
+        print(f"faults of the fuzzer itself: {' '.join(faults)}")
+    print(tally.summary())
+    return int(bool(faults) or any(map(tally.of, FAILURES)))
+
+
+def _told(worker: Worker, options: argparse.Namespace, target: str, index: int, verdict: Verdict) -> str:
+    """A failure in words, and as a test."""
+    title = f"{verdict.outcome} --seed {options.seed} --case {target}/{index}: {verdict.kind}: {verdict.detail}"
+    case = worker.make(target, options.seed, index)
+    if case is None or options.keep:
+        return title
+    name = f"{target}/{options.seed}/{index}"
+    small, found = minimise(case, verdict, lambda c: worker.judge(c, name))
+    return f"{title}\n{case.note}\n{as_test(small, found, name)}"
+
+
+def _one(options: argparse.Namespace) -> int:
+    target, _, index = options.case.partition("/")
+    worker = Worker()
+    verdict = worker.fuzz(target, options.seed, int(index))
+    print(_told(worker, options, target, int(index), verdict))
+    worker.stop()
+    return int(verdict.outcome in FAILURES)

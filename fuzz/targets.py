@@ -1,0 +1,73 @@
+"""The targets: each makes the case of a number, in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+
+from fuzz import feeds, hostile, models, programs, seeds
+from fuzz.case import Case
+from fuzz.draw import Draw
+from fuzz.graphs import Around
+from fuzz.mutate_node import CHANGES, change_dims, change_values, mutate
+from fuzz.node import Node, describe, model_of
+
+Maker = Callable[[Draw], Case | None]
+
+
+def seed_node(draw: Draw) -> Node:
+    if draw.chance(0.12):
+        return seeds.from_microsoft(draw.below(len(seeds.MICROSOFT)), draw.rng)
+    return seeds.from_official(draw.pick(seeds.official()))
+
+
+def operators(draw: Draw) -> Case:
+    """One node, an official case changed."""
+    node = seed_node(draw)
+    mutate(draw, node)
+    model, given = model_of(draw, node)
+    return Case("operators", model, (given,), note=describe(node))
+
+
+def graphs(draw: Draw) -> Case:
+    """A node that is changed little, in the middle of others."""
+    node = seed_node(draw)
+    for _ in range(draw.below(3)):
+        draw.pick([change_dims, change_values, CHANGES[3][1]])(draw, node)
+    data, given = model_of(draw, node)
+    around = Around(draw, onnx.load_from_string(data), given)
+    if node.domain != "ai.onnx.ml":
+        around.before()
+    around.after()
+    return Case("graphs", around.model.SerializeToString(), (around.feeds,), note=describe(node))
+
+
+def sequences(draw: Draw) -> Case:
+    """One session with open dims, run at several shapes."""
+    node = seed_node(draw)
+    data, given = model_of(draw, node, draw.pick(["unknown", "rankless", "symbolic"]), fixed=0.2)
+    runs = [given]
+    for _ in range(draw.between(2, 4)):
+        change_dims(draw, node)
+        runs.append({name: node.inputs[int(name[1:])] for name in given})
+    return Case("sequences", data, (*runs, given), note=describe(node))
+
+
+TARGETS: dict[str, Maker] = {
+    "operators": operators,
+    "graphs": graphs,
+    "sequences": sequences,
+    "models": models.case,
+    "feeds": feeds.case,
+    "hostile": hostile.case,
+    "programs": programs.case,
+}
+
+
+def make(target: str, seed: int, index: int) -> Case | None:
+    """The case, the same on every machine; None where what was drawn makes no model."""
+    try:
+        return TARGETS[target](Draw(f"{target}/{seed}/{index}"))
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None  # onnx's own helpers cannot write it

@@ -1,0 +1,48 @@
+"""The process in which cases are made and judged, so that one that crashes or hangs takes nothing else with it."""
+
+from __future__ import annotations
+
+import os
+import traceback
+import warnings
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from fuzz.case import Verdict
+
+
+def serve(connection: Connection) -> None:
+    """Answers ("make", target, seed, index) with a case; ("fuzz", the same) and ("judge", case, name) with what is
+    done, then with a verdict."""
+    os.setsid()
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    from fuzz.draw import Draw
+    from fuzz.judge import judge
+    from fuzz.peers import Peers
+    from fuzz.targets import make
+
+    peers = Peers()
+    connection.send(("ready",))
+
+    def say(what: str, ours: bool) -> None:
+        connection.send(("step", what, ours))
+
+    def answer(command: str, *rest: Any) -> Any:
+        if command == "make":
+            return make(*rest)
+        case, name = (make(*rest), "/".join(map(str, rest))) if command == "fuzz" else rest
+        return judge(case, Draw(f"judge/{name}"), peers, say) if case else Verdict("no case")
+
+    while True:
+        try:
+            request = connection.recv()
+        except EOFError:
+            peers.stop()
+            return
+        try:
+            connection.send(("done", answer(*request)))
+        except Exception:
+            connection.send(("fault", traceback.format_exc()))
