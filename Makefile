@@ -9,7 +9,7 @@ WHERE ?= native
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo serve test check bench conformance clean
+.PHONY: help demo serve test check bench conformance fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -45,6 +45,10 @@ conformance: ## the official ONNX backend suite (PROVIDER=wasm|webgpu WHERE=nati
 	@$(SETUP) python node vulkan browser
 	@if [ $(WHERE) = chromium ]; then npm run --silent build; fi
 	@$(PY) -m kit.conformance --provider $(PROVIDER) --where $(WHERE) --jobs $(JOBS) $(ARGS)
+
+fuzz: ## cases at random against peers and ourselves (ARGS="--seconds S --targets a,b --seed N --case T/N")
+	@$(SETUP) python
+	@$(PY) -m fuzz $(ARGS)
 
 clean: ## remove what was built; keeps .venv and node_modules
 	@rm -rf build dist *.egg-info

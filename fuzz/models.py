@@ -15,8 +15,8 @@ from fuzz.draw import Draw
 from fuzz.mutate_node import attribute
 from fuzz.node import tensor
 from fuzz.undefined import nodes as all_nodes
-from kit import zoo
-from kit.models import LIGHT, ROOT, light_path
+from kit import drawn, zoo
+from kit.models import ROOT
 
 LARGEST = 300_000  # elements of a weight
 
@@ -41,9 +41,13 @@ def small() -> list[str]:
 @cache
 def skeleton(name: str) -> onnx.ModelProto:
     """A large model with the shapes of its values inferred."""
-    path = light_path(name) if name in LIGHT else zoo.HERE / f"{name}.onnx"
+    path = drawn.light_path(name) if name in drawn.NAMES else zoo.HERE / f"{name}.onnx"
     path = ROOT / "demo" / "digits" / "digits.onnx" if name == "digits" else path
-    return onnx.shape_inference.infer_shapes(onnx.load(path))
+    model = onnx.shape_inference.infer_shapes(onnx.load(path))
+    kept = [node for node in model.graph.node if node.op_type != "ConstantOfShape"]  # weights of the light models
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return model
 
 
 def case(draw: Draw) -> Case | None:
@@ -54,7 +58,7 @@ def case(draw: Draw) -> Case | None:
             if isinstance(x, np.ndarray) and draw.chance(0.3) and x.dtype.kind == "f":
                 feeds[key] = draw.array(x.dtype, x.shape)
     else:
-        name = draw.pick([*zoo.names(), *LIGHT, "digits"])
+        name = draw.pick([*zoo.names(), *drawn.NAMES, "digits"])
         made = window(draw, skeleton(name))
         if made is None:
             return None

@@ -12,7 +12,7 @@ from fuzz.compare import difference, spread
 from fuzz.pool import Worker
 
 SEED = 7
-CASES = {"models": 60}  # of a target
+CASES = {"models": 30}  # of a target
 
 
 @pytest.fixture(scope="module")
