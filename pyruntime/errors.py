@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -58,6 +60,14 @@ class MemoryFault(PyRuntimeError):
     """An allocator was misused: out of bounds, double free. Always a bug of ours."""
 
 
+class InternalError(PyRuntimeError):
+    """The engine failed where it should have worked or refused. Always a bug of ours."""
+
+
+class ModelNotFound(InvalidModel, FileNotFoundError):
+    """There is no file at the model's path."""
+
+
 class DeviceLost(PyRuntimeError):
     """The GPU device is gone and could not be rebuilt."""
 
@@ -79,3 +89,18 @@ class NeedsValue(PyRuntimeError):
         super().__init__(f"{what} must be known to compile this node", node=node)
         self.name = name
         self.symbols = symbols
+
+
+@contextmanager
+def our_fault(doing: str, node: str = "") -> Iterator[None]:
+    """Turn exceptions that are not of this tree into InternalErrors: what `doing` names failed, for the node if there
+    is one. Running out of memory is an OutOfMemory."""
+    try:
+        yield
+    except PyRuntimeError:
+        raise
+    except MemoryError as e:
+        raise OutOfMemory(f"{doing} takes more memory than there is", node=node) from e
+    except Exception as e:
+        text = f"{doing} failed: {type(e).__name__}: {e}"
+        raise InternalError(text, node=node, hint="this is a bug of pyruntime, please report it") from e

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeError
+from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeError, our_fault
 from pyruntime.frontend import registry
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
+from pyruntime.frontend.signatures import check_inputs, signature
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType
@@ -194,13 +195,12 @@ class _Walker:
         function = self.root.functions.get((node.domain, node.op, node.overload))
         try:
             self.t.node = f"{label} > {node.label}" if label and function else node.label
-            results = self._function(function, node, args) if function else self._operator(node, args)
+            with our_fault("translating it", self.t.node):
+                results = self._function(function, node, args) if function else self._operator(node, args)
         except PyRuntimeError as e:
             if isinstance(e, ShapeError) and e.at(self.t.node).node == self.t.node:
                 e.hint = e.hint or _shapes(node, args)
             raise e.at(self.t.node) from None
-        except (TypeError, IndexError) as e:
-            raise InvalidModel(str(e), node=self.t.node) from e
         finally:
             self.t.node, self.t.opset, self.t.wanted = label, opset, wanted
         for name, result in zip(node.outputs, results, strict=False):
@@ -222,6 +222,9 @@ class _Walker:
         while args and args[-1] is None:
             args.pop()
         attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # opset 1's hint on memory
+        found = signature(node.domain, node.op, node.opset)
+        if found is not None:
+            check_inputs(found, node.inputs, args, len(node.outputs), node.label)
         registry.check(operator, len(args), attrs, node.label)
         registry.check_kinds(operator, attrs, node.label)
         self.t.opset = node.opset

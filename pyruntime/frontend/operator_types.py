@@ -1,0 +1,323 @@
+# ruff: noqa: E501
+"""What the standard's schemas say of operators' inputs. Written by scripts/operator_types.py; `signatures.py` reads it.
+
+SETS: sets of types, a letter each in the order of `dtype.ALL` (A float32, B uint8, …); s a sequence, o an optional, m a
+map. OPERATORS, a line each: domain, name, and the versions `since:min:max:outputs:parameters:sets`. A parameter is the
+letter of its type variable, then ? if it is optional, * if it repeats, + if it repeats with any types; a variable's set
+is the number at the letter's place.
+"""
+
+SETS = """
+AJK
+ABCDEFGJKLM
+ABCDEFGJKLMP
+AJKP
+AFGJKLM
+AFGJKLMP
+G
+I
+ABCDEFGIJKLMP
+ABCDEFGIJKLMNOPQRSTUVWXYZ
+BDLM
+BCDEFGLM
+FG
+ABCDEFGIJKLM
+ABCDEFGHIJKLM
+ABCDEFGHIJKLMP
+ABCDEFGHIJKLMPQRST
+ABCDEFGHIJKLMPQRSTUV
+ABCDEFGHIJKLMPQRSTUVW
+ABCDEFGHIJKLMPQRSTUVWX
+ABCDEFGHIJKLMPQRSTUVWXYZ
+ABCDEFGHIJKLMPQRSTUVWXYZab
+AJP
+A
+ABCDEFGHIJKLMNOP
+ABCDEFGHIJKLMNO
+s
+BC
+AFGKLM
+BCF
+BCFQRST
+BCDEFQRSTUV
+BCDEFQRSTUVW
+AJPX
+BCDEFQRSTUVWYZ
+BCDEFQRSTUVWYZab
+AJKPQRST
+FGI
+ABCDEFGHIJKLMNOPQRSTUV
+ABCDEFGHIJKLMNOPQRSTUVW
+ABCDEFGHIJKLMNOPQRSTUVWX
+ABCDEFGHIJKLMNOPQRSTUVWXYZ
+F
+ABCDEFGHIJKLMNOPs
+ABCDEFGHIJKLMNOPos
+ABCDEFGHIJKLMNOPQRSTos
+ABCDEFGHIJKLMNOPQRSTUVos
+ABCDEFGHIJKLMNOPQRSTUVWos
+ABCDEFGHIJKLMNOPQRSTUVWXos
+ABCDEFGHIJKLMNOPQRSTUVWXYZos
+B
+AK
+ABCDEFGHIJKLMNOs
+ABCJK
+ABCJKP
+ACEFGJK
+ACEFGJKP
+ABCDEFGHIJKLMNOPQRSTUVWXYZabs
+o
+ABCDEFGHIJKLMNOos
+ABCDEFGHIJKLMNOPQRSTUVWXYZabos
+AFGJK
+AFGJKP
+BCQRST
+AF
+AFJP
+BCDEQRSTUV
+BCDEQRSTUVW
+AFJPX
+BCDEQRSTUVWYZ
+BCDEQRSTUVWYZab
+AEFGK
+AEFGJKP
+ABCFGJKLM
+ABCFGJKLMP
+ABCFGIJKLMP
+H
+ABCDEFGHIJKLMNOPQRST
+FGH
+AFGIJK
+AFGHK
+AFGK
+m
+GH
+AGH
+AEFGHK
+"""
+
+OPERATORS = """
+- Abs 1:1:1:1:a:0 6:1:1:1:a:1 13:1:1:1:a:2
+- Acos 7:1:1:1:a:0 22:1:1:1:a:3
+- Acosh 9:1:1:1:a:0 22:1:1:1:a:3
+- Add 1:2:2:1:aa:0 6:2:2:1:aa:4 13:2:2:1:aa:5 14:2:2:1:aa:2
+- AffineGrid 20:2:2:1:ab:3.6
+- And 1:2:2:1:aa:7
+- ArgMax 1:1:1:1:a:1 13:1:1:1:a:2
+- ArgMin 1:1:1:1:a:1 13:1:1:1:a:2
+- Asin 7:1:1:1:a:0 22:1:1:1:a:3
+- Asinh 9:1:1:1:a:0 22:1:1:1:a:3
+- Atan 7:1:1:1:a:0 22:1:1:1:a:3
+- Atanh 9:1:1:1:a:0 22:1:1:1:a:3
+- Attention 23:3:6:4:aabc?a?b?:3.3.8 24:3:7:4:aabc?a?b?d?:3.3.8.6
+- AveragePool 1:1:1:1:a:0 22:1:1:1:a:3
+- BatchNormalization 1:5:5:5:aaaaa:0 14:5:5:3:aaabb:3.3 15:5:5:3:abbcc:3.3.3
+- Bernoulli 15:1:1:1:a:0 22:1:1:1:a:3
+- BitCast 26:1:1:1:a:9
+- BitShift 11:2:2:1:aa:10 28:2:2:1:aa:11
+- BitwiseAnd 18:2:2:1:aa:11
+- BitwiseNot 18:1:1:1:a:11
+- BitwiseOr 18:2:2:1:aa:11
+- BitwiseXor 18:2:2:1:aa:11
+- BlackmanWindow 17:1:1:1:a:12
+- Cast 1:1:1:1:a:13 9:1:1:1:a:14 13:1:1:1:a:15 19:1:1:1:a:16 21:1:1:1:a:17 23:1:1:1:a:18 24:1:1:1:a:19 25:1:1:1:a:20 28:1:1:1:a:21
+- CastLike 15:2:2:1:ab:15.15 19:2:2:1:ab:16.16 21:2:2:1:ab:17.17 23:2:2:1:ab:18.18 24:2:2:1:ab:19.19 25:2:2:1:ab:20.20
+- CausalConvWithState 27:2:4:2:aaa?a?:22
+- Ceil 1:1:1:1:a:0 13:1:1:1:a:3
+- Celu 12:1:1:1:a:23 28:1:1:1:a:3
+- CenterCropPad 18:2:2:1:ab:24.12
+- Clip 1:1:1:1:a:0 11:1:3:1:aa?a?:0 12:1:3:1:aa?a?:1 13:1:3:1:aa?a?:2
+- Col2Im 18:3:3:1:abc:24.6.6
+- Compress 9:2:2:1:ab:25.7 28:2:2:1:ab:24.7
+- Concat 1:1::1:a*:0 4:1::1:a*:25 13:1::1:a*:24
+- ConcatFromSequence 11:1:1:1:a:26
+- Constant 1:0:0:1::
+- ConstantOfShape 9:1:1:1:a:6
+- Conv 1:2:3:1:aaa?:0 22:2:3:1:aaa?:3
+- ConvInteger 10:2:4:1:aba?b?:27.27
+- ConvTranspose 1:2:3:1:aaa?:0 22:2:3:1:aaa?:3
+- Cos 7:1:1:1:a:0 22:1:1:1:a:3
+- Cosh 9:1:1:1:a:0 22:1:1:1:a:3
+- CumProd 26:2:2:1:ab:5.12
+- CumSum 11:2:2:1:ab:28.12 14:2:2:1:ab:5.12
+- DFT 17:1:2:1:ab?:3.12 20:1:3:1:ab?c?:3.12.6
+- DeformConv 19:3:5:1:aaaa?a?:0 22:3:5:1:aaaa?a?:3
+- DepthToSpace 1:1:1:1:a:25 13:1:1:1:a:24
+- DequantizeLinear 10:2:3:1:aba?:29.23 19:2:3:1:aba?:30.22 21:2:3:1:aba?:31.22 23:2:3:1:aba?:32.22 24:2:3:1:aba?:32.33 25:2:3:1:aba?:34.33 28:2:3:1:aba?:35.33
+- Det 11:1:1:1:a:0 22:1:1:1:a:3
+- Div 1:2:2:1:aa:0 6:2:2:1:aa:4 13:2:2:1:aa:5 14:2:2:1:aa:2
+- Dropout 1:1:1:2:a:0 12:1:3:2:ab?c?:0.0.7 13:1:3:2:ab?c?:3.0.7 22:1:3:2:ab?c?:36.36.7
+- DynamicQuantizeLinear 11:1:1:3:a:23
+- Einsum 12:1::1:a*:1 28:1::1:a*:2
+- Elu 1:1:1:1:a:0 22:1:1:1:a:3
+- Equal 1:2:2:1:aa:37 11:2:2:1:aa:13 13:2:2:1:aa:8 19:2:2:1:aa:15
+- Erf 9:1:1:1:a:1 13:1:1:1:a:3
+- Exp 1:1:1:1:a:0 13:1:1:1:a:3
+- Expand 8:2:2:1:ab:25.6 13:2:2:1:ab:24.6
+- EyeLike 9:1:1:1:a:13 22:1:1:1:a:8
+- Flatten 1:1:1:1:a:0 9:1:1:1:a:25 13:1:1:1:a:24 21:1:1:1:a:38 23:1:1:1:a:39 24:1:1:1:a:40 25:1:1:1:a:41
+- Floor 1:1:1:1:a:0 13:1:1:1:a:3
+- GRU 1:3:6:2:aaaa?b?a?:0.42 22:3:6:2:aaaa?b?a?:3.42
+- Gather 1:2:2:1:ab:25.12 13:2:2:1:ab:24.12
+- GatherElements 11:2:2:1:ab:25.12 13:2:2:1:ab:24.12
+- GatherND 11:2:2:1:ab:25.6 13:2:2:1:ab:24.6
+- Gelu 20:1:1:1:a:3
+- Gemm 1:3:3:1:aaa:0 9:3:3:1:aaa:4 11:2:3:1:aaa?:4 13:2:3:1:aaa?:5
+- GlobalAveragePool 1:1:1:1:a:0 22:1:1:1:a:3
+- GlobalLpPool 1:1:1:1:a:0 22:1:1:1:a:3
+- GlobalMaxPool 1:1:1:1:a:0 22:1:1:1:a:3
+- Greater 1:2:2:1:aa:0 9:2:2:1:aa:1 13:2:2:1:aa:2
+- GreaterOrEqual 12:2:2:1:aa:1 16:2:2:1:aa:2
+- GridSample 16:2:2:1:ab:25.0 22:2:2:1:ab:24.3
+- GroupNormalization 18:3:3:1:aaa:3
+- HammingWindow 17:1:1:1:a:12
+- HannWindow 17:1:1:1:a:12
+- HardSigmoid 1:1:1:1:a:0 22:1:1:1:a:3
+- HardSwish 14:1:1:1:a:0 22:1:1:1:a:3
+- Hardmax 1:1:1:1:a:0 13:1:1:1:a:3
+- Identity 1:1:1:1:a:25 13:1:1:1:a:24 14:1:1:1:a:43 16:1:1:1:a:44 19:1:1:1:a:45 21:1:1:1:a:46 23:1:1:1:a:47 24:1:1:1:a:48 25:1:1:1:a:49
+- If 1:1:1::a:7
+- ImageDecoder 20:1:1:1:a:50
+- InstanceNormalization 1:3:3:1:aaa:0 22:3:3:1:aaa:3
+- IsInf 10:1:1:1:a:51 20:1:1:1:a:36
+- IsNaN 9:1:1:1:a:0 13:1:1:1:a:3 20:1:1:1:a:36
+- LRN 1:1:1:1:a:0 13:1:1:1:a:3
+- LSTM 1:3:8:3:aaaa?b?a?a?a?:0.42 22:3:8:3:aaaa?b?a?a?a?:3.42
+- LayerNormalization 17:2:3:3:aaa?:3
+- LeakyRelu 1:1:1:1:a:0 16:1:1:1:a:3
+- Less 1:2:2:1:aa:0 9:2:2:1:aa:1 13:2:2:1:aa:2
+- LessOrEqual 12:2:2:1:aa:1 16:2:2:1:aa:2
+- LinearAttention 27:3:6:2:aaab?a?a?:22.22
+- Log 1:1:1:1:a:0 13:1:1:1:a:3
+- LogSoftmax 1:1:1:1:a:0 13:1:1:1:a:3
+- Loop 1:3:::a?b?c+:6.7.25 11:2:::a?b?c+:6.7.25 13:2:::a?b?c+:6.7.52 16:2:::a?b?c+:6.7.44 19:2:::a?b?c+:6.7.45 21:2:::a?b?c+:6.7.46 23:2:::a?b?c+:6.7.47 24:2:::a?b?c+:6.7.48 25:2:::a?b?c+:6.7.49
+- LpNormalization 1:1:1:1:a:0 22:1:1:1:a:3
+- LpPool 1:1:1:1:a:0 22:1:1:1:a:3
+- MatMul 1:2:2:1:aa:0 9:2:2:1:aa:4 13:2:2:1:aa:5
+- MatMulInteger 10:2:4:1:aba?b?:27.27
+- Max 1:1::1:a*:0 12:1::1:a*:1 13:1::1:a*:2
+- MaxPool 1:1:1:1:a:0 8:1:1:2:a:0 12:1:1:2:a:53 22:1:1:2:a:54
+- MaxRoiPool 1:2:2:1:aa:0 22:2:2:1:aa:3
+- MaxUnpool 9:2:3:1:abb?:0.6 22:2:3:1:abb?:3.6
+- Mean 1:1::1:a*:0 13:1::1:a*:3
+- MeanVarianceNormalization 9:1:1:1:a:0 13:1:1:1:a:3
+- MelWeightMatrix 17:5:5:1:aaabb:12.3
+- Min 1:1::1:a*:0 12:1::1:a*:1 13:1::1:a*:2
+- Mish 18:1:1:1:a:0 22:1:1:1:a:3
+- Mod 10:2:2:1:aa:1 13:2:2:1:aa:2
+- Mul 1:2:2:1:aa:0 6:2:2:1:aa:4 13:2:2:1:aa:5 14:2:2:1:aa:2
+- Multinomial 7:1:1:1:a:0 22:1:1:1:a:3
+- Neg 1:1:1:1:a:0 6:1:1:1:a:55 13:1:1:1:a:56
+- NegativeLogLikelihoodLoss 12:2:3:1:aba?:0.12 22:2:3:1:aba?:3.12
+- NonMaxSuppression 10:2:5:1:abc?d?e?:23.23.6.23.23
+- NonZero 9:1:1:1:a:25 13:1:1:1:a:24
+- Not 1:1:1:1:a:7
+- OneHot 9:3:3:1:abc:1.1.25 28:3:3:1:abc:1.1.24
+- Optional 15:0:1:1:a?:52 28:0:1:1:a?:57
+- OptionalGetElement 15:1:1:1:a:58 18:1:1:1:a:59 28:1:1:1:a:60
+- OptionalHasElement 15:1:1:1:a:58 18:0:1:1:a?:59 28:0:1:1:a?:60
+- Or 1:2:2:1:aa:7
+- PRelu 1:2:2:1:aa:0 9:2:2:1:aa:4 16:2:2:1:aa:5
+- Pad 1:1:1:1:a:0 11:2:3:1:aba?:1.6 13:2:3:1:aba?:24.6 18:2:4:1:aba?c?:24.6.12 21:2:4:1:aba?c?:38.6.12 23:2:4:1:aba?c?:39.6.12 24:2:4:1:aba?c?:40.6.12 25:2:4:1:aba?c?:41.6.12
+- Pow 1:2:2:1:aa:0 12:2:2:1:ab:61.1 13:2:2:1:ab:62.1 15:2:2:1:ab:62.2
+- QLinearConv 10:8:9:1:abacdcefg?:27.23.27.23.23.27.42
+- QLinearMatMul 10:8:8:1:abacdcef:27.23.27.23.23.27 21:8:8:1:abacbcbd:63.22.63.63
+- QuantizeLinear 10:2:3:1:abc?:64.23.27 19:2:3:1:aab?:65.63 21:2:3:1:aab?:65.66 23:2:3:1:abc?:65.65.67 24:2:3:1:abc?:65.68.67 25:2:3:1:abc?:65.68.69 28:2:3:1:abc?:65.68.70
+- RMSNormalization 23:2:2:1:ab:3.3
+- RNN 1:3:6:2:aaaa?b?a?:0.42 22:3:6:2:aaaa?b?a?:3.42
+- RandomNormal 1:0:0:1::
+- RandomNormalLike 1:1:1:1:a:25 22:1:1:1:a:24
+- RandomUniform 1:0:0:1::
+- RandomUniformLike 1:1:1:1:a:25 22:1:1:1:a:24
+- Range 11:3:3:1:aaa:71 27:3:3:1:aaa:72
+- Reciprocal 1:1:1:1:a:0 13:1:1:1:a:3
+- ReduceL1 1:1:1:1:a:4 13:1:1:1:a:5 18:1:2:1:ab?:5.6
+- ReduceL2 1:1:1:1:a:4 13:1:1:1:a:5 18:1:2:1:ab?:5.6
+- ReduceLogSum 1:1:1:1:a:4 13:1:1:1:a:5 18:1:2:1:ab?:5.6 28:1:2:1:ab?:3.6
+- ReduceLogSumExp 1:1:1:1:a:4 13:1:1:1:a:5 18:1:2:1:ab?:5.6 28:1:2:1:ab?:3.6
+- ReduceMax 1:1:1:1:a:4 12:1:1:1:a:73 13:1:1:1:a:74 18:1:2:1:ab?:74.6 20:1:2:1:ab?:75.6
+- ReduceMean 1:1:1:1:a:4 13:1:1:1:a:5 18:1:2:1:ab?:5.6
+- ReduceMin 1:1:1:1:a:4 12:1:1:1:a:73 13:1:1:1:a:74 18:1:2:1:ab?:74.6 20:1:2:1:ab?:75.6
+- ReduceProd 1:1:1:1:a:4 13:1:1:1:a:5 18:1:2:1:ab?:5.6
+- ReduceSum 1:1:1:1:a:4 13:1:2:1:ab?:5.6
+- ReduceSumSquare 1:1:1:1:a:4 13:1:1:1:a:5 18:1:2:1:ab?:5.6
+- RegexFullMatch 20:1:1:1:a:76
+- Relu 1:1:1:1:a:0 13:1:1:1:a:3 14:1:1:1:a:56
+- Reshape 1:1:1:1:a:0 5:2:2:1:ab:25.6 13:2:2:1:ab:24.6 19:2:2:1:ab:77.6 21:2:2:1:ab:38.6 23:2:2:1:ab:39.6 24:2:2:1:ab:40.6 25:2:2:1:ab:41.6
+- Resize 10:2:2:1:ab:25.23 11:3:4:1:abcd?:25.0.23.6 13:1:4:1:ab?c?d?:24.0.23.6
+- ReverseSequence 10:2:2:1:ab:25.6 28:2:2:1:ab:24.6
+- RoiAlign 10:3:3:1:aab:0.6 22:3:3:1:aab:3.6
+- RotaryEmbedding 23:3:4:1:aaab?:22.6
+- Round 11:1:1:1:a:0 22:1:1:1:a:3
+- STFT 17:2:4:1:aba?b?:3.12
+- Scan 8:2:::a?b+:6.25 9:1:::a+:25 16:1:::a+:24 19:1:::a+:77 21:1:::a+:38 23:1:::a+:39 24:1:::a+:40 25:1:::a+:41
+- Scatter 9:3:3:1:aba:25.12
+- ScatterElements 11:3:3:1:aba:25.12 13:3:3:1:aba:24.12
+- ScatterND 11:3:3:1:aba:25.6 13:3:3:1:aba:24.6
+- Selu 1:1:1:1:a:0 22:1:1:1:a:3
+- SequenceAt 11:2:2:1:ab:26.12
+- SequenceConstruct 11:1::1:a*:25
+- SequenceEmpty 11:0:0:1::
+- SequenceErase 11:1:2:1:ab?:26.12
+- SequenceInsert 11:2:3:1:abc?:26.25.12
+- SequenceLength 11:1:1:1:a:26
+- SequenceMap 17:1:::ab+:26.52
+- Shape 1:1:1:1:a:25 13:1:1:1:a:24 19:1:1:1:a:77 21:1:1:1:a:38 23:1:1:1:a:39 24:1:1:1:a:40 25:1:1:1:a:41
+- Shrink 9:1:1:1:a:1
+- Sigmoid 1:1:1:1:a:0 13:1:1:1:a:3
+- Sign 9:1:1:1:a:1 13:1:1:1:a:2
+- Sin 7:1:1:1:a:0 22:1:1:1:a:3
+- Sinh 9:1:1:1:a:0 22:1:1:1:a:3
+- Size 1:1:1:1:a:25 13:1:1:1:a:24 19:1:1:1:a:77 21:1:1:1:a:38 23:1:1:1:a:39 24:1:1:1:a:40 25:1:1:1:a:41
+- Slice 1:1:1:1:a:25 10:3:5:1:abbb?b?:25.12 13:3:5:1:abbb?b?:24.12
+- Softmax 1:1:1:1:a:0 13:1:1:1:a:3
+- SoftmaxCrossEntropyLoss 12:2:3:2:aba?:0.12 13:2:3:2:aba?:3.12
+- Softplus 1:1:1:1:a:0 22:1:1:1:a:3
+- Softsign 1:1:1:1:a:0 22:1:1:1:a:3
+- SpaceToDepth 1:1:1:1:a:25 13:1:1:1:a:24
+- Split 1:1:2::aa?:0 2:1:1::a:25 13:1:2::ab?:24.6
+- SplitToSequence 11:1:2:1:ab?:25.12 24:1:2:1:ab?:24.12
+- Sqrt 1:1:1:1:a:0 13:1:1:1:a:3
+- Squeeze 1:1:1:1:a:25 13:1:2:1:ab?:24.6 21:1:2:1:ab?:38.6 23:1:2:1:ab?:39.6 24:1:2:1:ab?:40.6 25:1:2:1:ab?:41.6
+- StringConcat 20:2:2:1:aa:76
+- StringNormalizer 10:1:1:1:a:76
+- StringSplit 20:1:1:2:a:76
+- Sub 1:2:2:1:aa:0 6:2:2:1:aa:4 13:2:2:1:aa:5 14:2:2:1:aa:2
+- Sum 1:1::1:a*:0 13:1::1:a*:3
+- SwiGLU 28:2:2:1:aa:3
+- Swish 24:1:1:1:a:3
+- Tan 7:1:1:1:a:0 22:1:1:1:a:3
+- Tanh 1:1:1:1:a:0 13:1:1:1:a:3
+- TensorScatter 24:2:3:1:aab?:40.6
+- TfIdfVectorizer 9:1:1:1:a:78
+- ThresholdedRelu 10:1:1:1:a:0 22:1:1:1:a:3
+- Tile 1:3:3:1:aaa:0 6:2:2:1:ab:25.6 13:2:2:1:ab:24.6
+- TopK 1:1:1:2:a:0 10:2:2:2:ab:0.6 11:2:2:2:ab:1.6 24:2:2:2:ab:2.6
+- Transpose 1:1:1:1:a:25 13:1:1:1:a:24 21:1:1:1:a:38 23:1:1:1:a:39 24:1:1:1:a:40 25:1:1:1:a:41
+- Trilu 14:1:2:1:ab?:24.6
+- Unique 11:1:1:4:a:25 28:1:1:4:a:24
+- Unsqueeze 1:1:1:1:a:25 13:2:2:1:ab:24.6 21:2:2:1:ab:38.6 23:2:2:1:ab:39.6 24:2:2:1:ab:40.6 25:2:2:1:ab:41.6
+- Upsample 1:1:1:1:a:79 7:1:1:1:a:25 9:2:2:1:ab:25.23
+- Where 9:3:3:1:abb:7.25 16:3:3:1:abb:7.24
+- Xor 1:2:2:1:aa:7
+ai.onnx.ml ArrayFeatureExtractor 1:2:2:1:ab:80.6
+ai.onnx.ml Binarizer 1:1:1:1:a:81
+ai.onnx.ml CastMap 1:1:1:1:a:82
+ai.onnx.ml CategoryMapper 1:1:1:1:a:83
+ai.onnx.ml DictVectorizer 1:1:1:1:a:82
+ai.onnx.ml FeatureVectorizer 1:1::1:a*:81
+ai.onnx.ml Imputer 1:1:1:1:a:81
+ai.onnx.ml LabelEncoder 1:1:1:1:a:83 2:1:1:1:a:84 4:1:1:1:a:85
+ai.onnx.ml LinearClassifier 1:1:1:2:a:81
+ai.onnx.ml LinearRegressor 1:1:1:1:a:81
+ai.onnx.ml Normalizer 1:1:1:1:a:81
+ai.onnx.ml OneHotEncoder 1:1:1:1:a:80
+ai.onnx.ml SVMClassifier 1:1:1:2:a:81
+ai.onnx.ml SVMRegressor 1:1:1:1:a:81
+ai.onnx.ml Scaler 1:1:1:1:a:81
+ai.onnx.ml TreeEnsemble 5:1:1:1:a:0
+ai.onnx.ml TreeEnsembleClassifier 1:1:1:2:a:81
+ai.onnx.ml TreeEnsembleRegressor 1:1:1:1:a:81
+ai.onnx.ml ZipMap 1:1:1:1:a:23
+ai.onnx.preview FlexAttention 1:3:3:1:aaa:3
+"""

@@ -1,0 +1,102 @@
+"""What the standard says of a node's inputs and outputs (how many, of which types, which are of one type), checked
+before a lowering runs. Operators of other domains have no such table: their lowerings check what they are given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pyruntime.errors import InvalidModel
+from pyruntime.frontend.operator_types import OPERATORS, SETS
+from pyruntime.frontend.sequences import Nothing, SequenceValue
+from pyruntime.ir.dtype import ALL
+from pyruntime.ir.kernel import Tensor
+
+_LETTERS = dict(zip(ALL, "ABCDEFGHIJKLMNOPQRSTUVWXYZab", strict=True))
+_NAMES = {letter: d.name for d, letter in _LETTERS.items()} | {"s": "a sequence", "m": "a map"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One input: the type variable that it shares with others ("" if with none), letters of the types that it may
+    have, and whether it may be absent."""
+
+    variable: str
+    types: str
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Numbers of inputs and outputs (None: any), and the inputs; the last stands for all that follow it."""
+
+    least: int
+    most: int | None
+    outputs: int | None
+    parameters: tuple[Parameter, ...]
+
+
+@cache
+def _table() -> dict[tuple[str, str], str]:
+    rows = (line.split(" ", 2) for line in OPERATORS.split("\n") if line)
+    return {("" if domain == "-" else domain, name): rest for domain, name, rest in rows}
+
+
+@cache
+def signature(domain: str, name: str, opset: int) -> Signature | None:
+    """The standard's signature in force at an opset; None for operators that are not the standard's."""
+    versions = [v.split(":") for v in _table().get((domain, name), "").split()]
+    found = [v for v in versions if int(v[0]) <= opset]
+    if not found:
+        return None
+    _, least, most, outputs, parameters, numbers = found[-1]
+    sets = SETS.strip("\n").split("\n")
+    types = [sets[int(n)] for n in numbers.split(".") if n]
+    return Signature(
+        int(least), int(most) if most else None, int(outputs) if outputs else None,
+        tuple(
+            Parameter("" if mark == "+" else letter, types[ord(letter) - ord("a")], mark in "?+*" and mark != "")
+            for letter, mark in re.findall(r"([a-z])([?*+]?)", parameters)
+        ),
+    )  # fmt: skip
+
+
+def check_inputs(found: Signature, names: Sequence[str], args: Sequence[Any], outputs: int, node: str) -> None:
+    """Refuse a node whose inputs (`args`, None where absent, called `names`) do not fit its operator's signature.
+
+    Errors: InvalidModel naming the input, its type and those that are allowed."""
+    if len(names) < found.least or found.most is not None and len(args) > found.most:
+        most = "or more" if found.most is None else f"to {found.most}"
+        count = f"{found.least}" if found.least == found.most else f"{found.least} {most}"
+        raise InvalidModel(f"takes {count} inputs, has {len(args)}", node=node)
+    if found.outputs is not None and outputs > found.outputs:
+        raise InvalidModel(f"has at most {found.outputs} outputs, the node names {outputs}", node=node)
+    bound: dict[str, tuple[str, Tensor]] = {}
+    for n, x in enumerate(args):
+        p = found.parameters[min(n, len(found.parameters) - 1)]
+        if x is None:
+            if not p.optional:
+                raise InvalidModel(f"input {n} is required", node=node)
+            continue
+        _check_type(p, names[n], x, node)
+        if isinstance(x, Tensor) and p.variable:
+            other, first = bound.setdefault(p.variable, (names[n], x))
+            if first.dtype is not x.dtype:
+                text = f'inputs "{other}" and "{names[n]}" must be of one type, are {first.dtype} and {x.dtype}'
+                raise InvalidModel(text, node=node)
+
+
+def _check_type(p: Parameter, name: str, x: Any, node: str) -> None:
+    if "o" in p.types:  # an optional, which at plan time is what it holds
+        return
+    is_ = "an empty optional" if isinstance(x, Nothing) else "a sequence" if isinstance(x, SequenceValue) else ""
+    letter = "s" if isinstance(x, SequenceValue) else _LETTERS[x.dtype] if isinstance(x, Tensor) else "?"
+    if letter not in p.types:
+        allowed = ", ".join(_NAMES[c] for c in p.types)
+        raise InvalidModel(f'input "{name}" is {is_ or x.dtype}, allowed is {allowed}', node=node)
+
+
+__all__ = ["Parameter", "Signature", "check_inputs", "signature"]

@@ -1,0 +1,81 @@
+"""Writes pyruntime/frontend/operator_types.py: what the schemas of the `onnx` package say of inputs, in a compact form
+that the engine can carry into a browser. Run it when the pinned version of onnx changes."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import onnx
+from onnx.defs import OpSchema
+
+from pyruntime.ir.dtype import ALL
+
+TARGET = Path(__file__).parents[1] / "pyruntime/frontend/operator_types.py"
+LETTERS = dict(zip([d.name for d in ALL], "ABCDEFGHIJKLMNOPQRSTUVWXYZab", strict=True))
+NAMES = {"float": "float32", "double": "float64"}
+HEAD = '''# ruff: noqa: E501
+"""What the standard's schemas say of operators' inputs. Written by scripts/operator_types.py; `signatures.py` reads it.
+
+SETS: sets of types, a letter each in the order of `dtype.ALL` (A float32, B uint8, …); s a sequence, o an optional, m a
+map. OPERATORS, a line each: domain, name, and the versions `since:min:max:outputs:parameters:sets`. A parameter is the
+letter of its type variable, then ? if it is optional, * if it repeats, + if it repeats with any types; a variable's set
+is the number at the letter's place.
+"""
+
+'''
+
+
+def letters(types: list[str]) -> str:
+    found = set()
+    for name in types:
+        kind, _, element = name.rstrip(")").partition("(")
+        if kind == "tensor":
+            found.add(LETTERS[NAMES.get(element, element)])
+        else:
+            found.add(kind[0])  # seq, optional, map
+    return "".join(sorted(found))
+
+
+def version(schema: OpSchema, sets: dict[str, int]) -> str:
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    variables: dict[str, str] = {}
+    numbers: list[str] = []
+    parameters = ""
+    for p in schema.inputs:
+        # a type that is written out binds no other input
+        name = p.type_str if p.type_str in allowed else p.name
+        if name not in variables:
+            variables[name] = chr(ord("a") + len(variables))
+            found = letters(list(allowed.get(p.type_str, [p.type_str])))
+            numbers.append(str(sets.setdefault(found, len(sets))))
+        parameters += variables[name]
+        if p.option == OpSchema.FormalParameterOption.Optional:
+            parameters += "?"
+        elif p.option == OpSchema.FormalParameterOption.Variadic:
+            parameters += "*" if p.is_homogeneous else "+"
+    most, outputs = ("" if n == 2**31 - 1 else n for n in (schema.max_input, schema.max_output))
+    return f"{schema.min_input}:{most}:{outputs}:{parameters}:{'.'.join(numbers)}"
+
+
+def render() -> str:
+    """The text of the module."""
+    schemas = [s for s in onnx.defs.get_all_schemas_with_history() if not s.domain.startswith("ai.onnx.preview.")]
+    schemas.sort(key=lambda s: (s.domain, s.name, s.since_version))
+    sets: dict[str, int] = {}
+    lines = []
+    for (domain, name), versions in groupby(schemas, lambda s: (s.domain, s.name)):
+        parts: list[str] = []
+        before = ""
+        for s in versions:
+            text = version(s, sets)
+            if text != before:
+                parts.append(f"{s.since_version}:{text}")
+            before = text
+        lines.append(f"{domain or '-'} {name} {' '.join(parts)}")
+    fields = "\n".join(sets)
+    return f'{HEAD}SETS = """\n{fields}\n"""\n\nOPERATORS = """\n' + "\n".join(lines) + '\n"""\n'
+
+
+if __name__ == "__main__":
+    TARGET.write_text(render())
