@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from pyruntime.errors import InvalidModel, NeedsValue
+from pyruntime.errors import InvalidModel, NeedsValue, our_fault
 from pyruntime.frontend import interpreter
 from pyruntime.frontend.specialise import Needs
 from pyruntime.frontend.trace_graph import Path, SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
@@ -67,7 +67,8 @@ class Compilation:
             attrs = {**attrs, "shapes": shapes, "symbols": env}
         given = zip(json.loads(inputs), kernel.args, strict=True)
         args = [None if a is None or t is None else (tuple(a["dims"]), _received(a["data"], t.dtype)) for a, t in given]
-        results = FUNCTIONS[kernel.fn](args, attrs)
+        with our_fault("running it", kernel.node):
+            results = FUNCTIONS[kernel.fn](args, attrs)
         return json.dumps([{"dims": list(shape), "data": _sent(data)} for shape, data in results])
 
 
@@ -137,7 +138,8 @@ class Model:
         given = json.loads(feeds)
         specs = self._specs(given)
         try:
-            return self._compile(specs, {n: self._inner(n, specs, given) for n in sorted(self.asked.inner)})
+            with our_fault("compiling for these feeds"):
+                return self._compile(specs, {n: self._inner(n, specs, given) for n in sorted(self.asked.inner)})
         except NeedsValue as e:
             self.asked.add(self.graph, e)
             return None
@@ -221,4 +223,5 @@ class Model:
 
 def create(read: Read, size: int, options: str) -> Model:
     """Read a model and compile it if its input types say enough (else `Model.main` is None until `specialise`)."""
-    return Model(read, size, json.loads(options))
+    with our_fault("opening the model"):
+        return Model(read, size, json.loads(options))

@@ -103,4 +103,4 @@ def our_fault(doing: str, node: str = "") -> Iterator[None]:
         raise OutOfMemory(f"{doing} takes more memory than there is", node=node) from e
     except Exception as e:
         text = f"{doing} failed: {type(e).__name__}: {e}"
-        raise InternalError(text, node=node, hint="this is a bug of pyruntime, please report it") from e
+        raise InternalError(text, node=node, hint="please report this bug of pyruntime, unless the operator is your own") from e

@@ -133,6 +133,8 @@ export class ShapeError extends PyRuntimeError {}
 export class InvalidInput extends PyRuntimeError {}
 export class OutOfMemory extends PyRuntimeError {}
 export class MemoryFault extends PyRuntimeError {}
+/** The engine failed where it should have worked or refused: always a bug of ours. */
+export class InternalError extends PyRuntimeError {}
 export class DeviceLost extends PyRuntimeError {}
 export class NoAdapter extends PyRuntimeError {}
 export class SessionFailed extends PyRuntimeError {}

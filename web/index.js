@@ -6,8 +6,8 @@ import * as ort from './index.js';
 
 export * from 'onnxruntime-common';
 export {
-  DeviceLost, ExecutionError, InvalidInput, InvalidModel, MemoryFault, NoAdapter, OutOfMemory, PyRuntimeError, SessionFailed,
-  ShapeError, UnsupportedOp,
+  DeviceLost, ExecutionError, InternalError, InvalidInput, InvalidModel, MemoryFault, NoAdapter, OutOfMemory, PyRuntimeError,
+  SessionFailed, ShapeError, UnsupportedOp,
 } from './common/errors.js';
 export { InferenceSession } from './page/session.js';
 

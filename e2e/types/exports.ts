@@ -16,4 +16,4 @@ type Ours = 'memory' | 'explain' | 'verify' | 'profile' | 'timings';
 export const session: Same<Extract<keyof declared.InferenceSession, Ours>, Ours> = true;
 
 export const classes: Pick<typeof declared, 'InvalidModel' | 'UnsupportedOp' | 'ShapeError' | 'InvalidInput' | 'OutOfMemory'
-  | 'MemoryFault' | 'DeviceLost' | 'NoAdapter' | 'SessionFailed' | 'ExecutionError' | 'PyRuntimeError'> = errors;
+  | 'MemoryFault' | 'InternalError' | 'DeviceLost' | 'NoAdapter' | 'SessionFailed' | 'ExecutionError' | 'PyRuntimeError'> = errors;

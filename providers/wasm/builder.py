@@ -8,6 +8,7 @@ from typing import Any
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, children, expressions
 from pyruntime.codegen.provider import Invocation
 from pyruntime.codegen.schedule import lower
+from pyruntime.errors import our_fault
 from pyruntime.ir.dtype import C64, C128, STRING
 from pyruntime.ir.expr import walk
 from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store
@@ -57,7 +58,8 @@ class WasmBuilder:
             if id(kernel) in within:
                 continue
             chain = chains.get(id(kernel))
-            new = attention.emit(self, chain) if chain else self._kernel(kernel)
+            with our_fault("writing its WebAssembly", kernel.node):
+                new = attention.emit(self, chain) if chain else self._kernel(kernel)
             calls += new
             if self.threads > 1:
                 parts += spmd.parts(kernel, new)

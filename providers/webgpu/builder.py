@@ -11,6 +11,7 @@ from typing import Any
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
 from pyruntime.codegen.provider import Invocation
 from pyruntime.codegen.schedule import lower
+from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
 from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, root
 
@@ -49,7 +50,11 @@ class GpuBuilder:
         self.numbers: dict[Any, int] = {}
 
     def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
-        return [self.invoke(kernel) for kernel in kernels]
+        calls = []
+        for kernel in kernels:
+            with our_fault("writing its shader", kernel.node):
+                calls.append(self.invoke(kernel))
+        return calls
 
     def finish(self) -> bytes:
         """The shaders as JSON."""

@@ -17,6 +17,7 @@ from pyruntime.native.arrays import dtype_of, presented, storage, to_python
 from pyruntime.native.gpu_tensor import GpuTensor
 from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
 
+_PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
 _ORT_NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -62,6 +63,8 @@ class Feeds:
     # ── checks ──
 
     def outputs(self, names: Sequence[str] | None) -> list[str]:
+        if not isinstance(names, list | tuple | None):
+            raise InvalidInput(f"output names must be a list or None, got {names!r}")
         for n in names or ():
             if n not in self.output_names:
                 raise InvalidInput(f'output "{n}" does not exist', hint=f"outputs are {self.output_names}")
@@ -79,6 +82,8 @@ class Feeds:
 
     def check(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse what does not fit the model's input types."""
+        if not isinstance(feeds, Mapping):
+            raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(feeds).__name__}")
         for name in feeds:
             if name not in self.types:
                 raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {self.required}")
@@ -101,7 +106,7 @@ class Feeds:
             return [self._value(f"{name}[{n}]", v, t.elem, {}) for n, v in enumerate(x)]
         if x is None or isinstance(x, dict):
             raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
-        array = x if isinstance(x, GpuTensor) else np.asarray(x)
+        array = x if isinstance(x, GpuTensor | np.ndarray) else _array(name, x, t)
         if isinstance(array, GpuTensor):
             array.held()  # is there yet
         if isinstance(t, TensorType):
@@ -174,6 +179,18 @@ class Feeds:
         if isinstance(result, list):
             return [self._present(v, r) for v, r in zip(value["items"], result, strict=True)]
         return presented(result, dt.BY_NAME[value["dtype"]])
+
+
+def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
+    """Python numbers (or anything like an array) as an array; numbers take the input's type where it holds them."""
+    try:
+        found = np.asarray(x)
+        wanted = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else found.dtype
+        numbers = isinstance(x, list | tuple | int | float) and found.dtype.kind in "biuf"
+        fits = found.size == 0 or np.can_cast(found.dtype, wanted, "same_kind") or found.dtype.kind + wanted.kind == "iu"
+        return np.asarray(x, wanted) if numbers and fits else found
+    except (ValueError, TypeError, OverflowError) as e:
+        raise InvalidInput(f'input "{name}" is no tensor: {e}') from None
 
 
 def _dtype(x: np.ndarray | GpuTensor) -> DType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, our_fault
 from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
@@ -30,7 +30,8 @@ class HostCalls:
             shapes = [tuple(sh.evaluate(d, values) for d in t.shape) for t in kernel.outputs]
             attrs = {**attrs, "shapes": shapes, "symbols": values}
         args = [None if a is None else to_python(a, t) for a, t in zip(arrays, kernel.args, strict=True)]
-        results = FUNCTIONS[fn](args, attrs)
+        with our_fault("running it", kernel.node):
+            results = FUNCTIONS[fn](args, attrs)
         return [from_python(r, t.dtype) for r, t in zip(results, kernel.outputs, strict=True)]
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -58,7 +59,8 @@ class StoredCalls:
         step = self.steps[number]
         types = [None if d is None else TensorSpec(BY_NAME[d], ()) for d in step["inputs"]]
         args = [None if a is None else to_python(a, t) for a, t in zip(arrays, types, strict=True)]
-        results = FUNCTIONS[fn](args, step["attrs"])
+        with our_fault("running it", fn):
+            results = FUNCTIONS[fn](args, step["attrs"])
         return [from_python(r, BY_NAME[d]) for r, d in zip(results, step["outputs"], strict=True)]
 
 

@@ -3,11 +3,14 @@ effect on here."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from enum import Enum, StrEnum
 from importlib.util import find_spec
 from typing import Any
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound
+from pyruntime.program.compile import LEVELS
 
 
 class GraphOptimizationLevel(StrEnum):
@@ -58,6 +61,40 @@ class RunOptions:
         if key not in self._entries:
             raise InvalidInput(f'RunOptions has no config entry "{key}"')
         return self._entries[key]
+
+
+def check_model(model: Any) -> None:
+    """Errors: ModelNotFound, InvalidModel for a path that cannot be read; InvalidInput for what is no model at all."""
+    if isinstance(model, str | os.PathLike):
+        try:
+            with open(model, "rb"):
+                return
+        except FileNotFoundError:
+            raise ModelNotFound(f'there is no file "{os.fspath(model)}"') from None
+        except (OSError, ValueError) as e:  # ValueError: a null character
+            raise InvalidModel(f'"{os.fspath(model)}" cannot be read: {e}') from None
+    if not isinstance(model, bytes | bytearray | memoryview) and not hasattr(model, "read"):
+        raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
+
+
+def check_session_options(options: Any) -> None:
+    """Errors: InvalidInput naming the option and its value."""
+
+    def refuse(name: str, good: bool, hint: str) -> None:
+        if not good:
+            raise InvalidInput(f"{name} cannot be {getattr(options, name)!r}", hint=hint)
+
+    def integer(name: str, least: int) -> bool:
+        value = getattr(options, name)
+        return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+    level = options.graph_optimization_level
+    refuse("graph_optimization_level", isinstance(level, str) and level in LEVELS, f"one of {', '.join(LEVELS)}")
+    refuse("intra_op_num_threads", integer("intra_op_num_threads", 0), "an integer; 0 means one thread")
+    refuse("memory_limit", integer("memory_limit", 1), "a number of bytes")
+    refuse("relaxed_simd", options.relaxed_simd in (None, True, False), "True, False or None")
+    overrides = options.free_dimension_overrides
+    refuse("free_dimension_overrides", isinstance(overrides, Mapping), "a dict of numbers by name")
 
 
 def check_run_options(options: Any) -> None:

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed
+from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed, our_fault
 from pyruntime.frontend.specialise import Needs
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, spec_of
 from pyruntime.native.arena import MemoryReport
 from pyruntime.native.feeds import Argument, Feeds, arguments
 from pyruntime.native.gpu_session import no_adapter, open_gpu, warn
 from pyruntime.native.host_calls import HostCalls
-from pyruntime.native.options import ExecutionMode, RunOptions, check_run_options
+from pyruntime.native.options import ExecutionMode, RunOptions, check_model, check_run_options, check_session_options
 from pyruntime.native.program_file import Exported, is_program, pack, sources_of
 from pyruntime.native.verify import Verdict, compare
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Source, Value
 from pyruntime.onnx.weight_values import elements
-from pyruntime.program.compile import LEVELS, compile_graph
+from pyruntime.program.compile import compile_graph
 from pyruntime.program.explain import explain
 from pyruntime.program.provider_list import known, placed
 
@@ -67,6 +67,7 @@ class InferenceSession:
     Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
     """
 
+    @our_fault("opening the session")
     def __init__(
         self,
         model: str | os.PathLike[str] | bytes | Source,
@@ -74,12 +75,11 @@ class InferenceSession:
         providers: Sequence[str] | None = None,
     ) -> None:
         self.state = "initializing"
+        if not isinstance(sess_options, SessionOptions | None):
+            raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
         self.options = sess_options or SessionOptions()
-        if self.options.graph_optimization_level not in LEVELS:
-            raise InvalidInput(f"optimisation level {self.options.graph_optimization_level!r}", hint=f"one of {LEVELS}")
-        threads = self.options.intra_op_num_threads
-        if not isinstance(threads, int) or threads < 0:
-            raise InvalidInput(f"intra_op_num_threads cannot be {threads!r}", hint="an integer; 0 means one thread")
+        check_model(model)
+        check_session_options(self.options)
         self._providers = known(providers or ["wasm"])
         self._lock = threading.Lock()
         self._programs: dict[Any, Any] = {}
@@ -307,6 +307,7 @@ class InferenceSession:
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @our_fault("the run")
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None, *, preferred_output_location: str | Mapping[str, str] | None = None,

@@ -82,9 +82,10 @@ def _tensor(wire: Wire, start: int, end: int) -> TensorType:
 
 
 def _dim(wire: Wire, start: int, end: int) -> int | str | None:
-    """Some exporters write -1 or an empty name for a dimension that is not known."""
+    """Some exporters write -1, an empty name, or "?" (for all of them) for a dimension that is not known."""
     found = wire.gather(start, end, _DIM)
     if 1 in found:
         value = signed(found[1][-1][1])
         return value if value >= 0 else None
-    return wire.text(*found[2][-1][1:]) or None if 2 in found else None
+    name = wire.text(*found[2][-1][1:]) if 2 in found else ""
+    return name if name not in ("", "?") else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime.codegen.provider import Builder, Routine
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, our_fault
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, Translation, translate
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, Host
@@ -71,20 +71,23 @@ def compile_graph(
     """Compile for feeds of these specs. `level` as in onnxruntime: disabled, basic, extended, layout or all.
     `reveal`: the outputs are what each kernel makes (see `revealed`)."""
     watch = Stopwatch()
-    main = translate(prune(graph), specs, elements, constants or {})
+    with our_fault("translating the graph"):
+        main = translate(prune(graph), specs, elements, constants or {})
     watch.lap("translate")
     fates = Fates(graph, main)
     if level not in LEVELS:
         raise InvalidInput(f"optimisation level {level!r}", hint=f"one of {', '.join(LEVELS)}")
-    init = optimise(main, LEVELS.index(level), builder.routines, getattr(builder, "fuses_rows", False))
+    with our_fault("optimising the kernels"):
+        init = optimise(main, LEVELS.index(level), builder.routines, getattr(builder, "fuses_rows", False))
     watch.lap("passes")
     if reveal:
         main.outputs = revealed(main.block)
     emitter = Emitter(builder)
-    program = emitter.program(graph.name, init, main)
-    program.header["nodes"] = fates.after(init, emitter.within)
-    if emitter.placed is not None:
-        program.header["why"] = reasons(main.block, emitter.placed.partition.reasons)
+    with our_fault("writing the program"):
+        program = emitter.program(graph.name, init, main)
+        program.header["nodes"] = fates.after(init, emitter.within)
+        if emitter.placed is not None:
+            program.header["why"] = reasons(main.block, emitter.placed.partition.reasons)
     watch.lap("emit")
     symbols = {name: s for s, name in emitter.symbols.items()}
     return Compiled(program, emitter.host_kernels, symbols, watch.timings)

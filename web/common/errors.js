@@ -41,6 +41,8 @@ export class InvalidInput extends PyRuntimeError {}
 export class OutOfMemory extends PyRuntimeError {}
 /** An allocator was misused: always a bug of ours. */
 export class MemoryFault extends PyRuntimeError {}
+/** The engine failed where it should have worked or refused: always a bug of ours. */
+export class InternalError extends PyRuntimeError {}
 /** The GPU device is gone and could not be rebuilt. */
 export class DeviceLost extends PyRuntimeError {}
 /** The browser gives no WebGPU adapter or device. */
@@ -52,8 +54,8 @@ export class ExecutionError extends PyRuntimeError {}
 
 /** @type {Record<string, typeof PyRuntimeError>} */
 const errors = {
-  PyRuntimeError, InvalidModel, UnsupportedOp, ShapeError, InvalidInput, OutOfMemory, MemoryFault, DeviceLost, NoAdapter,
-  SessionFailed, ExecutionError,
+  PyRuntimeError, InvalidModel, UnsupportedOp, ShapeError, InvalidInput, OutOfMemory, MemoryFault, InternalError, DeviceLost,
+  NoAdapter, SessionFailed, ExecutionError,
 };
 
 /**
