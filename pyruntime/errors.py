@@ -102,5 +102,5 @@ def our_fault(doing: str, node: str = "") -> Iterator[None]:
     except MemoryError as e:
         raise OutOfMemory(f"{doing} takes more memory than there is", node=node) from e
     except Exception as e:
-        text = f"{doing} failed: {type(e).__name__}: {e}"
-        raise InternalError(text, node=node, hint="please report this bug of pyruntime, unless the operator is your own") from e
+        text, hint = f"{doing} failed: {type(e).__name__}: {e}", "please report this bug, unless the operator is yours"
+        raise InternalError(text, node=node, hint=hint) from e

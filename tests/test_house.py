@@ -69,7 +69,7 @@ TEXT = {".py", ".js", ".mjs", ".cjs", ".ts", ".json", ".toml", ".md", ".txt", ".
 
 
 # What each folder beside the engine may import of the others; all of them may import the engine.
-TOOLS = {"kit": "", "bench": "kit", "demo": "kit", "e2e": "kit", "tests": "kit", "scripts": ""}
+TOOLS = {"kit": "", "bench": "kit", "demo": "kit", "e2e": "kit", "tests": "kit scripts", "scripts": ""}
 
 
 class Import(NamedTuple):

@@ -4,12 +4,12 @@ before a lowering runs. Operators of other domains have no such table: their low
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pyruntime.errors import InvalidModel
+from pyruntime.errors import InvalidModel, ShapeError
 from pyruntime.frontend.operator_types import OPERATORS, SETS
 from pyruntime.frontend.sequences import Nothing, SequenceValue
 from pyruntime.ir.dtype import ALL
@@ -89,6 +89,24 @@ def check_inputs(found: Signature, names: Sequence[str], args: Sequence[Any], ou
                 raise InvalidModel(text, node=node)
 
 
+# The least that integer attributes of these names may be, whatever standard operator has them.
+_LEAST = dict.fromkeys(
+    """block_size_K blocksize dilations group hidden_size kernel_shape max_gram_length min_gram_length num_groups
+    num_heads num_outputs num_scan_inputs offset_group output_height output_width pooled_shape q_num_heads size
+    strides""".split(), 1,
+) | dict.fromkeys(["block_size", "kv_num_heads", "max_skip_count", "sampling_ratio", "sample_size"], 0)  # fmt: skip
+
+
+def check_attributes(attrs: Mapping[str, object], node: str) -> None:
+    """Refuse numbers that no operator of the standard has a meaning for: a stride of 0, say. Errors: ShapeError."""
+    for name in attrs.keys() & _LEAST.keys():
+        value = attrs[name]
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(n, int) and n < _LEAST[name] for n in numbers):
+            text = list(numbers) if isinstance(value, tuple) else value
+            raise ShapeError(f"{name} is {text}, must be at least {_LEAST[name]}", node=node)
+
+
 def _check_type(p: Parameter, name: str, x: Any, node: str) -> None:
     if "o" in p.types:  # an optional, which at plan time is what it holds
         return
@@ -99,4 +117,4 @@ def _check_type(p: Parameter, name: str, x: Any, node: str) -> None:
         raise InvalidModel(f'input "{name}" is {is_ or x.dtype}, allowed is {allowed}', node=node)
 
 
-__all__ = ["Parameter", "Signature", "check_inputs", "signature"]
+__all__ = ["Parameter", "Signature", "check_attributes", "check_inputs", "signature"]

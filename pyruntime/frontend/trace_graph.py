@@ -10,7 +10,7 @@ from typing import Any
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeError, our_fault
 from pyruntime.frontend import registry
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
-from pyruntime.frontend.signatures import check_inputs, signature
+from pyruntime.frontend.signatures import check_attributes, check_inputs, signature
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType
@@ -227,6 +227,8 @@ class _Walker:
             check_inputs(found, node.inputs, args, len(node.outputs), node.label)
         registry.check(operator, len(args), attrs, node.label)
         registry.check_kinds(operator, attrs, node.label)
+        if found is not None or node.domain == "com.microsoft":
+            check_attributes(attrs, node.label)
         self.t.opset = node.opset
         self.t.wanted = tuple(bool(name) for name in node.outputs)
         try:

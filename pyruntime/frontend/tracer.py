@@ -88,6 +88,8 @@ class Tracer:
 
     def leaf(self, kind: str, shape: Sequence[AnyDim], dtype: DType, value: Any = None, name: str = "") -> Tensor:
         """A tensor that no kernel makes; see `kernel.Leaf`."""
+        if dtype.kind == "c":
+            raise UnsupportedOp(f'"{name}" is {dtype}: complex numbers are not supported', node=self.node)
         kernel = Leaf(kind, value)
         kernel.outputs = (Tensor(shape, dtype, kernel, 0, name),)
         return kernel.out
@@ -356,15 +358,23 @@ class Tracer:
         except (Undecided, TypeError):
             return None
 
-    def ints(self, x: Tensor, lower: int | None = None) -> list[Any]:
+    def ints(self, x: Tensor, lower: int | None = None, what: str = "") -> list[Any]:
         """The elements of an integer tensor of known size, as ints, Dims, or symbols that are read at run time.
-        `lower` is a bound that the elements are known to keep (0 for counts)."""
+        `lower` is a bound that the elements (called `what`) must keep: 0 for counts. Values below it are refused, now
+        or when they are read."""
+        what = what or (f'"{x.name}"' if x.name else "a value")
         values = self.known(x)
         if values is not None:
+            for v in values:
+                if lower is not None:
+                    self.require(sh.compare("le", lower, v), f"{what} is {v}, must be at least {lower}")
             return values
         if not sh.is_static(x.shape):
             raise self.needs(x)
         symbols = tuple(self.symbol(lower) for _ in range(prod(x.shape)))
+        if lower is not None:
+            text = f"{what} must be at least {lower}"
+            self.guards += [(sh.at_least(sh.dim_of(s), lower), text, self.node) for s in symbols]
         self.add(Read(x, symbols), ())
         self._known[x.uid] = [sh.dim_of(s) for s in symbols]
         return list(self._known[x.uid] or ())

@@ -251,6 +251,11 @@ def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
     return _atom(op, a, b) if known is None else known
 
 
+def at_least(x: AnyDim, low: AnyDim) -> AnyDim:
+    """low <= x as 0 or 1, decided at run time even where the bound of x's symbol says it: for checking that bound."""
+    return _atom("le", low, x) if isinstance(x, Dim) else int(low <= x)
+
+
 def _decide(op: str, a: AnyDim, b: AnyDim) -> bool:
     known = compare(op, a, b)
     if isinstance(known, Dim):

@@ -187,8 +187,8 @@ def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
         found = np.asarray(x)
         wanted = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else found.dtype
         numbers = isinstance(x, list | tuple | int | float) and found.dtype.kind in "biuf"
-        fits = found.size == 0 or np.can_cast(found.dtype, wanted, "same_kind") or found.dtype.kind + wanted.kind == "iu"
-        return np.asarray(x, wanted) if numbers and fits else found
+        fits = np.can_cast(found.dtype, wanted, "same_kind") or found.dtype.kind + wanted.kind == "iu"
+        return np.asarray(x, wanted) if numbers and (fits or not found.size) else found
     except (ValueError, TypeError, OverflowError) as e:
         raise InvalidInput(f'input "{name}" is no tensor: {e}') from None
 

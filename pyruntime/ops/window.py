@@ -81,12 +81,16 @@ def sliding(
 
 
 def _extent(t: Tracer, size: AnyDim, begin: AnyDim, end: AnyDim, reach: AnyDim, stride: int, ceil: bool) -> AnyDim:
+    """The number of windows. With `ceil` the last one may reach beyond the padded input, but must start in the input
+    or before it: of the two numbers that this gives, the smaller. Mentions `size` once, for a chain of poolings would
+    make an expression twice as long with each."""
     room = size + begin + end - reach
-    t.require(sh.compare("ge", room, 0), f"a window of {reach} does not fit in {size} + pads {begin} and {end}")
     if not ceil:
+        t.require(sh.compare("ge", room, 0), f"a window of {reach} does not fit in {size} + pads {begin} and {end}")
         return sh.floordiv(room, stride) + 1
-    out = sh.ceildiv(room, stride) + 1
-    return out - sh.compare("ge", (out - 1) * stride, size + begin)  # a window must start in the input or before it
+    out = sh.floordiv(size + (begin + stride - 1 + sh.minimum(end - reach + stride, 0)), stride)
+    t.require(sh.compare("ge", out, 0), f"a window of {reach} does not fit in {size} + pads {begin} and {end}")
+    return out
 
 
 def _checked(t: Tracer, name: str, values: Sequence[int] | None, default: int, count: int) -> tuple[int, ...]:

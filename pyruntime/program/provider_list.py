@@ -19,8 +19,10 @@ def known(providers: Sequence[Any]) -> list[str]:
 
     Providers that are not here are left out with a warning, as onnxruntime does; InvalidInput if no other is asked for.
     """
-    names = [p["name"] if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) else p for p in providers]
-    names = [_ALIASES.get(n, n) for n in names]
+    if not isinstance(providers, Sequence) or isinstance(providers, str):
+        raise InvalidInput(f"providers are a list of names, not {providers!r}", hint="wasm and webgpu are known")
+    names = [p.get("name") if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) and p else p for p in providers]
+    names = [_ALIASES.get(str(n), str(n)) for n in names]
     kept = [n for n in names if n in ("wasm", "webgpu")]
     for n in names:
         if n in kept:

@@ -7,8 +7,11 @@ import onnx
 import pytest
 
 import pyruntime.ops  # noqa: F401
-from pyruntime.errors import UnsupportedOp
-from pyruntime.frontend import registry
+from pyruntime import InferenceSession, InvalidModel
+from pyruntime.errors import ShapeError, UnsupportedOp
+from pyruntime.frontend import operator_types, registry
+from pyruntime.frontend.signatures import signature
+from scripts import operator_types as generator
 
 SCHEMAS = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain in ("", "ai.onnx.ml")]
 
@@ -29,3 +32,37 @@ def test_signature(schema: onnx.defs.OpSchema) -> None:
     assert set(schema.attributes) <= found.attributes | {"consumed_inputs"}
     assert found.min_inputs <= schema.min_input
     assert found.max_inputs is None or found.max_inputs >= schema.max_input
+
+
+def test_the_table_of_types_is_that_of_the_standard() -> None:
+    assert generator.TARGET.read_text() == generator.render(), "run python -m scripts.operator_types"
+    assert generator.TARGET.stat().st_size < 40_000  # a browser downloads it
+    assert "SETS" in vars(operator_types)
+
+
+def test_versions_and_what_is_not_the_standards() -> None:
+    softmax = signature("", "Softmax", 12)
+    assert softmax is not None and softmax.parameters[0].types == "AJK"
+    assert (later := signature("", "Softmax", 22)) is not None and later.parameters[0].types == "AJKP"
+    assert signature("my.ops", "Softmax", 1) is None and signature("", "Gelu", 19) is None
+
+
+@pytest.mark.parametrize(("inputs", "node", "text"), [
+    ("int64[3] x", "y = Softmax (x)", 'input "x" is int64, allowed is float32, float16, float64, bfloat16'),
+    ("float[3] x, int64[3] z", "y = Add (x, z)", 'inputs "x" and "z" must be of one type, are float32 and int64'),
+    ("float[3] x, double[3] z", "y = Sum (x, x, z)", 'inputs "x" and "z" must be of one type'),
+    ("float[3] x", "y = Add (x)", "takes 2 inputs, has 1"),
+    ("float[3] x", "y = Relu (x, x)", "takes 1 inputs, has 2"),
+    ("float[3] x", "y = Conv (, x)", "input 0 is required"),
+    ("float[3] x", "y, z, w = TopK (x, x)", "has at most 2 outputs, the node names 3"),
+    ("string[3] x", "y = Neg (x)", 'input "x" is string'),
+    ("float[3] x, float[1] k", "y, z = TopK (x, k)", 'input "k" is float32, allowed is int64'),
+    ("complex64[3] x", "y = Relu (x)", "complex64"),
+    ("complex64[3] x", "y = Identity (x)", "complex64"),
+    ("float[3] x", "y = SequenceLength (x)", 'input "x" is float32, allowed is a sequence'),
+])  # fmt: skip
+def test_inputs_that_the_standard_does_not_allow(inputs: str, node: str, text: str) -> None:
+    model = f'<ir_version: 10, opset_import: ["" : 22]> g ({inputs}) => (float y) {{ {node} }}'
+    data = onnx.parser.parse_model(model).SerializeToString()
+    with pytest.raises((InvalidModel, ShapeError, UnsupportedOp), match=text):
+        InferenceSession(data)
