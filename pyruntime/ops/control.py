@@ -53,10 +53,10 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Any, else_branch: Any) -> Seque
 def _branch(t: Tracer, cond: Tensor, graph: Any, taken: AnyDim | None) -> tuple[Block, list[Any]]:
     """Record one branch. What it requires of shapes holds only where it is taken: if that follows from shapes too, the
     requirement is made conditional, else the session compiles for one value of the condition."""
-    before, mark = len(t.guards), t.fresh
+    before, mark = len(t.guards), len(t.fresh)
     with t.sub_block() as block:
         values = t.subgraph(graph, [])
-    own = t.symbols_since(mark)  # bound where the branch is taken, so that what is required of them waits for that
+    own = set(t.fresh[mark:])  # bound where the branch is taken, so that what is required of them waits for that
     required = [g for g in t.guards[before:] if not sh.symbols(g[0]) <= own]
     t.guards[before:] = [g for g in t.guards[before:] if sh.symbols(g[0]) <= own]
     if required and taken is None and not t.depth:
