@@ -12,7 +12,7 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, F16, F32, F64, DType
-from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, tanh
+from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, sqrt, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.matmul import product
@@ -41,12 +41,7 @@ def attend(
 
     Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv)
     """
-    head = q.shape[3]
-    if scale is None or scale == 0.0:
-        if not isinstance(head, int):
-            raise t.unsupported("a head size that is not known needs a scale")
-        scale = 1.0 / math.sqrt(head)
-    raw = t.map(X * scale, shared_product(t, q, t.transpose(k, [0, 1, 3, 2])))
+    raw = t.map(X * (scale or default_scale(q.shape[3], q.dtype)), shared_product(t, q, t.transpose(k, [0, 1, 3, 2])))
     capped = t.map(tanh(X / softcap) * softcap, raw) if softcap else raw
     biased = capped
     if bias is not None:
@@ -56,6 +51,11 @@ def attend(
     probabilities = masked_softmax(t, logits if precision is not F64 else t.cast(logits, F64), sink)
     weights = t.cast(probabilities, v.dtype)
     return Attended(t.cast(shared_product(t, weights, v), q.dtype), raw, capped, biased, probabilities)
+
+
+def default_scale(head: AnyDim, dtype: DType) -> float | Expr:
+    """1/√D of a head size D, at run time where that is not known before."""
+    return 1.0 / math.sqrt(head) if isinstance(head, int) else 1.0 / sqrt(cast(dim(head), dtype))
 
 
 def shared_product(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
@@ -202,4 +202,4 @@ def attention(
     return merged(t, done.out) if flat else done.out, k, v, t.cast(stage, q.dtype)
 
 
-__all__ = ["Bias", "add_mask", "attend", "chain", "heads_of", "length_mask", "merged", "window_biases"]
+__all__ = ["Bias", "add_mask", "attend", "chain", "default_scale", "heads_of", "length_mask", "merged", "window_biases"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from pyruntime.frontend.registry import op
@@ -10,7 +9,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, BY_CODE, F16, F32
 from pyruntime.ir.expr import X
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.attention import masked_softmax, shared_product
+from pyruntime.ops.attention import default_scale, masked_softmax, shared_product
 
 
 @op("FlexAttention", since=1, domain="ai.onnx.preview")
@@ -24,12 +23,8 @@ def flex_attention(
     Errors: ShapeError if a mod changes the shape of what it is given
     Spec:   https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html
     """
-    if scale is None:
-        if not isinstance(q.shape[3], int):
-            raise t.unsupported("a head size that is not known needs a scale")
-        scale = 1.0 / math.sqrt(q.shape[3])
     precision = BY_CODE[softmax_precision] if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
-    scores = t.cast(t.map(X * scale, shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
+    scores = t.cast(t.map(X * (default_scale(q.shape[3], q.dtype) if scale is None else scale), shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
     probabilities = masked_softmax(t, _modified(t, score_mod, scores))
     weights = t.cast(_modified(t, prob_mod, probabilities), v.dtype)
     return t.cast(shared_product(t, weights, v), q.dtype)

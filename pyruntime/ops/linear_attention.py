@@ -4,7 +4,6 @@ Letters: N batch, H heads, G heads of the state (each serves H / G), T steps, D 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, const, dim, exp, rem
 from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ops.attention import default_scale
 
 RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
 
@@ -38,10 +38,7 @@ def linear_attention(
         raise t.shape_error(f'decay and beta do not fit update_rule "{update_rule}"')
     n, steps = query.shape[:2]
     d, m = sh.floordiv(query.shape[2], q_num_heads), sh.floordiv(value.shape[2], kv_num_heads)
-    if scale == 0.0:
-        if not isinstance(d, int):
-            raise t.unsupported("a head size that is not known needs a scale")
-        scale = 1.0 / math.sqrt(d)
+    factor = scale or default_scale(d, F32)
     args = [t.cast(x, F32) for x in (query, key, value)]
     extras = [None if x is None else t.cast(x, F32) for x in (past_state, decay, beta)]
     sizes = (n, steps, q_num_heads, kv_num_heads, d, m)
@@ -51,7 +48,7 @@ def linear_attention(
             column = k.let(rem(i, dim(m)))
             group = k.let(rem(i / dim(m), kv_num_heads))
             batch = k.let(i / dim(m) / kv_num_heads)
-            _recurrence(k, out, state, args, extras, sizes, (batch, group, column), scale)
+            _recurrence(k, out, state, args, extras, sizes, (batch, group, column), factor)
 
     inputs = [*args, *[x for x in extras if x is not None]]
     shapes = [((n, steps, q_num_heads * m), F32), ((n, kv_num_heads, d, m), F32)]
@@ -61,7 +58,7 @@ def linear_attention(
 
 def _recurrence(
     k: Builder, out: Tensor, state: Tensor, args: list[Tensor], extras: list[Tensor | None], sizes: tuple[Any, ...],
-    place: tuple[Expr, Expr, Expr], scale: float,
+    place: tuple[Expr, Expr, Expr], scale: float | Expr,
 ) -> None:  # fmt: skip
     """One column of one state over all steps."""
     query, key, value = args

@@ -175,7 +175,7 @@ class Emitter:
         steps = self._steps(block, number, carried, [*block.outputs, *leaving])
         keep = keep | {root(self.crossings.at(t, HOME)).uid for t in (*block.outputs, *leaving)}
         keep |= {self.crossings.at(t, AWAY).uid for t in carried}
-        made = {root(t).uid for k in block.kernels for t in k.outputs if not _is_leaf(root(t))}
+        made = {t.uid for k in block.kernels if not isinstance(k, Alias) for t in k.outputs}
         made |= {t.uid for s in steps for c in s.calls for t in c.scratch} | self.crossings.made
         if number == 1:
             owned |= {root(t).uid for s in steps for t in s.uses if _is_feed(root(t))}

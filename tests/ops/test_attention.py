@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
+from pyruntime import InferenceSession, SessionOptions
+from tests.ops.compare import same
 from tests.ops.dynamic import Case, arrays, build, by_onnx, by_onnxruntime, check
+from tests.ops.node import floats
 
 GROW = ({"B": 2, "S": 3, "P": 0, "T": 3}, {"B": 1, "S": 1, "P": 4, "T": 5}, {"B": 2, "S": 2, "P": 3, "T": 5})
 STEPS = ({"B": 2, "S": 3, "P": 0, "T": 3}, {"B": 2, "S": 1, "P": 4, "T": 5}, {"B": 1, "S": 2, "P": 3, "T": 5})
@@ -146,3 +151,31 @@ def test_official_with_named_dims(case: Case) -> None:
     from dataclasses import replace
 
     check(replace(case, domain="", opset=max(case.opset, 24)), by_onnx)
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["dims", "no dims"])
+@pytest.mark.parametrize("past", [0, 2])
+@pytest.mark.parametrize("rank", [3, 4])
+@pytest.mark.parametrize("weights", [(), ("q",), ("k", "v")], ids=str)
+@pytest.mark.parametrize("level", ["all", "basic", "disabled"])
+def test_types_without_ranks(declared: bool, past: int, rank: int, weights: tuple[str, ...], level: str) -> None:
+    """What a session finds out from its first feeds is their rank: other values have other results, of one Program."""
+    values = {name: floats(1, 2, n, 4) for name, n in (("q", 3), ("k", 5), ("v", 5))}
+    if rank == 3:
+        values = {name: x.reshape(1, x.shape[2], 8) for name, x in values.items()}
+    values |= {name: floats(1, 2, past, 4) for name in ("pk", "pv") if past}
+    names = ["q", "k", "v", *(["", "pk", "pv"] if past else [])]
+    heads = {"q_num_heads": 2, "kv_num_heads": 2} if rank == 3 else {}
+    node = helper.make_node("Attention", names, ["y", *(["a", "b"] if past else [])], **heads)
+    inputs = [
+        helper.make_tensor_value_info(n, 1, list(x.shape) if declared else None)
+        for n, x in values.items() if n not in weights
+    ]  # fmt: skip
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=n) for n in node.output],
+                              [numpy_helper.from_array(values[n], n) for n in weights])  # fmt: skip
+    m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    session = InferenceSession(m.SerializeToString(), SessionOptions(graph_optimization_level=level))
+    for scale in (1, 2):
+        feeds = {n: x * scale for n, x in values.items() if n not in weights}
+        same(session.run(None, feeds), by_onnx(m, feeds), 1e-5)
+    assert len(session._programs) == 1
