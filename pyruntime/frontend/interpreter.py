@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyruntime import host
+from pyruntime.errors import ShapeError
 from pyruntime.frontend.trace_graph import Path
 from pyruntime.frontend.tracer import decoded
 from pyruntime.ir import reference
@@ -19,10 +20,12 @@ Symbols = dict[Symbol, int]
 
 
 class Interpreter:
-    """`weights(leaf)` gives the elements of a weight. Symbols are bound as the run meets them."""
+    """`weights(leaf)` gives the elements of a weight. Symbols are bound as the run meets them; `guards` as the tracer
+    has them. Errors: ShapeError of a guard as soon as its symbols are bound."""
 
-    def __init__(self, weights: Any) -> None:
+    def __init__(self, weights: Any, guards: Sequence[tuple[sh.AnyDim, str, str]]) -> None:
         self.weights = weights
+        self.guards = guards
         self.symbols: Symbols = {}
         self.arrays: dict[int, Array] = {}
 
@@ -49,6 +52,11 @@ class Interpreter:
             )
         return self.arrays[t.uid]
 
+    def check(self) -> None:
+        for condition, message, node in self.guards:
+            if sh.symbols(condition) <= self.symbols.keys() and not sh.evaluate(condition, self.symbols):
+                raise ShapeError(message, node=node)
+
     def run(self, block: Block) -> None:
         for kernel in block.kernels:
             self._kernel(kernel)
@@ -57,6 +65,7 @@ class Interpreter:
         inputs = {t.uid: self.array(t) for t in kernel.inputs if not (isinstance(kernel, If | Loop))}
         if isinstance(kernel, Read):
             self.symbols.update(zip(kernel.symbols, map(int, inputs[kernel.source.uid][1]), strict=True))
+            self.check()
         elif isinstance(kernel, Host):
             args = [None if a is None else self.array(a) for a in kernel.args]
             attrs = kernel.attrs
@@ -77,6 +86,7 @@ class Interpreter:
     def _bound(self, kernel: Any, results: list[Array]) -> None:
         for output, axis, name in kernel.binds:
             self.symbols[name] = results[output][0][axis]
+        self.check()
         for t, a in zip(kernel.outputs, results, strict=True):
             self.arrays[t.uid] = a
 
@@ -111,12 +121,10 @@ class Interpreter:
 
 def run(translation: Any, weights: Any, feeds: Mapping[Path, Array]) -> dict[str, Any]:
     """The outputs (arrays, lists of arrays, or None) of a translated graph for feeds by path."""
-    it = Interpreter(weights)
+    it = Interpreter(weights, translation.guards)
     for f in translation.feeds:
         it.feed(f.tensor, feeds[f.path])
-    for condition, message, node in translation.guards:
-        if sh.symbols(condition) <= set(it.symbols) and not sh.evaluate(condition, it.symbols):
-            raise AssertionError(f"{node}: {message}")
+    it.check()
     it.run(translation.block)
 
     def fetch(value: Any) -> Any:

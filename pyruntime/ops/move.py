@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from pyruntime.errors import NeedsValue
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -139,7 +141,18 @@ def flatten(t: Tracer, x: Tensor, *, axis: int = 1) -> Tensor:
 
 @op("Squeeze")
 def squeeze_1(t: Tracer, x: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
-    return t.squeeze(x, [n for n, d in enumerate(x.shape) if d == 1] if axes is None else axes)
+    return t.squeeze(x, [n for n, d in enumerate(x.shape) if _is_one(t, n, d)] if axes is None else axes)
+
+
+def _is_one(t: Tracer, axis: int, d: AnyDim) -> bool:
+    """Whether an axis has one element. A dim that feeds decide is specialised on; one found in a run must not be 1."""
+    one = sh.compare("eq", d, 1)
+    if isinstance(one, int):
+        return bool(one)
+    if sh.symbols(one) <= t.input_symbols:
+        raise NeedsValue("", node=t.node, symbols=frozenset(sh.symbols(one)))
+    t.require(1 - one, f"axis {axis} turned out to have 1 element, and no axes say whether it goes")
+    return False
 
 
 @op("Squeeze", since=13)
@@ -236,10 +249,13 @@ def _split(t: Tracer, x: Tensor, axis: int, sizes: Sequence[AnyDim]) -> tuple[Te
 
 
 def _equal_parts(t: Tracer, x: Tensor, axis: int, count: int) -> list[AnyDim]:
-    """`count` parts, the last one smaller if need be."""
+    """`count` parts; those for which not enough is left are smaller, or empty, as in the reference implementation."""
     d = x.shape[t.axis(axis, x.rank)]
     part = sh.ceildiv(d, count)
-    return [part] * (count - 1) + [d - part * (count - 1)]
+    if part * count == d:
+        return [part] * count
+    ends = [0, part, *[sh.minimum(part * n, d) for n in range(2, count)], d]
+    return [b - a for a, b in pairwise(ends)]
 
 
 @op("Split")
@@ -247,6 +263,7 @@ def split_1(
     t: Tracer, x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, split: Sequence[int] | None = None
 ) -> tuple[Tensor, ...]:
     given = t.ints(sizes, lower=0) if sizes is not None else split
+    t.require(min(split or [0]) >= 0, f"a part of {min(split or [0])} elements")
     return _split(t, x, axis, given or _equal_parts(t, x, axis, len(t.wanted)))
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from kit.interpret import run
+from pyruntime import InferenceSession
 from pyruntime.errors import ShapeError
 from tests.ops.compare import by_onnx, check, model, parsed, same
 from tests.ops.node import check_node, f32, floats, ints, only, run_node
@@ -131,6 +133,44 @@ def test_squeeze_and_unsqueeze(opset: int) -> None:
     else:
         check_node("Squeeze", [x, ints(-2, 0)], opset)
         check_node("Unsqueeze", [x, ints(-1, 0)], opset)
+
+
+@pytest.mark.parametrize("size", range(10))
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_split_into_a_number_of_parts(size: int, count: int) -> None:
+    """Where not enough is left parts are smaller, or empty (onnxruntime refuses all that but a smaller last one)."""
+    check_node("Split", [floats(2, size)], 18, by_onnx, axis=1, outputs=count, num_outputs=count)
+
+
+@pytest.mark.parametrize("sizes", [[-1, 7], [9, -3], [2, 2]])
+@pytest.mark.parametrize("constants", [(), (1,)])
+def test_split_sizes_are_checked(sizes: list[int], constants: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"parts|less than 0"):
+        run_node("Split", [floats(6), np.array(sizes)], 18, outputs=2, constants=constants)
+    if not constants:
+        with pytest.raises(ShapeError, match=r"a part of|parts"):
+            run_node("Split", [floats(6)], 11, outputs=2, split=sizes)
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_squeeze_without_axes_of_named_dims(opset: int) -> None:
+    """One session, whose dims are 1 or not: each gives the rank that onnxruntime gives."""
+    m = parsed("g (float[a, b, c] x) => (float[] y) { y = Squeeze (x) }", opset)
+    m.graph.output[0].type.tensor_type.ClearField("shape")
+    session, peer = InferenceSession(m.SerializeToString()), onnxruntime.InferenceSession(m.SerializeToString())
+    for shape in ((2, 1, 3), (1, 2, 3), (2, 3, 4), (1, 1, 1), (1, 5, 1), (2, 1, 3), (0, 1, 1)):
+        x = floats(*shape)
+        same(session.run(None, {"x": x}), peer.run(None, {"x": x}))
+
+
+def test_squeeze_without_axes_of_a_count_found_in_the_run() -> None:
+    m = parsed("g (float[n] x) => (int64[] y) { z = NonZero (x)  y = Squeeze (z) }")
+    m.graph.output[0].type.tensor_type.ClearField("shape")
+    session = InferenceSession(m.SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {"x": f32([1, 0, 1])})[0], [0, 2])
+    assert session.run(None, {"x": f32([0, 0, 0])})[0].shape == (0,)
+    with pytest.raises(ShapeError, match="no axes"):
+        session.run(None, {"x": f32([0, 0, 1])})
 
 
 @pytest.mark.parametrize("to", [[3, 4], [2, 3, 4], [1, 1], [3, 1], [5, 1, 3, 4]])
