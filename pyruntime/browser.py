@@ -15,7 +15,7 @@ from typing import Any
 from pyruntime.errors import InvalidModel, NeedsValue, our_fault
 from pyruntime.frontend import interpreter
 from pyruntime.frontend.specialise import Needs
-from pyruntime.frontend.trace_graph import Path, SequenceSpec, Spec, TensorSpec, fix_dims, spec_of, translate
+from pyruntime.frontend.trace_graph import Path, SequenceSpec, Spec, TensorSpec, declared_specs, fix_dims, translate
 from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
@@ -112,7 +112,8 @@ class Model:
         self.asked = Needs()
         self.main: Compilation | None = None
         try:
-            self.main = self._compile(self._declared())
+            specs = declared_specs(self._inputs())
+            self.main = None if specs is None else self._compile(specs)
         except NeedsValue as e:
             self.asked.add(self.graph, e)
 
@@ -129,9 +130,11 @@ class Model:
 
     @property
     def needs(self) -> str:
-        """JSON list of the feeds whose values `specialise` wants."""
+        """JSON {"values", "dims"}: names of the feeds whose values, and of those whose dims, a Program is compiled for;
+        it is for ranks otherwise."""
         names = [v.name for v in self.graph.inputs]
-        return json.dumps([n for n in names if self.asked.inner or n in self.asked.inputs])
+        values = [n for n in names if self.asked.inner or n in self.asked.inputs]
+        return json.dumps({"values": values, "dims": names if self.asked.dims else []})
 
     def specialise(self, feeds: str) -> Compilation | None:
         """The Program for these feeds (JSON by name), or None if it turned out that `needs` has grown."""
@@ -148,7 +151,7 @@ class Model:
         """The Program for these feeds with the results of all kernels among its outputs; `at_home`: the same kernels
         without the GPU. To be asked for when a Program for these feeds was compiled before."""
         if self.main is not None:
-            return self._compile(self._declared(), reveal=True, at_home=at_home)
+            return self._compile(declared_specs(self._inputs()) or {}, reveal=True, at_home=at_home)
         given = json.loads(feeds)
         specs = self._specs(given)
         inner = {n: self._inner(n, specs, given) for n in sorted(self.asked.inner)}
@@ -158,10 +161,7 @@ class Model:
         """Go on without the GPU."""
         self.options["gpu"] = None
         if self.main is not None:
-            self.main = self._compile(self._declared())
-
-    def _declared(self) -> dict[str, Spec]:
-        return {v.name: spec_of(v.name, v.type) for v in self._inputs()}
+            self.main = self._compile(declared_specs(self._inputs()) or {})
 
     def _specs(self, given: dict[str, Any]) -> dict[str, Spec]:
         specs = {name: self._spec(name, feed) for name, feed in given.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from kit import zoo
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, OutOfMemory, ShapeError, UnsupportedOp
@@ -254,3 +254,26 @@ def test_free_dimensions_are_overridden_by_name() -> None:
         session.run(None, {"x": np.ones((4, 3), np.float32)})
     with pytest.raises(InvalidInput, match="batch"):
         InferenceSession(made, SessionOptions(free_dimension_overrides={"batch": -1}))
+
+
+def test_a_default_of_an_input_is_overridden_by_what_is_fed() -> None:
+    """From IR 4 on an initializer that is also an input is a default; before, it is a constant."""
+    import onnxruntime
+
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in (("x", ["n", 3]), ("w", ["k", 3]))]
+    weight = numpy_helper.from_array(np.full((3, 3), 2, np.float32), "w")
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])
+    graph = helper.make_graph([helper.make_node("Gemm", ["x", "w"], ["y"])], "g", inputs, [out], [weight])
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    session, peer = InferenceSession(model), onnxruntime.InferenceSession(model)
+    for names in ("get_inputs", "get_overridable_initializers"):
+        assert [a.name for a in getattr(session, names)()] == [a.name for a in getattr(peer, names)()]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for scale in (None, 1, 5, None):
+        feeds = {"x": x} if scale is None else {"x": x, "w": np.eye(3, dtype=np.float32) * scale}
+        np.testing.assert_allclose(session.run(None, feeds)[0], peer.run(None, feeds)[0])
+    with pytest.raises(InvalidInput, match='"w"'):
+        session.run(None, {"x": x, "w": np.eye(3)})
+    old = InferenceSession(helper.make_model(graph, opset_imports=opset, ir_version=3).SerializeToString())
+    assert old.get_overridable_initializers() == []

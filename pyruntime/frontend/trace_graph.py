@@ -17,7 +17,18 @@ from pyruntime.ir.dtype import DType
 from pyruntime.ir.kernel import Block, Tensor
 from pyruntime.ir.shape import Undecided
 from pyruntime.ir.symbol import AXIS, DIM, Symbol, input_path
-from pyruntime.onnx.graph import AttrRef, Function, Graph, Node, OptionalType, SequenceType, TensorType, Type, Weight
+from pyruntime.onnx.graph import (
+    AttrRef,
+    Function,
+    Graph,
+    Node,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    Value,
+    Weight,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +75,14 @@ class Translation:
     known: set[int] = field(default_factory=set)
 
 
-def spec_of(name: str, type_: Type | None) -> Spec:
-    """What an input is compiled for. Errors: NeedsValue where its type does not say its rank or length."""
-    if isinstance(type_, TensorType) and type_.dtype is not None and type_.shape is not None:
-        return TensorSpec(type_.dtype, type_.shape)
-    raise NeedsValue(name)
+def declared_specs(inputs: Sequence[Value]) -> dict[str, Spec] | None:
+    """What inputs are compiled for by their types alone; None where one does not say its rank or length."""
+    specs: dict[str, Spec] = {}
+    for v in inputs:
+        if not (isinstance(v.type, TensorType) and v.type.dtype is not None and v.type.shape is not None):
+            return None
+        specs[v.name] = TensorSpec(v.type.dtype, v.type.shape)
+    return specs
 
 
 def translate(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed, our_fault
 from pyruntime.frontend.specialise import Needs
-from pyruntime.frontend.trace_graph import Spec, TensorSpec, spec_of
+from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
 from pyruntime.native.feeds import Argument, Feeds, arguments
 from pyruntime.native.gpu_session import no_adapter, open_gpu, warn
@@ -107,6 +107,10 @@ class InferenceSession:
         """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
         return arguments([v for v in self._graph.inputs if v.name not in self._graph.weights])
 
+    def get_overridable_initializers(self) -> list[Argument]:
+        """Inputs that have a default: what is fed in its place makes a Program of its own."""
+        return arguments([v for v in self._graph.inputs if v.name in self._graph.weights])
+
     def get_outputs(self) -> list[Argument]:
         return arguments(self._graph.outputs)
 
@@ -190,8 +194,9 @@ class InferenceSession:
             self._dropped = False
             return
         try:
-            specs = {v.name: spec_of(v.name, v.type) for v in self._graph.inputs if v.name not in self._graph.weights}
-            self._programs[()] = self._executor(specs)
+            specs = declared_specs([v for v in self._graph.inputs if v.name not in self._graph.weights])
+            if specs is not None:
+                self._programs[()] = self._executor(specs)
         except NeedsValue as e:
             self._needs.add(self._graph, e)
         self._dropped = False
@@ -237,7 +242,7 @@ class InferenceSession:
         """The executor for these feeds, compiled on first need."""
         if self._dropped:
             self._prepare()
-        if () in self._programs:
+        if () in self._programs and feeds.keys().isdisjoint(self._graph.weights):
             return self._programs[()]
         while True:
             specs, key = self._feeds.specs(feeds, self._needs)

@@ -1,6 +1,7 @@
 // Feeds as the compiler sees them: described by what a Program depends on.
 
 /** @typedef {import('./protocol.js').WireValue} WireValue */
+/** @typedef {import('./protocol.js').Needs} Needs */
 
 /** @param {WireValue} feed @param {boolean} values @param {boolean} ranks a rank instead of dims, where values do not matter @returns {unknown} */
 export function describeFeed(feed, values, ranks) {
@@ -11,8 +12,9 @@ export function describeFeed(feed, values, ranks) {
   return { dtype: type, dims, data: Array.from(/** @type {ArrayLike<any>} */ (feed.data), (x) => (typeof x === 'bigint' ? Number(x) : x)) };
 }
 
-/** What a Program depends on: equal keys, one Program. @param {Record<string, WireValue>} feeds @param {string[] | null} needs null: one for all */
+/** What a Program depends on: equal keys, one Program. @param {Record<string, WireValue>} feeds @param {Needs | null} needs null: one for all */
 export function programKey(feeds, needs) {
   if (!needs) return '';
-  return JSON.stringify(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, needs.includes(name), true)]));
+  const { values, dims } = needs;
+  return JSON.stringify(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, values.includes(name), !dims.includes(name))]));
 }

@@ -30,11 +30,13 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 /** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, timings: Timings }} CreateResult threads: that its Program is for */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch> }} RunParams */
 /** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number }} RunResult milliseconds: of the run, without waiting for its turn */
+/** What Programs are compiled for besides ranks: the values, and the dims, of the inputs of these names. @typedef {{ values: string[], dims: string[] }} Needs */
+
 /**
  * A Program for the page; weights: what it reads of files, by `source:offset`.
  * @typedef {object} Portable
  * @property {string} key of the feeds it is for (values.js), made with needs
- * @property {string[] | null} needs
+ * @property {Needs | null} needs
  * @property {Omit<import('./program.js').ProgramData, 'python'>} program
  * @property {Map<string, Uint8Array>} weights
  * @property {boolean} shared whether its code wants shared memory

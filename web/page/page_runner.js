@@ -9,7 +9,7 @@ import { programKey } from '../common/flat_feeds.js';
 /** @typedef {import('../common/protocol.js').Portable} Portable */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
-/** @typedef {{ key: string, needs: string[] | null, executor: Executor }} Entry */
+/** @typedef {{ key: string, needs: import('../common/protocol.js').Needs | null, executor: Executor }} Entry */
 
 const SHORT = 3; // ms of a run in the worker; waking it and the page takes 0.3 ms and more, a frame of 60 Hz has 16.7 ms
 const LONG = 8; // ms of a run in the page

@@ -38,7 +38,7 @@ export class Model {
     this.programs = new Map();
     /** Of programs; made again after a fault. @type {Map<string, Executor>} */
     this.executors = new Map();
-    /** @type {string[] | null} null: one Program for all feeds */
+    /** @type {import('../common/protocol.js').Needs | null} null: one Program for all feeds */
     this.needs = null;
     /** The Program used last. */
     this.used = '';
@@ -97,7 +97,7 @@ export class Model {
   /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
   async attempt(feeds, fetches) {
     const { needs } = this;
-    if (needs && hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name) => !needs.includes(name));
+    if (needs && hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name) => !needs.values.includes(name));
     const executor = await this.executor(feeds);
     if (hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
@@ -162,7 +162,7 @@ export class Model {
   async specialise(feeds) {
     for (;;) {
       const program = this.python.specialise(this.proxy, this.describe(feeds));
-      this.needs = /** @type {string[]} */ (JSON.parse(this.proxy.needs));
+      this.needs = /** @type {import('../common/protocol.js').Needs} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;
       const [oldest] = this.programs.keys();
       if (this.programs.size >= PROGRAMS) this.forget(oldest);
@@ -173,8 +173,8 @@ export class Model {
 
   /** As Python is told of them. @param {Record<string, WireValue>} feeds */
   describe(feeds) {
-    const needs = this.needs ?? [];
-    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, needs.includes(name), false)]));
+    const values = this.needs?.values ?? [];
+    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, values.includes(name), false)]));
   }
 
   /** Feeds on the CPU, and as Python is told of them. @param {Record<string, WireValue>} feeds */
