@@ -260,7 +260,8 @@ def test_a_default_of_an_input_is_overridden_by_what_is_fed() -> None:
     """From IR 4 on an initializer that is also an input is a default; before, it is a constant."""
     import onnxruntime
 
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in (("x", ["n", 3]), ("w", ["k", 3]))]
+    shapes = {"x": ["n", 3], "w": ["k", 3]}
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in shapes.items()]
     weight = numpy_helper.from_array(np.full((3, 3), 2, np.float32), "w")
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])
     graph = helper.make_graph([helper.make_node("Gemm", ["x", "w"], ["y"])], "g", inputs, [out], [weight])

@@ -24,7 +24,8 @@ def flex_attention(
     Spec:   https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html
     """
     precision = BY_CODE[softmax_precision] if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
-    scores = t.cast(t.map(X * (default_scale(q.shape[3], q.dtype) if scale is None else scale), shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
+    factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
+    scores = t.cast(t.map(X * factor, shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
     probabilities = masked_softmax(t, _modified(t, score_mod, scores))
     weights = t.cast(_modified(t, prob_mod, probabilities), v.dtype)
     return t.cast(shared_product(t, weights, v), q.dtype)
