@@ -149,7 +149,7 @@ def _is_one(t: Tracer, axis: int, d: AnyDim) -> bool:
     one = sh.compare("eq", d, 1)
     if isinstance(one, int):
         return bool(one)
-    if sh.symbols(one) <= t.input_symbols:
+    if all(s.is_extent for s in sh.symbols(one)):
         raise NeedsValue("", node=t.node, symbols=frozenset(sh.symbols(one)))
     t.require(1 - one, f"axis {axis} turned out to have 1 element, and no axes say whether it goes")
     return False
