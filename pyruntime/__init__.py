@@ -36,7 +36,10 @@ __all__ = [
     "elementwise",
     "get_available_providers",
     "get_device",
+    "graph_pass",
     "op",
+    "remove_pass",
+    "rewrite_rule",
 ]
 
 
@@ -54,4 +57,8 @@ def __getattr__(name: str) -> Any:
         from pyruntime.frontend import registry
 
         return getattr(registry, name)
+    if name in ("graph_pass", "remove_pass", "rewrite_rule"):
+        from pyruntime.program import user_passes
+
+        return getattr(user_passes, name)
     raise AttributeError(name)

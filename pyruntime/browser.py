@@ -27,6 +27,7 @@ from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.graph_pruning import prune
 from pyruntime.program.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.program.provider_list import known, placed
+from pyruntime.program.user_passes import Pipeline
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
@@ -106,7 +107,8 @@ class Model:
         self.options = options
         watch = Stopwatch()
         graph = load(_Window(read, size), open_external=open_external)
-        self.graph = graph.with_dims(options.get("freeDimensionOverrides") or {})
+        self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses", ()))
+        self.graph = self.pipeline.graph(graph.with_dims(options.get("freeDimensionOverrides") or {}))
         watch.lap("read")
         self.timings = json.dumps(watch.timings)
         self.asked = Needs()
@@ -201,9 +203,11 @@ class Model:
         at_home: bool = False,
     ) -> Compilation:  # fmt: skip
         builder = self._builder(at_home)
-        level = self.options.get("graphOptimizationLevel", "all")
-        found = compile_graph(self.graph, specs, elements, builder, level=level, constants=constants, reveal=reveal)
-        return Compilation(found)
+        return Compilation(
+            compile_graph(
+                self.graph, specs, elements, builder, pipeline=self.pipeline, constants=constants, reveal=reveal
+            )
+        )
 
     def _builder(self, at_home: bool) -> Any:
         from pyruntime.providers.wasm import provider

@@ -13,7 +13,7 @@ import pyruntime
 from kit.docs import ROOT
 from pyruntime import InferenceSession, InvalidInput, RunOptions
 from pyruntime.native import options as compat
-from pyruntime.program.compile import LEVELS
+from pyruntime.program.pipeline import LEVELS
 
 DIGITS = str(ROOT / "demo" / "digits" / "digits.onnx")
 

@@ -28,14 +28,14 @@ MAY_IMPORT = {
     "codegen": "ir",
     "frontend": "errors ir host onnx",
     "ops": "errors ir host onnx frontend",
-    "passes": "ir onnx codegen",
+    "passes": "errors ir onnx codegen",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
     "program": "errors ir onnx codegen frontend ops passes providers.webgpu",
     "browser": "errors ir host onnx frontend passes program providers.wasm providers.webgpu",
     "native": "errors ir host onnx frontend program providers.wasm providers.webgpu",
     "cli": "errors onnx frontend ops native pyruntime",
-    "pyruntime": "errors frontend ops native",
+    "pyruntime": "errors frontend ops program native",
 }
 
 # The same of the rooms of web/, and of its two entry files.
@@ -58,7 +58,7 @@ NATIVE_ONLY = re.compile(r"pyruntime\.(native|cli)(\..*)?|pyruntime\.providers\.
 # What `import pyruntime` offers; a change here is a change for users.
 EXPORTED = """ExecutionMode GraphOptimizationLevel InferenceSession InvalidInput InvalidModel OutOfMemory PyRuntimeError
 RunOptions SessionFailed SessionOptions ShapeError UnsupportedOp elementwise get_available_providers get_device
-op""".split()
+graph_pass op remove_pass rewrite_rule""".split()
 
 FILE_LIMIT, FUNCTION_LIMIT = 500, 80
 LONG_FILES: dict[str, str] = {}  # path -> why it may be longer

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound
-from pyruntime.program.compile import LEVELS
+from pyruntime.program.pipeline import LEVELS
 
 
 class GraphOptimizationLevel(StrEnum):

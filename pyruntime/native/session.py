@@ -24,6 +24,7 @@ from pyruntime.onnx.weight_values import elements
 from pyruntime.program.compile import compile_graph
 from pyruntime.program.explain import explain
 from pyruntime.program.provider_list import known, placed
+from pyruntime.program.user_passes import Pipeline
 
 T = TypeVar("T")
 
@@ -32,12 +33,14 @@ MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before th
 
 @dataclass
 class SessionOptions:
-    """graph_optimization_level: disabled, basic, extended, layout or all; intra_op_num_threads: 0 means one;
-    memory_limit: bytes of memory the session may use; relaxed_simd: None means where the host has it;
-    free_dimension_overrides: numbers for named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for
-    all outputs or by name; execution_mode and extra have no effect."""
+    """graph_optimization_level: disabled, basic, extended, layout or all; disabled_passes: names of passes to leave
+    out (docs/extending.md); intra_op_num_threads: 0 means one; memory_limit: bytes of memory the session may use;
+    relaxed_simd: None means where the host has it; free_dimension_overrides: numbers for named dims of inputs;
+    preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; execution_mode and extra have no
+    effect."""
 
     graph_optimization_level: str = "all"
+    disabled_passes: Sequence[str] = ()
     intra_op_num_threads: int = 0
     memory_limit: int = 1 << 32
     relaxed_simd: bool | None = None
@@ -80,6 +83,7 @@ class InferenceSession:
         self.options = sess_options or SessionOptions()
         check_model(model)
         check_session_options(self.options)
+        self._pipeline = Pipeline(self.options.graph_optimization_level, self.options.disabled_passes)
         self._providers = known(providers or ["wasm"])
         self._lock = threading.Lock()
         self._programs: dict[Any, Any] = {}
@@ -94,7 +98,7 @@ class InferenceSession:
             self._graph = self._exported.graph
             self._feeds = Feeds(self._graph)
         else:
-            self._graph = load(model).with_dims(self.options.free_dimension_overrides)
+            self._graph = self._pipeline.graph(load(model).with_dims(self.options.free_dimension_overrides))
             self._feeds = Feeds(self._graph)
             self._providers = no_adapter(self._providers)
         self._staying = self._feeds.staying(self.options.preferred_output_location)
@@ -214,9 +218,8 @@ class InferenceSession:
         gpu = None
         if self._providers[0] == "webgpu":
             builder, gpu = self._with_gpu(provider, builder, watch.get("at_home", False))
-        level = self.options.graph_optimization_level
         compiled = compile_graph(
-            self._graph, specs, elements, builder, level=level, constants=constants,
+            self._graph, specs, elements, builder, pipeline=self._pipeline, constants=constants,
             reveal=watch.get("reveal", False),
         )  # fmt: skip
         calls = HostCalls(compiled.host_kernels, compiled.symbols)

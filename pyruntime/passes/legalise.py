@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyruntime.codegen.provider import Routine
-from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.kernel import Block, Call, Kernel
+from pyruntime.passes.rewriting import rewrite_kernels
 
 
 def settle(block: Block, routines: Mapping[str, Routine]) -> None:
     """In this block and its inner blocks; claimed calls get their operands in the types that their routine takes."""
-    kernels: list[Kernel] = []
-    for kernel in block.kernels:
-        for inner in inner_blocks(kernel):
-            settle(inner, routines)
-        if isinstance(kernel, Call):
-            routine = routines.get(kernel.routine)
-            kernels += routine.prepare(kernel) if routine else []
-            if routine is None or not routine.claims(kernel):
-                kernel = _meaning(kernel)
-        kernels.append(kernel)
-    block.kernels = kernels
 
+    def legal(kernel: Kernel) -> Sequence[Kernel] | None:
+        if not isinstance(kernel, Call):
+            return None
+        routine = routines.get(kernel.routine)
+        if routine is None:
+            return [kernel.definition()]
+        before = routine.prepare(kernel)
+        return [*before, kernel if routine.claims(kernel) else kernel.definition()]
 
-def _meaning(call: Call) -> Kernel:
-    out = call.definition()
-    for t in out.outputs:
-        t.kernel = out
-    return out
+    rewrite_kernels(block, legal)
 
 
 __all__ = ["settle"]

@@ -7,36 +7,24 @@ by the reference evaluator.
 from __future__ import annotations
 
 from pyruntime.ir.dtype import STRING
-from pyruntime.ir.kernel import Alias, Block, Call, Host, If, Kernel, Loop, Loops, Map, Reduce
+from pyruntime.ir.kernel import Alias, Block, Call, Host, Kernel, Loops, Map, Reduce
+from pyruntime.passes.rewriting import rewrite_kernels
 
 
-def lower_strings(block: Block, table: list[Kernel] | None = None) -> list[Kernel]:
-    """Replace such kernels in the block and its sub-blocks. Gives the table of the kernels replaced: a step's attrs
-    hold the kernel itself ("kernel") and its place in the table ("id"), by which a Program may refer to it."""
-    table = [] if table is None else table
-    for n, kernel in enumerate(block.kernels):
-        if isinstance(kernel, If):
-            lower_strings(kernel.then, table)
-            lower_strings(kernel.orelse, table)
-        elif isinstance(kernel, Loop):
-            lower_strings(kernel.body, table)
-        elif isinstance(kernel, Map | Reduce | Alias | Loops | Call) and _touches(kernel):
-            block.kernels[n] = _on_host(kernel, len(table))
-            table.append(kernel)
-    return table
+def lower_strings(block: Block) -> None:
+    """Replace such kernels in the block and its inner blocks; a step's attrs hold the kernel itself ("kernel")."""
+    rewrite_kernels(block, lambda kernel: on_host(kernel) if _touches(kernel) else None)
+
+
+def on_host(kernel: Kernel) -> Host:
+    """A step that runs a kernel by the reference evaluator."""
+    return Host("reference", kernel.inputs, {"kernel": kernel})
 
 
 def _touches(kernel: Kernel) -> bool:
+    if not isinstance(kernel, Map | Reduce | Alias | Loops | Call):
+        return False
     return any(t.dtype is STRING for t in (*kernel.inputs, *kernel.outputs))
 
 
-def _on_host(kernel: Kernel, number: int) -> Host:
-    step = Host("reference", kernel.inputs, {"kernel": kernel, "id": number})
-    step.node = kernel.node
-    step.outputs = kernel.outputs
-    for t in kernel.outputs:
-        t.kernel = step
-    return step
-
-
-__all__ = ["lower_strings"]
+__all__ = ["lower_strings", "on_host"]

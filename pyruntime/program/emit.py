@@ -21,6 +21,7 @@ from pyruntime.onnx.graph import Weight
 from pyruntime.program.format import FORMAT, Program
 from pyruntime.program.placement import Placed
 from pyruntime.program.residency import AWAY, HOME, Crossings
+from pyruntime.program.values import tensors_of
 
 MEMORY = ":memory:"  # a weight's source whose bytes are in no file: the program carries them
 
@@ -374,10 +375,4 @@ def _ordered(uids: Any) -> list[int]:
     return list(dict.fromkeys(uids))
 
 
-def tensors_of(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [t for i in value.items for t in tensors_of(i)] if hasattr(value, "items") else []
-
-
-__all__ = ["Emitter", "tensors_of"]
+__all__ = ["Emitter"]

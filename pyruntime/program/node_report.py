@@ -11,7 +11,7 @@ from pyruntime.ir.dtype import STRING
 from pyruntime.ir.kernel import Alias, Block, Call, Leaf, Loops, Map, Reduce, Tensor
 from pyruntime.onnx.graph import Graph, Node, uses
 from pyruntime.passes.map_fusion import is_view
-from pyruntime.program.emit import tensors_of
+from pyruntime.program.values import tensors_of
 
 
 class Fates:

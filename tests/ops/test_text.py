@@ -45,9 +45,9 @@ def test_the_pass_gives_the_same() -> None:
     specs = {"x": TensorSpec(dt.STRING, (3, 2)), "c": TensorSpec(dt.BOOL, (3, 2))}
     feeds: dict[Any, Any] = {("x",): ((3, 2), WORDS.ravel().tolist()), ("c",): ((3, 2), [True, False] * 3)}
     plain, lowered = (translate(load(model_), specs, elements, {}) for _ in range(2))
-    table = lower_strings(lowered.block)
+    lower_strings(lowered.block)
     steps = [k for k in lowered.block.kernels if isinstance(k, Host)]
-    assert [s.attrs["id"] for s in steps] == list(range(len(table))) and len(steps) >= 5
+    assert len(steps) >= 5 and all(s.fn == "reference" for s in steps)
     assert interpreter.run(plain, elements, feeds) == interpreter.run(lowered, elements, feeds)
 
 

@@ -1,0 +1,118 @@
+"""The passes of the compiler in their order, as one table. `user_passes` puts those of users at places in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyruntime.frontend.trace_graph import Translation
+from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Block, Tensor
+from pyruntime.passes.constant_hoisting import hoist_constants
+from pyruntime.passes.dead_code import remove_dead
+from pyruntime.passes.epilogues import absorb
+from pyruntime.passes.legalise import settle
+from pyruntime.passes.map_fusion import fuse
+from pyruntime.passes.operand_packing import pack
+from pyruntime.passes.row_fusion import fuse_rows
+from pyruntime.passes.strided_operands import read_through
+from pyruntime.passes.string_kernels import lower_strings
+from pyruntime.passes.unit_axes import absorb_units
+from pyruntime.passes.used_symbols import mentioned
+from pyruntime.program.values import tensors_of
+
+LEVELS = ("disabled", "basic", "extended", "layout", "all")
+
+
+@dataclass(slots=True)
+class Work:
+    """What passes on kernels work on. main, init: what runs in each run, and once before the first; outputs: tensors
+    that leave the program; routines, fuses_rows: what the providers can do."""
+
+    lowered: Translation
+    routines: Any
+    fuses_rows: bool
+    init: Block = field(default_factory=Block)
+
+    @property
+    def main(self) -> Block:
+        return self.lowered.block
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return [t for v in self.lowered.outputs.values() for t in tensors_of(v)]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One row. level: the optimisation level from which on it runs; run: takes a `Graph` and gives one, or works on
+    `Work`; before, after: of a user's pass, the row it was placed at."""
+
+    name: str
+    level: str
+    run: Callable[[Any], Any]
+    on: str = "kernels"  # or "graph"
+    before: str = ""
+    after: str = ""
+
+    @property
+    def added(self) -> bool:
+        return bool(self.before or self.after)
+
+
+def _hoist(w: Work) -> None:
+    w.init.kernels += hoist_constants(w.main).kernels
+
+
+def _fuse_init(w: Work) -> None:
+    fuse(w.init, [t for k in w.init.kernels for t in k.outputs])
+
+
+def _fuse_rows(w: Work) -> None:
+    if w.fuses_rows:
+        fuse_rows(w.main, w.outputs)
+
+
+def _remove_unread(w: Work) -> None:
+    """Dead code in both blocks, and reads of values that nobody asks for."""
+    while True:
+        before = len(w.main.kernels)
+        names = mentioned(w.main)
+        for t in w.outputs:
+            names |= {s for d in t.shape for s in sh.symbols(d)}
+        for guard, *_ in w.lowered.guards:
+            names |= sh.symbols(guard)
+        remove_dead(w.main, w.outputs, names)
+        if len(w.main.kernels) == before:
+            break
+    used = [t for k in w.main.kernels for t in k.inputs]
+    remove_dead(w.init, [*used, *w.outputs])
+
+
+def _lowered(_: Any) -> None:
+    """Between passes on the graph and passes on kernels: each operator's lowering records its kernels."""
+
+
+PASSES = (
+    Pass("lowering", "disabled", _lowered),  # frontend/trace_graph.py, of the nodes that outputs need
+    Pass("dead_code", "disabled", lambda w: remove_dead(w.main, w.outputs)),
+    Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
+    Pass("legalise", "disabled", lambda w: settle(w.main, w.routines)),
+    Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),
+    Pass("constant_hoisting", "basic", _hoist),
+    Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),
+    Pass("unit_axes", "extended", lambda w: absorb_units(w.main, w.outputs)),
+    Pass("epilogues", "extended", lambda w: absorb(w.main, w.routines, w.outputs)),
+    Pass("init_fusion", "extended", _fuse_init),
+    Pass("map_fusion", "extended", lambda w: fuse(w.main, w.outputs, w.routines)),
+    Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),
+    Pass("unit_axes", "extended", lambda w: absorb_units(w.main, w.outputs)),
+    Pass("epilogues", "extended", lambda w: absorb(w.main, w.routines, w.outputs)),
+    Pass("row_fusion", "extended", _fuse_rows),
+    Pass("operand_packing", "extended", lambda w: pack(w.main, w.init, w.routines)),
+    Pass("unread_values", "disabled", _remove_unread),
+)
+NEEDED = frozenset(p.name for p in PASSES if p.level == "disabled")  # without which there is no program
+
+__all__ = ["LEVELS", "NEEDED", "PASSES", "Pass", "Work"]

@@ -1,0 +1,255 @@
+"""A package outside pyruntime adds passes to it and a provider. e2e/test_extending.py does so in a page."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from kit import zoo
+from kit.models import MODELS
+from pyruntime import (
+    InferenceSession,
+    InvalidInput,
+    InvalidModel,
+    SessionFailed,
+    SessionOptions,
+    graph_pass,
+    remove_pass,
+    rewrite_rule,
+)
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import cast, index, tanh
+from pyruntime.ir.kernel import Map, Tensor
+from pyruntime.program.pipeline import LEVELS, NEEDED, PASSES
+from pyruntime.program.user_passes import Pipeline, known_passes
+
+OUTSIDE = Path(__file__).parent / "outside"
+TEXT = """<ir_version: 10, opset_import: ["" : 20]> g (float[N] x) => (float[N] y) {
+    a = Neg (x)  b = Neg (a)  c = Erf (b)  y = Add (c, b) }"""
+MODEL = onnx.parser.parse_model(TEXT).SerializeToString()
+X = np.linspace(-3, 3, 101, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def visitor() -> Iterator[Callable[[str], Any]]:
+    """Modules of the package, which is installed while this file's tests run."""
+    sys.path.insert(0, str(OUTSIDE))
+    importlib.invalidate_caches()
+    yield lambda name: importlib.import_module(f"visitor.{name}")
+    sys.path.remove(str(OUTSIDE))
+
+
+@pytest.fixture
+def passes(visitor: Callable[[str], Any]) -> Iterator[None]:
+    importlib.reload(visitor("passes")) if "visitor.passes" in sys.modules else visitor("passes")
+    yield
+    for name in [p for p in known_passes() if p.startswith("visitor.")]:
+        remove_pass(name)
+
+
+@pytest.fixture(autouse=True)
+def tidy() -> Iterator[None]:
+    yield
+    for name in set(known_passes()) - {p.name for p in PASSES}:
+        remove_pass(name)
+
+
+def session(model: bytes = MODEL, **options: Any) -> InferenceSession:
+    return InferenceSession(model, SessionOptions(**options))
+
+
+def told(s: InferenceSession) -> dict[str, str]:
+    """What became of each node."""
+    return {n["node"].partition(" (")[0]: n["place"] for n in s.explain()["nodes"]}
+
+
+def oracle(x: np.ndarray) -> np.ndarray:
+    return zoo.oracle(MODEL, {"x": x})[0]
+
+
+def quick(x: np.ndarray) -> np.ndarray:
+    return x + np.tanh(1.1283792 * x + 0.1009110 * x**3)
+
+
+@pytest.mark.parametrize(
+    ("options", "gone", "expected"),
+    [
+        ({}, True, quick),
+        ({"graph_optimization_level": "basic"}, True, oracle),  # the rule is of the level after that
+        ({"disabled_passes": ["visitor.quick_erf"]}, True, oracle),
+        ({"disabled_passes": ["visitor.double_negation"]}, False, quick),
+        ({"graph_optimization_level": "disabled"}, False, oracle),
+    ],
+    ids=str,
+)
+def test_passes_of_an_outside_package(passes: None, options: Any, gone: bool, expected: Any) -> None:
+    s = session(**options)
+    y = s.run(None, {"x": X})[0]
+    np.testing.assert_allclose(y, expected(X), rtol=1e-5, atol=1e-6)
+    assert [told(s)[f'Neg "{name}"'] == "unused" for name in "ab"] == [gone] * 2
+    assert np.abs(oracle(X) - quick(X)).max() > 1e-4  # the two can be told apart
+
+
+def test_sessions_keep_the_passes_that_were_there(passes: None) -> None:
+    s = session()
+    remove_pass("visitor.quick_erf")
+    np.testing.assert_allclose(s.run(None, {"x": X[:7]})[0], quick(X[:7]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(session().run(None, {"x": X})[0], oracle(X), rtol=1e-5, atol=1e-6)
+
+
+# ── places ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_table_in_its_order() -> None:
+    """Rules run where they were put: among the built-in passes, and among those at the same place as registered."""
+    seen: list[str] = []
+
+    def noting(name: str) -> Callable[[Any], Any]:
+        def note(given: Any) -> Any:
+            seen.append(name)
+            return given if name.startswith("g") else None
+
+        return note
+
+    rewrite_rule("k1", after="legalise")(noting("k1"))
+    rewrite_rule("k2", after="legalise")(noting("k2"))
+    rewrite_rule("k0", before="legalise")(noting("k0"))
+    rewrite_rule("k3", after="k2")(noting("k3"))
+    rewrite_rule("k9", after="epilogues")(noting("k9"))
+    graph_pass("g1")(noting("g1"))
+    graph_pass("g2")(noting("g2"))
+    graph_pass("g0", before="g1")(noting("g0"))
+    names = known_passes()
+    assert names[:4] == ["g0", "g1", "g2", "lowering"]
+    assert names[names.index("legalise") - 1 :][:5] == ["k0", "legalise", "k1", "k2", "k3"]
+    session()
+    assert list(dict.fromkeys(seen)) == ["g0", "g1", "g2", "k0", "k1", "k2", "k3", "k9"]
+
+
+def nothing(_: Any) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("register", "match"),
+    [
+        (lambda: rewrite_rule("r", after="nowhere")(nothing), '"nowhere", which is no pass.*lowering.*legalise'),
+        (lambda: rewrite_rule("r", before="lowering")(nothing), 'works on kernels, so it stands after "lowering"'),
+        (lambda: graph_pass("g", after="map_fusion")(nothing), 'works on a graph, so it stands before "lowering"'),
+        (lambda: graph_pass("g", before="lowering", after="lowering")(nothing), "placed twice"),
+        (lambda: rewrite_rule("r", level="most")(nothing), "level 'most'.*disabled, basic"),
+        (lambda: rewrite_rule("map_fusion")(nothing), 'a pass "map_fusion" already'),
+        (lambda: [rewrite_rule("r")(nothing), graph_pass("r")(nothing)], 'a pass "r" already.*remove_pass'),
+        (lambda: remove_pass("map_fusion"), 'no pass of the name "map_fusion" was added'),
+        (lambda: session(disabled_passes=["map_fusio"]), 'no pass "map_fusio" to leave out.*map_fusion'),
+        (lambda: session(disabled_passes=["legalise"]), '"legalise" cannot be left out'),
+        (lambda: session(disabled_passes=["dead_code"]), '"dead_code" cannot be left out'),
+    ],
+)
+def test_refused_places_and_names(register: Callable[[], Any], match: str) -> None:
+    before = [n for n in known_passes() if n != "r"]
+    with pytest.raises(InvalidInput, match=match):
+        register()
+    assert [n for n in known_passes() if n != "r"] == before
+
+
+# ── what passes may not do ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def graph_without_nodes(graph: Any) -> Any:
+    return graph.with_nodes(graph.nodes[1:])
+
+
+def other_outputs(graph: Any) -> Any:
+    return replace(graph, outputs=graph.outputs * 2)
+
+
+def reads_its_own(kernel: Any) -> Any:
+    return Map(kernel.out.at(*[index(n) for n in range(kernel.out.rank)])) if isinstance(kernel, Map) else None
+
+
+def too_many_axes(kernel: Any) -> Any:
+    return Map(cast(index(1), F32)) if isinstance(kernel, Map) else None
+
+
+def fails(_: Any) -> Any:
+    raise KeyError("oops")
+
+
+@pytest.mark.parametrize(
+    ("register", "fn", "error", "match"),
+    [
+        (graph_pass, graph_without_nodes, InvalidModel, 'Neg "b".*pass "bad": input "a" is defined nowhere'),
+        (graph_pass, other_outputs, InvalidModel, 'pass "bad": changed the inputs or outputs'),
+        (graph_pass, nothing, InvalidModel, 'pass "bad": gave NoneType, not a Graph'),
+        (graph_pass, fails, SessionFailed, "pass \"bad\" failed: KeyError: 'oops'"),
+        (rewrite_rule, reads_its_own, InvalidModel, 'Neg "a".*pass "bad": a Map reads .* not made before it'),
+        (rewrite_rule, too_many_axes, InvalidModel, r'Neg "a".*pass "bad": index\(1\) in a Map of 1 axes'),
+        (rewrite_rule, fails, SessionFailed, "pass \"bad\" failed: KeyError: 'oops'"),
+    ],
+)
+def test_what_passes_may_not_do(register: Any, fn: Any, error: type[Exception], match: str) -> None:
+    register("bad")(fn)
+    with pytest.raises(error, match=match):
+        session()
+    session(disabled_passes=["bad"])
+
+
+def test_a_rule_may_give_several_kernels() -> None:
+    """Erf in two kernels: tanh of a polynomial, which is a tensor of its own."""
+
+    @rewrite_rule("in_two", after="unread_values", level="disabled")
+    def in_two(kernel: Any) -> Any:
+        if not kernel.node.startswith("Erf"):
+            return None
+        (x,) = kernel.inputs
+        e = x.at(index(0))
+        first = Map(1.1283792 * e + 0.1009110 * e * e * e)
+        middle = Tensor(x.shape, x.dtype, first)
+        first.outputs, first.node = (middle,), kernel.node
+        return [first, Map(tanh(middle.at(index(0))))]
+
+    s = session(graph_optimization_level="disabled")
+    np.testing.assert_allclose(s.run(None, {"x": X})[0], quick(X), rtol=1e-5, atol=1e-6)
+    (entry,) = [n for n in s.explain()["nodes"] if n["node"].startswith("Erf")]
+    assert entry["calls"] == 2
+
+
+def test_constants_made_before_a_run_are_rewritten_too() -> None:
+    text = TEXT.replace("(float[N] x)", "(float[N] w)").replace("Neg (x)", "Neg (k)")
+    text = text.replace("=> (float[N] y) {", "=> (float[3] y) <float[3] k = {1, 2, 3}> {").replace("(c, b)", "(c, w)")
+    seen: list[str] = []
+    rewrite_rule("look", after="constant_hoisting", level="disabled")(lambda kernel: seen.append(kernel.node))
+    session(onnx.parser.parse_model(text).SerializeToString())
+    assert any(node.startswith("Erf") for node in seen)
+
+
+# ── built-in passes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+OPTIONAL = [name for name in known_passes() if name not in NEEDED]
+
+
+@pytest.mark.parametrize("name", ["digits", "bert_tiny", "lstm_tagger", "yolo_nms"])
+@pytest.mark.parametrize("left_out", [*[[name] for name in OPTIONAL], OPTIONAL], ids="+".join)
+def test_models_without_a_pass(name: str, left_out: list[str]) -> None:
+    model = MODELS[name]
+    s = InferenceSession(str(model.path()), SessionOptions(disabled_passes=left_out))
+    model.check(s.run(None, model.feeds()))
+
+
+def test_what_is_left_out_does_not_run() -> None:
+    model = MODELS["bert_tiny"]
+    whole, parts = (
+        InferenceSession(str(model.path()), SessionOptions(disabled_passes=names)).explain()["kernels"]
+        for names in ([], ["map_fusion", "epilogues", "row_fusion"])
+    )
+    assert whole < parts
+    assert {p.level for p in PASSES} <= set(LEVELS) and Pipeline("disabled") is not None
