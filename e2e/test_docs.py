@@ -15,14 +15,15 @@ from pyruntime.cli.serve import Server
 
 MAP = '<script type="importmap">{"imports": {"pyruntime": "/dist/ort.mjs"}}</script>'
 TYPES = "float[N] x) => (float[N] y"
-HALVE = f'<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g ({TYPES}) {{ y = my.ops.Halve (x) }}'
+FOREIGN = f'<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g ({TYPES}) {{ y = my.ops.%s (x) }}'
 
 
 @pytest.fixture
 def folder(built: None, browser: Browser, tmp_path: Path) -> Iterator[tuple[Path, Tab]]:
     """A site with the models that the examples name, and a tab on it."""
     (tmp_path / "digits.onnx").write_bytes((ROOT / "demo" / "digits" / "digits.onnx").read_bytes())
-    (tmp_path / "halve.onnx").write_bytes(onnx.parser.parse_model(HALVE).SerializeToString())
+    for op in ("Halve", "Square"):
+        (tmp_path / f"{op.lower()}.onnx").write_bytes(onnx.parser.parse_model(FOREIGN % op).SerializeToString())
     with Server({"/": tmp_path, "/dist/": ROOT / "dist"}) as server:
         tab = new_tab(browser, server)
         yield tmp_path, tab

@@ -93,6 +93,14 @@ def steps() -> onnx.ModelProto:
     return model(nodes, [x], [a, s])
 
 
+def negations() -> onnx.ModelProto:
+    """y = erf(--x) + --x, x (N): for a graph pass and a rewrite rule."""
+    nodes = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"])]
+    nodes += [helper.make_node("Erf", ["b"], ["c"]), helper.make_node("Add", ["c", "b"], ["y"])]
+    shape = (TensorProto.FLOAT, ["N"])
+    return model(nodes, [("x", *shape)], [("y", *shape)])
+
+
 def write(folder: Path) -> None:
     """All of them as NAME.onnx, and `external.onnx`, affine with its weights in external.bin."""
     folder.mkdir(parents=True, exist_ok=True)

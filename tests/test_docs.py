@@ -12,6 +12,8 @@ import pytest
 from kit.docs import FILES, ROOT, Block, blocks
 from pyruntime.cli import main
 from pyruntime.frontend import registry
+from pyruntime.program.pipeline import PASSES
+from pyruntime.program.user_passes import known_passes, remove_pass
 
 # Excerpts that show operators as the project has them: without imports, and the first to define them.
 EXCERPTS = {
@@ -21,13 +23,15 @@ EXCERPTS = {
 
 
 @pytest.fixture(autouse=True)
-def operators_stay() -> Iterator[None]:
-    """Operators that an example registers are gone after it."""
+def what_was_registered() -> Iterator[None]:
+    """Operators and passes that an example registers are gone after it."""
     table: Any = registry.table()
     before = {key: list(versions) for key, versions in table.items()}
     yield
     table.clear()
     table.update(before)
+    for name in set(known_passes()) - {p.name for p in PASSES}:
+        remove_pass(name)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)

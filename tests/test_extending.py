@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 
 from kit import zoo
 from kit.models import MODELS
+from kit.small_models import negations
 from pyruntime import (
     InferenceSession,
     InvalidInput,
@@ -31,10 +33,9 @@ from pyruntime.ir.kernel import Map, Tensor
 from pyruntime.program.pipeline import LEVELS, NEEDED, PASSES
 from pyruntime.program.user_passes import Pipeline, known_passes
 
-OUTSIDE = Path(__file__).parent / "outside"
-TEXT = """<ir_version: 10, opset_import: ["" : 20]> g (float[N] x) => (float[N] y) {
-    a = Neg (x)  b = Neg (a)  c = Erf (b)  y = Add (c, b) }"""
-MODEL = onnx.parser.parse_model(TEXT).SerializeToString()
+ROOT = Path(__file__).parents[1]
+OUTSIDE = ROOT / "tests" / "outside"
+MODEL = negations().SerializeToString()
 X = np.linspace(-3, 3, 101, dtype=np.float32)
 
 
@@ -134,6 +135,12 @@ def test_the_table_in_its_order() -> None:
     assert list(dict.fromkeys(seen)) == ["g0", "g1", "g2", "k0", "k1", "k2", "k3", "k9"]
 
 
+def test_the_table_in_the_docs() -> None:
+    first = {p.name: p.level for p in reversed(PASSES)}
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (yes|no) \|$", (ROOT / "docs/extending.md").read_text(), re.MULTILINE)
+    assert rows == [(name, first[name], "no" if name in NEEDED else "yes") for name in known_passes()]
+
+
 def nothing(_: Any) -> None:
     return None
 
@@ -224,8 +231,8 @@ def test_a_rule_may_give_several_kernels() -> None:
 
 
 def test_constants_made_before_a_run_are_rewritten_too() -> None:
-    text = TEXT.replace("(float[N] x)", "(float[N] w)").replace("Neg (x)", "Neg (k)")
-    text = text.replace("=> (float[N] y) {", "=> (float[3] y) <float[3] k = {1, 2, 3}> {").replace("(c, b)", "(c, w)")
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[3] x) => (float[3] y) <float[3] k = {1, 2, 3}> {
+        a = Neg (k)  b = Erf (a)  y = Add (b, x) }"""
     seen: list[str] = []
     rewrite_rule("look", after="constant_hoisting", level="disabled")(lambda kernel: seen.append(kernel.node))
     session(onnx.parser.parse_model(text).SerializeToString())

@@ -104,6 +104,8 @@ declare module 'onnxruntime-common' {
     interface SessionOptions {
       /** Told while the engine starts and the model is fetched, compiled and initialised. */
       onProgress?: (progress: Progress) => void;
+      /** Names of passes to leave out (docs/extending.md). */
+      disabledPasses?: readonly string[];
     }
   }
   interface InferenceSession {
@@ -158,6 +160,6 @@ export interface Stats {
 }
 
 export function stats(): Promise<Stats>;
-/** Runs Python in the engine's interpreter, to add operators and graph passes. */
+/** Runs Python in the engine's interpreter, to add operators, graph passes and rewrite rules (docs/extending.md). */
 export function python(code: string, args?: unknown): Promise<unknown>;
 

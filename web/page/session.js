@@ -128,7 +128,7 @@ function metadata({ name, dtype, shape, sequence }) {
 }
 
 /** Session options that mean something in the worker; the others do not cross. */
-const PLAIN = ['executionProviders', 'graphOptimizationLevel', 'freeDimensionOverrides', 'enableCpuMemArena', 'enableMemPattern',
+const PLAIN = ['executionProviders', 'graphOptimizationLevel', 'disabledPasses', 'freeDimensionOverrides', 'enableCpuMemArena', 'enableMemPattern',
   'executionMode', 'logId', 'logSeverityLevel', 'logVerbosityLevel', 'enableProfiling', 'extra'];
 
 /** The backend that onnxruntime-common calls. */
