@@ -107,7 +107,7 @@ class Model:
         self.options = options
         watch = Stopwatch()
         graph = load(_Window(read, size), open_external=open_external)
-        self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses", ()))
+        self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses") or ())
         self.graph = self.pipeline.graph(graph.with_dims(options.get("freeDimensionOverrides") or {}))
         watch.lap("read")
         self.timings = json.dumps(watch.timings)

@@ -12,8 +12,7 @@ import pytest
 from kit.docs import FILES, ROOT, Block, blocks
 from pyruntime.cli import main
 from pyruntime.frontend import registry
-from pyruntime.program.pipeline import PASSES
-from pyruntime.program.user_passes import known_passes, remove_pass
+from pyruntime.program import user_passes
 
 # Excerpts that show operators as the project has them: without imports, and the first to define them.
 EXCERPTS = {
@@ -23,15 +22,14 @@ EXCERPTS = {
 
 
 @pytest.fixture(autouse=True)
-def what_was_registered() -> Iterator[None]:
+def registered_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Operators and passes that an example registers are gone after it."""
     table: Any = registry.table()
     before = {key: list(versions) for key, versions in table.items()}
+    monkeypatch.setattr(user_passes, "_added", [])
     yield
     table.clear()
     table.update(before)
-    for name in set(known_passes()) - {p.name for p in PASSES}:
-        remove_pass(name)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)

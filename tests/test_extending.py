@@ -30,6 +30,7 @@ from pyruntime import (
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import cast, index, tanh
 from pyruntime.ir.kernel import Map, Tensor
+from pyruntime.program import user_passes
 from pyruntime.program.pipeline import LEVELS, NEEDED, PASSES
 from pyruntime.program.user_passes import Pipeline, known_passes
 
@@ -48,19 +49,15 @@ def visitor() -> Iterator[Callable[[str], Any]]:
     sys.path.remove(str(OUTSIDE))
 
 
-@pytest.fixture
-def passes(visitor: Callable[[str], Any]) -> Iterator[None]:
-    importlib.reload(visitor("passes")) if "visitor.passes" in sys.modules else visitor("passes")
-    yield
-    for name in [p for p in known_passes() if p.startswith("visitor.")]:
-        remove_pass(name)
-
-
 @pytest.fixture(autouse=True)
-def tidy() -> Iterator[None]:
-    yield
-    for name in set(known_passes()) - {p.name for p in PASSES}:
-        remove_pass(name)
+def no_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(user_passes, "_added", [])
+
+
+@pytest.fixture
+def passes(visitor: Callable[[str], Any], no_passes: None) -> None:
+    importlib.reload(visitor("passes")) if "visitor.passes" in sys.modules else visitor("passes")
 
 
 def session(model: bytes = MODEL, **options: Any) -> InferenceSession:
@@ -157,6 +154,7 @@ def nothing(_: Any) -> None:
         (lambda: [rewrite_rule("r")(nothing), graph_pass("r")(nothing)], 'a pass "r" already.*remove_pass'),
         (lambda: remove_pass("map_fusion"), 'no pass of the name "map_fusion" was added'),
         (lambda: session(disabled_passes=["map_fusio"]), 'no pass "map_fusio" to leave out.*map_fusion'),
+        (lambda: session(disabled_passes="map_fusion"), "passes to leave out cannot be 'map_fusion'.*a list of names"),
         (lambda: session(disabled_passes=["legalise"]), '"legalise" cannot be left out'),
         (lambda: session(disabled_passes=["dead_code"]), '"dead_code" cannot be left out'),
     ],

@@ -116,6 +116,8 @@ class Pipeline:
     def __init__(self, level: str = "all", disabled: Sequence[str] = ()) -> None:
         if level not in LEVELS:
             raise InvalidInput(f"optimisation level {level!r}", hint=f"one of {', '.join(LEVELS)}")
+        if isinstance(disabled, str) or not all(isinstance(name, str) for name in disabled):
+            raise InvalidInput(f"passes to leave out cannot be {disabled!r}", hint="a list of names")
         for name in disabled:
             if name in NEEDED:
                 raise InvalidInput(f'the pass "{name}" cannot be left out')
