@@ -7,22 +7,21 @@ A feed is described as {"dtype", "dims", "data"}, a list of those for a sequence
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, our_fault
 from pyruntime.frontend import interpreter
-from pyruntime.frontend.specialise import Needs
-from pyruntime.frontend.trace_graph import Path, SequenceSpec, Spec, TensorSpec, declared_specs, fix_dims, translate
+from pyruntime.frontend.specialise import GivenTensor, Needs, required
+from pyruntime.frontend.trace_graph import Path, Spec, TensorSpec, declared_specs, translate
 from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
 from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx import load
 from pyruntime.onnx.describe import describe
-from pyruntime.onnx.graph import OptionalType, TensorType, Value
+from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.graph_pruning import prune
 from pyruntime.program.compile import Compiled, Stopwatch, compile_graph
@@ -92,6 +91,22 @@ def _text(x: float) -> float | str:
     return "NaN" if x != x else x if isfinite(x) else "Infinity" if x > 0 else "-Infinity"
 
 
+def _given(feed: Any) -> Any:
+    """A feed as `Needs` asks for it."""
+    if feed is None or isinstance(feed, list):
+        return feed and [_given(item) for item in feed]
+    return GivenTensor(BY_NAME[feed["dtype"]], tuple(feed["dims"]), lambda: feed["data"])
+
+
+def _arrays(feeds: dict[str, Any]) -> dict[Path, Any]:
+    """Feeds by path, as the interpreter has arrays."""
+    arrays: dict[Path, Any] = {}
+    for name, feed in feeds.items():
+        items = [((name, n), f) for n, f in enumerate(feed)] if isinstance(feed, list) else [((name,), feed)]
+        arrays |= {path: (tuple(f["dims"]), f["data"]) for path, f in items if f is not None}
+    return arrays
+
+
 class Model:
     """A model and the Programs made from it."""
 
@@ -114,19 +129,16 @@ class Model:
         self.asked = Needs()
         self.main: Compilation | None = None
         try:
-            specs = declared_specs(self._inputs())
+            specs = declared_specs(required(self.graph))
             self.main = None if specs is None else self._compile(specs)
         except NeedsValue as e:
             self.asked.add(self.graph, e)
-
-    def _inputs(self) -> list[Value]:
-        return [v for v in self.graph.inputs if v.name not in self.graph.weights]
 
     @property
     def info(self) -> str:
         """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it."""
         return json.dumps({
-            "inputs": [{"name": v.name, **describe(v.type)} for v in self._inputs()],
+            "inputs": [{"name": v.name, **describe(v.type)} for v in required(self.graph)],
             "outputs": [{"name": v.name, **describe(v.type)} for v in self.graph.outputs],
         })  # fmt: skip
 
@@ -141,10 +153,9 @@ class Model:
     def specialise(self, feeds: str) -> Compilation | None:
         """The Program for these feeds (JSON by name), or None if it turned out that `needs` has grown."""
         given = json.loads(feeds)
-        specs = self._specs(given)
         try:
             with our_fault("compiling for these feeds"):
-                return self._compile(specs, {n: self._inner(n, specs, given) for n in sorted(self.asked.inner)})
+                return self._compile(*self._found(given))
         except NeedsValue as e:
             self.asked.add(self.graph, e)
             return None
@@ -153,50 +164,28 @@ class Model:
         """The Program for these feeds with the results of all kernels among its outputs; `at_home`: the same kernels
         without the GPU. To be asked for when a Program for these feeds was compiled before."""
         if self.main is not None:
-            return self._compile(declared_specs(self._inputs()) or {}, reveal=True, at_home=at_home)
-        given = json.loads(feeds)
-        specs = self._specs(given)
-        inner = {n: self._inner(n, specs, given) for n in sorted(self.asked.inner)}
-        return self._compile(specs, inner, reveal=True, at_home=at_home)
+            return self._compile(declared_specs(required(self.graph)) or {}, reveal=True, at_home=at_home)
+        return self._compile(*self._found(json.loads(feeds)), reveal=True, at_home=at_home)
 
     def fall_back(self) -> None:
         """Go on without the GPU."""
         self.options["gpu"] = None
         if self.main is not None:
-            self.main = self._compile(declared_specs(self._inputs()) or {})
+            self.main = self._compile(declared_specs(required(self.graph)) or {})
 
-    def _specs(self, given: dict[str, Any]) -> dict[str, Spec]:
-        specs = {name: self._spec(name, feed) for name, feed in given.items()}
-        for v in self._inputs():
-            specs.setdefault(v.name, None)
-        return specs
+    def _found(self, feeds: dict[str, Any]) -> tuple[dict[str, Spec], dict[str, TensorSpec]]:
+        """What these feeds are compiled for: specs, and inner values, which are rare and small, so that the reference
+        evaluator computes them."""
+        specs = self.asked.specs(self.graph, {name: _given(feed) for name, feed in feeds.items()})
 
-    def _spec(self, name: str, feed: Any) -> Spec:
-        if feed is None:
-            return None
-        if isinstance(feed, list):
-            return SequenceSpec(tuple(TensorSpec(BY_NAME[f["dtype"]], (None,) * len(f["dims"])) for f in feed))
-        if name in self.asked.inputs:
-            return TensorSpec(BY_NAME[feed["dtype"]], tuple(feed["dims"]), tuple(feed["data"]))
-        types = {v.name: v.type for v in self.graph.inputs}
-        declared = types[name].elem if isinstance(types[name], OptionalType) else types[name]  # type: ignore[union-attr]
-        known = isinstance(declared, TensorType) and declared.shape is not None
-        dims = declared.shape if known and isinstance(declared, TensorType) else None
-        spec = TensorSpec(BY_NAME[feed["dtype"]], (None,) * len(feed["dims"]) if dims is None else dims)
-        return fix_dims((name,), spec, feed["dims"], self.asked.dims)
+        def compute(part: Graph, constants: Mapping[str, TensorSpec]) -> TensorSpec:
+            translation = translate(prune(part), specs, elements, constants)
+            (name, tensor), *_ = translation.outputs.items()
+            assert isinstance(tensor, Tensor)
+            shape, values = interpreter.run(translation, elements, _arrays(feeds))[name]
+            return TensorSpec(tensor.dtype, shape, tuple(values))
 
-    def _inner(self, name: str, specs: dict[str, Spec], feeds: dict[str, Any]) -> TensorSpec:
-        """An inner value that decides structure: rare and small, so the reference evaluator computes it."""
-        part = prune(replace(self.graph, outputs=(Value(name, None),)))
-        translation = translate(part, specs, elements, {})
-        flat: dict[Path, Any] = {}
-        for key, feed in feeds.items():
-            items = [((key, n), f) for n, f in enumerate(feed)] if isinstance(feed, list) else [((key,), feed)]
-            flat |= {path: (tuple(f["dims"]), f["data"]) for path, f in items if f is not None}
-        shape, values = interpreter.run(translation, elements, flat)[name]
-        tensor = translation.outputs[name]
-        assert isinstance(tensor, Tensor)
-        return TensorSpec(tensor.dtype, shape, tuple(values))
+        return specs, self.asked.inner_values(self.graph, compute)
 
     def _compile(
         self, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None = None, reveal: bool = False,

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyruntime.errors import NeedsValue, PyRuntimeError
+from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec, fix_dims
+from pyruntime.ir.dtype import DType
 from pyruntime.ir.symbol import Symbol
-from pyruntime.onnx.graph import Graph, TensorType, uses
+from pyruntime.onnx.graph import Graph, OptionalType, TensorType, Type, Value, uses
+
+# (a graph of one output, what is known of the values inside) -> the output
+Compute = Callable[[Graph, Mapping[str, TensorSpec]], TensorSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTensor:
+    """What compiling may ask of a feed; `values` gives its elements in storage layout."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    values: Callable[[], Sequence[Any]]
+
+
+Given = GivenTensor | list[GivenTensor] | None  # a sequence, an empty optional
+
+
+def required(graph: Graph) -> list[Value]:
+    """The inputs that have no value of their own."""
+    return [v for v in graph.inputs if v.name not in graph.weights]
 
 
 @dataclass(slots=True)
@@ -37,6 +61,32 @@ class Needs:
                 self.inner.add(e.name)
         if before == (len(self.inputs), len(self.inner), len(self.dims)):
             raise PyRuntimeError(e.message, node=e.node, hint="this value must be a constant")
+
+    def specs(self, graph: Graph, feeds: Mapping[str, Given]) -> dict[str, Spec]:
+        """Specs of these feeds, with the values and dims that are needed."""
+        types = {v.name: v.type for v in graph.inputs}
+        absent = {v.name: None for v in required(graph) if v.name not in feeds}
+        return {name: self._spec(name, types[name], feed) for name, feed in feeds.items()} | absent
+
+    def _spec(self, name: str, declared: Type | None, feed: Given) -> Spec:
+        if feed is None:
+            return None
+        if isinstance(feed, list):
+            return SequenceSpec(tuple(TensorSpec(item.dtype, (None,) * len(item.shape)) for item in feed))
+        if name in self.inputs:
+            return TensorSpec(feed.dtype, feed.shape, tuple(feed.values()))
+        if isinstance(declared, OptionalType):
+            declared = declared.elem
+        dims = declared.shape if isinstance(declared, TensorType) else None
+        spec = TensorSpec(feed.dtype, (None,) * len(feed.shape) if dims is None else dims)
+        return fix_dims((name,), spec, feed.shape, self.dims)
+
+    def inner_values(self, graph: Graph, compute: Compute) -> dict[str, TensorSpec]:
+        """The values inside the graph that are needed, each from the part of the graph before it."""
+        found: dict[str, TensorSpec] = {}
+        for name in sorted(self.inner):
+            found[name] = compute(replace(graph, outputs=(Value(name, None),)), found)
+        return found
 
 
 def small_sources(graph: Graph, name: str) -> set[str]:

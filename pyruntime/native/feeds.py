@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import InvalidInput
-from pyruntime.frontend.specialise import Needs
-from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec, fix_dims
+from pyruntime.frontend.specialise import GivenTensor, Needs, required
+from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.arrays import dtype_of, presented, storage, to_python
@@ -57,7 +57,7 @@ class Feeds:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.types = {v.name: v.type for v in graph.inputs}
-        self.required = [v.name for v in graph.inputs if v.name not in graph.weights]
+        self.required = [v.name for v in required(graph)]
         self.output_names = [v.name for v in graph.outputs]
 
     # ── checks ──
@@ -130,31 +130,8 @@ class Feeds:
 
     def specs(self, feeds: Mapping[str, Any], needs: Needs) -> tuple[dict[str, Spec], Any]:
         """Specs of these feeds, with the values and dims that `needs` names, and a key that stands for them."""
-        specs = {name: self._spec(name, x, name in needs.inputs) for name, x in feeds.items()}
-        for name, spec in specs.items():
-            if isinstance(spec, TensorSpec):
-                specs[name] = fix_dims((name,), spec, feeds[name].shape, needs.dims)
-        for name in self.required:
-            specs.setdefault(name, None)
+        specs = needs.specs(self.graph, {name: _given(x) for name, x in feeds.items()})
         return specs, tuple((n, _key(s)) for n, s in specs.items())
-
-    def _spec(self, name: str, x: Any, fixed: bool) -> Spec:
-        if x is None:
-            return None
-        if isinstance(x, list):
-            t = self.types[name]
-            t = t.elem if isinstance(t, OptionalType) else t
-            elem = t.elem if isinstance(t, SequenceType) else None
-            dtype = elem.dtype if isinstance(elem, TensorType) else None
-            return SequenceSpec(tuple(TensorSpec(_dtype(i), (None,) * i.ndim) for i in x), dtype)
-        t = self.types[name]
-        t = t.elem if isinstance(t, OptionalType) else t
-        known = isinstance(t, TensorType) and t.shape is not None
-        dims = t.shape if known and isinstance(t, TensorType) else (None,) * x.ndim
-        if fixed:
-            shape, values = to_python(_home(x), TensorSpec(_dtype(x), x.shape))
-            return TensorSpec(_dtype(x), shape, tuple(values))
-        return TensorSpec(_dtype(x), () if dims is None else dims)
 
     def value_of(self, name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:
         """An output of a part of the graph, as a constant."""
@@ -197,9 +174,16 @@ def _dtype(x: np.ndarray | GpuTensor) -> DType:
     return dt.BY_NAME[x.dtype] if isinstance(x, GpuTensor) else dtype_of(x)
 
 
-def _home(x: np.ndarray | GpuTensor) -> np.ndarray:
-    """In storage layout."""
-    return x.stored() if isinstance(x, GpuTensor) else storage(x)
+def _given(x: Any) -> Any:
+    """A feed as `Needs` asks for it."""
+    if x is None or isinstance(x, list):
+        return x and [_given(item) for item in x]
+    dtype = _dtype(x)
+
+    def values() -> list[Any]:
+        return to_python(x.stored() if isinstance(x, GpuTensor) else storage(x), TensorSpec(dtype, x.shape))[1]
+
+    return GivenTensor(dtype, tuple(x.shape), values)
 
 
 def _stored(x: Any) -> Any:

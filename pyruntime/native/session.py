@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed, our_fault
-from pyruntime.frontend.specialise import Needs
+from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
 from pyruntime.native.feeds import Argument, Feeds, arguments
@@ -19,7 +19,7 @@ from pyruntime.native.options import ExecutionMode, RunOptions, check_model, che
 from pyruntime.native.program_file import Exported, is_program, pack, sources_of
 from pyruntime.native.verify import Verdict, compare
 from pyruntime.onnx import load
-from pyruntime.onnx.graph import Source, Value
+from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.weight_values import elements
 from pyruntime.program.compile import compile_graph
 from pyruntime.program.explain import explain
@@ -109,7 +109,7 @@ class InferenceSession:
 
     def get_inputs(self) -> list[Argument]:
         """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
-        return arguments([v for v in self._graph.inputs if v.name not in self._graph.weights])
+        return arguments(required(self._graph))
 
     def get_overridable_initializers(self) -> list[Argument]:
         """Inputs that have a default: what is fed in its place makes a Program of its own."""
@@ -152,7 +152,7 @@ class InferenceSession:
         self._program(feeds)  # finds what must be compiled for
         specs, key = self._feeds.specs(feeds, self._needs)
         inner = self._inner(specs, key, feeds)
-        away, home = (self._executor(specs, inner, reveal=True, at_home=there) for there in (False, True))
+        away, home = (self._executor(self._graph, specs, inner, reveal=True, at_home=there) for there in (False, True))
         return compare(away, home, self._feeds.stored(feeds), tolerance)
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
@@ -198,15 +198,15 @@ class InferenceSession:
             self._dropped = False
             return
         try:
-            specs = declared_specs([v for v in self._graph.inputs if v.name not in self._graph.weights])
+            specs = declared_specs(required(self._graph))
             if specs is not None:
-                self._programs[()] = self._executor(specs)
+                self._programs[()] = self._executor(self._graph, specs)
         except NeedsValue as e:
             self._needs.add(self._graph, e)
         self._dropped = False
 
     def _executor(
-        self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None, **watch: bool
+        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None, **watch: bool
     ) -> Any:
         """`watch`, for `verify`: reveal (what each kernel makes is an output), at_home (no kernel on the GPU)."""
         from pyruntime.native.executor import Executor
@@ -219,11 +219,11 @@ class InferenceSession:
         if self._providers[0] == "webgpu":
             builder, gpu = self._with_gpu(provider, builder, watch.get("at_home", False))
         compiled = compile_graph(
-            self._graph, specs, elements, builder, pipeline=self._pipeline, constants=constants,
+            graph, specs, elements, builder, pipeline=self._pipeline, constants=constants,
             reveal=watch.get("reveal", False),
         )  # fmt: skip
         calls = HostCalls(compiled.host_kernels, compiled.symbols)
-        return Executor(compiled.program, host, sources_of(self._graph), calls, self.options.memory_limit, gpu)
+        return Executor(compiled.program, host, sources_of(graph), calls, self.options.memory_limit, gpu)
 
     def _with_gpu(self, home: Any, builder: Any, at_home: bool = False) -> tuple[Any, Any]:
         """A builder that places kernels on the GPU too, and what runs them there."""
@@ -255,29 +255,24 @@ class InferenceSession:
                 if key not in self._programs:
                     if len(self._programs) >= MAX_PROGRAMS:
                         self._programs.pop(next(iter(self._programs)))
-                    self._programs[key] = self._executor(specs, inner)
+                    self._programs[key] = self._executor(self._graph, specs, inner)
                 return self._programs[key]
             except NeedsValue as e:
                 self._needs.add(self._graph, e)
 
     def _inner(self, specs: Mapping[str, Spec], key: Any, feeds: Mapping[str, Any]) -> dict[str, TensorSpec]:
         """Values inside the graph that compilation needs: computed by running the part of the graph before them."""
-        out: dict[str, TensorSpec] = {}
-        for name in sorted(self._needs.inner):
-            place = (name, key, tuple(out.items()))
+
+        def compute(part: Graph, constants: Mapping[str, TensorSpec]) -> TensorSpec:
+            name = part.outputs[0].name
+            place = (name, key, tuple(constants.items()))
             if place not in self._parts:
                 if len(self._parts) >= MAX_PROGRAMS:
                     self._parts.pop(next(iter(self._parts)))
-                self._parts[place] = self._part(name, specs, out)
-            out[name] = self._feeds.value_of(name, self._parts[place], feeds)
-        return out
+                self._parts[place] = self._executor(part, specs, constants)
+            return self._feeds.value_of(name, self._parts[place], feeds)
 
-    def _part(self, name: str, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec]) -> Any:
-        whole, self._graph = self._graph, replace(self._graph, outputs=(Value(name, None),))
-        try:
-            return self._executor(specs, constants)
-        finally:
-            self._graph = whole
+        return self._needs.inner_values(self._graph, compute)
 
     # ── faults of the GPU ────────────────────────────────────────────────────────────────────────────────────────
 
