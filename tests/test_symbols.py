@@ -83,7 +83,8 @@ def expected() -> list[list[np.ndarray]]:
 @pytest.mark.parametrize("names", DIMS, ids=[f"{x[:9]} {y[:9]}" for x, y in DIMS])
 def test_dims_of_any_name(names: tuple[str, str], expected: list[list[np.ndarray]]) -> None:
     session = InferenceSession(model(*names).SerializeToString())
-    assert [i.shape[:1] for i in session.get_inputs()] == [[names[0] or None], [names[1] or None], []]
+    shown = [[None if name in ("", "?") else name] for name in names]  # exporters write ? for a dim without a name
+    assert [i.shape[:1] for i in session.get_inputs()] == [*shown, []]
     for sizes, want in zip(RUNS, expected, strict=True):
         for ours, theirs in zip(session.run(None, feeds(*sizes)), want, strict=True):
             np.testing.assert_array_equal(ours, theirs, strict=True)
