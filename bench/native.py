@@ -70,10 +70,11 @@ FULL_SPEED = 50.0  # GFLOP/s of `speed` on the idle machine
 def _speed_kernel() -> Any:
     from pyruntime.providers.wasm.printer.assembler import Module
     from pyruntime.providers.wasm.schedules import gemm
+    from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
     from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
     host, module = WasmHost(), Module()
-    gemm.matmul(module, "f", "panels", relaxed=host.relaxed)
+    gemm.matmul(module, "f", "panels", arithmetic=Arithmetic.of_floats(host.relaxed))
     host.grow(1 << 23)
     words = [
         1 << 16,

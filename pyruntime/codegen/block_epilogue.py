@@ -1,7 +1,7 @@
-"""The elementwise tail of a routine (`Call.epilogue`), as a loop over one finished block of its result.
+"""The elementwise epilogue of a routine (`Call.epilogue`), as a loop over one finished block of its result.
 
 A routine walks its result as (outer batch, inner batch, row, col), each a group of adjacent axes taken as one number.
-The tail's code is a loop form over the variables INPUTS; buffer 0 is the result, which it overwrites.
+The code is a loop form over the variables INPUTS; buffer 0 is the result, which it overwrites.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Axes = tuple[int, ...]
 Groups = tuple[Axes, Axes, Axes, Axes]  # outer, inner, row, col: axes of the output
 
 
-def lower_tail(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered | None:
-    """The code of a tail, whose buffers and parameters follow those of the routine; None where the tail cannot be said
+def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered | None:
+    """The code, whose buffers and parameters follow those of the routine; None where the epilogue cannot be said
     in terms of the groups. `dtype` is that of the routine's result, as large as the output's; where they differ,
     buffer 1 is the same memory as the result."""
     units = {n: const(0, I32) for n, d in enumerate(out.shape) if d == 1}
@@ -88,4 +88,4 @@ def mergeable(out: Tensor, expr: Expr, groups: Groups) -> bool:
     return True
 
 
-__all__ = ["INPUTS", "Groups", "lower_tail", "mergeable"]
+__all__ = ["INPUTS", "Groups", "lower_epilogue", "mergeable"]

@@ -140,7 +140,7 @@ class Nest(Walk):
     def _pieces(self, inner: Group, low: Expr, high: Expr) -> list[Stmt]:
         """The vector loop over [low, high), cut where a guard of the expression changes along it."""
         conditions = _guards_along(self.expr, inner.axis)
-        points = _flips(conditions, inner.axis)
+        points = _change_points(conditions, inner.axis)
         work = self.work
         if not conditions or points is None:
             return [self._vector(inner, low, binary("sub", high, low), self.expr)]
@@ -261,25 +261,35 @@ def _guards_along(e: Expr, axis: int) -> list[Expr]:
     return [x.args[0] for x in walk(e) if x.op == "guard" and _uses(x.args[0], axis)]
 
 
-def _flips(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
+def _change_points(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
     """Indices along an axis at which comparisons in these conditions may change; None if that cannot be said."""
+    if not all(_is_stepwise(x, axis) for c in conditions for x in walk(c)):
+        return None
     points: dict[Any, Expr] = {}
-    atoms = [x for c in conditions for x in walk(c) if x.op in _STEPS and _uses(x, axis)]
-    for c in conditions:
-        if any(x.op not in ("and", "or", "not", "at") and x.dtype is not I32 and x.op not in _STEPS for x in walk(c)):
+    for x in (x for c in conditions for x in walk(c) if x.op in _STEPS and _uses(x, axis)):
+        changes = _changes(x, axis)
+        if changes is None:
             return None
-        if any(x.op == "at" and _uses(x, axis) for x in walk(c)):
-            return None
-    for x in atoms:
-        form = affine(binary("sub", x.args[0], x.args[1])) if x.args[0].dtype is I32 else None
-        slope = form[1].get(("index", axis)) if form else None
-        if form is None or slope not in (1, -1):
-            return None
-        rest = _linear(-slope * form[0], {k: -slope * v for k, v in form[1].items()}, axis)
-        for shift in _STEPS[x.op][0 if slope == 1 else 1]:
-            p = binary("add", rest, shift)
-            points[p.key()] = p
+        points |= {p.key(): p for p in changes}
     return list(points.values()) if len(points) <= 12 else None
+
+
+def _is_stepwise(x: Expr, axis: int) -> bool:
+    """Whether a part of a condition is a comparison, joins some, is an int32, or a load that is the same all along."""
+    if x.op == "at":
+        return not _uses(x, axis)
+    return x.op in ("and", "or", "not") or x.op in _STEPS or x.dtype is I32
+
+
+def _changes(comparison: Expr, axis: int) -> list[Expr] | None:
+    """Where a comparison of int32 changes along an axis; None unless the difference of its sides is ±index + rest."""
+    left, right = comparison.args
+    form = affine(binary("sub", left, right)) if left.dtype is I32 else None
+    slope = form[1].get(("index", axis)) if form else None
+    if form is None or slope not in (1, -1):
+        return None
+    rest = _linear(-slope * form[0], {k: -slope * v for k, v in form[1].items()}, axis)
+    return [binary("add", rest, shift) for shift in _STEPS[comparison.op][0 if slope == 1 else 1]]
 
 
 # for f = index·(±1) + rest compared with 0: the indices, relative to the zero of f, where the comparison changes

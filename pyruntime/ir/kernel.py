@@ -144,12 +144,14 @@ def root(t: Tensor) -> Tensor:
 @dataclass(eq=False, slots=True)
 class Loops(Kernel):
     """A procedure. Its body addresses `args`, `outputs` and `scratch` tensors by coordinates. Scratch is memory of
-    the call (its Leaf kind is "scratch"); `name` is for profiles."""
+    the call (its Leaf kind is "scratch"); `name` is for profiles. unit_is_row: iteration u of the outermost loop makes
+    row u of the one output, rows counted in order over all axes but those that the loops inside walk."""
 
     name: str
     args: tuple[Tensor, ...]
     scratch: tuple[Tensor, ...]
     body: list[Stmt]
+    unit_is_row: bool = False
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

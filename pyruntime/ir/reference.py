@@ -314,11 +314,19 @@ NEUTRAL: dict[str, Callable[[DType], Any]] = {
     "any": lambda d: False,
     "all": lambda d: True,
 }
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+# The binary operation of each reduction
+COMBINE = {
+    "sum": "add",
+    "prod": "mul",
+    "max": "max",
+    "min": "min",
+    "any": "or",
+    "all": "and",
+}
 
 
 def combine(op: str, a: Any, b: Any, dtype: DType) -> Any:
-    return _narrow(BINARY[_COMBINE[op]](a, b, dtype), dtype)
+    return _narrow(BINARY[COMBINE[op]](a, b, dtype), dtype)
 
 
 def evaluate(

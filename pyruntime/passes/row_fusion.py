@@ -218,7 +218,7 @@ class _Writer:
         if pending is not None:
             self._store(pending)
         extent = dim(sh.size(self.group.outer))
-        made = Loops("rows", (), (), [For(unit.value, extent, self.body, "parallel")])
+        made = Loops("rows", (), (), [For(unit.value, extent, self.body, "parallel")], unit_is_row=True)
         made.node, made.outputs = self.members[-1].node, (self.out,)
         self.out.kernel = made
         made.args = self._arguments()

@@ -7,6 +7,7 @@ import pytest
 
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import conv
+from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.schedules.register_tile import Epilogue
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
@@ -21,7 +22,7 @@ def setup(request):
     host = WasmHost(threads=threads, relaxed=relaxed)
     module = Module(shared=host.shared)
     for name, epilogue in VARIANTS.items():
-        conv.conv(module, "conv" + name, relaxed=relaxed, epilogue=epilogue)
+        conv.conv(module, "conv" + name, arithmetic=Arithmetic.of_floats(relaxed), epilogue=epilogue)
     yield host, host.load(module.to_bytes())
     host.close()
 

@@ -7,6 +7,7 @@ import pytest
 
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import depthwise
+from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.schedules.register_tile import Epilogue
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
@@ -18,13 +19,13 @@ PICKS = ((0, 0), (0, 1), (3, 1), (3, 2), (5, 1), (5, 2))
 @pytest.fixture(scope="module", params=[(True, 1), (False, 1), (True, 2)], ids=["relaxed", "plain", "threads"])
 def setup(request):
     relaxed, threads = request.param
-    host = WasmHost(threads=threads, relaxed=relaxed)
+    host, sums = WasmHost(threads=threads, relaxed=relaxed), Arithmetic.of_floats(relaxed)
     module = Module(shared=host.shared)
     for window, stride in PICKS:
         name = f"dw{window}{stride}"
-        depthwise.depthwise(module, name, window, stride, relaxed=relaxed)
+        depthwise.depthwise(module, name, window, stride, arithmetic=sums)
         epilogue = Epilogue("row", low=0.0, high=6.0)
-        depthwise.depthwise(module, name + "relu6", window, stride, relaxed=relaxed, epilogue=epilogue)
+        depthwise.depthwise(module, name + "relu6", window, stride, arithmetic=sums, epilogue=epilogue)
     yield host, host.load(module.to_bytes())
     host.close()
 

@@ -7,6 +7,7 @@ import pytest
 
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import gemm
+from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.schedules.register_tile import Epilogue
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
@@ -37,8 +38,8 @@ def setup(request):
     epilogues["fn"] = Epilogue(function=function)
     for kind in KINDS:
         for name, epilogue in epilogues.items():
-            gemm.matmul(module, kind + name, kind, relaxed=relaxed, epilogue=epilogue)
-        gemm.matmul(module, kind + "acc", kind, relaxed=relaxed, accumulate=True)
+            gemm.matmul(module, kind + name, kind, arithmetic=Arithmetic.of_floats(relaxed), epilogue=epilogue)
+        gemm.matmul(module, kind + "acc", kind, arithmetic=Arithmetic.of_floats(relaxed), accumulate=True)
     for kind in ("rows", "cols"):
         gemm.pack_b(module, "pack_" + kind, kind)
     yield host, host.load(module.to_bytes())
@@ -191,7 +192,7 @@ def test_packing(setup, kind):
 def test_two_threads_share_a_call():
     host = WasmHost(threads=2)
     module = Module(shared=True)
-    gemm.matmul(module, "f", "rows", relaxed=host.relaxed)
+    gemm.matmul(module, "f", "rows", arithmetic=Arithmetic.of_floats(host.relaxed))
     kernel = host.load(module.to_bytes())["f"]
     arena = Arena(host, 1 << 22)
     a, b = matrices(1, 200, 300, 64)

@@ -16,15 +16,12 @@ from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expre
 from pyruntime.ir.dtype import BOOL, F32, I32, DType
 from pyruntime.ir.expr import Expr, binary, walk
 from pyruntime.ir.kernel import Accum, For, Let, Set, Stmt, Store, When, While
-from pyruntime.ir.reference import NEUTRAL
+from pyruntime.ir.reference import COMBINE, NEUTRAL
 from pyruntime.mathlib import expand
 
 from .assembler import Function, Module
 from .scalar import Scalar, kind, store_name
 from .vector import LANES, ZERO, Lanes, Vector, growth, has_lanes, slope, store
-
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
-
 
 # Accumulators that take turns in a reduction, which hides the latency of an addition. Native, 256 rows of 1024, us with
 # 1, 2, 4, 8: softmax 714 612 538 548, layer normalisation 137 102 108 133, sum 47 24 23 21, sum of squares 79 45 29 30
@@ -37,11 +34,11 @@ def print_kernel(module: Module, name: str, code: LoopCode, relaxed: bool = Fals
     return _Printer(f, code, range(len(code.buffers) + code.params), relaxed).kernel()
 
 
-def print_tail(module: Module, name: str, code: LoopCode, words: Sequence[int]) -> Function:
-    """Add a routine's tail (pyruntime.codegen.block_epilogue) to a module: (args, *INPUTS). `words` are the places of
-    its buffers and parameters in the routine's argument block."""
+def print_epilogue(module: Module, name: str, code: LoopCode, words: Sequence[int]) -> Function:
+    """Add a routine's epilogue (codegen/block_epilogue.py) to a module: (args, *INPUTS). `words` are the places of its
+    buffers and parameters in the routine's argument block."""
     f = module.function(name, ["i32"] * (1 + len(INPUTS)), export=False)
-    return _Printer(f, code, words).tail()
+    return _Printer(f, code, words).epilogue()
 
 
 class _Printer:
@@ -56,7 +53,7 @@ class _Printer:
             f.emit(0).mem("i32.load", 4 * word).set(local)
         self.scalar = Scalar(f, self.variables, buffers, params)
 
-    def tail(self) -> Function:
+    def epilogue(self) -> Function:
         (once,) = self.code.body
         assert isinstance(once, For)
         self.variables.update(enumerate(self.f.params[1:]))
@@ -92,7 +89,7 @@ class _Printer:
             f.set(self.variable(s.var, s.value.dtype))
         elif isinstance(s, Accum):
             v = Expr("var", (), s.value.dtype, s.var)
-            self.scalar.root(binary(_COMBINE[s.op], v, s.value))
+            self.scalar.root(binary(COMBINE[s.op], v, s.value))
             f.set(self.variables[s.var])
         elif isinstance(s, Store):
             self._store(s)
@@ -141,24 +138,12 @@ class _Printer:
             return
         f = self.f
         flat = len(plan.sums) in (1, 2) and not any(isinstance(b, For) for b in s.body)
-        banks = [{var: f.local("v128") for var in plan.sums} for _ in range(BANKS if flat else 1)]
+        banks = self._banks(plan.sums, BANKS if flat else 1)
         inner = {var: f.local("v128") for var in plan.lanes.varying}
-        for bank in banks:
-            for var, (op, dtype) in plan.sums.items():
-                _neutral(f, op, dtype)
-                f.set(bank[var])
-        vector = Vector(self.scalar, plan.lanes, {})
-        with f.scratch("i32", 1) as (stop,):
-            for turns in (banks, banks[:1])[0 if flat else 1 :]:
-                f.emit(end).i32(-LANES).emit("i32.and").set(stop)
-                if len(turns) > 1:
-                    f.add(stop, -LANES * (BANKS - 1))
-                with f.until(counter, stop, LANES):
-                    for n, bank in enumerate(turns):
-                        vector.locals = {**bank, **inner}
-                        self._lane_block(s.body, vector)
-                        if n < len(turns) - 1:
-                            f.add(counter, LANES)
+        vector = Vector(self.scalar, plan.lanes, inner)
+        if flat:
+            self._rounds(s, vector, banks, counter, end)
+        self._rounds(s, vector, banks[:1], counter, end)
         for var, (op, dtype) in plan.sums.items():
             for bank in banks[1:]:
                 f.emit(banks[0][var], bank[var])
@@ -166,6 +151,31 @@ class _Printer:
                 f.set(banks[0][var])
             self._across(var, banks[0][var], op, dtype)
         f.release(*[v for bank in banks for v in bank.values()], *inner.values())
+
+    def _banks(self, sums: dict[int, tuple[str, DType]], count: int) -> list[dict[int, int]]:
+        """Sets of accumulators, each holding the neutral elements."""
+        f = self.f
+        banks = [{var: f.local("v128") for var in sums} for _ in range(count)]
+        for bank in banks:
+            for var, (op, dtype) in sums.items():
+                _neutral(f, op, dtype)
+                f.set(bank[var])
+        return banks
+
+    def _rounds(self, s: For, vector: Vector, banks: list[dict[int, int]], counter: int, end: int) -> None:
+        """The loop by as many times four lanes as there are banks, each of which takes its turn."""
+        f, inner = self.f, vector.locals
+        with f.scratch("i32", 1) as (stop,):
+            f.emit(end).i32(-LANES).emit("i32.and").set(stop)
+            if len(banks) > 1:
+                f.add(stop, -LANES * (len(banks) - 1))
+            with f.until(counter, stop, LANES):
+                for n, bank in enumerate(banks):
+                    vector.locals = {**bank, **inner}
+                    self._lane_block(s.body, vector)
+                    if n < len(banks) - 1:
+                        f.add(counter, LANES)
+        vector.locals = inner
 
     def _lane_block(self, body: list[Stmt], vector: Vector) -> None:
         for s in body:
@@ -198,13 +208,13 @@ class _Printer:
             with f.scratch("i32", 1) as (end,):
                 self.scalar.root(s.extent)
                 f.set(end).i32(0).set(counter)
-                with self._walking(s, vector) as steps, f.until(counter, end):
+                with self._pointers_of(s, vector) as steps, f.until(counter, end):
                     self._lane_block(s.body, vector)
                     for pointer, step in steps:
                         f.emit(pointer, step, "i32.add").set(pointer)
 
     @contextmanager
-    def _walking(self, s: For, vector: Vector) -> Iterator[list[tuple[int, int]]]:
+    def _pointers_of(self, s: For, vector: Vector) -> Iterator[list[tuple[int, int]]]:
         """Pointers for the loads of an inner loop that move by a fixed step: one addition a round, where the address
         is a product and sums. Yields pointers and steps; the loop's counter is 0 on entry."""
         f, outer = self.f, vector.pointers
@@ -243,7 +253,7 @@ class _Printer:
         self.variables[-1] = part
         for n in range(LANES):
             f.emit(lanes).lane("f32x4.extract_lane" if dtype is F32 else "i32x4.extract_lane", n).set(part)
-            self.scalar.root(binary(_COMBINE[op], Expr("var", (), dtype, var), scratch))
+            self.scalar.root(binary(COMBINE[op], Expr("var", (), dtype, var), scratch))
             f.set(scalar)
         f.release(part)
 
@@ -317,9 +327,9 @@ def _combine(f: Function, op: str, dtype: DType) -> None:
     if dtype is BOOL:
         f.emit("v128.or" if op == "any" else "v128.and")
     elif dtype is F32:
-        f.emit(f"f32x4.{_COMBINE[op]}")
+        f.emit(f"f32x4.{COMBINE[op]}")
     else:
-        f.emit(f"i32x4.{_COMBINE[op]}" + ("_s" if op in ("max", "min") else ""))
+        f.emit(f"i32x4.{COMBINE[op]}" + ("_s" if op in ("max", "min") else ""))
 
 
 __all__ = ["print_kernel"]

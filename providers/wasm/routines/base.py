@@ -1,4 +1,4 @@
-"""What routines share: the default answers of a `Routine`, tails as code, scratch."""
+"""What routines share: the default answers of a `Routine`, epilogues as code, scratch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime.codegen.addressing import split
-from pyruntime.codegen.block_epilogue import Groups, lower_tail, mergeable
+from pyruntime.codegen.block_epilogue import Groups, lower_epilogue, mergeable
 from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
@@ -15,8 +15,9 @@ from pyruntime.ir.expr import Expr, cast, index
 from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Tensor, View
 from pyruntime.ir.shape import AnyDim, Shape
 
-from ..printer.loops import print_tail
-from ..schedules.register_tile import INT16, Arithmetic, Epilogue
+from ..printer.loops import print_epilogue
+from ..schedules.arithmetic import Arithmetic
+from ..schedules.register_tile import Epilogue
 
 
 class Schedule:
@@ -41,11 +42,25 @@ class Schedule:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, slots=True)
+class OwnWords:
+    """Of the argument block: the number of the result's buffer, how many buffers and parameters the routine has."""
+
+    result: int
+    buffers: int
+    params: int
+
+
+def own_words(schedule: Any, result: int, more: int = 0) -> OwnWords:
+    """Of a routine that a module with BUFFERS and PARAMS writes; more: buffers after those."""
+    return OwnWords(result, len(schedule.BUFFERS) + more, len(schedule.PARAMS))
+
+
 @dataclass(slots=True)
-class Tail:
+class CallEpilogue:
     """A call's epilogue as a routine takes it: what its tiles do, the bias they read, and the buffers and parameters of
     the code for finished blocks, which follow the routine's own. `result` is what the routine writes where the output's
-    elements are narrower: as much memory as it needs, of which the tail makes the output block by block."""
+    elements are narrower: as much memory as it needs, of which that code makes the output block by block."""
 
     epilogue: Epilogue
     bias: Tensor | None = None
@@ -57,29 +72,36 @@ class Tail:
         return [] if self.result is None else [self.result]
 
 
-def tail(
-    builder: Any, call: Call, groups: Groups, c: int, buffers: int, params: int, dtype: DType = F32, tiles: bool = True
-) -> Tail:
-    """`c` is the buffer number of the result; the routine has that many buffers and parameters of its own and makes
-    elements of type `dtype`; `tiles`: it can add a bias and clip in registers."""
+def call_epilogue(
+    builder: Any, call: Call, groups: Groups, words: OwnWords, made: DType = F32, registers: bool = True
+) -> CallEpilogue:
+    """made: the type of the routine's elements; registers: its tiles can add a bias and clip."""
     if call.epilogue is None:
-        return Tail(Epilogue())
-    simple = _simple(call.out, call.epilogue, groups) if dtype is F32 and tiles else None
-    if simple is not None:
-        return simple
-    lowered = lower_tail(call.out, call.epilogue, groups, dtype)
+        return CallEpilogue(Epilogue())
+    simple = _in_registers(call.out, call.epilogue, groups) if made is F32 and registers else None
+    return simple or _by_blocks(builder, call, groups, words, made)
+
+
+def _by_blocks(builder: Any, call: Call, groups: Groups, words: OwnWords, made: DType) -> CallEpilogue:
+    """Code for finished blocks: the first buffers of its loop form are the output and, of another type, the result."""
+    assert call.epilogue is not None
+    lowered = lower_epilogue(call.out, call.epilogue, groups, made)
     assert lowered is not None
-    narrow = call.out.dtype.size < dtype.size
-    own = [c] if call.out.dtype is dtype else [buffers if narrow else c, c]
-    more = lowered.tensors[len(own) :]
-    result = None
+    narrow = call.out.dtype.size < made.size
+    own, first = [words.result], []
     if narrow:
-        more, result = [call.out, *more], scratch(sh.size(call.out.shape) * dtype.size)
-    first = buffers + len(more) + params
-    words = [*own, *range(buffers + narrow, buffers + len(more)), *range(first, first + len(lowered.params))]
+        own, first = [words.buffers, words.result], [call.out]
+    elif call.out.dtype is not made:
+        own = [words.result, words.result]
+    tensors = [*first, *lowered.tensors[len(own) :]]
+    params = words.buffers + len(tensors) + words.params
+    places = [*own, *range(words.buffers + len(first), words.buffers + len(tensors))]
+    places += range(params, params + len(lowered.params))
     code = lowered.code
-    f = builder.function((code.key(), tuple(words)), lambda name: print_tail(builder.module, name, code, words), "tail")
-    return Tail(Epilogue(block=f), None, more, lowered.params, result)
+    key = (code.key(), tuple(places))
+    f = builder.function(key, lambda name: print_epilogue(builder.module, name, code, places), "epilogue")
+    result = scratch(sh.size(call.out.shape) * made.size) if narrow else None
+    return CallEpilogue(Epilogue(block=f), None, tensors, lowered.params, result)
 
 
 def made_type(call: Call) -> DType:
@@ -88,15 +110,15 @@ def made_type(call: Call) -> DType:
 
 
 def arithmetic(builder: Any, call: Call) -> Arithmetic:
-    return INT16 if call.attrs.get("pairs") else builder.relaxed
+    return Arithmetic.INT16 if call.attrs.get("pairs") else Arithmetic.of_floats(builder.relaxed)
 
 
 def fits(out: Tensor, made: DType) -> bool:
-    """Whether a tail can write this type in place of sums of type `made`."""
+    """Whether an epilogue can write this type in place of sums of type `made`."""
     return out.dtype is made or out.dtype in (F32, I32, U8, I8, U16, I16)
 
 
-def _simple(out: Tensor, e: Expr, groups: Groups) -> Tail | None:
+def _in_registers(out: Tensor, e: Expr, groups: Groups) -> CallEpilogue | None:
     """bias and clip bounds, where that is all the epilogue is: tiles do these in registers."""
     bounds: dict[str, float] = {}
     while e.op in ("max", "min") and e.op not in bounds and e.args[1].op == "const":
@@ -106,7 +128,7 @@ def _simple(out: Tensor, e: Expr, groups: Groups) -> Tail | None:
         e = e.args[0]
     low, high = bounds.get("max"), bounds.get("min")
     if e.op == "arg":
-        return Tail(Epilogue(low=low, high=high))
+        return CallEpilogue(Epilogue(low=low, high=high))
     if e.op != "add":
         return None
     a, b = e.args if e.args[0].op == "arg" else e.args[::-1]
@@ -118,7 +140,7 @@ def _simple(out: Tensor, e: Expr, groups: Groups) -> Tail | None:
         return None
     (axis, step), row, col = *steps.items(), groups[2], groups[3]
     kind = "row" if axis in row else "col" if axis in col else ""
-    return Tail(Epilogue(kind, low, high), b.value) if kind and step == 1 else None
+    return CallEpilogue(Epilogue(kind, low, high), b.value) if kind and step == 1 else None
 
 
 def converted(call: Call, operand: int, dtype: DType) -> Map:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.codegen.block_epilogue import Groups, lower_tail
+from pyruntime.codegen.block_epilogue import Groups, lower_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32
@@ -13,7 +13,7 @@ from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
-from .base import Schedule, arithmetic, converted, fits, made_type, scratch, tail
+from .base import Schedule, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
 from .integers import prepare_conv, prepare_dequantised
 
 
@@ -37,7 +37,7 @@ class Conv(Schedule):
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or not fits(out, made_type(call)):
             return False
-        return lower_tail(out, epilogue, conv_groups(out.rank), made_type(call)) is not None
+        return lower_epilogue(out, epilogue, conv_groups(out.rank), made_type(call)) is not None
 
     def emit(self, builder: Any, call: Call) -> list[Invocation]:
         x, w = _operands(call)
@@ -81,18 +81,18 @@ def _product(builder: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y = call.out
     m, k, n, batch = w.shape[0], x.shape[1], sh.size(x.shape[2:]), x.shape[0]
-    done = tail(builder, call, conv_groups(y.rank), 2, len(gemm.BUFFERS), len(gemm.PARAMS), made_type(call))
-    relaxed = arithmetic(builder, call)
+    done = call_epilogue(builder, call, conv_groups(y.rank), own_words(gemm, 2), made_type(call))
+    sums = arithmetic(builder, call)
     mc, nc, kc = gemm.blocks(m, n, k, builder.threads)
     own = scratch(gemm.scratch_bytes(nc, kc) * builder.threads)
     words = [m, n, k, batch, k, n, n, 0, k * n, m * n, mc, nc, kc, batch, 0, 0, 0, 0, 0, *done.params]
 
     def make(name: str) -> Any:
         return gemm.matmul(
-            builder.module, name, "rows", relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors)
+            builder.module, name, "rows", arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors)
         )
 
-    f = builder.function(("matmul", "rows", relaxed, done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1")
+    f = builder.function(("matmul", "rows", sums, done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1")
     y = done.result or y
     tensors = [w, x, y, done.bias or y, own, *done.tensors]
     return Invocation(f.name, tensors, words, gemm.units(m, n, batch, mc, nc), call.node, [own, *done.scratch()])
@@ -132,7 +132,7 @@ def _winograd(builder: Any, call: Call) -> Invocation:
     m, c = u.shape[1:]
     oh, ow = y.shape[2:]
     th, quads = sh.ceildiv(oh, 4), sh.maximum(sh.ceildiv(ow, 16), 1)
-    done = tail(builder, call, conv_groups(4), 2, len(winograd.BUFFERS), len(winograd.PARAMS))
+    done = call_epilogue(builder, call, conv_groups(4), own_words(winograd, 2))
     tr, mg = winograd.blocks(m, c, th, quads, builder.threads)
     size = winograd.scratch_bytes(c, tr, quads)
     own = scratch(size * builder.threads)
@@ -140,7 +140,9 @@ def _winograd(builder: Any, call: Call) -> Invocation:
     extra = len(done.tensors)
 
     def make(name: str) -> Any:
-        return winograd.winograd(builder.module, name, relaxed=builder.relaxed, epilogue=done.epilogue, extra=extra)
+        return winograd.winograd(
+            builder.module, name, arithmetic=arithmetic(builder, call), epilogue=done.epilogue, extra=extra
+        )
 
     f = builder.function(("winograd", done.epilogue.block_key(), extra), make, "winograd")
     y = done.result or y
@@ -161,8 +163,8 @@ def _implicit(builder: Any, call: Call) -> Invocation:
     group = a["group"]
     mg, cg = sh.floordiv(w.shape[0], group), w.shape[1]
     positions, taps = sh.size(y.shape[2:]), sh.size(w.shape[2:])
-    done = tail(builder, call, conv_groups(y.rank), 2, len(conv.BUFFERS), len(conv.PARAMS), made_type(call))
-    relaxed = arithmetic(builder, call)
+    done = call_epilogue(builder, call, conv_groups(y.rank), own_words(conv, 2), made_type(call))
+    sums = arithmetic(builder, call)
     mc, nc, cc = conv.blocks(mg, cg, positions, taps, builder.threads)
     own = scratch(conv.scratch_bytes(nc, cc, taps) * builder.threads)
     words = [x.shape[0], group, mg, cg, *full_rank(x.shape[2:], rank, 1), *full_rank(y.shape[2:], rank, 1)]
@@ -170,9 +172,9 @@ def _implicit(builder: Any, call: Call) -> Invocation:
     words += [*full_rank(a["pads"][:rank], rank, 0), mc, nc, cc, *done.params]
 
     def make(name: str) -> Any:
-        return conv.conv(builder.module, name, relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors))
+        return conv.conv(builder.module, name, arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors))
 
-    f = builder.function(("conv", relaxed, done.epilogue.block_key(), len(done.tensors)), make, "conv")
+    f = builder.function(("conv", sums, done.epilogue.block_key(), len(done.tensors)), make, "conv")
     y = done.result or y
     tensors = [x, w, y, done.bias or y, own, *done.tensors]
     units = conv.units(x.shape[0], group, mg, positions, mc, nc)
@@ -183,7 +185,7 @@ def _depthwise(builder: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y, a = call.out, call.attrs
     rank = x.rank - 2
-    done = tail(builder, call, conv_groups(y.rank), 2, len(depthwise.BUFFERS), len(depthwise.PARAMS))
+    done = call_epilogue(builder, call, conv_groups(y.rank), own_words(depthwise, 2))
     kernel, strides, dilations, pads = (
         full_rank(v, rank, f)[1:]
         for v, f in ((w.shape[2:], 1), (a["strides"], 1), (a["dilations"], 1), (a["pads"][:rank], 0))
@@ -199,7 +201,7 @@ def _depthwise(builder: Any, call: Call) -> Invocation:
             name,
             window,
             stride,
-            relaxed=builder.relaxed,
+            arithmetic=arithmetic(builder, call),
             epilogue=done.epilogue,
             extra=len(done.tensors),
         )

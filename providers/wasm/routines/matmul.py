@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pyruntime.codegen.block_epilogue import Groups, lower_tail
+from pyruntime.codegen.block_epilogue import Groups, lower_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32
@@ -15,7 +15,7 @@ from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
 from ..schedules.register_tile import PANEL
-from .base import Schedule, arithmetic, converted, fits, made_type, scratch, tail
+from .base import Schedule, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
 from .integers import prepare_product
 
 PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
@@ -63,35 +63,40 @@ class Product:
 
 def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, View]) -> Product:
     """The product with its batch axes merged as far as strides allow."""
-    rank = out.rank
-    shape: list[AnyDim] = [0] * rank
-    c: list[AnyDim] = [0] * rank
-    for axis, extent, stride in zip(order, out.shape, sh.strides(out.shape), strict=True):
-        shape[axis], c[axis] = extent, stride
+    shape, c = _by_product_axes(out, order)
     a, b = _strides(call, 0, shape, views), _strides(call, 1, shape, views)
     left = views[0].tensor if 0 in views else call.args[0]
     assert left is not None
-    m, n = shape[-2:]
     k: AnyDim = left.shape[-1]
     if call.attrs.get("pairs"):
         k = sh.floordiv(k, 2)
         a = [*[sh.floordiv(s, 2) for s in a[:-1]], 1]
-    batch: list[Axis] = []
-    for x in range(rank - 2):
-        if shape[x] != 1:
-            batch.append(Axis((x,), shape[x], a[x], b[x], c[x]))
-    rows: tuple[int, ...] = (rank - 2,)
-    if m == 1 and batch and batch[-1].b == 0:  # rows of a broadcast product
-        last = batch.pop()
-        m, a[-2], c[-2], rows = last.extent, last.a, last.c, (*last.axes, *rows)
-    while batch and batch[-1].b == 0 and batch[-1].a == m * a[-2] and batch[-1].c == m * c[-2]:
-        last = batch.pop()
-        m, rows = m * last.extent, (*last.axes, *rows)
-    kind = _kind(call, m, n, k, a, b)
-    if c[-1] != 1 and n != 1:
-        kind = None
+    axes = range(len(order) - 2)
+    batch = [Axis((x,), shape[x], a[x], b[x], c[x]) for x in axes if shape[x] != 1]
+    rows = _merged_rows(Axis((len(order) - 2,), shape[-2], a[-2], 0, c[-2]), batch)
+    kind = _kind(call, rows.extent, shape[-1], k, a, b) if c[-1] == 1 or shape[-1] == 1 else None
     ldb = b[-2] if kind == "rows" else b[-1]
-    return Product(kind, m, n, k, a[-2], ldb, c[-2], _merged(batch), rows)
+    return Product(kind, rows.extent, shape[-1], k, rows.a, ldb, rows.c, _merged(batch), rows.axes)
+
+
+def _by_product_axes(out: Tensor, order: tuple[int, ...]) -> tuple[list[AnyDim], list[AnyDim]]:
+    """Extents and strides of the output along the axes of the product."""
+    shape: list[AnyDim] = [0] * out.rank
+    strides: list[AnyDim] = [0] * out.rank
+    for axis, extent, stride in zip(order, out.shape, sh.strides(out.shape), strict=True):
+        shape[axis], strides[axis] = extent, stride
+    return shape, strides
+
+
+def _merged_rows(rows: Axis, batch: list[Axis]) -> Axis:
+    """The rows with the last batch axes, taken from `batch`, along which B is the same and rows follow each other."""
+    if rows.extent == 1 and batch and batch[-1].b == 0:
+        last = batch.pop()
+        rows = replace(last, axes=(*last.axes, *rows.axes))
+    while batch and batch[-1].b == 0 and batch[-1].a == rows.extent * rows.a and batch[-1].c == rows.extent * rows.c:
+        last = batch.pop()
+        rows = replace(rows, axes=(*last.axes, *rows.axes), extent=rows.extent * last.extent)
+    return rows
 
 
 def _kind(call: Call, m: AnyDim, n: AnyDim, k: AnyDim, a: list[AnyDim], b: list[AnyDim]) -> str | None:
@@ -165,7 +170,7 @@ class Matmul(Schedule):
         p = describe(call, out, order, call.strided)
         if p.kind is None or len(p.batch) > 2 or not fits(out, made_type(call)):
             return False
-        return lower_tail(out, epilogue, p.groups(order), made_type(call)) is not None
+        return lower_epilogue(out, epilogue, p.groups(order), made_type(call)) is not None
 
     def packs(self, call: Call, operand: int) -> Call | None:
         b = call.args[1]
@@ -197,8 +202,8 @@ def invocation(
     kind = p.kind
     assert kind is not None
     order = call.order or tuple(range(call.out.rank))
-    done = tail(builder, call, p.groups(order), 2, len(gemm.BUFFERS), len(gemm.PARAMS), made_type(call))
-    relaxed = arithmetic(builder, call)
+    done = call_epilogue(builder, call, p.groups(order), own_words(gemm, 2), made_type(call))
+    sums = arithmetic(builder, call)
     mc, nc, kc = sizes
     outer, inner = p.levels()
     batch = outer.extent * inner.extent
@@ -208,9 +213,9 @@ def invocation(
     words += [outer.a, outer.b, outer.c, offset(call, 0), 0 if packed is not None else offset(call, 1), *done.params]
 
     def make(name: str) -> Any:
-        return gemm.matmul(builder.module, name, kind, relaxed=relaxed, epilogue=done.epilogue, extra=len(done.tensors))
+        return gemm.matmul(builder.module, name, kind, arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors))
 
-    key = ("matmul", kind, relaxed, done.epilogue.block_key(), len(done.tensors))
+    key = ("matmul", kind, sums, done.epilogue.block_key(), len(done.tensors))
     f = builder.function(key, make, f"matmul_{kind}")
     c = done.result or call.out
     tensors = [a, b, c, done.bias or c, own[0] if own else c, *done.tensors]

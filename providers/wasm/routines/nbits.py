@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.codegen.block_epilogue import Groups, lower_tail
+from pyruntime.codegen.block_epilogue import Groups, lower_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8
@@ -14,7 +14,7 @@ from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Tensor
 from ..schedules import gemm
 from ..schedules.dequantize import GROUP, groups_bytes
 from ..schedules.register_tile import PANEL
-from .base import Schedule, converted, made_map, scratch, tail
+from .base import Schedule, arithmetic, call_epilogue, converted, made_map, own_words, scratch
 
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
 
@@ -40,7 +40,7 @@ class MatmulNBits(Schedule):
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or out.dtype is not F32:
             return False
-        return lower_tail(out, epilogue, _groups(out.rank)) is not None
+        return lower_epilogue(out, epilogue, _groups(out.rank)) is not None
 
     def emit(self, builder: Any, call: Call) -> list[Invocation]:
         a, codes, steps = call.args
@@ -48,16 +48,16 @@ class MatmulNBits(Schedule):
         k, n, c = call.attrs["K"], call.attrs["N"], call.out
         kind = f"nbits{call.attrs['bits']}"
         m = sh.size(a.shape[:-1])
-        done = tail(builder, call, _groups(c.rank), 2, len(gemm.BUFFERS) + 1, len(gemm.PARAMS))
+        done = call_epilogue(builder, call, _groups(c.rank), own_words(gemm, 2, more=1))
         mc, nc, kc = sh.clamp(m, 1, 192), COLUMNS, min(-(-k // GROUP) * GROUP, 384)
         own = scratch(gemm.scratch_bytes(nc, kc) * builder.threads)
         words = [m, n, k, 1, k, call.attrs["block_size"], n, 0, 0, 0, mc, nc, kc, 1, 0, 0, 0, 0, 0, *done.params]
-        extra = 1 + len(done.tensors)
+        extra, sums = 1 + len(done.tensors), arithmetic(builder, call)
 
         def make(name: str) -> Any:
-            return gemm.matmul(builder.module, name, kind, relaxed=builder.relaxed, epilogue=done.epilogue, extra=extra)
+            return gemm.matmul(builder.module, name, kind, arithmetic=sums, epilogue=done.epilogue, extra=extra)
 
-        key = ("matmul", kind, builder.relaxed, done.epilogue.block_key(), extra)
+        key = ("matmul", kind, sums, done.epilogue.block_key(), extra)
         f = builder.function(key, make, f"matmul_{kind}")
         tensors = [a, codes, c, done.bias or c, own, steps, *done.tensors]
         return [Invocation(f.name, tensors, words, gemm.units(m, n, 1, mc, nc), call.node, [own])]

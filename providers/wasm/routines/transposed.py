@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime.codegen.block_epilogue import lower_tail
+from pyruntime.codegen.block_epilogue import lower_epilogue
 from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
@@ -20,7 +20,7 @@ from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import phase_interleave as interleave
-from .base import Schedule, converted, fits, made_map, tail
+from .base import Schedule, call_epilogue, converted, fits, made_map, own_words
 from .conv import Conv, conv_groups, full_rank
 
 
@@ -48,13 +48,13 @@ class ConvTranspose(Schedule):
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or not fits(out, F32):
             return False
-        return lower_tail(out, epilogue, conv_groups(out.rank)) is not None
+        return lower_epilogue(out, epilogue, conv_groups(out.rank)) is not None
 
     def emit(self, builder: Any, call: Call) -> list[Invocation]:
         (z,), y, a = call.args, call.out, call.attrs
         assert z is not None
         rank = y.rank - 2
-        done = tail(builder, call, conv_groups(y.rank), 1, len(interleave.BUFFERS), len(interleave.PARAMS), tiles=False)
+        done = call_epilogue(builder, call, conv_groups(y.rank), own_words(interleave, 1), registers=False)
         cut = [b % s for b, s in zip(a["pads"][:rank], a["strides"], strict=True)]
         words: list[Param] = [
             *full_rank(y.shape[2:], rank, 1),

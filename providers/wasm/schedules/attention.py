@@ -60,7 +60,7 @@ def _ending(last: Any, makers: dict[int, Kernel]) -> Iterator[Chain]:
     """The chain that ends with this product, if any."""
     middle = last.args[0]
     rows = makers.get(middle.uid)
-    if not isinstance(rows, Loops) or rows.name != "rows" or 0 in last.strided or middle is last.args[1]:
+    if not isinstance(rows, Loops) or not rows.unit_is_row or 0 in last.strided or middle is last.args[1]:
         return
     if last.epilogue is not None and middle in tensors_in(last.epilogue):
         return
@@ -77,7 +77,7 @@ def _fits(chain: Chain) -> bool:
     """Whether the matrix in between is dense, [batch, m, n] for all three, and large."""
     t, p, q = chain.scores.out, chain.first, chain.second
     m, n = p.m, p.n
-    if not isinstance(m, int) or not isinstance(n, int) or m * n <= BLOCK or min(m, n) <= gemm.slim_rows(True):
+    if not isinstance(m, int) or not isinstance(n, int) or m * n <= BLOCK or min(m, n) <= gemm.few_rows():
         return False
     outer, inner = q.levels()
     dense = [(inner, m * n), (outer, inner.extent * m * n)]

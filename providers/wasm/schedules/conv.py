@@ -24,8 +24,10 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .gemm import KERNEL, ceil_div, element, load_words, minimum, row_block, set_flags
-from .register_tile import BLOCK, PANEL, Arithmetic, Epilogue, call_block, panels_block
+from .arguments import KERNEL, ceil_div, element, load_words, minimum
+from .arithmetic import Arithmetic
+from .gemm import row_block, set_flags
+from .register_tile import BLOCK, PANEL, Epilogue, call_block, panels_block
 
 BUFFERS = ("x", "w", "y", "bias", "scratch")
 PARAMS = ("batch", "groups", "mg", "cg", "id", "ih", "iw", "od", "oh", "ow", "kd", "kh", "kw", "sd", "sh", "sw",
@@ -222,10 +224,14 @@ def _product(f: Function, *factors: int) -> Function:
     return f
 
 
-def _unit(module: Module, relaxed: Arithmetic, epilogue: Epilogue, first: int) -> Function:
+def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int) -> Function:
     """(args, unit, scratch, reuse): one block of y; reuse: the table is that of this block already, and the panels
     too if one step takes all channels."""
-    panels, table_function, pack = panels_block(module, relaxed, epilogue.tile()), _table(module, first), _pack(module)
+    panels, table_function, pack = (
+        panels_block(module, arithmetic, epilogue.tile()),
+        _table(module, first),
+        _pack(module),
+    )
     f = module.function("conv_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
@@ -265,12 +271,12 @@ def _unit(module: Module, relaxed: Arithmetic, epilogue: Epilogue, first: int) -
 
 
 def conv(
-    module: Module, name: str, *, relaxed: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
+    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
 ) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
     epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
-    key = ("conv_unit", relaxed, epilogue.block_key(), first)
-    unit = module.once(key, lambda: _unit(module, relaxed, epilogue, first))
+    key = ("conv_unit", arithmetic, epilogue.block_key(), first)
+    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, first))
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
     w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)

@@ -24,8 +24,9 @@ import struct
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .gemm import KERNEL, load_words
-from .register_tile import Epilogue, apply_epilogue, madd, store_part
+from .arguments import KERNEL, load_words
+from .arithmetic import Arithmetic
+from .register_tile import Epilogue, apply_epilogue, store_part
 
 BUFFERS = ("x", "w", "y", "bias")
 PARAMS = ("batch", "c", "mult", "ih", "iw", "oh", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "ph", "pw")
@@ -47,8 +48,10 @@ class _Plane:
     of the epilogue. rows[r] is the address of the input row of tap r, 0 if it is outside.
     """
 
-    def __init__(self, module: Module, window: int, stride: int, relaxed: bool, epilogue: Epilogue, first: int) -> None:
-        self.window, self.stride, self.relaxed, self.epilogue = window, stride, relaxed, epilogue
+    def __init__(
+        self, module: Module, window: int, stride: int, arithmetic: Arithmetic, epilogue: Epilogue, first: int
+    ) -> None:
+        self.window, self.stride, self.arithmetic, self.epilogue = window, stride, arithmetic, epilogue
         self.store = store_part(module)
         self.f = f = module.function(f"depthwise_plane{window}{stride}", ["i32"] * len(_PLANE), export=False)
         self.p = dict(zip(_PLANE, f.params, strict=True))
@@ -146,7 +149,7 @@ class _Plane:
                     else:
                         f.emit(address).mem("v128.load", 32 * half).emit(address).mem("v128.load", 32 * half + 16)
                         f.shuffle32(0, 2, 4, 6)
-                    madd(f, total, weight, _popped(f, self.v), self.relaxed)
+                    self.arithmetic.multiply_add(f, total, weight, _popped(f, self.v))
             for total in self.totals:
                 self.finish(total)
             self.if_fast(inside, fast)
@@ -176,7 +179,7 @@ class _Plane:
                     if self.stride == 2:
                         f.emit(row, self.high[s], "i32.add").mem("v128.load").shuffle32(0, 2, 4, 6)
                     f.emit(mask, "v128.and")
-                    madd(f, total, self.weights[r * self.window + s], _popped(f, self.v), self.relaxed)
+                    self.arithmetic.multiply_add(f, total, self.weights[r * self.window + s], _popped(f, self.v))
         self.finish(total)
 
     # any window
@@ -196,7 +199,7 @@ class _Plane:
                     with f.until(s, w["kw"]):
                         self.any_tap(row, s)
                         f.emit(weight, s).i32(2).emit("i32.shl", "i32.add").mem("v128.load32_splat").set(self.u)
-                        madd(f, total, self.u, self.v, self.relaxed)
+                        self.arithmetic.multiply_add(f, total, self.u, self.v)
                 f.emit(weight, w["kw"]).i32(2).emit("i32.shl", "i32.add").set(weight)
             self.finish(total)
             f.emit(self.left).i32(0).emit("i32.gt_s").br_if(again)
@@ -230,14 +233,14 @@ def depthwise(
     window: int,
     stride: int,
     *,
-    relaxed: bool,
+    arithmetic: Arithmetic,
     epilogue: Epilogue | None = None,
     extra: int = 0,
 ) -> Function:
     """Emit the kernel (args, begin, end, tid) for a `pick`; see the module's docstring for its argument block."""
     epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
-    key = ("depthwise", window, stride, relaxed, epilogue.block_key(), first)
-    plane = module.once(key, lambda: _Plane(module, window, stride, relaxed, epilogue, first).f)
+    key = ("depthwise", window, stride, arithmetic, epilogue.block_key(), first)
+    plane = module.once(key, lambda: _Plane(module, window, stride, arithmetic, epilogue, first).f)
     f = module.function(name, KERNEL)
     args, begin, end, _ = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)

@@ -9,7 +9,8 @@ Steps: [ceil(N / 8)][blocks][2][8] floats, the scale of each column and what is 
 from __future__ import annotations
 
 from ..printer.assembler import Function, Module
-from .register_tile import PANEL, Arithmetic, madd
+from .arithmetic import Arithmetic
+from .register_tile import PANEL
 
 GROUP = 4  # k at a time
 # (args, b, steps, k0, k, K, cols, to, step): codes and steps of the first panel; a block of k0..k0+k of each panel;
@@ -21,7 +22,7 @@ def groups_bytes(bits: int) -> int:
     return GROUP * PANEL * bits // 8
 
 
-def pack_nbits(module: Module, bits: int, relaxed: Arithmetic) -> Function:
+def pack_nbits(module: Module, bits: int, arithmetic: Arithmetic) -> Function:
     """The pack function for 4 or 8 bits. Writes whole groups: up to three rows past k."""
 
     def make() -> Function:
@@ -45,7 +46,7 @@ def pack_nbits(module: Module, bits: int, relaxed: Arithmetic) -> Function:
                 with f.if_():
                     f.add(steps, 64).emit(p["size"]).set(in_block)
                     _load_steps(f, steps, scale, added)
-                _group(f, bits, code, to, scale, added, relaxed)
+                _group(f, bits, code, to, scale, added, arithmetic)
                 f.add(code, groups_bytes(bits)).add(to, 4 * PANEL * GROUP).add(in_block, -GROUP).add(left, -GROUP)
                 f.br(again)
             f.emit(p["codes"], codes_step, "i32.add").set(p["codes"])
@@ -54,7 +55,7 @@ def pack_nbits(module: Module, bits: int, relaxed: Arithmetic) -> Function:
             f.add(p["cols"], -PANEL).emit(p["cols"]).i32(0).emit("i32.gt_s").br_if(panels)
         return f
 
-    return module.once(("pack_nbits", bits, relaxed), make)
+    return module.once(("pack_nbits", bits, arithmetic), make)
 
 
 def _load_steps(f: Function, steps: int, scale: list[int], added: list[int]) -> None:
@@ -63,7 +64,9 @@ def _load_steps(f: Function, steps: int, scale: list[int], added: list[int]) -> 
         f.emit(steps).mem("v128.load", 32 + 16 * half).set(added[half])
 
 
-def _group(f: Function, bits: int, code: int, to: int, scale: list[int], added: list[int], relaxed: Arithmetic) -> None:
+def _group(
+    f: Function, bits: int, code: int, to: int, scale: list[int], added: list[int], arithmetic: Arithmetic
+) -> None:
     """Four rows of a panel."""
     with f.scratch("v128", 3) as (both, short, total):
         for pair in (0, 1):
@@ -79,7 +82,7 @@ def _group(f: Function, bits: int, code: int, to: int, scale: list[int], added: 
                     f.emit(added[half]).set(total)
                     with f.scratch("v128", 1) as (value,):
                         f.emit(short, f"i32x4.extend_{part}_i16x8_u", "f32x4.convert_i32x4_s").set(value)
-                        madd(f, total, value, scale[half], relaxed)
+                        arithmetic.multiply_add(f, total, value, scale[half])
                     f.emit(to, total).mem("v128.store", 32 * (2 * pair + row) + 16 * half)
 
 

@@ -1,4 +1,4 @@
-"""Few rows times B as it lies in memory: block functions (see tile.py) bound by memory bandwidth, without packing.
+"""Few rows times B as it lies in memory: block functions (register_tile.py) bound by memory bandwidth, without packing.
 
 `rows_block`: B row-major, `ldb` bytes between its rows; C += a[k] * B[k, :] for eight k at a time, so that eight
 streams of B are read in order and C is touched once for all of them.
@@ -9,13 +9,14 @@ Both read each part of B from memory once for all rows of A.
 from __future__ import annotations
 
 from ..printer.assembler import Function, Module
+from .arithmetic import Arithmetic
 from .pack_panels import transpose4
-from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, madd, store_part
+from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, store_part
 
 _GROUP = 8
 
 
-def _axpy(module: Module, group: int, relaxed: bool) -> Function:
+def _axpy(module: Module, group: int, arithmetic: Arithmetic) -> Function:
     """(a, b, ldb, c, cols): c[0:cols] += sum over `group` k of a[k] * b[k, 0:cols]."""
 
     def make() -> Function:
@@ -34,7 +35,7 @@ def _axpy(module: Module, group: int, relaxed: bool) -> Function:
                 for j in range(vectors):
                     with f.scratch("v128", 1) as (x,):
                         f.emit(streams[g]).mem("v128.load", 16 * j).set(x)
-                        madd(f, total[j], splats[g], x, relaxed)
+                        arithmetic.multiply_add(f, total[j], splats[g], x)
 
         for vectors in (2, 1):
             with f.block() as out, f.loop() as again:
@@ -51,7 +52,7 @@ def _axpy(module: Module, group: int, relaxed: bool) -> Function:
             f.emit(c, total[0], total[0], cols).call(store)
         return f
 
-    return module.once(("axpy", group, relaxed), make)
+    return module.once(("axpy", group, arithmetic), make)
 
 
 def _zero(f: Function, p: dict[str, int]) -> None:
@@ -98,11 +99,11 @@ def _finish_call(f: Function, p: dict[str, int], epilogue: Epilogue) -> None:
             call_block(f, finish, p)
 
 
-def rows_block(module: Module, relaxed: bool, epilogue: Epilogue) -> Function:
+def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """Block function over row-major B."""
 
     def make() -> Function:
-        kernels = {group: _axpy(module, group, relaxed) for group in (_GROUP, 1)}
+        kernels = {group: _axpy(module, group, arithmetic) for group in (_GROUP, 1)}
         f, p = block_function(module, "rows_block")
         a, b, left, m, pa, pc = f.locals("i32", 6)
         _zero(f, p)
@@ -119,10 +120,10 @@ def rows_block(module: Module, relaxed: bool, epilogue: Epilogue) -> Function:
         _finish_call(f, p, epilogue)
         return f
 
-    return module.once(("rows_block", relaxed, epilogue.key()), make)
+    return module.once(("rows_block", arithmetic, epilogue.key()), make)
 
 
-def _dots(module: Module, relaxed: bool) -> Function:
+def _dots(module: Module, arithmetic: Arithmetic) -> Function:
     """(a, b0, b1, b2, b3, k) -> v128 of the four dot products."""
 
     def make() -> Function:
@@ -135,7 +136,7 @@ def _dots(module: Module, relaxed: bool) -> Function:
             f.emit(a).mem(load, 16 * u).set(x)
             for pointer, total in zip(b, sums[u], strict=True):
                 f.emit(pointer).mem(load, 16 * u).set(y)
-                madd(f, total, x, y, relaxed)
+                arithmetic.multiply_add(f, total, x, y)
 
         for count, loads in ((8, 2), (4, 1), (1, 1)):
             with f.block() as out, f.loop() as again:
@@ -151,14 +152,14 @@ def _dots(module: Module, relaxed: bool) -> Function:
         s0, s1, s2, s3 = sums[0]
         return f.emit(s0, s1, "f32x4.add", s2, s3, "f32x4.add", "f32x4.add")
 
-    return module.once(("dots", relaxed), make)
+    return module.once(("dots", arithmetic), make)
 
 
-def cols_block(module: Module, relaxed: bool, epilogue: Epilogue) -> Function:
+def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """Block function over B transposed."""
 
     def make() -> Function:
-        dots, store = _dots(module, relaxed), store_part(module)
+        dots, store = _dots(module, arithmetic), store_part(module)
         f, p = block_function(module, "cols_block")
         b, a, c, m, left, i = f.locals("i32", 6)
         pointers, v = f.locals("i32", 4), f.local("v128")
@@ -182,4 +183,4 @@ def cols_block(module: Module, relaxed: bool, epilogue: Epilogue) -> Function:
         _finish_call(f, p, epilogue)
         return f
 
-    return module.once(("cols_block", relaxed, epilogue.key()), make)
+    return module.once(("cols_block", arithmetic, epilogue.key()), make)

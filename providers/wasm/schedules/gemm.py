@@ -4,9 +4,10 @@ A is rows with k contiguous. B is one of
     "panels"  packed, [ceil(N/8)][K][8] (by `pack_b`, once, for weights)
     "rows"    row-major, n contiguous
     "cols"    transposed, [N][K] with k contiguous
-    "nbits4", "nbits8"  codes and, as first extra buffer, steps (nbits.py); ldb is the k of one step; kc a multiple of 4
+    "nbits4", "nbits8"  codes and, as first extra buffer, steps (dequantize.py); ldb is the k of one step;
+              kc a multiple of 4
 "rows" and "cols" are packed block by block into scratch when there are enough rows to pay for it, and otherwise read as
-they lie (slim.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
+they lie (few_rows.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
 
 Argument block (i32 words; strides in floats): the buffers A B C bias scratch, then `extra` buffers for the epilogue,
 then the parameters PARAMS, then whatever the epilogue wants:
@@ -17,7 +18,7 @@ then the parameters PARAMS, then whatever the epilogue wants:
     inner           batches come in groups of this many; within a group sa sb sc are the strides
     ta tb tc        between groups
     oa ob           where A and B start in their buffers
-With relaxed = tile.INT16 (not with few bits) an element of A is a pair of int16 along k, one of a panel two as well,
+With Arithmetic.INT16 (not with few bits) an element of A is a pair of int16 along k, one of a panel two as well,
 and C is int32: the same addresses, half as many k.
 bias is read only by epilogues that have one; scratch only for "rows" and "cols", `scratch_bytes` for each thread.
 
@@ -30,10 +31,11 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .dequantize import GROUP, groups_bytes, pack_nbits
-from .few_rows import cols_block, rows_block
+from .arguments import KERNEL, ceil_div, element, load_words, minimum
+from .arithmetic import Arithmetic
 from .pack_panels import pack_cols, pack_rows
-from .register_tile import BLOCK, FIRST, INT16, LAST, PANEL, Arithmetic, Epilogue, call_block, panels_block, pick_rows
+from .register_tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block, pick_rows
+from .right_operand import Block, right_operand
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
 PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc",
@@ -41,17 +43,15 @@ PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "
 PACK_BUFFERS = ("source", "packed")
 PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed", "inner", "t_source", "offset")
 PACK_COLUMNS = 64
-NBITS = {"nbits4": 4, "nbits8": 8}
-KERNEL = ("i32", "i32", "i32", "i32")
 
 
-def slim_rows(relaxed: Arithmetic) -> int:
+def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
     """Up to this many rows, B is not packed.
 
     Chromium 156, relaxed, "rows", K = N = 1024, GFLOP/s packed and not: 2 rows 13, 39; 4 rows 23, 39; 6 rows 33, 40;
     12 rows 44, 32; 24 rows 49, 36. With K = N = 256 they meet at 6 to 8 rows. One row: 30 to 35 (70 GB/s).
     """
-    return pick_rows(relaxed)
+    return pick_rows(arithmetic)
 
 
 def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, AnyDim, AnyDim]:
@@ -98,36 +98,10 @@ def packed_floats(n: AnyDim, k: AnyDim) -> AnyDim:
     return sh.ceildiv(n, PANEL) * PANEL * k
 
 
-def load_words(f: Function, names: tuple[str, ...], first: int = 0) -> dict[str, int]:
-    """A local for each word of the argument block (local 0)."""
-    words = {}
-    for i, name in enumerate(names, first):
-        words[name] = f.local("i32")
-        f.emit(0).mem("i32.load", 4 * i).set(words[name])
-    return words
-
-
-def ceil_div(f: Function, x: int, y: int) -> Function:
-    """Push ceil(x / y)."""
-    return f.emit(x, y, "i32.add").i32(1).emit("i32.sub", y, "i32.div_u")
-
-
-def minimum(f: Function, to: int, x: int, y: int) -> None:
-    f.emit(x, y, x, y, "i32.lt_u", "select").set(to)
-
-
 def set_flags(f: Function, to: int, k0: int, taken: int, k: int, accumulate: bool) -> None:
     """FIRST on the first block of k (unless C is added to), LAST on the last."""
     f.emit(k0, "i32.eqz").i32(0 if accumulate else FIRST).emit("i32.mul")
     f.emit(k0, taken, "i32.add", k, "i32.ge_u").i32(LAST).emit("i32.mul", "i32.or").set(to)
-
-
-def element(f: Function, base: int, *terms: tuple[int, int]) -> Function:
-    """Push base + 4 * sum(x * y)."""
-    f.emit(base)
-    for x, y in terms:
-        f.emit(x, y, "i32.mul").i32(2).emit("i32.shl", "i32.add")
-    return f
 
 
 def _decode(f: Function, w: dict[str, int], unit: int, p: dict[str, int]) -> None:
@@ -152,74 +126,37 @@ def _addresses(f: Function, w: dict[str, int], p: dict[str, int]) -> None:
         f.emit(w[source]).i32(2).emit("i32.shl").set(p[name])
 
 
-def _source(f: Function, w: dict[str, int], p: dict[str, int], kind: str, k0: int) -> Function:
-    """Push the address of B[batch][k0][col] as stored."""
-    element(f, w["b"], (p["high"], w["tb"]), (p["low"], w["sb"]))
-    if kind == "panels":  # col is a multiple of 8: panel col / 8 starts at col * K
-        f.emit(p["col"], w["k"], "i32.mul", k0).i32(3).emit("i32.shl", "i32.add")
-    elif kind == "rows":
-        f.emit(k0, w["ldb"], "i32.mul", p["col"], "i32.add")
-    else:
-        f.emit(p["col"], w["ldb"], "i32.mul", k0, "i32.add")
-    return f.i32(2).emit("i32.shl", "i32.add")
-
-
-def _codes(f: Function, w: dict[str, int], p: dict[str, int], bits: int) -> None:
-    """Push the addresses of codes and steps (the first extra buffer) of panel col / 8."""
-    with f.scratch("i32", 1) as (one,):
-        f.i32(GROUP).set(one).emit(w["b"])
-        ceil_div(f, w["k"], one).emit(p["col"], "i32.mul").i32(groups_bytes(bits) // PANEL).emit("i32.mul", "i32.add")
-        f.emit(p["args"]).mem("i32.load", 4 * len(BUFFERS))
-        ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(8).emit("i32.mul", "i32.add")
-
-
-def _unit(module: Module, kind: str, relaxed: Arithmetic, epilogue: Epilogue, accumulate: bool, first: int) -> Function:
+def _unit(
+    module: Module, kind: str, arithmetic: Arithmetic, epilogue: Epilogue, accumulate: bool, first: int
+) -> Function:
     """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
-    tile = epilogue.tile()
-    panels = panels_block(module, relaxed, tile)
-    bits = NBITS.get(kind, 0)
-    slim = panels
-    never = bool(bits) or (relaxed == INT16 and kind != "panels")  # unpacked rows are of floats
-    if kind in ("rows", "cols") and not never:
-        slim = {"rows": rows_block, "cols": cols_block}[kind](module, bool(relaxed), tile)
-    pack = {"rows": pack_rows, "cols": pack_cols}.get(kind)
-    packer = pack(module) if pack else pack_nbits(module, bits, relaxed) if bits else None
+    panels = panels_block(module, arithmetic, epilogue.tile())
+    b = right_operand(module, kind, arithmetic, epilogue.tile(), len(BUFFERS))
     f = module.function("matmul_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
     p = {name: f.local("i32") for name in (*BLOCK, "high", "low")}
     k0 = f.local("i32")
+    at = Block(f, w, p, k0, scratch, reuse)
     f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
     for name in ("a", "b"):
         f.emit(w[name], w["o" + name]).i32(2).emit("i32.shl", "i32.add").set(w[name])
     _decode(f, w, unit, p)
     _addresses(f, w, p)
     with f.block() as done:
-        f.emit(w["m"]).i32(-1 if never else slim_rows(relaxed)).emit("i32.le_s")
-        with f.if_():  # all of k at once
-            _source(f, w, p, kind, k0).set(p["b"]).emit(w["k"]).set(p["k"])
-            f.emit(w["k" if kind == "panels" else "ldb"]).i32(5 if kind == "panels" else 2).emit("i32.shl").set(
-                p["ldb"]
-            )
-            set_flags(f, p["flags"], k0, p["k"], w["k"], accumulate)
-            call_block(f, slim, p)
-            f.br(done)
+        if b.few_rows is not None:
+            f.emit(w["m"]).i32(few_rows(arithmetic)).emit("i32.le_s")
+            with f.if_():  # all of k at once
+                b.address(at).set(p["b"]).emit(w["k"]).set(p["k"])
+                b.stride(at).set(p["ldb"])
+                set_flags(f, p["flags"], k0, p["k"], w["k"], accumulate)
+                call_block(f, b.few_rows, p)
+                f.br(done)
         with f.loop() as again:
             f.emit(w["k"], k0, "i32.sub").set(p["k"])
             minimum(f, p["k"], p["k"], w["kc"])
             set_flags(f, p["flags"], k0, p["k"], w["k"], accumulate)
-            if packer is None:
-                _source(f, w, p, kind, k0).set(p["b"]).emit(w["k"]).i32(5).emit("i32.shl").set(p["ldb"])
-            else:
-                f.emit(p["k"]).i32(3).emit("i32.add").i32(-4).emit("i32.and").i32(5).emit("i32.shl").set(p["ldb"])
-                f.emit(scratch).set(p["b"]).emit(reuse, "i32.eqz")
-                with f.if_():
-                    if bits:
-                        _codes(f, w, p, bits)
-                        f.emit(k0, p["k"], w["k"], w["ldb"], p["cols"], scratch, p["ldb"]).call(packer)
-                    else:
-                        _source(f, w, p, kind, k0).emit(w["ldb"]).i32(2).emit("i32.shl")
-                        f.emit(p["k"], p["cols"], scratch, p["ldb"]).call(packer)
+            b.panels(at)
             call_block(f, panels, p)
             f.emit(p["k"]).i32(2).emit("i32.shl", p["a"], "i32.add").set(p["a"])
             f.emit(k0, p["k"], "i32.add").tee(k0).emit(w["k"], "i32.lt_u").br_if(again)
@@ -232,7 +169,7 @@ def matmul(
     name: str,
     kind: str,
     *,
-    relaxed: Arithmetic,
+    arithmetic: Arithmetic,
     epilogue: Epilogue | None = None,
     accumulate: bool = False,
     extra: int = 0,
@@ -243,8 +180,8 @@ def matmul(
     """
     epilogue = Epilogue() if epilogue is None else epilogue
     first = len(BUFFERS) + extra
-    key = ("matmul_unit", kind, relaxed, epilogue.block_key(), accumulate, first)
-    unit = module.once(key, lambda: _unit(module, kind, relaxed, epilogue, accumulate, first))
+    key = ("matmul_unit", kind, arithmetic, epilogue.block_key(), accumulate, first)
+    unit = module.once(key, lambda: _unit(module, kind, arithmetic, epilogue, accumulate, first))
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
     w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)

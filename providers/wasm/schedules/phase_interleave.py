@@ -13,7 +13,7 @@ The epilogue has no more than a block; its row is m, its col the position in the
 from __future__ import annotations
 
 from ..printer.assembler import Function, Module
-from .gemm import KERNEL, load_words
+from .arguments import KERNEL, load_words
 from .register_tile import Epilogue
 
 BUFFERS = ("z", "y")

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..printer.assembler import Function, Module
+from .arithmetic import Arithmetic
 
 PANEL = 8
 FIRST, LAST = 1, 2
@@ -31,17 +32,13 @@ BLOCK = ("a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias
 FINISH = ("args", "batch", "row", "rows", "col", "cols")
 
 
-INT16 = "i16"  # where a function takes `relaxed`: steps of k are pairs of int16, sums are int32
-Arithmetic = bool | str
-
-
-def pick_rows(relaxed: Arithmetic) -> int:
+def pick_rows(arithmetic: Arithmetic) -> int:
     """Rows of the register tile.
 
     Chromium 156, Zen 5, one thread, GFLOP/s where a loop of fused multiply-adds alone reaches 59: 512x512x512 57
     relaxed, 52 plain; 1024x1024x1024 55 and 50; 128x384x384 57 and 54.
     """
-    return 6 if relaxed is True else 4
+    return 6 if arithmetic is Arithmetic.FUSED else 4
 
 
 @dataclass(frozen=True)
@@ -95,20 +92,6 @@ def call_block(f: Function, target: Function, given: dict[str, int]) -> None:
     f.emit(*[given[name] for name in BLOCK]).call(target)
 
 
-def madd(f: Function, total: int, x: int, y: int, relaxed: Arithmetic) -> None:
-    """total += x * y, four lanes."""
-    if relaxed == INT16:
-        f.emit(x, y, "i32x4.dot_i16x8_s", total, "i32x4.add").set(total)
-    elif relaxed:
-        f.emit(x, y, total, "f32x4.relaxed_madd").set(total)
-    else:
-        f.emit(x, y, "f32x4.mul", total, "f32x4.add").set(total)
-
-
-def plus(relaxed: Arithmetic) -> str:
-    return "i32x4.add" if relaxed == INT16 else "f32x4.add"
-
-
 def store_part(module: Module) -> Function:
     """(address, low v128, high v128, count 1..7): store `count` floats and not a byte more."""
 
@@ -146,18 +129,20 @@ def apply_epilogue(f: Function, epilogue: Epilogue, p: dict[str, int], row: int,
         f.emit(p["args"], p["batch"], row, col, value).call(epilogue.function).set(value)
 
 
-def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: int, relaxed: Arithmetic) -> None:
+def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: int, arithmetic: Arithmetic) -> None:
     """One k: sums += A[rows, k] * panel[k], u steps after the pointers."""
     with f.scratch("v128", 3) as (x, low, high):
         f.emit(panel).mem("v128.load", 32 * u).set(low)
         f.emit(panel).mem("v128.load", 32 * u + 16).set(high)
         for pointer, (s0, s1) in zip(rows, sums, strict=True):
             f.emit(pointer).mem("v128.load32_splat", 4 * u).set(x)
-            madd(f, s0, x, low, relaxed)
-            madd(f, s1, x, high, relaxed)
+            arithmetic.multiply_add(f, s0, x, low)
+            arithmetic.multiply_add(f, s1, x, high)
 
 
-def _k_loop(f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], relaxed: Arithmetic) -> None:
+def _k_loop(
+    f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], arithmetic: Arithmetic
+) -> None:
     """All k for one panel: sums[row][half] in each of the groups that take turns (to hide latency in low tiles)."""
     pointers, n = f.locals("i32", len(a)), f.local("i32")
     panel = f.local("i32")
@@ -168,7 +153,7 @@ def _k_loop(f: Function, p: dict[str, int], a: list[int], groups: list[list[list
         f.emit(p["k"]).i32(2 if count == "shr" else 3).emit("i32.shr_u" if count == "shr" else "i32.and").tee(n)
         with f.if_(), f.loop() as again:
             for u in range(unroll):
-                _step(f, pointers, panel, groups[u % len(groups)], u, relaxed)
+                _step(f, pointers, panel, groups[u % len(groups)], u, arithmetic)
             for pointer in pointers:
                 f.add(pointer, 4 * unroll)
             f.add(panel, 32 * unroll)
@@ -213,7 +198,7 @@ def _finish(
             f.emit(address, s[0], s[1], p["cols"]).call(store_part(f.module))
 
 
-def _strip(module: Module, height: int, relaxed: Arithmetic, epilogue: Epilogue) -> Function:
+def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """A block function for 1..height rows: all panels of the block, one register tile each."""
     store_part(module)
     f, p = block_function(module, f"strip{height}")
@@ -229,12 +214,12 @@ def _strip(module: Module, height: int, relaxed: Arithmetic, epilogue: Epilogue)
         for group in groups:
             for total in (total for pair in group for total in pair):
                 f.f32x4(0).set(total)
-        _k_loop(f, p, a, groups, relaxed)
+        _k_loop(f, p, a, groups, arithmetic)
         for group in groups[1:]:
             for s, t in zip(groups[0], group, strict=True):
                 for j in (0, 1):
-                    f.emit(s[j], t[j], plus(relaxed)).set(s[j])
-        _finish(f, p, c, rows, groups[0], epilogue, plus(relaxed))
+                    f.emit(s[j], t[j], arithmetic.add).set(s[j])
+        _finish(f, p, c, rows, groups[0], epilogue, arithmetic.add)
         f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
         for address in c:
             f.add(address, 4 * PANEL)
@@ -242,12 +227,12 @@ def _strip(module: Module, height: int, relaxed: Arithmetic, epilogue: Epilogue)
     return f
 
 
-def panels_block(module: Module, relaxed: Arithmetic, epilogue: Epilogue) -> Function:
+def panels_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """The block function over packed panels: full tiles, then a half, single or overhanging one for the last rows."""
 
     def make() -> Function:
-        full = pick_rows(relaxed)
-        strips = {h: _strip(module, h, relaxed, epilogue) for h in (full, full // 2, 1)}
+        full = pick_rows(arithmetic)
+        strips = {h: _strip(module, h, arithmetic, epilogue) for h in (full, full // 2, 1)}
         f, p = block_function(module, "panels_block")
         with f.loop() as again:
             with f.block() as done:
@@ -263,4 +248,4 @@ def panels_block(module: Module, relaxed: Arithmetic, epilogue: Epilogue) -> Fun
             f.i32(0).emit("i32.gt_s").br_if(again)
         return f
 
-    return module.once(("panels_block", relaxed, epilogue.key()), make)
+    return module.once(("panels_block", arithmetic, epilogue.key()), make)

@@ -24,7 +24,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .gemm import KERNEL, load_words, minimum
+from .arguments import KERNEL, load_words, minimum
 
 PARAMS = ("m", "n", "mc", "nr", "n1", "n2", "size")
 ALIGN = 64

@@ -24,7 +24,8 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .gemm import KERNEL, ceil_div, load_words, minimum
+from .arguments import KERNEL, ceil_div, load_words, minimum
+from .arithmetic import Arithmetic
 from .pack_panels import transpose4
 from .register_tile import BLOCK, FIRST, LAST, Epilogue, apply_epilogue, call_block, panels_block, store_part
 
@@ -259,9 +260,9 @@ def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int]
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _unit(module: Module, relaxed: bool, epilogue: Epilogue, first: int) -> Function:
+def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int) -> Function:
     """(args, unit, scratch, reuse): reuse: scratch already holds the unit's V."""
-    panels = panels_block(module, relaxed, Epilogue())
+    panels = panels_block(module, arithmetic, Epilogue())
     forward, backward = _input(module, first), _output(module, epilogue.tile(), first)
     f = module.function("winograd_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
@@ -316,12 +317,14 @@ def _finish(f: Function, epilogue: Epilogue, p: dict[str, int], w: dict[str, int
         epilogue.finish(f, p)
 
 
-def winograd(module: Module, name: str, *, relaxed: bool, epilogue: Epilogue | None = None, extra: int = 0) -> Function:
+def winograd(
+    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
+) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
     epilogue = Epilogue() if epilogue is None else epilogue
     first = len(BUFFERS) + extra
-    key = ("winograd_unit", relaxed, epilogue.block_key(), first)
-    unit = module.once(key, lambda: _unit(module, relaxed, epilogue, first))
+    key = ("winograd_unit", arithmetic, epilogue.block_key(), first)
+    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, first))
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
     w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)

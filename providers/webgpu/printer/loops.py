@@ -17,6 +17,7 @@ from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expre
 from pyruntime.ir.dtype import F16, DType
 from pyruntime.ir.expr import Expr, binary, rewrite, walk
 from pyruntime.ir.kernel import Accum, For, Let, Set, Stmt, Store, When, While
+from pyruntime.ir.reference import COMBINE
 from pyruntime.mathlib import expand
 
 from .expressions import Lines, Values, fold
@@ -25,7 +26,6 @@ from .wgsl_functions import CHECKED, text_of
 
 GROUP = 64  # invocations of a workgroup
 SUBGROUPS = "enable subgroups;\n"
-COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,6 @@ def _used(body: list[Stmt]) -> set[int]:
 
 
 __all__ = [
-    "COMBINE",
     "GROUP",
     "SUBGROUPS",
     "Printer",

@@ -13,11 +13,10 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, binary, cast, const, index, rewrite, walk
 from pyruntime.ir.kernel import Accum, For, Let, Map, Reduce, Stmt, Store
-from pyruntime.ir.reference import NEUTRAL
+from pyruntime.ir.reference import COMBINE, NEUTRAL
 from pyruntime.ir.shape import AnyDim
 
 from ..adapter import Adapter
-from ..printer.loops import COMBINE
 from ..printer.storage import is_packed
 from .vec4_access import WIDTH, aligned, lane, quad_of
 

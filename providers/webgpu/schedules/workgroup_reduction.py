@@ -13,9 +13,10 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, binary, const
 from pyruntime.ir.kernel import Accum, For, Let, Reduce, Stmt, Store
+from pyruntime.ir.reference import COMBINE
 
 from ..adapter import Adapter
-from ..printer.loops import COMBINE, GROUP, Printer, Shader, prepared
+from ..printer.loops import GROUP, Printer, Shader, prepared
 from ..printer.storage import register
 
 _OF_SUBGROUP = {"sum": "Add", "prod": "Mul", "max": "Max", "min": "Min", "any": "Any", "all": "All"}

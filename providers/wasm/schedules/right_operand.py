@@ -1,0 +1,117 @@
+"""The ways in which B of a product lies in memory (gemm.py), and how each becomes panels, a block of k at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..printer.assembler import Function, Module
+from .arguments import ceil_div, element
+from .arithmetic import Arithmetic
+from .dequantize import GROUP, groups_bytes, pack_nbits
+from .few_rows import cols_block, rows_block
+from .pack_panels import pack_cols, pack_rows
+from .register_tile import PANEL, Epilogue, panels_block
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The function being written and its locals: arguments by name, the block of C (BLOCK, and the batch as high and
+    low), the first k at hand, memory for panels, and whether that holds them already."""
+
+    f: Function
+    arguments: dict[str, int]
+    block: dict[str, int]
+    k0: int
+    scratch: int
+    reuse: int
+
+
+class Panels:
+    """Packed beforehand. `few_rows` is the block function that reads B as it lies, for few rows; None if none can."""
+
+    def __init__(self, few_rows: Function | None) -> None:
+        self.few_rows = few_rows
+
+    def address(self, at: Block) -> Function:
+        """Push the address of B[batch][k0][col] as it lies."""
+        f = _matrix(at)  # col is a multiple of 8: panel col / 8 starts at col * K
+        f.emit(at.block["col"], at.arguments["k"], "i32.mul", at.k0).i32(3).emit("i32.shl", "i32.add")
+        return f.i32(2).emit("i32.shl", "i32.add")
+
+    def stride(self, at: Block) -> Function:
+        """Push the bytes between panels, or between rows as they lie."""
+        return at.f.emit(at.arguments["k"]).i32(5).emit("i32.shl")
+
+    def panels(self, at: Block) -> None:
+        """Point the block's b and ldb to panels of its k and columns."""
+        self.address(at).set(at.block["b"])
+        self.stride(at).set(at.block["ldb"])
+
+
+class Matrix(Panels):
+    """Row-major or transposed: packed into scratch."""
+
+    def __init__(self, few_rows: Function | None, packer: Function, transposed: bool) -> None:
+        super().__init__(few_rows)
+        self.packer, self.transposed = packer, transposed
+
+    def address(self, at: Block) -> Function:
+        slow, fast = (at.block["col"], at.k0) if self.transposed else (at.k0, at.block["col"])
+        f = _matrix(at).emit(slow, at.arguments["ldb"], "i32.mul", fast, "i32.add")
+        return f.i32(2).emit("i32.shl", "i32.add")
+
+    def stride(self, at: Block) -> Function:
+        return at.f.emit(at.arguments["ldb"]).i32(2).emit("i32.shl")
+
+    def panels(self, at: Block) -> None:
+        f, p = at.f, at.block
+        f.emit(p["k"]).i32(GROUP - 1).emit("i32.add").i32(-GROUP).emit("i32.and").i32(5).emit("i32.shl").set(p["ldb"])
+        f.emit(at.scratch).set(p["b"]).emit(at.reuse, "i32.eqz")
+        with f.if_():
+            self.pack(at)
+
+    def pack(self, at: Block) -> None:
+        """Write the panels to scratch."""
+        self.address(at)
+        self.stride(at).emit(at.block["k"], at.block["cols"], at.scratch, at.block["ldb"]).call(self.packer)
+
+
+class Codes(Matrix):
+    """Few bits: the steps are the first extra buffer, ldb is the k of one step (dequantize.py)."""
+
+    def __init__(self, packer: Function, bits: int, steps: int) -> None:
+        super().__init__(None, packer, transposed=False)
+        self.bits, self.steps = bits, steps
+
+    def pack(self, at: Block) -> None:
+        f, w, p = at.f, at.arguments, at.block
+        with f.scratch("i32", 1) as (group,):
+            f.i32(GROUP).set(group).emit(w["b"])
+            ceil_div(f, w["k"], group).emit(p["col"], "i32.mul").i32(groups_bytes(self.bits) // PANEL)
+            f.emit("i32.mul", "i32.add", p["args"]).mem("i32.load", 4 * self.steps)
+            ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(8).emit("i32.mul", "i32.add")
+        f.emit(at.k0, p["k"], w["k"], w["ldb"], p["cols"], at.scratch, p["ldb"]).call(self.packer)
+
+
+def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilogue, steps: int) -> Panels:
+    """What reads B of a kind that gemm.py names; steps: the first extra buffer."""
+    if kind == "panels":
+        return Panels(panels_block(module, arithmetic, tile))
+    if kind in NBITS:
+        return Codes(pack_nbits(module, NBITS[kind], arithmetic), NBITS[kind], steps)
+    unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind]
+    floats = arithmetic is not Arithmetic.INT16  # what reads B as it lies knows no pairs
+    few_rows = unpacked(module, arithmetic, tile) if floats else None
+    return Matrix(few_rows, pack(module), transposed=kind == "cols")
+
+
+NBITS = {"nbits4": 4, "nbits8": 8}
+
+
+def _matrix(at: Block) -> Function:
+    """Push the address of the batch's matrix."""
+    w, p = at.arguments, at.block
+    return element(at.f, w["b"], (p["high"], w["tb"]), (p["low"], w["sb"]))
+
+
+__all__ = ["Block", "Panels", "right_operand"]
