@@ -179,10 +179,8 @@ def test_explain_counts_every_node_once() -> None:
     assert sum(found["placement"].values()) == found["kernels"]
 
 
-@pytest.mark.parametrize("name", ["minilm", "mobilenet_v2", "yolo_nms"])
-def test_javascript_explains_the_same(name: str) -> None:
-    session = InferenceSession(zoo.materialize(name))
-    session.run(None, zoo.inputs(name))
+def in_javascript(session: InferenceSession) -> Any:
+    """What web/ explains of a session's Program and last run."""
     executor = session._latest()
     script = """import { explain } from './web/run/explain.js'; import { readFileSync } from 'node:fs';
         const { header, env } = JSON.parse(readFileSync(0, 'utf8'));
@@ -190,7 +188,14 @@ def test_javascript_explains_the_same(name: str) -> None:
     told = json.dumps({"header": executor.header, "env": executor.env})
     run = ["node", "--input-type=module", "-e", script]
     found = subprocess.run(run, input=told, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
-    assert json.loads(found.stdout) == session.explain()
+    return json.loads(found.stdout)
+
+
+@pytest.mark.parametrize("name", ["minilm", "mobilenet_v2", "yolo_nms"])
+def test_javascript_explains_the_same(name: str) -> None:
+    session = InferenceSession(zoo.materialize(name))
+    session.run(None, zoo.inputs(name))
+    assert in_javascript(session) == session.explain()
 
 
 def test_work_is_known_after_a_run() -> None:
@@ -321,3 +326,18 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(InvalidInput, match="turbo"):
         InferenceSession(chain(1), SessionOptions(graph_optimization_level="turbo"))
+
+
+@pytest.mark.parametrize("name", ["a > b", 'c" (opset 20) > Abs "d', "(opset 20) > Neg", 'Relu "x', "", "\n"])
+def test_nodes_of_any_name_are_their_operators(name: str) -> None:
+    """In a function too, whose nodes' labels begin with that of the node which calls it."""
+    text = """<ir_version: 10, opset_import: ["" : 20, "f" : 1]>
+        g (float[N] x) => (float[N] y, float[N] z) { a = Softmax (x)  y = f.twice (a)  z = Softmax (a) }
+        <domain: "f", opset_import: ["" : 20]> twice (x) => (y) { b = Softmax (x)  y = Softmax (b) }"""
+    made = onnx.parser.parse_model(text)
+    for node in (*made.graph.node, *made.functions[0].node):
+        node.name = f"{name}{node.output[0]}"
+    session = InferenceSession(made.SerializeToString())
+    found = session.explain()
+    assert {row["op"] for row in found["operators"]} == {"Softmax", "f.twice"}
+    assert in_javascript(session) == found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyruntime.cli import common
 from pyruntime.native.session import Timing
+from pyruntime.onnx.graph import operator_of
 
 
 def main(argv: list[str]) -> int:
@@ -26,7 +27,7 @@ def main(argv: list[str]) -> int:
     total = sum(c.seconds for c in calls) or 1e-12
     kinds: dict[str, list[float]] = defaultdict(list)
     for c in calls:
-        kinds[c.node.rpartition(" > ")[2].partition(' "')[0]].append(c.seconds)
+        kinds[operator_of(c.node)].append(c.seconds)
     print(f"{len(calls)} kernel calls, {common.duration(total)}")
     print("by operator")
     rows = sorted(kinds.items(), key=lambda item: -sum(item[1]))

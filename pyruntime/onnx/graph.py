@@ -5,6 +5,7 @@ Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -77,6 +78,20 @@ class Weight:
         return self.source.read(self.offset, self.size)
 
 
+_LABEL_END = re.compile(r'" \(opset -?\d+\)(?= > |$)')
+
+
+def enclosing(label: str) -> list[str]:
+    """The labels of the nodes that call the functions around a node, outermost first, and its own."""
+    return [label[: end.end()] for end in _LABEL_END.finditer(label)] or [label]
+
+
+def operator_of(label: str) -> str:
+    """The operator of a node, with its domain, by the node's label."""
+    *_, outer, own = ["", *enclosing(label)]
+    return own[len(outer) :].removeprefix(" > ").partition(' "')[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """inputs and outputs name values; "" is an absent optional one. `opset` is the version of `domain` in force."""
@@ -92,8 +107,10 @@ class Node:
 
     @property
     def label(self) -> str:
+        """What messages call the node. Its name has no quotes there, so that `enclosing` can tell where it ends."""
         domain = f"{self.domain}." if self.domain else ""
-        return f'{domain}{self.op} "{self.name or (self.outputs[0] if self.outputs else "")}" (opset {self.opset})'
+        name = (self.name or (self.outputs[0] if self.outputs else "")).replace('"', "'")
+        return f'{domain}{self.op} "{name}" (opset {self.opset})'
 
 
 @dataclass(frozen=True, slots=True)

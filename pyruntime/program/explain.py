@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from pyruntime.ir.dtype import BY_NAME
+from pyruntime.onnx.graph import operator_of
 from pyruntime.program.dims import compile_dim
 
 PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # of steps; the others are control
@@ -54,7 +55,7 @@ def _nodes(step: Json) -> list[str]:
 def _entry(label: str) -> Json:
     """As docs/explain.md describes it."""
     return {
-        "node": label, "op": label.rpartition(" > ")[2].partition(' "')[0], "place": "", "kernels": [], "calls": 0,
+        "node": label, "op": operator_of(label), "place": "", "kernels": [], "calls": 0,
         "fused": [], "into": "", "work": 0, "crossing": 0, "why": "",
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from pyruntime.frontend.trace_graph import Translation
 from pyruntime.ir.blocks import all_kernels, inner_blocks
 from pyruntime.ir.dtype import STRING
 from pyruntime.ir.kernel import Alias, Block, Call, Leaf, Loops, Map, Reduce, Tensor
-from pyruntime.onnx.graph import Graph, Node, uses
+from pyruntime.onnx.graph import Graph, Node, enclosing, uses
 from pyruntime.passes.map_fusion import is_view
 from pyruntime.program.values import tensors_of
 
@@ -46,8 +46,7 @@ class Fates:
         for kernel in block.kernels:
             if not isinstance(kernel, Alias):
                 label = self.within.get(id(kernel), kernel.node)
-                parts = label.split(" > ")
-                self.owners.update(" > ".join(parts[: n + 1]) for n in range(len(parts)))
+                self.owners.update(enclosing(label))
                 self.makers.update(dict.fromkeys([t.uid for t in kernel.outputs], label))
             for inner in inner_blocks(kernel):
                 self._collect(inner)

@@ -24,7 +24,7 @@ export function checkFeeds(feeds, inputs) {
     if (!known.has(name)) throw new InvalidInput(`there is no input "${name}"`, { hint: `inputs: ${list(inputs)}` });
   }
   for (const info of inputs) {
-    const tensor = feeds[info.name];
+    const tensor = Object.hasOwn(feeds, info.name) ? feeds[info.name] : undefined;
     if ((tensor === undefined || tensor === null) && info.optional) continue;
     if (tensor === undefined) throw new InvalidInput(`input "${info.name}" is missing`, { hint: `inputs: ${list(inputs)}` });
     if (info.sequence) checkSequence(info, tensor);

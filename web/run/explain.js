@@ -67,7 +67,8 @@ function labels(header, steps) {
 
 /** @param {string} node @returns {Entry} */
 function entry(node) {
-  const op = node.slice(node.includes(' > ') ? node.lastIndexOf(' > ') + 3 : 0).split(' "')[0];
+  const own = node.split(/(?<=" \(opset -?\d+\)) > /).at(-1) ?? node; // names have no quotes, so this is no part of one
+  const [op] = own.split(' "');
   return { node, op, place: '', kernels: [], calls: 0, fused: [], into: '', work: 0, crossing: 0, why: '' };
 }
 
