@@ -17,7 +17,7 @@ from fuzz.compare import difference, nudged, spread
 from fuzz.draw import Draw
 from fuzz.ours import PLAIN, TWINS, Failed, Twin
 from fuzz.peers import PEERS, Peers
-from fuzz.undefined import longest_sum, quantised, reason
+from fuzz.undefined import floor, longest_sum, quantised, reason
 
 Say = Callable[[str, bool], None]  # what is done now; whether it is ours (and its time counts)
 
@@ -51,13 +51,15 @@ class _Case:
         self.model = onnx.load_from_string(case.model)
         self.length = longest_sum(self.model, runs)
         self.step = quantised(self.model)
+        self.floor = floor(self.model)
+        self.open = reason(self.model, runs)
         self.standing = "alone"
 
     def _differs(self, n: int, other: Any, noise: Any = None) -> str:
-        if reason(self.model):
+        if self.open:
             shapes = [_empty(v) for v in self.got[n]], [_empty(v) for v in other]
             return difference(*shapes, self.length)
-        return difference(self.got[n], other, self.length, noise, self.step)
+        return difference(self.got[n], other, self.length, noise, self.step, self.floor)
 
     def by_twins(self, draw: Draw, twins: Sequence[Twin]) -> Verdict | None:
         """Two twins of them all."""

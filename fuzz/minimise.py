@@ -124,7 +124,8 @@ def _inner(node: onnx.NodeProto) -> set[str]:
 
 def _shorter(case: Case, model: onnx.ModelProto) -> Iterator[Case]:
     """All dims of one size, of feeds, weights and declared shapes, made smaller."""
-    sizes = {d for r in case.runs if isinstance(r, dict) for x in r.values() for d in np.shape(x) if d > 1}
+    arrays = [x for r in case.runs if isinstance(r, dict) for x in r.values() if isinstance(x, np.ndarray)]
+    sizes = {d for x in arrays for d in x.shape if d > 1}
     for old in sorted(sizes, reverse=True):
         for new in sorted({1, 2, old // 2} - {old}):
             made = _copy(model)

@@ -6,11 +6,12 @@ import argparse
 import itertools
 import threading
 import time
+import traceback
 from collections import Counter
 
 from fuzz.case import FAILURES, OUTCOMES, Verdict
 from fuzz.minimise import minimise
-from fuzz.pool import FuzzerFault, Worker
+from fuzz.pool import Worker
 from fuzz.report import as_test
 
 
@@ -65,9 +66,9 @@ def run(options: argparse.Namespace) -> int:
                 verdict = worker.fuzz(target, options.seed, index)
                 if tally.add(target, index, verdict):
                     print(_told(worker, options, target, index, verdict), flush=True)
-            except FuzzerFault as fault:
+            except Exception:
                 faults.append(f"{target}/{index}")
-                print(f"fault of the fuzzer itself in {faults[-1]}: {fault}", flush=True)
+                print(f"fault of the fuzzer itself in {faults[-1]}:\n{traceback.format_exc()}", flush=True)
                 worker.stop()
         worker.stop()
 

@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 import onnx
 
+from fuzz.draw import is_float
+
 # Only types and shapes of models with these nodes are compared.
 RANDOM = "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli".split()
 REASONS = dict.fromkeys(RANDOM, "results are random")
+# With larger numbers than these among the floats that are fed, the same.
+EXTREMES = [
+    (("GridSample", "RoiAlign", "DeformConv", "Resize", "AffineGrid"), 1e4, "coordinates become integers"),
+    (("Attention",), 1e4, "a softmax of infinities, or of sums that overflow"),
+    (("DynamicQuantize",), 1e30, "a scale that overflows"),
+]
+# Peers compute these by polynomials whose error is absolute, some units of the last place of 1.
+APPROXIMATE = {"RNN", "LSTM", "GRU"}
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie.
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
 
@@ -24,14 +34,25 @@ def nodes(graph: Any) -> Iterable[Any]:
                 yield from nodes(inner)
 
 
-def reason(model: onnx.ModelProto) -> str:
+def reason(model: onnx.ModelProto, runs: list[Any]) -> str:
     """Why the values of this model's outputs cannot be compared; empty if they can."""
     for node in nodes(model.graph):
         if node.op_type in REASONS:
             return REASONS[node.op_type]
         if node.op_type == "Dropout" and len(node.input) > 2:
             return "results are random"
+        for words, limit, why in EXTREMES:
+            if any(word in node.op_type for word in words) and _largest(runs) > limit:
+                return why
     return ""
+
+
+def _largest(runs: list[Any]) -> float:
+    """The largest magnitude among floats that are fed; infinite where there is a NaN."""
+    arrays = [x for feeds in runs for x in feeds.values() if isinstance(x, np.ndarray) and is_float(x.dtype) and x.size]
+    with np.errstate(all="ignore"):
+        sizes = [float(np.abs(x.astype(np.float64)).max()) for x in arrays]
+    return max((np.inf if size != size else size for size in sizes), default=0.0)
 
 
 def quantised(model: onnx.ModelProto) -> int:
@@ -44,3 +65,8 @@ def longest_sum(model: onnx.ModelProto, runs: list[Any]) -> int:
     sizes = [int(np.prod(t.dims)) for t in model.graph.initializer]
     sizes += [int(np.size(v)) for feeds in runs for v in feeds.values() if isinstance(v, np.ndarray)]
     return max(sizes, default=1) + 1
+
+
+def floor(model: onnx.ModelProto) -> float:
+    """The magnitude below which errors count as if numbers were of this magnitude."""
+    return float(any(node.op_type in APPROXIMATE for node in nodes(model.graph)))
