@@ -88,11 +88,12 @@ def _told(worker: Worker, options: argparse.Namespace, target: str, index: int, 
     """A failure in words, and as a test."""
     title = f"{verdict.outcome} --seed {options.seed} --case {target}/{index}: {verdict.kind}: {verdict.detail}"
     case = worker.make(target, options.seed, index)
-    if case is None or options.keep:
+    title += f"\n{case.note}" if case else ""
+    if case is None or options.keep or verdict.outcome not in FAILURES:
         return title
     name = f"{target}/{options.seed}/{index}"
     small, found = minimise(case, verdict, lambda c: worker.judge(c, name))
-    return f"{title}\n{case.note}\n{as_test(small, found, name)}"
+    return f"{title}\n{as_test(small, found, name)}"
 
 
 def _one(options: argparse.Namespace) -> int:
