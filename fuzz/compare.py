@@ -22,17 +22,19 @@ def wide(x: np.ndarray) -> np.ndarray:
     return x.astype(np.int64) if x.dtype.kind == "V" else x
 
 
-def difference(got: Any, want: Any, length: int, noise: Any = None, step: int = 0, floor: float = 0.0) -> str:
+def difference(got: Any, want: Any, length: int, noise: Any = None, step: int = 0, floor: float = 0.0,
+               least: float = 0.0) -> str:  # fmt: skip
     """What differs, in words; empty if nothing does.
 
     length: of the longest sum that may be inside; noise: by how much `want` moves when inputs move in their last bits;
-    step: units by which quantised integers may differ; floor: the least magnitude that numbers inside have.
+    step: units by which quantised integers may differ; floor: the least magnitude that numbers inside have;
+    least: the unit in the last place of 1 of what they pass through.
     """
     if isinstance(want, list) or isinstance(got, list):
         if not (isinstance(want, list) and isinstance(got, list)) or len(want) != len(got):
             return f"{_shape(got)} for {_shape(want)}"
         pairs = zip(got, want, noise if isinstance(noise, list) else [None] * len(got), strict=False)
-        return next((d for g, w, n in pairs if (d := difference(g, w, length, n, step, floor))), "")
+        return next((d for g, w, n in pairs if (d := difference(g, w, length, n, step, floor, least))), "")
     if want is None or got is None or isinstance(want, dict) or isinstance(got, dict):
         return "" if type(want) is type(got) else f"{_shape(got)} for {_shape(want)}"
     got, want = np.asarray(got), np.asarray(want)
@@ -43,10 +45,10 @@ def difference(got: Any, want: Any, length: int, noise: Any = None, step: int = 
         return "" if same and got.dtype.kind in "OUS" else f"strings {got.ravel()[:4]} for {want.ravel()[:4]}"
     if got.dtype != want.dtype:
         return f"type {got.dtype} for {want.dtype}"
-    return _numbers(got, want, length, noise, step, floor) if got.size else ""
+    return _numbers(got, want, length, noise, step, floor, least) if got.size else ""
 
 
-def _numbers(got: np.ndarray, want: np.ndarray, length: int, noise: Any, step: int, floor: float) -> str:
+def _numbers(got: np.ndarray, want: np.ndarray, length: int, noise: Any, step: int, floor: float, least: float) -> str:
     a, b = wide(got), wide(want)
     with np.errstate(all="ignore"):
         same = (a == b) | ((a != a) & (b != b))
@@ -55,13 +57,13 @@ def _numbers(got: np.ndarray, want: np.ndarray, length: int, noise: Any, step: i
         if is_float(got.dtype):
             finite = np.abs(b[np.isfinite(b)])
             scale = float(finite.max(initial=floor))
-            eps = epsilon(got.dtype)
+            eps = max(epsilon(got.dtype), least)
             allowed = eps * (32 * np.abs(b) + 4 * np.sqrt(length) * scale) + float(ml_dtypes.finfo(got.dtype).tiny)
             allowed = np.minimum(allowed, 0.25 * np.maximum(np.abs(b), scale) + 1e-30)
         else:
             allowed = np.zeros(b.shape) + step
         if noise is not None and np.shape(noise) == b.shape:
-            allowed = allowed + 16 * noise
+            allowed = allowed + max(16, 2 * np.sqrt(length)) * noise
         off = np.abs(a.astype(np.float64) - b.astype(np.float64))
         bad = ~same & ~(off <= allowed)
     if not bad.any():

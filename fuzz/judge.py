@@ -17,7 +17,7 @@ from fuzz.compare import difference, nudged, spread
 from fuzz.draw import Draw
 from fuzz.ours import PLAIN, TWINS, Failed, Twin
 from fuzz.peers import PEERS, Peers
-from fuzz.undefined import floor, longest_sum, quantised, reason
+from fuzz.undefined import coarsest, floor, longest_sum, quantised, reason, trusted
 
 Say = Callable[[str, bool], None]  # what is done now; whether it is ours (and its time counts)
 
@@ -52,6 +52,7 @@ class _Case:
         self.length = longest_sum(self.model, runs)
         self.step = quantised(self.model)
         self.floor = floor(self.model)
+        self.epsilon = coarsest(self.model, runs)
         self.open = reason(self.model, runs)
         self.standing = "alone"
 
@@ -59,7 +60,7 @@ class _Case:
         if self.open:
             shapes = [_empty(v) for v in self.got[n]], [_empty(v) for v in other]
             return difference(*shapes, self.length)
-        return difference(self.got[n], other, self.length, noise, self.step, self.floor)
+        return difference(self.got[n], other, self.length, noise, self.step, self.floor, self.epsilon)
 
     def by_twins(self, draw: Draw, twins: Sequence[Twin]) -> Verdict | None:
         """Two twins of them all."""
@@ -88,6 +89,8 @@ class _Case:
         """Right if one agrees on every run that it answers."""
         found = {}
         for peer in PEERS:
+            if not trusted(peer, self.model):
+                continue
             self.say(peer, False)
             what = self._by_peer(peer)
             if what == "":

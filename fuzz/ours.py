@@ -59,12 +59,13 @@ def failure(error: BaseException) -> Failed:
     """Typed unless it is no PyRuntimeError, or one that stands for a bug of ours."""
     name = type(error).__name__
     typed = isinstance(error, PyRuntimeError) and name not in ("InternalError", "MemoryFault", "NeedsValue")
-    cause = error.__cause__ if name == "InternalError" and error.__cause__ else error
-    frames = [
-        f for f in traceback.extract_tb(cause.__traceback__) if "pyruntime" in f.filename or "/providers/" in f.filename
-    ]
-    at = f" {Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
-    kind = f"{type(cause).__name__}{at}"
+    cause = error
+    while isinstance(cause, PyRuntimeError) and (inner := cause.__cause__ or cause.__context__) is not None:
+        cause = inner
+    frames = traceback.extract_tb(cause.__traceback__)
+    ours = [f for f in frames if "pyruntime" in f.filename or "providers" in f.filename]
+    at = f" {Path(ours[-1].filename).name}:{ours[-1].name}" if ours else ""
+    kind = f"{name}: {type(cause).__name__}{at}"
     return Failed(typed, kind, f"{name}: {str(error)[:400]}")
 
 

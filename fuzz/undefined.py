@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fuzz.draw import is_float
+from fuzz.compare import epsilon
+from fuzz.draw import FLOATS, is_float
 
 # Only types and shapes of models with these nodes are compared.
 RANDOM = "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli".split()
@@ -21,6 +22,13 @@ EXTREMES = [
 ]
 # Peers compute these by polynomials whose error is absolute, some units of the last place of 1.
 APPROXIMATE = {"RNN", "LSTM", "GRU"}
+# Operators that a peer gets wrong, and how.
+BUGS = {
+    "reference": {
+        "Loop": "stacked outputs of scalars have an axis more",
+        "GridSample": "interpolates integers in their own type",
+    },
+}
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie.
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
 
@@ -68,5 +76,20 @@ def longest_sum(model: onnx.ModelProto, runs: list[Any]) -> int:
 
 
 def floor(model: onnx.ModelProto) -> float:
-    """The magnitude below which errors count as if numbers were of this magnitude."""
-    return float(any(node.op_type in APPROXIMATE for node in nodes(model.graph)))
+    """The magnitude below which errors count as if numbers were of this magnitude: what several nodes hand on to each
+    other may have been near 1 before it cancelled."""
+    return float(len(model.graph.node) > 1 or any(node.op_type in APPROXIMATE for node in nodes(model.graph)))
+
+
+def trusted(peer: str, model: onnx.ModelProto) -> bool:
+    """Whether a peer is right about operators like these."""
+    known = BUGS.get(peer, {})
+    return not any(node.op_type in known for node in nodes(model.graph))
+
+
+def coarsest(model: onnx.ModelProto, runs: list[Any]) -> float:
+    """The unit in the last place of 1 in the shortest float type that is fed or stored: results may pass through it."""
+    fed = {x.dtype for feeds in runs for x in feeds.values() if isinstance(x, np.ndarray) and is_float(x.dtype)}
+    stored = {onnx.helper.tensor_dtype_to_np_dtype(t.data_type) for t in model.graph.initializer}
+    wide = [d for d in fed | stored if d in FLOATS]
+    return max((epsilon(d) for d in wide), default=0.0)

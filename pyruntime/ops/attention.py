@@ -54,8 +54,11 @@ def attend(
 
 
 def default_scale(head: AnyDim, dtype: DType) -> float | Expr:
-    """1/√D of a head size D, at run time where that is not known before."""
-    return 1.0 / math.sqrt(head) if isinstance(head, int) else 1.0 / sqrt(cast(dim(head), dtype))
+    """1/√D of a head size D, at run time where that is not known before; 1 where D is 0, and all scores are."""
+    if isinstance(head, int):
+        return 1.0 / math.sqrt(head or 1)
+    wide = F64 if dtype is F64 else F32  # products of halves are float32
+    return 1.0 / sqrt(maximum(cast(dim(head), wide), const(1.0, wide)))
 
 
 def shared_product(t: Tracer, a: Tensor, b: Tensor) -> Tensor:

@@ -138,6 +138,8 @@ OFFICIAL = [
     Case("Attention", {}, {**FOUR, "m": "S T", "pk": "B 2 P 4", "pv": "B 2 P 4"}, GROW, outputs=OUT, name="mask"),
     Case("Attention", {"q_num_heads": 4, "kv_num_heads": 2, "softcap": 0.5},
          {"q": "B S 16", "k": "B K 8", "v": "B K 8"}, PLAIN),
+    Case("Attention", {}, {"q": (np.float16, "B 4 S D"), "k": (np.float16, "B 2 S D"), "v": (np.float16, "B 2 S 4")},
+         [{"B": 2, "S": 3, "D": 4}, {"B": 1, "S": 2, "D": 6}], tolerance=2e-3, name="halves, any head size"),
     Case("LinearAttention", {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": "linear"},
          {"q": "B S 16", "k": "B S 8", "v": "B S 6"}, PLAIN, outputs=("y", "state"), opset=27),
     Case("RotaryEmbedding", {}, {"x": "B 2 S 4", **CACHES, "i": (positions, np.int64, "B S")}, PLAIN),
