@@ -58,7 +58,7 @@ def _numbers(got: np.ndarray, want: np.ndarray, length: int, noise: Any, step: i
             finite = np.abs(b[np.isfinite(b)])
             scale = float(finite.max(initial=floor))
             eps = max(epsilon(got.dtype), least)
-            allowed = eps * (32 * np.abs(b) + 4 * np.sqrt(length) * scale) + float(ml_dtypes.finfo(got.dtype).tiny)
+            allowed = eps * (32 * np.abs(b) + max(4 * np.sqrt(length), length / 8) * scale) + float(ml_dtypes.finfo(got.dtype).tiny)
             allowed = np.minimum(allowed, 0.25 * np.maximum(np.abs(b), scale) + 1e-30)
         else:
             allowed = np.zeros(b.shape) + step
