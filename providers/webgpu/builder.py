@@ -18,10 +18,10 @@ from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, T
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
 from .limits.support import reason
-from .printer.loops import Shader, print_kernel, print_staged
-from .schedules import workgroup_procedure as team
-from .schedules.register_tile import staged, tiled
-from .schedules.vec4 import by_fours
+from .printer.loops import Shader, print_kernel, print_workgroup_tile
+from .schedules import workgroup_procedure
+from .schedules.register_tile import tiled, workgroup_tiled
+from .schedules.vec4 import vectorized
 from .schedules.workgroup_reduction import cooperates, print_reduction
 
 
@@ -42,7 +42,7 @@ class GpuProvider:
 class GpuBuilder:
     """Collects the shaders of one program."""
 
-    routines: dict[str, Any] = {}  # contractions are a schedule of their meaning (tile.py)
+    routines: dict[str, Any] = {}  # contractions are a schedule of their meaning (schedules/register_tile.py)
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
@@ -76,25 +76,25 @@ class GpuBuilder:
         """The loop form by the schedule that suits a kernel, the schedule's name, and what prints it."""
         adapter, f16 = self.adapter, self.adapter.f16
         if isinstance(kernel, Loops):
-            shares = team.cooperates(kernel)
+            shares = workgroup_procedure.cooperates(kernel)
             return (
                 lower(kernel, "gpu"),
                 f"loops {shares}",
-                partial(team.print_team if shares else print_kernel, f16=f16),
+                partial(workgroup_procedure.print_procedure if shares else print_kernel, f16=f16),
             )
         assert isinstance(kernel, Map | Reduce)
         if isinstance(kernel, Reduce):
-            panels = staged(kernel, adapter)
+            panels = workgroup_tiled(kernel, adapter)
             if panels is not None:
-                return panels[0], "staged", partial(print_staged, shared=panels[1], f16=f16)
+                return panels[0], "workgroup tile", partial(print_workgroup_tile, shared=panels[1], f16=f16)
             tiles = tiled(kernel, adapter)
             if tiles is not None:
                 return tiles, "tiled", partial(print_kernel, f16=f16)
-        fours = by_fours(kernel, adapter)
-        plain = partial(print_kernel, linear=fours is None, f16=f16)
+        vec4 = vectorized(kernel, adapter)
+        plain = partial(print_kernel, linear=vec4 is None, f16=f16)
         if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
-            return fours or lower(kernel, "gpu"), "shared", lambda code: print_reduction(code, adapter) or plain(code)
-        return fours or lower(kernel, "gpu"), f"fours {fours is not None}", plain
+            return vec4 or lower(kernel, "gpu"), "shared", lambda code: print_reduction(code, adapter) or plain(code)
+        return vec4 or lower(kernel, "gpu"), f"vec4 {vec4 is not None}", plain
 
 
 def one_binding_each(lowered: Lowered) -> Lowered:
@@ -122,7 +122,7 @@ def _renumbered(body: list[Stmt], numbers: list[int]) -> list[Stmt]:
     def load(e: Expr) -> Expr | None:
         if isinstance(e.value, str):
             return None
-        return Expr(e.op, e.args, e.dtype, numbers[e.value]) if e.op in ("load", "quad") else None
+        return Expr(e.op, e.args, e.dtype, numbers[e.value]) if e.op in ("load", "load4") else None
 
     def inner(statements: list[Stmt]) -> list[Stmt]:
         out = [rebuild(s, lambda e: rewrite(e, load, memo), inner) for s in statements]

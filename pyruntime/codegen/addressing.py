@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime.codegen.loop_invariants import hoist
+from pyruntime.codegen.loop_invariants import hoist_invariants
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, Param, Site, rebuild
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
@@ -61,7 +61,7 @@ class Lowering:
 
     def finish(self, body: list[Stmt], work: AnyDim) -> Lowered:
         buffers = tuple([(t.dtype, t.uid in self.written) for t in self.tensors])
-        body, self.variables = hoist(body, self.variables, {n for n, (_, w) in enumerate(buffers) if w})
+        body, self.variables = hoist_invariants(body, self.variables, {n for n, (_, w) in enumerate(buffers) if w})
         code = LoopCode(buffers, len(self.params), self.variables, body)
         return Lowered(code, self.tensors, list(self.params), work)
 
@@ -141,15 +141,15 @@ def split(t: Tensor, coords: Sequence[Expr]) -> tuple[AnyDim, dict[Any, AnyDim],
     return base, coefficients, opaque
 
 
-class Walk:
-    """Expressions over the axes of a tensor, as expressions over variables. `place`: axis -> variables whose sum is its
-    index; `vector` is the innermost one."""
+class Indexing:
+    """Expressions over the axes of a tensor, as expressions over variables. `index_of`: axis -> variables whose sum is
+    its index; `vector` is the innermost one."""
 
     vector: Expr | None = None
 
     def __init__(self, work: Lowering) -> None:
         self.work = work
-        self.place: dict[int, list[Expr]] = {}
+        self.index_of: dict[int, list[Expr]] = {}
 
     def load(self, x: Expr) -> Expr:
         """The expression with `at` as `load` and indices as variables."""
@@ -160,7 +160,7 @@ class Walk:
             if e.op == "at":
                 out = Expr("load", (self.address(e.value, e.args, go, memo),), e.dtype, self.work.buffer(e.value))
             elif e.op == "index":
-                out = self.work.total(self.place.get(e.value, []))
+                out = self.work.total(self.index_of.get(e.value, []))
             elif e.args:
                 args = tuple([go(a, memo) for a in e.args])
                 out = Expr(e.op, args, e.dtype, e.value)
@@ -179,7 +179,7 @@ class Walk:
         for (_, axis), c in coefficients.items():
             if c == 0:
                 continue
-            for v in self.place.get(axis, []):  # the innermost variable is added last: the rest is invariant
+            for v in self.index_of.get(axis, []):  # the innermost variable is added last: the rest is invariant
                 (last if v is self.vector else outer).append(work.term(c, v))
         outer += [work.term(stride, go(x, memo)) for x, stride in opaque]
         return work.total([work.total([*outer, work.number(base)]), *last])
@@ -210,4 +210,4 @@ def accesses(e: Expr) -> tuple[list[dict[Any, AnyDim]], set[int]]:
     return accesses, raw
 
 
-__all__ = ["Lowering", "Walk", "accesses", "split", "variable"]
+__all__ = ["Lowering", "Indexing", "accesses", "split", "variable"]

@@ -1,6 +1,6 @@
 """The elementwise epilogue of a routine (`Call.epilogue`), as a loop over one finished block of its result.
 
-A routine walks its result as (outer batch, inner batch, row, col), each a group of adjacent axes taken as one number.
+A routine counts its result as (outer batch, inner batch, row, col), each a group of adjacent axes taken as one.
 The code is a loop form over the variables INPUTS; buffer 0 is the result, which it overwrites.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.codegen.addressing import Lowering, Walk, accesses
+from pyruntime.codegen.addressing import Indexing, Lowering, accesses
 from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, DType
@@ -31,18 +31,18 @@ def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F
     expr = rewrite(epilogue, lambda e: units.get(e.value) if e.op == "index" else None)
     if not mergeable(out, expr, groups):
         return None
-    walked = [tuple([n for n in group if out.shape[n] != 1]) for group in groups]
+    axes = [tuple([n for n in group if out.shape[n] != 1]) for group in groups]
     result = out if dtype is out.dtype else Tensor(out.shape, dtype, Leaf("scratch"))
     work = Lowering(Map(expr), (out, result))
     work.variables = len(INPUTS)
-    walk = Walk(work)
-    body = _places(walk, out, walked)
-    own = walk.address(out, [index(n) for n in range(len(out.shape))])
+    indexing = Indexing(work)
+    body = _index_variables(indexing, out, axes)
+    own = indexing.address(out, [index(n) for n in range(len(out.shape))])
     done = rewrite(expr, lambda e: result.at(*[index(n) for n in range(len(out.shape))]) if e.op == "arg" else None)
-    value = cast(walk.load(done), out.dtype)
-    assert walk.vector is not None
+    value = cast(indexing.load(done), out.dtype)
+    assert indexing.vector is not None
     inner: list[Stmt] = [Store(0, (own,), value)]
-    loop = For(walk.vector.value, _variable(COLS), inner, "vector")
+    loop = For(indexing.vector.value, _variable(COLS), inner, "vector")
     rows = For(body.pop().value, _variable(ROWS), [loop])
     once = For(work.new().value, const(1, I32), [*body, rows], "parallel")
     return work.finish([once], 1)
@@ -52,29 +52,29 @@ def _variable(n: int) -> Expr:
     return Expr("var", (), I32, n)
 
 
-def _places(walk: Walk, out: Tensor, groups: list[Axes]) -> list[Any]:
-    """Fill `walk.place`; gives the statements before the loops, then the variable of the row loop."""
-    work, body = walk.work, []
+def _index_variables(indexing: Indexing, out: Tensor, groups: list[Axes]) -> list[Any]:
+    """Fill `indexing.index_of`; gives the statements before the loops, then the variable of the row loop."""
+    work, body = indexing.work, []
     outer, inner, row, col = groups
     number = _variable(BATCH)
     if outer:
         extent = work.number(sh.size([out.shape[n] for n in inner]))
         high, low = work.new(), work.new()
         body += [Let(high.value, binary("div", number, extent)), Let(low.value, binary("rem", number, extent))]
-        walk.place[outer[-1]], number = [high], low
+        indexing.index_of[outer[-1]], number = [high], low
     if inner:
-        walk.place[inner[-1]] = [number]
+        indexing.index_of[inner[-1]] = [number]
     r, c = work.new(), work.new()
     if row:
-        walk.place[row[-1]] = [_variable(ROW), r]
+        indexing.index_of[row[-1]] = [_variable(ROW), r]
     if col:
-        walk.place[col[-1]] = [_variable(COL), c]
-    walk.vector = c
+        indexing.index_of[col[-1]] = [_variable(COL), c]
+    indexing.vector = c
     return [*body, r]
 
 
 def mergeable(out: Tensor, expr: Expr, groups: Groups) -> bool:
-    """Whether every access walks each group of axes with one stride."""
+    """Whether every access runs through each group of axes with one stride."""
     own = {("index", n): s for n, s in enumerate(sh.strides(out.shape))}
     found, raw = accesses(expr)
     for group in groups:

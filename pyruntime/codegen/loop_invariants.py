@@ -11,15 +11,15 @@ from pyruntime.codegen.loop_ir import children, rebuild
 from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import For, Let, Stmt, When, While
 
-_LOADS = ("load", "quad")
+_LOADS = ("load", "load4")
 NEVER = -1  # in a dependence set: never invariant
 
 
-def hoist(body: list[Stmt], variables: int, written: set[int]) -> tuple[list[Stmt], int]:
+def hoist_invariants(body: list[Stmt], variables: int, written: set[int]) -> tuple[list[Stmt], int]:
     """The statements with invariants moved out of every loop but the outermost (its body is one work unit), and the
     new number of variables. `written` are the buffers that the kernel stores to: their loads stay where they are."""
     mutable = {s.var for s in _all(body) if isinstance(s, Let) and s.mutable}
-    state = _Hoist(variables, written, mutable)
+    state = _Hoisting(variables, written, mutable)
     return state.block(body, set(), top=True), state.variables
 
 
@@ -32,7 +32,7 @@ def _all(body: list[Stmt]) -> list[Stmt]:
     return out
 
 
-class _Hoist:
+class _Hoisting:
     def __init__(self, variables: int, written: set[int], mutable: set[int]) -> None:
         self.variables = variables
         self.written = written
@@ -83,7 +83,7 @@ class _Hoist:
 class _Move:
     """Rewrites one loop, naming the largest invariant expressions in `lets`."""
 
-    def __init__(self, state: _Hoist, known: set[int], lets: dict[Any, Let]) -> None:
+    def __init__(self, state: _Hoisting, known: set[int], lets: dict[Any, Let]) -> None:
         self.state = state
         self.known = known
         self.lets = lets
@@ -128,4 +128,4 @@ class _Move:
         return Expr("var", (), e.dtype, let.var)
 
 
-__all__ = ["hoist"]
+__all__ = ["hoist_invariants"]

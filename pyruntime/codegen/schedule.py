@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.codegen.addressing import Lowering, Walk, accesses, split, variable
+from pyruntime.codegen.addressing import Indexing, Lowering, accesses, split, variable
 from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, U32, DType
@@ -45,7 +45,7 @@ class Group:
     axis: int
 
 
-class Nest(Walk):
+class Nest(Indexing):
     """The loops of one Map or Reduce."""
 
     def __init__(self, work: Lowering, kernel: Map | Reduce, schedule: str) -> None:
@@ -102,7 +102,7 @@ class Nest(Walk):
                 v, extent = self.work.new(), self.work.number(g.extent)
                 value = binary("rem", rest, extent)
             out.append(Let(v.value, value))
-            self.place[g.axis] = [v]
+            self.index_of[g.axis] = [v]
             if n:
                 q = self.work.new()
                 out.append(Let(q.value, binary("div", rest, extent)))
@@ -149,7 +149,7 @@ class Nest(Walk):
         for p in points:
             p = self.load(p)
             ends = binary("min", ends, select(binary("gt", p, start), p, high))
-        self.place[inner.axis] = [start]
+        self.index_of[inner.axis] = [start]
         flags: dict[Any, Expr] = {}
         lets: list[Stmt] = [Let(start.value, at), Let(stop.value, ends)]
         for c in conditions:
@@ -165,7 +165,7 @@ class Nest(Walk):
     def _vector(self, inner: Group, low: Expr, count: Expr, e: Expr) -> For:
         j = self.work.new()
         self.vector = j
-        self.place[inner.axis] = [j] if low.op == "const" and low.value == 0 else [low, j]
+        self.index_of[inner.axis] = [j] if low.op == "const" and low.value == 0 else [low, j]
         return For(j.value, count, [self._write(self.load(e))], "vector")
 
     # ── reductions ──
@@ -180,7 +180,7 @@ class Nest(Walk):
             g = self.outer[-1]
             j = self.work.new()
             self.vector = j
-            self.place[g.axis] = [j]
+            self.index_of[g.axis] = [j]
             body.append(For(j.value, self.work.number(g.extent), self._accumulate(kernel, along=False), "vector"))
         else:
             body += self._accumulate(kernel, along)
@@ -200,7 +200,7 @@ class Nest(Walk):
         acc = self.work.new(dtype)
         loops = [self.work.new() for _ in self.inner]
         for v, g in zip(loops, self.inner, strict=True):
-            self.place[g.axis] = [v]
+            self.index_of[g.axis] = [v]
         if along:
             self.vector = loops[-1]
         body: list[Stmt] = [Accum(acc.value, kernel.op, cast(self.load(self.expr), dtype))]
@@ -221,7 +221,7 @@ class Nest(Walk):
         best, found, n = work.new(dtype), work.new(I64), work.new(I64)
         loops = [work.new() for _ in self.inner]
         for v, g in zip(loops, self.inner, strict=True):
-            self.place[g.axis] = [v]
+            self.index_of[g.axis] = [v]
         x = work.new(dtype)
         better = binary("gt" if kernel.op.startswith("argmax") else "lt", x, best)
         if kernel.op.endswith("_last"):

@@ -9,7 +9,7 @@ from pyruntime.ir.kernel import Block, Call, Kernel
 from pyruntime.passes.rewriting import rewrite_kernels
 
 
-def settle(block: Block, routines: Mapping[str, Routine]) -> None:
+def legalise(block: Block, routines: Mapping[str, Routine]) -> None:
     """In this block and its inner blocks; claimed calls get their operands in the types that their routine takes."""
 
     def legal(kernel: Kernel) -> Sequence[Kernel] | None:
@@ -24,4 +24,4 @@ def settle(block: Block, routines: Mapping[str, Routine]) -> None:
     rewrite_kernels(block, legal)
 
 
-__all__ = ["settle"]
+__all__ = ["legalise"]

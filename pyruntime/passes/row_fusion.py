@@ -201,7 +201,7 @@ class _Writer:
 
     def loops(self) -> Loops:
         unit = self.new()
-        self.place = self._decode(unit)
+        self.outer_indices = self._decode(unit)
         pending: Map | None = None
         for kernel in self.members:
             if isinstance(kernel, Reduce):
@@ -241,27 +241,27 @@ class _Writer:
             place[n], rest = v, q
         return [rest, *place[1:]] if outer else []
 
-    def _places(self, extents: Shape, row: Sequence[Expr]) -> list[Expr]:
+    def _indices(self, extents: Shape, row: Sequence[Expr]) -> list[Expr]:
         """A variable for each axis of a member (or of the result)."""
-        rest = iter([*self.place, *row])
+        rest = iter([*self.outer_indices, *row])
         return [const(0, I32) if d == 1 else next(rest) for d in extents]
 
-    def _expression(self, e: Expr, places: list[Expr], row: Sequence[Expr], held: dict[int, Expr]) -> Expr:
+    def _expression(self, e: Expr, indices: list[Expr], row: Sequence[Expr], held: dict[int, Expr]) -> Expr:
         """With indices as variables and what the group computed in place."""
 
         def visit(x: Expr) -> Expr | None:
             if x.op == "index":
-                return places[x.value]
+                return indices[x.value]
             if x.op == "at" and x.value.uid in self.group.made:
                 t = self.group.made[x.value.uid]
                 if t.uid in held:
                     return held[t.uid]
                 if t.uid in self.kept:
-                    return self.out.at(*self._places(self.out.shape, row))
+                    return self.out.at(*self._indices(self.out.shape, row))
                 value = self.values[t.uid]
                 if isinstance(t.kernel, Reduce):
                     return value
-                return self._expression(value, self._places(t.shape, row), row, held)
+                return self._expression(value, self._indices(t.shape, row), row, held)
             return None
 
         return rewrite(e, visit)
@@ -275,8 +275,8 @@ class _Writer:
 
     def _store(self, kernel: Map) -> None:
         row = [self.new() for _ in self.group.row]
-        value = self._expression(kernel.expr, self._places(kernel.out.shape, row), row, {})
-        self._nest(row, [Store(self.out, tuple(self._places(self.out.shape, row)), value)])
+        value = self._expression(kernel.expr, self._indices(kernel.out.shape, row), row, {})
+        self._nest(row, [Store(self.out, tuple(self._indices(self.out.shape, row)), value)])
         self.kept.add(kernel.out.uid)
 
     def _reduce(self, kernel: Reduce, pending: Map | None) -> None:
@@ -287,19 +287,19 @@ class _Writer:
         held: dict[int, Expr] = {}
         if pending is not None:
             value = self.new(F32)
-            expr = self._expression(pending.expr, self._places(pending.out.shape, row), row, {})
-            body += [Let(value.value, expr), Store(self.out, tuple(self._places(self.out.shape, row)), value)]
+            expr = self._expression(pending.expr, self._indices(pending.out.shape, row), row, {})
+            body += [Let(value.value, expr), Store(self.out, tuple(self._indices(self.out.shape, row)), value)]
             held[pending.out.uid] = value
             self.kept.add(pending.out.uid)
         body.append(
-            Accum(acc.value, kernel.op, self._expression(kernel.expr, self._places(_extents(kernel), row), row, held))
+            Accum(acc.value, kernel.op, self._expression(kernel.expr, self._indices(_extents(kernel), row), row, held))
         )
         self.body.append(Let(acc.value, const(NEUTRAL[kernel.op](F32), F32), mutable=True))
         self._nest(row, body)
         done = self.new(F32)
         result = acc
         if kernel.epilogue is not None:
-            e = self._expression(kernel.epilogue, self._places(kernel.out.shape, []), [], {})
+            e = self._expression(kernel.epilogue, self._indices(kernel.out.shape, []), [], {})
             result = rewrite(e, lambda x: acc if x.op == "arg" else None)
         self.body.append(Let(done.value, cast(result, F32)))
         self.values[kernel.out.uid] = done

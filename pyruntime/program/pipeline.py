@@ -12,7 +12,7 @@ from pyruntime.ir.kernel import Block, Tensor
 from pyruntime.passes.constant_hoisting import hoist_constants
 from pyruntime.passes.dead_code import remove_dead
 from pyruntime.passes.epilogues import absorb
-from pyruntime.passes.legalise import settle
+from pyruntime.passes.legalise import legalise
 from pyruntime.passes.map_fusion import fuse
 from pyruntime.passes.operand_packing import pack
 from pyruntime.passes.row_fusion import fuse_rows
@@ -98,7 +98,7 @@ PASSES = (
     Pass("lowering", "disabled", _lowered),  # frontend/trace_graph.py, of the nodes that outputs need
     Pass("dead_code", "disabled", lambda w: remove_dead(w.main, w.outputs)),
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
-    Pass("legalise", "disabled", lambda w: settle(w.main, w.routines)),
+    Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
     Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),
     Pass("constant_hoisting", "basic", _hoist),
     Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),

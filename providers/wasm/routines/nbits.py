@@ -74,7 +74,7 @@ def _is_weight(t: Tensor) -> bool:
 
 
 def _packed_codes(call: Call, codes: Tensor) -> Map:
-    """[panel][group of four k][byte], see nbits.py."""
+    """[panel][group of four k][byte], see dequantize.py."""
     bits, size, n = call.attrs["bits"], call.attrs["block_size"], call.attrs["N"]
     blocks = codes.shape[1]
     panel, group, byte = index(0), index(1), index(2)

@@ -1,4 +1,4 @@
-"""The routine "conv_transpose": a convolution with a filter for each phase of the stride, then interleave.py.
+"""The routine "conv_transpose": a convolution with a filter for each phase of the stride, then phase_interleave.py.
 
 With stride s let q = o + begin = s·u + r. Output o takes the taps k = r + s·j at the inputs i = u - j: the same
 inputs for all phases r, so that one convolution over u computes them as s filters each (taps past the window are 0).

@@ -1,7 +1,7 @@
 """Attention without the whole matrix of scores: which kernels of a segment run as one, by blocks of rows.
 
-Found are a product, a procedure over the rows of its result (passes/rows.py: softmax, with scale and mask there or in
-the product's epilogue) and a product of what that makes, where nobody else reads what lies between.
+Found are a product, a procedure over the rows of its result (passes/row_fusion.py: softmax, with scale and mask there
+or in the product's epilogue) and a product of what that makes, where nobody else reads what lies between.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ C[rows, cols] (+)= A[rows, k] * B[k, cols] for one block that the caller chose t
     flags       FIRST: start from zero instead of from C;  LAST: apply the epilogue
     bias, args, batch, row, col   what the epilogue may ask for; row and col are those of the block's corner
 
-Rows past the end are computed on the last row again: they load, compute and store the same values, so no tail code is
-needed. Columns past the end are computed on the padding and not stored.
+Rows past the end are computed on the last row again: they load, compute and store the same values, so they
+need no code of their own. Columns past the end are computed on the padding and not stored.
 
 V8 allocates 16 vector registers: 6x8 with a fused multiply-add keeps 12 sums, 2 panel vectors and 1 splat; without it
 the product needs one more, so 4x8. Tiles that need more spill and run at half the speed.
@@ -166,7 +166,7 @@ def _finish(
 ) -> None:
     """Add C, apply the epilogue, store; the second half of a panel only where it has columns."""
 
-    def halves(action: Callable[[int], None]) -> None:
+    def each_half(action: Callable[[int], None]) -> None:
         action(0)
         f.emit(p["cols"]).i32(4).emit("i32.gt_s")
         with f.if_():
@@ -184,11 +184,11 @@ def _finish(
 
     f.emit(p["flags"]).i32(FIRST).emit("i32.and", "i32.eqz")
     with f.if_():
-        halves(load)
+        each_half(load)
     if epilogue:
         f.emit(p["flags"]).i32(LAST).emit("i32.and")
         with f.if_():
-            halves(apply)
+            each_half(apply)
     f.emit(p["cols"]).i32(PANEL).emit("i32.ge_s")
     with f.if_():
         for address, s in zip(c, sums, strict=True):

@@ -2,7 +2,7 @@
 
 A 6x6 patch d of the input (patches overlap by two) becomes V = Bt d B, a kernel g becomes U = G g Gt (once, in the init
 block), and the 4x4 outputs are At (sum over channels of U V) A. For each of the 36 positions that sum is a matrix
-product of U [M][C] with V [C][tiles], which the register tiles of tile.py do; V is written in their panel layout.
+product of U [M][C] with V [C][tiles], which register tiles do (register_tile.py); V is written in their panel layout.
 
 Four tiles side by side are a *quad*, the four lanes of every transform. A work unit is a few whole rows of tiles, so
 that its outputs are whole rows of y, and a group of filters.

@@ -10,7 +10,7 @@ from pyruntime.ir.dtype import U64
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import For, Leaf, Let, Loops, Map, Reduce, Stmt, root
 
-from .integer_ranges import Range, Ranges, Walk, constant, of_dim, of_type, within
+from .integer_ranges import ExpressionRanges, Range, Ranges, constant, of_dim, of_type, within
 
 _HIGH_BITS = {"bitcast", "popcount", "shl", "shr", "pow"}
 _UNSIGNED_HIGH_BITS = {"neg", "bitnot"}
@@ -25,7 +25,7 @@ def reason(kernel: Map | Reduce | Loops, ranges: Ranges) -> str:
                 return f"a constant of {t.dtype} has more than 32 bits"
     if isinstance(kernel, Loops):
         return _procedure(kernel, ranges)
-    bounds = Walk(ranges, kernel)
+    bounds = ExpressionRanges(ranges, kernel)
     why = _expression(bounds, kernel.expr)
     if why or isinstance(kernel, Map):
         return why
@@ -39,7 +39,7 @@ def reason(kernel: Map | Reduce | Loops, ranges: Ranges) -> str:
     return _expression(bounds, kernel.epilogue) if kernel.epilogue is not None else ""
 
 
-def _expression(bounds: Walk, e: Expr, seen: set[int] | None = None) -> str:
+def _expression(bounds: ExpressionRanges, e: Expr, seen: set[int] | None = None) -> str:
     if e.op == "const" and e.dtype is not None and e.dtype.size == 8 and not e.dtype.is_float:
         return _constant(e)
     for x in walk(e, seen):
@@ -49,17 +49,17 @@ def _expression(bounds: Walk, e: Expr, seen: set[int] | None = None) -> str:
     return ""
 
 
-def _node(bounds: Walk, x: Expr) -> str:
-    wide = [a for a in x.args if _is_wide(a)]
+def _node(bounds: ExpressionRanges, x: Expr) -> str:
+    longs = [a for a in x.args if _is_int64(a)]
     if x.op not in ("min", "max"):
-        for a in wide:
+        for a in longs:
             if a.op == "const" and (why := _constant(a)):
                 return why
-    if not _is_wide(x) and not wide:
+    if not _is_int64(x) and not longs:
         return ""
     if x.op in _HIGH_BITS or (x.dtype is U64 and x.op in _UNSIGNED_HIGH_BITS):
         return f"{x.op} of 64-bit integers"
-    if _is_wide(x) and x.op not in _LEAVES and not within(bounds.of(x), of_type(x.dtype)):
+    if _is_int64(x) and x.op not in _LEAVES and not within(bounds.of(x), of_type(x.dtype)):
         return f"{x.op} as {x.dtype} may need more than 32 bits"
     return ""
 
@@ -69,12 +69,12 @@ def _constant(e: Expr) -> str:
     return "" if fits else f"the {e.dtype} constant {e.value} has more than 32 bits"
 
 
-def _is_wide(x: Expr) -> bool:
+def _is_int64(x: Expr) -> bool:
     return x.dtype is not None and x.dtype.size == 8 and x.dtype.is_int
 
 
 def _procedure(kernel: Loops, ranges: Ranges) -> str:
-    bounds = Walk(ranges, kernel)
+    bounds = ExpressionRanges(ranges, kernel)
     seen: set[int] = set()
 
     def check(s: Stmt) -> str:
@@ -83,7 +83,7 @@ def _procedure(kernel: Loops, ranges: Ranges) -> str:
     return each(kernel.body, bounds, check)
 
 
-def each(body: list[Stmt], bounds: Walk, check: Callable[[Stmt], str]) -> str:
+def each(body: list[Stmt], bounds: ExpressionRanges, check: Callable[[Stmt], str]) -> str:
     """The first reason that `check` has against a statement, with the bounds of immutable variables known by then."""
     for s in body:
         why = check(s)
@@ -97,7 +97,7 @@ def each(body: list[Stmt], bounds: Walk, check: Callable[[Stmt], str]) -> str:
     return ""
 
 
-def learn(s: Stmt, bounds: Walk) -> None:
+def learn(s: Stmt, bounds: ExpressionRanges) -> None:
     """Bounds of the variable that a statement declares."""
     if isinstance(s, For):
         bounds.variables[s.var] = Range(0, max(bounds.of(s.extent).high - 1, 0))

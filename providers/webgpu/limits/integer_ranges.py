@@ -99,7 +99,7 @@ class Ranges:
         if isinstance(kernel, Call):
             kernel = kernel.definition()
         if isinstance(kernel, Map | Reduce):
-            return Walk(self, kernel).result()
+            return ExpressionRanges(self, kernel).result()
         return of_type(t.dtype)
 
 
@@ -119,7 +119,7 @@ def _elements(data: bytes, dtype: DType) -> list[Any]:
     return memoryview(data).cast(_FORMATS[dtype]).tolist() if dtype in _FORMATS else []
 
 
-class Walk:
+class ExpressionRanges:
     """Bounds of the expressions of one kernel. `dims`: of an extent."""
 
     def __init__(self, ranges: Ranges, kernel: Any, dims: Callable[[AnyDim], Range] = of_dim) -> None:
@@ -254,4 +254,4 @@ _FORMULAS: dict[str, Any] = {
 _INTEGER = {"div": _quotient, "rem": _remainder, "mod": _remainder}
 
 
-__all__ = ["ANY", "Range", "Ranges", "Walk", "constant", "of_dim", "of_type", "within"]
+__all__ = ["ANY", "Range", "Ranges", "ExpressionRanges", "constant", "of_dim", "of_type", "within"]

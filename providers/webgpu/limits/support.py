@@ -1,6 +1,6 @@
 """Whether a kernel can run on a GPU, and if not, why not.
 
-int64 and uint64 are computed in 32 bits: what may need more is refused (wide.py).
+int64 and uint64 are computed in 32 bits: what may need more is refused (int64_fits.py).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Ten
 from ..adapter import Adapter
 from ..printer.loops import GROUP
 from ..printer.storage import element_bytes, is_pattern, storable
-from ..schedules import workgroup_procedure as team
-from ..schedules.vec4 import by_fours
+from ..schedules import workgroup_procedure
+from ..schedules.vec4 import vectorized
 from ..schedules.vec4_access import WIDTH
 from ..schedules.workgroup_reduction import cooperates
-from . import int64_fits as wide
-from .integer_ranges import Range, Ranges, Walk, of_type
+from . import int64_fits
+from .integer_ranges import ExpressionRanges, Range, Ranges, of_type
 
 
 def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> str:
@@ -41,7 +41,7 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
     count = _iterations(kernel, ranges) if adapter.iterations else 0.0
     if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
         count /= GROUP
-    if isinstance(kernel, Reduce) and count > adapter.iterations and by_fours(kernel, adapter) is not None:
+    if isinstance(kernel, Reduce) and count > adapter.iterations and vectorized(kernel, adapter) is not None:
         count /= WIDTH
     if count > adapter.iterations:
         return f"{count:.0f} loop iterations in one invocation, the adapter stops after {adapter.iterations}"
@@ -51,7 +51,7 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
             why = _node(x)
             if why:
                 return why
-    return wide.reason(kernel, ranges)
+    return int64_fits.reason(kernel, ranges)
 
 
 def _checks(kernel: Map | Reduce | Loops) -> bool:
@@ -72,22 +72,22 @@ def _tensor(t: Tensor, adapter: Adapter) -> str:
 def _iterations(kernel: Map | Reduce | Loops, ranges: Ranges) -> float:
     """Iterations of all loops of one invocation, symbols taken at their hint; infinity where that cannot be said."""
     if isinstance(kernel, Loops):
-        body, bounds = kernel.body, Walk(ranges, kernel, lambda d: Range(sh.estimate(d), sh.estimate(d)))
+        body, bounds = kernel.body, ExpressionRanges(ranges, kernel, lambda d: Range(sh.estimate(d), sh.estimate(d)))
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
-            wide.learn(body[0], bounds)
+            int64_fits.learn(body[0], bounds)
             body = body[0].body
-        return _rounds(body, bounds, team.cooperates(kernel))
+        return _rounds(body, bounds, workgroup_procedure.cooperates(kernel))
     total = 0.0
     for d in reversed(kernel.extents if isinstance(kernel, Reduce) else ()):
         total = sh.estimate(d) * (1 + total)
     return total
 
 
-def _rounds(body: list[Stmt], bounds: Walk, together: bool) -> float:
+def _rounds(body: list[Stmt], bounds: ExpressionRanges, together: bool) -> float:
     total = 0.0
     for s in body:
-        wide.learn(s, bounds)
-        found = team.shares(s, set()) if together and isinstance(s, For) else []
+        int64_fits.learn(s, bounds)
+        found = workgroup_procedure.shares(s, set()) if together and isinstance(s, For) else []
         if isinstance(s, For):
             extents = [math.prod(_extent(x, bounds) for x in share.loops) for share in found]
             for share, count in zip(found, extents, strict=True):
@@ -101,7 +101,7 @@ def _rounds(body: list[Stmt], bounds: Walk, together: bool) -> float:
     return total
 
 
-def _extent(s: For, bounds: Walk) -> float:
+def _extent(s: For, bounds: ExpressionRanges) -> float:
     """At most; what is not bounded at all is a whole range of integers."""
     high = bounds.of(s.extent).high
     return math.inf if high >= of_type(I32).high else max(high, 0)

@@ -12,7 +12,7 @@ from .storage import gpu_bounds, is_pattern, register
 
 
 class Conversions:
-    """`f16`: the adapter has shader-f16. `helpers` collects the functions of helpers.py that the text calls."""
+    """`f16`: the adapter has shader-f16. `helpers` collects the functions of wgsl_functions.py that the text calls."""
 
     def __init__(self, f16: bool) -> None:
         self.f16 = f16

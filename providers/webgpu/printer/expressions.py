@@ -42,7 +42,12 @@ class Lines:
 
 def fold(e: Expr) -> Expr | None:
     """Operations on constants: WGSL evaluates them at compile time and refuses overflow, inf and NaN there."""
-    if not e.args or e.op in ("load", "quad", "checked") or any(a.op != "const" for a in e.args) or is_pattern(e.dtype):
+    if (
+        not e.args
+        or e.op in ("load", "load4", "checked")
+        or any(a.op != "const" for a in e.args)
+        or is_pattern(e.dtype)
+    ):
         return None
     try:
         value = reference.value(e, {}, {})
@@ -59,11 +64,11 @@ def _plain_load(e: Expr) -> bool:
 class Values(Conversions):
     """Prints expressions into `lines`, the statements that they need before them."""
 
-    def __init__(self, lines: Lines, f16: bool, atomic: set[int], quads: set[int]) -> None:
+    def __init__(self, lines: Lines, f16: bool, atomic: set[int], vec4_buffers: set[int]) -> None:
         super().__init__(f16)
         self.lines = lines
         self.atomic = atomic  # buffers whose words are atomic
-        self.quads = quads  # buffers that are arrays of vec4
+        self.vec4_buffers = vec4_buffers  # buffers that are arrays of vec4
         self.names: dict[int, str] = {}  # variables that are not called v<number>
         self.replaced: dict[int, str] = {}  # loads of these buffers are this value instead
         self.count = 0
@@ -140,7 +145,7 @@ class Values(Conversions):
         op = e.op
         if op == "load":
             return self.load(e.value, e.args[0], e.dtype)
-        if op == "quad":
+        if op == "load4":
             four = f"b{e.value}[{self.value(e.args[0])} >> 2u]"
             return f"vec4<f32>({four})" if e.dtype is F16 else four
         if op == "lane":
@@ -179,7 +184,7 @@ class Values(Conversions):
         """The element with this number, as a register value."""
         if not is_packed(dtype, self.f16):
             place = at
-            if buffer in self.quads:
+            if buffer in self.vec4_buffers:
                 at = self.named(at)
                 place = f"{at} >> 2u][{at} & 3"
             return f"f32(b{buffer}[{place}])" if dtype is F16 else f"b{buffer}[{place}]"

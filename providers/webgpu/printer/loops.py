@@ -49,7 +49,7 @@ class Shared:
     count: int
 
 
-def print_staged(code: LoopCode, shared: Sequence[Shared], f16: bool) -> Shader:
+def print_workgroup_tile(code: LoopCode, shared: Sequence[Shared], f16: bool) -> Shader:
     """The shader of a kernel whose work unit is a workgroup's."""
     arrays = [f"var<workgroup> {x.name}: array<{register(x.dtype)}, {x.count}>;\n" for x in shared]
     return Printer(prepared(code), False, f16).together("".join(arrays))
@@ -65,12 +65,14 @@ def prepared(code: LoopCode) -> LoopCode:
     return map_expressions(code, lambda e: rewrite(expand(e), fold))
 
 
-def declare(buffers: Sequence[DType], params: int, f16: bool, atomic: set[int], quads: set[int], faults: bool) -> str:
+def declare(
+    buffers: Sequence[DType], params: int, f16: bool, atomic: set[int], vec4_buffers: set[int], faults: bool
+) -> str:
     """Bindings, and p0 … as constants of the parameter block."""
     out = ["enable f16;"] if f16 else []
     for n, dtype in enumerate(buffers):
         kind = "atomic<u32>" if n in atomic else stored_type(dtype, f16)
-        kind = f"vec4<{kind}>" if n in quads else kind
+        kind = f"vec4<{kind}>" if n in vec4_buffers else kind
         out.append(f"@group(0) @binding({n}) var<storage, read_write> b{n}: array<{kind}>;")
     if faults:
         out.append(f"@group(0) @binding({len(buffers)}) var<storage, read_write> faults: array<atomic<i32>>;")
@@ -98,7 +100,7 @@ class Printer:
         self.linear = linear and bool(packed)
         self.atomic = set() if self.linear else packed
         self.lines = Lines()
-        self.values = Values(self.lines, f16, self.atomic, _quads(code.body))
+        self.values = Values(self.lines, f16, self.atomic, _vec4_buffers(code.body))
 
     def shader(self) -> Shader:
         """Each invocation does a work unit, or the units of a word."""
@@ -139,7 +141,7 @@ class Printer:
         """Ends main. more: declarations; span: see Shader."""
         self.lines.text.append("}")
         faults = self.values.faults
-        head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.quads, faults)
+        head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.vec4_buffers, faults)
         source = (
             (SUBGROUPS if subgroups else "")
             + head
@@ -234,7 +236,7 @@ class Printer:
         """Print the store of a register value at an element number."""
         lines = self.lines
         if not is_packed(dtype, self.f16):
-            if buffer in self.values.quads:
+            if buffer in self.values.vec4_buffers:
                 at = self.values.named(at)
                 at = f"{at} >> 2u][{at} & 3"
             lines.add(f"b{buffer}[{at}] = {f'f16({value})' if dtype is F16 else value};")
@@ -252,15 +254,15 @@ class Printer:
         lines.add(f"atomicOr({target}, {bits_});")
 
 
-def _quads(body: list[Stmt]) -> set[int]:
-    """Buffers that are read or written by fours."""
+def _vec4_buffers(body: list[Stmt]) -> set[int]:
+    """Buffers that are read or written four elements at once."""
     out: set[int] = set()
     for s in body:
-        out |= {x.value for e in expressions(s) for x in walk(e) if x.op == "quad"}
+        out |= {x.value for e in expressions(s) for x in walk(e) if x.op == "load4"}
         if isinstance(s, Store) and s.value.op == "vec":
             out.add(s.target)
         for inner in children(s):
-            out |= _quads(inner)
+            out |= _vec4_buffers(inner)
     return out
 
 
@@ -281,5 +283,5 @@ __all__ = [
     "Shared",
     "prepared",
     "print_kernel",
-    "print_staged",
+    "print_workgroup_tile",
 ]

@@ -23,22 +23,22 @@ from pyruntime.ir.shape import AnyDim
 from ..adapter import Adapter
 from ..printer.loops import Shared
 from ..printer.storage import is_packed
-from .vec4_access import WIDTH, aligned, lane, quad_of
-from .workgroup_tile import BLOCK, Staged, pays
+from .vec4_access import WIDTH, aligned, lane, load4_of
+from .workgroup_tile import BLOCK, WorkgroupTile, pays
 
-LONG_TAIL = 24  # nodes of an epilogue
+LONG_EPILOGUE = 24  # nodes of an epilogue
 
 
 @dataclass(slots=True)
 class _Side:
     """One factor, the group of output axes that it alone walks (if any), and how many of its values a unit takes.
-    quads: what a vec4 holds: values of neighbouring indices ("lanes"), of neighbouring steps of the sum ("steps"), or
+    vec4: what one holds: values of neighbouring indices ("lanes"), of neighbouring steps of the sum ("steps"), or
     "" where values are loaded one by one."""
 
     factor: Expr
     group: Group | None
     size: int
-    quads: str = ""
+    vec4: str = ""
 
 
 def tiled(kernel: Reduce, adapter: Adapter) -> Lowered | None:
@@ -48,11 +48,11 @@ def tiled(kernel: Reduce, adapter: Adapter) -> Lowered | None:
         return None
     nest, sides = found
     for side in sides:
-        side.quads = _quads(nest, side, adapter.f16)
+        side.vec4 = _vec4_of(nest, side, adapter.f16)
     return _Tile(nest, kernel, sides).lowered()
 
 
-def staged(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Shared]] | None:
+def workgroup_tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Shared]] | None:
     """The same through workgroup memory, where both factors have an axis of their own and it pays."""
     found = _contraction(kernel, 1)
     if found is None:
@@ -66,7 +66,7 @@ def staged(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Shared]] | N
     for side in sides:
         side.size = BLOCK  # its values have places
     pairs = list(zip([s.factor for s in sides], groups, strict=True))
-    return Staged(nest, pairs, made.dtype, made._finish).lowered()
+    return WorkgroupTile(nest, pairs, made.dtype, made._finish).lowered()
 
 
 def _contraction(kernel: Reduce, most: int) -> tuple[Nest, list[_Side]] | None:
@@ -87,7 +87,7 @@ def _contraction(kernel: Reduce, most: int) -> tuple[Nest, list[_Side]] | None:
     return nest, sides
 
 
-def _quads(nest: Nest, side: _Side, f16: bool) -> str:
+def _vec4_of(nest: Nest, side: _Side, f16: bool) -> str:
     at = side.factor.args[0] if side.factor.op == "cast" else side.factor
     if at.op != "at" or (at is not side.factor and not (at.dtype.is_float and side.factor.dtype.is_float)):
         return ""
@@ -107,8 +107,8 @@ def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
     for each sum, so a long one takes the small tile; so does an output whose elements share words, each with its own
     atomic store: the half-float llama_mini opens in 7.4 s instead of 54 on SwiftShader, and runs as fast.
     """
-    tail = len(walk(kernel.epilogue)) if kernel.epilogue is not None else 0
-    long = tail > LONG_TAIL or is_packed(kernel.out.dtype, adapter.f16)
+    epilogue = len(walk(kernel.epilogue)) if kernel.epilogue is not None else 0
+    long = epilogue > LONG_EPILOGUE or is_packed(kernel.out.dtype, adapter.f16)
     many = adapter.software or sh.estimate(sh.size(kernel.out.shape)) >= 1 << 20
     return 8 if many and not long else 4
 
@@ -153,13 +153,13 @@ class _Tile:
         return work.finish([For(unit.value, work.number(count), body, "parallel")], count)
 
     def _lanes(self, side: _Side, blocks: list[Group], body: list[Stmt]) -> list[Expr | None]:
-        """The index along the side's axis of each value; neighbouring units take neighbouring values or quads. Past
+        """The index along the side's axis of each value; neighbouring units take neighbouring values or vec4s. Past
         the end the last index is taken again: its sum is computed and stored twice, both times the same."""
         if side.group is None or side.size == 1:
             return [None]
         work, axis = self.work, side.group.axis
-        first = self.nest.place[axis][0]
-        width = WIDTH if side.quads == "lanes" else 1
+        first = self.nest.index_of[axis][0]
+        width = WIDTH if side.vec4 == "lanes" else 1
         extent = work.number(sh.ceildiv(side.group.extent, width))
         step = next(work.number(g.extent) for g in blocks if g.axis == axis)
         last = binary("sub", extent, const(1, I32))
@@ -179,19 +179,19 @@ class _Tile:
         nest, work = self.nest, self.work
         loops = [work.new() for _ in nest.inner]
         for v, g in zip(loops, nest.inner, strict=True):
-            nest.place[g.axis] = [v]
+            nest.index_of[g.axis] = [v]
         inner: list[Stmt] = []
-        width = WIDTH if any(s.quads == "steps" for s in self.sides) else 1
+        width = WIDTH if any(s.vec4 == "steps" for s in self.sides) else 1
         axis, begin = nest.inner[-1].axis, loops[-1]
         if width > 1:
             begin = work.new()
             inner.append(Let(begin.value, binary("mul", loops[-1], const(width, I32))))
         ahead = [self._ahead(s, places, begin, inner) for s, places in zip(self.sides, lanes, strict=True)]
         for step in range(width):
-            nest.place[axis] = [begin, const(step, I32)] if step else [begin]
+            nest.index_of[axis] = [begin, const(step, I32)] if step else [begin]
             values = [
-                [lane(v, step) for v in quads] if quads else self._values(side, places, inner)
-                for side, places, quads in zip(self.sides, lanes, ahead, strict=True)
+                [lane(v, step) for v in vectors] if vectors else self._values(side, places, inner)
+                for side, places, vectors in zip(self.sides, lanes, ahead, strict=True)
             ]
             for (i, j), total in sums.items():
                 inner.append(Set(total.value, binary("add", total, binary("mul", values[0][i], values[1][j]))))
@@ -202,17 +202,17 @@ class _Tile:
         return inner
 
     def _ahead(self, side: _Side, places: list[Any], begin: Expr, body: list[Stmt]) -> list[Expr]:
-        """The quads of the next steps, one for each value."""
-        if side.quads != "steps":
+        """The vec4s of the next steps, one for each value."""
+        if side.vec4 != "steps":
             return []
-        self.nest.place[self.nest.inner[-1].axis] = [begin]
-        return [self._quad(side, at, body) for at in places]
+        self.nest.index_of[self.nest.inner[-1].axis] = [begin]
+        return [self._load4(side, at, body) for at in places]
 
     def _values(self, side: _Side, places: list[Any], body: list[Stmt]) -> list[Expr]:
         """The side's values at one step."""
-        if side.quads == "lanes":
-            quads = [self._quad(side, at, body) for at in places[::WIDTH]]
-            return [lane(v, n) for v in quads for n in range(WIDTH)]
+        if side.vec4 == "lanes":
+            vectors = [self._load4(side, at, body) for at in places[::WIDTH]]
+            return [lane(v, n) for v in vectors for n in range(WIDTH)]
         out = []
         for at in places:
             v = self.work.new(self.dtype)
@@ -220,9 +220,9 @@ class _Tile:
             out.append(v)
         return out
 
-    def _quad(self, side: _Side, at: Expr | None, body: list[Stmt]) -> Expr:
+    def _load4(self, side: _Side, at: Expr | None, body: list[Stmt]) -> Expr:
         v = self.work.new(self.dtype)
-        body.append(Let(v.value, quad_of(cast(self._at([at], [side], side.factor), self.dtype))))
+        body.append(Let(v.value, load4_of(cast(self._at([at], [side], side.factor), self.dtype))))
         return v
 
     def _at(self, places: list[Expr | None], sides: list[_Side], e: Expr) -> Expr:
@@ -234,7 +234,7 @@ class _Tile:
         for at, side in zip(places, sides, strict=True):
             if at is not None:
                 assert side.group is not None
-                self.nest.place[side.group.axis] = [at]
+                self.nest.index_of[side.group.axis] = [at]
 
     def _finish(self, lanes: list[Expr | None], total: Expr) -> Stmt:
         kernel, nest = self.kernel, self.nest
@@ -246,4 +246,4 @@ class _Tile:
         return Store(0, (own,), cast(value, kernel.out.dtype))
 
 
-__all__ = ["pick_tile", "staged", "tiled"]
+__all__ = ["pick_tile", "tiled", "workgroup_tiled"]

@@ -1,4 +1,4 @@
-"""Maps and reductions by fours: a work unit computes four neighbouring elements, or a step of the loop takes four.
+"""Maps and reductions in vec4s: a work unit computes four neighbouring elements, or a step of the loop takes four.
 
 Every access that runs along the innermost axis loads a vec4; what does not change along it is loaded once. The
 arithmetic is that of single elements, four times.
@@ -18,22 +18,22 @@ from pyruntime.ir.shape import AnyDim
 
 from ..adapter import Adapter
 from ..printer.storage import is_packed
-from .vec4_access import WIDTH, aligned, lane, quad_of
+from .vec4_access import WIDTH, aligned, lane, load4_of
 
 LONG = 48  # nodes of an expression that is not printed four times
 
 
-def by_fours(kernel: Map | Reduce, adapter: Adapter) -> Lowered | None:
-    """The loop form by fours, or None where it does not apply."""
+def vectorized(kernel: Map | Reduce, adapter: Adapter) -> Lowered | None:
+    """The loop form in vec4s, or None where it does not apply."""
     nest = Nest(Lowering(kernel), kernel, "gpu")
     nodes = walk(nest.expr)
     if len(nodes) > LONG or any(x.op == "guard" for x in nodes):
         return None
-    made = _Fours(nest, kernel, adapter.f16)
+    made = _Vectorized(nest, kernel, adapter.f16)
     return made.mapped(kernel) if isinstance(kernel, Map) else made.reduced(kernel)
 
 
-class _Fours:
+class _Vectorized:
     def __init__(self, nest: Nest, kernel: Map | Reduce, f16: bool) -> None:
         self.nest = nest
         self.work = nest.work
@@ -52,9 +52,9 @@ class _Fours:
         blocks = [*nest.outer[:-1], Group(sh.ceildiv(inner.extent, WIDTH), inner.axis)]
         body = nest.decode(blocks, unit)
         first = work.new()
-        body.append(Let(first.value, binary("mul", nest.place[inner.axis][0], const(WIDTH, I32))))
+        body.append(Let(first.value, binary("mul", nest.index_of[inner.axis][0], const(WIDTH, I32))))
         values = [cast(v, out.dtype) for v in self._values(inner, first, body)]
-        nest.place[inner.axis] = [first]
+        nest.index_of[inner.axis] = [first]
         at = nest.address(out, [index(n) for n in range(nest.rank)])
         body.append(Store(0, (at,), Expr("vec", tuple(values), out.dtype)))
         return self._lowered(unit, body, sh.size([g.extent for g in blocks]))
@@ -70,7 +70,7 @@ class _Fours:
         body.append(Let(total.value, const(NEUTRAL[kernel.op](dtype), dtype), mutable=True))
         loops = [work.new() for _ in nest.inner]
         for v, g in zip(loops, nest.inner, strict=True):
-            nest.place[g.axis] = [v]
+            nest.index_of[g.axis] = [v]
         first = work.new()
         step: list[Stmt] = [Let(first.value, binary("mul", loops[-1], const(WIDTH, I32)))]
         a, b, c, d = (cast(v, dtype) for v in self._values(inner, first, step))
@@ -87,7 +87,7 @@ class _Fours:
         return self.work.finish([For(unit.value, self.work.number(count), body, "parallel")], count)
 
     def _along(self, inner: Group, copies: bool) -> bool:
-        """Whether some access loads quads; with `copies` whatever the accesses do."""
+        """Whether some access loads a vec4; with `copies` whatever the accesses do."""
         return copies or any(x.op == "at" and self._aligned(x, inner) for x in walk(self.nest.expr))
 
     def _aligned(self, at: Expr, inner: Group) -> bool:
@@ -96,22 +96,22 @@ class _Fours:
     def _values(self, inner: Group, first: Expr, body: list[Stmt]) -> list[Expr]:
         """The expression at four neighbouring indices; the loads that they share go to the body."""
         nest = self.nest
-        nest.place[inner.axis] = [first]
-        quads: dict[int, Expr] = {}
+        nest.index_of[inner.axis] = [first]
+        vectors: dict[int, Expr] = {}
         single: dict[int, Expr] = {}
         for x in walk(nest.expr):
             if x.op != "at":
                 continue
             if self._aligned(x, inner):
-                quads[id(x)] = v = self.work.new(x.dtype)
-                body.append(Let(v.value, quad_of(nest.load(x))))
+                vectors[id(x)] = v = self.work.new(x.dtype)
+                body.append(Let(v.value, load4_of(nest.load(x))))
             elif _constant_along(x, inner):
                 single[id(x)] = v = self.work.new(x.dtype)
                 body.append(Let(v.value, nest.load(x)))
         out = []
         for n in range(WIDTH):
-            nest.place[inner.axis] = [first, const(n, I32)] if n else [first]
-            held = {i: lane(v, n) for i, v in quads.items()} | single
+            nest.index_of[inner.axis] = [first, const(n, I32)] if n else [first]
+            held = {i: lane(v, n) for i, v in vectors.items()} | single
             out.append(nest.load(_replaced(nest.expr, held)))
         return out
 
@@ -129,4 +129,4 @@ def _constant_along(at: Expr, inner: Group) -> bool:
     )
 
 
-__all__ = ["by_fours"]
+__all__ = ["vectorized"]

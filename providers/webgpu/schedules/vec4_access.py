@@ -1,6 +1,6 @@
 """Four elements at once: loads and stores of vec4 where elements lie side by side at an offset divisible by 4.
 
-In the loop form `quad` (value: buffer, args: element offset) is four elements, `lane` (value: 0 … 3) one of a quad's,
+In the loop form `load4` (value: buffer, args: element offset) is four elements, `lane` (value: 0 … 3) one of these,
 and a store of `vec` (args: four values) writes four.
 """
 
@@ -26,7 +26,7 @@ def divisible(d: AnyDim) -> bool:
 
 
 def aligned(at: Expr, groups: Iterable[Group], axis: int, f16: bool) -> bool:
-    """Whether an access reads whole quads while the index of the group with this axis runs through four values from a
+    """Whether an access reads whole vec4s while the index of the group with this axis runs through four values from a
     multiple of 4."""
     t = at.value
     base, coefficients, opaque = split(t, at.args)
@@ -39,13 +39,13 @@ def aligned(at: Expr, groups: Iterable[Group], axis: int, f16: bool) -> bool:
     return True
 
 
-def quad_of(e: Expr) -> Expr:
-    """A lowered expression of one load, with the quad that begins there instead of the element."""
-    return rewrite(e, lambda x: Expr("quad", x.args, x.dtype, x.value) if x.op == "load" else None)
+def load4_of(e: Expr) -> Expr:
+    """A lowered expression of one load, with the vec4 that begins there instead of the element."""
+    return rewrite(e, lambda x: Expr("load4", x.args, x.dtype, x.value) if x.op == "load" else None)
 
 
-def lane(quad: Expr, n: int) -> Expr:
-    return Expr("lane", (quad,), quad.dtype, n)
+def lane(four: Expr, n: int) -> Expr:
+    return Expr("lane", (four,), four.dtype, n)
 
 
-__all__ = ["WIDTH", "aligned", "divisible", "lane", "quad_of"]
+__all__ = ["WIDTH", "aligned", "divisible", "lane", "load4_of"]

@@ -102,11 +102,11 @@ def _loads(e: Expr, buffers: set[int]) -> bool:
     return any(x.op == "load" and x.value in buffers for x in walk(e))
 
 
-def print_team(code: LoopCode, f16: bool) -> Shader:
-    return _Team(prepared(code), False, f16).together("var<workgroup> agreed: i32;\n")
+def print_procedure(code: LoopCode, f16: bool) -> Shader:
+    return _ProcedurePrinter(prepared(code), False, f16).together("var<workgroup> agreed: i32;\n")
 
 
-class _Team(Printer):
+class _ProcedurePrinter(Printer):
     def __init__(self, code: LoopCode, linear: bool, f16: bool) -> None:
         super().__init__(code, linear, f16)
         self.written = {n for n, (_, w) in enumerate(code.buffers) if w}
@@ -196,4 +196,4 @@ class _Team(Printer):
         self.read = False
 
 
-__all__ = ["Share", "cooperates", "print_team", "shares"]
+__all__ = ["Share", "cooperates", "print_procedure", "shares"]

@@ -39,7 +39,7 @@ def pays(extents: list[float], steps: float, adapter: Adapter) -> bool:
     return not adapter.software and adapter.shared_bytes >= BYTES and min(extents) >= BLOCK and steps >= DEPTH
 
 
-class Staged:
+class WorkgroupTile:
     """sides: pairs of a factor and the group of output axes that it alone walks."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Staged:
         own = {g.axis for _, g in self.sides}
         blocks = [replace(g, extent=sh.ceildiv(g.extent, BLOCK)) if g.axis in own else g for g in nest.outer]
         body: list[Stmt] = [Let(lane.value, Expr("invocation", (), I32)), *nest.decode(blocks, unit)]
-        begins = [self._named(binary("mul", nest.place[g.axis][0], const(BLOCK, I32)), body) for _, g in self.sides]
+        begins = [self._named(binary("mul", nest.index_of[g.axis][0], const(BLOCK, I32)), body) for _, g in self.sides]
         parts = [self._named(binary(op, lane, const(EDGE, I32)), body) for op in ("div", "rem")]
         sums = {(i, j): work.new(self.dtype) for i in range(EACH) for j in range(EACH)}
         for v in sums.values():
@@ -106,7 +106,7 @@ class Staged:
             width = const(BLOCK if across else DEPTH, I32)
             low, high = (self._named(binary(op, at, width), out) for op in ("rem", "div"))
             place, step = (low, high) if across else (high, low)
-            nest.place[group.axis] = [self._inside(side, binary("add", begin, place), out)]
+            nest.index_of[group.axis] = [self._inside(side, binary("add", begin, place), out)]
             r = self._named(binary("add", binary("mul", turn, const(DEPTH, I32)), step), out)
             out += nest.decode(nest.inner, r)
             held = guard(
@@ -138,4 +138,4 @@ class Staged:
         return For(step.value, const(DEPTH, I32), body)
 
 
-__all__ = ["BLOCK", "DEPTH", "Staged", "pays"]
+__all__ = ["BLOCK", "DEPTH", "WorkgroupTile", "pays"]

@@ -9,7 +9,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.ir.expr import cast, select
 from pyruntime.ir.kernel import Accum
 from pyruntime.providers.webgpu.builder import GpuProvider, one_binding_each
-from pyruntime.providers.webgpu.schedules import workgroup_procedure as team
+from pyruntime.providers.webgpu.schedules import workgroup_procedure
 
 SIZES = [16, 63, 64, 65, 130]
 
@@ -71,9 +71,9 @@ class Steps:
 def test_steps(bench, n, units):
     made = Steps(units, n, 5)
     kernel = made.kernel()
-    assert team.cooperates(kernel)
+    assert workgroup_procedure.cooperates(kernel)
     low = one_binding_each(lower(kernel, "gpu"))
-    shader = team.print_team(low.code, bench.host.adapter.f16)
+    shader = workgroup_procedure.print_procedure(low.code, bench.host.adapter.f16)
     x = np.random.default_rng(n).integers(-3, 4, (units, n)).astype(np.float32)
     count = np.arange(5, 5 + units, dtype=np.int32)
     arrays = {made.x.uid: (x.shape, x.ravel().tolist()), made.count.uid: (count.shape, count.tolist())}
@@ -94,11 +94,11 @@ def plain(units, n, kind="vector"):
 
 
 def test_which_procedures_are_shared():
-    assert team.cooperates(plain(1, team.LONG))
-    assert team.cooperates(plain(team.FEW, 1000, "parallel"))
-    assert not team.cooperates(plain(1, team.LONG - 1))
-    assert not team.cooperates(plain(team.FEW + 1, 1000))
-    assert not team.cooperates(plain(1, 1000, "serial"))
+    assert workgroup_procedure.cooperates(plain(1, workgroup_procedure.LONG))
+    assert workgroup_procedure.cooperates(plain(workgroup_procedure.FEW, 1000, "parallel"))
+    assert not workgroup_procedure.cooperates(plain(1, workgroup_procedure.LONG - 1))
+    assert not workgroup_procedure.cooperates(plain(workgroup_procedure.FEW + 1, 1000))
+    assert not workgroup_procedure.cooperates(plain(1, 1000, "serial"))
 
 
 def test_the_builder_shares_them():

@@ -14,8 +14,8 @@ from pyruntime.ops.conv import conv
 from pyruntime.ops.matmul import product
 from pyruntime.providers.webgpu.adapter import Adapter
 from pyruntime.providers.webgpu.builder import one_binding_each
-from pyruntime.providers.webgpu.printer.loops import print_kernel, print_staged
-from pyruntime.providers.webgpu.schedules.register_tile import staged, tiled
+from pyruntime.providers.webgpu.printer.loops import print_kernel, print_workgroup_tile
+from pyruntime.providers.webgpu.schedules.register_tile import tiled, workgroup_tiled
 
 
 def run(bench, out, arrays):
@@ -154,9 +154,9 @@ def paying(monkeypatch):
 
 def through_panels(bench, out, arrays):
     kernel = out.kernel.definition() if isinstance(out.kernel, Call) else out.kernel
-    low, shared = staged(kernel, bench.host.adapter)
+    low, shared = workgroup_tiled(kernel, bench.host.adapter)
     low = one_binding_each(low)
-    shader = print_staged(low.code, shared, bench.host.adapter.f16)
+    shader = print_workgroup_tile(low.code, shared, bench.host.adapter.f16)
     assert shader.source.count("var<workgroup>") == 2
     flat = {t.uid: (a.shape, a.ravel().tolist()) for t, a in arrays.items()}
     ((shape, values),) = bench.call(shader, low.tensors, low.params, low.work, kernel.outputs, flat, {})
@@ -198,7 +198,7 @@ def test_panels_are_for_large_products_on_gpus():
 
     def made(m, k, n, adapter):
         out = product(t, t.leaf("feed", (m, k), dt.F32), t.leaf("feed", (k, n), dt.F32))
-        return staged(out.kernel.definition(), adapter) is not None
+        return workgroup_tiled(out.kernel.definition(), adapter) is not None
 
     assert made(32, 16, 32, gpu)
     assert not made(31, 16, 32, gpu) and not made(32, 16, 31, gpu) and not made(32, 15, 32, gpu)

@@ -10,7 +10,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.ir.expr import X, Y, Z, cast, exp, guard, index, select
 from pyruntime.providers.webgpu.builder import one_binding_each
 from pyruntime.providers.webgpu.printer.loops import print_kernel
-from pyruntime.providers.webgpu.schedules.vec4 import LONG, by_fours
+from pyruntime.providers.webgpu.schedules.vec4 import LONG, vectorized
 from pyruntime.providers.webgpu.schedules.workgroup_reduction import print_reduction
 
 KINDS = {dt.F32: np.float32, dt.F16: np.float16, dt.I32: np.int32, dt.I64: np.int64, dt.U8: np.uint8}
@@ -25,7 +25,7 @@ def feed(t, shape, arrays, dtype=dt.F32):
 
 def run(bench, out, arrays, shared=""):
     adapter = bench.host.adapter
-    low = one_binding_each(by_fours(out.kernel, adapter))
+    low = one_binding_each(vectorized(out.kernel, adapter))
     by = replace(adapter, subgroups=shared == "subgroups")
     shader = print_reduction(low.code, by) if shared else print_kernel(low.code, False, adapter.f16)
     assert "vec4" in shader.source.split("@compute")[0].replace("array<vec4<i32>, ", "")
@@ -96,7 +96,7 @@ def test_reduce(bench, op, count, shared):
 
 
 def refused(out, bench):
-    return by_fours(out.kernel, bench.host.adapter) is None
+    return vectorized(out.kernel, bench.host.adapter) is None
 
 
 def test_what_has_no_fours(bench):
