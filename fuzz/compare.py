@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -22,48 +23,62 @@ def wide(x: np.ndarray) -> np.ndarray:
     return x.astype(np.int64) if x.dtype.kind == "V" else x
 
 
-def difference(got: Any, want: Any, length: int, noise: Any = None, step: int = 0, floor: float = 0.0,
-               least: float = 0.0) -> str:  # fmt: skip
-    """What differs, in words; empty if nothing does.
+@dataclass(frozen=True)
+class Tolerance:
+    """What may differ: by the length of the longest sum inside, units of quantised integers, the least magnitude that
+    numbers inside have, and the unit in the last place of 1 of the shortest float type that they pass through."""
 
-    length: of the longest sum that may be inside; noise: by how much `want` moves when inputs move in their last bits;
-    step: units by which quantised integers may differ; floor: the least magnitude that numbers inside have;
-    least: the unit in the last place of 1 of what they pass through.
-    """
+    length: int
+    step: int = 0
+    floor: float = 0.0
+    epsilon: float = 0.0
+
+    def of(self, dtype: Any, b: np.ndarray) -> np.ndarray:
+        """By how much each element of what is wanted may be missed. Sums of like terms round in one direction, so that
+        errors of long ones grow with the length, those of others with its root."""
+        if not is_float(dtype):
+            return np.zeros(b.shape) + self.step
+        eps = max(epsilon(dtype), self.epsilon)
+        scale = float(np.abs(b[np.isfinite(b)]).max(initial=self.floor))
+        terms = max(4 * np.sqrt(self.length), self.length / 8)
+        allowed = eps * (32 * np.abs(b) + terms * scale) + float(ml_dtypes.finfo(dtype).tiny)
+        return np.minimum(allowed, 0.25 * np.maximum(np.abs(b), scale) + 1e-30)
+
+
+def difference(got: Any, want: Any, tolerance: Tolerance, noise: Any = None) -> str:
+    """What differs, in words; empty if nothing does. noise: by how much `want` moves when inputs move in their last
+    bits."""
     if isinstance(want, list) or isinstance(got, list):
         if not (isinstance(want, list) and isinstance(got, list)) or len(want) != len(got):
             return f"{_shape(got)} for {_shape(want)}"
         pairs = zip(got, want, noise if isinstance(noise, list) else [None] * len(got), strict=False)
-        return next((d for g, w, n in pairs if (d := difference(g, w, length, n, step, floor, least))), "")
+        return next((d for g, w, n in pairs if (d := difference(g, w, tolerance, n))), "")
     if want is None or got is None or isinstance(want, dict) or isinstance(got, dict):
         return "" if type(want) is type(got) else f"{_shape(got)} for {_shape(want)}"
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         return f"shape {list(got.shape)} for {list(want.shape)}"
     if want.dtype.kind in "OUS":
-        same = [_text(v) for v in got.ravel().tolist()] == [_text(v) for v in want.ravel().tolist()]
-        return "" if same and got.dtype.kind in "OUS" else f"strings {got.ravel()[:4]} for {want.ravel()[:4]}"
+        return _strings(got, want)
     if got.dtype != want.dtype:
         return f"type {got.dtype} for {want.dtype}"
-    return _numbers(got, want, length, noise, step, floor, least) if got.size else ""
+    return _numbers(got, want, tolerance, noise) if got.size else ""
 
 
-def _numbers(got: np.ndarray, want: np.ndarray, length: int, noise: Any, step: int, floor: float, least: float) -> str:
+def _strings(got: np.ndarray, want: np.ndarray) -> str:
+    pairs = zip(got.ravel().tolist(), want.ravel().tolist(), strict=True)
+    return next((f"{g!r} for {w!r}" for g, w in pairs if _text(g) != _text(w)), "")
+
+
+def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any) -> str:
     a, b = wide(got), wide(want)
     with np.errstate(all="ignore"):
         same = (a == b) | ((a != a) & (b != b))
         if same.all():
             return ""
-        if is_float(got.dtype):
-            finite = np.abs(b[np.isfinite(b)])
-            scale = float(finite.max(initial=floor))
-            eps = max(epsilon(got.dtype), least)
-            allowed = eps * (32 * np.abs(b) + max(4 * np.sqrt(length), length / 8) * scale) + float(ml_dtypes.finfo(got.dtype).tiny)
-            allowed = np.minimum(allowed, 0.25 * np.maximum(np.abs(b), scale) + 1e-30)
-        else:
-            allowed = np.zeros(b.shape) + step
+        allowed = tolerance.of(got.dtype, b)
         if noise is not None and np.shape(noise) == b.shape:
-            allowed = allowed + max(16, 2 * np.sqrt(length)) * noise
+            allowed = allowed + max(16, 2 * np.sqrt(tolerance.length)) * noise
         off = np.abs(a.astype(np.float64) - b.astype(np.float64))
         bad = ~same & ~(off <= allowed)
     if not bad.any():

@@ -17,7 +17,7 @@ from fuzz.compare import difference, nudged, spread
 from fuzz.draw import Draw
 from fuzz.ours import PLAIN, TWINS, Failed, Twin
 from fuzz.peers import PEERS, Peers
-from fuzz.undefined import coarsest, floor, longest_sum, quantised, reason, trusted
+from fuzz.undefined import reason, tolerance, trusted
 
 Say = Callable[[str, bool], None]  # what is done now; whether it is ours (and its time counts)
 
@@ -49,18 +49,15 @@ class _Case:
     def __init__(self, case: Case, runs: list[Any], got: list[Any], peers: Peers, say: Say) -> None:
         self.case, self.runs, self.got, self.peers, self.say = case, runs, got, peers, say
         self.model = onnx.load_from_string(case.model)
-        self.length = longest_sum(self.model, runs)
-        self.step = quantised(self.model)
-        self.floor = floor(self.model)
-        self.epsilon = coarsest(self.model, runs)
+        self.tolerance = tolerance(self.model, runs)
         self.open = reason(self.model, runs)
         self.standing = "alone"
 
     def _differs(self, n: int, other: Any, noise: Any = None) -> str:
         if self.open:
             shapes = [_empty(v) for v in self.got[n]], [_empty(v) for v in other]
-            return difference(*shapes, self.length)
-        return difference(self.got[n], other, self.length, noise, self.step, self.floor, self.epsilon)
+            return difference(*shapes, self.tolerance)
+        return difference(self.got[n], other, self.tolerance, noise)
 
     def by_twins(self, draw: Draw, twins: Sequence[Twin]) -> Verdict | None:
         """Two twins of them all."""

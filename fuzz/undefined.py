@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fuzz.compare import epsilon
+from fuzz.compare import Tolerance, epsilon
 from fuzz.draw import FLOATS, is_float
 
 # Only types and shapes of models with these nodes are compared.
@@ -63,33 +63,23 @@ def _largest(runs: list[Any]) -> float:
     return max((np.inf if size != size else size for size in sizes), default=0.0)
 
 
-def quantised(model: onnx.ModelProto) -> int:
-    """Units by which integers may differ."""
-    return int(any(word in node.op_type for node in nodes(model.graph) for word in QUANTISED))
-
-
-def longest_sum(model: onnx.ModelProto, runs: list[Any]) -> int:
-    """An upper bound of how many terms a sum in the model has: the elements of its largest input."""
-    sizes = [int(np.prod(t.dims)) for t in model.graph.initializer]
-    sizes += [int(np.size(v)) for feeds in runs for v in feeds.values() if isinstance(v, np.ndarray)]
-    return max(sizes, default=1) + 1
-
-
-def floor(model: onnx.ModelProto) -> float:
-    """The magnitude below which errors count as if numbers were of this magnitude: what several nodes hand on to each
-    other may have been near 1 before it cancelled."""
-    return float(len(model.graph.node) > 1 or any(node.op_type in APPROXIMATE for node in nodes(model.graph)))
+def tolerance(model: onnx.ModelProto, runs: list[Any]) -> Tolerance:
+    """What may differ in answers to this model. A sum has at most as many terms as the largest input has elements.
+    What several nodes hand on to each other may have been near 1 before it cancelled."""
+    names = [node.op_type for node in nodes(model.graph)]
+    fed = [x for feeds in runs for x in feeds.values() if isinstance(x, np.ndarray)]
+    sizes = [int(np.prod(t.dims)) for t in model.graph.initializer] + [x.size for x in fed]
+    types = {onnx.helper.tensor_dtype_to_np_dtype(t.data_type) for t in model.graph.initializer}
+    types |= {x.dtype for x in fed}
+    return Tolerance(
+        max(sizes, default=1) + 1,
+        int(any(word in name for name in names for word in QUANTISED)),
+        float(len(model.graph.node) > 1 or not APPROXIMATE.isdisjoint(names)),
+        max((epsilon(d) for d in types if d in FLOATS), default=0.0),
+    )
 
 
 def trusted(peer: str, model: onnx.ModelProto) -> bool:
     """Whether a peer is right about operators like these."""
     known = BUGS.get(peer, {})
     return not any(node.op_type in known for node in nodes(model.graph))
-
-
-def coarsest(model: onnx.ModelProto, runs: list[Any]) -> float:
-    """The unit in the last place of 1 in the shortest float type that is fed or stored: results may pass through it."""
-    fed = {x.dtype for feeds in runs for x in feeds.values() if isinstance(x, np.ndarray) and is_float(x.dtype)}
-    stored = {onnx.helper.tensor_dtype_to_np_dtype(t.data_type) for t in model.graph.initializer}
-    wide = [d for d in fed | stored if d in FLOATS]
-    return max((epsilon(d) for d in wide), default=0.0)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from fuzz.case import FAILURES
-from fuzz.compare import difference, spread
+from fuzz.compare import Tolerance, difference, spread
 from fuzz.pool import Worker
 
 SEED = 7
+LOOSE = Tolerance(4)
 CASES = {"models": 30}  # of a target
 
 
@@ -57,11 +58,11 @@ F, D = np.float32, np.int32
     ],
 )
 def test_differences(got: object, want: object, seen: bool) -> None:
-    assert bool(difference(got, want, 4)) is seen
+    assert bool(difference(got, want, LOOSE)) is seen
 
 
 def test_what_moves_by_itself_is_no_difference() -> None:
     base, moved = [F([1.0, 5.0])], [[F([1.0, 5.1])], [F([1.0, 4.9])]]
     noise = spread(moved, base)
-    assert difference([F([1.0, 5.2])], base, 4) and not difference([F([1.0, 5.2])], base, 4, noise)
-    assert difference([F([1.2, 5.0])], base, 4, noise)
+    assert difference([F([1.0, 5.2])], base, LOOSE) and not difference([F([1.0, 5.2])], base, LOOSE, noise)
+    assert difference([F([1.2, 5.0])], base, LOOSE, noise)
