@@ -1,35 +1,172 @@
-"""Indices from data that are out of range, in Chromium: an error that names node, index and extent, and the session
-stays usable. The whole table of operators runs natively (tests/ops/test_indices_from_data.py)."""
+"""What goes wrong around the engine: files that are missing, cut off or of another type, a worker that is ended. Every
+call settles, with an error that says what to do, and the next session works."""
 
 from __future__ import annotations
 
-import numpy as np
-import onnx
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
+from playwright.sync_api import Browser
 
-from kit.chromium import BrowserError, Engine
+from e2e.conftest import Server, Tab, new_tab
+from kit.chromium import MOUNTS
+from pyruntime.cli import serve
 
-MODELS = {
-    "Gather": ("float[N, 4] x, int64[K] i", "y = Gather <axis = 0> (x, i)"),
-    "fused": ("float[N, 4] x, int64[K] i", "g = Gather <axis = 0> (x, i)  e = Exp (g)  y = Add (e, g)"),
-    "ScatterElements": ("float[N, 4] x, int64[K, 4] i", "y = ScatterElements <axis = 0> (x, i, x)"),
+LIMIT = 60  # seconds
+ADD = """
+  const tensor = () => new ort.Tensor('float32', new Float32Array(6).fill(2), [2, 3]);
+  const feeds = () => ({ a: tensor(), b: tensor() });
+  const options = { intraOpNumThreads: 2 };
+  const add = async () => {
+    const session = await ort.InferenceSession.create('/models/add.onnx', options);
+    return (await session.run(feeds())).c.data[5];
+  };
+  const told = (error) => [error.type ?? error.name, error.message];
+  const late = () => new Promise((done) => setTimeout(done, arg.limit, 'never settled'));
+  const limit = (promise) => Promise.race([promise, late()]);
+"""
+
+
+class Faulty(serve.Handler):
+    """Serves the file at `fault[0]` with the fault `fault[1]`."""
+
+    fault = ("", "")
+
+    def do_GET(self) -> None:
+        path, kind = Faulty.fault
+        if not path or not self.path.endswith(path):
+            return super().do_GET()
+        if kind.isdigit():
+            return self.send_error(int(kind))
+        if kind == "stalls":
+            time.sleep(20)
+            return None
+        body = Path(self.translate_path(self.path)).read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain" if kind == "type" else self.guess_type(path))
+        if kind == "length":
+            self.send_header("Content-Length", str(len(body) + 1000))
+        self.end_headers()
+        self.wfile.write(body if kind in ("type", "length") else body[: len(body) // 2])
+        self.close_connection = True
+        return None
+
+
+@pytest.fixture(scope="module")
+def faulty(built: None) -> Iterator[Server]:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(serve, "Handler", Faulty)
+    with Server(MOUNTS) as server:
+        yield server
+    patch.undo()
+
+
+@pytest.fixture
+def tab_at(faulty: Server, browser: Browser) -> Iterator[Tab]:
+    made = new_tab(browser, faulty)
+    made.open("/esm.html")
+    yield made
+    Faulty.fault = ("", "")
+    made.page.context.close()
+
+
+FILES = ["worker.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "engine.zip"]
+WORKS = {("python_stdlib.zip", "type"), ("engine.zip", "type"), ("pyodide.asm.wasm", "type")}
+
+
+@pytest.mark.parametrize("kind", ["404", "500", "half", "length", "type"])
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_of_the_engine_is_not_to_be_had(tab_at: Tab, file: str, kind: str) -> None:
+    """Two sessions at once are told; once the file is whole, the same page makes one that works."""
+    Faulty.fault = (file, kind)
+    ask = ADD + "return Promise.all([add(), add()].map((made) => limit(made.catch(told))))"
+    found: Any = tab_at.run(ask, {"limit": 1000 * LIMIT})
+    Faulty.fault = ("", "")
+    if (file, kind) in WORKS:
+        assert found == [4, 4]
+    else:
+        for name, message in found:
+            assert name == "SessionFailed" and file in message and "dist" in message
+    assert tab_at.run(ADD + "return limit(add().catch(told))", {"limit": 1000 * LIMIT}) == 4
+
+
+WORKERS = """
+  const { Worker } = globalThis;
+  globalThis.made = [];
+  globalThis.Worker = class extends Worker { constructor(...args) { super(...args); made.push(this); } };
+"""
+ENDS = {
+    "terminated": "made[0].terminate()",
+    "closed": "void ort.python('import js; js.close()').catch(() => {})",
 }
 
 
-@pytest.mark.parametrize("provider", ["wasm", "webgpu"])
-@pytest.mark.parametrize("name", MODELS)
-def test_an_index_out_of_range(name: str, provider: str, engine: Engine) -> None:
-    inputs, nodes = MODELS[name]
-    text = f'<ir_version: 10, opset_import: ["" : 20]> g ({inputs}) => (float[M, 4] y) {{ {nodes} }}'
-    session = engine.open(onnx.parser.parse_model(text).SerializeToString(), executionProviders=[provider])
-    x = np.arange(8, dtype=np.float32).reshape(2, 4)
-    good = np.array([1, -2], np.int64)
-    bad = np.array([1, 7], np.int64)
-    if name == "ScatterElements":
-        good, bad = (np.repeat(i[:, None], 4, axis=1) for i in (good, bad))
-    before = session.run(None, {"x": x, "i": good})[0]
-    node = "ScatterElements" if name == "ScatterElements" else "Gather"
-    with pytest.raises(BrowserError, match=f'ExecutionError.*{node} ".*index 7 is out of range for 2 elements'):
-        session.run(None, {"x": x, "i": bad})
-    np.testing.assert_array_equal(session.run(None, {"x": x, "i": good})[0], before)
-    session.release()
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("moment", ["create", "run", "idle"])
+def test_the_worker_is_ended(tab: Callable[..., Tab], moment: str, end: str) -> None:
+    """Whatever waits for it fails, with the reason; so does the old session; a new one works."""
+    page = tab()
+    page.open("/esm.html")
+    found: Any = page.run(
+        WORKERS + ADD + "ort.env.wasm.proxy = true;"
+        f"""
+        let session = null;
+        if (arg.moment !== 'create') session = await ort.InferenceSession.create('/models/steps.onnx', options);
+        else await ort.boot();
+        const x = new ort.Tensor('float32', new Float32Array(512 * 1024), [512, 1024]);
+        const waiting = arg.moment === 'create' ? Array.from({{ length: 20 }}, add)
+          : arg.moment === 'run' ? Array.from({{ length: 200 }}, () => session.run({{ x }})) : [];
+        await new Promise((done) => setTimeout(done, 5));
+        {end};
+        const all = await Promise.all(waiting.map((one) => limit(one.then(() => 'done', told))));
+        await new Promise((done) => setTimeout(done, 200));
+        const old = session && await limit(session.run({{ x }}).catch(told));
+        return [all, old, await limit(add().catch(told)), made.length];
+        """,
+        {"limit": 1000 * LIMIT, "moment": moment},
+    )
+    waiting, old, after, workers = found
+    failed = [one for one in waiting if one != "done"]
+    assert bool(failed) == (moment != "idle")
+    for name, message in [*failed, *([old] if old else [])]:
+        assert name == "SessionFailed" and "worker is gone" in message and "create the session again" in message
+    assert after == 4 and workers == 2
+
+
+def test_threads_that_do_not_answer_are_left_out(tab: Callable[..., Tab]) -> None:
+    """A thread whose code never comes: the session works without it, after a moment and a warning."""
+    page = tab()
+    warnings: list[str] = []
+    page.page.on("console", lambda m: warnings.append(m.text) if m.type == "warning" else None)
+    page.open("/esm.html")
+    silent = "import js; js.Worker = js.Function.new('this.postMessage = this.terminate = () => {}')"
+    script = "await ort.boot(); await ort.python(arg.code);" + ADD
+    found: Any = page.run(
+        script + "return [await limit(add()), await limit(add()), (await ort.stats()).threads]",
+        {"limit": 1000 * LIMIT, "code": silent},
+    )
+    assert found == [4, 4, 0]
+    assert len(warnings) == 1 and "did not answer within 5 s" in warnings[0]
+
+
+def test_sixty_four_threads_are_asked_for(tab: Callable[..., Tab]) -> None:
+    page = tab()
+    page.open("/esm.html")
+    ask = ADD.replace("intraOpNumThreads: 2", "intraOpNumThreads: 64")
+    found: Any = page.run(ask + "return [await limit(add()), (await ort.stats()).threads]", {"limit": 1000 * LIMIT})
+    assert found[0] == 4 and 0 < found[1] <= 31
+
+
+def test_a_hidden_tab(tab: Callable[..., Tab]) -> None:
+    """Timers are throttled there."""
+    page = tab()
+    page.open("/esm.html")
+    front = page.page.context.new_page()
+    devtools = page.page.context.new_cdp_session(page.page)
+    front.bring_to_front()
+    devtools.send("Emulation.setFocusEmulationEnabled", {"enabled": False})
+    devtools.send("Page.setWebLifecycleState", {"state": "active"})
+    assert page.run(ADD + "return Promise.all([1, 2, 3].map(() => limit(add())))", {"limit": 1000 * LIMIT}) == [4] * 3

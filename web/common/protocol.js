@@ -52,6 +52,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * The calls: name to parameters and result.
  * @typedef {object} Calls
  * @property {{ params: OpenParams, result: null }} open the first; answered when Python could not be started, never else
+ * @property {{ params: { lock: string }, result: boolean }} hold a lock as long as the worker lives; whether it could
  * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python
  * @property {{ params: CreateParams, result: CreateResult }} create
  * @property {{ params: RunParams, result: RunResult }} run
@@ -73,7 +74,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 /** @param {WireTensor['data'] | undefined} data @returns {number} the number of a tensor on the GPU, 0 for others */
 export const gpuId = (data) => (data && 'gpu' in data ? data.gpu : 0);
 
-/** The page's end: sends calls, settles their promises. */
+/** The page's end: sends calls, and answers or fails their promises. */
 export class Caller {
   /** @param {Worker} worker */
   constructor(worker) {
@@ -81,8 +82,11 @@ export class Caller {
     this.next = 1;
     /** @type {Map<number, { resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void }>} */
     this.pending = new Map();
+    /** Why the worker is gone, and what to do; whether it ever answered. */
     this.gone = '';
-    worker.onmessage = (event) => this.settle(/** @type {Reply} */ (event.data));
+    this.hint = '';
+    this.heard = false;
+    worker.onmessage = (event) => this.receive(/** @type {Reply} */ (event.data));
   }
 
   /**
@@ -93,7 +97,7 @@ export class Caller {
    * @returns {Promise<Calls[K]['result']>}
    */
   call(call, params, { transfer = [], progress } = {}) {
-    if (this.gone) return Promise.reject(new SessionFailed(this.gone));
+    if (this.gone) return Promise.reject(this.failure());
     const id = this.next++;
     return new Promise((resolve, reject) => {
       this.pending.set(id, { resolve, reject, progress });
@@ -107,7 +111,8 @@ export class Caller {
   }
 
   /** @param {Reply} reply */
-  settle(reply) {
+  receive(reply) {
+    this.heard = true;
     const waiting = this.pending.get(reply.id);
     if (!waiting) return;
     if ('progress' in reply) return waiting.progress?.(reply.progress);
@@ -116,11 +121,17 @@ export class Caller {
     else waiting.resolve(reply.result);
   }
 
-  /** The worker is gone: what is in flight and what comes fails with the reason. @param {string} reason */
-  fail(reason) {
+  /** The worker is gone: what is in flight and what comes fails with the reason. @param {string} reason @param {string} hint */
+  fail(reason, hint) {
     this.gone = reason;
-    for (const { reject } of this.pending.values()) reject(new SessionFailed(reason));
+    this.hint = hint;
+    for (const { reject } of this.pending.values()) reject(this.failure());
     this.pending.clear();
+  }
+
+  /** What every call gets once the worker is gone. */
+  failure() {
+    return new SessionFailed(`the worker is gone: ${this.gone}`, { hint: this.hint });
   }
 }
 

@@ -4,6 +4,7 @@ import { env } from 'onnxruntime-common';
 import { assetUrls } from './assets.js';
 import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { ThreadPool } from '../threads/pool.js';
+import { lifelineEnds } from '../common/lifeline.js';
 import { Caller } from '../common/protocol.js';
 import { SharedPool } from './tensors.js';
 
@@ -33,16 +34,28 @@ function start() {
   const { worker: address, ...assets } = assetUrls(wasmPrefix());
   const worker = new Worker(address, { type: 'module', name: 'pyruntime' });
   const caller = new Caller(worker);
-  worker.onerror = (event) => lost(caller, event.message || `the worker ${address} could not be started`);
+  worker.onerror = ({ message }) => {
+    if (caller.heard) lost(caller, message);
+    else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, 'serve all files of dist/ unchanged, from one folder');
+  };
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
-  caller.call('open', { assets }).catch((error) => lost(caller, error.message));
+  caller.call('open', { assets }).catch((error) => lost(caller, error.detail, error.hint || undefined));
+  watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
   return { caller, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
 }
 
-/** @param {Caller} caller @param {string} reason */
-function lost(caller, reason) {
+/** Notices that the worker was ended from outside. @param {Caller} caller */
+async function watch(caller) {
+  const lock = `pyruntime ${crypto.randomUUID()}`;
+  if (!(await caller.call('hold', { lock }))) return;
+  await lifelineEnds(lock);
+  lost(caller, 'it crashed, or something outside this package ended it');
+}
+
+/** @param {Caller} caller @param {string} reason @param {string} [hint] what to do */
+function lost(caller, reason, hint = 'create the session again: that starts a new worker') {
   if (caller.gone) return;
-  caller.fail(`the worker is gone: ${reason}`);
+  caller.fail(reason, hint);
   caller.worker.terminate();
   if (connection?.caller !== caller) return;
   connection.threads?.end();

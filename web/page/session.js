@@ -113,7 +113,7 @@ class Handler {
 
   usable() {
     if (this.released) throw new SessionFailed('the session was released');
-    if (this.caller.gone) throw new SessionFailed(this.caller.gone);
+    if (this.caller.gone) throw this.caller.failure();
   }
 
   startProfiling() {}

@@ -8,57 +8,48 @@ import {
 
 const LOOKS = 2000; // at the count of arrivals before sleeping, some 10 us
 const PATIENCE = 1; // ms
+/** Milliseconds in which a thread must answer: it takes some 100. Firefox leaves a worker that a worker starts unanswered now and then. */
+const ANSWER_LIMIT = 5000;
 
 export class ThreadPool {
   /** @param {string} url of the worker's file @param {boolean} [sleeps] whether the thread that asks may sleep: a page's may not */
   constructor(url, sleeps = true) {
     this.url = url;
     this.sleeps = sleeps;
-    /** Thread t is workers[t - 1]. @type {Worker[]} */
-    this.workers = [];
+    /** By number, from 1. @type {Map<number, Worker>} */
+    this.workers = new Map();
+    /** Threads that failed or did not answer; they are not tried again. @type {Set<number>} */
+    this.leftOut = new Set();
     this.control = new Int32Array(new SharedArrayBuffer(CONTROL_BYTES));
     this.programs = 0;
     this.teams = 0;
-    this.failed = false;
     /** Messages go out one at a time: each takes all threads to their event loops and back. @type {Promise<unknown>} */
     this.last = Promise.resolve();
   }
 
   /**
-   * A Program's code on so many threads, the asking one among them; null, with one warning, where they cannot be had.
+   * A Program's code on so many threads, the asking one among them; null where no other can be had.
    * @param {number} threads @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {Code} code
    * @returns {Promise<ThreadTeam | null>}
    */
   async team(threads, module, memory, code) {
-    if (this.failed) return null;
-    try {
-      return await this.form(threads, module, memory, code);
-    } catch (error) {
-      this.failed = true;
-      console.warn(`pyruntime: one thread: ${/** @type {Error} */ (error).message}`);
-      return null;
-    }
-  }
-
-  /** @param {number} threads @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {Code} code */
-  async form(threads, module, memory, code) {
     const count = Math.min(threads, MAX_THREADS);
     const program = ++this.programs;
     const entries = Object.keys(code).filter((name) => name.startsWith('run_'));
-    await this.enqueue(async () => {
-      while (this.workers.length < count - 1) await this.hire();
-      const crew = this.workers.slice(0, count - 1);
-      await Promise.all(crew.map((worker, i) => this.tell(worker, i + 1, { program, module, memory, entries })));
+    const helpers = await this.enqueue(async () => {
+      const tids = Array.from({ length: count - 1 }, (_, i) => i + 1);
+      await Promise.all(tids.map((tid) => this.start(tid)));
+      return this.sendAll(tids, { program, module, memory, entries });
     });
+    if (!helpers.length) return null;
     this.teams++;
-    return new ThreadTeam(this, program, count, memory, code, entries);
+    return new ThreadTeam(this, program, count, helpers, memory, code, entries);
   }
 
   /** @param {ThreadTeam} team */
-  disband({ program, count }) {
+  unload({ program, helpers }) {
     this.teams--;
-    return this.enqueue(() =>
-      Promise.all(this.workers.slice(0, count - 1).map((worker, i) => this.tell(worker, i + 1, { unload: program }))));
+    return this.enqueue(() => this.sendAll(helpers, { unload: program }));
   }
 
   /** @template T @param {() => Promise<T>} action @returns {Promise<T>} */
@@ -68,21 +59,40 @@ export class ThreadPool {
     return done;
   }
 
-  async hire() {
-    const worker = new Worker(this.url, { type: 'module', name: `${THREAD} ${this.workers.length + 1}` });
-    const tid = this.workers.length + 1;
-    await this.tell(worker, tid, { control: this.control.buffer, tid });
-    this.workers.push(worker);
+  /** Starts a thread, unless it is there or was left out. @param {number} tid */
+  async start(tid) {
+    if (this.workers.has(tid) || this.leftOut.has(tid)) return;
+    try {
+      this.workers.set(tid, new Worker(this.url, { type: 'module', name: `${THREAD} ${tid}` }));
+    } catch (error) {
+      return this.leaveOut(tid, /** @type {Error} */ (error).message);
+    }
+    await this.send(tid, { control: this.control.buffer, tid });
   }
 
-  /** @param {Worker} worker @param {number} tid @param {object} message @returns {Promise<void>} when it is done */
-  tell(worker, tid, message) {
-    return new Promise((resolve, reject) => {
-      worker.onmessage = ({ data }) => (data ? reject(new Error(data)) : resolve());
-      worker.onerror = ({ message: reason }) => reject(new Error(reason || `the thread ${this.url} could not be started`));
-      worker.postMessage(message);
-      if (!('control' in message)) this.mail(tid, LISTEN);
-    });
+  /** The threads that did as they were told. @param {number[]} tids @param {object} message @returns {Promise<number[]>} */
+  async sendAll(tids, message) {
+    const done = await Promise.all(tids.map((tid) => this.send(tid, message)));
+    return tids.filter((_, i) => done[i]);
+  }
+
+  /** Whether the thread did as it was told. One that fails, or does not answer, is left out. @param {number} tid @param {object} message */
+  async send(tid, message) {
+    const worker = this.workers.get(tid);
+    if (!worker) return false;
+    const answered = ask(worker, message, this.url);
+    if (!('control' in message)) this.mail(tid, LISTEN);
+    const failure = await answered;
+    if (failure) this.leaveOut(tid, failure);
+    return !failure;
+  }
+
+  /** Programs need not have all their threads: the one that asks waits for none that has not come. @param {number} tid @param {string} reason */
+  leaveOut(tid, reason) {
+    if (!this.leftOut.size) console.warn(`pyruntime: fewer threads than asked for: ${reason}`);
+    this.leftOut.add(tid);
+    this.workers.get(tid)?.terminate();
+    this.workers.delete(tid);
   }
 
   /** @param {number} tid @param {number} bit */
@@ -93,7 +103,7 @@ export class ThreadPool {
 
   /** Ends the threads. */
   end() {
-    for (const worker of this.workers) worker.terminate();
+    for (const worker of this.workers.values()) worker.terminate();
   }
 
   /**
@@ -121,16 +131,31 @@ export class ThreadPool {
   }
 }
 
+/** What went wrong, "" if nothing did. @param {Worker} worker @param {object} message @param {string} url of its code @returns {Promise<string>} */
+function ask(worker, message, url) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ANSWER_LIMIT, `a thread did not answer within ${ANSWER_LIMIT / 1000} s`);
+    const done = (/** @type {string} */ failure) => {
+      clearTimeout(timer);
+      resolve(failure);
+    };
+    worker.onmessage = ({ data }) => done(data);
+    worker.onerror = (event) => done(event.message || `the thread ${url} could not be started`);
+    worker.postMessage(message);
+  });
+}
+
 /** A Program's code on several threads. */
 export class ThreadTeam {
   /**
-   * @param {ThreadPool} pool @param {number} program @param {number} count
+   * @param {ThreadPool} pool @param {number} program @param {number} count as the code is told @param {number[]} helpers that are there
    * @param {WebAssembly.Memory} memory @param {Code} code @param {string[]} entries
    */
-  constructor(pool, program, count, memory, code, entries) {
+  constructor(pool, program, count, helpers, memory, code, entries) {
     this.pool = pool;
     this.program = program;
     this.count = count;
+    this.helpers = helpers;
     this.code = code;
     this.entries = new Map(entries.map((name, i) => [name, i]));
     this.sync = new Int32Array(memory.buffer, 0, SYNC_WORDS);
@@ -141,13 +166,13 @@ export class ThreadTeam {
    * @param {string} name @param {number} table @param {boolean} long whether it pays to see threads arrive
    */
   run(name, table, long) {
-    const { pool, sync, count } = this;
+    const { pool, sync, count, helpers } = this;
     const epoch = (Atomics.load(sync, EPOCH) + 1) | 0;
     sync[POISON] = 0;
     sync[AWAKE] = Number(!pool.sleeps);
     pool.command([this.program, this.entries.get(name) ?? -1, table, count, epoch]);
-    for (let tid = 1; tid < count; tid++) pool.mail(tid, RUN);
-    if (long && pool.sleeps) pool.gather(count - 1);
+    for (const tid of helpers) pool.mail(tid, RUN);
+    if (long && pool.sleeps) pool.gather(helpers.length);
     try {
       this.code[name](table, 0, count, epoch);
     } catch (error) {
@@ -162,6 +187,6 @@ export class ThreadTeam {
   }
 
   release() {
-    this.pool.disband(this);
+    this.pool.unload(this);
   }
 }

@@ -8,6 +8,7 @@ import { Exported, isProgram, looksLikeProgram } from './program_file.js';
 import { cachedPrograms } from './program_cache.js';
 import { Model } from './model.js';
 import { ThreadPool } from '../threads/pool.js';
+import { holdLifeline } from '../common/lifeline.js';
 import { answer } from '../common/protocol.js';
 import { Python } from './python.js';
 import { hasRelaxedSimd } from './simd.js';
@@ -228,7 +229,7 @@ async function timed(run) {
 }
 
 function threadStats() {
-  return { threads: pool ? pool.workers.length : 0, teams: pool ? pool.teams : 0 };
+  return { threads: pool ? pool.workers.size : 0, teams: pool ? pool.teams : 0 };
 }
 
 /** @type {import('../common/protocol.js').Handlers} */
@@ -238,6 +239,8 @@ const handlers = {
     if (globalThis.crossOriginIsolated) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { fail = reject; });
   },
+
+  hold: async ({ lock }) => ({ result: await holdLifeline(lock) }),
 
   async boot(_, progress) {
     const start = performance.now();

@@ -1,6 +1,7 @@
 // The interpreter's memory after its start, kept in the browser's cache: the next page restores it (ADR 17).
 
 import { BUILD } from './build.js';
+import { digest } from './digest.js';
 
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 
@@ -33,10 +34,17 @@ export async function findSnapshot(engine) {
   const name = nameOf(engine);
   try {
     const found = name && await (await caches.open(CACHE)).match(name);
-    return found ? async () => unpack(new Uint8Array(await found.arrayBuffer())) : null;
+    return found ? () => read(found) : null;
   } catch {
     return null; // storage is forbidden here
   }
+}
+
+/** Memory that is not as it was written must not be restored. @param {Response} found */
+async function read(found) {
+  const packed = new Uint8Array(await found.arrayBuffer());
+  if (await digest(packed) !== found.headers.get('etag')) throw new Error('the snapshot is damaged');
+  return unpack(packed);
 }
 
 /** A snapshot that could not be restored. @param {string} engine address of the engine */
@@ -65,7 +73,7 @@ export function saveSnapshot(pyodide, engine) {
 /** @param {string} name @param {Uint8Array<ArrayBuffer>} packed */
 async function write(name, packed) {
   const cache = await caches.open(CACHE);
-  await cache.put(name, new Response(packed));
+  await cache.put(name, new Response(packed, { headers: { etag: await digest(packed) } }));
   const names = await cache.keys();
   await Promise.all(names.slice(0, Math.max(0, names.length - MOST)).map((old) => cache.delete(old)));
 }

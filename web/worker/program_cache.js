@@ -2,6 +2,7 @@
 
 import { BUILD } from './build.js';
 import { hostStep, toBytes } from './program_file.js';
+import { digest } from './digest.js';
 import { WRITE_DELAY } from './interpreter_snapshot.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
@@ -93,10 +94,4 @@ class CachedPrograms {
     const names = await this.cache.keys();
     await Promise.all(names.slice(0, Math.max(0, names.length - MOST)).map((old) => this.cache.delete(old)));
   }
-}
-
-/** SHA-256. @param {Uint8Array} bytes not in shared memory */
-async function digest(bytes) {
-  const hash = await crypto.subtle.digest('SHA-256', /** @type {Uint8Array<ArrayBuffer>} */ (bytes));
-  return Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

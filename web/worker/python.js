@@ -1,7 +1,8 @@
 // Pyodide with the engine in it. Python compiles models here; it takes no part in a run.
 
 import { loadPyodide } from 'pyodide';
-import { fromPayload } from '../common/errors.js';
+import { fromPayload, SessionFailed } from '../common/errors.js';
+import { download, importModule, watchDownloads } from './engine_files.js';
 import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapshot.js';
 
 /** @typedef {import('../common/protocol.js').Assets} Assets */
@@ -53,13 +54,14 @@ export class Python {
    */
   static async boot(assets, progress) {
     progress(0, 3);
-    const files = { engine: download(assets.engine), module: import(/* @vite-ignore */ /* webpackIgnore: true */ assets.asm) };
+    const files = { engine: download(assets.engine), module: importModule(assets.asm) };
     for (const file of Object.values(files)) file.catch(() => {}); // what fails is told where it is awaited
     const snapshot = await findSnapshot(assets.engine);
     if (snapshot) {
       try {
         return await Python.start(assets, files, progress, snapshot);
-      } catch {
+      } catch (error) {
+        if (error instanceof SessionFailed) throw error; // not of the snapshot
         await removeSnapshot(assets.engine);
       }
     }
@@ -73,7 +75,7 @@ export class Python {
    * @param {(() => Promise<Uint8Array>) | null} snapshot what reads it
    */
   static async start(assets, files, progress, snapshot) {
-    const pyodide = await loadPyodide(/** @type {any} */ ({
+    const pyodide = await watchDownloads(assets, () => loadPyodide(/** @type {any} */ ({
       // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
       indexURL: `${assets.wasm}#/`,
       packageBaseUrl: new URL('.', assets.wasm).href,
@@ -82,7 +84,7 @@ export class Python {
       createPyodideModule: async (/** @type {unknown} */ settings) => (await files.module).default(settings), // the .wasm comes meanwhile
       stdin: () => '',
       _loadSnapshot: snapshot?.(),
-    }));
+    })));
     progress(1, 3);
     pyodide.FS.writeFile(ENGINE, await files.engine);
     pyodide.runPython(snapshot ? RESTORED : STARTED);
@@ -178,15 +180,6 @@ const NO_PACKAGES = {
   info: { abi_version: '2026_0', arch: 'wasm32', platform: 'emscripten_5_0_3', python: '3.14.2', version: '0' },
   packages: {},
 };
-
-/** @param {string} url @returns {Promise<Uint8Array>} */
-async function download(url) {
-  const response = await fetch(url).catch((cause) => {
-    throw new Error(`cannot fetch ${url}: ${cause.message}`, { cause });
-  });
-  if (!response.ok) throw new Error(`cannot fetch ${url}: HTTP ${response.status}`);
-  return new Uint8Array(await response.arrayBuffer());
-}
 
 /** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
 function takeProgram(compilation) {

@@ -1,0 +1,77 @@
+// The engine's own files: what cannot be had fails by name. Pyodide only logs it, and then waits for ever.
+
+import { SessionFailed } from '../common/errors.js';
+
+const HINT = 'serve all files of dist/ unchanged, from one folder';
+
+/** @param {string} url @param {unknown} cause */
+const failure = (url, cause) => new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause });
+
+/** @param {Response} response */
+function checkStatus(response) {
+  if (!response.ok) throw new Error(`HTTP ${response.status}`);
+  return response;
+}
+
+/** A ZIP file of the engine. @param {string} url @returns {Promise<Uint8Array<ArrayBuffer>>} */
+export async function download(url) {
+  try {
+    const bytes = new Uint8Array(await checkStatus(await fetch(url)).arrayBuffer());
+    if (!isWholeZip(bytes)) throw new Error('it is cut off');
+    return bytes;
+  } catch (cause) {
+    throw failure(url, cause);
+  }
+}
+
+/** Whether the record that ends a ZIP file without a comment is there: 22 bytes, of which the first four are a signature. @param {Uint8Array} bytes */
+const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).getUint32(length - 22, true) === 0x06054b50;
+
+/** @param {string} url @returns {Promise<any>} the module */
+export async function importModule(url) {
+  try {
+    return await import(/* @vite-ignore */ /* webpackIgnore: true */ url);
+  } catch (cause) {
+    throw failure(url, cause);
+  }
+}
+
+/**
+ * Runs `start`, which makes Pyodide fetch its .wasm and the standard library; rejects when one of them cannot be had.
+ * @template T @param {{ wasm: string, stdlib: string }} urls @param {() => Promise<T>} start @returns {Promise<T>}
+ */
+export async function watchDownloads({ wasm, stdlib }, start) {
+  const { fetch } = globalThis;
+  const { instantiateStreaming } = WebAssembly;
+  /** @type {(error: Error) => void} */
+  let fail;
+  const failed = new Promise((_, reject) => { fail = reject; });
+  const library = download(stdlib);
+  library.catch((error) => fail(error));
+  globalThis.fetch = async (resource, options) => {
+    return String(resource) === stdlib ? new Response(await library) : fetch(resource, options);
+  };
+  WebAssembly.instantiateStreaming = async (source, imports) => {
+    try {
+      return await instantiate(checkStatus(await source), imports, instantiateStreaming);
+    } catch (cause) {
+      const error = failure(wasm, cause);
+      fail(error);
+      throw error;
+    }
+  };
+  try {
+    return await /** @type {Promise<T>} */ (Promise.race([start(), failed]));
+  } finally {
+    Object.assign(globalThis, { fetch });
+    Object.assign(WebAssembly, { instantiateStreaming });
+  }
+}
+
+/** Without streaming where the server gives another type. @param {Response} response @param {any} imports @param {typeof WebAssembly.instantiateStreaming} streaming */
+async function instantiate(response, imports, streaming) {
+  const type = response.headers.get('content-type') ?? '';
+  if (/^application\/wasm\b/i.test(type)) return streaming(response, imports);
+  console.warn(`pyruntime: ${response.url} comes as "${type}"; as application/wasm it would start faster`);
+  return WebAssembly.instantiate(await response.arrayBuffer(), imports);
+}
