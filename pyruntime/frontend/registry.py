@@ -16,7 +16,9 @@ from functools import cache
 from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel, UnsupportedOp
+from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.reference import round_float
 
 Lowering = Callable[..., Any]
 
@@ -40,6 +42,7 @@ class Schema:
     min_inputs: int
     max_inputs: int | None  # None: variadic
     kinds: Mapping[str, tuple[str, ...]]  # of attributes: of _KINDS; () is any
+    floats: Mapping[str, float]  # defaults as ONNX has them, in 32 bits: it shows where doubles are computed with
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ def _schema(fn: Lowering) -> Schema:
         sum(p.default is p.empty for p in inputs),
         None if variadic else len(inputs),
         {p.name: _kinds(p) for p in attributes},
+        {p.name: round_float(p.default, F32) for p in attributes if isinstance(p.default, float)},
     )
 
 

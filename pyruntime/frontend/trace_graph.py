@@ -246,7 +246,7 @@ class _Walker:
         self.t.opset = node.opset
         self.t.wanted = tuple(bool(name) for name in node.outputs)
         try:
-            results = operator.lower(self.t, *args, **attrs)
+            results = operator.lower(self.t, *args, **{**operator.schema.floats, **attrs})
         except Undecided as e:
             if e.symbols and all(s.is_extent for s in e.symbols):
                 raise NeedsValue("", node=node.label, symbols=e.symbols) from None

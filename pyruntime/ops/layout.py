@@ -158,7 +158,7 @@ def space_to_depth(t: Tracer, x: Tensor, *, blocksize: int, mode: str = "DCR") -
 @op("Trilu", since=14)
 def trilu(t: Tracer, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     """The upper (or lower) triangle of the last two axes from the k-th diagonal; 0 elsewhere."""
-    offset = dim(t.ints(k)[0] if k is not None else 0)
+    offset = dim(0 if k is None else sh.clamp(t.ints(k)[0], -x.shape[-2], x.shape[-1]))
     empty = zero(x.dtype)
 
     def element(*i: Expr) -> Expr:

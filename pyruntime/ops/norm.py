@@ -181,7 +181,6 @@ def layer_normalization(
     Spec: https://onnx.ai/onnx/operators/onnx__LayerNormalization.html"""
     kind = stash(t, stash_type)
     y, mean, inverse = centre(t, x, range(t.axis(axis, x.rank), x.rank), epsilon)
-    kind = F64 if x.dtype is F64 else kind
     return scaled(t, y, scale, b, x.dtype), t.cast(mean, kind), t.cast(inverse, kind)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, F64, I32, DType
-from pyruntime.ir.expr import Expr, X, Y, cast, ceil, clip, const, dim, floor, maximum, minimum, select
+from pyruntime.ir.expr import Expr, X, Y, cast, ceil, clip, const, dim, floor, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
@@ -231,4 +231,6 @@ def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tenso
     x = t.cast(x, F32) if dtype in (F16, BF16) or dtype is not F64 else x
     for a in reversed(axes):  # the last axis first: the passes over the others read whole rows
         x = interpolate(t, x, a, rule)
+    if dtype.is_int and (rule.antialias or rule.mode == "cubic"):  # ONNX Runtime rounds these; linear ones it cuts off
+        x = t.map(round_even(X), x)
     return t.cast(x, dtype)

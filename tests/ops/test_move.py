@@ -241,7 +241,7 @@ def test_space_to_depth_of_symbolic_sizes() -> None:
     check_node("SpaceToDepth", [floats(2, 2, 4, 6)], 13, blocksize=2)
 
 
-@pytest.mark.parametrize("k", [None, -1, 0, 2, 100])
+@pytest.mark.parametrize("k", [None, -1, 0, 2, 100, 2**31, 2**32 + 1, 2**63 - 1, -(2**40), -(2**63)])
 @pytest.mark.parametrize("upper", [0, 1])
 def test_trilu(k: int | None, upper: int) -> None:
     args = [floats(2, 3, 4)] + ([] if k is None else [np.int64(k)])

@@ -53,6 +53,8 @@ MICROSOFT = [
 
 OFFICIAL = [
     Case("LayerNormalization", {}, {"x": "B S 4", "scale": "4", "b": "4"}, SIZES, outputs=("y", "mean", "inverse")),
+    Case("LayerNormalization", {}, {"x": (np.float64, "B S 4"), "scale": (np.float64, "4")}, SIZES, tolerance=1e-14,
+         outputs=("y", "mean", "inverse"), name="LayerNormalization of doubles"),
     Case("LayerNormalization", {"axis": 1}, {"x": (np.float16, "B 3 4"), "scale": (np.float16, "3 4")}, FULL,
          tolerance=2e-3),
     Case("InstanceNormalization", {}, {"x": "B 3 S 2", "scale": "3", "b": "3"}, SIZES),

@@ -58,6 +58,15 @@ def test_antialias(scales: tuple[float, float], mode: str, exclude: int) -> None
     )
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+@pytest.mark.parametrize(("mode", "antialias"), [("linear", 1), ("cubic", 1), ("cubic", 0)])
+def test_integers_are_rounded(dtype: Any, mode: str, antialias: int) -> None:
+    """The linear mode without antialiasing cuts off, as ONNX Runtime does."""
+    x = np.random.default_rng(7).integers(0, 99, (1, 1, 7, 9)).astype(dtype) - (50 if dtype is np.int32 else 0)
+    args = [x.astype(dtype), None, f32([0.6, 0.4])]
+    check_node("Resize", args, 19, by_onnx, 0, constants=(2,), mode=mode, axes=[2, 3], antialias=antialias)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_crop_and_resize(mode: str) -> None:
     roi = f32([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7])
