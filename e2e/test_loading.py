@@ -147,6 +147,21 @@ def test_free_dimensions_are_overridden(page: Tab) -> None:
     assert found == [[2, 4], [2, 3], "InvalidInput"]
 
 
+def test_a_default_of_an_input_is_overridden_by_what_is_fed(page: Tab) -> None:
+    found = page.run("""
+      const session = await ort.InferenceSession.create('/models/overridable.onnx');
+      const tensor = (...values) => new ort.Tensor('float32', Float32Array.from(values), [values.length]);
+      const found = [session.inputNames];
+      for (const feeds of [{}, { w: tensor(5, 7) }, {}, { w: tensor(0, 1, 2) }, {}]) {
+        const x = tensor(...[1, 10, 100].slice(0, feeds.w?.dims[0] ?? 2));
+        found.push(Array.from((await session.run({ x, ...feeds })).y.data));
+      }
+      found.push(await session.run({ x: tensor(1, 1), w: null }).then(() => '', (error) => error.name));
+      return found;
+    """)
+    assert found == [["x"], [1, 20], [5, 70], [1, 20], [0, 10, 200], [1, 20], "InvalidInput"]
+
+
 def test_free_dimensions_that_no_input_has_are_warned_of(page: Tab) -> None:
     warnings: list[str] = []
     page.page.on("console", lambda m: warnings.append(m.text) if m.type == "warning" else None)

@@ -101,10 +101,17 @@ def negations() -> onnx.ModelProto:
     return model(nodes, [("x", *shape)], [("y", *shape)])
 
 
+def overridable() -> onnx.ModelProto:
+    """y = x · w, both (n); w has a default, 1 and 2."""
+    shape = (TensorProto.FLOAT, ["n"])
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    return model(nodes, [("x", *shape), ("w", *shape)], [("y", *shape)], {"w": np.array([1, 2], np.float32)})
+
+
 def write(folder: Path) -> None:
     """All of them as NAME.onnx, and `external.onnx`, affine with its weights in external.bin."""
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (affine, add, types, unsupported, product, chain, softmax, steps):
+    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable):
         onnx.save(make(), folder / f"{make.__name__}.onnx")
     (folder / "external.bin").unlink(missing_ok=True)
     onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)

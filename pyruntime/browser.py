@@ -136,19 +136,21 @@ class Model:
 
     @property
     def info(self) -> str:
-        """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it."""
+        """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it, and whether it has a default."""
+        weights = self.graph.weights
         return json.dumps({
-            "inputs": [{"name": v.name, **describe(v.type)} for v in required(self.graph)],
+            "inputs": [{"name": v.name, "default": v.name in weights, **describe(v.type)} for v in self.graph.inputs],
             "outputs": [{"name": v.name, **describe(v.type)} for v in self.graph.outputs],
         })  # fmt: skip
 
     @property
     def needs(self) -> str:
-        """JSON {"values", "dims"}: names of the feeds whose values, and of those whose dims, a Program is compiled for;
-        it is for ranks otherwise."""
+        """JSON {"values", "dims", "defaults"}: names of the feeds whose values, and of those whose dims, a Program is
+        compiled for; it is for ranks otherwise. `main` is for all feeds without the defaults (null: there is none)."""
         names = [v.name for v in self.graph.inputs]
         values = [n for n in names if self.asked.inner or n in self.asked.inputs]
-        return json.dumps({"values": values, "dims": names if self.asked.dims else []})
+        defaults = None if self.main is None else [n for n in names if n in self.graph.weights]
+        return json.dumps({"values": values, "dims": names if self.asked.dims else [], "defaults": defaults})
 
     def specialise(self, feeds: str) -> Compilation | None:
         """The Program for these feeds (JSON by name), or None if it turned out that `needs` has grown."""
@@ -163,9 +165,10 @@ class Model:
     def watched(self, feeds: str, at_home: bool) -> Compilation:
         """The Program for these feeds with the results of all kernels among its outputs; `at_home`: the same kernels
         without the GPU. To be asked for when a Program for these feeds was compiled before."""
-        if self.main is not None:
+        given = json.loads(feeds)
+        if self.main is not None and given.keys().isdisjoint(self.graph.weights):
             return self._compile(declared_specs(required(self.graph)) or {}, reveal=True, at_home=at_home)
-        return self._compile(*self._found(json.loads(feeds)), reveal=True, at_home=at_home)
+        return self._compile(*self._found(given), reveal=True, at_home=at_home)
 
     def fall_back(self) -> None:
         """Go on without the GPU."""

@@ -14,7 +14,7 @@ export function describeFeed(feed, values, ranks) {
 
 /** What a Program depends on: equal keys, one Program. @param {Record<string, WireValue>} feeds @param {Needs | null} needs null: one for all */
 export function programKey(feeds, needs) {
-  if (!needs) return '';
+  if (!needs || needs.defaults?.every((name) => !Object.hasOwn(feeds, name))) return '';
   const { values, dims } = needs;
   return JSON.stringify(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, values.includes(name), !dims.includes(name))]));
 }

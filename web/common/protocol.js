@@ -15,7 +15,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 /**
  * An input or an output; `dtype` null is any type, `shape` null any rank, a dim null or a name a free one;
  * both are of the items where it is a sequence.
- * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean }} ValueInfo
+ * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean, hasDefault?: boolean }} ValueInfo
  */
 /** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
 /** @typedef {{ assets: Assets }} OpenParams */
@@ -30,7 +30,11 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 /** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, timings: Timings }} CreateResult threads: that its Program is for */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch> }} RunParams */
 /** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number }} RunResult milliseconds: of the run, without waiting for its turn */
-/** What Programs are compiled for besides ranks: the values, and the dims, of the inputs of these names. @typedef {{ values: string[], dims: string[] }} Needs */
+/**
+ * What Programs are compiled for besides ranks: the values, and the dims, of the inputs of these names. One is for all
+ * feeds that leave out the inputs `defaults`, unless that is null.
+ * @typedef {{ values: string[], dims: string[], defaults: string[] | null }} Needs
+ */
 
 /**
  * A Program for the page; weights: what it reads of files, by `source:offset`.

@@ -25,7 +25,7 @@ export function checkFeeds(feeds, inputs) {
   }
   for (const info of inputs) {
     const tensor = Object.hasOwn(feeds, info.name) ? feeds[info.name] : undefined;
-    if ((tensor === undefined || tensor === null) && info.optional) continue;
+    if ((tensor === undefined || tensor === null) && info.optional || tensor === undefined && info.hasDefault) continue;
     if (tensor === undefined) throw new InvalidInput(`input "${info.name}" is missing`, { hint: `inputs: ${list(inputs)}` });
     if (info.sequence) checkSequence(info, tensor);
     else checkTensor(info, tensor);

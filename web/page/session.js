@@ -32,9 +32,9 @@ class Handler {
     this.timings = created.timings;
     this.released = false;
     this.pageRunner = new PageRunner(() => caller.call('program', { session: this.session }), created.threads);
-    this.inputNames = created.inputs.filter((info) => !info.optional).map((info) => info.name);
+    this.inputNames = created.inputs.filter((info) => !info.optional && !info.hasDefault).map((info) => info.name);
     this.outputNames = created.outputs.map((info) => info.name);
-    this.inputMetadata = created.inputs.map(metadata);
+    this.inputMetadata = created.inputs.filter((info) => !info.hasDefault).map(metadata);
     this.outputMetadata = created.outputs.map(metadata);
   }
 

@@ -57,8 +57,9 @@ export class Model {
   /** Makes the Program ready, if there is one for all feeds. */
   async prepare() {
     const program = this.python.main(this.proxy);
+    const needs = JSON.parse(this.proxy.needs);
+    this.needs = needs.defaults?.length === 0 ? null : needs;
     if (program) await this.add('', program);
-    else this.needs = JSON.parse(this.proxy.needs);
   }
 
   /** @param {string} key @param {ProgramData} program @returns {Promise<Executor>} */
@@ -220,11 +221,11 @@ export class Model {
   }
 }
 
-/** @param {{ name: string } & Type} type @returns {ValueInfo} */
-function valueInfo({ name, ...type }) {
+/** @param {{ name: string, default?: boolean } & Type} type @returns {ValueInfo} */
+function valueInfo({ name, default: hasDefault, ...type }) {
   const optional = type.kind === 'optional';
   const inner = /** @type {Type} */ (optional ? type.of : type);
   const sequence = inner.kind === 'sequence';
   const tensor = /** @type {Type} */ (sequence ? inner.of : inner);
-  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence };
+  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence, hasDefault };
 }

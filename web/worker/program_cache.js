@@ -77,10 +77,10 @@ class CachedPrograms {
     await this.name(model).then((name) => this.cache.delete(name)).catch(() => {});
   }
 
-  /** Keeps the Program for later pages, if it needs no Python. @param {Uint8Array} bytes @param {import('./model.js').Model} model */
+  /** Keeps the Program for later pages, if it is for all feeds and needs no Python. @param {Uint8Array} bytes @param {import('./model.js').Model} model */
   save(bytes, model) {
     const program = model.programs.get('');
-    if (!program || hostStep(program.header)) return;
+    if (!program || model.needs || hostStep(program.header)) return;
     const { header, blob } = program;
     const more = { types: JSON.parse(model.proxy.info), threads: model.host.threads };
     if (blob.length > LARGEST) return;

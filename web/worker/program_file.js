@@ -75,7 +75,7 @@ export class Exported {
     this.header = header;
     this.blob = blob;
     /** What model.js asks of Python's model, and no more. */
-    this.proxy = /** @type {import('./python.js').ModelProxy} */ ({ info: JSON.stringify(header.types), timings: '{}', needs: '{"values":[],"dims":[]}', destroy() {} });
+    this.proxy = /** @type {import('./python.js').ModelProxy} */ ({ info: JSON.stringify(header.types), timings: '{}', needs: '{"values":[],"dims":[],"defaults":[]}', destroy() {} });
   }
 
   /** How many threads its scratch is for, at most; memory is shared above 1. */
