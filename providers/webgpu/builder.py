@@ -83,7 +83,7 @@ class GpuBuilder:
                 partial(workgroup_procedure.print_procedure if shares else print_kernel, f16=f16),
             )
         assert isinstance(kernel, Map | Reduce)
-        if isinstance(kernel, Reduce):
+        if isinstance(kernel, Reduce) and 0 not in (*kernel.out.shape, *kernel.extents):
             panels = workgroup_tiled(kernel, adapter)
             if panels is not None:
                 return panels[0], "workgroup tile", partial(print_workgroup_tile, shared=panels[1], f16=f16)

@@ -18,6 +18,7 @@ from .wgpu_device import Place, shared_device
 
 PIPELINES = 4096  # kept for sessions to come; a session keeps those that it runs
 QUERIES = 4096  # the most that a query set holds: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
+EMPTY = 16  # bytes bound of a tensor without elements: a shader may read it by fours, as vec4
 FAULT_BYTES = 16  # number of a node, extent, index (int32), and a word to spare
 STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
 
@@ -164,7 +165,7 @@ class GpuHost:
         self, shader: Shader, places: Sequence[tuple[int, int]], params: tuple[Any, int], work: int, label: str = ""
     ) -> Dispatch:
         """A call of a shader: `places` are (offset, bytes) of its buffers, params a (buffer, offset)."""
-        bound = [(*self.place(at), max(4, -(-size // 4) * 4)) for at, size in places]
+        bound = [(*self.place(at), -(-size // 4) * 4 or EMPTY) for at, size in places]
         if shader.faults:
             bound.append((self.faults, 0, FAULT_BYTES))
         entries = [

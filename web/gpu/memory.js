@@ -9,6 +9,7 @@ import { toGpuStorage } from './storage.js';
 /** Of the record of faults: number of a node whose indices are checked, extent, index (int32), and a word to spare. */
 export const FAULT_BYTES = 16;
 
+const EMPTY = 16; // bytes bound of a tensor without elements: a shader may read it by fours, as vec4
 const STEP = 256 << 20; // a buffer at most doubles, and grows by no more than this beyond what is needed
 
 export class GpuMemory {
@@ -75,7 +76,7 @@ export class GpuMemory {
   locate(address, size) {
     const n = Math.floor((address - GPU) / this.chunk);
     const offset = address - GPU - n * this.chunk;
-    return { buffer: this.buffers[n], offset, size: Math.max(4, Math.ceil(size / 4) * 4) };
+    return { buffer: this.buffers[n], offset, size: Math.ceil(size / 4) * 4 || EMPTY };
   }
 
   // ── commands ──
