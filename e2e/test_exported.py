@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from e2e.test_loading import RUN, assert_affine
 from kit import small_models as models
 from kit.chromium import ROOT
 from pyruntime import InferenceSession, SessionOptions
+from pyruntime.program.format import Program
 
 MODELS = ROOT / "build" / "models"
 HOST = """<ir_version: 10, opset_import: ["" : 20]>
@@ -33,7 +32,7 @@ def programs(built: None) -> Iterator[Path]:
         "beside.pyrt": affine.export(),
         "external.pyrt": InferenceSession(MODELS / "external.onnx").export(),
         "threads.pyrt": two.export(weights=True),
-        "other.pyrt": affine.export(weights=True).replace(b'"format":2', b'"format":9'),
+        "other.pyrt": b"pyrt\x09" + affine.export(weights=True)[5:],
         "cut.pyrt": affine.export(weights=True)[:-4],
         "short.pyrt": b"pyrt",
         "odd.pyrt": renamed(affine.export(), "odd #1?.onnx"),
@@ -54,11 +53,9 @@ def programs(built: None) -> Iterator[Path]:
 
 def changed(program: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
     """A program with another header."""
-    (size,) = struct.unpack_from("<I", program, 4)
-    header = json.loads(program[8 : 8 + size])
-    change(header)
-    head = json.dumps(header).encode()
-    return program[:4] + struct.pack("<I", len(head)) + head + program[8 + size :]
+    found = Program.from_bytes(program)
+    change(found.header)
+    return found.to_bytes()
 
 
 def renamed(program: bytes, model: str) -> bytes:

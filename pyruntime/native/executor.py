@@ -111,9 +111,10 @@ class Executor:
         self._uids += 1
         step = Step(json, uid=self._uids)
         if json["op"] in ("wasm", "gpu"):
-            step.symbols = tuple(json["symbols"])
             dims = [d for c in json["calls"] for d in (*c["params"], c["work"])]
             step.words = compile_dims(dims)
+            sizes = [self.header["buffers"][b]["size"] for b in {b for c in json["calls"] for b in c["buffers"]}]
+            step.symbols = tuple(sorted(frozenset().union(*map(symbols, [*dims, *sizes]))))
         return step
 
     @staticmethod

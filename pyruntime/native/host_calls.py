@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyruntime.errors import InvalidInput, our_fault
+from pyruntime.errors import InvalidInput, InvalidModel, our_fault
 from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
@@ -59,9 +59,11 @@ class StoredCalls:
         step = self.steps[number]
         types = [None if d is None else TensorSpec(BY_NAME[d], ()) for d in step["inputs"]]
         args = [None if a is None else to_python(a, t) for a, t in zip(arrays, types, strict=True)]
+        if fn not in FUNCTIONS:
+            raise InvalidModel(f'the program asks for the host function "{fn}", which is not known')
         with our_fault("running it", fn):
             results = FUNCTIONS[fn](args, step["attrs"])
-        return [from_python(r, BY_NAME[d]) for r, d in zip(results, step["outputs"], strict=True)]
+            return [from_python(r, BY_NAME[d]) for r, d in zip(results, step["outputs"], strict=True)]
 
 
 __all__ = ["HostCalls", "StoredCalls"]

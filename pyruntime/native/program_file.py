@@ -89,7 +89,7 @@ class Exported:
         path = Path(model) if isinstance(model, str | os.PathLike) else None
         self.program = Program.from_bytes(bytes(model) if path is None else path.read_bytes())
         header = self.program.header
-        if "types" not in header:
+        if "types" not in header or "host" not in header:
             raise InvalidModel("this Program does not say its types", hint="write it with session.export()")
         self.graph = Graph(
             header["name"], _values(header["types"]["inputs"]), _values(header["types"]["outputs"]), nodes=()

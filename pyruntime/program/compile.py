@@ -16,6 +16,7 @@ from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.passes.graph_pruning import prune
 from pyruntime.program.emit import Emitter
+from pyruntime.program.explain import table
 from pyruntime.program.format import Program
 from pyruntime.program.node_report import Fates, reasons, revealed
 from pyruntime.program.pipeline import Work
@@ -72,9 +73,8 @@ def compile_graph(
     emitter = Emitter(builder)
     with our_fault("writing the program"):
         program = emitter.program(graph.name, work.init, main)
-        program.header["nodes"] = fates.after(work.init, emitter.within)
-        if emitter.placed is not None:
-            program.header["why"] = reasons(main.block, emitter.placed.partition.reasons)
+        why = {} if emitter.placed is None else reasons(main.block, emitter.placed.partition.reasons)
+        program.header["explain"] = table(program.header, fates.after(work.init, emitter.within), why)
     watch.lap("emit")
     symbols = {name: s for s, name in emitter.symbols.items()}
     return Compiled(program, emitter.host_kernels, symbols, watch.timings)

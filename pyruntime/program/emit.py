@@ -18,7 +18,7 @@ from pyruntime.ir.shape import AnyDim, to_json
 from pyruntime.ir.storage import encode
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Weight
-from pyruntime.program.format import FORMAT, Program
+from pyruntime.program.format import Program
 from pyruntime.program.placement import Placed
 from pyruntime.program.residency import AWAY, HOME, Crossings
 from pyruntime.program.values import tensors_of
@@ -65,7 +65,6 @@ class Emitter:
         outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
         self.blocks[1] = self._block(main.block, 1, self.persistent, leaving=outputs)
         header = {
-            "format": FORMAT,
             "name": name,
             "inputs": [self._input(f) for f in main.feeds],
             "outputs": [{"name": n, "value": self.value(v)} for n, v in main.outputs.items()],
@@ -251,14 +250,9 @@ class Emitter:
         for c in calls:
             self.crossings.scratch(c.scratch, where)
             c.tensors = [self.crossings.at(t, where) for t in c.tensors]
-        symbols: set[Symbol] = set()
-        for c in calls:
-            for d in (*map(self._param, c.params), c.work, *[sh.size(t.shape) for t in c.tensors]):
-                symbols |= sh.symbols(d)
         json: dict[str, Any] = {
             "op": "wasm" if where == HOME else "gpu",
             "fn": name,
-            "symbols": [self._symbol(s) for s in sorted(symbols)],
             "calls": [self._call(c) for c in calls],
         }
         forks = {c.split for c in calls if c.split != 0}

@@ -1,11 +1,12 @@
-"""What the compiler made of a model, read off the Program's header. web/run/explain.js is its mirror, docs/explain.md
-describes the result."""
+"""What the compiler made of a model: a table in the Program's header, its numbers dims, and its values in one run.
+
+web/run/explain.js evaluates the same table; docs/explain.md describes the result.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from math import prod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyruntime.ir.dtype import BY_NAME
@@ -14,119 +15,134 @@ from pyruntime.program.dims import compile_dim
 
 PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # of steps; the others are control
 Json = dict[str, Any]
+EMPTY: Json = {
+    "place": "", "kernels": [], "calls": 0, "fused": [], "into": "", "work": 0, "crossing": 0, "why": "",
+}  # fmt: skip
 
 
 def explain(header: Mapping[str, Any], env: Mapping[str, int] | None = None) -> Json:
     """`env` gives the symbols their values, for the numbers of work and bytes; those it does not tell are None."""
+    table = header["explain"]
+    nodes = [{**EMPTY, **row} for row in table["nodes"]]
+    for row in nodes:
+        row |= {key: _value(row[key], env or {}) for key in ("work", "crossing")}
+    return {**table, "nodes": nodes}
+
+
+def _value(d: Any, env: Mapping[str, int]) -> int | None:
+    try:
+        return compile_dim(d)(env)
+    except KeyError:
+        return None
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str]) -> Json:
+    """nodes: of the graph, as `Fates.after` gives them; why: label -> why it is not on the provider asked for first.
+    A row leaves out what is as in EMPTY."""
     steps = [(number, s) for number, b in enumerate(header["blocks"]) for s in b["steps"]]
-    entries = {label: _entry(label) for label in _labels(header)}
-    for item in header.get("nodes", ()):
+    rows = {label: _row(label, why.get(label, "")) for label in _labels(nodes, steps)}
+    for item in nodes:
         if not isinstance(item, str):
-            entry = entries[item[0]]
-            entry["place"], entry["into"] = item[1], item[2] if len(item) > 2 else ""
-            if entry["into"] in entries:
-                entries[entry["into"]]["fused"].append(item[0])
-    for label, why in header.get("why", {}).items():
-        if label in entries:
-            entries[label]["why"] = why
-    calls = _steps(header, steps, entries, env or {})
+            row = rows[item[0]]
+            row["place"], row["into"] = item[1], item[2] if len(item) > 2 else ""
+            if row["into"] in rows:
+                rows[row["into"]]["fused"].append(item[0])
+    calls = _steps(steps, rows)
     return {
-        "operators": _operators(entries),
+        "operators": _operators(rows),
         "placement": dict(Counter(place for place, _ in calls)),
         "kernels": len(calls),
         "functions": len({kernel for _, kernel in calls if kernel}),
         "steps": len(steps),
         "code": sum(size for _, size in header["modules"].values()),
-        "nodes": list(entries.values()),
+        "nodes": [_short(row) for row in rows.values()],
     }
 
 
-def _labels(header: Mapping[str, Any]) -> list[str]:
+def _labels(nodes: Sequence[Any], steps: Sequence[tuple[int, Json]]) -> list[str]:
     """The nodes of the graph in order, then those of inner graphs and functions that have steps."""
-    graph = [n if isinstance(n, str) else n[0] for n in header.get("nodes", ())]
-    inner = [label for b in header["blocks"] for s in b["steps"] for label in _nodes(s) if label]
-    return list(dict.fromkeys([*graph, *inner]))
+    graph = [n if isinstance(n, str) else n[0] for n in nodes]
+    return list(dict.fromkeys([*graph, *[c["node"] for _, s in steps for c in _calls(s) if c["node"]]]))
 
 
-def _nodes(step: Json) -> list[str]:
-    return [c["node"] for c in step["calls"]] if "calls" in step else [step.get("node", "")]
+def _calls(step: Json) -> list[Json]:
+    """The calls of a step; one of control or host counts as one, a copy is of no node."""
+    if step["op"] == "copy":
+        return []
+    return step["calls"] if "calls" in step else [{"node": step["node"], "kernel": "", "work": 0}]
 
 
-def _entry(label: str) -> Json:
-    """As docs/explain.md describes it."""
-    return {
-        "node": label, "op": operator_of(label), "place": "", "kernels": [], "calls": 0,
-        "fused": [], "into": "", "work": 0, "crossing": 0, "why": "",
-    }  # fmt: skip
+def _row(label: str, why: str) -> Json:
+    """As docs/explain.md describes it, its numbers as lists of what is added up."""
+    told = {"node": label, "op": operator_of(label)}
+    return {**told, **EMPTY, "kernels": [], "fused": [], "work": [], "crossing": [], "why": why}
 
 
-def _steps(
-    header: Mapping[str, Any], steps: list[tuple[int, Json]], entries: dict[str, Json], env: Mapping[str, int]
-) -> list[tuple[str, str]]:
+def _short(row: Json) -> Json:
+    row = {**row, "work": _sum(row["work"]), "crossing": _sum(row["crossing"])}
+    return {key: value for key, value in row.items() if key not in EMPTY or value != EMPTY[key]}
+
+
+def _sum(dims: Sequence[Any]) -> Any:
+    known = sum(d for d in dims if isinstance(d, int))
+    others = [d for d in dims if not isinstance(d, int)]
+    parts = [*others, known] if known else others
+    return known if not others else parts[0] if len(parts) == 1 else ["+", *parts]
+
+
+def _steps(steps: Sequence[tuple[int, Json]], rows: dict[str, Json]) -> list[tuple[str, str]]:
     """Fill in what the calls tell; gives (place, kernel) of each."""
     out: list[tuple[str, str]] = []
     crossed: dict[int, Any] = {}  # buffer that a copy fills -> bytes, until a node reads it
     for number, step in steps:
         if step["op"] == "copy":
-            crossed |= {b["buffer"]: _bytes(b, env) for _, b in step["pairs"]}
-            continue
+            crossed |= {b["buffer"]: _bytes(b) for _, b in step["pairs"]}
         place = PLACES.get(step["op"], "control")
-        calls = step["calls"] if "calls" in step else [{"node": step.get("node", ""), "kernel": "", "work": 0}]
-        for call in calls:
-            if call["node"] in entries:
-                _count(entries[call["node"]], place if number else "init", step, call, crossed, env)
+        for call in _calls(step):
+            if call["node"] in rows:
+                _count(rows[call["node"]], place if number else "init", step, call, crossed)
             out.append((place, call["kernel"]))
     return out
 
 
-def _count(entry: Json, place: str, step: Json, call: Json, crossed: dict[int, Any], env: Mapping[str, int]) -> None:
+def _count(row: Json, place: str, step: Json, call: Json, crossed: dict[int, Any]) -> None:
     """Add a call to what is told of its node. What runs once, in init, is no part of a run's calls and work."""
-    if call["kernel"] and call["kernel"] not in entry["kernels"]:
-        entry["kernels"].append(call["kernel"])
-    entry["place"] = place
+    if call["kernel"] and call["kernel"] not in row["kernels"]:
+        row["kernels"].append(call["kernel"])
+    row["place"] = place
     if place == "init":
         return
-    entry["calls"] += 1
-    entry["work"] = _sum(entry["work"], evaluate(call["work"], env))
-    for b in set(call.get("buffers", _buffers(step))) & crossed.keys():
-        entry["crossing"] = _sum(entry["crossing"], crossed.pop(b))
+    row["calls"] += 1
+    row["work"].append(call["work"])
+    if crossed:
+        arrived = [b for b in dict.fromkeys(call.get("buffers", _buffers(step))) if b in crossed]
+        row["crossing"] += [crossed.pop(b) for b in arrived]
 
 
-def _buffers(value: Any) -> set[int]:
+def _buffers(value: Any) -> list[int]:
     """The buffers that a step without calls mentions."""
     if isinstance(value, dict):
-        return {value["buffer"]} if "buffer" in value else {b for v in value.values() for b in _buffers(v)}
-    return {b for v in value for b in _buffers(v)} if isinstance(value, list | tuple) else set()
+        return [value["buffer"]] if "buffer" in value else [b for v in value.values() for b in _buffers(v)]
+    return [b for v in value for b in _buffers(v)] if isinstance(value, list | tuple) else []
 
 
-def _bytes(value: Json, env: Mapping[str, int]) -> int | None:
-    dims = [evaluate(d, env) for d in value["dims"]]
-    known = [d for d in dims if d is not None]
-    return prod(known) * BY_NAME[value["dtype"]].size if len(known) == len(dims) else None
+def _bytes(value: Json) -> Any:
+    size = BY_NAME[value["dtype"]].size
+    dims = [d for d in value["dims"] if d != 1]
+    return ["*", size, *dims] if dims else size
 
 
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
-def evaluate(d: Any, env: Mapping[str, int]) -> int | None:
-    """A dim of the header; None if it has a symbol without a value."""
-    if isinstance(d, int):
-        return d
-    try:
-        return compile_dim(d)(dict(env))
-    except KeyError:
-        return None
-
-
-def _operators(entries: dict[str, Json]) -> list[Json]:
+def _operators(rows: Mapping[str, Json]) -> list[Json]:
     """By count, each with the place where most of its nodes run."""
     places: dict[str, Counter[str]] = {}
-    for entry in entries.values():
-        into = entries.get(entry["into"])
-        places.setdefault(entry["op"], Counter())[into["place"] if into else entry["place"]] += 1
-    rows = [{"op": op, "nodes": c.total(), "place": c.most_common(1)[0][0]} for op, c in places.items()]
-    return sorted(rows, key=lambda row: -row["nodes"])
+    for row in rows.values():
+        into = rows.get(row["into"])
+        places.setdefault(row["op"], Counter())[into["place"] if into else row["place"]] += 1
+    found = [{"op": op, "nodes": c.total(), "place": c.most_common(1)[0][0]} for op, c in places.items()]
+    return sorted(found, key=lambda row: -row["nodes"])
 
 
-__all__ = ["explain"]
+__all__ = ["explain", "table"]

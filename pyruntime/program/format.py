@@ -1,16 +1,19 @@
-"""The Program: what the compiler hands to an executor. Plain data; docs/architecture.md describes the header."""
+"""The Program: what the compiler hands to an executor. Plain data; schema.json describes the header."""
 
 from __future__ import annotations
 
 import json
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.errors import InvalidModel
+from pyruntime.program.validate import validate
 
-FORMAT = 2
+FORMAT = 3
 MAGIC = b"pyrt"
+HEAD = struct.Struct("<4sIII")  # magic, format, CRC-32 of what follows this head, bytes of the header
 
 
 @dataclass(slots=True)
@@ -21,25 +24,33 @@ class Program:
     blob: bytes
 
     def to_bytes(self) -> bytes:
-        """Magic, length of the header (u32), header as JSON, blob."""
-        head = json.dumps(self.header, separators=(",", ":")).encode()
-        return MAGIC + struct.pack("<I", len(head)) + head + self.blob
+        """As a file: the head, the header as JSON, the blob."""
+        header = json.dumps(self.header, separators=(",", ":")).encode()
+        return HEAD.pack(MAGIC, FORMAT, zlib.crc32(self.blob, zlib.crc32(header)), len(header)) + header + self.blob
 
     @staticmethod
     def from_bytes(data: bytes) -> Program:
-        if data[:4] != MAGIC or len(data) < 8:
-            raise InvalidModel("not a pyruntime program")
-        (size,) = struct.unpack_from("<I", data, 4)
-        if 8 + size > len(data):
+        """Errors: InvalidModel for what `to_bytes` of this format did not write, or what no executor could run."""
+        if data[:4] != MAGIC:
+            raise InvalidModel("this is no pyruntime program")
+        if len(data) < HEAD.size:
             raise InvalidModel("the program is cut off")
+        _, format_, checksum, size = HEAD.unpack_from(data)
+        if format_ != FORMAT:
+            raise InvalidModel(f"the program is of format {format_}, this is {FORMAT}", hint="export it again")
+        if zlib.crc32(memoryview(data)[HEAD.size :]) != checksum:
+            raise InvalidModel("the program is damaged or cut off: its checksum is another", hint="export it again")
         try:
-            header = json.loads(data[8 : 8 + size])
-        except ValueError as error:
-            raise InvalidModel(f"the header of the program is damaged: {error}") from None
-        if header.get("format") != FORMAT:
-            raise InvalidModel(f"program format {header.get('format')}, expected {FORMAT}", hint="compile it again")
-        return Program(header, bytes(data[8 + size :]))
+            header = json.loads(data[HEAD.size : HEAD.size + size])
+        except (ValueError, RecursionError) as error:
+            raise InvalidModel(f"the program is damaged: its header is no JSON ({error})") from None
+        program = Program(header, bytes(data[HEAD.size + size :]))
+        validate(header, len(program.blob))
+        return program
 
     def part(self, place: list[int]) -> bytes:
         """The bytes at [offset, size] of the blob."""
         return self.blob[place[0] : place[0] + place[1]]
+
+
+__all__ = ["FORMAT", "HEAD", "MAGIC", "Program"]

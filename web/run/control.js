@@ -78,7 +78,7 @@ class Loop {
 
   /** Binds of body inputs as binds of carried values. @returns {Binds} */
   get enters() {
-    return (this.step.enters ?? []).map(([input, axis, symbol]) => [input - 2, axis, symbol]);
+    return this.step.enters.map(([input, axis, symbol]) => [input - 2, axis, symbol]);
   }
 
   /** The body owns what it carries, so it gets copies. @param {State} state @returns {State} */

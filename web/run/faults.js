@@ -16,5 +16,5 @@ export function checkFaults(memory, checked) {
   if (!node) return;
   const [extent, index] = [record.getInt32(4, true), record.getBigInt64(8, true)];
   memory.fill(0, RECORD, RECORD + RECORD_BYTES);
-  throw outOfRange(checked[node - 1], index, extent);
+  throw outOfRange(checked[node - 1] ?? '', index, extent);
 }

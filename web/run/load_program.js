@@ -6,6 +6,7 @@ import { State } from './plan_state.js';
 
 /** @typedef {import('./executor.js').Executor} Executor */
 /** @typedef {import('../common/program.js').Constant} Constant */
+/** @typedef {Exclude<Constant, import('../common/program.js').StringConstant>} Numbers */
 /** @typedef {import('./environment.js').ReadFile} Read */
 
 /**
@@ -63,12 +64,12 @@ export function loadConstants(executor, read) {
   plan.preallocated = new Set(kept);
   const late = (/** @type {Constant} */ { buffer }) => Number(spent.has(buffer));
   for (const constant of [...header.constants].sort((a, b) => late(a) - late(b))) {
-    if (constant.strings) executor.hostConstants.set(constant.buffer, constant.strings);
+    if ('strings' in constant) executor.hostConstants.set(constant.buffer, constant.strings);
     else plan.take(root, constant.buffer);
   }
   plan.ensure(root);
   executor.hosts = new Map(executor.hostConstants);
-  for (const constant of header.constants) if (!constant.strings) fill(executor, constant, read);
+  for (const constant of header.constants) if (!('strings' in constant)) fill(executor, constant, read);
 }
 
 /**
@@ -77,28 +78,28 @@ export function loadConstants(executor, read) {
  */
 function leftByInit({ blocks: [{ steps }] }) {
   const calls = steps.flatMap((step) => ('calls' in step ? step.calls : []));
-  const spent = new Set([...steps, ...calls].flatMap((step) => ('free' in step ? step.free ?? [] : [])));
-  return { kept: calls.flatMap(({ alloc }) => alloc ?? []).filter((buffer) => !spent.has(buffer)), spent };
+  const spent = new Set([...steps, ...calls].flatMap((step) => ('free' in step ? step.free : [])));
+  return { kept: calls.flatMap(({ alloc }) => alloc).filter((buffer) => !spent.has(buffer)), spent };
 }
 
-/** @param {Executor} executor @param {Constant} constant @param {Read} read */
+/** @param {Executor} executor @param {Numbers} constant @param {Read} read */
 function fill({ plan, program, gpu }, constant, read) {
-  const bytes = constant.blob ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
-    : read(constant.offset ?? 0, constant.size ?? 0, constant.source ?? '');
+  const bytes = 'blob' in constant ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
+    : read(constant.offset, constant.size, constant.source);
   if (plan.isOnGpu(constant.buffer)) {
     const raw = constant.unpack ? unpacked(bytes, constant, plan.size(plan.root, constant.buffer)) : bytes;
-    gpu?.memory.write(plan.span(plan.root, constant.buffer).address, raw, constant.dtype ?? '');
+    gpu?.memory.write(plan.span(plan.root, constant.buffer).address, raw, constant.dtype);
     return;
   }
   const target = plan.bytes(plan.root, constant.buffer);
-  if (constant.unpack) unpackBits(bytes, constant.unpack, Boolean(constant.signed), target);
+  if (constant.unpack) unpackBits(bytes, constant.unpack, constant.signed, target);
   else target.set(bytes);
 }
 
-/** @param {Uint8Array} bytes @param {Constant} constant @param {number} size @returns {Uint8Array} */
-function unpacked(bytes, { unpack = 0, signed }, size) {
+/** @param {Uint8Array} bytes @param {Numbers} constant @param {number} size @returns {Uint8Array} */
+function unpacked(bytes, { unpack, signed }, size) {
   const into = new Uint8Array(size);
-  unpackBits(bytes, unpack, Boolean(signed), into);
+  unpackBits(bytes, unpack, signed, into);
   return into;
 }
 

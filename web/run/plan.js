@@ -115,7 +115,7 @@ export class Planner {
     };
     calls.forEach((call, now) => {
       const dying = new Set(call.free);
-      for (const buffer of call.alloc ?? []) {
+      for (const buffer of call.alloc) {
         if (this.preallocated.has(buffer)) continue;
         const source = this.takenOver(call, buffer, dying, state);
         const range = source === undefined ? undefined : of(source);
@@ -138,7 +138,7 @@ export class Planner {
   /** @param {Call} call @param {number} buffer @param {Set<number>} dying @param {State} state */
   takenOver({ inplace }, buffer, dying, state) {
     const size = this.size(state, buffer);
-    return inplace?.find(([output, input]) => output === buffer && dying.has(input) && this.size(state, input) === size)?.[1];
+    return inplace.find(([output, input]) => output === buffer && dying.has(input) && this.size(state, input) === size)?.[1];
   }
 
   /** @param {number[]} words @returns {number} the address of the table */
@@ -189,8 +189,8 @@ export class Planner {
     return this.header.buffers[buffer].memory === 'webgpu';
   }
 
-  /** @param {State} state @param {Iterable<number>} [buffers] */
-  drop(state, buffers = []) {
+  /** @param {State} state @param {Iterable<number>} buffers */
+  drop(state, buffers) {
     for (const buffer of buffers) state.drop(buffer);
   }
 
@@ -206,8 +206,8 @@ export class Planner {
     return this.memory.view(this.span(state, buffer), this.size(state, buffer));
   }
 
-  /** Symbols take the dims that values turned out to have. @param {State} state @param {import('../common/program.js').Binds | undefined} binds @param {number[][]} dims */
-  bind(state, binds = [], dims) {
+  /** Symbols take the dims that values turned out to have. @param {State} state @param {import('../common/program.js').Binds} binds @param {number[][]} dims */
+  bind(state, binds, dims) {
     for (const [value, axis, symbol] of binds) state.env.set(symbol, dims[value]?.[axis] ?? 0);
     this.checkGuards(state.env, new Set(binds.map(([, , symbol]) => symbol)));
   }

@@ -190,9 +190,9 @@ export class Model {
     const program = this.programs.get(this.used);
     if (!program || this.host.gpu || hostStep(program.header)) return null;
     const { header, blob, module } = program;
-    const apart = header.constants.filter((constant) => constant.size && !constant.blob);
-    if (apart.reduce((sum, { size = 0 }) => sum + size, blob.length) > PORTABLE) return null;
-    const weights = new Map(apart.map(({ source = '', offset = 0, size = 0 }) => [`${source}:${offset}`, this.read(offset, size, source).slice()]));
+    const apart = header.constants.filter((constant) => 'source' in constant);
+    if (apart.reduce((sum, { size }) => sum + size, blob.length) > PORTABLE) return null;
+    const weights = new Map(apart.map(({ source, offset, size }) => [`${source}:${offset}`, this.read(offset, size, source).slice()]));
     return { key: this.used, needs: this.needs, program: { header, blob, module }, weights, shared: this.host.shared };
   }
 

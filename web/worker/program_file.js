@@ -1,20 +1,15 @@
 // A Program as a file (pyruntime/native/program_file.py): runs without Python and without being compiled.
 
 import { InvalidInput, InvalidModel, UnsupportedOp } from '../common/errors.js';
+import { crc32 } from './crc32.js';
+import { validate } from './validate.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../common/program.js').Header} Header */
 /** @typedef {import('./model.js').Compiler} Compiler */
-/** @typedef {{ file: string, size: number, crc32: number }} ModelFile that the weights are in */
-/**
- * @typedef {object} Extra what the header of a file says besides
- * @property {{ inputs: any[], outputs: any[] }} types
- * @property {ModelFile} [model]
- * @property {number} [threads]
- */
-
 const MAGIC = 0x74727970; // "pyrt"
-const FORMAT = 2;
+const FORMAT = 3;
+const HEAD = 16; // bytes: magic, format, CRC-32 of what follows this head, bytes of the header
 
 /** @param {Uint8Array} bytes */
 export const isProgram = (bytes) => bytes.length >= 4 && word(bytes, 0) === MAGIC;
@@ -25,31 +20,33 @@ export const looksLikeProgram = (model) => ('url' in model ? /\.pyrt(?:[?#]|$)/.
 /** @param {Uint8Array} bytes @param {number} at */
 const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
 
-/** @param {Uint8Array} bytes @returns {{ header: Header & Extra, blob: Uint8Array }} */
+/** @param {Uint8Array} bytes @returns {{ header: Header, blob: Uint8Array }} */
 export function parse(bytes) {
-  const size = bytes.length < 8 ? Infinity : word(bytes, 4);
-  if (8 + size > bytes.length) throw new InvalidModel('the program is cut off');
-  /** @type {Header & Extra} */
-  let header;
-  try {
-    header = JSON.parse(new TextDecoder().decode(bytes.slice(8, 8 + size)));
-  } catch (cause) {
-    throw new InvalidModel(`the header of the program is damaged: ${/** @type {Error} */ (cause).message}`, { cause });
-  }
-  if (header.format !== FORMAT) throw new InvalidModel(`program format ${header.format}, expected ${FORMAT}`, { hint: 'export it again' });
-  if (!header.types) throw new InvalidModel('this program does not say its types', { hint: 'write it with session.export()' });
-  const ends = [...Object.values(header.modules), ...header.constants.flatMap(({ blob }) => (blob ? [blob] : []))];
-  if (ends.some(([at, length]) => 8 + size + at + length > bytes.length)) throw new InvalidModel('the program is cut off');
-  return { header, blob: bytes.subarray(8 + size) };
+  if (bytes.length < HEAD) throw new InvalidModel('the program is cut off');
+  const [format, checksum, size] = [4, 8, 12].map((at) => word(bytes, at));
+  if (format !== FORMAT) throw new InvalidModel(`the program is of format ${format}, this is ${FORMAT}`, { hint: 'export it again' });
+  if (crc32(bytes.subarray(HEAD)) !== checksum) throw new InvalidModel('the program is damaged or cut off: its checksum is another', { hint: 'export it again' });
+  const [header, blob] = [headerOf(bytes.slice(HEAD, HEAD + size)), bytes.subarray(HEAD + size)];
+  validate(header, blob.length);
+  return { header, blob };
 }
 
-/** The file of a Program. @param {Header & Extra} header @param {Uint8Array} blob @returns {Uint8Array<ArrayBuffer>} */
+/** @param {Uint8Array} text @returns {any} not checked */
+function headerOf(text) {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(text));
+  } catch (cause) {
+    throw new InvalidModel(`the program is damaged: its header is no JSON (${/** @type {Error} */ (cause).message})`, { cause });
+  }
+}
+
+/** The file of a Program. @param {Header} header @param {Uint8Array} blob @returns {Uint8Array<ArrayBuffer>} */
 export function toBytes(header, blob) {
-  const head = new TextEncoder().encode(JSON.stringify(header));
-  const bytes = new Uint8Array(8 + head.length + blob.length);
-  new Uint32Array(bytes.buffer, 0, 2).set([MAGIC, head.length]);
-  bytes.set(head, 8);
-  bytes.set(blob, 8 + head.length);
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const bytes = new Uint8Array(HEAD + text.length + blob.length);
+  bytes.set(text, HEAD);
+  bytes.set(blob, HEAD + text.length);
+  new Uint32Array(bytes.buffer, 0, 4).set([MAGIC, FORMAT, crc32(bytes.subarray(HEAD)), text.length]);
   return bytes;
 }
 
@@ -71,11 +68,13 @@ export class Exported {
   /** @param {Uint8Array} bytes */
   constructor(bytes) {
     const { header, blob } = parse(bytes);
+    const { types } = header;
+    if (!types) throw new InvalidModel('this program does not say its types', { hint: 'write it with session.export()' });
     refuse(header);
     this.header = header;
     this.blob = blob;
     /** What model.js asks of Python's model, and no more. */
-    this.proxy = /** @type {import('./python.js').ModelProxy} */ ({ info: JSON.stringify(header.types), timings: '{}', needs: '{"values":[],"dims":[],"defaults":[]}', destroy() {} });
+    this.proxy = /** @type {import('./python.js').ModelProxy} */ ({ info: JSON.stringify(types), timings: '{}', needs: '{"values":[],"dims":[],"defaults":[]}', destroy() {} });
   }
 
   /** How many threads its scratch is for, at most; memory is shared above 1. */
@@ -87,7 +86,7 @@ export class Exported {
   get files() {
     const { model, constants } = this.header;
     const files = new Map(model ? [['', model.file]] : []);
-    for (const { source } of constants) if (source) files.set(source, source);
+    for (const constant of constants) if ('source' in constant && constant.source) files.set(constant.source, constant.source);
     return files;
   }
 
@@ -110,15 +109,4 @@ export class Exported {
   specialise = this.watched;
   fallBack = this.watched;
   host = this.watched;
-}
-
-/** As zlib's. @param {Uint8Array} bytes */
-function crc32(bytes) {
-  const table = new Int32Array(256).map((_, n) => {
-    for (let bit = 0; bit < 8; bit++) n = n & 1 ? 0xedb88320 ^ (n >>> 1) : n >>> 1;
-    return n;
-  });
-  let crc = -1;
-  for (let i = 0; i < bytes.length; i++) crc = table[(crc ^ bytes[i]) & 255] ^ (crc >>> 8);
-  return ~crc >>> 0;
 }

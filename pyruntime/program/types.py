@@ -1,0 +1,251 @@
+"""Types of a Program's header. Written by scripts/contract.py from pyruntime/program/schema.json."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict, final
+
+
+@final
+class Input(TypedDict):
+    name: str
+    item: NotRequired[int]
+    buffer: int
+    dtype: str
+    dims: Dims
+
+
+@final
+class Output(TypedDict):
+    name: str
+    value: Value
+
+
+@final
+class Buffer(TypedDict):
+    size: Dim
+    host: NotRequired[bool]
+    memory: NotRequired[str]
+
+
+@final
+class TensorValue(TypedDict):
+    buffer: int
+    dtype: str
+    dims: Dims
+
+
+@final
+class SequenceValue(TypedDict):
+    items: list[TensorValue]
+
+
+@final
+class SourceConstant(TypedDict):
+    """Bytes of the model's file (source "") or of an external one."""
+
+    buffer: int
+    dtype: str
+    source: str
+    offset: int
+    size: int
+    unpack: int
+    signed: bool
+
+
+@final
+class BlobConstant(TypedDict):
+    buffer: int
+    dtype: str
+    blob: Place
+    unpack: int
+    signed: bool
+
+
+@final
+class StringConstant(TypedDict):
+    buffer: int
+    dtype: Literal["string"]
+    strings: list[str]
+
+
+@final
+class Block(TypedDict):
+    inputs: list[TensorValue]
+    unused: list[int]
+    steps: list[Step]
+    outputs: list[TensorValue]
+
+
+@final
+class Call(TypedDict):
+    node: str
+    kernel: str
+    buffers: Buffers
+    params: list[Dim]
+    work: Dim
+    inplace: list[list[int]]
+    alloc: Buffers
+    free: Buffers
+
+
+@final
+class WasmStep(TypedDict):
+    op: Literal["wasm"]
+    fn: str
+    calls: list[Call]
+    fork: NotRequired[Dim]
+
+
+@final
+class GpuStep(TypedDict):
+    """One submit."""
+
+    op: Literal["gpu"]
+    fn: str
+    calls: list[Call]
+
+
+@final
+class CopyStep(TypedDict):
+    """Tensors into another memory: source, and target, which is made here."""
+
+    op: Literal["copy"]
+    to: str
+    pairs: list[list[TensorValue]]
+    free: Buffers
+
+
+@final
+class ReadStep(TypedDict):
+    """Elements of an integer or bool tensor become symbols."""
+
+    op: Literal["read"]
+    node: str
+    value: TensorValue
+    symbols: list[str]
+    free: Buffers
+
+
+@final
+class HostStep(TypedDict):
+    """A function in Python."""
+
+    op: Literal["host"]
+    node: str
+    fn: str
+    id: int
+    inputs: list[MaybeTensor]
+    outputs: list[TensorValue]
+    binds: Binds
+    free: Buffers
+
+
+@final
+class IfStep(TypedDict):
+    op: Literal["if"]
+    node: str
+    condition: TensorValue
+    then: int
+    orelse: int
+    outputs: Buffers
+    binds: Binds
+    free: Buffers
+
+
+@final
+class LoopStep(TypedDict):
+    op: Literal["loop"]
+    node: str
+    trip: MaybeTensor
+    condition: MaybeTensor
+    carried: list[TensorValue]
+    body: int
+    outputs: list[TensorValue]
+    enters: Binds
+    binds: Binds
+    free: Buffers
+
+
+@final
+class Explained(TypedDict):
+    """What explain tells (explain.md)."""
+
+    operators: list[dict[str, Any]]
+    placement: dict[str, int]
+    kernels: int
+    functions: int
+    steps: int
+    code: int
+    nodes: list[ExplainedNode]
+
+
+@final
+class ExplainedNode(TypedDict):
+    """What is empty or 0 is left out."""
+
+    node: str
+    op: str
+    place: NotRequired[str]
+    kernels: NotRequired[list[str]]
+    calls: NotRequired[int]
+    fused: NotRequired[list[str]]
+    into: NotRequired[str]
+    work: NotRequired[Dim]
+    crossing: NotRequired[Dim]
+    why: NotRequired[str]
+
+
+@final
+class Types(TypedDict):
+    """Of a file: inputs and outputs as the model declares them."""
+
+    inputs: list[Type]
+    outputs: list[Type]
+
+
+@final
+class HostCall(TypedDict):
+    attrs: dict[str, Any]
+    inputs: list[str | None]
+    outputs: list[str]
+
+
+@final
+class ModelFile(TypedDict):
+    """Of a file whose weights are not in the blob: the model beside it."""
+
+    file: str
+    size: int
+    crc32: int
+
+
+@final
+class Header(TypedDict):
+    name: str
+    modules: dict[str, Place]
+    inputs: list[Input]
+    outputs: list[Output]
+    buffers: list[Buffer]
+    constants: list[Constant]
+    guards: list[Guard]
+    checked: list[str]
+    blocks: list[Block]
+    symbols: dict[str, str]
+    explain: Explained
+    types: NotRequired[Types]
+    threads: NotRequired[int]
+    host: NotRequired[list[HostCall]]
+    model: NotRequired[ModelFile]
+
+
+Place = list[int]
+Dim = int | str | list[Any]
+Dims = list[Dim]
+Value = TensorValue | SequenceValue | None
+MaybeTensor = TensorValue | None
+Constant = SourceConstant | BlobConstant | StringConstant
+Guard = list[Any]
+Binds = list[list[Any]]
+Buffers = list[int]
+Step = WasmStep | GpuStep | CopyStep | ReadStep | HostStep | IfStep | LoopStep
+Type = dict[str, Any]

@@ -1,0 +1,274 @@
+"""Writes what follows from pyruntime/program/schema.json: types for Python and JavaScript, the schema for the browser,
+the section in docs/architecture.md.
+
+Usage: python scripts/contract.py [--check]    --check: only tell which of them are not fresh
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+SCHEMA = json.loads((ROOT / "pyruntime/program/schema.json").read_text())
+DEFINITIONS: dict[str, dict[str, Any]] = SCHEMA["$defs"] | {
+    "Header": {k: v for k, v in SCHEMA.items() if k not in ("$schema", "$comment", "$defs", "title")}
+}
+NOTE = "Written by scripts/contract.py from pyruntime/program/schema.json."
+WIDTH = 120
+Rule = Mapping[str, Any]
+
+
+def plain(rule: Rule) -> bool:
+    """Whether a definition has no name in the types: it is a number, a text or one of many words."""
+    return rule.get("type") in ("integer", "string") or "enum" in rule
+
+
+class Language:
+    """How the types of one language are written."""
+
+    names = {"integer": "number", "string": "string", "boolean": "boolean", "null": "null"}
+    either = " | "
+
+    def type(self, rule: Rule) -> str:
+        if "$ref" in rule:
+            name = rule["$ref"].rpartition("/")[2]
+            return self.type(DEFINITIONS[name]) if plain(DEFINITIONS[name]) else name
+        if "anyOf" in rule:
+            return self.either.join(dict.fromkeys(map(self.type, rule["anyOf"])))
+        if "const" in rule or "enum" in rule:
+            return self.words(rule.get("enum", [rule.get("const")]))
+        if rule["type"] == "array":
+            return self.array(rule)
+        if rule["type"] == "object":
+            return self.mapping(rule)
+        return self.names[rule["type"]]
+
+    def array(self, rule: Rule) -> str:
+        if "prefixItems" not in rule:
+            return self.list(self.type(rule["items"]))
+        return self.tuple(
+            [self.type(r) for r in rule["prefixItems"]], self.type(rule["items"]) if "items" in rule else ""
+        )
+
+    def mapping(self, rule: Rule) -> str:
+        if "properties" in rule:
+            return self.record(rule)
+        others = rule.get("additionalProperties")
+        return self.dictionary(self.type(others) if isinstance(others, dict) else "")
+
+    words: Callable[[list[Any]], str]
+    list: Callable[[str], str]
+    tuple: Callable[[list[str], str], str]
+    record: Callable[[Rule], str]
+    dictionary: Callable[[str], str]
+
+
+class JavaScript(Language):
+    def words(self, values: Any) -> str:
+        if isinstance(values[0], bool):
+            return "boolean"
+        return "number" if isinstance(values[0], int) else "string" if len(values) > 1 else f"'{values[0]}'"
+
+    def list(self, item: str) -> str:
+        return f"({item})[]" if "|" in item else f"{item}[]"
+
+    def tuple(self, items: Any, rest: str) -> str:
+        return f"[{', '.join([*items, *([f'...{self.list(rest)}'] if rest else [])])}]"
+
+    def record(self, rule: Rule) -> str:
+        entries = [f"{k}{'' if k in rule['required'] else '?'}: {self.type(r)}" for k, r in rule["properties"].items()]
+        return f"{{ {', '.join(entries)} }}"
+
+    def dictionary(self, item: str) -> str:
+        return f"Record<string, {item or 'any'}>"
+
+
+class Python(Language):
+    names = {"integer": "int", "string": "str", "boolean": "bool", "null": "None"}
+
+    def words(self, values: Any) -> str:
+        if isinstance(values[0], bool):
+            return "bool"
+        return (
+            "int"
+            if isinstance(values[0], int)
+            else "str"
+            if len(values) > 4
+            else f"Literal[{', '.join(map(json.dumps, values))}]"
+        )
+
+    def list(self, item: str) -> str:
+        return f"list[{item}]"
+
+    def tuple(self, items: Any, rest: str) -> str:
+        return f"list[{next(iter(items)) if len(set(items)) == 1 and not rest else 'Any'}]"
+
+    def record(self, rule: Rule) -> str:
+        return "dict[str, Any]"
+
+    def dictionary(self, item: str) -> str:
+        return f"dict[str, {item or 'Any'}]"
+
+
+class Words(JavaScript):
+    """For people."""
+
+    def type(self, rule: Rule) -> str:
+        """Positions say in which list: "buffer", "block"."""
+        target = DEFINITIONS[rule["$ref"].rpartition("/")[2]] if "$ref" in rule else {}
+        return target["indexOf"].removesuffix("s") if "indexOf" in target else super().type(rule)
+
+    names = {"integer": "integer", "string": "text", "boolean": "bool", "null": "null"}
+
+    def words(self, values: Any) -> str:
+        return "type of elements" if len(values) > 6 else " | ".join(map(json.dumps, values))
+
+    def list(self, item: str) -> str:
+        return f"[{item}]"
+
+    def tuple(self, items: Any, rest: str) -> str:
+        return f"[{', '.join([*items, *([f'{rest}, …'] if rest else [])])}]"
+
+    def dictionary(self, item: str) -> str:
+        return f"{{text: {item or 'any'}}}"
+
+
+def filled(head: str, words: str, indent: str) -> Iterator[str]:
+    """Lines of text of at most WIDTH characters."""
+    line = head
+    for word in words.split():
+        if len(line) + len(word) + 1 > WIDTH:
+            yield line
+            line = indent + word
+        else:
+            line += word if line.endswith("  ") else f" {word}"
+    yield line
+
+
+def sentence(rule: Rule) -> str:
+    return f"{rule['description'][0].upper()}{rule['description'][1:]}."
+
+
+def named() -> Iterator[tuple[str, Rule]]:
+    return ((name, rule) for name, rule in DEFINITIONS.items() if not plain(rule))
+
+
+def javascript_types() -> str:
+    lines = [f"// Types of the Program, the seam between compiler and executors. {NOTE}", ""]
+    language = JavaScript()
+    for name, rule in named():
+        told = f"{sentence(rule)} " if "description" in rule else ""
+        if "properties" not in rule:
+            lines.append(f"/** {told}@typedef {{{language.type(rule)}}} {name} */")
+            continue
+        lines += ["/**", *([f" * {told}"] if told else []), f" * @typedef {{object}} {name}"]
+        for key, inner in rule["properties"].items():
+            entry = key if key in rule["required"] else f"[{key}]"
+            lines.append(f" * @property {{{language.type(inner)}}} {entry} {inner.get('description', '')}".rstrip())
+        lines.append(" */")
+    lines += [
+        "/**", " * @typedef {object} ProgramData", " * @property {Header} header", " * @property {Uint8Array} blob",
+        " * @property {WebAssembly.Module} [module] of the blob's WebAssembly, once it is compiled",
+        " * @property {any} python the Python object behind it, for host steps and specialisation; null in the page",
+        " */", "export {};", "",
+    ]  # fmt: skip
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def python_types() -> str:
+    lines = [f'"""Types of a Program\'s header. {NOTE}"""', "", "from __future__ import annotations", ""]
+    lines += ["from typing import Any, Literal, NotRequired, TypedDict, final", ""]
+    aliases, language = [], Python()  # the aliases name classes: they stand behind them
+    for name, rule in named():
+        if "properties" not in rule:
+            aliases.append(f"{name} = {language.type(rule)}")
+            continue
+        body = [f'    """{sentence(rule)}"""', ""] if "description" in rule else []
+        for key, inner in rule["properties"].items():
+            kind = language.type(inner)
+            body.append(f"    {key}: {kind if key in rule['required'] else f'NotRequired[{kind}]'}")
+        lines += ["", "@final", f"class {name}(TypedDict):", *body, ""]
+    return "\n".join([*lines, "", *aliases, ""])
+
+
+def document() -> str:
+    language = Words()
+    lines: list[str] = []
+    for name, rule in [("Header", DEFINITIONS["Header"]), *[x for x in named() if x[0] != "Header"]]:
+        told = rule.get("description", "")
+        if "properties" not in rule:
+            lines += filled(f"{name} =", f"{language.type(rule)}{told and f' — {told}'}", " " * 6)
+            continue
+        lines += filled(name, told and f"— {told}", " " * 6)
+        short: list[str] = []  # entries that speak for themselves share a line
+        for key, inner in rule["properties"].items():
+            entry = f"{key}{'' if key in rule['required'] else '?'}: {language.type(inner)}"
+            if "description" in inner:
+                lines += [
+                    *filled("  ", ", ".join(short), "  "),
+                    *filled(f"  {entry.ljust(34)}", inner["description"], " " * 37),
+                ]
+                short = []
+            else:
+                short.append(entry)
+        lines += filled("  ", ", ".join(short), "  ")
+    return "\n".join(line.rstrip() for line in ["```", *[x for x in lines if x.strip()], "```"])
+
+
+def slim(rule: Any) -> Any:
+    """Without what only people read."""
+    if isinstance(rule, dict):
+        return {k: slim(v) for k, v in rule.items() if not (k == "description" and isinstance(v, str))}
+    return [slim(v) for v in rule] if isinstance(rule, list) else rule
+
+
+def javascript_schema() -> str:
+    body = {k: v for k, v in slim(SCHEMA).items() if k not in ("$schema", "$comment", "title")}
+    lines = [f"// {NOTE}", "", "/** @type {Record<string, any>} */", "export const SCHEMA = {"]
+    lines += [f"  {json.dumps(k)}: {json.dumps(v, separators=(', ', ': '))}," for k, v in body.items() if k != "$defs"]
+    lines += [
+        '  "$defs": {',
+        *[f"    {json.dumps(k)}: {json.dumps(v)}," for k, v in body["$defs"].items()],
+        "  },",
+        "};",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+BEGIN, END = f"<!-- {NOTE} -->", "<!-- End of what is written. -->"
+
+
+def architecture() -> str:
+    text = (ROOT / "docs/architecture.md").read_text()
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{document()}\n{END}{rest.partition(END)[2]}"
+
+
+WRITTEN = {
+    "web/common/program.js": javascript_types,
+    "web/worker/program_schema.js": javascript_schema,
+    "pyruntime/program/types.py": python_types,
+    "docs/architecture.md": architecture,
+}
+
+
+def main() -> int:
+    stale = [
+        name for name, write in WRITTEN.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != write()
+    ]
+    if "--check" in sys.argv:
+        if stale:
+            print("not fresh (python scripts/contract.py writes them):", *stale, sep="\n  ")
+        return int(bool(stale))
+    for name in stale:
+        (ROOT / name).write_text(WRITTEN[name]())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The contract of compiler and executors: what its schema gives is fresh, and no damaged file gets past it."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import zlib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kit import corrupted
+from kit.docs import ROOT
+from pyruntime import InferenceSession, InvalidModel, PyRuntimeError
+from pyruntime.program.format import FORMAT, HEAD, MAGIC, Program
+from pyruntime.program.validate import validate
+
+COUNT = 400
+SOURCES = cache(corrupted.sources)
+
+
+def test_what_follows_from_the_schema_is_fresh() -> None:
+    command = [sys.executable, "scripts/contract.py", "--check"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in SOURCES()])
+def test_what_the_compiler_writes_is_a_program(name: str) -> None:
+    program = next(data for known, data, _ in SOURCES() if known == name)
+    found = Program.from_bytes(program)
+    validate(found.header, len(found.blob))
+    assert found.to_bytes() == program
+
+
+def test_damaged_programs_are_refused_or_run() -> None:
+    """None ends in an error that is not ours; any change of the bytes alone is found. The seed is fixed."""
+    ends = [
+        (told, data, corrupted.outcome(data, feeds)) for told, data, feeds in corrupted.cases(SOURCES(), 1, 0, COUNT)
+    ]
+    assert not [(told, end) for told, _, end in ends if not end.isidentifier()]
+    assert {end for told, _, end in ends if "bits of" in told or "cut to" in told} == {"InvalidModel"}
+    assert sum(end == "ran" for *_, end in ends) < COUNT // 5
+
+
+def test_both_runtimes_say_the_same_of_damaged_programs(tmp_path: Path) -> None:
+    told = []
+    for n, (_, data, _) in enumerate(corrupted.cases(SOURCES(), 2, 0, COUNT)):
+        (tmp_path / f"{n}.pyrt").write_bytes(data)
+        try:
+            Program.from_bytes(data)
+            told.append("")
+        except PyRuntimeError as error:
+            told.append(str(error))
+    command = [
+        "node",
+        "--no-warnings",
+        "--experimental-default-type=module",
+        "tests/web/open_programs.mjs",
+        str(tmp_path),
+    ]
+    answers = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    different = [(a, b) for a, b in zip(told, answers, strict=True) if a != b and "no JSON" not in a]
+    assert not different
+    assert len(set(told)) > COUNT // 5, "they fail in many ways"
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"{}", b"[]", b'"x"', b"1" * 6000, b"\xff\xfe", b"NaN", b""])
+def test_headers_that_are_none(text: bytes) -> None:
+    with pytest.raises(InvalidModel, match="the program is damaged"):
+        InferenceSession(HEAD.pack(MAGIC, FORMAT, zlib.crc32(text), len(text)) + text)
+
+
+def test_another_format_is_named() -> None:
+    with pytest.raises(InvalidModel, match="format 9"):
+        InferenceSession(MAGIC + b"\x09" + SOURCES()[0][1][5:])
+
+
+def test_cases_can_be_had_again() -> None:
+    first, second = (list(corrupted.cases(SOURCES(), 3, n, 8)) for n in (0, 5))
+    assert first[5:] == second
+    assert corrupted.corrupted(SOURCES()[0][1], random.Random(1)) == corrupted.corrupted(
+        SOURCES()[0][1], random.Random(1)
+    )
