@@ -34,14 +34,12 @@ class Tolerance:
     epsilon: float = 0.0
 
     def of(self, dtype: Any, b: np.ndarray) -> np.ndarray:
-        """By how much each element of what is wanted may be missed. Sums of like terms round in one direction, so that
-        errors of long ones grow with the length, those of others with its root."""
+        """By how much each element may be missed: errors of sums grow with the root of their length."""
         if not is_float(dtype):
             return np.zeros(b.shape) + self.step
         eps = max(epsilon(dtype), self.epsilon)
         scale = float(np.abs(b[np.isfinite(b)]).max(initial=self.floor))
-        terms = max(4 * np.sqrt(self.length), self.length / 8)
-        allowed = eps * (32 * np.abs(b) + terms * scale) + float(ml_dtypes.finfo(dtype).tiny)
+        allowed = eps * (32 * np.abs(b) + 4 * np.sqrt(self.length) * scale) + float(ml_dtypes.finfo(dtype).tiny)
         return np.minimum(allowed, 0.25 * np.maximum(np.abs(b), scale) + 1e-30)
 
 

@@ -191,6 +191,7 @@ def attention(
     biases: list[Bias] = [] if attn_mask is None else [add_mask(t, attn_mask, (*q.shape[:3], k.shape[2]))]
     if lengths is not None:
         count, most = lengths, k.shape[2]
+        t.require_equal(sh.size(count.shape), q.shape[0], "nonpad_kv_seqlen and the batch differ in number")
 
         def held(n: Expr) -> Expr:
             return t.checked_index(count.at(n), most + 1)

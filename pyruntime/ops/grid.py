@@ -117,6 +117,10 @@ def affine_grid(t: Tracer, theta: Tensor, size: Tensor, *, align_corners: int = 
     Shapes: theta (N, r, r + 1), size (N, C, *S) with r = |S| -> (N, *S, r)"""
     batch, _, *sizes = t.ints(size, lower=0)
     rank = len(sizes)
+    if theta.rank != 3:
+        raise t.shape_error(f"theta has rank {theta.rank}, not 3")
+    for have, want in zip(theta.shape, (batch, rank, rank + 1), strict=True):
+        t.require_equal(have, want, f"theta has shape {list(theta.shape)}, size says {[batch, rank, rank + 1]}")
 
     def coordinate(i: Expr, d: AnyDim) -> Expr:
         if align_corners:

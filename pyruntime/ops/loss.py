@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32
 from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, exp, guard, log
 from pyruntime.ir.kernel import Tensor
@@ -23,8 +24,13 @@ def negative_log_likelihood_loss(
     Shapes: x (N, C, *S), target (N, *S), weight (C) -> (N, *S) or ()
     Spec:   https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html"""
     work = F32 if x.dtype in (F16, BF16) else x.dtype
-    t.require_equal(target.shape[0], x.shape[0], "batches of input and target differ")
+    if x.rank < 2 or target.rank != x.rank - 1:
+        raise t.shape_error(f"input has rank {x.rank}, target rank {target.rank}: the classes are axis 1 of the input")
+    for n, (have, want) in enumerate(zip(target.shape, (x.shape[0], *x.shape[2:]), strict=True)):
+        t.require_equal(have, want, f"axis {n} of target and its axis of input differ")
     classes = x.shape[1]
+    if weight is not None:
+        t.require_equal(sh.size(weight.shape), classes, "weights and classes differ in number")
 
     def at(fn: Callable[[Expr], Scalar], *i: Expr) -> Expr:
         """fn(class), 0 where the target is ignored."""
