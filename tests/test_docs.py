@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import pyruntime.ops  # noqa: F401  what examples add to
 from kit.docs import FILES, ROOT, Block, blocks
 from pyruntime.cli import main
 from pyruntime.frontend import registry
