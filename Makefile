@@ -9,7 +9,7 @@ WHERE ?= native
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo serve test check bench conformance fuzz clean
+.PHONY: help demo serve quick test check bench conformance fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -32,6 +32,10 @@ check: ## lint, format, types, house rules: seconds
 	@$(PY) -m mypy --no-error-summary
 	@if [ -f tsconfig.json ]; then npm run --silent check; fi
 	@$(PY) -m pytest -q tests/test_house.py
+
+quick: check ## after each change: check, and the first case of every test that is not slow; a minute
+	@$(SETUP) python node vulkan
+	@$(PY) -m pytest -q -n $(JOBS) -p tests.quick --ignore tests/test_house.py tests
 
 test: check ## everything: check, native tests, browser tests
 	@$(SETUP) python node vulkan browser

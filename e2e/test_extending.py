@@ -41,7 +41,7 @@ def quick() -> np.ndarray:
         ({"disabledPasses": ["visitor.quick_erf"]}, True, exact),
         ({"disabledPasses": ["visitor.double_negation"]}, False, quick),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_passes_in_a_page(extended: Engine, options: dict[str, Any], gone: bool, expected: Any) -> None:
     session = extended.open(MODEL, **options)

@@ -86,7 +86,7 @@ def quick(x: np.ndarray) -> np.ndarray:
         ({"disabled_passes": ["visitor.double_negation"]}, False, quick),
         ({"graph_optimization_level": "disabled"}, False, oracle),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_passes_of_an_outside_package(passes: None, options: Any, gone: bool, expected: Any) -> None:
     s = session(**options)

@@ -270,7 +270,10 @@ def _checked(i: Any, extent: Any, node: str, *, from_end: bool) -> Any:
             raise Undecided(f"index {i} of {extent} elements")
         if not inside:
             raise ExecutionError(out_of_range(i, extent), node=node)
-    return i + extent if sh.compare("lt", i, 0) is True else i
+    negative = sh.compare("lt", i, 0)
+    if isinstance(negative, Dim):
+        raise Undecided(f"index {i} of {extent} elements")
+    return i + extent if negative else i
 
 
 def out_of_range(i: int, extent: int) -> str:
@@ -315,14 +318,7 @@ NEUTRAL: dict[str, Callable[[DType], Any]] = {
     "all": lambda d: True,
 }
 # The binary operation of each reduction
-COMBINE = {
-    "sum": "add",
-    "prod": "mul",
-    "max": "max",
-    "min": "min",
-    "any": "or",
-    "all": "and",
-}
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 def combine(op: str, a: Any, b: Any, dtype: DType) -> Any:
