@@ -32,7 +32,6 @@ def test_gather_out_of_range() -> None:
     x = floats(3)
     with pytest.raises(ShapeError, match="out of range"):
         run_node("Gather", [x, ints(3)], 13, constants=(1,))
-    np.testing.assert_array_equal(run_node("Gather", [x, ints(99, -99)], 13)[0], x[[2, 0]])  # clamped
 
 
 OUTSIDE = {  # operator, feeds but for the indices, indices just inside and just outside, attributes
@@ -99,11 +98,6 @@ def test_scatter_nd(reduction: str, last: int) -> None:
     indices = np.array([[0, 1, 1], [-1, 0, 0], [1, -1, 0]])[:, :last]
     check_node("ScatterND", [x, indices, floats(3, *x.shape[last:])], 18, constants=(1,), reduction=reduction)
     check_node("ScatterND", [x, indices, floats(3, *x.shape[last:])], 18, symbolic=(False,), reduction=reduction)
-
-
-def test_scatter_out_of_range_stays_inside() -> None:
-    got = run_node("ScatterElements", [np.zeros(3, np.float32), ints(77), f32([5])], 18)[0]
-    np.testing.assert_array_equal(got, [0, 0, 5])
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
