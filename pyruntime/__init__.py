@@ -16,6 +16,7 @@ from pyruntime.errors import (
     PyRuntimeError,
     SessionFailed,
     ShapeError,
+    Terminated,
     UnsupportedOp,
 )
 
@@ -32,6 +33,7 @@ __all__ = [
     "SessionFailed",
     "SessionOptions",
     "ShapeError",
+    "Terminated",
     "UnsupportedOp",
     "elementwise",
     "get_available_providers",

@@ -80,6 +80,10 @@ class ExecutionError(PyRuntimeError):
     """A kernel refused its data while running (an index out of range, say)."""
 
 
+class Terminated(PyRuntimeError):
+    """A run was stopped on demand. The session stays usable."""
+
+
 class NeedsValue(PyRuntimeError):
     """Not an error for users: compilation needs the value of tensor `name`, or the values of the `symbols` that are
     dims of inputs (see docs/architecture.md, specialisation)."""

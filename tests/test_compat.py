@@ -60,8 +60,6 @@ def test_run_options_are_some_of_onnxruntimes_and_defaults_too() -> None:
 
 
 def test_what_run_options_cannot_do_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="terminate is not supported"):
-        RunOptions().terminate = True
     with pytest.raises(AttributeError, match="add_active_adapter"):
         RunOptions().add_active_adapter(None)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="training_mode"):

@@ -19,8 +19,10 @@ import os
 import struct
 import tempfile
 import threading
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +34,7 @@ from wasmtime import _ffi as ffi
 
 from pyruntime.errors import ExecutionError, OutOfMemory
 
+from .host_threads import AWAY, TICK, HostThread, stop, without
 from .printer.assembler import Module
 from .printer.faults import BYTES, NODE
 from .threads.work_claims import EPOCH, POISON
@@ -65,6 +68,7 @@ def _engine(relaxed: bool) -> wasmtime.Engine:
     config = wasmtime.Config()
     config.wasm_relaxed_simd = relaxed
     config.shared_memory = True
+    config.parallel_compilation = not _in_fork  # its threads do not come along into a forked process
     return wasmtime.Engine(config)
 
 
@@ -149,10 +153,12 @@ class Kernel:
         """
         n = len(self.calls)
         words = self._host.memory[: EPOCH + 4].view("<i4")
-        words[POISON // 4] = 0
-        epoch = int(words[EPOCH // 4]) + 1
+        with self._host.memory_lock:
+            words[POISON // 4] = 0
+            epoch = int(words[EPOCH // 4]) + 1
         errors = self._host.errors([partial(self._share, t, (*args, t, n, epoch)) for t in range(n)])
-        first = int(words[POISON // 4]) - 1
+        with self._host.memory_lock:
+            first = int(words[POISON // 4]) - 1
         for error in filter(None, [errors[max(first, 0)], *errors]):
             raise error
 
@@ -161,40 +167,34 @@ class Kernel:
             self.calls[t](*args)
         except BaseException:
             if self._poison is not None:
-                self._poison.calls[t](t)
+                self._fail(self._poison.calls[t], t)
             raise
 
-
-class _Worker:
-    """A thread that runs one job at a time."""
-
-    def __init__(self) -> None:
-        self._go, self._done = threading.Lock(), threading.Lock()
-        self._go.acquire()
-        self._done.acquire()
-        self._job: Callable[[], object] | None = None
-        self._error: BaseException | None = None
-        threading.Thread(target=self._loop, daemon=True, name="pyruntime-wasm").start()
-
-    def _loop(self) -> None:
+    def _fail(self, poison: Callable[..., Any], t: int) -> None:
+        """Tells the other threads; again where the memory was gone (`watched`)."""
         while True:
-            self._go.acquire()
-            if self._job is None:
-                return
             try:
-                self._job()
-            except BaseException as error:
-                self._error = error
-            self._done.release()
+                return poison(t)
+            except ExecutionError:
+                if not self._host.stopping:
+                    raise
+                time.sleep(AWAY)
 
-    def start(self, job: Callable[[], object] | None) -> None:
-        self._job = job
-        self._go.release()
 
-    def wait(self) -> BaseException | None:
-        self._done.acquire()
-        error, self._error, self._job = self._error, None, None
-        return error
+_in_fork = False
+_hosts: weakref.WeakSet[WasmHost] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In the child: its threads have to be made anew."""
+    global _in_fork
+    _in_fork = True
+    for host in _hosts:
+        host.restart_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class WasmHost:
@@ -227,10 +227,17 @@ class WasmHost:
             self._memory = _SharedMemory(self._engine, limits)
         else:
             self._memory = wasmtime.Memory(self._stores[0], limits)
-        self._workers = [_Worker() for _ in range(threads - 1)]
-        self._end = weakref.finalize(self, _stop, self._workers)
+        self.restart_threads()
+        _hosts.add(self)
         self._instances: list[wasmtime.Instance] = []
         self._view()
+
+    def restart_threads(self) -> None:
+        self.stopping = False
+        self.memory_lock = threading.Lock()  # held by Python that touches the memory while kernels run
+        self._watched: HostThread | None = None
+        self._workers = [HostThread() for _ in range(self.threads - 1)]
+        self._end = weakref.finalize(self, _stop, self._workers)
 
     def _view(self) -> None:
         args = () if self.shared else (self._stores[0],)
@@ -308,6 +315,40 @@ class WasmHost:
             mine = error
         return [mine, *[worker.wait() for worker in self._workers]]
 
+    def watched(self, job: Callable[[], object], stopped: Callable[[], bool]) -> bool:
+        """Runs a job that only calls kernels, and may take long, on a thread of its own. Ctrl-C, or `stopped`, which is
+        asked all TICK seconds, ends it within a kernel; gives False if `stopped` did. The memory is usable afterwards.
+
+        Errors: the job's.
+        """
+        if self._watched is None:
+            self._watched = HostThread()
+            weakref.finalize(self, _stop, [self._watched])
+        thread = self._watched
+        try:
+            thread.start(job)
+            while not thread.ended(TICK):
+                if stopped():
+                    self._stop(thread)
+                    return False
+        except BaseException:
+            self._stop(thread)
+            raise
+        error = thread.wait()
+        if error is not None:
+            raise error
+        return True
+
+    def _stop(self, thread: HostThread) -> None:
+        self.stopping = True
+        stop(thread, self._memory_gone)
+        self.stopping = False
+
+    @contextmanager
+    def _memory_gone(self) -> Iterator[None]:
+        with self.memory_lock, without(self.memory.ctypes.data, len(self.memory)):
+            yield
+
     def take_fault(self) -> bytes:
         """The record of a fault (faults.py), which is then no more; empty if there is none."""
         if _WORD.unpack_from(cast(Any, self.memory), NODE)[0] == 0:
@@ -328,7 +369,7 @@ class WasmHost:
         self._stores = []
 
 
-def _stop(workers: list[_Worker]) -> None:
+def _stop(workers: list[HostThread]) -> None:
     for worker in workers:
         worker.start(None)
 

@@ -6,14 +6,16 @@ argument blocks already written to memory, so a repeated run with the same shape
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, ShapeError
+from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, ShapeError, Terminated
 from pyruntime.native.arena import Arena, MemoryReport
 from pyruntime.native.arrays import NUMPY
 from pyruntime.native.faults import raise_fault
@@ -25,6 +27,7 @@ from pyruntime.program.format import Program
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
+SHORT = 0.02  # seconds: steps that took less are run without a watch, which costs some 30 us
 STATES = 4096  # arena states kept before a run starts with none: new shapes in every run do not pile up
 
 Env = dict[str, int]
@@ -33,12 +36,13 @@ Env = dict[str, int]
 @dataclass(slots=True)
 class Plan:
     """addresses: of buffers allocated by the step; table: address of its argument blocks; after: the arena state;
-    fork: whether some call is worth more than one thread."""
+    fork: whether some call is worth more than one thread; seconds: of its last run."""
 
     addresses: dict[int, int]
     table: int
     after: int
     fork: bool = False
+    seconds: float = math.inf
 
 
 @dataclass(slots=True)
@@ -103,6 +107,7 @@ class Executor:
         self.transfers = Transfers(self)
         self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
         self.env: Env = {}  # of the last run
+        self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
         self._start()
 
     # ── start-up ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,6 +289,8 @@ class Executor:
 
     def _block(self, number: int, run: Run) -> None:
         for step in self.blocks[number]:
+            if self.stopped():
+                raise terminated()
             getattr(self, f"_run_{step.json['op']}")(step, run)
 
     def _run_wasm(self, step: Step, run: Run) -> None:
@@ -300,12 +307,20 @@ class Executor:
             run.addresses.update(plan.addresses)
         if self.timings is not None:
             self._timed(step, plan.table)
-        elif plan.fork:
-            self.functions[step.json["fn"]].spmd(plan.table)
         else:
-            self.functions[step.json["fn"]](plan.table, 0, 1, 0)
+            self._call(self.functions[step.json["fn"]], plan)
         if self.checked and (record := self.host.take_fault()):
             raise_fault(record, self.checked)
+
+    def _call(self, function: Any, plan: Plan) -> None:
+        """Runs a step's kernels; one that may take long so that it can be stopped. Errors: Terminated."""
+        job = partial(function.spmd, plan.table) if plan.fork else partial(function, plan.table, 0, 1, 0)
+        start = time.perf_counter()
+        if plan.seconds < SHORT:
+            job()
+        elif not self.host.watched(job, self.stopped):
+            raise terminated()
+        plan.seconds = time.perf_counter() - start
 
     def _run_gpu(self, step: Step, run: Run) -> None:
         key = (step.uid, *[run.env[s] for s in step.symbols])
@@ -456,6 +471,10 @@ class Executor:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         address = run.addresses[value["buffer"]]
         return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
+
+
+def terminated() -> Terminated:
+    return Terminated("the run was stopped", hint="RunOptions.terminate is set")
 
 
 def kept_by_init(header: dict[str, Any]) -> tuple[list[int], set[int]]:

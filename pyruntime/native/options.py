@@ -32,26 +32,22 @@ class ExecutionMode(Enum):
 
 class RunOptions:
     """The third argument of `run`. Without effect: names and levels of logs (there is none), config entries, and
-    `only_execute_path_to_fetches` (results are the same). Errors: InvalidInput for `terminate`, as a run cannot be
-    stopped."""
+    `only_execute_path_to_fetches` (results are the same).
 
-    __slots__ = ("_entries", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches")
+    `terminate`, set to True by another thread, ends the runs that were given these options, within a kernel, with
+    Terminated; and further ones, until it is set to False."""
+
+    __slots__ = (
+        "_entries", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches", "terminate",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.logid = ""
         self.log_severity_level = -1
         self.log_verbosity_level = 0
         self.only_execute_path_to_fetches = False
+        self.terminate = False
         self._entries: dict[str, str] = {}
-
-    @property
-    def terminate(self) -> bool:
-        return False
-
-    @terminate.setter
-    def terminate(self, value: bool) -> None:
-        if value:
-            raise InvalidInput("RunOptions.terminate is not supported: a run cannot be stopped")
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         self._entries[key] = value

@@ -319,22 +319,27 @@ class InferenceSession:
         GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the session has a GPU.
 
         Feeds are arrays or GpuTensors. Thread-safe: runs queue. Errors: InvalidInput for a feed with a wrong name,
-        type, rank or dim, before anything runs; the session stays usable.
+        type, rank or dim, before anything runs; Terminated if `run_options` say so. The session stays usable.
         """
         check_run_options(run_options)
         names = self._feeds.outputs(output_names)
         stay = self._staying if preferred_output_location is None else self._feeds.staying(preferred_output_location)
         feeds = self._feeds.check(input_feed)
+
+        def stopped() -> bool:
+            return run_options is not None and run_options.terminate
+
         with self._lock:
             self.state = "running"
             try:
-                header, results = self._surviving(lambda: self._attempt(feeds, names, stay), feeds)
+                header, results = self._surviving(lambda: self._attempt(feeds, names, stay, stopped), feeds)
             finally:
                 self.state = "ready"
         return [self._feeds.output(header, n, results[n]) for n in names]
 
     def _attempt(
-        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str]
+        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         executor = self._program(feeds)
+        executor.stopped = stopped
         return executor.header, executor.run(self._feeds.stored(feeds), names, stay)

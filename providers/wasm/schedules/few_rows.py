@@ -61,7 +61,13 @@ def _zero(f: Function, p: dict[str, int]) -> None:
     with f.if_(), f.scratch("i32", 2) as (m, c):
         f.i32(0).set(m).emit(p["c"]).set(c)
         with f.until(m, p["rows"]):
-            f.emit(c).i32(0).emit(p["cols"]).i32(2).emit("i32.shl", "memory.fill")
+            with f.scratch("i32", 2) as (
+                at,
+                end,
+            ):  # memory.fill leaves WebAssembly's code, where a run cannot be stopped
+                f.emit(c).set(at).emit(c, p["cols"]).i32(2).emit("i32.shl", "i32.add").set(end)
+                with f.until(at, end, 4):
+                    f.emit(at).i32(0).mem("i32.store")
             f.emit(c, p["ldc"], "i32.add").set(c)
 
 

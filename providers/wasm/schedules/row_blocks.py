@@ -87,7 +87,8 @@ def _copy_arguments(f: Function, members: Sequence[Member], args: int, to: int) 
     for m in members:
         places.append(at)
         for source, size in ((buffer, 4 * m.buffers), (param, 4 * m.params)):
-            f.emit(to).i32(at).emit("i32.add", args).i32(source).emit("i32.add").i32(size).emit("memory.copy")
+            for word in range(0, size, 4):
+                f.emit(to, args).mem("i32.load", source + word).mem("i32.store", at + word)
             at += size
         buffer += 4 * m.buffers
         param += 4 * m.params

@@ -1,0 +1,121 @@
+"""Runs that are stopped, natively, inside a kernel: by Ctrl-C and by RunOptions.terminate; sessions after os.fork()."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from pyruntime import InferenceSession, RunOptions, SessionOptions, Terminated
+
+SOON = 2.0  # seconds: some 0.03 are seen on a quiet machine; the kernels take ten and more
+ENDLESS = np.full((5000, 5000), 1 / 5000, np.float32)  # three products of 250 GFLOP
+MODELS = {
+    "a product": (
+        "g (float[n, n] x) => (float[n, n] y) { a = MatMul (x, x)  b = MatMul (a, x)  y = MatMul (b, x) }",
+        ENDLESS,
+    ),
+    "a procedure on one thread": (
+        "g (float[n, n] x) => (float[n, n] y) { i = CumSum (x, axis)  y, k = TopK <axis = 0> (i, count) }",
+        ENDLESS,
+    ),
+    "a loop without an end": (
+        """g (float[n, n] x) => (float[n, n] y) {
+             y = Loop (, true, x) <body = b (int64 i, bool c, float[n, n] v) => (bool d, float[n, n] w) {
+               d = Identity (c)  w = Sin (v) }>
+           }""",
+        np.ones((64, 64), np.float32),
+    ),
+}  # fmt: skip
+
+
+def opened(name: str, threads: int) -> InferenceSession:
+    text, _ = MODELS[name]
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
+    for value in (np.array(True), np.array(0), np.array([4000])):
+        names = {"bool": "true", "int64": "count" if value.ndim else "axis"}
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, names[value.dtype.name]))
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    return InferenceSession(model.SerializeToString(), options)
+
+
+def seconds_to_stop(session: InferenceSession, x: np.ndarray, stop: Callable[[], Any], error: Any, *args: Any) -> float:
+    at: list[float] = []
+
+    def stopping() -> None:
+        at.append(time.monotonic())
+        stop()
+
+    timer = threading.Timer(0.5, stopping)
+    timer.start()
+    with pytest.raises(error):
+        session.run(None, {"x": x}, *args)
+    return time.monotonic() - at[0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_ctrl_c_and_terminate(name: str, threads: int) -> None:
+    session, (_, x) = opened(name, threads), MODELS[name]
+    options = RunOptions()
+    ways: list[tuple[Callable[[], Any], Any]] = [
+        (lambda: os.kill(os.getpid(), signal.SIGINT), KeyboardInterrupt),
+        (lambda: setattr(options, "terminate", True), Terminated),
+    ]
+    for _ in range(2):  # a session that was stopped can be stopped again
+        for stop, error in ways:
+            options.terminate = False
+            assert seconds_to_stop(session, x, stop, error, options) < SOON
+    assert session.state == "ready"
+
+
+def test_the_session_goes_on() -> None:
+    session = opened("a product", 2)
+    small = np.full((4, 4), 0.25, np.float32)
+    before = session.memory().peak
+    seconds_to_stop(session, ENDLESS, lambda: os.kill(os.getpid(), signal.SIGINT), KeyboardInterrupt)
+    np.testing.assert_allclose(session.run(None, {"x": small})[0], small)
+    options = RunOptions()
+    options.terminate = True
+    with pytest.raises(Terminated):
+        session.run(None, {"x": small}, options)
+    options.terminate = False
+    np.testing.assert_allclose(session.run(None, {"x": small}, options)[0], small)
+    assert session.memory().peak >= before
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    x = np.ones(3_000_000, np.float32)
+    text = "g (float[n] x) => (float[n] y) { y = Relu (x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}').SerializeToString()
+    options = SessionOptions()
+    options.intra_op_num_threads = 2
+    session = InferenceSession(model, options)
+    session.run(None, {"x": x})
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            first = session.run(None, {"x": x})[0]
+            second = InferenceSession(model.replace(b"Relu", b"Asin"), options).run(None, {"x": x})[0]
+            code = 0 if first[0] == 1 and abs(second[0] - np.pi / 2) < 1e-6 else 2
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert os.waitstatus_to_exitcode(status) == 0
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pytest.fail("the child hangs")
