@@ -80,3 +80,13 @@ def from_python(array: tuple[Sequence[int], list[Any]], d: DType) -> np.ndarray:
     if d is dt.STRING:
         return np.array(values, dtype=object).reshape(shape)
     return np.frombuffer(encode(values, d), NUMPY[d.name]).reshape(shape)
+
+
+def unpack(raw: np.ndarray, bits: int, signed: bool, count: int) -> np.ndarray:
+    """Sub-byte elements, low bits first, as one byte each."""
+    if bits == 6:
+        wide = np.unpackbits(raw, bitorder="little").reshape(-1, 6)
+        return np.packbits(wide, axis=1, bitorder="little").reshape(-1)[:count]
+    parts = [(raw >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    out = np.stack(parts, axis=1).reshape(-1)[:count]
+    return (out ^ (1 << (bits - 1))) - (1 << (bits - 1)) if signed else out

@@ -17,7 +17,7 @@ import numpy as np
 
 from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, ShapeError, Terminated
 from pyruntime.native.arena import Arena, MemoryReport
-from pyruntime.native.arrays import NUMPY
+from pyruntime.native.arrays import NUMPY, unpack
 from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
 from pyruntime.native.joint_arena import Memories
@@ -290,7 +290,7 @@ class Executor:
     def _block(self, number: int, run: Run) -> None:
         for step in self.blocks[number]:
             if self.stopped():
-                raise terminated()
+                raise Terminated("the run was stopped", hint="RunOptions.terminate is set")
             getattr(self, f"_run_{step.json['op']}")(step, run)
 
     def _run_wasm(self, step: Step, run: Run) -> None:
@@ -319,7 +319,7 @@ class Executor:
         if plan.seconds < SHORT:
             job()
         elif not self.host.watched(job, self.stopped):
-            raise terminated()
+            raise Terminated("the run was stopped", hint="RunOptions.terminate is set")
         plan.seconds = time.perf_counter() - start
 
     def _run_gpu(self, step: Step, run: Run) -> None:
@@ -473,10 +473,6 @@ class Executor:
         return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
 
 
-def terminated() -> Terminated:
-    return Terminated("the run was stopped", hint="RunOptions.terminate is set")
-
-
 def kept_by_init(header: dict[str, Any]) -> tuple[list[int], set[int]]:
     """The buffers that the init block's calls make and leave behind, and those it frees."""
     calls = [c for s in header["blocks"][0]["steps"] for c in s.get("calls", ())]
@@ -495,13 +491,3 @@ class _Sizes(dict[int, int]):
         size = self.buffers[b]["size"]
         self[b] = value = size if isinstance(size, int) else compile_dim(size)(self.env)
         return value
-
-
-def unpack(raw: np.ndarray, bits: int, signed: bool, count: int) -> np.ndarray:
-    """Sub-byte elements, low bits first, as one byte each."""
-    if bits == 6:
-        wide = np.unpackbits(raw, bitorder="little").reshape(-1, 6)
-        return np.packbits(wide, axis=1, bitorder="little").reshape(-1)[:count]
-    parts = [(raw >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    out = np.stack(parts, axis=1).reshape(-1)[:count]
-    return (out ^ (1 << (bits - 1))) - (1 << (bits - 1)) if signed else out
