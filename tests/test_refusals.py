@@ -87,6 +87,15 @@ def test_attributes_of_another_type_are_refused(op: str, attribute: str, value: 
         InferenceSession(data)
 
 
+def test_the_value_of_a_constant_is_a_tensor() -> None:
+    node = helper.make_node("Constant", [], ["y"], value=1)
+    graph = helper.make_graph([node], "g", [], [info("y", [])])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    assert refused_by_onnxruntime(data)
+    with pytest.raises(InvalidModel, match="attribute value must be a tensor, is 1"):
+        InferenceSession(data)
+
+
 def test_attributes_that_are_given_by_a_function_are_checked_too() -> None:
     text = """<ir_version: 10, opset_import: ["" : 20, "local" : 1]>
         g (float[N, 3] x) => (float[N, 3] y) { y = local.F <a = 1.5> (x) }

@@ -18,6 +18,7 @@ from typing import Any
 from pyruntime.errors import InvalidInput, InvalidModel, UnsupportedOp
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, walk
+from pyruntime.onnx.graph import Weight
 from pyruntime.ir.reference import round_float
 
 Lowering = Callable[..., Any]
@@ -30,6 +31,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "Sequence[int]": ((int,), "ints"),
     "Sequence[float]": ((float,), "floats"),
     "Sequence[str]": ((str, bytes), "strings"),
+    "Weight": ((Weight,), "a tensor"),
 }
 
 
