@@ -91,7 +91,6 @@ def test_the_value_of_a_constant_is_a_tensor() -> None:
     node = helper.make_node("Constant", [], ["y"], value=1)
     graph = helper.make_graph([node], "g", [], [info("y", [])])
     data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
-    assert refused_by_onnxruntime(data)
     with pytest.raises(InvalidModel, match="attribute value must be a tensor, is 1"):
         InferenceSession(data)
 

@@ -18,8 +18,8 @@ from typing import Any
 from pyruntime.errors import InvalidInput, InvalidModel, UnsupportedOp
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, walk
-from pyruntime.onnx.graph import Weight
 from pyruntime.ir.reference import round_float
+from pyruntime.onnx.graph import Weight
 
 Lowering = Callable[..., Any]
 
