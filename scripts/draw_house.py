@@ -1,0 +1,120 @@
+"""Draws the house into docs/architecture.md: the tree of its rooms, and the arrows between them, as they are.
+
+python -m scripts.draw_house
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections import defaultdict
+from pathlib import Path
+
+from kit.house import ROOT, files, imports, modules, room_of, text_of, tree, web_imports, web_room
+
+PAGE = Path("docs/architecture.md")
+WIDTH = 118
+
+# Rooms in the order of a model's way, with the stage that is there; what a room of the engine is, its docstring says.
+ENGINE = {
+    "onnx": "read", "ir": "", "frontend": "trace", "ops": "trace", "passes": "optimise", "codegen": "lower",
+    "mathlib": "lower", "program": "place, emit", "host": "run", "native": "run", "cli": "",
+}  # fmt: skip
+PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}
+WEB = {
+    "page": ("", "The API as the page has it: sessions, feeds, tensors; short Programs run here."),
+    "worker": ("compile", "The engine's worker: Python, models, what browsers keep of both."),
+    "run": ("run", "The executor of Programs: steps, plans, memory."),
+    "gpu": ("run", "The device, its memory, and what moves in and out."),
+    "threads": ("run", "Workers that help with a step."),
+    "common": ("", "What page and worker agree on: messages, errors, element types, the Program's types."),
+}
+BESIDE = {
+    "kit": "what tests, e2e, bench and demo share: Chromium, models, the official suite",
+    "tests": "pytest, natively, and Node's runner for web/",
+    "e2e": "pytest with Playwright, in Chromium",
+    "fuzz": "generators and oracles",
+    "bench": "side by side with peers, as ratios",
+    "demo": "the site",
+    "scripts": "set-up, build, what is generated",
+}
+
+
+def drawn() -> str:
+    """The page with both drawings made anew."""
+    text = text_of(PAGE)
+    for name, drawing in (("tree", f"```\n{_tree()}\n```"), ("arrows", f"```mermaid\n{_arrows()}\n```")):
+        begin, end = f"<!-- {name} of the house: scripts/draw_house.py -->\n", f"\n<!-- end of the {name} -->"
+        before, rest = text.split(begin)
+        text = before + begin + drawing + end + rest.split(end, 1)[1]
+    return text
+
+
+def _tree() -> str:
+    lines = ["pyruntime/                     the engine; in the browser it needs the standard library alone"]
+    for room, stage in ENGINE.items():
+        lines += _room(f"{room}/", stage, _docstring(Path("pyruntime", room)), _names(Path("pyruntime", room), ".py"))
+    lines += ["providers/                     code for one target each; installed as pyruntime.providers"]
+    for room, stage in PROVIDERS.items():
+        folder = Path("providers", room)
+        inner = sorted({p.parts[2] + "/" for p in files() if p.parts[:2] == folder.parts and len(p.parts) > 3})
+        lines += _room(f"{room}/", stage, _docstring(folder), [*inner, *_names(folder, ".py")])
+    lines += ["web/                           the same in JavaScript: the API, the worker, the executor"]
+    for room, (stage, what) in WEB.items():
+        lines += _room(f"{room}/", stage, what, _names(Path("web", room), ".js"))
+    lines += [f"{name + '/':<31}{what}" for name, what in BESIDE.items()]
+    return "\n".join(lines)
+
+
+def _room(name: str, stage: str, what: str, names: list[str]) -> list[str]:
+    indent = " " * 31
+    head = f"  {name:<15}{stage:<14}{what}"
+    return [
+        *textwrap.wrap(head, WIDTH, subsequent_indent=indent),
+        *textwrap.wrap(", ".join(names), WIDTH, initial_indent=indent, subsequent_indent=indent),
+    ]
+
+
+def _docstring(folder: Path) -> str:
+    text = ast.get_docstring(tree(folder / "__init__.py")) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _names(folder: Path, suffix: str) -> list[str]:
+    own = [p.stem for p in files() if p.parent == folder and p.suffix == suffix]
+    return [name for name in own if not name.startswith("__")]
+
+
+def _arrows() -> str:
+    """Who imports whom, without arrows that follow from others; and the same of web/."""
+    engine: dict[str, set[str]] = defaultdict(set)
+    for name in modules():
+        if name.startswith("pyruntime.") and room_of(name) not in ("providers", "errors"):
+            engine[room_of(name)] |= {room_of(i.module) for i in imports(name) if i.module.startswith("pyruntime.")} - {
+                "errors",
+                "pyruntime",
+                "providers",
+            }
+    web: dict[str, set[str]] = defaultdict(set)
+    for path, (loaded, _) in web_imports().items():
+        if len(path.parts) > 2:
+            web[web_room(path)] |= {web_room(other) for other in loaded if len(other.parts) > 2}
+    lines = ["flowchart BT", "  subgraph engine [pyruntime and providers]"]
+    lines += [f"    {a} --> {b}" for a, b in _reduced(engine)]
+    lines += ["  end", "  subgraph browser [web]"]
+    lines += [f"    web_{a}[{a}] --> web_{b}[{b}]" for a, b in _reduced(web)]
+    return "\n".join([*lines, "  end"])
+
+
+def _reduced(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """The arrows that no way over other rooms replaces."""
+
+    def reach(a: str) -> set[str]:
+        return {b for direct in graph[a] - {a} for b in (direct, *reach(direct))}
+
+    graph = defaultdict(set, {a: those - {a} for a, those in graph.items()})
+    return [(a, b) for a in sorted(graph) for b in sorted(graph[a]) if not any(b in reach(c) for c in graph[a] - {b})]
+
+
+if __name__ == "__main__":
+    (ROOT / PAGE).write_text(drawn())
