@@ -74,8 +74,6 @@ def test_both_planners_give_the_same_addresses(name: str, tmp_path: Path, monkey
     }
     given.write_text(json.dumps([wire, wire]))
 
-    # Here a tensor is followed by what lies behind it; in the browser by 16 bytes of its own. The rest must be equal.
-    monkeypatch.setattr(memory, "rounded", lambda size: -(-(size + 16) // memory.ALIGN) * memory.ALIGN)
     python = Planned(monkeypatch)
     session = InferenceSession(program)
     for _ in range(2):

@@ -133,7 +133,7 @@ def narrow(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if x.dtype.itemsize == 8:
         to = np.int32 if x.dtype.kind == "i" else np.uint32
         low, high = np.iinfo(to).min, np.iinfo(to).max
-        if int(x.min()) < low or int(x.max()) > high:
+        if x.size and (int(x.min()) < low or int(x.max()) > high):
             wide = x[(x < low) | (x > high)].ravel()[0]
             raise ExecutionError(
                 f"{x.dtype} value {wide} does not fit the GPU's 32-bit integers", hint='use the provider "wasm"'

@@ -84,9 +84,9 @@ def from_python(array: tuple[Sequence[int], list[Any]], d: DType) -> np.ndarray:
 
 def unpack(raw: np.ndarray, bits: int, signed: bool, count: int) -> np.ndarray:
     """Sub-byte elements, low bits first, as one byte each."""
-    if bits == 6:
-        wide = np.unpackbits(raw, bitorder="little").reshape(-1, 6)
-        return np.packbits(wide, axis=1, bitorder="little").reshape(-1)[:count]
+    if 8 % bits:
+        lanes = np.unpackbits(raw, count=count * bits, bitorder="little").reshape(count, bits)
+        return np.packbits(lanes, axis=1, bitorder="little").reshape(-1)
     parts = [(raw >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
     out = np.stack(parts, axis=1).reshape(-1)[:count]
     return (out ^ (1 << (bits - 1))) - (1 << (bits - 1)) if signed else out

@@ -50,7 +50,7 @@ def _round(executor: Any, json: Any, body: Any, run: Any, n: int, going: bool, s
     executor._write(run.addresses[body["inputs"][1]["buffer"]], np.array(going))
     for position, axis, name in json["enters"]:
         run.env[name] = shapes[position - 2][axis]
-    executor.check(run.env, {name for _, _, name in json["enters"]})
+    executor.guards.check(run.env, {name for _, _, name in json["enters"]})
     if body["unused"]:
         _free(executor, run, ("unused", json["body"]), [run.addresses[b] for b in body["unused"] if b in run.addresses])
 
@@ -89,7 +89,7 @@ def _leave(executor: Any, step: Any, run: Any, body: Any, shapes: Any, stacks: A
     for output, axis, name in json["binds"]:
         empty = output >= carried and not rounds  # never ran: dims that only a round would tell are 0
         run.env[name] = 0 if empty else results[output][axis]
-    executor.check(run.env, {name for _, _, name in json["binds"]})
+    executor.guards.check(run.env, {name for _, _, name in json["binds"]})
     for v, source in zip(json["outputs"][:carried], body["inputs"][2:], strict=True):
         b = source["buffer"]
         if b in run.addresses:

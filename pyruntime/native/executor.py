@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, ShapeError, Terminated
+from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, Terminated
 from pyruntime.native.arena import Arena, MemoryReport
 from pyruntime.native.arrays import NUMPY, unpack
 from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
+from pyruntime.native.guards import Guards
 from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
@@ -90,8 +91,7 @@ class Executor:
         self.checked = self.header["checked"]
         self._uids = 0
         self.blocks = [[self._step(s) for s in b["steps"]] for b in self.header["blocks"]]
-        self.shown = self.header.get("symbols", {})  # what messages call the symbols
-        self.guards = [(compile_dim(c), symbols(c), *told) for c, *told in self.header["guards"]]
+        self.guards = Guards(self.header)
         total = sum(self._table_words(s) for steps in self.blocks for s in steps)
         self.tables = Arena(RESERVED, max(PLANS * total * 4, 1 << 16))
         self.gpu = gpu
@@ -238,7 +238,7 @@ class Executor:
         at_home = self.transfers.begin(run, given, wanted, stay)
         for spec, (_, x) in zip(self.header["inputs"], given, strict=True):
             self._bind(spec["dims"], x.shape, run.env)
-        self.check(run.env, set(run.env))
+        self.guards.check(run.env, set(run.env))
         try:
             self._enter(run, at_home)
             self._block(1, run)
@@ -265,13 +265,6 @@ class Executor:
         for d, n in zip(dims, shape, strict=True):
             if isinstance(d, str):
                 env[d] = n
-
-    def check(self, env: Env, fresh: set[str]) -> None:
-        """Refuse shapes by the guards that mention a symbol just bound and none still unbound."""
-        for guard, names, text, *node in self.guards:
-            if not names.isdisjoint(fresh) and names <= env.keys() and not guard(env):
-                hint = ", ".join(sorted(f"{self.shown.get(name, name)} = {env[name]}" for name in names))
-                raise ShapeError(text, node="".join(node), hint=hint)
 
     def _enter(self, run: Run, given: Sequence[tuple[int, np.ndarray]]) -> None:
         """Feeds come into linear memory, those by their buffers that are not on the GPU."""
@@ -380,7 +373,7 @@ class Executor:
     def _run_read(self, step: Step, run: Run) -> None:
         values = self._fetch(step.json["value"], run).ravel().tolist()
         run.env.update(zip(step.json["symbols"], map(int, values), strict=True))
-        self.check(run.env, set(step.json["symbols"]))
+        self.guards.check(run.env, set(step.json["symbols"]))
         self._release(step, run)
 
     def _release(self, step: Step, run: Run) -> None:
@@ -400,7 +393,7 @@ class Executor:
         results = self.host_call(json["id"], json["fn"], arrays, run.env)
         for output, axis, name in json["binds"]:
             run.env[name] = results[output].shape[axis]
-        self.check(run.env, {name for _, _, name in json["binds"]})
+        self.guards.check(run.env, {name for _, _, name in json["binds"]})
         self._make(step, run, [(v["buffer"], r) for v, r in zip(json["outputs"], results, strict=True)])
         self._release(step, run)
 
@@ -430,7 +423,7 @@ class Executor:
         """A body's outputs become the step's: addresses pass, dims are bound."""
         for output, axis, name in json["binds"]:
             run.env[name] = compile_dim(made[output]["dims"][axis])(run.env)
-        self.check(run.env, {name for _, _, name in json["binds"]})
+        self.guards.check(run.env, {name for _, _, name in json["binds"]})
         for outer, inner in zip(json["outputs"], made, strict=True):
             outer = outer if isinstance(outer, int) else outer["buffer"]
             if inner["buffer"] in run.addresses:

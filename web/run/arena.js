@@ -5,7 +5,6 @@ import { MemoryFault, OutOfMemory } from '../common/errors.js';
 const PAGE = 65536;
 const ALIGN = 64;
 const RESERVED = 1024; // bytes at address 0 that no buffer uses: what threads agree on, for the life of the memory
-const SLACK = 16; // bytes past a buffer that kernels may read
 const GPU_ALIGN = 256; // of bind group offsets
 
 /** Addresses from here on are bytes of the GPU's memory. */
@@ -88,7 +87,7 @@ export class Arena {
 
   /** @param {number} size bytes asked for */
   round(size) {
-    if (!this.chunk) return Math.ceil((size + SLACK) / ALIGN) * ALIGN;
+    if (!this.chunk) return Math.ceil(Math.max(size, 1) / ALIGN) * ALIGN;
     if (size > this.chunk) throw new OutOfMemory(`a tensor of ${size} bytes, the GPU gives buffers of ${this.chunk}`);
     return Math.ceil(Math.max(size, 1) / GPU_ALIGN) * GPU_ALIGN;
   }

@@ -66,6 +66,7 @@ class Loop {
     this.key = key;
     const body = executor.header.blocks[step.body];
     this.inputs = body.inputs;
+    this.unused = body.unused;
     const [condition, ...made] = tensors(body.outputs);
     this.condition = condition;
     this.made = made;
@@ -108,7 +109,7 @@ class Loop {
     const bytes = executor.plan.bytes(after, number.buffer);
     new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
     executor.plan.bytes(after, condition.buffer)[0] = 1;
-    return after;
+    return this.unused.length ? executor.plan.advance(after, `${this.key}:unused`, (next) => executor.plan.drop(next, this.unused)) : after;
   }
 
   /** Copies what is stacked; tells whether to go on. @param {State} state @returns {boolean} */

@@ -135,7 +135,7 @@ export class Executor {
     return this.plan.advance(state, given.map((dims) => dims?.join()).join(';'), (next) => {
       inputs.forEach(({ name, dims }, n) => bindDims(name, dims, given[n], next.env));
       inputs.forEach(({ name, dims }, n) => checkDims(name, dims, given[n] ?? [], next.env, symbols));
-      this.plan.checkGuards(next.env, new Set(next.env.keys()));
+      this.plan.guards.check(next.env, new Set(next.env.keys()));
       for (const { buffer } of this.header.inputs) this.plan.take(next, buffer);
     });
   }
@@ -223,7 +223,7 @@ export class Executor {
     const values = this.readNumbers(state, step.value);
     return this.plan.advance(state, `${key}:${values.join()}`, (next) => {
       step.symbols.forEach((symbol, i) => next.env.set(symbol, values[i]));
-      this.plan.checkGuards(next.env, new Set(step.symbols));
+      this.plan.guards.check(next.env, new Set(step.symbols));
       this.plan.drop(next, step.free);
     });
   }

@@ -1,7 +1,7 @@
 // Memory plans: which buffer lies where after each step, made once for a way through the Program and found again.
 
-import { evaluate, symbolsOf } from './dims.js';
-import { ShapeError } from '../common/errors.js';
+import { evaluate } from './dims.js';
+import { Guards } from './guards.js';
 import { Arena, GPU } from './arena.js';
 import { LiveRange } from './step_layout.js';
 import { State } from './plan_state.js';
@@ -29,7 +29,7 @@ export class Planner {
     /** @type {Map<string, State>} */
     this.interned = new Map();
     this.transitions = 0;
-    this.guards = header.guards.map(([dim, message, node]) => ({ dim, message, node, symbols: symbolsOf(dim) }));
+    this.guards = new Guards(header);
   }
 
   /**
@@ -209,15 +209,6 @@ export class Planner {
   /** Symbols take the dims that values turned out to have. @param {State} state @param {import('../common/program.js').Binds} binds @param {number[][]} dims */
   bind(state, binds, dims) {
     for (const [value, axis, symbol] of binds) state.env.set(symbol, dims[value]?.[axis] ?? 0);
-    this.checkGuards(state.env, new Set(binds.map(([, , symbol]) => symbol)));
-  }
-
-  /** Those that all symbols are known of, and one is new. @param {Env} env @param {Set<string>} fresh */
-  checkGuards(env, fresh) {
-    for (const { dim, message, node, symbols } of this.guards) {
-      const names = [...symbols];
-      if (!names.every((name) => env.has(name)) || (names.length && !names.some((name) => fresh.has(name)))) continue;
-      if (!evaluate(dim, env)) throw new ShapeError(message, { node, hint: names.map((name) => `${this.header.symbols?.[name] ?? name} = ${env.get(name)}`).sort().join(', ') });
-    }
+    this.guards.check(state.env, new Set(binds.map(([, , symbol]) => symbol)));
   }
 }

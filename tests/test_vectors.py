@@ -1,0 +1,105 @@
+"""tests/vectors: what Python and JavaScript must both make of dims, guards, layouts, constants, explain."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kit.docs import ROOT
+from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError
+from pyruntime.native import arena
+from pyruntime.native.arrays import unpack
+from pyruntime.native.guards import Guards
+from pyruntime.native.step_layout import Tenant
+from pyruntime.program.dims import compile_dim, compile_dims, symbols
+from pyruntime.program.explain import explain
+from pyruntime.providers.webgpu.wgpu_device import narrow, widen
+
+FOLDER = Path(__file__).parent / "vectors"
+Case = dict[str, Any]
+
+
+def dims(case: Case) -> None:
+    assert compile_dim(case["dim"])(case["symbols"]) == case["value"]
+    assert compile_dims([case["dim"], 1])(case["symbols"]) == (case["value"], 1)
+    assert symbols(case["dim"]) == case["symbols"].keys()
+
+
+def guards(case: Case) -> None:
+    found = Guards({"guards": case["guards"], "symbols": case.get("shown", {})})
+    assert refusal(ShapeError, lambda: found.check(case["symbols"], set(case["fresh"]))) == case["refused"]
+
+
+def refusal(kind: type[PyRuntimeError], work: Callable[[], object]) -> str | None:
+    try:
+        work()
+    except kind as error:
+        return str(error)
+    return None
+
+
+def constants(case: Case) -> None:
+    packed = np.array(case["packed"], np.uint8)
+    got = unpack(packed, case["bits"], case["signed"], len(case["elements"]))
+    assert got.view(np.uint8).tolist() == case["elements"]
+
+
+def int64(case: Case) -> None:
+    x = np.array([int(v) for v in case["elements"]], case["dtype"])
+    if "refused" in case:
+        assert refusal(ExecutionError, lambda: narrow(x)) == case["refused"]
+        return
+    stored = narrow(x)
+    assert stored.view(np.uint32).tolist() == case["stored"]
+    assert widen(memoryview(stored), x.dtype, x.size).tolist() == x.tolist()
+
+
+def layout(case: Case) -> None:
+    place = arena.Arena(0, 1 << 30)
+    tenants = [Tenant(*given) for given in case["ranges"]]
+    place._free, place.end = [(a, n) for a, n in case["free"]], case["end"]
+    place._live = {t.address: t.size for t in tenants if t.address >= 0}
+    place.house(tenants, case["calls"])
+    assert [t.address for t in tenants] == case["addresses"]
+    assert max([case["end"], *(t.address + t.size for t in tenants)]) == case["reach"]
+
+
+def sizes(case: Case) -> None:
+    assert arena.rounded(case["size"]) == case["rounded"]
+
+
+def explained(case: Case) -> None:
+    assert explain({"explain": case["table"]}, case["symbols"]) == case["told"]
+
+
+CHECKS = {
+    "dims": dims, "guards": guards, "unpack": constants, "int64": int64, "layout": layout, "sizes": sizes,
+    "explain": explained,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_in_python(name: str) -> None:
+    for case in json.loads((FOLDER / f"{name}.json").read_text())["cases"]:
+        try:
+            CHECKS[name](case)
+        except Exception as error:
+            raise AssertionError(f"{case}: {error}") from error
+
+
+def test_in_javascript() -> None:
+    """By Node's own test runner, as `node --test tests/web` does."""
+    command = ["node", "--no-warnings", "--experimental-default-type=module", "--test", "tests/web/vectors.test.mjs"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert f"# pass {len(CHECKS)}" in run.stdout
+
+
+def test_every_file_is_run() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == CHECKS.keys()

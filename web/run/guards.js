@@ -1,0 +1,22 @@
+// Conditions on shapes that a Program states. Mirrors pyruntime/native/guards.py.
+
+import { evaluate, symbolsOf } from './dims.js';
+import { ShapeError } from '../common/errors.js';
+
+export class Guards {
+  /** @param {Pick<import('../common/program.js').Header, 'guards' | 'symbols'>} header */
+  constructor({ guards, symbols }) {
+    this.shown = symbols;
+    this.all = guards.map(([dim, message, node]) => ({ dim, message, node, names: [...symbolsOf(dim)] }));
+  }
+
+  /** Refuses values of symbols by those all of whose symbols have values, one of them just now. @param {import('./dims.js').Env} env @param {Set<string>} fresh */
+  check(env, fresh) {
+    for (const { dim, message, node, names } of this.all) {
+      if (!names.every((name) => env.has(name)) || (names.length && !names.some((name) => fresh.has(name)))) continue;
+      if (evaluate(dim, env)) continue;
+      const hint = names.map((name) => `${this.shown[name] ?? name} = ${env.get(name)}`).sort().join(', ');
+      throw new ShapeError(message, { node, hint });
+    }
+  }
+}
