@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from e2e.conftest import Tab
+from pyruntime.program.explain import table
+from pyruntime.program.validate import validate
 from pyruntime.providers.wasm.printer.assembler import Function, Module
 
 F32 = "float32"
@@ -49,11 +51,16 @@ def tensor(buffer: int, *dims: object, dtype: str = F32) -> dict[str, Any]:
 
 
 def call(kernel: str, buffers: list[int], work: object, **more: object) -> dict[str, Any]:
-    return {"node": f'{kernel} "n"', "kernel": kernel, "buffers": buffers, "params": [], "work": work, **more}
+    rest = {"alloc": [], "free": [], "inplace": []}
+    return {"node": f'{kernel} "n"', "kernel": kernel, "buffers": buffers, "params": [], "work": work, **rest, **more}
+
+
+def block(steps: Sequence[Any] = (), inputs: Sequence[Any] = (), outputs: Sequence[Any] = ()) -> dict[str, Any]:
+    return {"inputs": list(inputs), "unused": [], "steps": list(steps), "outputs": list(outputs)}
 
 
 def header(**fields: object) -> dict[str, Any]:
-    return {"format": 2, "name": "hand", "modules": {}, "constants": [], "guards": [], "checked": [], **fields}
+    return {"name": "hand", "constants": [], "guards": [], "checked": [], "symbols": {}, **fields}
 
 
 def run(tab: Callable[..., Tab], kind: str, program: dict[str, Any], module: Module, runs: list, **more: object) -> Any:
@@ -61,6 +68,8 @@ def run(tab: Callable[..., Tab], kind: str, program: dict[str, Any], module: Mod
     made.open("/executor.html")
     blob = module.to_bytes()
     program["modules"] = {"wasm": [0, len(blob)]}
+    program["explain"] = table(program, [], {})
+    validate(program, len(blob))
     argument = {"header": program, "blob": list(blob), "file": [], "runs": runs, **more}
     return made.run("return runProgram(arg)", argument)
 
@@ -80,11 +89,11 @@ def test_segment(tab: Callable[..., Tab], kind: str) -> None:
         inputs=[{"name": "x", **tensor(0, "N")}],
         outputs=[{"name": "y", "value": tensor(3, "N")}],
         buffers=[{"size": size}, {"size": 16}, {"size": size}, {"size": size}],
-        constants=[{"buffer": 1, "source": "", "offset": 4, "size": 16}],
-        guards=[[["le", "N", 4], "at most four"]],
+        constants=[{"buffer": 1, "dtype": F32, "source": "", "offset": 4, "size": 16, "unpack": 0, "signed": False}],
+        guards=[[["le", "N", 4], "at most four", ""]],
         blocks=[
-            {"inputs": [], "steps": [], "outputs": []},
-            {"inputs": [], "steps": [{"op": "wasm", "fn": "run_1_0", "calls": calls}], "outputs": []},
+            block(),
+            block([{"op": "wasm", "fn": "run_1_0", "calls": calls}]),
         ],
     )
     runs = [{"x": [[n], list(range(n))]} for n in (4, 2, 4, 0, 4, 5)]
@@ -114,11 +123,13 @@ def test_loop(tab: Callable[..., Tab]) -> None:
     ]
     loop = {
         "op": "loop",
+        "node": 'Loop "l"',
         "trip": tensor(0, dtype="int64"),
         "condition": None,
         "carried": [tensor(1, 2)],
         "body": 2,
         "outputs": [tensor(2, 2), tensor(3, "k", 2)],
+        "enters": [],
         "binds": [[1, 0, "k"]],
         "free": [0, 1],
     }
@@ -127,13 +138,13 @@ def test_loop(tab: Callable[..., Tab]) -> None:
         outputs=[{"name": "s", "value": tensor(2, 2)}, {"name": "all", "value": tensor(3, "k", 2)}],
         buffers=[{"size": size} for size in (8, 8, 8, ["*", 8, "k"], 8, 1, 8, 1, 8, 8)],
         blocks=[
-            {"inputs": [], "steps": [], "outputs": []},
-            {"inputs": [], "steps": [loop], "outputs": []},
-            {
-                "inputs": [tensor(4, dtype="int64"), tensor(5, dtype="bool"), tensor(6, 2)],
-                "steps": [{"op": "wasm", "fn": "run_2_0", "calls": calls}],
-                "outputs": [tensor(7, dtype="bool"), tensor(8, 2), tensor(9, 2)],
-            },
+            block(),
+            block([loop]),
+            block(
+                [{"op": "wasm", "fn": "run_2_0", "calls": calls}],
+                [tensor(4, dtype="int64"), tensor(5, dtype="bool"), tensor(6, 2)],
+                [tensor(7, dtype="bool"), tensor(8, 2), tensor(9, 2)],
+            ),
         ],
     )
     runs = [{"n": [[], [n]], "x": [[2], [1, 2]]} for n in (0, 3, 200)]
@@ -151,8 +162,9 @@ def test_if_and_read(tab: Callable[..., Tab]) -> None:
     entry(module, "run_2_0", [add])
     entry(module, "run_3_0", [multiply])
     entry(module, "run_1_2", [add])
-    branch = {"op": "if", "condition": tensor(1, dtype="bool"), "then": 2, "orelse": 3, "outputs": [4], "free": [1]}
-    read = {"op": "read", "value": tensor(2, dtype="int64"), "symbols": ["k"], "free": [2]}
+    branch = {"op": "if", "node": 'If "i"', "condition": tensor(1, dtype="bool"), "then": 2, "orelse": 3}
+    branch |= {"outputs": [4], "binds": [], "free": [1]}
+    read = {"op": "read", "node": 'TopK "t"', "value": tensor(2, dtype="int64"), "symbols": ["k"], "free": [2]}
     last = {"op": "wasm", "fn": "run_1_2", "calls": [call("add", [4, 0, 3], "k", alloc=[3], free=[4, 0])]}
     program = header(
         inputs=[
@@ -164,18 +176,16 @@ def test_if_and_read(tab: Callable[..., Tab]) -> None:
         buffers=[{"size": size} for size in (12, 1, 8, ["*", 4, "k"], 12, 12, 12)],
         guards=[[["lt", "k", 4], "k is too large", 'TopK "t"']],
         blocks=[
-            {"inputs": [], "steps": [], "outputs": []},
-            {"inputs": [], "steps": [branch, read, last], "outputs": []},
-            {
-                "inputs": [],
-                "steps": [{"op": "wasm", "fn": "run_2_0", "calls": [call("add", [0, 0, 5], 3, alloc=[5])]}],
-                "outputs": [tensor(5, 3)],
-            },
-            {
-                "inputs": [],
-                "steps": [{"op": "wasm", "fn": "run_3_0", "calls": [call("mul", [0, 0, 6], 3, alloc=[6])]}],
-                "outputs": [tensor(6, 3)],
-            },
+            block(),
+            block([branch, read, last]),
+            block(
+                [{"op": "wasm", "fn": "run_2_0", "calls": [call("add", [0, 0, 5], 3, alloc=[5])]}],
+                outputs=[tensor(5, 3)],
+            ),
+            block(
+                [{"op": "wasm", "fn": "run_3_0", "calls": [call("mul", [0, 0, 6], 3, alloc=[6])]}],
+                outputs=[tensor(6, 3)],
+            ),
         ],
     )
     runs = [{"x": [[3], [3, 4, 5]], "c": [[], [c]], "k": [[], [k]]} for c, k in ((1, 3), (0, 2), (1, 9), (1, 1))]
