@@ -1,0 +1,109 @@
+// Which parts of memory are free, at the edges of linear memory and of the GPU's buffers.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { OutOfMemory } from '../../web/common/errors.js';
+import { Arena, GPU, Memory } from '../../web/run/arena.js';
+
+const CHUNK = 1024; // bytes of the GPU's buffers in these tests
+const spans = (arena) => arena.free.map(({ address, size }) => [address - arena.base, size]);
+
+for (const [size, rounded] of [[0, 64], [1, 64], [48, 64], [49, 128], [112, 128], [113, 192]]) { // 16 bytes past it may be read
+  test(`${size} bytes of linear memory take ${rounded}`, () => assert.equal(new Arena().round(size), rounded));
+}
+
+for (const [size, rounded] of [[0, 256], [1, 256], [256, 256], [257, 512], [CHUNK, CHUNK]]) {
+  test(`${size} bytes of the GPU take ${rounded}`, () => assert.equal(new Arena([], GPU, CHUNK).round(size), rounded));
+}
+
+test('no tensor is larger than a buffer of the GPU', () => {
+  assert.throws(() => new Arena([], GPU, CHUNK).alloc(CHUNK + 1), OutOfMemory);
+});
+
+/** Takes all the sizes, then gives back those at `released`, in that order. */
+function after(arena, sizes, released) {
+  const taken = sizes.map((size) => arena.alloc(size));
+  for (const i of released) arena.release(taken[i]);
+  return arena;
+}
+
+for (const [released, free] of [
+  [[], []],
+  [[1], [[64, 64]]],
+  [[0, 1], [[0, 128]]], // joins what is free before
+  [[1, 0], [[0, 128]]], // and after
+  [[0, 2], [[0, 64], [128, 64]]],
+  [[0, 2, 1], [[0, 192]]], // and both
+]) {
+  test(`given back in the order [${released}]`, () => assert.deepEqual(spans(after(new Arena(), [1, 1, 1], released)), free));
+}
+
+test('the smallest gap that holds it is taken', () => {
+  const arena = after(new Arena(), [300, 1, 100, 1], [0, 2]);
+  assert.equal(arena.alloc(100).address - arena.base, 384);
+  assert.equal(arena.alloc(200).address - arena.base, 0);
+  assert.deepEqual(spans(arena), [[256, 64]]);
+});
+
+test('what is free at the end grows', () => {
+  const arena = after(new Arena(), [1, 1], [1]);
+  assert.equal(arena.alloc(200).address - arena.base, 64);
+  assert.equal(arena.reach, 64 + 256);
+  assert.deepEqual(spans(arena), []);
+});
+
+test('no span leaves its buffer of the GPU', () => {
+  const arena = after(new Arena([], GPU, CHUNK), [768, 512], []);
+  assert.deepEqual([spans(arena), arena.end - GPU], [[[768, 256]], CHUNK + 512]);
+});
+
+test('free spans of two buffers do not join', () => {
+  assert.deepEqual(spans(after(new Arena([], GPU, CHUNK), [CHUNK, CHUNK], [0, 1])), [[0, CHUNK], [CHUNK, CHUNK]]);
+  assert.deepEqual(spans(after(new Arena([], GPU, CHUNK), [CHUNK, CHUNK], [1, 0])), [[0, CHUNK], [CHUNK, CHUNK]]);
+});
+
+for (const [sizes, twice] of [[[1, 1], 0], [[1, 1], 1], [[1], 0]]) {
+  test(`span ${twice} of ${sizes.length} given back twice`, () => {
+    assert.throws(() => after(new Arena(), sizes, [twice, twice]), { type: 'MemoryFault', message: /released twice/ });
+  });
+}
+
+test('a copy goes its own way', () => {
+  const arena = after(new Arena(), [1, 1], [0]);
+  arena.copy().alloc(1);
+  assert.deepEqual(spans(arena), [[0, 64]]);
+});
+
+for (const [taken, top, free] of [
+  [[], 0, []],
+  [[], 256, [[0, 256]]],
+  [[[64, 128]], 256, [[0, 64], [128, 128]]],
+  [[[128, 192], [0, 64]], 192, [[64, 64]]], // in any order
+  [[[0, 128], [64, 96]], 128, []], // one within another
+]) {
+  test(`rebuilt from [${taken.join('; ')}] up to ${top}`, () => {
+    const arena = new Arena();
+    arena.rebuild(taken.map(([from, to]) => ({ address: arena.base + from, end: arena.base + to })), arena.base + top);
+    assert.deepEqual(spans(arena), free);
+  });
+}
+
+test('memory grows by pages and keeps what it holds', () => {
+  const memory = new Memory(false, 3 * 65536);
+  memory.bytes[5] = 7;
+  memory.ensure(65536);
+  assert.equal(memory.bytes.length, 65536);
+  memory.ensure(65537);
+  assert.deepEqual([memory.bytes.length, memory.bytes[5]], [2 * 65536, 7]);
+  assert.throws(() => memory.ensure(3 * 65536 + 1), { type: 'OutOfMemory', message: /196609 bytes are needed, the limit is 196608/ });
+});
+
+test('a memory that is taken again is clean, and of the kind asked for', () => {
+  const memory = Memory.take(false);
+  memory.bytes.fill(1);
+  memory.giveBack();
+  assert.notEqual(Memory.take(true), memory);
+  const again = Memory.take(false);
+  assert.equal(again, memory);
+  assert.ok(again.bytes.subarray(1024).every((byte) => byte === 0));
+});

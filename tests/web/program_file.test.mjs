@@ -1,0 +1,98 @@
+// A Program as a file: there and back, and what is said of damaged ones. (What its header may hold: tests/test_contract.py.)
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { crc32 as zlib } from 'node:zlib';
+import { crc32 } from '../../web/worker/crc32.js';
+import { Exported, isProgram, looksLikeProgram, parse, toBytes } from '../../web/worker/program_file.js';
+
+/** A Program that gives what it is fed. */
+const VALUE = { buffer: 0, dtype: 'float32', dims: ['N'] };
+const TYPE = { kind: 'tensor', dtype: 'float32', dims: ['N'] };
+const BLOCK = { inputs: [], unused: [], steps: [], outputs: [] };
+const HEADER = {
+  name: 'g', modules: {}, inputs: [{ name: 'x', ...VALUE }], outputs: [{ name: 'y', value: VALUE }], buffers: [{ size: ['*', 4, 'N'] }],
+  constants: [], guards: [], checked: [], blocks: [BLOCK, BLOCK], symbols: { N: 'N' },
+  explain: { operators: [], placement: {}, kernels: 0, functions: 0, steps: 0, code: 0, nodes: [] },
+  types: { inputs: [{ name: 'x', ...TYPE }], outputs: [{ name: 'y', ...TYPE }] },
+};
+const BLOB = Uint8Array.of(1, 2, 3);
+const FILE = toBytes(HEADER, BLOB);
+
+/** The file with this byte, or these bytes, from `at` on. */
+function changed(at, ...bytes) {
+  const copy = FILE.slice();
+  copy.set(bytes, at);
+  return copy;
+}
+
+/** A file with any text for a header. */
+function filed(text) {
+  const bytes = new Uint8Array([...FILE.subarray(0, 16), ...new TextEncoder().encode(text)]);
+  new Uint32Array(bytes.buffer, 8, 2).set([crc32(bytes.subarray(16)), bytes.length - 16]);
+  return bytes;
+}
+
+for (const length of [0, 1, 7, 8, 9, 255, 4096]) {
+  test(`the checksum of ${length} bytes is zlib's`, () => {
+    const bytes = new Uint8Array(length + 1).map((_, i) => 37 * i ^ i >> 3).subarray(1);
+    assert.equal(crc32(bytes), zlib(bytes));
+  });
+}
+
+test('there and back', () => {
+  const { header, blob } = parse(FILE);
+  assert.deepEqual([header, [...blob]], [HEADER, [...BLOB]]);
+  assert.deepEqual(toBytes(header, blob), FILE);
+});
+
+test('within a larger buffer, at any byte', () => {
+  const larger = new Uint8Array(FILE.length + 3);
+  larger.set(FILE, 3);
+  assert.deepEqual(parse(larger.subarray(3)).header, HEADER);
+});
+
+for (const [told, bytes, message] of [
+  ['cut off in the head', FILE.slice(0, 15), 'the program is cut off'],
+  ['of a later format', changed(4, 4), 'the program is of format 4, this is 3 (export it again)'],
+  ['cut off at the end', FILE.slice(0, -1), /damaged or cut off/],
+  ['longer than it was', new Uint8Array([...FILE, 0]), /damaged or cut off/],
+  ['with another byte in its header', changed(20, 0), /damaged or cut off/],
+  ['with another byte in its blob', changed(FILE.length - 1, 9), /damaged or cut off/],
+  ['whose header is no JSON', filed('{"name": '), /its header is no JSON/],
+  ['whose header is no object', filed('[]'), /the program is damaged: the header/],
+  ['whose header lacks a part', filed(JSON.stringify({ ...HEADER, guards: undefined })), /the program is damaged: .*guards/],
+  ['that gives a buffer without a value', filed(JSON.stringify({ ...HEADER, buffers: [...HEADER.buffers, { size: 4 }], outputs: [{ name: 'y', value: { ...VALUE, buffer: 1, dims: [1] } }] })), /the program is damaged: .*output "y"/],
+]) {
+  test(`a file ${told}`, () => assert.throws(() => parse(bytes), { type: 'InvalidModel', message }));
+}
+
+for (const [bytes, is] of [[FILE, true], [FILE.slice(0, 4), true], [FILE.slice(0, 3), false], [Uint8Array.of(8, 9, 18, 0), false], [new Uint8Array(0), false]]) {
+  test(`${bytes.length} bytes that begin with [${bytes.subarray(0, 4)}] are ${is ? 'a' : 'no'} program`, () => assert.equal(isProgram(bytes), is));
+}
+
+for (const [model, looks] of [
+  [{ url: 'https://host/m.pyrt' }, true], [{ url: 'https://host/m.pyrt?v=1' }, true], [{ url: 'https://host/m.pyrt#a' }, true],
+  [{ url: 'https://host/m.pyrt.onnx' }, false], [{ url: 'https://host/m.onnx' }, false],
+  [{ bytes: FILE }, true], [{ bytes: new Uint8Array(4) }, false], [{ blob: new Blob([FILE]) }, false],
+]) {
+  test(`${JSON.stringify(model).slice(0, 50)} looks ${looks ? '' : 'un'}like one`, () => assert.equal(looksLikeProgram(model), looks));
+}
+
+for (const [told, change, error] of [
+  ['does not say its types', { types: undefined }, { type: 'InvalidModel', message: /does not say its types/ }],
+  ['was compiled for a GPU', { modules: { webgpu: [0, 2] } }, { type: 'UnsupportedOp', message: /for the GPU of one machine/ }],
+]) {
+  test(`a program that ${told} is refused`, () => assert.throws(() => new Exported(toBytes({ ...HEADER, ...change }, BLOB)), error));
+}
+
+const OF = { file: 'm.onnx', size: 3, crc32: crc32(BLOB) };
+
+for (const [bytes, fits] of [[BLOB, true], [Uint8Array.of(1, 2, 4), false], [Uint8Array.of(1, 2), false]]) {
+  test(`a model of bytes [${bytes}] is ${fits ? '' : 'not '}the one it was made of`, () => {
+    const program = new Exported(toBytes({ ...HEADER, model: OF }, BLOB));
+    assert.deepEqual([...program.files], [['', 'm.onnx']]);
+    if (fits) program.check(bytes);
+    else assert.throws(() => program.check(bytes), { type: 'InvalidModel', message: /"m\.onnx" is not the model/ });
+  });
+}

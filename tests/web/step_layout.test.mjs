@@ -1,0 +1,65 @@
+// Where the tensors of one step lie: small cases by hand, and many at random that must not overlap. (The same as in Python:
+// tests/test_memory.py.)
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Arena, GPU } from '../../web/run/arena.js';
+import { layOut, LiveRange } from '../../web/run/step_layout.js';
+
+/** Addresses of ranges [size, born, dies, address], and the free list, in units of 64 bytes. */
+function laid(arena, ranges, calls) {
+  const made = ranges.map(([size, born, dies, address]) => new LiveRange(64 * size, born, dies, address === undefined ? -1 : arena.base + 64 * address));
+  layOut(arena, made, calls);
+  const unit = (address) => (address - arena.base) / 64;
+  return { at: made.map(({ address }) => unit(address)), free: arena.free.map(({ address, size }) => [unit(address), size / 64]), end: unit(arena.end) };
+}
+
+for (const [told, ranges, calls, wanted] of [
+  ['none', [], 3, { at: [], free: [], end: 0 }],
+  ['one that outlives the step', [[2, 0, 1]], 1, { at: [0], free: [], end: 2 }],
+  ['one that does not', [[2, 0, 0]], 1, { at: [0], free: [[0, 2]], end: 2 }],
+  ['two at once', [[1, 0, 1], [3, 0, 1]], 2, { at: [3, 0], free: [[0, 4]], end: 4 }],
+  ['two after each other', [[3, 0, 0], [2, 1, 1]], 2, { at: [0, 0], free: [[0, 3]], end: 3 }],
+  ['a result beside its operand', [[2, 0, 1], [2, 1, 2]], 2, { at: [0, 2], free: [[0, 2]], end: 4 }],
+  ['around what has its place', [[1, 0, 2, 1], [1, 0, 1], [2, 0, 1]], 2, { at: [1, 0, 2], free: [[0, 1], [2, 2]], end: 4 }],
+]) {
+  test(told, () => {
+    const arena = new Arena();
+    const before = ranges.filter(([,,, address]) => address !== undefined);
+    const top = Math.max(0, ...before.map(([size,,, address]) => 64 * (address + size)));
+    arena.rebuild(before.map(([size,,, address]) => ({ address: arena.base + 64 * address, end: arena.base + 64 * (address + size) })), arena.base + top);
+    assert.deepEqual(laid(arena, ranges, calls), wanted);
+  });
+}
+
+/** A generator of numbers in [0, n): mulberry32 of a seed. */
+function dice(seed) {
+  return (n) => {
+    seed = (seed + 0x6d2b79f5) | 0;
+    let t = Math.imul(seed ^ (seed >>> 15), seed | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) % n;
+  };
+}
+
+for (const chunk of [0, 4096]) {
+  test(`200 steps ${chunk ? "in the GPU's buffers" : 'in linear memory'}: what lives at once lies apart`, () => {
+    for (let seed = 0; seed < 200; seed++) {
+      const roll = dice(seed);
+      const calls = 1 + roll(6);
+      const arena = chunk ? new Arena([], GPU, chunk) : new Arena();
+      const ranges = Array.from({ length: 1 + roll(12) }, () => {
+        const born = roll(calls);
+        return new LiveRange(256 * (1 + roll(8)), born, born + roll(calls - born + 1), -1, chunk > 0);
+      });
+      layOut(arena, ranges, calls);
+      const apart = (a, b) => a.end <= b.address || b.end <= a.address;
+      for (const [i, a] of ranges.entries()) {
+        assert.ok(a.address >= arena.base && a.end <= arena.end, `seed ${seed}: within the arena`);
+        if (chunk) assert.equal(Math.floor((a.address - GPU) / chunk), Math.floor((a.end - 1 - GPU) / chunk), `seed ${seed}: in one buffer`);
+        for (const b of ranges.slice(i + 1)) if (a.born <= b.dies && b.born <= a.dies) assert.ok(apart(a, b), `seed ${seed}: ${JSON.stringify([a, b])}`);
+        for (const { address, size } of arena.free) if (a.dies >= calls) assert.ok(apart(a, { address, end: address + size }), `seed ${seed}: not free`);
+      }
+    }
+  });
+}

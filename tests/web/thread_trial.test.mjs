@@ -1,0 +1,49 @@
+// Threads or none, on machines made up: milliseconds of a run, alone and shared.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ThreadTrial } from '../../web/threads/thread_trial.js';
+
+/**
+ * Which runs were shared. shared: milliseconds of a shared run in equal spans of the runs; slow: runs that take 12 ms.
+ */
+function play(alone, shared, runs, slow = []) {
+  const trial = new ThreadTrial();
+  trial.began(alone);
+  const ways = [];
+  for (let n = 0; n < runs; n++) {
+    ways.push(Number(trial.shared));
+    const time = trial.shared ? shared[Math.floor(n * shared.length / runs)] : alone;
+    trial.took(slow.includes(n) ? 12 : time);
+  }
+  return { ways, long: trial.long };
+}
+
+const share = (ways) => ways.reduce((sum, way) => sum + way, 0) / ways.length;
+
+for (const [alone, shared, least] of [[1, 0.6, 0.8], [15, 8, 0.8], [800, 400, 0.7]]) {
+  test(`${shared} ms shared instead of ${alone}: at least ${least} of the runs are`, () => {
+    assert.ok(share(play(alone, [shared], alone < 100 ? 6000 : 60).ways) >= least);
+  });
+}
+
+for (const [alone, shared, most] of [[1, 0.95, 0.2], [1, 1.8, 0.2], [1, 22, 0.1]]) { // a gain of less than a tenth does not pay
+  test(`${shared} ms shared instead of ${alone}: at most ${most} of the runs are`, () => {
+    assert.ok(share(play(alone, [shared], 6000).ways) <= most);
+  });
+}
+
+test('a machine that changes', () => {
+  const { ways } = play(1, [0.6, 1.8, 0.6], 60_000);
+  const shares = [0, 1, 2].map((third) => share(ways.slice(20_000 * third, 20_000 * (third + 1))));
+  assert.ok(shares[0] > 0.8 && shares[1] < 0.3 && shares[2] > 0.5, `${shares}`);
+});
+
+test('a run that loses its core changes nothing', () => {
+  const [calm, slow] = [[], [500, 600, 700]].map((runs) => play(1, [0.6], 900, runs).ways.slice(0, 800));
+  assert.deepEqual(slow, calm);
+});
+
+for (const [alone, long] of [[1, false], [15, true]]) {
+  test(`runs of ${alone} ms are ${long ? '' : 'not '}long`, () => assert.equal(play(alone, [0.6 * alone], 400).long, long));
+}
