@@ -1,4 +1,5 @@
-"""A graph pass and a rewrite rule of an outside package, in a page; tests/test_extending.py tests them natively."""
+"""A graph pass, a rewrite rule and a provider of an outside package, in a page.
+tests/test_extending.py tests them natively."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from kit import zoo
@@ -54,3 +56,19 @@ def test_passes_in_a_page(extended: Engine, options: dict[str, Any], gone: bool,
 def test_a_name_that_is_no_pass(engine: Engine) -> None:
     with pytest.raises(Exception, match='no pass "map_fusio" to leave out.*map_fusion'):
         engine.open(MODEL, disabledPasses=["map_fusio"])
+
+
+def test_a_provider_in_a_page(engine: Engine) -> None:
+    """Kernels in Python between kernels in WebAssembly, in one model."""
+    slow = (ROOT / "tests" / "outside" / "visitor" / "slow.py").read_text()
+    engine.python(slow + "\nfrom pyruntime import register_provider\nregister_provider(provider)")
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[N] x) => (float[N] y) <int64 zero = {0}> {
+        h = Tanh (x)  c = CumSum (h, zero)  y = Neg (c) }"""
+    model = onnx.parser.parse_model(text).SerializeToString()
+    session = engine.open(model, executionProviders=["slow", "wasm"])
+    for _ in range(12):  # short programs move to the page; those with Python stay
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], zoo.oracle(model, {"x": X})[0], rtol=1e-5, atol=1e-5)
+    nodes = session.explain()["nodes"]
+    assert [n["place"] for n in nodes] == ["slow", "wasm", "slow"]
+    assert [n["why"] for n in nodes] == ["", "a Loops is too slow for Python", ""]
+    assert session.explain()["placement"] == {"slow": 2, "wasm": 1}

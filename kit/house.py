@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "passes": "errors ir onnx codegen",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
-    "program": "errors ir onnx codegen frontend ops passes providers.webgpu",
+    "program": "errors ir onnx codegen frontend ops passes",
     "browser": "errors ir host onnx frontend passes program providers.wasm providers.webgpu",
     "native": "errors ir host onnx frontend program providers.wasm providers.webgpu",
     "cli": "errors onnx frontend ops native pyruntime",

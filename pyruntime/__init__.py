@@ -40,6 +40,7 @@ __all__ = [
     "get_device",
     "graph_pass",
     "op",
+    "register_provider",
     "remove_pass",
     "rewrite_rule",
 ]
@@ -59,6 +60,10 @@ def __getattr__(name: str) -> Any:
         from pyruntime.frontend import registry
 
         return getattr(registry, name)
+    if name == "register_provider":
+        from pyruntime.program import provider_list
+
+        return getattr(provider_list, name)
     if name in ("graph_pass", "remove_pass", "rewrite_rule"):
         from pyruntime.program import user_passes
 

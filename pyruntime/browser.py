@@ -15,8 +15,7 @@ from pyruntime.errors import InvalidModel, NeedsValue, our_fault
 from pyruntime.frontend import interpreter
 from pyruntime.frontend.specialise import GivenTensor, Needs, required
 from pyruntime.frontend.trace_graph import Path, Spec, TensorSpec, declared_specs, translate
-from pyruntime.host import FUNCTIONS
-from pyruntime.ir import shape as sh
+from pyruntime.host import call
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
 from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx import load
@@ -25,10 +24,11 @@ from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.graph_pruning import prune
 from pyruntime.program.compile import Compiled, Stopwatch, compile_graph
-from pyruntime.program.provider_list import known, placed
+from pyruntime.program.provider_list import effective, known, registered, target
 from pyruntime.program.user_passes import Pipeline
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
+TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1}  # options that WebAssembly is written for
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
 
 
@@ -60,15 +60,9 @@ class Compilation:
     def host(self, number: int, inputs: str, symbols: str = "{}") -> str:
         """Run a Host step. inputs: JSON list of {"dims", "data"} or null; symbols: JSON of their values so far."""
         kernel = self._kernels[number]
-        attrs = kernel.attrs
-        if kernel.fn == "reference":
-            env = {self._symbols[name]: n for name, n in json.loads(symbols).items()}
-            shapes = [tuple(sh.evaluate(d, env) for d in t.shape) for t in kernel.outputs]
-            attrs = {**attrs, "shapes": shapes, "symbols": env}
         given = zip(json.loads(inputs), kernel.args, strict=True)
         args = [None if a is None or t is None else (tuple(a["dims"]), _received(a["data"], t.dtype)) for a, t in given]
-        with our_fault("running it", kernel.node):
-            results = FUNCTIONS[kernel.fn](args, attrs)
+        results = call(kernel, args, {self._symbols[name]: n for name, n in json.loads(symbols).items()})
         return json.dumps([{"dims": list(shape), "data": _sent(data)} for shape, data in results])
 
 
@@ -194,27 +188,31 @@ class Model:
         self, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None = None, reveal: bool = False,
         at_home: bool = False,
     ) -> Compilation:  # fmt: skip
-        builder = self._builder(at_home)
-        return Compilation(
-            compile_graph(
-                self.graph, specs, elements, builder, pipeline=self.pipeline, constants=constants, reveal=reveal
-            )
-        )
+        names = known(self.options.get("executionProviders") or ["wasm"])
+        found = compile_graph(
+            self.graph, specs, elements, target(names, self._engines(names), at_home),
+            pipeline=self.pipeline, constants=constants, reveal=reveal,
+        )  # fmt: skip
+        return Compilation(found)
 
-    def _builder(self, at_home: bool) -> Any:
+    def _engines(self, names: Sequence[str]) -> list[Any]:
+        """The providers that write code, as `target` takes them."""
         from pyruntime.providers.wasm import provider
 
-        providers = known(self.options.get("executionProviders") or ["wasm"])
-        home = provider.builder(
-            relaxed=self.options.get("relaxed", False),
-            shared=self.options.get("shared", False),
-            threads=self.options.get("threads", 1),
-        )
-        if providers[0] != "webgpu" or not self.options.get("gpu"):
-            return home
-        from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
+        options = {name: self.options.get(name, default) for name, default in TARGET.items()}
+        engines: list[Any] = [(provider, provider.builder(**options))]
+        if "webgpu" in effective(names) and self.options.get("gpu"):
+            from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
+            from pyruntime.providers.webgpu.builder import GpuProvider
 
-        return placed(provider, home, Adapter(**self.options["gpu"]), providers, at_home)
+            gpu = GpuProvider(Adapter(**self.options["gpu"]))
+            engines.append((gpu, gpu.builder()))
+        return engines
+
+
+def providers() -> str:
+    """JSON list of the names of the providers that were registered."""
+    return json.dumps(registered())
 
 
 def create(read: Read, size: int, options: str) -> Model:

@@ -13,7 +13,7 @@ import pyruntime.ops  # noqa: F401  what examples add to
 from kit.docs import FILES, ROOT, Block, blocks
 from pyruntime.cli import main
 from pyruntime.frontend import registry
-from pyruntime.program import user_passes
+from pyruntime.program import provider_list, user_passes
 
 # Excerpts that show operators as the project has them: without imports, and the first to define them.
 EXCERPTS = {
@@ -24,10 +24,11 @@ EXCERPTS = {
 
 @pytest.fixture(autouse=True)
 def registered_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Operators and passes that an example registers are gone after it."""
+    """Operators, passes and providers that an example registers are gone after it."""
     table: Any = registry.table()
     before = {key: list(versions) for key, versions in table.items()}
     monkeypatch.setattr(user_passes, "_added", [])
+    monkeypatch.setattr(provider_list, "_registered", {})
     yield
     table.clear()
     table.update(before)

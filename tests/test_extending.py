@@ -1,4 +1,4 @@
-"""A package outside pyruntime adds passes to it and a provider. e2e/test_extending.py does so in a page."""
+"""A package outside pyruntime adds passes to it, and a provider. e2e/test_extending.py does so in a page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ from pyruntime import (
     InvalidModel,
     SessionFailed,
     SessionOptions,
+    get_available_providers,
     graph_pass,
+    register_provider,
     remove_pass,
     rewrite_rule,
 )
+from pyruntime.errors import ExecutionError, InternalError
+from pyruntime.host import FUNCTIONS
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import cast, index, tanh
 from pyruntime.ir.kernel import Map, Tensor
-from pyruntime.program import user_passes
+from pyruntime.program import provider_list, user_passes
 from pyruntime.program.pipeline import LEVELS, NEEDED, PASSES
 from pyruntime.program.user_passes import Pipeline, known_passes
 
@@ -50,13 +55,14 @@ def visitor() -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.fixture(autouse=True)
-def no_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
     monkeypatch.setattr(user_passes, "_added", [])
+    monkeypatch.setattr(provider_list, "_registered", {})
 
 
 @pytest.fixture
-def passes(visitor: Callable[[str], Any], no_passes: None) -> None:
+def passes(visitor: Callable[[str], Any], nothing_registered: None) -> None:
     importlib.reload(visitor("passes")) if "visitor.passes" in sys.modules else visitor("passes")
 
 
@@ -235,6 +241,126 @@ def test_constants_made_before_a_run_are_rewritten_too() -> None:
     rewrite_rule("look", after="constant_hoisting", level="disabled")(lambda kernel: seen.append(kernel.node))
     session(onnx.parser.parse_model(text).SerializeToString())
     assert any(node.startswith("Erf") for node in seen)
+
+
+# ── providers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MIXED = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[N, 512] x, float[512, 512] w, double[M] d) => (float[N, 512] y, double[M] e, double[M] f)
+    <int64 zero = {0}> { a = Tanh (x)  y = MatMul (a, w)  e = Tanh (d)  f = CumSum (d, zero) }"""
+TOO_SLOW, NO_DOUBLES = "a Loops is too slow for Python", "float64 has no place on the GPU"
+
+
+def mixed() -> tuple[bytes, dict[str, np.ndarray]]:
+    """A large product, and a map and a procedure on float64."""
+    rng = np.random.default_rng(3)
+    feeds = {"x": rng.standard_normal((4, 512)), "w": rng.standard_normal((512, 512)) / 20}
+    floats = {name: x.astype(np.float32) for name, x in feeds.items()}
+    return onnx.parser.parse_model(MIXED).SerializeToString(), floats | {"d": rng.standard_normal(9)}
+
+
+@pytest.mark.parametrize(
+    ("providers", "places", "reasons"),
+    [
+        (["slow", "wasm"], "slow wasm slow wasm", ["", "a Call is too slow for Python", "", TOO_SLOW]),
+        (["slow"], "slow wasm slow wasm", ["", "a Call is too slow for Python", "", TOO_SLOW]),
+        (["wasm", "slow"], "wasm wasm wasm wasm", [""] * 4),
+        (["webgpu", "slow", "wasm"], "webgpu webgpu slow wasm", ["", "", NO_DOUBLES, NO_DOUBLES]),
+        (["webgpu", "slow"], "webgpu webgpu slow wasm", ["", "", NO_DOUBLES, NO_DOUBLES]),
+        (["slow", "webgpu", "wasm"], "slow webgpu slow wasm", ["", "a Reduce is too slow for Python", "", TOO_SLOW]),
+    ],
+    ids=str,
+)
+def test_a_provider_of_an_outside_package(
+    visitor: Callable[[str], Any], providers: list[str], places: str, reasons: list[str]
+) -> None:
+    """It is found by its entry point; explain tells what went where and why."""
+    if "webgpu" in providers:
+        pytest.importorskip("wgpu")
+    model, feeds = mixed()
+    s = InferenceSession(model, providers=providers)
+    ran = visitor("slow").ran
+    ran.clear()
+    for found, expected in zip(s.run(None, feeds), zoo.oracle(model, feeds), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+    nodes = s.explain()["nodes"]
+    assert [n["place"] for n in nodes] == places.split()
+    assert [n["why"] for n in nodes] == reasons
+    assert ran == [n["node"] for n in nodes if n["place"] == "slow"]
+    assert s.explain()["placement"].get("slow", 0) == len(ran)
+    assert s.get_providers() == providers
+
+
+@pytest.mark.parametrize("name", ["bert_tiny", "yolo_nms", "lstm_tagger"])
+def test_models_on_three_providers(visitor: Callable[[str], Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is small runs in Python, in inner blocks, too; the rest where it ran before."""
+    pytest.importorskip("wgpu")
+    slow = visitor("slow")
+
+    def small(self: Any, kernel: Any) -> str:
+        is_small = isinstance(kernel, Map) and sh.estimate(sh.size(kernel.out.shape)) <= 2000
+        return "" if is_small else "not small"
+
+    monkeypatch.setattr(slow.SlowProvider, "supports", small)
+    slow.ran.clear()
+    model = MODELS[name]
+    s = InferenceSession(str(model.path()), providers=["slow", "webgpu", "wasm"])
+    model.check(s.run(None, model.feeds()))
+    assert slow.ran and {"slow"} < s.explain()["placement"].keys()
+
+
+def test_verify_compares_providers(visitor: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, feeds = mixed()
+    s = InferenceSession(model, providers=["slow"])
+    assert s.verify(feeds).ok
+    evaluate = FUNCTIONS["visitor.slow"]
+
+    def wrong(args: Any, attrs: Any) -> Any:
+        return [(shape, [2 * x for x in data]) for shape, data in evaluate(args, attrs)]
+
+    monkeypatch.setitem(FUNCTIONS, "visitor.slow", wrong)
+    first = s.verify(feeds).first
+    assert first is not None and first.node.startswith('Tanh "a"')
+
+
+def test_what_a_provider_gives_is_checked(visitor: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, feeds = mixed()
+    slow = visitor("slow")
+    s = InferenceSession(model, providers=["slow"])
+    monkeypatch.setitem(FUNCTIONS, "visitor.slow", lambda args, attrs: [((2,), [0.0, 0.0])])
+    with pytest.raises(ExecutionError, match=r'Tanh "a".*"visitor.slow" gave shapes \[\(2,\)\], not \[\(4, 512\)\]'):
+        s.run(None, feeds)
+    with pytest.raises(InvalidInput, match='Tanh "a".*computed in Python \\(slow\\), which a file cannot hold'):
+        s.export()
+    monkeypatch.setattr(slow.SlowProvider, "supports", lambda self, kernel: {}["x"])
+    with pytest.raises(InternalError, match="provider \"slow\" failed: KeyError: 'x'|KeyError: 'x'"):
+        InferenceSession(model, providers=["slow"])
+
+
+class Nameless:
+    def supports(self, kernel: Any) -> str:
+        return ""
+
+    def step(self, kernel: Any) -> Any: ...
+
+
+class Wasm(Nameless):
+    name = "wasm"
+
+
+@pytest.mark.parametrize(
+    ("provider", "match"), [(Nameless(), "is no provider"), (object(), "is no provider"), (Wasm(), '"wasm" already')]
+)
+def test_refused_providers(provider: Any, match: str) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        register_provider(provider)
+
+
+def test_providers_by_name(visitor: Callable[[str], Any]) -> None:
+    assert get_available_providers()[0] == "slow"
+    with pytest.raises(InvalidInput, match='"quick" is not known.*wasm and webgpu are'):
+        InferenceSession(MODEL, providers=["quick"])
+    register_provider(visitor("slow").provider)  # once more is no harm
 
 
 # ── built-in passes ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -36,7 +36,7 @@ NATIVE_ONLY = re.compile(r"pyruntime\.(native|cli)(\..*)?|pyruntime\.providers\.
 # What `import pyruntime` offers; a change here is a change for users.
 EXPORTED = """ExecutionMode GraphOptimizationLevel InferenceSession InvalidInput InvalidModel OutOfMemory PyRuntimeError
 RunOptions SessionFailed SessionOptions ShapeError Terminated UnsupportedOp elementwise get_available_providers
-get_device graph_pass op remove_pass rewrite_rule""".split()
+get_device graph_pass op register_provider remove_pass rewrite_rule""".split()
 
 FILE_LIMIT, FUNCTION_LIMIT = 500, 80
 LONG_FILES: dict[str, str] = {}  # path -> why it may be longer

@@ -160,6 +160,6 @@ export interface Stats {
 }
 
 export function stats(): Promise<Stats>;
-/** Runs Python in the engine's interpreter, to add operators, graph passes and rewrite rules (docs/extending.md). */
+/** Runs Python in the engine's interpreter, to add operators, passes, rules and providers (docs/extending.md). */
 export function python(code: string, args?: unknown): Promise<unknown>;
 

@@ -2,6 +2,7 @@
 
 import { env } from 'onnxruntime-common';
 import { attach, shutdown } from './page/client.js';
+import { offer } from './page/session.js';
 import * as ort from './index.js';
 
 export * from 'onnxruntime-common';
@@ -24,13 +25,15 @@ export async function stats() {
 }
 
 /**
- * Runs Python in the engine's interpreter, to add operators and graph passes; `args` is in scope under that name.
+ * Runs Python in the engine's interpreter, to add operators, passes and providers; `args` is in scope under that name.
  * The value of the last expression comes back as plain data.
  * @param {string} code
  * @param {unknown} [args]
  */
 export async function python(code, args = null) {
-  return attach().call('python', { code, args });
+  const { value, providers } = await attach().call('python', { code, args });
+  offer(providers);
+  return value;
 }
 
 export { shutdown };

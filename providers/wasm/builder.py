@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, children, expressions
-from pyruntime.codegen.provider import Invocation
+from pyruntime.codegen.provider import LINEAR, Invocation
 from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
 from pyruntime.ir.dtype import C64, C128, STRING
@@ -24,6 +24,8 @@ MAX_PAGES = 65536  # 4 GiB: the module accepts any memory
 
 class WasmProvider:
     name = "wasm"
+    op = "wasm"
+    memory = LINEAR
 
     def supports(self, kernel: Kernel) -> str:
         if not isinstance(kernel, Map | Reduce | Loops | Call):

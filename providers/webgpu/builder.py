@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
-from pyruntime.codegen.provider import Invocation
+from pyruntime.codegen.provider import EXTENT, Invocation, Memory
 from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
@@ -24,9 +24,14 @@ from .schedules.register_tile import tiled, workgroup_tiled
 from .schedules.vec4 import vectorized
 from .schedules.workgroup_reduction import cooperates, print_reduction
 
+# A copy costs a submission and a wait, some 100 microseconds.
+MEMORY = Memory("webgpu", "the GPU", widest=4, extent=EXTENT, copy_cost=200_000, byte_cost=2)
+
 
 class GpuProvider:
     name = "webgpu"
+    op = "gpu"
+    memory = MEMORY
 
     def __init__(self, adapter: Adapter | None = None) -> None:
         self.adapter = adapter or Adapter()
@@ -43,6 +48,7 @@ class GpuBuilder:
     """Collects the shaders of one program."""
 
     routines: dict[str, Any] = {}  # contractions are a schedule of their meaning (schedules/register_tile.py)
+    fuses_rows = False
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter

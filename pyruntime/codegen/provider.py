@@ -1,14 +1,14 @@
-"""What a provider is: something that says which kernels it can run and writes code for them."""
+"""What a provider is: something that says which kernels it can run, and writes code for them or runs them in Python."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pyruntime.codegen.loop_ir import Param
 from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import Call, Kernel, Tensor, View
+from pyruntime.ir.kernel import Call, Host, Kernel, Tensor, View
 from pyruntime.ir.shape import AnyDim
 
 
@@ -31,7 +31,28 @@ class Invocation:
     split: AnyDim = 0
 
 
-EXTENT = 1 << 30  # dims of feeds are smaller where the GPU is used, so that its integers hold the sum of two
+EXTENT = 1 << 30  # dims of feeds are smaller where integers are of 32 bits, so that these hold the sum of two
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where a provider's kernels read and write.
+
+    name: as Programs call it; title: as messages do
+    widest: bytes of the widest element, wider integers are kept in so many
+    extent: dims of feeds are smaller; 0 if they may be any
+    copy_cost, byte_cost: operations that are worth a copy into it or out of it, and each byte of one
+    """
+
+    name: str
+    title: str
+    widest: int = 16
+    extent: int = 0
+    copy_cost: int = 0
+    byte_cost: int = 0
+
+
+LINEAR = Memory("wasm", "linear memory")  # where feeds arrive, outputs leave, conditions are read and Python works
 
 
 class Routine(Protocol):
@@ -61,9 +82,14 @@ class Routine(Protocol):
 
 
 class Builder(Protocol):
-    """Collects the code of one program."""
+    """Collects the code of one program. fuses_rows: whether chains of reductions and maps over rows should be one
+    kernel, which keeps a row in cache."""
 
-    routines: Mapping[str, Routine]
+    @property
+    def routines(self) -> Mapping[str, Routine]: ...
+
+    @property
+    def fuses_rows(self) -> bool: ...
 
     def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
         """Write code that runs these kernels in order; `name` is how the executor will call it. private: uids of
@@ -76,10 +102,32 @@ class Builder(Protocol):
 
 
 class Provider(Protocol):
-    name: str
+    """name: as sessions ask for it."""
+
+    name: ClassVar[str]
 
     def supports(self, kernel: Kernel) -> str:
-        """Empty if the provider can run the kernel, else the reason why not."""
+        """Empty if the provider takes the kernel, else the reason why not."""
         ...
 
-    def builder(self, *, relaxed: bool, shared: bool) -> Builder: ...
+
+class CodeProvider(Provider, Protocol):
+    """Writes code that an executor runs as steps of kind `op`, in a memory."""
+
+    op: ClassVar[str]
+    memory: ClassVar[Memory]
+
+    def builder(self, **target: Any) -> Builder: ...
+
+
+@runtime_checkable
+class HostProvider(Provider, Protocol):
+    """Runs kernels in Python, on the desktop and in the worker of a page."""
+
+    def step(self, kernel: Kernel) -> Host:
+        """A call of a host function (`pyruntime.host`) that computes the kernel's outputs from its inputs."""
+        ...
+
+
+def memory_of(provider: Provider) -> Memory:
+    return getattr(provider, "memory", LINEAR)

@@ -3,6 +3,6 @@
 import pyruntime.host.image
 import pyruntime.host.reference
 import pyruntime.host.text  # noqa: F401  each registers its functions
-from pyruntime.host.table import FUNCTIONS, Function, host_function
+from pyruntime.host.table import FUNCTIONS, Function, call, host_function
 
-__all__ = ["FUNCTIONS", "Function", "host_function"]
+__all__ = ["FUNCTIONS", "Function", "call", "host_function"]

@@ -5,10 +5,14 @@ Each takes ([(shape, flat list) or None, …], attrs) and gives [(shape, flat li
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from pyruntime.errors import ExecutionError, our_fault
+from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Host
 from pyruntime.ir.reference import Array
+from pyruntime.ir.symbol import Symbol
 
 Function = Callable[[list[Array | None], dict[str, Any]], list[Array]]
 FUNCTIONS: dict[str, Function] = {}
@@ -22,3 +26,17 @@ def host_function(name: str) -> Callable[[Function], Function]:
         return fn
 
     return register
+
+
+def call(step: Host, args: list[Array | None], symbols: Mapping[Symbol, int]) -> list[Array]:
+    """What a step gives. A function that runs a kernel (attrs["kernel"]) is told in attrs the "shapes" of the outputs
+    and the "symbols"' values. Errors: ExecutionError for results of other shapes; InternalError for what else fails."""
+    if "kernel" not in step.attrs:
+        with our_fault("running it", step.node):
+            return FUNCTIONS[step.fn](args, step.attrs)
+    shapes = [tuple(sh.evaluate(d, symbols) for d in t.shape) for t in step.outputs]
+    with our_fault("running it", step.node):
+        results = FUNCTIONS[step.fn](args, {**step.attrs, "shapes": shapes, "symbols": symbols})
+    if (made := [tuple(shape) for shape, _ in results]) != shapes:
+        raise ExecutionError(f'"{step.fn}" gave shapes {made}, not {shapes}', node=step.node)
+    return results

@@ -209,12 +209,13 @@ class View:
 @dataclass(eq=False, slots=True)
 class Host(Kernel):
     """fn names an entry of `pyruntime.host.FUNCTIONS`, run in Python on whole arrays. Output dims may be symbols
-    that this kernel binds, listed per output and axis in `binds`."""
+    that this kernel binds, listed per output and axis in `binds`. provider: whose step it is, if it is one's."""
 
     fn: str
     args: tuple[Tensor | None, ...]
     attrs: dict[str, Any]
     binds: Binds = ()
+    provider: str = ""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyruntime.errors import DeviceLost, PyRuntimeError
 from pyruntime.native.joint_arena import GPU
+from pyruntime.program.provider_list import effective
 
 
 def open_gpu() -> Any:
@@ -24,12 +25,20 @@ def open_gpu() -> Any:
         raise DeviceLost(f"the GPU could not be opened: {e.message}") from None
 
 
+def gpu_engine(gpu: Any) -> tuple[Any, Any]:
+    """The provider of this device, and what collects its code."""
+    from pyruntime.providers.webgpu.builder import GpuProvider
+
+    provider = GpuProvider(gpu.host.adapter)
+    return provider, provider.builder()
+
+
 def no_adapter(providers: Sequence[str]) -> list[str]:
     """The providers without "webgpu" if the host has no adapter, with one warning a process. Errors: NoAdapter if only
     the GPU was asked for."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
 
-    if providers[0] != "webgpu":
+    if "webgpu" not in effective(providers):
         return list(providers)
     found: PyRuntimeError
     try:
@@ -53,4 +62,4 @@ def warn(text: str) -> None:
 
 warn_once = cache(warn)
 
-__all__ = ["no_adapter", "open_gpu", "warn", "warn_once"]
+__all__ = ["gpu_engine", "no_adapter", "open_gpu", "warn", "warn_once"]

@@ -7,8 +7,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel, our_fault
 from pyruntime.frontend.trace_graph import TensorSpec
-from pyruntime.host import FUNCTIONS
-from pyruntime.ir import shape as sh
+from pyruntime.host import FUNCTIONS, call
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.ir.kernel import Host
 from pyruntime.ir.symbol import Symbol
@@ -24,21 +23,16 @@ class HostCalls:
 
     def __call__(self, number: int, fn: str, arrays: list[Any], env: dict[str, int]) -> list[Any]:
         kernel = self.kernels[number]
-        attrs = kernel.attrs
-        if fn == "reference":
-            values = {self.symbols[name]: n for name, n in env.items()}
-            shapes = [tuple(sh.evaluate(d, values) for d in t.shape) for t in kernel.outputs]
-            attrs = {**attrs, "shapes": shapes, "symbols": values}
         args = [None if a is None else to_python(a, t) for a, t in zip(arrays, kernel.args, strict=True)]
-        with our_fault("running it", kernel.node):
-            results = FUNCTIONS[fn](args, attrs)
+        results = call(kernel, args, {self.symbols[name]: n for name, n in env.items()})
         return [from_python(r, t.dtype) for r, t in zip(results, kernel.outputs, strict=True)]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """What `StoredCalls` needs. Errors: InvalidInput if a step runs a kernel by the reference evaluator."""
-        if any(k.fn == "reference" for k in self.kernels):
-            node = next(k.node for k in self.kernels if k.fn == "reference")
-            raise InvalidInput("a step on strings is a kernel in Python, which a file cannot hold", node=node)
+        """What `StoredCalls` needs. Errors: InvalidInput if a step runs a kernel in Python."""
+        for k in self.kernels:
+            if "kernel" in k.attrs:
+                text = f"this step is computed in Python ({k.provider or 'strings'}), which a file cannot hold"
+                raise InvalidInput(text, node=k.node)
         return [
             {
                 "attrs": k.attrs,

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound
 from pyruntime.program.pipeline import LEVELS
+from pyruntime.program.provider_list import available
 
 
 class GraphOptimizationLevel(StrEnum):
@@ -101,9 +102,9 @@ def check_run_options(options: Any) -> None:
 
 
 def get_available_providers() -> list[str]:
-    """Names for `providers`, as `get_providers()` spells them; "webgpu" if wgpu is installed. Whether there is a GPU
-    turns out when a session asks for it."""
-    return ["webgpu", "wasm"] if find_spec("wgpu") else ["wasm"]
+    """Names for `providers`, as `get_providers()` spells them: those that others bring, "webgpu" if wgpu is installed,
+    "wasm". Whether there is a GPU turns out when a session asks for it."""
+    return [name for name in available() if name != "webgpu" or find_spec("wgpu")]
 
 
 def get_device() -> str:

@@ -13,7 +13,7 @@ from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
 from pyruntime.native.feeds import Argument, Feeds, arguments
-from pyruntime.native.gpu_session import no_adapter, open_gpu, warn
+from pyruntime.native.gpu_session import gpu_engine, no_adapter, open_gpu, warn
 from pyruntime.native.host_calls import HostCalls
 from pyruntime.native.options import ExecutionMode, RunOptions, check_model, check_run_options, check_session_options
 from pyruntime.native.program_file import Exported, is_program, pack, sources_of
@@ -23,7 +23,7 @@ from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.weight_values import elements
 from pyruntime.program.compile import compile_graph
 from pyruntime.program.explain import explain
-from pyruntime.program.provider_list import known, placed
+from pyruntime.program.provider_list import effective, known, target
 from pyruntime.program.user_passes import Pipeline
 
 T = TypeVar("T")
@@ -66,7 +66,8 @@ class InferenceSession:
     """A model ready to run.
 
     model: path or bytes of an ONNX model (or anything `pyruntime.onnx.load` takes), or of a Program that `export` wrote
-    providers: names in order of preference, of "wasm" and "webgpu"; onnxruntime's "CPUExecutionProvider" means "wasm"
+    providers: names in order of preference, of "wasm", "webgpu" and those that others bring (docs/extending.md);
+        onnxruntime's "CPUExecutionProvider" means "wasm"
     Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
     """
 
@@ -138,17 +139,17 @@ class InferenceSession:
         `tolerance`, a share of the tensor's largest value. Errors: InvalidInput for a session without the GPU."""
         if self._opened:
             raise InvalidInput("a compiled Program holds no model to verify", hint="open the model")
-        self._on_gpu()
+        self._on_several()
         feeds = self._feeds.check(input_feed)
         with self._lock:
             return self._surviving(lambda: self._compared(feeds, tolerance), feeds)
 
-    def _on_gpu(self) -> None:
-        if self._providers[0] != "webgpu":
+    def _on_several(self) -> None:
+        if effective(self._providers) == ["wasm"]:
             raise InvalidInput("this session runs on WebAssembly alone", hint='create it with providers=["webgpu"]')
 
     def _compared(self, feeds: Mapping[str, Any], tolerance: float) -> Verdict:
-        self._on_gpu()  # still
+        self._on_several()  # still
         self._program(feeds)  # finds what must be compiled for
         specs, key = self._feeds.specs(feeds, self._needs)
         inner = self._inner(specs, key, feeds)
@@ -214,21 +215,21 @@ class InferenceSession:
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
         host = WasmHost(threads=max(self.options.intra_op_num_threads, 1), relaxed=self.options.relaxed_simd)
-        builder: Any = provider.builder(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
-        gpu = None
-        if self._providers[0] == "webgpu":
-            builder, gpu = self._with_gpu(provider, builder, watch.get("at_home", False))
+        builder = provider.builder(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
+        engines: list[Any] = [(provider, builder)]
+        gpu = open_gpu() if self._wants_gpu else None
+        if gpu is not None:
+            engines.append(gpu_engine(gpu))
         compiled = compile_graph(
-            graph, specs, elements, builder, pipeline=self._pipeline, constants=constants,
-            reveal=watch.get("reveal", False),
+            graph, specs, elements, target(self._providers, engines, watch.get("at_home", False)),
+            pipeline=self._pipeline, constants=constants, reveal=watch.get("reveal", False),
         )  # fmt: skip
         calls = HostCalls(compiled.host_kernels, compiled.symbols)
         return Executor(compiled.program, host, sources_of(graph), calls, self.options.memory_limit, gpu)
 
-    def _with_gpu(self, home: Any, builder: Any, at_home: bool = False) -> tuple[Any, Any]:
-        """A builder that places kernels on the GPU too, and what runs them there."""
-        gpu = open_gpu()
-        return placed(home, builder, gpu.host.adapter, self._providers, at_home), gpu
+    @property
+    def _wants_gpu(self) -> bool:
+        return "webgpu" in effective(self._providers)
 
     def _open(self, found: Exported) -> None:
         """Take over a Program that was compiled before."""
@@ -280,7 +281,7 @@ class InferenceSession:
         """What `work`, for these feeds, gives. If the GPU fails, once more with device, pipelines and weights made
         again; if it is gone for good, on WebAssembly. Errors: OutOfMemory if the GPU is still too small, DeviceLost for
         a Program that was compiled for it or a feed that was there."""
-        if self._providers[0] != "webgpu" and not self._opened:
+        if not self._wants_gpu and not self._opened:
             return work()
         try:
             return work()
@@ -295,7 +296,7 @@ class InferenceSession:
             if self._opened:
                 raise
             warn(f"{e.message}; the session goes on on WebAssembly")
-            self._providers = ["wasm"]
+            self._providers = [p for p in self._providers if p != "webgpu"] or ["wasm"]
             return self._again(work)
 
     def _again(self, work: Callable[[], T]) -> T:

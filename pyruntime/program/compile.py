@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyruntime.ops  # noqa: F401  fills the operator table
-from pyruntime.codegen.provider import Builder
 from pyruntime.errors import our_fault
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, translate
 from pyruntime.ir.kernel import Host
@@ -20,6 +19,7 @@ from pyruntime.program.explain import table
 from pyruntime.program.format import Program
 from pyruntime.program.node_report import Fates, reasons, revealed
 from pyruntime.program.pipeline import Work
+from pyruntime.program.target import Target
 from pyruntime.program.user_passes import Pipeline
 
 
@@ -51,7 +51,7 @@ def compile_graph(
     graph: Graph,
     specs: Mapping[str, Spec],
     elements: Callable[[Weight], list[Any]],
-    builder: Builder,
+    target: Target,
     *,
     pipeline: Pipeline | None = None,
     constants: Mapping[str, TensorSpec] | None = None,
@@ -64,17 +64,18 @@ def compile_graph(
         main = translate(prune(graph), specs, elements, constants or {})
     watch.lap("translate")
     fates = Fates(graph, main)
-    work = Work(main, builder.routines, getattr(builder, "fuses_rows", False))
+    work = Work(main, target.routines, target.fuses_rows)
     with our_fault("optimising the kernels"):
         (pipeline or Pipeline()).kernels(work)
     watch.lap("passes")
     if reveal:
         main.outputs = revealed(main.block)
-    emitter = Emitter(builder)
+    emitter = Emitter(target)
     with our_fault("writing the program"):
         program = emitter.program(graph.name, work.init, main)
-        why = {} if emitter.placed is None else reasons(main.block, emitter.placed.partition.reasons)
-        program.header["explain"] = table(program.header, fates.after(work.init, emitter.within), why)
+        why = reasons(main.block, target.placement.reasons)
+        owners = [k.provider for k in emitter.host_kernels]
+        program.header["explain"] = table(program.header, fates.after(work.init, emitter.within), why, owners)
     watch.lap("emit")
     symbols = {name: s for s, name in emitter.symbols.items()}
     return Compiled(program, emitter.host_kernels, symbols, watch.timings)

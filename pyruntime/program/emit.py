@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime.codegen.loop_ir import Param, Site
-from pyruntime.codegen.provider import EXTENT, Builder, Invocation
+from pyruntime.codegen.provider import LINEAR, CodeProvider, Invocation, Memory
 from pyruntime.frontend.trace_graph import Feed, Translation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import own_inputs, readers_of
@@ -19,8 +19,8 @@ from pyruntime.ir.storage import encode
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Weight
 from pyruntime.program.format import Program
-from pyruntime.program.placement import Placed
-from pyruntime.program.residency import AWAY, HOME, Crossings
+from pyruntime.program.residency import Crossings
+from pyruntime.program.target import Target
 from pyruntime.program.values import tensors_of
 
 MEMORY = ":memory:"  # a weight's source whose bytes are in no file: the program carries them
@@ -39,10 +39,9 @@ class Emitter:
     """Makes one Program. `host_kernels` collects kernels that Host steps refer to by number, `symbols` what the Program
     calls its symbols."""
 
-    def __init__(self, builder: Builder | Placed) -> None:
-        self.placed = builder if isinstance(builder, Placed) else None
-        self.builders = builder.builders if isinstance(builder, Placed) else {HOME: builder}
-        self.crossings = Crossings(builder.where if isinstance(builder, Placed) else lambda _: HOME)
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.crossings = Crossings(target.memory, target.memories)
         self.buffers: list[dict[str, Any]] = []
         self.numbers: dict[int, int] = {}
         self.constants: list[dict[str, Any]] = []
@@ -55,13 +54,12 @@ class Emitter:
         self.within: dict[int, str] = {}  # id of a kernel that runs as part of another -> that one's node
 
     def program(self, name: str, init: Block, main: Translation) -> Program:
-        if self.placed is not None:
-            self.placed.place(main.block)
+        self.target.place(main.block)
         constants_only = self._persistent(init, main)
         carried = self.crossings.constants(init, main.block)
         self.persistent |= {t.uid for t in self.crossings.twins.values()}
         self.blocks[0] = self._block(init, 0, self.persistent, constants_only, carried)
-        self.persistent |= {self.crossings.at(t, AWAY).uid for t in carried}
+        self.persistent |= {self.crossings.at(t, where).uid for t, where in carried}
         outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
         self.blocks[1] = self._block(main.block, 1, self.persistent, leaving=outputs)
         header = {
@@ -73,18 +71,24 @@ class Emitter:
             "checked": list(self.checked),
             "guards": [[self._dim(c), *told] for c, *told in [*main.guards, *self._extents(main)]],
             "blocks": self.blocks,
-            "modules": {name: self._append(b.finish()) for name, b in self.builders.items()},
+            "modules": {name: self._append(b.finish()) for name, b in self.target.builders.items()},
             "symbols": {name: str(s) for s, name in self.symbols.items()},
         }
         return Program(header, bytes(self.blob))
 
     def _extents(self, main: Translation) -> list[tuple[Any, str, str]]:
-        """With the GPU, dims are bounded: see `crossing.EXTENT`."""
-        if self.placed is None:
-            return []
-        dims = {s for f in main.feeds for d in f.tensor.shape for s in sh.symbols(d)}
-        text = f"a dim of {EXTENT} or more is too large for the GPU's integers"
-        return [(sh.compare("lt", sh.dim_of(s), EXTENT), f'dim "{s}": {text}', "") for s in sorted(dims)]
+        """Guards of the dims that a memory bounds."""
+        dims = sorted({s for f in main.feeds for d in f.tensor.shape for s in sh.symbols(d)})
+        return [
+            (
+                sh.compare("lt", sh.dim_of(s), m.extent),
+                f'dim "{s}": a dim of {m.extent} or more is too large for {m.title}\'s integers',
+                "",
+            )
+            for m in self.crossings.away
+            if m.extent
+            for s in dims
+        ]
 
     def _persistent(self, init: Block, main: Translation) -> set[int]:
         """Constants and what init makes stay if main uses them; gives the constants that only init uses."""
@@ -119,11 +123,10 @@ class Emitter:
             if base.dtype is STRING:
                 self.buffers.append({"size": 0, "host": True})
             else:
-                away = self.crossings.memory(base)
-                wide = base.dtype.size if away == HOME else min(base.dtype.size, 4)  # the GPU keeps int64 in 32 bits
-                self.buffers.append({"size": self._dim(sh.size(base.shape) * wide)})
-                if away != HOME:
-                    self.buffers[-1]["memory"] = away
+                memory = self.crossings.memory(base)
+                self.buffers.append({"size": self._dim(sh.size(base.shape) * min(base.dtype.size, memory.widest))})
+                if memory is not LINEAR:
+                    self.buffers[-1]["memory"] = memory.name
             if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant"):
                 self.constants.append({"buffer": number, "dtype": base.dtype.name, **self._constant(base)})
         return self.numbers[base.uid]
@@ -150,7 +153,7 @@ class Emitter:
         return place
 
     def _tensor(self, t: Tensor) -> dict[str, Any]:
-        number = self.buffer(self.crossings.at(t, HOME))
+        number = self.buffer(self.crossings.at(t, LINEAR))
         return {"buffer": number, "dtype": t.dtype.name, "dims": [self._dim(d) for d in t.shape]}
 
     def _input(self, f: Feed) -> dict[str, Any]:
@@ -166,15 +169,15 @@ class Emitter:
 
     def _block(
         self, block: Block, number: int, keep: set[int], free_constants: set[int] | None = None,
-        carried: Sequence[Tensor] = (), leaving: Sequence[Tensor] = (),
+        carried: Sequence[tuple[Tensor, Memory]] = (), leaving: Sequence[Tensor] = (),
     ) -> dict[str, Any]:  # fmt: skip
-        """`keep`: uids that this block must not free; `carried`: tensors that it copies to the GPU in the end;
-        `leaving`: those that must be at home then (besides its outputs)."""
+        """`keep`: uids that this block must not free; `carried`: tensors that it copies to a memory in the end;
+        `leaving`: those that must be in linear memory then (besides its outputs)."""
         owned = {t.uid for t in block.inputs[2:]} | (free_constants or set())
         outer = self.crossings.enter()
         steps = self._steps(block, number, carried, [*block.outputs, *leaving])
-        keep = keep | {root(self.crossings.at(t, HOME)).uid for t in (*block.outputs, *leaving)}
-        keep |= {self.crossings.at(t, AWAY).uid for t in carried}
+        keep = keep | {root(self.crossings.at(t, LINEAR)).uid for t in (*block.outputs, *leaving)}
+        keep |= {self.crossings.at(t, where).uid for t, where in carried}
         made = {t.uid for k in block.kernels if not isinstance(k, Alias) for t in k.outputs}
         made |= {t.uid for s in steps for c in s.calls for t in c.scratch} | self.crossings.made
         if number == 1:
@@ -194,46 +197,51 @@ class Emitter:
             self.crossings.leave(outer, keep_twins=number == 0)
         return done
 
-    def _steps(self, block: Block, number: int, carried: Sequence[Tensor], leaving: Sequence[Tensor]) -> list[_Step]:
+    def _steps(
+        self, block: Block, number: int, carried: Sequence[tuple[Tensor, Memory]], leaving: Sequence[Tensor]
+    ) -> list[_Step]:
+        """Runs of kernels of one provider become segments; between them copies and steps of control."""
         steps: list[_Step] = []
         pending: list[Kernel] = []
         crossings = self.crossings
-        readers = readers_of(block, [*block.outputs, *leaving, *carried])
+        readers = readers_of(block, [*block.outputs, *leaving, *[t for t, _ in carried]])
 
         def flush() -> None:
             if pending:
-                where = crossings.where(pending[0])
+                provider = self.target.provider(pending[0])
                 private = self._private(pending, readers)
-                steps.append(self._segment(f"run_{number}_{len(steps)}", pending, private, where))
+                steps.append(self._segment(f"run_{number}_{len(steps)}", pending, private, provider))
                 pending.clear()
+
+        def bring(tensors: Sequence[Tensor], where: Memory) -> None:
+            missing = crossings.missing(tensors, where)
+            if missing:
+                steps.append(self._copy(missing, where))
 
         for kernel in block.kernels:
             if isinstance(kernel, Alias):
                 continue
             control = isinstance(kernel, Read | Host | If | Loop)
-            where = HOME if control else crossings.where(kernel)
-            inputs = crossings.missing(own_inputs(kernel), where)
-            if control or (pending and where != crossings.where(pending[0])):
+            where = LINEAR if control else crossings.where(kernel)
+            if control or (pending and self.target.provider(kernel) is not self.target.provider(pending[0])):
                 flush()
-            if inputs:  # never made by a pending kernel: those are of the same provider
-                steps.append(self._copy(inputs, where))
+            bring(own_inputs(kernel), where)  # never made by a pending kernel: those are of the same provider
             if control:
                 steps.append(self._control(kernel))  # type: ignore[arg-type]
             else:
                 pending.append(kernel)
-            crossings.made_at(kernel, where)
+            crossings.made_at(kernel.outputs, where)
         flush()
-        for where, tensors in ((AWAY, carried), (HOME, leaving)):
-            inputs = crossings.missing(tensors, where)
-            if inputs:
-                steps.append(self._copy(inputs, where))
+        for where in crossings.away:
+            bring([t for t, to in carried if to is where], where)
+        bring(leaving, LINEAR)
         return steps
 
-    def _copy(self, tensors: Sequence[Tensor], where: str) -> _Step:
+    def _copy(self, tensors: Sequence[Tensor], where: Memory) -> _Step:
         """Copies of tensors in another memory."""
         twins = [self.crossings.cross(t, where) for t in tensors]
         pairs = [[self._place(t), self._place(twin)] for t, twin in zip(tensors, twins, strict=True)]
-        return _Step({"op": "copy", "to": where, "pairs": pairs}, [*tensors, *twins])
+        return _Step({"op": "copy", "to": where.name, "pairs": pairs}, [*tensors, *twins])
 
     def _place(self, t: Tensor) -> dict[str, Any]:
         return {"buffer": self.buffer(t), "dtype": t.dtype.name, "dims": [self._dim(d) for d in t.shape]}
@@ -244,14 +252,14 @@ class Emitter:
         made = {t.uid for k in kernels for t in k.outputs}
         return {uid for uid in made & read - self.persistent if readers[uid] == 1}
 
-    def _segment(self, name: str, kernels: Sequence[Kernel], private: set[int], where: str) -> _Step:
-        calls = self.builders[where].segment(name, kernels, private)
+    def _segment(self, name: str, kernels: Sequence[Kernel], private: set[int], by: CodeProvider) -> _Step:
+        calls = self.target.builders[by.name].segment(name, kernels, private)
         self._note_within(kernels, private - {t.uid for c in calls for t in c.tensors})
         for c in calls:
-            self.crossings.scratch(c.scratch, where)
-            c.tensors = [self.crossings.at(t, where) for t in c.tensors]
+            self.crossings.made_at(c.scratch, by.memory)
+            c.tensors = [self.crossings.at(t, by.memory) for t in c.tensors]
         json: dict[str, Any] = {
-            "op": "wasm" if where == HOME else "gpu",
+            "op": by.op,
             "fn": name,
             "calls": [self._call(c) for c in calls],
         }
@@ -290,7 +298,8 @@ class Emitter:
             json |= self._host(kernel)
         else:
             json |= self._branch(kernel) if isinstance(kernel, If) else self._loop(kernel)
-        inputs = [self.crossings.at(t, where) for t in kernel.inputs for where in (HOME, AWAY)]
+        memories = (LINEAR, *self.crossings.away)
+        inputs = [self.crossings.at(t, where) for t in kernel.inputs for where in memories]
         return _Step(json, [*inputs, *kernel.outputs])
 
     def _host(self, kernel: Host) -> dict[str, Any]:

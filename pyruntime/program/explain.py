@@ -39,9 +39,10 @@ def _value(d: Any, env: Mapping[str, int]) -> int | None:
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str]) -> Json:
-    """nodes: of the graph, as `Fates.after` gives them; why: label -> why it is not on the provider asked for first.
-    A row leaves out what is as in EMPTY."""
+def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str], owners: Sequence[str] = ()) -> Json:
+    """nodes: of the graph, as `Fates.after` gives them; why: label -> why it is not on the provider asked for first;
+    owners: the providers whose steps host steps are, by number; "" if it is none's. A row leaves out what is as in
+    EMPTY."""
     steps = [(number, s) for number, b in enumerate(header["blocks"]) for s in b["steps"]]
     rows = {label: _row(label, why.get(label, "")) for label in _labels(nodes, steps)}
     for item in nodes:
@@ -50,7 +51,7 @@ def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str
             row["place"], row["into"] = item[1], item[2] if len(item) > 2 else ""
             if row["into"] in rows:
                 rows[row["into"]]["fused"].append(item[0])
-    calls = _steps(steps, rows)
+    calls = _steps(steps, rows, owners)
     return {
         "operators": _operators(rows),
         "placement": dict(Counter(place for place, _ in calls)),
@@ -93,14 +94,19 @@ def _sum(dims: Sequence[Any]) -> Any:
     return known if not others else parts[0] if len(parts) == 1 else ["+", *parts]
 
 
-def _steps(steps: Sequence[tuple[int, Json]], rows: dict[str, Json]) -> list[tuple[str, str]]:
+def _place(step: Json, owners: Sequence[str]) -> str:
+    owner = owners[step["id"]] if step["op"] == "host" and owners else ""
+    return owner or PLACES.get(step["op"], "control")
+
+
+def _steps(steps: Sequence[tuple[int, Json]], rows: dict[str, Json], owners: Sequence[str]) -> list[tuple[str, str]]:
     """Fill in what the calls tell; gives (place, kernel) of each."""
     out: list[tuple[str, str]] = []
     crossed: dict[int, Any] = {}  # buffer that a copy fills -> bytes, until a node reads it
     for number, step in steps:
         if step["op"] == "copy":
             crossed |= {b["buffer"]: _bytes(b) for _, b in step["pairs"]}
-        place = PLACES.get(step["op"], "control")
+        place = _place(step, owners)
         for call in _calls(step):
             if call["node"] in rows:
                 _count(rows[call["node"]], place if number else "init", step, call, crossed)

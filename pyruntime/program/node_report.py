@@ -8,7 +8,7 @@ from typing import Any
 from pyruntime.frontend.trace_graph import Translation
 from pyruntime.ir.blocks import all_kernels, inner_blocks
 from pyruntime.ir.dtype import STRING
-from pyruntime.ir.kernel import Alias, Block, Call, Leaf, Loops, Map, Reduce, Tensor
+from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Tensor
 from pyruntime.onnx.graph import Graph, Node, enclosing, uses
 from pyruntime.passes.map_fusion import is_view
 from pyruntime.program.values import tensors_of
@@ -71,9 +71,9 @@ class Fates:
         return isinstance(t.kernel, Alias) or t.uid in self.views or any(t is v for v in given)
 
 
-def reasons(block: Block, found: Mapping[int, str]) -> dict[str, str]:
-    """Node -> why its kernels are not on the provider that was asked for first. `found`: by id of kernel."""
-    return {k.node: found[id(k)] for k in all_kernels(block) if id(k) in found}
+def reasons(block: Block, found: Mapping[Kernel, str]) -> dict[str, str]:
+    """Node -> why its kernels are not on the provider that was asked for first."""
+    return {k.node: found[k] for k in all_kernels(block) if k in found}
 
 
 def revealed(block: Block) -> dict[str, Tensor]:

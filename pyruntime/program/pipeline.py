@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyruntime.codegen.provider import Routine
 from pyruntime.frontend.trace_graph import Translation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, Tensor
@@ -31,7 +32,7 @@ class Work:
     that leave the program; routines, fuses_rows: what the providers can do."""
 
     lowered: Translation
-    routines: Any
+    routines: Mapping[str, Routine]
     fuses_rows: bool
     init: Block = field(default_factory=Block)
 

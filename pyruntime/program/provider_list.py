@@ -1,4 +1,4 @@
-"""The providers a session asks for, and the builder that places kernels on them."""
+"""The providers that a session asks for by name: the engine's two, and those that others bring (docs/extending.md)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,55 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyruntime.codegen.provider import Builder, CodeProvider, HostProvider, Provider
 from pyruntime.errors import InvalidInput
-from pyruntime.ir.kernel import Block, Kernel
-from pyruntime.program.placement import Placed
-from pyruntime.program.residency import HOME
+from pyruntime.program.target import AtHome, Target
 
+GROUP = "pyruntime.providers"  # of entry points
+BASE = "wasm"  # supports every kernel
+ENGINES = (BASE, "webgpu")  # write code, for executors that sessions open
 _ALIASES = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvider": "webgpu"}
+_registered: dict[str, HostProvider] = {}
+
+
+def register_provider(provider: HostProvider) -> None:
+    """Offer a provider to sessions, under its name. On the desktop an entry point of the group "pyruntime.providers"
+    does so, too. Errors: InvalidInput for one without a name, `supports` and `step`, or with the name of another."""
+    name = getattr(provider, "name", None)
+    if not isinstance(name, str) or not isinstance(provider, HostProvider):
+        raise InvalidInput(f"{provider!r} is no provider", hint="it has a name, supports(kernel) and step(kernel)")
+    if name in ENGINES or name in _ALIASES or _registered.get(name, provider) is not provider:
+        raise InvalidInput(f'there is a provider "{name}" already')
+    _registered[name] = provider
+
+
+def registered() -> list[str]:
+    """Names of those that were registered, in order."""
+    return list(_registered)
+
+
+def available() -> list[str]:
+    """Names of all providers that this process could find, the engine's last."""
+    from importlib.metadata import entry_points  # on the desktop; a start in a page has no use for it
+
+    found = {e.name for e in entry_points(group=GROUP)} | _registered.keys()
+    return [*sorted(found - set(ENGINES)), *reversed(ENGINES)]
+
+
+def _found(name: str) -> HostProvider | None:
+    if name not in _registered:
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group=GROUP, name=name):
+            try:
+                provider = entry.load()
+            except Exception as e:
+                raise InvalidInput(f'provider "{name}" cannot be loaded: {type(e).__name__}: {e}') from e
+            if getattr(provider, "name", None) != name:
+                raise InvalidInput(f'the provider of entry point "{name}" has another name', hint=f"{provider!r}")
+            register_provider(provider)
+            break
+    return _registered.get(name)
 
 
 def known(providers: Sequence[Any]) -> list[str]:
@@ -21,38 +64,36 @@ def known(providers: Sequence[Any]) -> list[str]:
     """
     if not isinstance(providers, Sequence) or isinstance(providers, str):
         raise InvalidInput(f"providers are a list of names, not {providers!r}", hint="wasm and webgpu are known")
-    names = [p.get("name") if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) and p else p for p in providers]
-    names = [_ALIASES.get(str(n), str(n)) for n in names]
-    kept = [n for n in names if n in ("wasm", "webgpu")]
+    given = [p.get("name") if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) and p else p for p in providers]
+    names = [_ALIASES.get(str(n), str(n)) for n in given]
+    kept = [n for n in names if n in ENGINES or _found(n)]
     for n in names:
         if n in kept:
             continue
+        are = ", ".join([*sorted(_registered), "wasm"]) + " and webgpu are"
         if not kept:
-            raise InvalidInput(f'provider "{n}" is not known', hint="wasm and webgpu are")
-        warnings.warn(f'provider "{n}" is not known and left out (wasm and webgpu are)', stacklevel=3)
+            raise InvalidInput(f'provider "{n}" is not known', hint=are)
+        warnings.warn(f'provider "{n}" is not known and left out ({are})', stacklevel=3)
     return kept
 
 
-def placed(home: Any, builder: Any, adapter: Any, providers: Sequence[str], at_home: bool = False) -> Placed:
-    """A builder that places kernels on the GPU of this adapter too. With "webgpu" alone, all that can be is there.
-    `at_home`: see AtHome."""
-    from pyruntime.providers.webgpu.builder import GpuProvider
-
-    away: Any = GpuProvider(adapter)
-    builders = {home.name: builder, away.name: away.builder()}
-    make = AtHome if at_home else Placed
-    return make([away, home], builders, only=list(providers) == ["webgpu"])
+def effective(names: Sequence[str]) -> list[str]:
+    """The names that can get kernels: those up to the one that supports every kernel."""
+    return list(names[: names.index(BASE) + 1]) if BASE in names else list(names)
 
 
-class AtHome(Placed):
-    """Compiles the very kernels that another builder would have placed, all of them at home: what `verify` compares
-    with."""
+def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, Builder]], at_home: bool = False) -> Target:
+    """What to compile for with providers of these names.
 
-    def place(self, main: Block) -> None:
-        pass
+    engines: those that write code here, with their builders; the first supports every kernel, and takes what no other
+    does. Engines that are named but not here are left out. `at_home`: see `AtHome`.
+    """
+    base = engines[0][0]
+    given: dict[str, Provider] = {p.name: p for p, _ in engines}
+    asked = [given.get(n) or _registered[n] for n in effective(names) if n in given or n in _registered]
+    providers = asked if base in asked else [*asked, base]
+    make = AtHome if at_home else Target
+    return make(providers, {p.name: b for p, b in engines}, len(asked))
 
-    def where(self, kernel: Kernel) -> str:
-        return HOME
 
-
-__all__ = ["AtHome", "known", "placed"]
+__all__ = ["available", "effective", "known", "register_provider", "registered", "target"]

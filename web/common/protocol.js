@@ -69,7 +69,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {{ params: { tensor: number }, result: WireTensor }} download
  * @property {{ params: { tensor: number }, result: null }} dispose
  * @property {{ params: null, result: WorkerStats }} stats
- * @property {{ params: { code: string, args: unknown }, result: unknown }} python
+ * @property {{ params: { code: string, args: unknown }, result: { value: unknown, providers: string[] } }} python
  */
 
 /** @typedef {{ id: number, call: keyof Calls, params: any }} Request */

@@ -177,6 +177,11 @@ export function register() {
   for (const name of ['webgpu', 'wasm', 'cpu']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
 }
 
+/** Providers that the page has brought. @param {string[]} names */
+export function offer(names) {
+  for (const name of names) registerBackend(name, /** @type {any} */ (backend), -1); // never by default
+}
+
 /**
  * Outputs by name, with the tensors to fill. An object that names no output is run options, as in onnxruntime.
  * @param {unknown} fetches @param {Handler} handler @returns {Record<string, Tensor | null>}

@@ -77,14 +77,14 @@ async function downloads(files, progress) {
   }
 }
 
-/** The GPU, if the session asks for it first. @param {Record<string, unknown>} options */
+/** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {Record<string, unknown>} options */
 async function gpuFor({ executionProviders }) {
   const asked = /** @type {(string | { name: string })[]} */ (executionProviders ?? []).map((item) => (typeof item === 'string' ? item : item.name));
-  if (asked[0] !== 'webgpu') return null;
+  if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
   const gpu = await acquireGpu();
   if (gpu) return gpu;
   const reason = 'this browser gives no WebGPU adapter';
-  if (asked.length === 1) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  if (!asked.includes('wasm')) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
   console.warn(`pyruntime: ${reason}; the session runs on WebAssembly`);
   return null;
 }
@@ -307,7 +307,9 @@ const handlers = {
 
   async python({ code, args }) {
     own = true;
-    return { result: await (await interpreter()).exec(code, args) };
+    const engine = await interpreter();
+    const value = await engine.exec(code, args);
+    return { result: { value, providers: engine.providers() } };
   },
 };
 

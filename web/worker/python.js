@@ -152,6 +152,11 @@ export class Python {
     }
   }
 
+  /** @returns {string[]} names of the providers that the user's code has registered */
+  providers() {
+    return this.guard(() => JSON.parse(this.engine.providers()));
+  }
+
   /** @returns {number} bytes of Python's own heap */
   heap() {
     return /** @type {any} */ (this.pyodide)._module.HEAPU8.length;
