@@ -16,7 +16,7 @@ import pytest
 from kit import zoo
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.native import arena as memory
-from pyruntime.native.executor import Executor
+from pyruntime.native.planner import Planner
 from pyruntime.native.step_layout import Tenant
 
 NODE = Path(__file__).parent / "web"
@@ -34,23 +34,23 @@ class Planned:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[list[list[list[int]]]] = []
-        plan, table = Executor._plan, Executor._table
+        plan, table = Planner.lay_out, Planner._table
         step: list[Any] = []
 
-        def planned(executor: Executor, now: Any, *rest: Any) -> int:
+        def planned(planner: Planner, now: Any, *rest: Any) -> int:
             step[:] = [now]
-            return plan(executor, now, *rest)
+            return plan(planner, now, *rest)
 
-        def noted(executor: Executor, words: list[int]) -> int:
+        def noted(planner: Planner, words: list[int]) -> int:
             rest = iter(words)
             self.steps.append([
                 [[next(rest) for _ in call["buffers"]], [next(rest) for _ in range(len(call["params"]) + 1)]]
                 for call in step[0].json["calls"]
             ])  # fmt: skip
-            return table(executor, words)
+            return table(planner, words)
 
-        monkeypatch.setattr(Executor, "_plan", planned)
-        monkeypatch.setattr(Executor, "_table", noted)
+        monkeypatch.setattr(Planner, "lay_out", planned)
+        monkeypatch.setattr(Planner, "_table", noted)
 
 
 def shifted(steps: list[Any], begin: int) -> list[Any]:
@@ -81,7 +81,7 @@ def test_both_planners_give_the_same_addresses(name: str, tmp_path: Path, monkey
     executor = session._latest()
     browser = node("record_plan.mjs", program, given)
     assert len(python.steps) > 1
-    assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.arena.base)
+    assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.planner.arena.base)
 
 
 # ── borders of the GPU's buffers ──

@@ -47,7 +47,7 @@ def test_fifty_shapes_again_do_not_grow_python() -> None:
             session.run(None, rows(n))
 
     runs()
-    plans, states = len(executor.plans), len(executor.states)
+    plans, states = len(executor.planner.plans), len(executor.planner.states)
     tracemalloc.start()
     try:
         runs()
@@ -58,7 +58,7 @@ def test_fifty_shapes_again_do_not_grow_python() -> None:
         assert tracemalloc.get_traced_memory()[0] - before < 1 << 14
     finally:
         tracemalloc.stop()
-    assert (len(executor.plans), len(executor.states)) == (plans, states)
+    assert (len(executor.planner.plans), len(executor.planner.states)) == (plans, states)
 
 
 LOOPING = """<ir_version: 10, opset_import: ["" : 20]>
@@ -89,14 +89,13 @@ def test_control_and_data_dependent_shapes_leak_nothing() -> None:
     assert session.memory().arena == before
     executor = session._latest()
     for n in (4, 7):  # planned anew: what is alive in the end are the outputs
-        executor.states = [executor.root]
-        executor._forget()
+        executor.planner.restart()
         run(n)
-        assert len(executor.arena.snapshot()[0][1]) == len(executor.header["outputs"])
+        assert len(executor.planner.arena.snapshot()[0][1]) == len(executor.header["outputs"])
 
 
 def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyruntime.native.executor.STATES", 40)
+    monkeypatch.setattr("pyruntime.native.planner.STATES", 40)
     session = InferenceSession(chain(3))
     for n in range(1, 200):
         np.testing.assert_allclose(session.run(None, rows(n))[0].sum(1), 1, rtol=1e-6)

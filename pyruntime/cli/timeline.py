@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
 from pyruntime.cli import common
-from pyruntime.native.executor import _Sizes
 from pyruntime.native.joint_arena import GPU
+from pyruntime.native.planner import Observer
 from pyruntime.native.session import InferenceSession
 
 
@@ -25,49 +25,30 @@ class Span:
     end: int
 
 
-class _Watch:
-    """Listens to an executor's arena while one run is planned anew. Calls of methods that are replaced on the instance
-    are passed on; `close` puts things back."""
+class _Watch(Observer):
+    """Observes a planner while one run is planned anew."""
 
-    def __init__(self, executor: Any) -> None:
-        self.executor = executor
+    def __init__(self, inputs: Iterable[Mapping[str, Any]]) -> None:
         self.clock = 0
         self.alive: dict[int, Span] = {}
         self.done: list[Span] = []
-        self.events: list[tuple[str, int, int]] = []
-        self.names = {i["buffer"]: i["name"] for i in executor.header["inputs"]}
-        for owner, name in ((executor.arena, "alloc"), (executor.arena, "alloc_gpu")):
-            self._replace(owner, name, self._allocated)
-        self._replace(executor.arena, "free", self._freed)
-        self._replace(executor, "_plan", self._planned)
-        self._replace(executor, "_transition", self._moved)
+        self.events: list[tuple[int, int]] = []  # address, and size or -1 where it is freed
+        self.names = {i["buffer"]: i["name"] for i in inputs}
 
-    def _replace(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
-        inner = getattr(owner, name)
-        setattr(owner, name, lambda *args: call(inner, *args))
-
-    def close(self) -> list[Span]:
-        for name in ("alloc", "alloc_gpu", "free"):
-            delattr(self.executor.arena, name)
-        for name in ("_plan", "_transition"):
-            delattr(self.executor, name)
+    def spans(self) -> list[Span]:
         return [*self.done, *[replace(s, end=self.clock + 1) for s in self.alive.values()]]
 
-    def _allocated(self, alloc: Any, size: int) -> int:
-        address: int = alloc(size)
-        self.events.append(("alloc", address, size))
-        return address
+    def allocated(self, address: int, size: int) -> None:
+        self.events.append((address, size))
 
-    def _freed(self, free: Any, address: int) -> None:
-        free(address)
-        self.events.append(("free", address, 0))
+    def freed(self, address: int) -> None:
+        self.events.append((address, -1))
 
-    def _planned(self, plan: Any, step: Any, run: Any, made: dict[int, int]) -> Any:
+    def laid_out(
+        self, calls: Sequence[Mapping[str, Any]], addresses: Mapping[int, int], sizes: Mapping[int, int]
+    ) -> None:
         """One call after the other: what it makes begins, what dies after it ends."""
-        table = plan(step, run, made)
-        addresses = {**run.addresses, **made}
-        sizes = _Sizes(self.executor.header["buffers"], run.env)
-        for call in step.json["calls"]:
+        for call in calls:
             passed = {addresses[b] for b in call["alloc"]} & self.alive.keys()  # in place
             for b in call["alloc"]:
                 self._end(addresses[b])
@@ -76,23 +57,16 @@ class _Watch:
             for b in call["free"]:
                 if addresses[b] not in passed:
                     self._end(addresses[b])
-        return table
 
-    def _moved(self, transition: Any, run: Any, key: Any, work: Any) -> Any:
+    def advanced(self, made: Mapping[int, int]) -> None:
         """Inputs, copies, and what control steps make."""
-
-        def watched(made: dict[int, int]) -> Any:
-            table = work(made)
-            names = {address: self.names.get(b, "copy or control") for b, address in made.items()}
-            for event in self.events:
-                if event[0] == "alloc":
-                    self._begin(event[1], event[2], names.get(event[1], ""))
-                else:
-                    self._end(event[1])
-            self.events.clear()
-            return table
-
-        return transition(run, key, watched)
+        names = {address: self.names.get(b, "copy or control") for b, address in made.items()}
+        for address, size in self.events:
+            if size >= 0:
+                self._begin(address, size, names.get(address, ""))
+            else:
+                self._end(address)
+        self.events.clear()
 
     def _begin(self, address: int, size: int, name: str) -> None:
         self.alive[address] = Span(name, address, size, self.clock, self.clock)
@@ -106,13 +80,14 @@ class _Watch:
 def record(session: InferenceSession, feeds: Mapping[str, Any]) -> list[Span]:
     """The spans of one run, planned anew. The session must have run these feeds before."""
     executor = session._latest()
-    executor.states = [executor.root]
-    executor._forget()
-    watch = _Watch(executor)
+    planner = executor.planner
+    planner.restart()
+    watch = planner.observer = _Watch(executor.header["inputs"])
     try:
         session.run(None, feeds)
     finally:
-        spans = watch.close()
+        planner.observer = None
+    spans = watch.spans()
     return sorted(spans, key=lambda s: (s.start, s.address))
 
 

@@ -21,33 +21,33 @@ def run_loop(executor: Any, step: Any, run: Any) -> None:
     n = 0
     while n < trips and going:
         _round(executor, json, body, run, n, going, shapes)
-        executor._block(json["body"], run)
+        executor.run_block(json["body"], run)
         outputs = body["outputs"]
-        going = bool(executor._fetch(outputs[0], run).item())
+        going = bool(executor.fetch(outputs[0], run).item())
         shapes = [executor.shape(v, run.env) for v in outputs[1 : 1 + carried]]
         for k, v in enumerate(outputs[1 + carried :]):
             inner[k] = executor.shape(v, run.env)
-            stacks[k].append((run.addresses[v["buffer"]], executor._fetch(v, run).nbytes))
+            stacks[k].append((run.addresses[v["buffer"]], executor.fetch(v, run).nbytes))
         _pass_on(executor, step, body, run, carried)
         n += 1
     _leave(executor, step, run, body, shapes, stacks, inner)
 
 
 def _scalar(executor: Any, value: Any, run: Any, default: Any) -> Any:
-    return default if value is None else executor._fetch(value, run).item()
+    return default if value is None else executor.fetch(value, run).item()
 
 
 def _enter(executor: Any, step: Any, run: Any, body: dict[str, Any]) -> None:
     """Buffers for the iteration number and the condition, and copies of the carried values."""
-    initial = [executor._fetch(v, run) for v in step.json["carried"]]
+    initial = [executor.fetch(v, run) for v in step.json["carried"]]
     values = [np.zeros((), np.int64), np.zeros((), np.bool_), *initial]
-    executor._make(step, run, [(v["buffer"], a) for v, a in zip(body["inputs"], values, strict=True)])
+    executor.make(step, run, [(v["buffer"], a) for v, a in zip(body["inputs"], values, strict=True)])
 
 
 def _round(executor: Any, json: Any, body: Any, run: Any, n: int, going: bool, shapes: list[tuple[int, ...]]) -> None:
     """Start an iteration: its number, its condition, the dims of what it carries."""
-    executor._write(run.addresses[body["inputs"][0]["buffer"]], np.array(n, np.int64))
-    executor._write(run.addresses[body["inputs"][1]["buffer"]], np.array(going))
+    executor.write(run.addresses[body["inputs"][0]["buffer"]], np.array(n, np.int64))
+    executor.write(run.addresses[body["inputs"][1]["buffer"]], np.array(going))
     for position, axis, name in json["enters"]:
         run.env[name] = shapes[position - 2][axis]
     executor.guards.check(run.env, {name for _, _, name in json["enters"]})
@@ -58,11 +58,11 @@ def _round(executor: Any, json: Any, body: Any, run: Any, n: int, going: bool, s
 def _free(executor: Any, run: Any, key: Any, addresses: list[int]) -> None:
     def work(made: dict[int, int]) -> int:
         for a in addresses:
-            executor.arena.free(a)
+            executor.planner.free(a)
         return 0
 
     if addresses:
-        executor._transition(run, (*key, *addresses), work)
+        executor.planner.advance(run, (*key, *addresses), work)
 
 
 def _pass_on(executor: Any, step: Any, body: Any, run: Any, carried: int) -> None:
@@ -106,7 +106,7 @@ def _stack(executor: Any, step: Any, run: Any, buffer: int, parts: list[tuple[in
     memory = executor.host.memory
     data = np.concatenate([memory[a : a + n] for a, n in parts]) if parts else np.zeros(0, np.uint8)
     _free(executor, run, ("parts", step.uid, buffer), [a for a, _ in parts])
-    executor._make(step, run, [(buffer, data)])
+    executor.make(step, run, [(buffer, data)])
 
 
 __all__ = ["run_loop"]

@@ -6,72 +6,24 @@ argument blocks already written to memory, so a repeated run with the same shape
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, Terminated
-from pyruntime.native.arena import Arena, MemoryReport
+from pyruntime.errors import ExecutionError, PyRuntimeError, Terminated
+from pyruntime.native.arena import MemoryReport
 from pyruntime.native.arrays import NUMPY, unpack
 from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
 from pyruntime.native.guards import Guards
-from pyruntime.native.joint_arena import Memories
-from pyruntime.native.step_layout import tenants
+from pyruntime.native.planner import Env, Plan, Planner, Run, Sizes, Step
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.program.format import Program
 
-RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
-PLANS = 64  # argument tables that fit the table region before all plans are forgotten
 SHORT = 0.02  # seconds: steps that took less are run without a watch, which costs some 30 us
-STATES = 4096  # arena states kept before a run starts with none: new shapes in every run do not pile up
-
-Env = dict[str, int]
-
-
-@dataclass(slots=True)
-class Plan:
-    """addresses: of buffers allocated by the step; table: address of its argument blocks; after: the arena state;
-    fork: whether some call is worth more than one thread; seconds: of its last run."""
-
-    addresses: dict[int, int]
-    table: int
-    after: int
-    fork: bool = False
-    seconds: float = math.inf
-
-
-@dataclass(slots=True)
-class Step:
-    """A step with its dims compiled."""
-
-    json: dict[str, Any]
-    symbols: tuple[str, ...] = ()
-    words: Callable[[Env], Any] | None = None  # sizes of alloc'ed buffers, then parameters and work of every call
-    uid: int = 0
-    fields: dict[str, Any] = field(default_factory=dict)
-
-
-class Run:
-    """What one run knows: values of symbols, addresses of buffers, strings, the arena state it is in; for `Transfers`
-    feeds on the GPU by buffer, names of the outputs that are wanted and that stay there, and those that did."""
-
-    __slots__ = ("addresses", "env", "host", "kept", "remote", "state", "stay", "wanted")
-
-    def __init__(self, addresses: dict[int, int], host: dict[int, Any]) -> None:
-        self.env: Env = {}
-        self.addresses = addresses
-        self.host = host
-        self.state = 0
-        self.remote: dict[int, Any] = {}
-        self.wanted: set[str] = set()
-        self.stay: set[str] = set()
-        self.kept: dict[str, Any] = {}
 
 
 class Executor:
@@ -92,17 +44,11 @@ class Executor:
         self._uids = 0
         self.blocks = [[self._step(s) for s in b["steps"]] for b in self.header["blocks"]]
         self.guards = Guards(self.header)
-        total = sum(self._table_words(s) for steps in self.blocks for s in steps)
-        self.tables = Arena(RESERVED, max(PLANS * total * 4, 1 << 16))
         self.gpu = gpu
         if gpu is not None:
             gpu.load(program.part(self.header["modules"]["webgpu"]))
-        chunk = gpu.host.chunk if gpu is not None else 0
-        self.arena = Memories(RESERVED + self.tables.limit, limit - RESERVED - self.tables.limit, chunk)
+        self.planner = Planner(self.header, host, gpu, limit)
         self.constant_host: dict[int, Any] = {}
-        self.placed: set[int] = set()  # while starting: buffers that have their memory already
-        self.plans: dict[Any, Plan] = {}
-        self.states: list[Any] = []
         self.timings: list[tuple[str, float]] | None = None
         self.transfers = Transfers(self)
         self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
@@ -122,104 +68,46 @@ class Executor:
             step.symbols = tuple(sorted(frozenset().union(*map(symbols, [*dims, *sizes]))))
         return step
 
-    @staticmethod
-    def _table_words(step: Step) -> int:
-        return sum(len(c["buffers"]) + len(c["params"]) + 1 for c in step.json.get("calls", ()))
-
     def _start(self) -> None:
         """Load the constants and run the init block."""
-        self.states.append(self.arena.snapshot())
         run = Run({}, self.constant_host)
         kept, spent = kept_by_init(self.header)
         for b in kept:  # what stays lies first, what only init needs behind it: no holes remain
-            run.addresses[b] = self._alloc(
-                _Sizes(self.header["buffers"], {})[b], self.header["buffers"][b].get("memory", "")
-            )
-        self.placed = set(kept)
+            run.addresses[b] = self.planner.alloc(self._size(b, {}), self.header["buffers"][b].get("memory", ""))
+        self.planner.placed = set(kept)
         for c in sorted(self.header["constants"], key=lambda c: c["buffer"] in spent):
             if "strings" in c:
                 self.constant_host[c["buffer"]] = c["strings"]
             else:
                 run.addresses[c["buffer"]] = self._load(c)
-        run.state = self._state()
-        self._block(0, run)
+        run.state = self.planner.note()
+        self.run_block(0, run)
         self.transfers.end()
-        self.arena.restore(self.states[run.state])
-        self.arena.settle()
+        self.planner.settle(run.state)
         self.persistent = run.addresses
-        self.placed.clear()
-        self.plans.clear()
-        self.tables = Arena(self.tables.base, self.tables.limit)
-        self.root = self.arena.snapshot()
-        self.states = [self.root]
 
     def _load(self, c: dict[str, Any]) -> int:
         if "blob" in c:
             data = self.program.part(c["blob"])
         else:
             data = self.sources[c["source"]].read(c["offset"], c["size"])
-        size = _Sizes(self.header["buffers"], {})[c["buffer"]] if c["unpack"] else len(data)
+        size = self._size(c["buffer"], {}) if c["unpack"] else len(data)
         raw = np.frombuffer(data, np.uint8)
         if self.header["buffers"][c["buffer"]].get("memory"):
-            address = self._alloc_gpu(size)
+            address = self.planner.alloc(size, "webgpu")
             raw = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
             self.gpu.write(address, raw if c["unpack"] else raw.view(NUMPY[c["dtype"]]))
             return address
-        address = self._alloc(size)
+        address = self.planner.alloc(size)
         self.host.memory[address : address + size] = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
         return address
 
-    # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _alloc_gpu(self, size: int) -> int:
-        address = self.arena.alloc_gpu(size)
-        self._reach()
-        return address
-
-    def _alloc(self, size: int, memory: str = "") -> int:
-        if memory:
-            return self._alloc_gpu(size)
-        address = self.arena.alloc(size)
-        self._reach()
-        return address
-
-    def _reach(self) -> None:
-        """Memory for all that was planned."""
-        if self.arena.top + 64 > len(self.host.memory):
-            self.host.grow(self.arena.top + 64)
-        if self.gpu is not None:
-            self.gpu.reserve(self.arena.gpu.top)
-
-    def _state(self) -> int:
-        """Name the arena's present state."""
-        self.states.append(self.arena.snapshot())
-        return len(self.states) - 1
-
-    def _transition(self, run: Run, key: Any, work: Callable[[dict[int, int]], int]) -> Plan:
-        """Do allocations once for a state and key; afterwards take them from the plan. `work(addresses)` allocates and
-        frees, and gives the address of a table or 0."""
-        plan = self.plans.get((run.state, key))
-        if plan is None:
-            if len(self.plans) > 4096:
-                self._forget()
-            self.arena.restore(self.states[run.state])
-            made: dict[int, int] = {}
-            table = work(made)
-            plan = Plan(made, table, self._state())
-            self.plans[run.state, key] = plan
-        run.state = plan.after
-        run.addresses.update(plan.addresses)
-        return plan
-
-    def _forget(self) -> None:
-        self.plans.clear()
-        if self.gpu is not None:
-            self.gpu.forget()
-        self.tables = Arena(self.tables.base, self.tables.limit)
-
     def memory(self) -> MemoryReport:
-        tensors = self.gpu.host.own.bytes_held if self.gpu is not None else 0
-        return MemoryReport(self.arena.by_provider(self.gpu is not None), len(self.host.memory), tensors)
+        """What the session holds."""
+        return self.planner.memory()
+
+    def _size(self, buffer: int, env: Env) -> int:
+        return Sizes(self.header["buffers"], env)[buffer]
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,9 +116,7 @@ class Executor:
     ) -> dict[str, Any]:
         """The outputs (`names`, or all) for feeds given in storage layout (see `NUMPY`) or as GPU tensors, sequences as
         lists; those in `stay` are left on the GPU if they can be. The caller has checked names and types."""
-        if len(self.states) > STATES:
-            self.states = [self.root]
-            self._forget()
+        self.planner.limit()
         run = Run(dict(self.persistent), dict(self.constant_host))
         outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
         wanted = outputs.keys() if names is None else names
@@ -241,7 +127,7 @@ class Executor:
         self.guards.check(run.env, set(run.env))
         try:
             self._enter(run, at_home)
-            self._block(1, run)
+            self.run_block(1, run)
             self.env = run.env
             results = {name: self.transfers.result(name, outputs[name], run) for name in wanted}
             self.transfers.end()
@@ -272,15 +158,15 @@ class Executor:
         plain = [(b, x) for b, x in given if b not in strings]
 
         def work(made: dict[int, int]) -> int:
-            made.update({b: self._alloc(x.nbytes) for b, x in plain})
+            made.update({b: self.planner.alloc(x.nbytes) for b, x in plain})
             return 0
 
-        self._transition(run, ("enter", tuple((b, x.shape) for b, x in plain)), work)
+        self.planner.advance(run, ("enter", tuple((b, x.shape) for b, x in plain)), work)
         run.host.update(strings)
         for b, x in plain:
-            self._write(run.addresses[b], x)
+            self.write(run.addresses[b], x)
 
-    def _block(self, number: int, run: Run) -> None:
+    def run_block(self, number: int, run: Run) -> None:
         for step in self.blocks[number]:
             if self.stopped():
                 raise Terminated("the run was stopped", hint="RunOptions.terminate is set")
@@ -291,13 +177,10 @@ class Executor:
             key = (step.uid, *[run.env[s] for s in step.symbols])
         except KeyError as e:
             raise ExecutionError(f"symbol {e} is not bound", node=step.json["calls"][0]["node"]) from None
-        plan = self.plans.get((run.state, key))
+        plan = self.planner.known(run, key)
         if plan is None:
-            plan = self._transition(run, key, lambda made: self._plan(step, run, made))
+            plan = self.planner.advance(run, key, lambda made: self.planner.lay_out(step, run, made))
             plan.fork = self.host.threads > 1 and compile_dim(step.json.get("fork", 0))(run.env) > 0
-        else:
-            run.state = plan.after
-            run.addresses.update(plan.addresses)
         if self.timings is not None:
             self._timed(step, plan.table)
         else:
@@ -318,44 +201,13 @@ class Executor:
     def _run_gpu(self, step: Step, run: Run) -> None:
         key = (step.uid, *[run.env[s] for s in step.symbols])
         try:
-            self.gpu.run(self._transition(run, key, lambda made: self._plan(step, run, made)).table)
+            self.gpu.run(self.planner.advance(run, key, lambda made: self.planner.lay_out(step, run, made)).table)
         except PyRuntimeError as e:
             nodes = [c["node"] for c in step.json["calls"]]
             raise e.at(" … ".join(dict.fromkeys([nodes[0], nodes[-1]]))) from e.__cause__
 
     def _run_copy(self, step: Step, run: Run) -> None:
         self.transfers.copy(step, run)
-
-    def _plan(self, step: Step, run: Run, made: dict[int, int]) -> int:
-        """Allocate what the calls make, free what dies, and write the argument blocks."""
-        assert step.words is not None
-        sizes, addresses = _Sizes(self.header["buffers"], run.env), {**run.addresses}
-        calls = step.json["calls"]
-        away = {b for c in calls for b in c["alloc"] if self.header["buffers"][b].get("memory")}
-        found = tenants(calls, sizes, addresses, self.placed, away)
-        self.arena.house(dict.fromkeys(found.values()), len(calls))
-        self._reach()
-        made.update({b: found[b].address for c in calls for b in c["alloc"] if b not in self.placed})
-        addresses.update(made)
-        words = iter(step.words(run.env))
-        table: list[int] = []
-        for call in calls:
-            table += [addresses[b] for b in call["buffers"]]
-            table += [next(words) for _ in range(len(call["params"]) + 1)]
-        if step.json["op"] == "gpu":
-            return self.gpu.prepare(step.json["calls"], sizes, table)
-        return self._table(table)
-
-    def _table(self, words: list[int]) -> int:
-        try:
-            address = self.tables.alloc(4 * len(words))
-        except OutOfMemory:
-            self._forget()
-            address = self.tables.alloc(4 * len(words))
-        if self.arena.base > len(self.host.memory):
-            self.host.grow(self.arena.base + 64)
-        self.host.memory[address : address + 4 * len(words)] = np.array(words, np.int64).astype(np.int32).view(np.uint8)
-        return address
 
     def _timed(self, step: Step, table: int) -> None:
         """Each call on its own, with its time."""
@@ -371,53 +223,53 @@ class Executor:
     # ── control ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run_read(self, step: Step, run: Run) -> None:
-        values = self._fetch(step.json["value"], run).ravel().tolist()
+        values = self.fetch(step.json["value"], run).ravel().tolist()
         run.env.update(zip(step.json["symbols"], map(int, values), strict=True))
         self.guards.check(run.env, set(step.json["symbols"]))
-        self._release(step, run)
+        self.release(step, run)
 
-    def _release(self, step: Step, run: Run) -> None:
+    def release(self, step: Step, run: Run) -> None:
         doomed = [b for b in step.json["free"] if b in run.addresses]
         if doomed:
 
             def work(made: dict[int, int]) -> int:
                 for b in doomed:
-                    self.arena.free(run.addresses[b])
+                    self.planner.free(run.addresses[b])
                 return 0
 
-            self._transition(run, ("free", step.uid, *doomed), work)
+            self.planner.advance(run, ("free", step.uid, *doomed), work)
 
     def _run_host(self, step: Step, run: Run) -> None:
         json = step.json
-        arrays = [None if v is None else self._fetch(v, run) for v in json["inputs"]]
+        arrays = [None if v is None else self.fetch(v, run) for v in json["inputs"]]
         results = self.host_call(json["id"], json["fn"], arrays, run.env)
         for output, axis, name in json["binds"]:
             run.env[name] = results[output].shape[axis]
         self.guards.check(run.env, {name for _, _, name in json["binds"]})
-        self._make(step, run, [(v["buffer"], r) for v, r in zip(json["outputs"], results, strict=True)])
-        self._release(step, run)
+        self.make(step, run, [(v["buffer"], r) for v, r in zip(json["outputs"], results, strict=True)])
+        self.release(step, run)
 
-    def _make(self, step: Step, run: Run, arrays: list[tuple[int, np.ndarray]]) -> None:
+    def make(self, step: Step, run: Run, arrays: list[tuple[int, np.ndarray]]) -> None:
         """Allocate buffers for arrays and fill them; strings stay outside memory."""
         plain = [(b, a) for b, a in arrays if a.dtype != object]
         run.host.update({b: a for b, a in arrays if a.dtype == object})
 
         def work(made: dict[int, int]) -> int:
             for b, a in plain:
-                made[b] = self._alloc(a.nbytes)
+                made[b] = self.planner.alloc(a.nbytes)
             return 0
 
-        self._transition(run, ("make", step.uid, *[a.nbytes for _, a in plain]), work)
+        self.planner.advance(run, ("make", step.uid, *[a.nbytes for _, a in plain]), work)
         for b, a in plain:
-            self._write(run.addresses[b], a)
+            self.write(run.addresses[b], a)
 
     def _run_if(self, step: Step, run: Run) -> None:
         json = step.json
-        number = json["then"] if self._fetch(json["condition"], run).item() else json["orelse"]
-        self._block(number, run)
+        number = json["then"] if self.fetch(json["condition"], run).item() else json["orelse"]
+        self.run_block(number, run)
         made = self.header["blocks"][number]["outputs"]
         self._hand_over(json, made, run)
-        self._release(step, run)
+        self.release(step, run)
 
     def _hand_over(self, json: dict[str, Any], made: list[dict[str, Any]], run: Run) -> None:
         """A body's outputs become the step's: addresses pass, dims are bound."""
@@ -435,7 +287,7 @@ class Executor:
         from pyruntime.native.control_flow import run_loop
 
         run_loop(self, step, run)
-        self._release(step, run)
+        self.release(step, run)
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -446,17 +298,17 @@ class Executor:
         return found(env)
 
     def bytes_of(self, buffer: int, run: Run) -> int:
-        return _Sizes(self.header["buffers"], run.env)[buffer]
+        return self._size(buffer, run.env)
 
-    def _write(self, address: int, x: np.ndarray) -> None:
+    def write(self, address: int, x: np.ndarray) -> None:
         self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
-    def _fetch(self, value: Any, run: Run) -> Any:
+    def fetch(self, value: Any, run: Run) -> Any:
         """A copy of a value: an array, a list of them for a sequence, None for an empty optional."""
         if value is None:
             return None
         if "items" in value:
-            return [self._fetch(v, run) for v in value["items"]]
+            return [self.fetch(v, run) for v in value["items"]]
         shape = self.shape(value, run.env)
         if value["buffer"] in run.host:
             return np.array(run.host[value["buffer"]], dtype=object).reshape(shape)
@@ -471,16 +323,3 @@ def kept_by_init(header: dict[str, Any]) -> tuple[list[int], set[int]]:
     calls = [c for s in header["blocks"][0]["steps"] for c in s.get("calls", ())]
     spent = {b for step in (*header["blocks"][0]["steps"], *calls) for b in step.get("free", ())}
     return [b for c in calls for b in c["alloc"] if b not in spent], spent
-
-
-class _Sizes(dict[int, int]):
-    """Sizes of buffers in bytes, evaluated on demand."""
-
-    def __init__(self, buffers: list[dict[str, Any]], env: Env) -> None:
-        self.buffers = buffers
-        self.env = env
-
-    def __missing__(self, b: int) -> int:
-        size = self.buffers[b]["size"]
-        self[b] = value = size if isinstance(size, int) else compile_dim(size)(self.env)
-        return value

@@ -68,7 +68,7 @@ class Transfers:
             (self._home if step.json["to"] == "wasm" else self._away)(step, run)
         except PyRuntimeError as e:
             raise e.at(self._user(step.json["pairs"])) from e.__cause__
-        self.executor._release(step, run)
+        self.executor.release(step, run)
 
     def _away(self, step: Any, run: Any) -> None:
         self._make(step, run, [target for _, target in step.json["pairs"]], "webgpu")
@@ -78,7 +78,7 @@ class Transfers:
             if source["buffer"] in run.remote:
                 incoming.append((address, run.remote[source["buffer"]]))
             else:
-                self.executor.gpu.write(address, self.executor._fetch(source, run))
+                self.executor.gpu.write(address, self.executor.fetch(source, run))
         self.executor.gpu.fetch_held(incoming)
 
     def _home(self, step: Any, run: Any) -> None:
@@ -92,7 +92,7 @@ class Transfers:
         if record := gpu.take_fault():
             raise_fault(record, self.executor.checked)
         for (_, target), data in zip(pairs, found, strict=True):
-            self.executor._write(run.addresses[target["buffer"]], data)
+            self.executor.write(run.addresses[target["buffer"]], data)
 
     def _keep(self, source: Any, target: Any, run: Any) -> None:
         """Copies what stays on the GPU to tensors of its own: the next run uses the session's memory again."""
@@ -111,10 +111,10 @@ class Transfers:
         sizes = [(t["buffer"], self.executor.bytes_of(t["buffer"], run)) for t in targets]
 
         def work(made: dict[int, int]) -> int:
-            made.update({b: self.executor._alloc(size, memory) for b, size in sizes})
+            made.update({b: self.executor.planner.alloc(size, memory) for b, size in sizes})
             return 0
 
-        self.executor._transition(run, (step.uid, *sizes), work)
+        self.executor.planner.advance(run, (step.uid, *sizes), work)
 
     def _user(self, pairs: list[Any]) -> str:
         """The first node that makes or reads the tensors of a copy."""
@@ -129,7 +129,7 @@ class Transfers:
         """An output: an array, or a GPU tensor wherever it was made."""
         if name in run.kept:
             return run.kept[name]
-        x = self.executor._fetch(value, run)
+        x = self.executor.fetch(value, run)
         if name not in run.stay:
             return x
         held = self.executor.gpu.hold(x.dtype, x.size)

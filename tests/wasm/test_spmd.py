@@ -163,7 +163,7 @@ def test_small_steps_wake_nobody() -> None:
     executor = threaded(models.affine().SerializeToString(), 2)._programs[()]
     out = executor.run({"x": np.ones((1, 4), np.float32)})
     assert out["y"].shape == (1, 3)
-    assert not any(plan.fork for plan in executor.plans.values())
+    assert not any(plan.fork for plan in executor.planner.plans.values())
 
 
 # ── groups ──

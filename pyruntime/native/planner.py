@@ -1,0 +1,232 @@
+"""Memory plans: where each buffer lies after each step, made once for a way through the Program and found again.
+
+web/run/plan.js is its mirror. `Plan` holds the addresses a step needs, and for a wasm step the argument blocks already
+written to memory, so a repeated run with the same shapes only calls code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from pyruntime.errors import OutOfMemory
+from pyruntime.native.arena import Arena, MemoryReport
+from pyruntime.native.joint_arena import Memories
+from pyruntime.native.step_layout import tenants
+from pyruntime.program.dims import compile_dim
+
+RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
+PLANS = 64  # argument tables that fit the table region before all plans are forgotten
+STATES = 4096  # arena states kept before a run starts with none: new shapes in every run do not pile up
+
+MEMO = 4096  # plans kept before all are forgotten
+
+Env = dict[str, int]
+
+
+@dataclass(slots=True)
+class Plan:
+    """addresses: of buffers allocated by the step; table: address of its argument blocks; after: the arena state;
+    fork: whether some call is worth more than one thread; seconds: of its last run."""
+
+    addresses: dict[int, int]
+    table: int
+    after: int
+    fork: bool = False
+    seconds: float = math.inf
+
+
+@dataclass(slots=True)
+class Step:
+    """A step with its dims compiled."""
+
+    json: dict[str, Any]
+    symbols: tuple[str, ...] = ()
+    words: Callable[[Env], Any] | None = None  # sizes of alloc'ed buffers, then parameters and work of every call
+    uid: int = 0
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Run:
+    """What one run knows: values of symbols, addresses of buffers, strings, the arena state it is in; for `Transfers`
+    feeds on the GPU by buffer, names of the outputs that are wanted and that stay there, and those that did."""
+
+    __slots__ = ("addresses", "env", "host", "kept", "remote", "state", "stay", "wanted")
+
+    def __init__(self, addresses: dict[int, int], host: dict[int, Any]) -> None:
+        self.env: Env = {}
+        self.addresses = addresses
+        self.host = host
+        self.state = 0
+        self.remote: dict[int, Any] = {}
+        self.wanted: set[str] = set()
+        self.stay: set[str] = set()
+        self.kept: dict[str, Any] = {}
+
+
+class Observer(Protocol):
+    """Is told while plans are made. `allocated` and `freed` come before the `advanced` of the step that they belong to;
+    what the calls of a step make and free is told by `laid_out`, after it."""
+
+    def allocated(self, address: int, size: int) -> None: ...
+
+    def freed(self, address: int) -> None: ...
+
+    def laid_out(
+        self, calls: Sequence[Mapping[str, Any]], addresses: Mapping[int, int], sizes: Mapping[int, int]
+    ) -> None: ...
+
+    def advanced(self, made: Mapping[int, int]) -> None:
+        """made: the addresses of the buffers that the step made."""
+
+
+class Planner:
+    """Of one session: linear memory and the GPU's, the argument blocks, and the plans. limit: bytes that it may use."""
+
+    def __init__(self, header: Mapping[str, Any], host: Any, gpu: Any, limit: int) -> None:
+        self.header = header
+        self.host = host
+        self.gpu = gpu
+        calls = [c for b in header["blocks"] for s in b["steps"] for c in s.get("calls", ())]
+        words = sum(len(c["buffers"]) + len(c["params"]) + 1 for c in calls)
+        self.tables = Arena(RESERVED, max(PLANS * words * 4, 1 << 16))
+        chunk = gpu.host.chunk if gpu is not None else 0
+        self.arena = Memories(RESERVED + self.tables.limit, limit - RESERVED - self.tables.limit, chunk)
+        self.placed: set[int] = set()  # while starting: buffers that have their memory already
+        self.plans: dict[Any, Plan] = {}
+        self.root = self.arena.snapshot()
+        self.states: list[Any] = [self.root]
+        self.observer: Observer | None = None
+
+    def alloc(self, size: int, memory: str = "") -> int:
+        """memory: "" for linear memory, else the GPU's. Errors: OutOfMemory."""
+        address = self.arena.alloc_gpu(size) if memory else self.arena.alloc(size)
+        self._reach()
+        if self.observer is not None:
+            self.observer.allocated(address, size)
+        return address
+
+    def free(self, address: int) -> None:
+        self.arena.free(address)
+        if self.observer is not None:
+            self.observer.freed(address)
+
+    def _reach(self) -> None:
+        """Memory for all that was planned."""
+        if self.arena.top + 64 > len(self.host.memory):
+            self.host.grow(self.arena.top + 64)
+        if self.gpu is not None:
+            self.gpu.reserve(self.arena.gpu.top)
+
+    def note(self) -> int:
+        """Name the arena's present state."""
+        self.states.append(self.arena.snapshot())
+        return len(self.states) - 1
+
+    def known(self, run: Run, key: Any) -> Plan | None:
+        """The plan of this key from where a run is, if there is one; the run is behind it then."""
+        plan = self.plans.get((run.state, key))
+        if plan is not None:
+            run.state = plan.after
+            run.addresses.update(plan.addresses)
+        return plan
+
+    def advance(self, run: Run, key: Any, work: Callable[[dict[int, int]], int]) -> Plan:
+        """Do allocations once for a state and key; afterwards take them from the plan. `work(addresses)` allocates and
+        frees, and gives the address of a table or 0."""
+        plan = self.known(run, key)
+        if plan is not None:
+            return plan
+        if len(self.plans) > MEMO:
+            self.forget()
+        self.arena.restore(self.states[run.state])
+        made: dict[int, int] = {}
+        table = work(made)
+        plan = self.plans[run.state, key] = Plan(made, table, self.note())
+        if self.observer is not None:
+            self.observer.advanced(made)
+        run.state = plan.after
+        run.addresses.update(made)
+        return plan
+
+    def settle(self, state: int) -> None:
+        """What lies there in this state stays for good: runs start from it."""
+        self.arena.restore(self.states[state])
+        self.arena.settle()
+        self.placed.clear()
+        self.root = self.arena.snapshot()
+        self.restart()
+
+    def limit(self) -> None:
+        """Before a run: states and plans do not pile up without end."""
+        if len(self.states) > STATES:
+            self.restart()
+
+    def restart(self) -> None:
+        """The next run is planned anew."""
+        self.states = [self.root]
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all plans; those of a run in progress are made again as it meets them."""
+        self.plans.clear()
+        if self.gpu is not None:
+            self.gpu.forget()
+        self.tables = Arena(self.tables.base, self.tables.limit)
+
+    def memory(self) -> MemoryReport:
+        tensors = self.gpu.host.own.bytes_held if self.gpu is not None else 0
+        return MemoryReport(self.arena.by_provider(self.gpu is not None), len(self.host.memory), tensors)
+
+    def lay_out(self, step: Step, run: Run, made: dict[int, int]) -> int:
+        """Allocate what the calls make, free what dies, and write the argument blocks."""
+        assert step.words is not None
+        sizes, addresses = Sizes(self.header["buffers"], run.env), {**run.addresses}
+        calls = step.json["calls"]
+        away = {b for c in calls for b in c["alloc"] if self.header["buffers"][b].get("memory")}
+        found = tenants(calls, sizes, addresses, self.placed, away)
+        self.arena.house(dict.fromkeys(found.values()), len(calls))
+        self._reach()
+        made.update({b: found[b].address for c in calls for b in c["alloc"] if b not in self.placed})
+        addresses.update(made)
+        if self.observer is not None:
+            self.observer.laid_out(calls, addresses, sizes)
+        words = iter(step.words(run.env))
+        table: list[int] = []
+        for call in calls:
+            table += [addresses[b] for b in call["buffers"]]
+            table += [next(words) for _ in range(len(call["params"]) + 1)]
+        if step.json["op"] == "gpu":
+            return self.gpu.prepare(step.json["calls"], sizes, table)
+        return self._table(table)
+
+    def _table(self, words: list[int]) -> int:
+        try:
+            address = self.tables.alloc(4 * len(words))
+        except OutOfMemory:
+            self.forget()
+            address = self.tables.alloc(4 * len(words))
+        if self.arena.base > len(self.host.memory):
+            self.host.grow(self.arena.base + 64)
+        self.host.memory[address : address + 4 * len(words)] = np.array(words, np.int64).astype(np.int32).view(np.uint8)
+        return address
+
+
+class Sizes(dict[int, int]):
+    """Sizes of buffers in bytes, evaluated on demand."""
+
+    def __init__(self, buffers: list[dict[str, Any]], env: Env) -> None:
+        self.buffers = buffers
+        self.env = env
+
+    def __missing__(self, b: int) -> int:
+        size = self.buffers[b]["size"]
+        self[b] = value = size if isinstance(size, int) else compile_dim(size)(self.env)
+        return value
+
+
+__all__ = ["Env", "Observer", "Plan", "Planner", "Run", "Sizes", "Step"]
