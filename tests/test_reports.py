@@ -99,7 +99,7 @@ def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) 
     session = InferenceSession(chain(3))
     for n in range(1, 200):
         np.testing.assert_allclose(session.run(None, rows(n))[0].sum(1), 1, rtol=1e-6)
-        assert len(session._latest().states) < 50
+        assert len(session._latest().planner.states) < 50
 
 
 def test_the_report_adds_up() -> None:
