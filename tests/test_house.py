@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -38,7 +39,7 @@ EXPORTED = """ExecutionMode GraphOptimizationLevel InferenceSession InvalidInput
 RunOptions SessionFailed SessionOptions ShapeError Terminated UnsupportedOp elementwise get_available_providers
 get_device graph_pass op register_provider remove_pass rewrite_rule""".split()
 
-FILE_LIMIT, FUNCTION_LIMIT = 500, 80
+FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40
 LONG_FILES: dict[str, str] = {}  # path -> why it may be longer
 LONG_FUNCTIONS: dict[str, str] = {}  # path:function -> why
 
@@ -176,6 +177,16 @@ def test_functions_are_short() -> None:
     assert not wrong, "\n".join(wrong)
     stale = [name for name in LONG_FUNCTIONS if counts.get(name, 0) <= FUNCTION_LIMIT]
     assert not stale, f"no longer long: {stale}"
+
+
+def test_functions_of_javascript_are_short() -> None:
+    paths = [str(path) for path in files() if path.suffix in {".js", ".mjs"}]
+    command = ["node", "--no-warnings", "tests/web/function_lengths.mjs", *paths]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    counts: dict[str, int] = json.loads(run.stdout)
+    assert len(counts) > len(paths), "functions are found"
+    assert not {name: count for name, count in counts.items() if count > JS_FUNCTION_LIMIT}
 
 
 def test_nothing_of_one_machine() -> None:

@@ -91,3 +91,11 @@ test('a worker that is gone fails all calls, and late answers do nothing', async
   caller.receive({ id: 1, result: 3 });
   assert.ok(caller.failure() instanceof SessionFailed);
 });
+
+test('what is in flight can fail with an error of its own', async () => {
+  const caller = joined({ run: () => new Promise(() => {}) });
+  const waiting = caller.call('run', {});
+  caller.fail('engine.zip is missing', '', new SessionFailed('cannot load engine.zip'));
+  await assert.rejects(waiting, { message: 'cannot load engine.zip' });
+  await assert.rejects(caller.call('run', {}), { message: 'the worker is gone: engine.zip is missing' });
+});

@@ -55,7 +55,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
 /**
  * The calls: name to parameters and result.
  * @typedef {object} Calls
- * @property {{ params: OpenParams, result: null }} open the first; answered when Python could not be started, never else
+ * @property {{ params: OpenParams, result: null }} open the first; answered when Python could not be started, before all who wait for it, and never else
  * @property {{ params: { lock: string }, result: boolean }} hold a lock as long as the worker lives; whether it could
  * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python
  * @property {{ params: CreateParams, result: CreateResult }} create
@@ -125,11 +125,14 @@ export class Caller {
     else waiting.resolve(reply.result);
   }
 
-  /** The worker is gone: what is in flight and what comes fails with the reason. @param {string} reason @param {string} hint */
-  fail(reason, hint) {
+  /**
+   * The worker is gone: what is in flight and what comes fails with the reason.
+   * @param {string} reason @param {string} hint @param {Error} [error] in place of it, for what is in flight
+   */
+  fail(reason, hint, error) {
     this.gone = reason;
     this.hint = hint;
-    for (const { reject } of this.pending.values()) reject(this.failure());
+    for (const { reject } of this.pending.values()) reject(error ?? this.failure());
     this.pending.clear();
   }
 

@@ -39,7 +39,7 @@ function start() {
     else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, 'serve all files of dist/ unchanged, from one folder');
   };
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
-  caller.call('open', { assets }).catch((error) => lost(caller, error.detail, error.hint || undefined));
+  caller.call('open', { assets }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
   watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
   return { caller, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
 }
@@ -52,10 +52,10 @@ async function watch(caller) {
   lost(caller, 'it crashed, or something outside this package ended it');
 }
 
-/** @param {Caller} caller @param {string} reason @param {string} [hint] what to do */
-function lost(caller, reason, hint = 'create the session again: that starts a new worker') {
+/** @param {Caller} caller @param {string} reason @param {string} [hint] what to do @param {Error} [error] of calls in flight */
+function lost(caller, reason, hint = 'create the session again: that starts a new worker', error = undefined) {
   if (caller.gone) return;
-  caller.fail(reason, hint);
+  caller.fail(reason, hint, error);
   caller.worker.terminate();
   if (connection?.caller !== caller) return;
   connection.threads?.end();

@@ -1,0 +1,72 @@
+// The files of a model: its own, its external data, and those that the weights of an exported program are in.
+
+import { InvalidModel } from '../common/errors.js';
+import { fetchBytes } from './download.js';
+
+/** @typedef {import('../common/protocol.js').CreateParams} CreateParams */
+/** @typedef {(p: import('../common/protocol.js').Progress) => void} OnProgress */
+
+/**
+ * Files side by side; when one fails, the others are left.
+ * @param {CreateParams['external']} files
+ * @param {OnProgress} progress
+ * @returns {Promise<Map<string, Uint8Array>>} by path
+ */
+export async function downloads(files, progress) {
+  const counts = files.map(() => ({ loaded: 0, total: 0 }));
+  const stop = new AbortController();
+  const bytes = files.map(({ origin }, i) => fetchBytes(origin, (loaded, total) => {
+    counts[i] = { loaded, total };
+    const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, count) => all + count[key], 0);
+    progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((count) => count.total) ? sum('total') : 0 });
+  }, stop.signal));
+  try {
+    const done = await Promise.all(bytes);
+    return new Map(files.map(({ path }, i) => [path, done[i]]));
+  } catch (error) {
+    stop.abort();
+    throw error;
+  }
+}
+
+/** A file by its path in the model or by that path's last part. @param {ReadonlyMap<string, Uint8Array>} files @param {string} name */
+const lookUp = (files, name) => files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
+
+/** Reads parts of the model and of its files. @param {ReadonlyMap<string, Uint8Array>} files @returns {import('../run/environment.js').ReadFile} */
+export function readerOf(files) {
+  return (offset, size, name = '') => {
+    const file = lookUp(files, name);
+    if (!file) throw new InvalidModel(`external data "${name}" was not given`, { hint: 'list it in the externalData option' });
+    if (offset + size > file.length) throw new InvalidModel(`${name ? `external data "${name}"` : 'the model'} is cut off`);
+    return file.subarray(offset, offset + size);
+  };
+}
+
+/**
+ * The files that a program's weights are in, checked: given, or beside it.
+ * @param {import('./program_file.js').Exported} program @param {CreateParams} params @param {Map<string, Uint8Array>} files @param {OnProgress} progress
+ * @returns {Promise<Map<string, Uint8Array>>} by their names in the Program
+ */
+export async function weightsOf(program, { model }, files, progress) {
+  const all = new Map();
+  const missing = [];
+  for (const [name, file] of program.files) {
+    const given = lookUp(files, file);
+    if (given) all.set(name, given);
+    else missing.push({ path: name, origin: beside(model, file) });
+  }
+  for (const [name, bytes] of await downloads(missing, progress)) all.set(name, bytes);
+  const checked = all.get('');
+  if (checked) program.check(checked);
+  return all;
+}
+
+/**
+ * A file beside the model, by the address that was asked for: where that leads to may be a store that has no folders.
+ * @param {import('../common/protocol.js').Origin} model @param {string} file
+ */
+function beside(model, file) {
+  if (!('url' in model)) throw new InvalidModel(`the weights are in "${file}"`, { hint: 'list it in the externalData option, or export with weights' });
+  const path = file.split('/').map(encodeURIComponent).join('/');
+  return { url: new URL(`./${path}`, model.url).href };
+}

@@ -1,0 +1,128 @@
+// A model becomes one that runs: its Program is a file, or one that an earlier page compiled, or compiled by Python now.
+
+import { InvalidModel, NoAdapter } from '../common/errors.js';
+import { acquireGpu } from '../gpu/device.js';
+import { Model } from './model.js';
+import { downloads, readerOf, weightsOf } from './model_files.js';
+import { cachedPrograms } from './program_cache.js';
+import { Exported, isProgram, looksLikeProgram } from './program_file.js';
+import { hasRelaxedSimd } from './simd.js';
+
+/** @typedef {import('../common/protocol.js').CreateParams} CreateParams */
+/** @typedef {import('../common/protocol.js').Timings} Timings */
+/** @typedef {import('../threads/pool.js').ThreadPool} ThreadPool */
+/** @typedef {import('./interpreter.js').Interpreter} Interpreter */
+/** @typedef {import('./model_files.js').OnProgress} OnProgress */
+/** @typedef {{ model: Model, timings: Timings }} Opened */
+/**
+ * A model whose files are there; start: when the call came, in milliseconds; options: for Python.
+ * @typedef {object} Source
+ * @property {number} start
+ * @property {Map<string, Uint8Array>} files by path, the model's own under ""
+ * @property {Uint8Array} bytes of the model
+ * @property {Awaited<ReturnType<typeof cachedPrograms>>} cache
+ * @property {import('../run/environment.js').Host} host
+ * @property {Record<string, unknown>} options
+ */
+
+/**
+ * @param {CreateParams} params @param {OnProgress} progress
+ * @param {Interpreter} interpreter @param {ThreadPool | null} pool threads of the worker
+ * @returns {Promise<Opened>}
+ */
+export async function openModel(params, progress, interpreter, pool) {
+  const start = performance.now();
+  const shared = pool !== null;
+  const threads = shared ? params.threads : 1;
+  const options = { ...params.options, threads, shared, relaxed: hasRelaxedSimd() };
+  const [files, gpu, cache] = await Promise.all([
+    downloads([{ path: '', origin: params.model }, ...params.external], progress), gpuFor(params.options), prepare(params, options, interpreter, progress),
+  ]);
+  const bytes = /** @type {Uint8Array} */ (files.get(''));
+  const source = { start, files, bytes, cache, options, host: { shared, threads, pool, gpu } };
+  if (isProgram(bytes)) return openProgram(params, source, progress);
+  const cached = interpreter.customised ? null : await openCached(source, progress);
+  return cached ?? compile(source, interpreter, progress);
+}
+
+/** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {Record<string, unknown>} options */
+async function gpuFor({ executionProviders }) {
+  const asked = /** @type {(string | { name: string })[]} */ (executionProviders ?? []).map((item) => (typeof item === 'string' ? item : item.name));
+  if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
+  const gpu = await acquireGpu();
+  if (gpu) return gpu;
+  const reason = 'this browser gives no WebGPU adapter';
+  if (!asked.includes('wasm')) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  console.warn(`pyruntime: ${reason}; the session runs on WebAssembly`);
+  return null;
+}
+
+/**
+ * Where an earlier page may have left the Program. If none did, Python starts beside the download.
+ * @param {CreateParams} params @param {Record<string, unknown>} options for Python
+ * @param {Interpreter} interpreter @param {OnProgress} progress
+ */
+async function prepare({ model, external }, options, interpreter, progress) {
+  const { assets, customised } = interpreter;
+  const cache = assets && !customised && !external.length ? await cachedPrograms(assets.engine, model, options) : null;
+  if (!cache?.known && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // told where it is awaited
+  return cache;
+}
+
+/** What an earlier page compiled, if it runs here. @param {Source} source @param {OnProgress} progress @returns {Promise<Opened | null>} */
+async function openCached({ start, files, bytes, cache, host }, progress) {
+  const known = await cache?.find(bytes);
+  if (!cache || !known) return null;
+  const download = performance.now() - start;
+  try {
+    const program = new Exported(known);
+    return await started(new Model(program, program.proxy, readerOf(files), host), progress, { download, compile: 0 });
+  } catch {
+    await cache.remove(bytes); // what else may be wrong shows when it is compiled
+    return null;
+  }
+}
+
+/** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
+async function compile({ start, files, bytes, cache, host, options }, interpreter, progress) {
+  const download = performance.now() - start;
+  const python = await interpreter.start(progress);
+  const booted = performance.now();
+  progress({ phase: 'compile', loaded: 0, total: 1 });
+  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.length]));
+  const read = readerOf(files);
+  const proxy = python.open(read, bytes.length, { ...options, gpu: host.gpu?.adapter ?? null, external });
+  const model = new Model(python, proxy, read, host);
+  progress({ phase: 'compile', loaded: 1, total: 1 });
+  const opened = await started(model, progress, { download, compile: performance.now() - booted });
+  if (!interpreter.customised) cache?.save(bytes, model);
+  return opened;
+}
+
+/** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */
+async function openProgram(params, { start, files, bytes, host: { pool } }, progress) {
+  const program = new Exported(bytes);
+  const read = readerOf(await weightsOf(program, params, files, progress));
+  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null };
+  const download = performance.now() - start;
+  try {
+    return await started(new Model(program, program.proxy, read, host), progress, { download, compile: 0 });
+  } catch (error) {
+    if (!(error instanceof WebAssembly.CompileError)) throw error;
+    throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });
+  }
+}
+
+/** @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @returns {Promise<Opened>} */
+async function started(model, progress, times) {
+  const start = performance.now();
+  progress({ phase: 'init', loaded: 0, total: 1 });
+  try {
+    await model.start();
+  } catch (error) {
+    model.release();
+    throw error;
+  }
+  progress({ phase: 'init', loaded: 1, total: 1 });
+  return { model, timings: { ...times, init: performance.now() - start } };
+}
