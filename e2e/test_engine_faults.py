@@ -159,15 +159,3 @@ def test_sixty_four_threads_are_asked_for(tab: Callable[..., Tab]) -> None:
     ask = ADD.replace("intraOpNumThreads: 2", "intraOpNumThreads: 64")
     found: Any = page.run(ask + "return [await limit(add()), (await ort.stats()).threads]", {"limit": 1000 * LIMIT})
     assert found[0] == 4 and 0 < found[1] <= 31
-
-
-def test_a_hidden_tab(tab: Callable[..., Tab]) -> None:
-    """Timers are throttled there."""
-    page = tab()
-    page.open("/esm.html")
-    front = page.page.context.new_page()
-    devtools = page.page.context.new_cdp_session(page.page)
-    front.bring_to_front()
-    devtools.send("Emulation.setFocusEmulationEnabled", {"enabled": False})
-    devtools.send("Page.setWebLifecycleState", {"state": "active"})
-    assert page.run(ADD + "return Promise.all([1, 2, 3].map(() => limit(add())))", {"limit": 1000 * LIMIT}) == [4] * 3
