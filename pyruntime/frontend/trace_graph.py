@@ -9,6 +9,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeError, our_fault
 from pyruntime.frontend import registry
+from pyruntime.frontend.operator_ranks import check_ranks
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
 from pyruntime.frontend.signatures import check_attributes, check_inputs, signature
 from pyruntime.frontend.tracer import Tracer
@@ -214,7 +215,7 @@ class _Walker:
         except PyRuntimeError as e:
             if isinstance(e, ShapeError) and e.at(self.t.node).node == self.t.node:
                 e.hint = e.hint or _shapes(node, args)
-            raise e.at(self.t.node) from None
+            raise e.at(self.t.node) from e.__cause__
         finally:
             self.t.node, self.t.opset, self.t.wanted = label, opset, wanted
         for name, result in zip(node.outputs, results, strict=False):
@@ -241,6 +242,7 @@ class _Walker:
             check_inputs(found, node.inputs, args, len(node.outputs), node.label)
         registry.check(operator, len(args), attrs, node.label)
         registry.check_kinds(operator, attrs, node.label)
+        check_ranks(f"{node.domain}.{node.op}".lstrip("."), node.inputs, args, node.label)
         if found is not None or node.domain == "com.microsoft":
             check_attributes(attrs, node.label)
         self.t.opset = node.opset

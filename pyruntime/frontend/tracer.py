@@ -43,6 +43,8 @@ from pyruntime.ir.shape import AnyDim, Dim, Undecided
 from pyruntime.ir.symbol import VALUE, Symbol
 
 KNOWN_LIMIT = 4096  # elements; larger tensors are data, not shape arithmetic
+MOST_AXES = 64
+LARGEST_DIM = 2**31 - 1  # kernels count in int32
 
 
 class Tracer:
@@ -70,9 +72,18 @@ class Tracer:
 
     def add(self, kernel: Kernel, outputs: Sequence[tuple[Sequence[AnyDim], DType]]) -> tuple[Tensor, ...]:
         kernel.node = self.node
+        for shape, _ in outputs:
+            self._check_shape(shape)
         kernel.outputs = tuple([Tensor(s, d, kernel, i) for i, (s, d) in enumerate(outputs)])
         self.block.kernels.append(kernel)
         return kernel.outputs
+
+    def _check_shape(self, shape: Sequence[AnyDim]) -> None:
+        """Refuse what no tensor can have. Dims that are known only when shapes are bound the executors check."""
+        if len(shape) > MOST_AXES:
+            raise UnsupportedOp(f"a tensor of rank {len(shape)}; up to {MOST_AXES} are supported", node=self.node)
+        if any(isinstance(d, int) and not 0 <= d <= LARGEST_DIM for d in shape):
+            raise ShapeError(f"a tensor cannot have the shape {list(shape)}", node=self.node)
 
     @contextmanager
     def sub_block(self) -> Iterator[Block]:
@@ -90,6 +101,7 @@ class Tracer:
         """A tensor that no kernel makes; see `kernel.Leaf`."""
         if dtype.kind == "c":
             raise UnsupportedOp(f'"{name}" is {dtype}: complex numbers are not supported', node=self.node)
+        self._check_shape(shape)
         kernel = Leaf(kind, value)
         kernel.outputs = (Tensor(shape, dtype, kernel, 0, name),)
         return kernel.out
@@ -358,22 +370,23 @@ class Tracer:
         except (Undecided, TypeError):
             return None
 
-    def ints(self, x: Tensor, lower: int | None = None, what: str = "") -> list[Any]:
+    def ints(self, x: Tensor, lower: int | None = None, refusal: str = "") -> list[Any]:
         """The elements of an integer tensor of known size, as ints, Dims, or symbols that are read at run time.
-        `lower` is a bound that the elements (called `what`) must keep: 0 for counts. Values below it are refused, now
-        or when they are read."""
-        what = what or (f'"{x.name}"' if x.name else "a value")
+        `lower` is a bound that the elements must keep: 0 for counts. Values below it are refused with the message
+        `refusal`, now or when they are read."""
+        what = f'"{x.name}"' if x.name else "a value"
         values = self.known(x)
         if values is not None:
             for v in values:
                 if lower is not None:
-                    self.require(sh.compare("le", lower, v), f"{what} is {v}, must be at least {lower}")
+                    text = refusal or f"{what} is {v}, must be at least {lower}"
+                    self.require(sh.compare("le", lower, v), text)
             return values
         if not sh.is_static(x.shape):
             raise self.needs(x)
         symbols = tuple(self.symbol(lower) for _ in range(prod(x.shape)))
         if lower is not None:
-            text = f"{what} must be at least {lower}"
+            text = refusal or f"{what} must be at least {lower}"
             self.guards += [(sh.at_least(sh.dim_of(s), lower), text, self.node) for s in symbols]
         self.add(Read(x, symbols), ())
         self._known[x.uid] = [sh.dim_of(s) for s in symbols]
@@ -419,6 +432,12 @@ class Tracer:
         if len(set(out)) != len(out):
             raise ShapeError(f"axes {list(axes)} repeat", node=self.node)
         return out
+
+    def entries(self, name: str, values: Sequence[Any], count: int) -> Sequence[Any]:
+        """The values, of which there must be `count`."""
+        if len(values) != count:
+            raise ShapeError(f"{name} has {len(values)} entries, not {count}", node=self.node)
+        return values
 
     def unsupported(self, message: str, hint: str = "") -> UnsupportedOp:
         return UnsupportedOp(message, node=self.node, hint=hint)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from pyruntime.host.regex import compiled
 from pyruntime.host.table import host_function
 from pyruntime.ir.reference import Array
 
@@ -38,8 +38,8 @@ def split(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
 def full_match(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
     assert args[0] is not None
     shape, texts = args[0]
-    pattern = re.compile(attrs["pattern"], re.ASCII)
-    return [(shape, [pattern.fullmatch(text) is not None for text in texts])]
+    pattern = compiled(attrs["pattern"])
+    return [(shape, [pattern.matches(text) for text in texts])]
 
 
 @host_function("find_keys")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pyruntime.errors import ShapeError
+
 Span = tuple[int, int]  # address, and the address behind it
 
 
@@ -44,6 +46,8 @@ def tenants(
         for b in call["alloc"]:
             if b in placed:
                 continue
+            if sizes[b] < 0:
+                raise ShapeError("an output would have a negative dim", node=call["node"])
             source = _takeover(call, b, dying, sizes)
             if source is None:
                 found[b] = Tenant(sizes[b], now, len(calls), away=b in away)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, F16, F32, F64, DType
+from pyruntime.ir.dtype import BF16, BOOL, F16, F32, F64, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, sqrt, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.cast import dtype_of
 from pyruntime.ops.matmul import product
 
 Bias = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]  # (score, n, h, s, t) -> score with masks; -inf excludes a key
@@ -200,8 +201,10 @@ def attention(
         if past_key is None:
             offset = lambda n: held(n) - dim(rows)  # noqa: E731
     biases += window_biases(offset, bool(is_causal), left_window_size, right_window_size)
-    precision = BY_CODE[softmax_precision] if softmax_precision else None
+    precision = dtype_of(t, softmax_precision) if softmax_precision else None
     done = attend(t, q, k, v, scale=scale, softcap=softcap, bias=chain(*biases), precision=precision)
+    if not 0 <= qk_matmul_output_mode <= 3:
+        raise t.unsupported(f"qk_matmul_output_mode {qk_matmul_output_mode} is not known")
     stage = (done.raw, done.capped, done.biased, done.probabilities)[qk_matmul_output_mode]
     return merged(t, done.out) if flat else done.out, k, v, t.cast(stage, q.dtype)
 

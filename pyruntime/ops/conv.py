@@ -146,19 +146,21 @@ def _transposed_window(
 ) -> Window:  # fmt: skip
     """`out` and pads follow from each other: pads from output_shape where it is given, or from SAME."""
     rank = len(size)
-    strides = tuple(strides or [1] * rank)
-    dilations = tuple(dilations or [1] * rank)
-    extra = tuple(output_padding or [0] * rank)
+    strides = tuple(t.entries("strides", strides or [1] * rank, rank))
+    dilations = tuple(t.entries("dilations", dilations or [1] * rank, rank))
+    extra = tuple(t.entries("output_padding", output_padding or [0] * rank, rank))
     full = [strides[n] * (size[n] - 1) + extra[n] + (kernel[n] - 1) * dilations[n] + 1 for n in range(rank)]
     out: list[AnyDim]
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        if output_shape and len(output_shape) not in (rank, rank + 2):
+            raise t.shape_error(f"output_shape has {len(output_shape)} entries, not {rank}")
         out = list(output_shape[-rank:]) if output_shape else [size[n] * strides[n] for n in range(rank)]
         total = [sh.maximum(full[n] - out[n], 0) for n in range(rank)]
         less = tuple(sh.floordiv(p, 2) for p in total)
         more = tuple(p - half for p, half in zip(total, less, strict=True))
         begin, end = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
     elif auto_pad in ("NOTSET", "VALID", ""):
-        both = tuple(pads or [0] * 2 * rank) if auto_pad != "VALID" else (0,) * 2 * rank
+        both = tuple(t.entries("pads", pads or [0] * 2 * rank, 2 * rank)) if auto_pad != "VALID" else (0,) * 2 * rank
         begin, end = both[:rank], both[rank:]
         out = [full[n] - begin[n] - end[n] for n in range(rank)]
     else:

@@ -24,7 +24,7 @@ def tile_1(t: Tracer, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
 
 @op("Tile", since=6)
 def tile(t: Tracer, x: Tensor, repeats: Tensor) -> Tensor:
-    return _tile(t, x, t.ints(repeats, lower=0))
+    return _tile(t, x, t.entries("repeats", t.ints(repeats, lower=0), x.rank))
 
 
 def _tile(t: Tracer, x: Tensor, repeats: Sequence[AnyDim]) -> Tensor:
@@ -63,6 +63,13 @@ def pad_tensor(
     if not touched:
         return x
     fill = zero(x.dtype) if value is None else value
+    shape = [b + d + a for b, d, a in zip(before, x.shape, after, strict=True)]
+    for n in touched:
+        t.require(sh.compare("le", 0, shape[n]), f"pads {before[n]} and {after[n]} remove more than the {x.shape[n]}"
+                  f" elements of axis {n}")  # fmt: skip
+        if mode != "constant":
+            some = sh.maximum(sh.compare("lt", 0, x.shape[n]), sh.compare("eq", shape[n], 0))
+            t.require(some, f"axis {n} has no elements to pad with (mode {mode})")
 
     def element(*i: Expr) -> Expr:
         at: list[Any] = list(i)
@@ -79,7 +86,6 @@ def pad_tensor(
                 at[n] = c % dim(d) if mode == "wrap" else _reflect(c, d, before[n], after[n])
         return x.at(*at) if inside is None else guard(inside, x.at(*at), fill)
 
-    shape = [b + d + a for b, d, a in zip(before, x.shape, after, strict=True)]
     return t.compute([sh.maximum(d, 0) for d in shape], element)
 
 
@@ -90,6 +96,7 @@ def pad_1(t: Tracer, x: Tensor, *, paddings: Sequence[int], mode: str = "constan
 
 @op("Pad", since=2)
 def pad_2(t: Tracer, x: Tensor, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
+    t.entries("pads", pads, 2 * x.rank)
     return pad_tensor(t, x, pads[: x.rank], pads[x.rank :], mode, const(value, x.dtype))
 
 
@@ -100,8 +107,8 @@ def pad(
 ) -> Tensor:  # fmt: skip
     """Units: pads hold the begin values of all (given) axes, then their end values; negative ones crop.
     Spec: https://onnx.ai/onnx/operators/onnx__Pad.html"""
-    given = t.ints(pads)
     which = list(range(x.rank)) if axes is None else [t.axis(a, x.rank) for a in t.static(axes)]
+    given = t.entries("pads", t.ints(pads), 2 * len(which))
     before, after = [0] * x.rank, [0] * x.rank
     for k, n in enumerate(which):
         before[n], after[n] = given[k], given[k + len(which)]
@@ -114,7 +121,8 @@ def center_crop_pad(t: Tracer, x: Tensor, shape: Tensor, *, axes: Sequence[int] 
     Spec: https://onnx.ai/onnx/operators/onnx__CenterCropPad.html"""
     before: list[AnyDim] = [0] * x.rank
     after = list(before)
-    for a, size in zip(range(x.rank) if axes is None else axes, t.ints(shape, lower=0), strict=True):
+    which = range(x.rank) if axes is None else axes
+    for a, size in zip(which, t.entries("shape", t.ints(shape, lower=0), len(which)), strict=True):
         n = t.axis(a, x.rank)
         more = size - x.shape[n]
         before[n] = sh.truncdiv(more, 2)
@@ -206,15 +214,15 @@ def _count(t: Tracer, first: Tensor, last: Tensor, step: Tensor) -> AnyDim:
         whole = (b - a) / s
         return cast(maximum(whole + cast(whole * s != b - a, s.dtype) * cast(whole >= 0, s.dtype), 0), I64)
 
-    return t.ints(t.compute((), lambda: _if_forward(number(), first, last, step)), lower=0)[0]
+    return t.ints(t.compute((), lambda: _if_forward(number(), first, last, step)), lower=0, refusal="delta is 0")[0]
 
 
 def _if_forward(n: Expr, first: Tensor, last: Tensor, step: Tensor) -> Expr:
-    """0 where the limit lies behind the start."""
+    """0 where the limit lies behind the start, -1 where a step leads nowhere."""
     gap = last.at() - first.at()
     zero_ = const(0, gap.dtype)
     forward = ((gap > zero_) & (step.at() > zero_)) | ((gap < zero_) & (step.at() < zero_))
-    return select(forward, n, 0)
+    return select(forward, n, select(step.at() == zero_, const(-1, I64), 0))
 
 
 @op("OneHot", since=9)
@@ -222,6 +230,7 @@ def one_hot(t: Tracer, indices: Tensor, depth: Tensor, values: Tensor, *, axis: 
     """values[1] where the index along the new axis is the (wrapped) index, else values[0]."""
     n = t.ints(t.reshape(depth, ()) if depth.dtype.is_int else t.cast(t.reshape(depth, ()), I64), lower=0)[0]
     axis = t.axis(axis, indices.rank + 1)
+    t.require_equal(sh.size(values.shape), 2, "values are one for off and one for on")
 
     def element(*i: Expr) -> Expr:
         k = cast(indices.at(*[c for m, c in enumerate(i) if m != axis]), I64)

@@ -105,6 +105,8 @@ def _or_own(d: AnyDim, own: Sequence[AnyDim], n: int) -> AnyDim:
 def _target(t: Tracer, x: Tensor, wanted: Sequence[AnyDim], allowzero: int) -> list[AnyDim]:
     """The dims that Reshape's second operand means."""
     dims: list[AnyDim] = []
+    if any(isinstance(d, int) and d < -1 for d in wanted):
+        raise t.shape_error(f"shape {list(wanted)} has a dim below -1")
     for n, d in enumerate(wanted):
         own = x.shape[n] if n < x.rank and not allowzero else 0
         if isinstance(d, int) and d == 0:
@@ -130,7 +132,7 @@ def reshape_1(t: Tracer, x: Tensor, *, shape: Sequence[int] = ()) -> Tensor:
 @op("Reshape", since=5)
 def reshape(t: Tracer, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
     """The same elements under another shape: 0 keeps a dim (unless allowzero), one -1 takes what is left."""
-    return t.reshape(x, _target(t, x, t.ints(shape), allowzero))
+    return t.reshape(x, _target(t, x, t.ints(shape, lower=-1), allowzero))
 
 
 @op("Flatten")

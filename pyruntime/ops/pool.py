@@ -89,7 +89,9 @@ def max_unpool(
     zeros at the ends. Shapes: x, indices (N, C, *S) -> (N, C, *O), O = (S-1)·stride + K - pads.
     Spec: https://onnx.ai/onnx/operators/onnx__MaxUnpool.html"""
     rank = len(kernel_shape)
-    strides, pads = strides or [1] * rank, pads or [0] * 2 * rank
+    t.entries("kernel_shape", kernel_shape, x.rank - 2)
+    strides = t.entries("strides", strides or [1] * rank, rank)
+    pads = t.entries("pads", pads or [0] * 2 * rank, 2 * rank)
     spatial = [(d - 1) * strides[n] + kernel_shape[n] - pads[n] - pads[n + rank] for n, d in enumerate(_spatial(t, x))]
     shape = (*x.shape[:2], *spatial)
     values, places = (t.reshape(v, (sh.size(x.shape),)) for v in (x, indices))
@@ -104,7 +106,7 @@ def max_unpool(
     y = t.reshape(flat, shape)
     if output_shape is None:
         return y
-    full = t.ints(output_shape, 0)
+    full = t.entries("output_shape", t.ints(output_shape, 0), x.rank)
 
     def padded(*i: Expr) -> Expr:
         inside = [i[n] < dim(shape[n]) for n in range(len(shape))]

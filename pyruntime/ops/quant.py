@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import BF16, BY_CODE, F16, F32, I32, U8, DType, bounds
+from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType, bounds
 from pyruntime.ir.expr import Expr, X, Y, cast, clip, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.cast import dtype_of
 from pyruntime.ops.minifloat import FORMATS, MINIFLOATS, decode, encode
 
 
@@ -52,10 +53,10 @@ def quantize_linear(
     """saturate(round(x / y_scale) + y_zero_point). The type is the zero point's, else output_dtype, else uint8.
     Shapes: y_scale and y_zero_point () or (x.shape[axis],), or x's with its axis divided by block_size.
     Spec: https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html"""
-    dtype = y_zero_point.dtype if y_zero_point is not None else BY_CODE.get(output_dtype or U8.code, F32)
+    dtype = y_zero_point.dtype if y_zero_point is not None else dtype_of(t, output_dtype or None, U8)
     if not (dtype.is_int or dtype in FORMATS):
         raise t.unsupported(f"quantising to {dtype}")
-    work = BY_CODE[precision] if precision else y_scale.dtype
+    work = dtype_of(t, precision or None, y_scale.dtype)
 
     def body(*i: Expr) -> Expr:
         scale = cast(parameter(t, y_scale, x, axis, block_size, i, "y_scale"), F32)
@@ -76,7 +77,7 @@ def dequantize_linear(
 ) -> Tensor:  # fmt: skip
     """(x - x_zero_point) · x_scale, as x_scale's type or output_dtype. Shapes: as QuantizeLinear.
     Spec: https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html"""
-    dtype = BY_CODE[output_dtype] if output_dtype else x_scale.dtype
+    dtype = dtype_of(t, output_dtype or None, x_scale.dtype)
     if not dtype.is_float or dtype in MINIFLOATS:
         raise t.unsupported(f"dequantising to {dtype}")
 

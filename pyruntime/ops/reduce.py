@@ -7,6 +7,7 @@ from math import prod
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, BOOL, F16, F32, F64, I64
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, select, sqrt
 from pyruntime.ir.kernel import Tensor
@@ -92,6 +93,10 @@ def _register_arg(name: str, op_: str) -> None:
     @op(name)
     def lower(t: Tracer, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
         """The position (int64) of the first, or last, extreme along an axis."""
+        axis = t.axis(axis, x.rank)
+        others = prod([*x.shape[:axis], *x.shape[axis + 1 :]])
+        d = sh.size(x.shape[axis : axis + 1])
+        t.require(sh.maximum(sh.compare("lt", 0, d), sh.compare("eq", others, 0)), f"axis {axis} has no elements")
         return t.reduce(f"{op_}_last" if select_last_index else op_, x, [axis], bool(keepdims))
 
 

@@ -21,6 +21,8 @@ from pyruntime.ops.resample import Axis, Rule, Scale, resize_axes
 
 
 def scaled(t: Tracer, x: Tensor, numbers: Sequence[int], scales: Sequence[float]) -> list[Axis]:
+    if not all(0 < s < math.inf for s in t.entries("scales", scales, len(numbers))):
+        raise t.shape_error(f"scales {list(scales)} must be positive")
     return [Axis(n, x.shape[n], _times(x.shape[n], s), _scale(s)) for n, s in zip(numbers, scales, strict=True)]
 
 
@@ -81,7 +83,8 @@ def resize(
     if (given := _given(scales)) is not None:
         changed = scaled(t, x, numbers, t.static(given))
     elif (given := _given(sizes)) is not None:
-        changed = fitted(t, x, numbers, t.ints(given, lower=0), keep_aspect_ratio_policy)
+        wanted = t.entries("sizes", t.ints(given, lower=0), len(numbers))
+        changed = fitted(t, x, numbers, wanted, keep_aspect_ratio_policy)
     else:
         raise t.shape_error("neither scales nor sizes are given")
     crop = coordinate_transformation_mode == "tf_crop_and_resize"

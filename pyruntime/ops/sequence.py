@@ -12,9 +12,10 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import BOOL, BY_CODE, F32, I64
+from pyruntime.ir.dtype import BOOL, F32, I64
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.cast import dtype_of
 
 
 def _items(t: Tracer, x: Any) -> tuple[Any, ...]:
@@ -38,7 +39,7 @@ def sequence_construct(t: Tracer, *inputs: Tensor) -> SequenceValue:
 
 @op("SequenceEmpty", since=11)
 def sequence_empty(t: Tracer, *, dtype: int = F32.code) -> SequenceValue:
-    return SequenceValue((), BY_CODE[dtype])
+    return SequenceValue((), dtype_of(t, dtype))
 
 
 @op("SequenceAt", since=11)

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, BY_CODE, F16, F32, F64, I64, DType
+from pyruntime.ir.dtype import BF16, F16, F32, F64, I64, DType
 from pyruntime.ir.expr import Expr, cast, const, cos, dim, select, sin
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.cast import dtype_of
 from pyruntime.ops.matmul import product
 
 
@@ -133,7 +134,7 @@ def _window(name: str, terms: tuple[float, float, float]) -> None:
     @op(name, since=17)
     def window(t: Tracer, size: Tensor, *, output_datatype: int = 1, periodic: int = 1) -> Tensor:
         count = t.ints(size, lower=0)[0]
-        out = BY_CODE[output_datatype]
+        out = dtype_of(t, output_datatype)
         dtype = F64 if out is F64 else F32
 
         def element(n: Expr) -> Expr:
@@ -167,7 +168,7 @@ def mel_weight_matrix(
     if corners[-1] > rows:
         raise t.shape_error("the upper edge lies above half of the sample rate")
     table = [[_filter(row, *corners[n : n + 3]) for n in range(bins)] for row in range(rows)]
-    out = BY_CODE[output_datatype]
+    out = dtype_of(t, output_datatype)
     return t.cast(t.constant([v for row in table for v in row], F64 if out is F64 else F32, (rows, bins)), out)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from pyruntime.frontend.registry import elementwise, op
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.host.regex import compiled
 from pyruntime.ir.dtype import BOOL, F32, I32, I64, STRING
 from pyruntime.ir.expr import X, Y, cast, dim, maximum, select
 from pyruntime.ir.kernel import Builder, Tensor
@@ -37,22 +37,11 @@ def string_split(t: Tracer, x: Tensor, *, delimiter: str = "", maxsplit: int = -
     return t.host("string_split", [x], outputs, delimiter=delimiter, maxsplit=maxsplit)
 
 
-# What Python's `re` knows and RE2 does not, then what RE2 knows and `re` does not.
-_FOREIGN = re.compile(r"\\[1-9]|\(\?[=!]|\(\?<[=!]|\(\?P[=>]|\(\?\(|\(\?>|[*+?}]\+|\\[pPCQ]|\[\[:")
-
-
 @op("RegexFullMatch", since=20)
 def regex_full_match(t: Tracer, x: Tensor, *, pattern: str = "") -> Tensor:
-    """Whether the whole string matches. The pattern is RE2's; what Python's `re` reads differently is refused.
+    """Whether the whole string matches; the pattern is RE2's.
     Spec: https://onnx.ai/onnx/operators/onnx__RegexFullMatch.html, https://github.com/google/re2/wiki/Syntax"""
-    foreign = _FOREIGN.search(pattern.replace("\\\\", ""))
-    if foreign:
-        raise t.unsupported(f"pattern {pattern!r} has {foreign.group()!r}, which is not supported")
-    pattern = pattern.replace(r"\z", r"\Z")
-    try:
-        re.compile(pattern, re.ASCII)
-    except re.error as error:
-        raise t.unsupported(f"pattern {pattern!r}: {error}") from error
+    compiled(pattern)  # refused here if at all
     return t.host("regex_full_match", [x], [(x.shape, BOOL)], pattern=pattern)[0]
 
 

@@ -94,10 +94,7 @@ def _extent(t: Tracer, size: AnyDim, begin: AnyDim, end: AnyDim, reach: AnyDim, 
 
 
 def _checked(t: Tracer, name: str, values: Sequence[int] | None, default: int, count: int) -> tuple[int, ...]:
-    values = tuple(values) if values else (default,) * count
-    if len(values) != count:
-        raise t.shape_error(f"{name} has {len(values)} entries, not {count}")
-    return values
+    return tuple(t.entries(name, values, count)) if values else (default,) * count
 
 
 def padded_load(x: Tensor, lead: Sequence[Scalar], window: Window, positions: Sequence[Expr], outside: Scalar) -> Expr:

@@ -117,6 +117,7 @@ export class Planner {
       const dying = new Set(call.free);
       for (const buffer of call.alloc) {
         if (this.preallocated.has(buffer)) continue;
+        if (this.size(state, buffer) < 0) throw new ShapeError('an output would have a negative dim', { node: call.node });
         const source = this.takenOver(call, buffer, dying, state);
         const range = source === undefined ? undefined : of(source);
         found.set(buffer, range ?? this.liveRange(buffer, now, calls.length, state));

@@ -1,0 +1,144 @@
+"""The ranks that operators' inputs may have, where the standard restricts them; it says so in prose, so this table is
+written by hand.
+
+A line each: operator, then a word for each of its inputs. 3: that rank; 2-4, 1+: a range; *: any; n: one number, of
+rank 0 or 1; a last word with … stands for all inputs from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from pyruntime.errors import ShapeError
+from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Tensor
+
+_RANKS = """
+AffineGrid 3 1
+Attention 3-4 3-4 3-4 1-4 4 4 1
+AveragePool 3+
+BatchNormalization 1+ 1 1 1 1
+BlackmanWindow n
+CausalConvWithState 3 3 1 3
+CenterCropPad * 1
+Clip * n n
+Col2Im 3 1 1
+Compress * 1
+Concat 1+…
+ConstantOfShape 1
+Conv 3+ 3+ 1
+ConvInteger 3+ 3+
+ConvTranspose 3+ 3+ 1
+CumProd 1+ n
+CumSum 1+ n
+DeformConv 3+ 3+ 3+ 1 3+
+DepthToSpace 4
+Det 2+
+DFT 2+ n n
+Dropout * n n
+Expand * 1
+EyeLike 2
+Gather 1+
+GatherElements 1+ 1+
+GatherND 1+ 1+
+Gemm 2 2 0-2
+GlobalAveragePool 3+
+GlobalLpPool 3+
+GlobalMaxPool 3+
+GridSample 3+ 3+
+GroupNormalization 2+ 1 1
+GRU 3 3 3 2 1 3
+HammingWindow n
+HannWindow n
+If n
+ImageDecoder 1
+InstanceNormalization 2+ 1 1
+LRN 2+
+LSTM 3 3 3 2 1 3 3 2
+Loop n n
+LpPool 3+
+MatMul 1+ 1+
+MatMulInteger 1+ 1+
+MaxPool 3+
+MaxRoiPool 4 2
+MaxUnpool 3+ 3+ 1
+MelWeightMatrix n n n n n
+Multinomial 2
+NegativeLogLikelihoodLoss 2+ 1+ 1
+NonMaxSuppression 3 3 n n n
+OneHot * n 1
+Pad * 1 n 1
+QLinearConv 3+ * * 3+ * * * * 1
+QLinearMatMul 1+ * * 1+
+RNN 3 3 3 2 1 3
+Range n n n
+ReduceSum * 0-1
+Reshape * 1
+ReverseSequence 2+ 1
+RoiAlign 4 2 1
+RotaryEmbedding 3-4 2-3 2-3 2
+STFT 2-3 n 1 n
+Scatter 1+ 1+ 1+
+ScatterElements 1+ 1+ 1+
+ScatterND 1+ 1+
+SequenceAt * n
+SequenceErase * n
+SequenceInsert * * n
+Slice 1+ 1 1 1 1
+SoftmaxCrossEntropyLoss 2+ 1+ 1
+SpaceToDepth 4
+Split 1+ 1
+SplitToSequence 1+ 0-1
+Squeeze * 0-1
+StringNormalizer 1-2
+TensorScatter 2+ 2+ 1
+TfIdfVectorizer 1-2
+Tile * 0-1
+TopK 1+ n
+Trilu 2+ n
+Unsqueeze * 0-1
+ai.onnx.ml.ArrayFeatureExtractor 1+
+ai.onnx.ml.LinearClassifier 1-2
+ai.onnx.ml.LinearRegressor 1-2
+ai.onnx.ml.Normalizer 1-2
+ai.onnx.ml.Scaler 1+
+ai.onnx.ml.SVMClassifier 1-2
+ai.onnx.ml.SVMRegressor 1-2
+ai.onnx.ml.TreeEnsemble 1-2
+ai.onnx.ml.TreeEnsembleClassifier 1-2
+ai.onnx.ml.TreeEnsembleRegressor 1-2
+ai.onnx.ml.ZipMap 1-2
+ai.onnx.preview.FlexAttention 4 4 4
+com.microsoft.EmbedLayerNormalization 2 2 2 2 2 1 1 2 2
+com.microsoft.GroupQueryAttention 3 3 3 4 4 1 n 2 2
+com.microsoft.RotaryEmbedding 3-4 1-2 2 2
+"""
+
+
+@cache
+def _table() -> dict[str, list[str]]:
+    return {name: words for name, *words in (line.split() for line in _RANKS.split("\n") if line)}
+
+
+def check_ranks(operator: str, names: Sequence[str], args: Sequence[Any], node: str) -> None:
+    """Refuse inputs (`args`, None where absent, called `names`) of ranks that the operator (with its domain, unless it
+    is ai.onnx) has no meaning for. Errors: ShapeError naming the input, its rank and those allowed."""
+    words = _table().get(operator, [])
+    for n, x in enumerate(args):
+        word = words[n] if n < len(words) else words[-1] if words and words[-1].endswith("…") else "*"
+        if not isinstance(x, Tensor) or word == "*":
+            continue
+        if word == "n":
+            if x.rank > 1 or sh.is_static(x.shape) and sh.size(x.shape) != 1:
+                raise ShapeError(f'input "{names[n]}" must be one number, has shape {list(x.shape)}', node=node)
+            continue
+        word = word.rstrip("…")
+        low, _, high = word.rstrip("+").partition("-")
+        if x.rank < int(low) or not word.endswith("+") and x.rank > int(high or low):
+            allowed = f"{low} or more" if word.endswith("+") else f"{low} to {high}" if high else low
+            raise ShapeError(f'input "{names[n]}" has rank {x.rank}, must have {allowed}', node=node)
+
+
+__all__ = ["check_ranks"]

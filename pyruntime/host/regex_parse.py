@@ -1,0 +1,288 @@
+"""The text of a regular expression → a program: a list of steps whose jumps are relative, so that parts are joined by
+joining lists. Nothing here recurses: open groups are on a stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyruntime.errors import UnsupportedOp
+
+Ranges = tuple[tuple[int, int], ...]  # of code points, with both ends
+
+EDGE, LINE, WORD, OTHER = range(4)  # what is beside a place: an end of the text, a line feed, a letter, anything else
+SPLIT = "split"
+# Assertions: what must be before and after.
+KINDS: dict[str, Callable[[int, int], bool]] = {
+    "": lambda before, after: False,  # of a set without characters
+    "text start": lambda before, after: before == EDGE,
+    "text end": lambda before, after: after == EDGE,
+    "line start": lambda before, after: before in (EDGE, LINE),
+    "line end": lambda before, after: after in (EDGE, LINE),
+    "boundary": lambda before, after: (before == WORD) != (after == WORD),
+    "no boundary": lambda before, after: (before == WORD) == (after == WORD),
+}
+
+MOST_STEPS = 20_000
+MOST_REPEATS = 1000  # as RE2 has it
+MOST_GROUPS = 1000  # inside of each other
+LAST = 0x10FFFF
+
+
+class Step(NamedTuple):
+    """Take a character in `ranges`, go on at all `jumps` from here (SPLIT), or go on if an assertion of KINDS holds."""
+
+    ranges: Ranges = ()
+    op: str = ""
+    jumps: tuple[int, ...] = ()
+
+
+Code = list[Step]
+
+
+def has(ranges: Ranges, c: int) -> bool:
+    return any(low <= c <= high for low, high in ranges)
+
+
+def complement(ranges: Ranges) -> Ranges:
+    out, at = [], 0
+    for low, high in sorted(ranges):
+        if low > at:
+            out.append((at, low - 1))
+        at = max(at, high + 1)
+    return (*out, (at, LAST)) if at <= LAST else tuple(out)
+
+
+def _set(text: str) -> Ranges:
+    """"09AZ" -> the digits and the capital letters."""
+    return tuple((ord(text[n]), ord(text[n + 1])) for n in range(0, len(text), 2))
+
+
+_DIGIT, _SPACE, _LETTERS = _set("09"), _set("\t\n\f\r  "), _set("09AZ__az")
+_PERL = {"d": _DIGIT, "s": _SPACE, "w": _LETTERS}
+_POSIX = {
+    "alnum": _set("09AZaz"), "alpha": _set("AZaz"), "ascii": _set("\0\x7f"), "blank": _set("\t\t  "),
+    "cntrl": _set("\0\x1f\x7f\x7f"), "digit": _DIGIT, "graph": _set("!~"), "lower": _set("az"), "print": _set(" ~"),
+    "punct": _set("!/:@[`{~"), "space": _set("\t\r  "), "upper": _set("AZ"), "word": _LETTERS, "xdigit": _set("09AFaf"),
+}  # fmt: skip
+_CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_ASSERTIONS = {"A": "text start", "z": "text end", "b": "boundary", "B": "no boundary"}
+_REPEAT = re.compile(r"([*+?])|\{(\d+)(,?)(\d*)\}")
+_GROUP = re.compile(r"\?(?:P?<[A-Za-z0-9_]+>|([imsU]*(?:-[imsU]+)?)([:)]))")
+
+
+@dataclass
+class _Open:
+    """A group whose end is to come: its branches so far, the parts of the last one, and the flags in force."""
+
+    flags: frozenset[str]
+    branches: list[Code] = field(default_factory=list)
+    parts: list[Code] = field(default_factory=list)
+
+    def branch(self) -> None:
+        self.branches.append([step for part in self.parts for step in part])
+        self.parts = []
+
+    def close(self) -> Code:
+        self.branch()
+        out = self.branches.pop()
+        while self.branches:
+            first = self.branches.pop()
+            out = [_jump(1, len(first) + 2), *first, _jump(len(out) + 1), *out]
+        return out
+
+
+def _jump(*to: int) -> Step:
+    return Step((), SPLIT, to)
+
+
+def _repeated(code: Code, least: int, most: int | None) -> Code:
+    """`code` so many times, None: any number."""
+    n = len(code)
+    if most is None:
+        again = [_jump(1, n + 2), *code, _jump(-n - 1)]
+        return [*code * least, *again] if least != 1 else [*code, _jump(-n, 1)]
+    rest = most - least
+    maybe = [step for k in range(rest) for step in (_jump(1, (rest - k) * (n + 1)), *code)]
+    return code * least + maybe
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.open = [_Open(frozenset())]
+
+    def wrong(self, what: str) -> UnsupportedOp:
+        return UnsupportedOp(f"pattern {self.text!r}: {what} at position {self.at}")
+
+    def unknown(self, what: str) -> UnsupportedOp:
+        return self.wrong(f"{what!r} is not supported")
+
+    # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def code(self) -> Code:
+        """The program of the whole text."""
+        while self.at < len(self.text):
+            c = self.text[self.at]
+            if repeat := _REPEAT.match(self.text, self.at):
+                self.repeat(repeat)
+            elif c == "(":
+                self.group()
+            elif c == ")":
+                if len(self.open) == 1:
+                    raise self.wrong("an unexpected )")
+                self.at += 1
+                code = self.open.pop().close()
+                self.open[-1].parts.append(code)
+            elif c == "|":
+                self.at += 1
+                self.open[-1].branch()
+            else:
+                self.open[-1].parts.append([self.single(c)])
+        if len(self.open) > 1:
+            raise self.wrong("a missing )")
+        return self.open[0].close()
+
+    def group(self) -> None:
+        """From ( to what is in the group; (?i) and its like change flags instead."""
+        if not self.text.startswith("(?", self.at):
+            self.at += 1
+            return self.enter(self.open[-1].flags)
+        found = _GROUP.match(self.text, self.at + 1)
+        if not found or found[0] == "?)":
+            raise self.unknown(self.text[self.at : self.at + 4])
+        self.at = found.end()
+        on, _, off = (found[1] or "").partition("-")
+        flags = (self.open[-1].flags | set(on)) - set(off)
+        if found[2] != ")":
+            return self.enter(flags)
+        self.open[-1].flags = flags
+        return None
+
+    def enter(self, flags: frozenset[str]) -> None:
+        self.open.append(_Open(flags))
+        if len(self.open) > MOST_GROUPS:
+            raise self.wrong(f"more than {MOST_GROUPS} groups inside of each other")
+
+    def repeat(self, found: re.Match[str]) -> None:
+        parts = self.open[-1].parts
+        if not parts:
+            raise self.wrong(f"{found[0]!r} repeats nothing")
+        least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(found[1] or "", (0, 0))
+        if not found[1]:
+            least = int(found[2])
+            most = int(found[4]) if found[4] else None if found[3] else least
+        if max(least, most or 0) > MOST_REPEATS or most is not None and most < least:
+            raise self.wrong(f"bad repetition {found[0]!r}")
+        code = parts.pop()
+        if (len(code) + 1) * max(least + 1, most or 0) > MOST_STEPS:
+            raise self.wrong(f"a repetition of more than {MOST_STEPS} steps")
+        parts.append(_repeated(code, least, most))
+        self.at = found.end() + self.text.startswith("?", found.end())  # lazy: the same texts match
+        if _REPEAT.match(self.text, self.at):
+            raise self.wrong("a repetition of a repetition")
+
+    # ── single characters ────────────────────────────────────────────────────────────────────────────────────────
+
+    def single(self, c: str) -> Step:
+        flags = self.open[-1].flags
+        if c == "[":
+            return Step(self.char_class())
+        if c == "\\":
+            name = self.text[self.at + 1 : self.at + 2]
+            if name in _ASSERTIONS:
+                self.at += 2
+                return Step((), _ASSERTIONS[name])
+            return Step(self.perl_class() or self.folded(((code := self.escaped()), code)))
+        self.at += 1
+        if c == ".":
+            return Step(_set("\0\U0010ffff") if "s" in flags else complement(_set("\n\n")))
+        if c in "^$":
+            return Step((), f"{'line' if 'm' in flags else 'text'} {'start' if c == '^' else 'end'}")
+        return Step(self.folded((ord(c), ord(c))))
+
+    def folded(self, *ranges: tuple[int, int]) -> Ranges:
+        """With the other case of letters, if that flag is set."""
+        if "i" not in self.open[-1].flags:
+            return ranges
+        if any(high > 127 for _, high in ranges):
+            raise self.unknown("(?i) beyond ASCII")
+        letters = [c for c in range(128) if has(ranges, c) and chr(c).isalpha()]
+        more = {ord(chr(c).swapcase()) for c in letters}
+        more |= {far for near, far in ((ord("k"), 0x212A), (ord("s"), 0x17F)) if near in more or near in letters}
+        return (*ranges, *((c, c) for c in sorted(more)))
+
+    def perl_class(self) -> Ranges:
+        """Of \\d, \\W and the like here, if there is one."""
+        name = self.text[self.at + 1 : self.at + 2]
+        if self.text[self.at] != "\\" or name.lower() not in _PERL:
+            return ()
+        self.at += 2
+        ranges = self.folded(*_PERL[name.lower()])
+        return ranges if name.islower() else complement(ranges)
+
+    def escaped(self) -> int:
+        """The character that an escape stands for."""
+        rest = self.text[self.at + 1 :]
+        if number := re.match(r"x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]+)\}|(0[0-7]{0,2}|[1-7][0-7]{1,2})", rest):
+            code = int(number[3], 8) if number[3] else int(number[1] or number[2], 16)
+            if code <= LAST:
+                self.at += 1 + number.end()
+                return code
+        if not rest[:1].isascii() or not rest or rest[0].isalnum() and rest[0] not in _CONTROLS:
+            raise self.unknown("\\" + rest[:1])
+        self.at += 2
+        return _CONTROLS.get(rest[0], ord(rest[0]))
+
+    def char_class(self) -> Ranges:
+        """From [ through ]."""
+        start = self.at
+        self.at += 1
+        negated = self.text.startswith("^", self.at)
+        self.at += negated
+        ranges: list[tuple[int, int]] = []
+        first = self.at
+        while self.at == first or not self.text.startswith("]", self.at):
+            if self.at >= len(self.text):
+                self.at = start
+                raise self.wrong("a missing ]")
+            ranges += self.class_item()
+        self.at += 1
+        return complement(tuple(ranges)) if negated else tuple(ranges)
+
+    def class_item(self) -> Ranges:
+        if name := re.compile(r"\[:(\^?)(\w+):\]").match(self.text, self.at):
+            if name[2] not in _POSIX:
+                raise self.unknown(name[0])
+            self.at = name.end()
+            found = self.folded(*_POSIX[name[2]])
+            return complement(found) if name[1] else found
+        if found := self.perl_class():
+            return found
+        low = high = self.class_character()
+        if self.text.startswith("-", self.at) and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
+            self.at += 1
+            high = self.class_character()
+        if high < low:
+            raise self.wrong("a range whose end is before its start")
+        return self.folded((low, high))
+
+    def class_character(self) -> int:
+        if self.text.startswith("\\", self.at):
+            return self.escaped()
+        self.at += 1
+        return ord(self.text[self.at - 1])
+
+
+def parse(text: str) -> Code:
+    """The program of an expression. Errors: UnsupportedOp naming what is wrong or not supported, and where."""
+    code = _Parser(text).code()
+    if len(code) > MOST_STEPS:
+        raise UnsupportedOp(f"a pattern of {len(code)} steps; the most is {MOST_STEPS}")
+    return code
+
+
+__all__ = ["EDGE", "KINDS", "LINE", "OTHER", "SPLIT", "WORD", "Code", "Step", "has", "parse"]
