@@ -1,7 +1,8 @@
 """Whether a whole text matches a regular expression, in time linear in the text whatever the expression.
 
 An expression becomes a program of jumps, run on all its paths at once (Thompson's construction); sets of places that
-were met are remembered. Each is read as RE2 does; of its syntax \\p, \\C, \\Q and case folding beyond ASCII are refused.
+were met are remembered. It is read as RE2 reads it; of its syntax \\p, \\C, \\Q and case folding beyond ASCII are
+refused.
 Spec: https://github.com/google/re2/wiki/Syntax, https://swtch.com/~rsc/regexp/regexp2.html
 """
 

@@ -56,7 +56,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def _set(text: str) -> Ranges:
-    """"09AZ" -> the digits and the capital letters."""
+    """The ranges between pairs of characters: 09AZ are the digits and the capital letters."""
     return tuple((ord(text[n]), ord(text[n + 1])) for n in range(0, len(text), 2))
 
 
