@@ -116,7 +116,8 @@ class _Parser:
         self.open = [_Open(frozenset())]
 
     def wrong(self, what: str) -> UnsupportedOp:
-        return UnsupportedOp(f"pattern {self.text!r}: {what} at position {self.at}")
+        text = self.text if len(self.text) <= 80 else f"{self.text[:79]}…"
+        return UnsupportedOp(f"pattern {text!r}: {what} at position {self.at}")
 
     def unknown(self, what: str) -> UnsupportedOp:
         return self.wrong(f"{what!r} is not supported")
