@@ -106,9 +106,9 @@ ai.onnx.ml.Normalizer 1-2
 ai.onnx.ml.Scaler 1+
 ai.onnx.ml.SVMClassifier 1-2
 ai.onnx.ml.SVMRegressor 1-2
-ai.onnx.ml.TreeEnsemble 1-2
-ai.onnx.ml.TreeEnsembleClassifier 1-2
-ai.onnx.ml.TreeEnsembleRegressor 1-2
+ai.onnx.ml.TreeEnsemble 2
+ai.onnx.ml.TreeEnsembleClassifier 2
+ai.onnx.ml.TreeEnsembleRegressor 2
 ai.onnx.ml.ZipMap 1-2
 ai.onnx.preview.FlexAttention 4 4 4
 com.microsoft.EmbedLayerNormalization 2 2 2 2 2 1 1 2 2

@@ -16,7 +16,7 @@ def run_loop(executor: Any, step: Any, run: Any) -> None:
     carried = len(json["carried"])
     _enter(executor, step, run, body)
     shapes = [executor.shape(v, run.env) for v in json["carried"]]
-    stacks: list[list[tuple[int, int]]] = [[] for _ in json["outputs"][carried:]]
+    stacks: list[list[Any]] = [[] for _ in json["outputs"][carried:]]
     inner: list[tuple[int, ...]] = [() for _ in stacks]
     n = 0
     while n < trips and going:
@@ -27,7 +27,8 @@ def run_loop(executor: Any, step: Any, run: Any) -> None:
         shapes = [executor.shape(v, run.env) for v in outputs[1 : 1 + carried]]
         for k, v in enumerate(outputs[1 + carried :]):
             inner[k] = executor.shape(v, run.env)
-            stacks[k].append((run.addresses[v["buffer"]], executor.fetch(v, run).nbytes))
+            made = executor.fetch(v, run)
+            stacks[k].append(made if made.dtype == object else (run.addresses[v["buffer"]], made.nbytes))
         _pass_on(executor, step, body, run, carried)
         n += 1
     _leave(executor, step, run, body, shapes, stacks, inner)
@@ -102,7 +103,11 @@ def _leave(executor: Any, step: Any, run: Any, body: Any, shapes: Any, stacks: A
     _free(executor, run, ("counters", step.uid), [run.addresses[b] for b in owned])
 
 
-def _stack(executor: Any, step: Any, run: Any, buffer: int, parts: list[tuple[int, int]]) -> None:
+def _stack(executor: Any, step: Any, run: Any, buffer: int, parts: list[Any]) -> None:
+    """One after the other: strings, or spans of memory, which are freed."""
+    if executor.header["buffers"][buffer].get("host"):
+        run.host[buffer] = np.concatenate([np.zeros(0, object), *[part.reshape(-1) for part in parts]])
+        return
     memory = executor.host.memory
     data = np.concatenate([memory[a : a + n] for a, n in parts]) if parts else np.zeros(0, np.uint8)
     _free(executor, run, ("parts", step.uid, buffer), [a for a, _ in parts])

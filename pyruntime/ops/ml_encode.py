@@ -110,12 +110,15 @@ def category_mapper(
 def one_hot_encoder(
     t: Tracer, x: Tensor, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
 ) -> Tensor:
-    """(…) -> float32 (…, categories)"""
-    if not zeros:
-        raise t.unsupported("zeros = 0 (an error for unknown categories)", "set zeros to 1")
+    """(…) -> float32 (…, categories); an unknown category gives zeros, or is an error without `zeros`."""
     cats: Sequence[Any] = cats_strings if x.dtype is STRING else cats_int64s
     at = places(t, x if x.dtype is STRING else t.cast(x, I64), cats)
-    return t.compute((*x.shape, len(cats)), lambda *i: cast(at.at(*i[:-1]) == cast(i[-1], I64), F32))
+
+    def element(*i: Expr) -> Expr:
+        place = at.at(*i[:-1])
+        return cast(place == cast(i[-1], I64) if zeros else t.checked_index(place, len(cats)) == i[-1], F32)
+
+    return t.compute((*x.shape, len(cats)), element)
 
 
 # ── features ──────────────────────────────────────────────────────────────────────────────────────────────────────

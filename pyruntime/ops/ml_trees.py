@@ -185,6 +185,12 @@ def _forest_5(t: Tracer, a: dict[str, Any]) -> Forest:
     sets = _sets(t, a["membership_values"])
     count = len(modes)
     missing = a["nodes_missing_value_tracks_true"] or [0] * count
+    t.entries("nodes_splits", splits, count)
+    t.entries("nodes_missing_value_tracks_true", missing, count)
+    for name in ("featureids", "trueleafs", "falseleafs", "truenodeids", "falsenodeids"):
+        t.entries(f"nodes_{name}", a[f"nodes_{name}"], count)
+    if len(sets) < sum(mode == MEMBER for mode in modes):
+        raise t.shape_error("membership_values has fewer sets than there are MEMBER nodes")
     for n, mode in enumerate(modes):
         start = len(forest.members)
         forest.members += sets.pop(0) if mode == MEMBER else []
@@ -193,6 +199,7 @@ def _forest_5(t: Tracer, a: dict[str, Any]) -> Forest:
         span = (start, len(forest.members))
         forest.node(int(mode), a["nodes_featureids"][n], splits[n], yes, no, missing[n], *span)
     forest.targets, forest.weights = list(a["leaf_targetids"]), t.elements(a["leaf_weights"])
+    t.entries("leaf_weights", forest.weights, len(forest.targets))
     for n in range(len(forest.targets)):
         forest.node(LEAF, 0, 0.0, 0, 0, 0, n, n + 1)
     return forest
@@ -230,6 +237,8 @@ def tree_ensemble(
     tree_roots: Sequence[int],
 ) -> Tensor:  # fmt: skip
     """(N, F) -> (N, n_targets)"""
+    if not (0 <= aggregate_function < len(AGGREGATES) and 0 <= post_transform < len(POST)):
+        raise t.unsupported(f"aggregate_function {aggregate_function}, post_transform {post_transform} are not known")
     forest = _forest_5(t, dict(locals()))
     scores = walk(t, forest, x, n_targets, AGGREGATES[aggregate_function], _work(x))
     return t.cast(transformed(t, scores, POST[post_transform]), x.dtype)

@@ -68,6 +68,8 @@ def batch_norm(
 
 def batch_statistics(t: Tracer, x: Tensor, spatial: bool = True) -> tuple[Tensor, Tensor]:
     """Mean and variance over all axes but the channels' (or over the batch only)."""
+    if x.rank < 2:
+        raise t.shape_error(f"input has rank {x.rank}; training needs a batch and channels")
     axes = [n for n in range(x.rank) if n != 1] if spatial else [0]
     x = t.cast(x, stat_type(x.dtype))
     mean = mean_of(t, x, axes)

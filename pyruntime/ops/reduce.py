@@ -94,6 +94,8 @@ def _register_arg(name: str, op_: str) -> None:
     def lower(t: Tracer, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
         """The position (int64) of the first, or last, extreme along an axis."""
         axis = t.axis(axis, x.rank)
+        if x.rank == 0:
+            return t.fill((), 0, I64)
         others = prod([*x.shape[:axis], *x.shape[axis + 1 :]])
         d = sh.size(x.shape[axis : axis + 1])
         t.require(sh.maximum(sh.compare("lt", 0, d), sh.compare("eq", others, 0)), f"axis {axis} has no elements")

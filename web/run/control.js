@@ -71,7 +71,7 @@ class Loop {
     this.condition = condition;
     this.made = made;
     this.carried = step.carried.length;
-    /** Iterations of the stacked values, one list each. @type {Uint8Array[][]} */
+    /** Iterations of the stacked values, one list each: bytes or strings. @type {any[][]} */
     this.stacks = made.slice(this.carried).map(() => []);
     /** @type {number[][]} */
     this.stackDims = [];
@@ -117,7 +117,7 @@ class Loop {
     const { executor } = this;
     const scanned = this.made.slice(this.carried);
     this.stackDims = scanned.map(({ dims }) => evaluateAll(dims, state.env));
-    scanned.forEach(({ buffer }, i) => this.stacks[i].push(executor.plan.bytes(state, buffer).slice()));
+    scanned.forEach(({ buffer }, i) => this.stacks[i].push(executor.hosts.get(buffer) ?? executor.plan.bytes(state, buffer).slice()));
     return Boolean(executor.readNumbers(state, this.condition)[0]);
   }
 
@@ -153,6 +153,10 @@ class Loop {
       executor.plan.drop(next, step.free);
     });
     step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
+      if (executor.header.buffers[buffer].host) {
+        executor.hosts.set(buffer, this.stacks[i].flat());
+        return;
+      }
       const bytes = executor.plan.bytes(after, buffer);
       let at = 0;
       for (const part of this.stacks[i]) {
