@@ -22,10 +22,10 @@ AveragePool 3+
 BatchNormalization 1+ 1 1 1 1
 BlackmanWindow n
 CausalConvWithState 3 3 1 3
-CenterCropPad * 1
+CenterCropPad 1+ 1
 Clip * n n
 Col2Im 3 1 1
-Compress * 1
+Compress 1+ 1
 Concat 1+…
 ConstantOfShape 1
 Conv 3+ 3+ 1

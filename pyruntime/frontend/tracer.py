@@ -206,6 +206,8 @@ class Tracer:
         """Join along an axis."""
         axis = self.axis(axis, xs[0].rank)
         for x in xs[1:]:
+            if x.rank != xs[0].rank:
+                raise ShapeError(f"concat of tensors of rank {xs[0].rank} and {x.rank}", node=self.node)
             for n in range(x.rank):
                 if n != axis:
                     self.require_equal(x.shape[n], xs[0].shape[n], f"concat along axis {axis}: dims of axis {n} differ")

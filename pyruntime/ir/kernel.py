@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from pyruntime.errors import ShapeError
 from pyruntime.ir.dtype import BOOL, I32, DType
 from pyruntime.ir.expr import Expr, Scalar, as_expr, cast, const, dim, index, rewrite, walk
 from pyruntime.ir.shape import AnyDim, Shape
@@ -50,9 +51,11 @@ class Tensor:
         return len(self.shape)
 
     def at(self, *coords: Scalar) -> Expr:
-        """The element at these coordinates (int32 expressions, dims or ints), one for each axis."""
+        """The element at these coordinates (int32 expressions, dims or ints), one for each axis. Errors: ShapeError if
+        there are more or fewer: where an operator is given a rank that it does not expect."""
         if len(coords) != len(self.shape):
-            raise TypeError(f"{self} has rank {self.rank}, got {len(coords)} coordinates")
+            shape = ", ".join(map(str, self.shape))
+            raise ShapeError(f'"{self.name}" of shape [{shape}] is read as if it had rank {len(coords)}')
         return Expr("at", tuple([_coordinate(c) for c in coords]), self.dtype, self)
 
     def __getitem__(self, coords: Any) -> Expr:

@@ -77,6 +77,8 @@ def gather_elements(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) 
 def gather_nd(t: Tracer, data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Shapes: data (*B, *D, *S), indices (*B, *I, |D|) -> (*B, *I, *S)."""
     b, count = batch_dims, _known_dim(t, indices)
+    if not 0 <= b < indices.rank or b + count > data.rank:
+        raise t.shape_error(f"{count} indices after {b} batch axes do not fit data of rank {data.rank}")
     check_known(t, indices, data.shape[b : b + count])
     inner = data.shape[b + count :]
     lead = indices.rank - 1
@@ -92,7 +94,7 @@ def _known_dim(t: Tracer, indices: Tensor) -> int:
     count = indices.shape[-1]
     if isinstance(count, Dim):
         if all(s.is_extent for s in sh.symbols(count)):
-            raise NeedsValue("", node=t.node, symbols=sh.symbols(count))
+            raise NeedsValue("", node=t.node, symbols=frozenset(sh.symbols(count)))
         raise t.unsupported("the last dim of the indices depends on the run")
     return count
 
@@ -169,6 +171,8 @@ def scatter_nd(t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, red
     Spec:   https://onnx.ai/onnx/operators/onnx__ScatterND.html"""
     count = _known_dim(t, indices)
     put = _put(t, reduction)
+    if count > data.rank:
+        raise t.shape_error(f"{count} indices do not fit data of rank {data.rank}")
     check_known(t, indices, data.shape[:count])
     lead = data.shape[:count]
     flat = t.reshape(data, [*lead, sh.size(data.shape[count:])])

@@ -152,6 +152,7 @@ def _numbers(t: Tracer, given: Sequence[float], tensor: Any) -> list[float]:
 
 def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
     """From the attributes of versions 1 to 3, where nodes are named by (tree, node). `votes` is "class" or "target"."""
+    _check_lists(t, a, votes)
     keys = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
     at = {key: n for n, key in enumerate(keys)}
     values = _numbers(t, a["nodes_values"], a["nodes_values_as_tensor"])
@@ -165,17 +166,35 @@ def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
     missing = a["nodes_missing_value_tracks_true"] or [0] * len(keys)
     children: set[int] = set()
     for n, (tree, node) in enumerate(keys):
+        if a["nodes_modes"][n] not in MODES:
+            raise t.unsupported(f"the mode {a['nodes_modes'][n]!r} of a node is not known")
         mode = MODES.index(a["nodes_modes"][n])
         found = mine.get((tree, node), []) if mode == LEAF else []
         start = len(forest.targets)
         forest.targets += [target for target, _ in found]
         forest.weights += [weight for _, weight in found]
-        pair = (0, 0) if mode == LEAF else (at[tree, a["nodes_truenodeids"][n]], at[tree, a["nodes_falsenodeids"][n]])
+        below = [a["nodes_truenodeids"][n], a["nodes_falsenodeids"][n]]
+        pair = (0, 0) if mode == LEAF else (at.get((tree, below[0]), -1), at.get((tree, below[1]), -1))
         children.update(pair if mode != LEAF else ())
         span = (start, len(forest.targets))
         forest.node(mode, a["nodes_featureids"][n], values[n] if values else 0.0, *pair, missing[n], *span)
     forest.roots = [n for n in range(len(keys)) if n not in children]
     return forest
+
+
+def _check_lists(t: Tracer, a: dict[str, Any], votes: str) -> None:
+    """Refuses lists that do not have one entry a node, or one a vote."""
+    nodes, count = len(a["nodes_treeids"]), len(a[f"{votes}_treeids"])
+    for name in ("nodeids", "modes", "featureids", "truenodeids", "falsenodeids"):
+        t.entries(f"nodes_{name}", a[f"nodes_{name}"], nodes)
+    for name, given in (
+        ("nodes_values", _numbers(t, a["nodes_values"], a["nodes_values_as_tensor"])),
+        ("nodes_missing_value_tracks_true", a["nodes_missing_value_tracks_true"]),
+    ):
+        t.entries(name, given or [0] * nodes, nodes)
+    t.entries(f"{votes}_weights", _numbers(t, a[f"{votes}_weights"], a[f"{votes}_weights_as_tensor"]), count)
+    t.entries(f"{votes}_nodeids", a[f"{votes}_nodeids"], count)
+    t.entries(f"{votes}_ids", a[f"{votes}_ids"], count)
 
 
 def _forest_5(t: Tracer, a: dict[str, Any]) -> Forest:

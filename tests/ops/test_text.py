@@ -65,7 +65,9 @@ def test_string_normalizer(attrs: dict[str, Any]) -> None:
         check(node_model("StringNormalizer", x, ["y"], opset=10, locale="C", **attrs), {"x": x})
 
 
-@pytest.mark.parametrize("pattern", [r"[a-z]+", r"(?i)the|fox", r"\w{3,4}", r"^t.*e$", "", r"[[:alpha:]]+", r"(t|T|h)*e?", r"(.+)+$"])
+@pytest.mark.parametrize(
+    "pattern", [r"[a-z]+", r"(?i)the|fox", r"\w{3,4}", r"^t.*e$", "", r"[[:alpha:]]+", r"(t|T|h)*e?", r"(.+)+$"]
+)
 def test_regex(pattern: str) -> None:
     check(node_model("RegexFullMatch", WORDS, ["y"], pattern=pattern), {"x": WORDS})
 
