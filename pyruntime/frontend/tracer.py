@@ -389,7 +389,9 @@ class Tracer:
         symbols = tuple(self.symbol(lower) for _ in range(prod(x.shape)))
         if lower is not None:
             text = refusal or f"{what} must be at least {lower}"
-            self.guards += [(sh.at_least(sh.dim_of(s), lower), text, self.node) for s in symbols]
+            for d in map(sh.dim_of, symbols):
+                self.guards.append((sh.at_least(d, lower), text, self.node))
+                self.require(sh.compare("le", d, LARGEST_DIM), f"{what} must be at most {LARGEST_DIM}")
         self.add(Read(x, symbols), ())
         self._known[x.uid] = [sh.dim_of(s) for s in symbols]
         return list(self._known[x.uid] or ())

@@ -1,0 +1,179 @@
+"""Nodes that mean nothing are refused with the operator and the value, when compiled or, where the value is data, when
+run; and what onnxruntime runs is not refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from pyruntime import InferenceSession, OutOfMemory, PyRuntimeError, ShapeError, UnsupportedOp
+from pyruntime.errors import ExecutionError, InternalError
+from tests.ops.compare import check
+
+HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3]>'
+IMAGE = np.ones((1, 1, 4, 4), np.float32)
+KERNEL = np.ones((1, 1, 3, 3), np.float32)
+EMPTY = np.zeros(0, np.float32)
+
+
+def graph(inputs: str, node: str, outputs: str = "float y") -> Any:
+    """A model in ONNX's text syntax; of its outputs no shape is declared."""
+    model = onnx.parser.parse_model(f"{HEAD} g ({inputs}) => ({outputs}) {{ {node} }}")
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return model
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The model with some inputs as initializers, and what is left to feed."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    kept = [v for v in made.graph.input if v.name not in known]
+    del made.graph.input[:]
+    made.graph.input.extend(kept)
+    made.graph.initializer.extend(numpy_helper.from_array(feeds[name], name) for name in known)
+    return made.SerializeToString(), {name: x for name, x in feeds.items() if name not in known}
+
+
+@pytest.mark.parametrize(("node", "text"), [
+    ("y = Conv<strides=[0,0]> (x, w)", r"strides is \[0, 0\], must be at least 1"),
+    ("y = Conv<strides=[-1,-1]> (x, w)", r"strides is \[-1, -1\]"),
+    ("y = Conv<dilations=[0,0]> (x, w)", r"dilations is \[0, 0\]"),
+    ("y = Conv<strides=[1]> (x, w)", "strides has 1 entries, not 2"),
+    ("y = Conv<pads=[1,1]> (x, w)", "pads has 2 entries, not 4"),
+    ("y = Conv<group=0> (x, w)", "group is 0"),
+    ("y = ConvTranspose<pads=[5,5,5,5]> (x, w)", r"cannot have the shape \[1, 1, -4, -4\]"),
+    ("y = ConvTranspose<output_padding=[1]> (x, w)", "output_padding has 1 entries, not 2"),
+    ("y = MaxPool<kernel_shape=[0,0]> (x)", r"kernel_shape is \[0, 0\]"),
+    ("y = MaxPool<kernel_shape=[2,2], strides=[0,0]> (x)", r"strides is \[0, 0\]"),
+    ("y = AveragePool<kernel_shape=[9,9]> (x)", "a window of 9 does not fit in 4"),
+    ("y = MaxPool<kernel_shape=[2]> (x)", "kernel_shape has 1 entries"),
+    ("y = DepthToSpace<blocksize=0> (x)", "blocksize is 0"),
+    ("y = Concat<axis=9> (x, w)", "axis 9 is out of range"),
+    ("y = Transpose<perm=[0,0,1,2]> (x)", "not a permutation"),
+    ("y = Split<axis=0, num_outputs=0> (x)", "num_outputs is 0"),
+    ("y = LRN<size=0> (x)", "size is 0"),
+    ("y = DequantizeLinear<axis=0> (x, w)", "allowed is"),
+])  # fmt: skip
+def test_attributes(node: str, text: str) -> None:
+    with pytest.raises(PyRuntimeError, match=text) as found:
+        InferenceSession(graph("float[1,1,4,4] x, float[1,1,3,3] w", node).SerializeToString())
+    assert not isinstance(found.value, InternalError)
+    assert found.value.node.startswith(node[4:].split("<")[0])
+
+
+@pytest.mark.parametrize(("inputs", "node", "value", "text"), [
+    ("float[2,3] x, int64[2] v", "Tile (x, v)", ints(2, -1), "-1, must be at least 0|must be at least 0"),
+    ("float[2,3] x, int64[3] v", "Tile (x, v)", ints(2, 2, 2), "repeats has 3 entries, not 2"),
+    ("int64[2] v", "ConstantOfShape (v)", ints(2, -2), "must be at least 0"),
+    ("int64[3] v", "ConstantOfShape (v)", ints(2**40, 2**40, 0), "cannot have the shape|at most"),
+    ("float[4] x, int64[1] v", "TopK<axis=0> (x, v)", ints(-3), "must be at least 0"),
+    ("float[4] x, int64[1] v", "TopK<axis=0> (x, v)", ints(5), "5 of 4|of 4 elements"),
+    ("int64[2] x, int64 v, float[2] z", "OneHot (x, v, z)", np.array(-3), "must be at least 0"),
+    ("int64 x, int64 w, int64 v", "Range (x, w, v)", np.array(0), "delta is 0"),
+    ("float x, float w, float v", "Range (x, w, v)", np.array(0, np.float32), "delta is 0"),
+    ("float[2,3] x, int64[4] v", "Pad (x, v)", ints(-2, 0, -1, 0), "remove more than the 2 elements of axis 0"),
+    ("float[0,3] x, int64[4] v", 'Pad<mode="edge"> (x, v)', ints(1, 0, 0, 0), "axis 0 has no elements to pad with"),
+    ("float[2,3] x, int64[3] v", "Pad (x, v)", ints(1, 1, 1), "pads has 3 entries, not 4"),
+    ("float[2,8] x, int64[2] v", "Reshape (x, v)", ints(-2, -8), "below -1|at least -1"),
+    ("float[2,8] x, int64[2] v", "Reshape (x, v)", ints(3, 5), "cannot reshape"),
+    ("float[2,3] x, int64[2] v", "Expand (x, v)", ints(-1, 3), "must be at least 0"),
+    ("float[1,3] x, float[2] v", "Resize (x, , v)", np.array([1, -1], np.float32), "must be positive"),
+    ("float[1,3] x, int64[3] v", "Resize (x, , , v)", ints(1, 3, 8), "sizes has 3 entries, not 2"),
+    ("float[1,3] x, int64[2] v", "Resize (x, , , v)", ints(1, -8), "must be at least 0"),
+    ("float[4] x, int64[2] v", "Split (x, v)", ints(-1, 5), "must be at least 0"),
+    ("float[4] x, int64[1] v", "ReduceSum (x, v)", ints(3), "axis 3 is out of range"),
+    ("float[4] x, int64[1] v", "Slice (x, v, v, v, v)", ints(0), "a step of 0"),
+    ("int64 v", "HannWindow (v)", np.array(-4), "must be at least 0"),
+])  # fmt: skip
+@pytest.mark.parametrize("fed", [False, True])
+def test_values(inputs: str, node: str, value: np.ndarray, text: str, fed: bool) -> None:
+    model = graph(inputs, f"y{', y2' if node.startswith(('TopK', 'Split')) else ''} = {node}")
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.input}
+    types = {v.name: onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in model.graph.input}
+    feeds = {name: np.ones(shape, types[name]) for name, shape in shapes.items()} | {"v": value}
+    data, left = with_values(model, feeds, set() if fed else {"v"})
+    with pytest.raises((ShapeError, UnsupportedOp, OutOfMemory), match=text) as found:
+        InferenceSession(data).run(None, left)
+    assert found.value.node.startswith(node.split("<")[0].split(" ")[0])
+
+
+@pytest.mark.parametrize("dims", ["0,3", "N,3"])
+def test_the_position_of_nothing(dims: str) -> None:
+    model = graph(f"float[{dims}] x", "y = ArgMax<axis=0> (x)", "int64 y").SerializeToString()
+    with pytest.raises(ShapeError, match='ArgMax "y".*axis 0 has no elements'):
+        InferenceSession(model).run(None, {"x": np.zeros((0, 3), np.float32)})
+
+
+@pytest.mark.parametrize(("inputs", "node", "text"), [
+    ("float x", "y = Gather (x, i)", 'input "x" has rank 0, must have 1 or more'),
+    ("float[2,3] x", "y = DepthToSpace<blocksize=2> (x)", 'input "x" has rank 2, must have 4'),
+    ("float[2] x", "y, z = LSTM<hidden_size=2> (x, x, x)", 'input "x" has rank 1, must have 3'),
+    ("float[2] x", "y = Det (x)", 'input "x" has rank 1, must have 2 or more'),
+    ("float[2] x", "y = Clip (x, x)", r'input "x" must be one number, has shape \[2\]'),
+    ("float[2,2,2] x", "y = ai.onnx.ml.Normalizer (x)", 'input "x" has rank 3, must have 1 to 2'),
+    ("float[2,2] x", "y = Concat<axis=0> (x, i)", "rank 2 and 1|must be of one type"),
+    (f"float[{','.join(['1'] * 65)}] x", "y = Relu (x)", "rank 65; up to 64"),
+])  # fmt: skip
+def test_ranks(inputs: str, node: str, text: str) -> None:
+    with pytest.raises(PyRuntimeError, match=text):
+        InferenceSession(graph(f"{inputs}, int64[2] i", node).SerializeToString())
+
+
+# ── what makes sense works ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("i", [ints(1, 3).reshape(2, 1), ints(1, 2, 3, 3).reshape(2, 2)])
+def test_indices_whose_last_dim_is_not_declared(i: np.ndarray) -> None:
+    data = np.arange(20, dtype=np.float32).reshape(4, 5)
+    updates = -np.ones((2, 5)[: 3 - i.shape[1]], np.float32)
+    check(graph("float[A,B] x, int64[C,K] i", "y = GatherND (x, i)"), {"x": data, "i": i}, symbolic=(False,))
+    dims = "C,B" if updates.ndim == 2 else "C"
+    check(graph(f"float[A,B] x, int64[C,K] i, float[{dims}] u", "y = ScatterND (x, i, u)"),
+          {"x": data, "i": i, "u": updates}, symbolic=(False,))  # fmt: skip
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_loops_stack_strings(trips: int) -> None:
+    nodes = "d = Identity (c) t = Identity (s) o = Identity (s)"
+    body = f"b (int64 i, bool c, string[1] s) => (bool d, string[1] t, string[1] o) {{ {nodes} }}"
+    model = graph("int64 n, bool c, string[1] s", f"r, y = Loop<body = {body}> (n, c, s)", "string r, string y")
+    r, y = InferenceSession(model.SerializeToString()).run(
+        None, {"n": np.array(trips), "c": np.array(True), "s": np.array(["q"], object)}
+    )
+    assert r.tolist() == ["q"] and y.shape == (trips, 1) and set(y.ravel()) <= {"q"}
+
+
+def test_scans_stack_strings() -> None:
+    scan = "Scan<num_scan_inputs = 1, body = b (string[B] i) => (string[B] o) { o = Identity (i) }>"
+    x = np.array([["q", "r"], ["s", "t"], ["u", "v"]], object)
+    check(graph("string[A,B] x", f"y = {scan} (x)", "string y"), {"x": x})
+
+
+@pytest.mark.parametrize("zeros", [0, 1])
+def test_categories(zeros: int) -> None:
+    model = graph("int64[N] x", f"y = ai.onnx.ml.OneHotEncoder<cats_int64s = [1, 2, 5], zeros = {zeros}> (x)")
+    check(model, {"x": ints(5, 1, 1)})
+    if zeros:
+        check(model, {"x": ints(5, 9)})
+    else:
+        with pytest.raises(ExecutionError, match="OneHotEncoder"):
+            InferenceSession(model.SerializeToString()).run(None, {"x": ints(5, 9)})
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_windows_that_reach_beyond_the_padding(op: str, size: int) -> None:
+    x = np.arange(1, size + 1, dtype=np.float32).reshape(1, 1, size)
+    for k, stride, begin, end in [(2, 3, 0, 0), (3, 2, 0, 0), (3, 2, 1, 1), (4, 3, 1, 2), (3, 5, 2, 0), (4, 1, 0, 3)]:
+        if size + begin + end >= k:
+            attrs = f"kernel_shape = [{k}], strides = [{stride}], pads = [{begin}, {end}], ceil_mode = 1"
+            check(graph("float[1,1,N] x", f"y = {op}<{attrs}> (x)"), {"x": x})
