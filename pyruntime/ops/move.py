@@ -81,7 +81,7 @@ def size(t: Tracer, x: Tensor) -> Tensor:
 def read_at_run_time(d: AnyDim) -> bool:
     """Whether a dim comes from data, so that it may turn out to be negative."""
     return isinstance(d, Dim) and any(
-        atom.lower is None if isinstance(atom, Symbol) else any(map(read_at_run_time, atom[1:]))
+        atom.lower is None or atom.lower < 0 if isinstance(atom, Symbol) else any(map(read_at_run_time, atom[1:]))
         for m, _ in d.terms
         for atom in m
     )
