@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pyruntime.errors import ExecutionError
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.host import host_function
@@ -91,7 +92,10 @@ def _bool_bits(e: Expr, dtype: DType) -> Expr:
 def parse_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
     shape, texts = args[0] or ((), [])
     to = BY_NAME[attrs["to"]]
-    return [(shape, [_parse(s, to) for s in texts])]
+    try:
+        return [(shape, [_parse(s, to) for s in texts])]
+    except (ValueError, OverflowError) as error:
+        raise ExecutionError(f"a string is no {to}: {error}") from None
 
 
 def _parse(text: str, to: DType) -> Any:

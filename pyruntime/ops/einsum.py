@@ -19,6 +19,9 @@ def einsum(t: Tracer, *xs: Tensor, equation: str) -> Tensor:
     """Σ over the letters that the result lacks of the operands' product, as numpy.einsum.
     Spec: https://onnx.ai/onnx/operators/onnx__Einsum.html"""
     terms, result = _parse(t, equation, xs)
+    named = {c for term in terms for c in term}
+    if not all(c.isalnum() for c in named) or not named.issuperset(result) or len(set(result)) < len(result):
+        raise t.shape_error(f'equation "{equation}" has a result that its terms do not give')
     extents: dict[str, AnyDim] = {}
     for letters, x in zip(terms, xs, strict=True):
         for letter, d in zip(letters, x.shape, strict=True):

@@ -152,6 +152,9 @@ for _name, _terms in WINDOWS.items():
 # ── mel ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+MEL_LIMIT = 1 << 22  # weights: they are worked out one by one
+
+
 @op("MelWeightMatrix", since=17)
 def mel_weight_matrix(
     t: Tracer, num_mel_bins: Tensor, dft_length: Tensor, sample_rate: Tensor, lower_edge_hertz: Tensor,
@@ -160,6 +163,8 @@ def mel_weight_matrix(
     """Triangular filters whose corners lie evenly on the mel scale. (dft_length / 2 + 1, num_mel_bins)
     Spec: https://onnx.ai/onnx/operators/onnx__MelWeightMatrix.html"""
     bins, length, rate = (int(t.static(x)[0]) for x in (num_mel_bins, dft_length, sample_rate))
+    if bins < 1 or length < 1 or rate < 1 or (length // 2 + 1) * bins > MEL_LIMIT:
+        raise t.unsupported(f"{bins} bins for {length} samples at {rate} Hz; the most is {MEL_LIMIT} weights")
     low, high = (2595 * math.log10(1 + t.static(x)[0] / 700) for x in (lower_edge_hertz, upper_edge_hertz))
     width = (high - low) / (bins + 2)
     hertz = [700 * (10 ** ((low + n * width) / 2595) - 1) for n in range(bins + 2)]

@@ -177,3 +177,16 @@ def test_windows_that_reach_beyond_the_padding(op: str, size: int) -> None:
         if size + begin + end >= k:
             attrs = f"kernel_shape = [{k}], strides = [{stride}], pads = [{begin}, {end}], ceil_mode = 1"
             check(graph("float[1,1,N] x", f"y = {op}<{attrs}> (x)"), {"x": x})
+
+
+@pytest.mark.parametrize("equation", ["i->->", "i->ii", "i->j", "i?->i"])
+def test_equations(equation: str) -> None:
+    with pytest.raises(ShapeError, match='Einsum "y"'):
+        InferenceSession(graph("float[2] x", f'y = Einsum<equation = "{equation}"> (x)').SerializeToString())
+
+
+@pytest.mark.parametrize("code", [1, 7])
+def test_strings_that_are_no_numbers(code: int) -> None:
+    model = graph("string[1] x", f"y = Cast<to = {code}> (x)", "float y" if code == 1 else "int64 y")
+    with pytest.raises(ExecutionError, match="a string is no .*B"):
+        InferenceSession(model.SerializeToString()).run(None, {"x": np.array(["B"], object)})
