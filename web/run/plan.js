@@ -1,5 +1,6 @@
 // Memory plans: which buffer lies where after each step, made once for a way through the Program and found again.
 
+import { ShapeError } from '../common/errors.js';
 import { evaluate } from './dims.js';
 import { Guards } from './guards.js';
 import { Arena, GPU } from './arena.js';
