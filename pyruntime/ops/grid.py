@@ -115,9 +115,10 @@ def affine_grid(t: Tracer, theta: Tensor, size: Tensor, *, align_corners: int = 
     """theta · (x, y, 1) (or (x, y, z, 1)) for each position of an output of that size.
 
     Shapes: theta (N, r, r + 1), size (N, C, *S) with r = |S| -> (N, *S, r)"""
-    if size.shape not in ((4,), (5,)):
+    given = t.ints(size, lower=0)
+    if size.rank != 1 or len(given) not in (4, 5):
         raise t.shape_error(f"size has the shape {list(size.shape)}, not [4] or [5]")
-    batch, _, *sizes = t.ints(size, lower=0)
+    batch, _, *sizes = given
     rank = len(sizes)
     if theta.rank != 3:
         raise t.shape_error(f"theta has rank {theta.rank}, not 3")
