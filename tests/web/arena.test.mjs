@@ -8,7 +8,7 @@ import { Arena, GPU, Memory } from '../../web/run/arena.js';
 const CHUNK = 1024; // bytes of the GPU's buffers in these tests
 const spans = (arena) => arena.free.map(({ address, size }) => [address - arena.base, size]);
 
-for (const [size, rounded] of [[0, 64], [1, 64], [48, 64], [49, 128], [112, 128], [113, 192]]) { // 16 bytes past it may be read
+for (const [size, rounded] of [[0, 64], [1, 64], [64, 64], [65, 128], [128, 128], [129, 192]]) {
   test(`${size} bytes of linear memory take ${rounded}`, () => assert.equal(new Arena().round(size), rounded));
 }
 
