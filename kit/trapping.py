@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.providers.wasm import builder
+from pyruntime.providers.wasm import code_writer
 from pyruntime.providers.wasm.threads.work_claims import POISON
 
 TRIGGER = 13.0
 LOOKS = 1 << 30  # a second or so: a test whose thread never comes fails, and does not hang
-_print_kernel = builder.print_kernel
+_print_kernel = code_writer.print_kernel
 
 
 def install(thread: int) -> None:
@@ -31,8 +31,8 @@ def install(thread: int) -> None:
                     f.i32(POISON).mem("i32.atomic.load").emit("i32.eqz", "i32.and").br_if(again)
         return f.emit(0, 1, 2, 3).call(inner)
 
-    builder.print_kernel = trapping
+    code_writer.print_kernel = trapping
 
 
 def uninstall() -> None:
-    builder.print_kernel = _print_kernel
+    code_writer.print_kernel = _print_kernel

@@ -200,13 +200,13 @@ class Model:
         from pyruntime.providers.wasm import provider
 
         options = {name: self.options.get(name, default) for name, default in TARGET.items()}
-        engines: list[Any] = [(provider, provider.builder(**options))]
+        engines: list[Any] = [(provider, provider.code_writer(**options))]
         if "webgpu" in effective(names) and self.options.get("gpu"):
             from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
-            from pyruntime.providers.webgpu.builder import GpuProvider
+            from pyruntime.providers.webgpu.code_writer import GpuProvider
 
             gpu = GpuProvider(Adapter(**self.options["gpu"]))
-            engines.append((gpu, gpu.builder()))
+            engines.append((gpu, gpu.code_writer()))
         return engines
 
 

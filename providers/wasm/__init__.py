@@ -1,6 +1,6 @@
 """The WebAssembly provider: kernels become one module, a function a distinct kernel."""
 
-from .builder import WasmProvider
+from .code_writer import WasmProvider
 
 provider = WasmProvider()
 

@@ -1,6 +1,6 @@
 """The WebGPU provider: kernels become WGSL compute shaders."""
 
-from .builder import GpuProvider
+from .code_writer import GpuProvider
 
 provider = GpuProvider()
 

@@ -38,7 +38,7 @@ class GpuRunner:
         self.timings: list[tuple[str, float]] | None = None
 
     def load(self, data: bytes) -> None:
-        """The shaders of a program, as its builder wrote them."""
+        """The shaders of a program, as its code writer wrote them."""
         self.shaders = [Shader(**s) for s in json.loads(data)]
         self.host.checks = any(s.faults for s in self.shaders)
 

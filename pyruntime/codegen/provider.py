@@ -81,7 +81,7 @@ class Routine(Protocol):
         ...
 
 
-class Builder(Protocol):
+class CodeWriter(Protocol):
     """Collects the code of one program. fuses_rows: whether chains of reductions and maps over rows should be one
     kernel, which keeps a row in cache."""
 
@@ -117,7 +117,7 @@ class CodeProvider(Provider, Protocol):
     op: ClassVar[str]
     memory: ClassVar[Memory]
 
-    def builder(self, **target: Any) -> Builder: ...
+    def code_writer(self, **target: Any) -> CodeWriter: ...
 
 
 @runtime_checkable

@@ -26,11 +26,11 @@ def open_gpu() -> Any:
 
 
 def gpu_engine(gpu: Any) -> tuple[Any, Any]:
-    """The provider of this device, and what collects its code."""
-    from pyruntime.providers.webgpu.builder import GpuProvider
+    """The provider of this device, and what writes its code."""
+    from pyruntime.providers.webgpu.code_writer import GpuProvider
 
     provider = GpuProvider(gpu.host.adapter)
-    return provider, provider.builder()
+    return provider, provider.code_writer()
 
 
 def no_adapter(providers: Sequence[str]) -> list[str]:

@@ -215,8 +215,8 @@ class InferenceSession:
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
         host = WasmHost(threads=max(self.options.intra_op_num_threads, 1), relaxed=self.options.relaxed_simd)
-        builder = provider.builder(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
-        engines: list[Any] = [(provider, builder)]
+        writer = provider.code_writer(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
+        engines: list[Any] = [(provider, writer)]
         gpu = open_gpu() if self._wants_gpu else None
         if gpu is not None:
             engines.append(gpu_engine(gpu))

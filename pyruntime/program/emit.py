@@ -71,7 +71,7 @@ class Emitter:
             "checked": list(self.checked),
             "guards": [[self._dim(c), *told] for c, *told in [*main.guards, *self._extents(main)]],
             "blocks": self.blocks,
-            "modules": {name: self._append(b.finish()) for name, b in self.target.builders.items()},
+            "modules": {name: self._append(w.finish()) for name, w in self.target.writers.items()},
             "symbols": {name: str(s) for s, name in self.symbols.items()},
         }
         return Program(header, bytes(self.blob))
@@ -253,7 +253,7 @@ class Emitter:
         return {uid for uid in made & read - self.persistent if readers[uid] == 1}
 
     def _segment(self, name: str, kernels: Sequence[Kernel], private: set[int], by: CodeProvider) -> _Step:
-        calls = self.target.builders[by.name].segment(name, kernels, private)
+        calls = self.target.writers[by.name].segment(name, kernels, private)
         self._note_within(kernels, private - {t.uid for c in calls for t in c.tensors})
         for c in calls:
             self.crossings.made_at(c.scratch, by.memory)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyruntime.codegen.provider import Builder, CodeProvider, HostProvider, Provider
+from pyruntime.codegen.provider import CodeProvider, CodeWriter, HostProvider, Provider
 from pyruntime.errors import InvalidInput
 from pyruntime.program.target import AtHome, Target
 
@@ -82,18 +82,18 @@ def effective(names: Sequence[str]) -> list[str]:
     return list(names[: names.index(BASE) + 1]) if BASE in names else list(names)
 
 
-def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, Builder]], at_home: bool = False) -> Target:
+def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, CodeWriter]], at_home: bool = False) -> Target:
     """What to compile for with providers of these names.
 
-    engines: those that write code here, with their builders; the first supports every kernel, and takes what no other
-    does. Engines that are named but not here are left out. `at_home`: see `AtHome`.
+    engines: providers that write code here, with their code writers; the first supports every kernel, and takes what no
+    other does. Engines that are named but not here are left out. `at_home`: see `AtHome`.
     """
     base = engines[0][0]
     given: dict[str, Provider] = {p.name: p for p, _ in engines}
     asked = [given.get(n) or _registered[n] for n in effective(names) if n in given or n in _registered]
     providers = asked if base in asked else [*asked, base]
     make = AtHome if at_home else Target
-    return make(providers, {p.name: b for p, b in engines}, len(asked))
+    return make(providers, {p.name: writer for p, writer in engines}, len(asked))
 
 
 __all__ = ["available", "effective", "known", "register_provider", "registered", "target"]

@@ -1,11 +1,20 @@
-"""What a session compiles for: providers in order, whose routines the passes ask and whose builders write the code."""
+"""What a session compiles for: providers in order, whose routines the passes ask, and their code writers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyruntime.codegen.provider import LINEAR, Builder, CodeProvider, HostProvider, Memory, Provider, Routine, memory_of
+from pyruntime.codegen.provider import (
+    LINEAR,
+    CodeProvider,
+    CodeWriter,
+    HostProvider,
+    Memory,
+    Provider,
+    Routine,
+    memory_of,
+)
 from pyruntime.errors import our_fault
 from pyruntime.ir.kernel import Block, Call, Kernel, Tensor, View
 from pyruntime.passes.rewriting import rewrite_kernels
@@ -13,19 +22,19 @@ from pyruntime.program.placement import Placement, place
 
 
 class Target:
-    """providers: in order of preference, the last in linear memory; builders: of those that write code, by name;
+    """providers: in order of preference, the last in linear memory; writers: the code writers, by provider's name;
     asked: the session asked for so many of the providers, the others take what these cannot. `place` must be called
     before the first segment."""
 
-    def __init__(self, providers: Sequence[Provider], builders: Mapping[str, Builder], asked: int) -> None:
+    def __init__(self, providers: Sequence[Provider], writers: Mapping[str, CodeWriter], asked: int) -> None:
         self.providers = providers
-        self.builders = builders
+        self.writers = writers
         self.asked = asked
         self.placement = Placement(providers)
-        self.fuses_rows = all(b.fuses_rows for b in builders.values())
+        self.fuses_rows = all(w.fuses_rows for w in writers.values())
         self.routines: dict[str, Any] = {}
         for n, p in enumerate(providers):
-            for name, routine in builders[p.name].routines.items() if p.name in builders else ():
+            for name, routine in writers[p.name].routines.items() if p.name in writers else ():
                 self.routines.setdefault(name, _Claimed(routine, providers[:n]))
 
     def place(self, main: Block) -> None:

@@ -214,4 +214,4 @@ def test_a_call_that_could_get_freed_memory_starts_a_group(monkeypatch: pytest.M
 
 
 def test_builder_for_one_thread_is_plain() -> None:
-    assert provider.builder(relaxed=False, shared=False).threads == 1
+    assert provider.code_writer(relaxed=False, shared=False).threads == 1

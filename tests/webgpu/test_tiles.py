@@ -13,7 +13,7 @@ from pyruntime.ir.kernel import Call
 from pyruntime.ops.conv import conv
 from pyruntime.ops.matmul import product
 from pyruntime.providers.webgpu.adapter import Adapter
-from pyruntime.providers.webgpu.builder import one_binding_each
+from pyruntime.providers.webgpu.code_writer import one_binding_each
 from pyruntime.providers.webgpu.printer.loops import print_kernel, print_workgroup_tile
 from pyruntime.providers.webgpu.schedules.register_tile import tiled, workgroup_tiled
 

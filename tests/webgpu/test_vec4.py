@@ -8,7 +8,7 @@ import pytest
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.expr import X, Y, Z, cast, exp, guard, index, select
-from pyruntime.providers.webgpu.builder import one_binding_each
+from pyruntime.providers.webgpu.code_writer import one_binding_each
 from pyruntime.providers.webgpu.printer.loops import print_kernel
 from pyruntime.providers.webgpu.schedules.vec4 import LONG, vectorized
 from pyruntime.providers.webgpu.schedules.workgroup_reduction import print_reduction

@@ -13,7 +13,7 @@ import pytest
 from kit import zoo
 from pyruntime import InferenceSession, InvalidInput
 from pyruntime.native import session as session_module
-from pyruntime.providers.webgpu.builder import GpuBuilder
+from pyruntime.providers.webgpu.code_writer import WgslCodeWriter
 
 DIGITS = zoo.CACHE.parents[1] / "demo" / "digits"
 
@@ -32,9 +32,9 @@ def test_a_sound_gpu() -> None:
 
 def test_a_broken_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     session, feeds = session_and_feeds()
-    finish = GpuBuilder.finish
+    finish = WgslCodeWriter.finish
     monkeypatch.setattr(
-        GpuBuilder, "finish", lambda self: finish(self).replace(b"round(", b"9.0 + round(")
+        WgslCodeWriter, "finish", lambda self: finish(self).replace(b"round(", b"9.0 + round(")
     )  # of exp alone
     verdict = session.verify(feeds)
     assert not verdict.ok and verdict.first is not None

@@ -8,7 +8,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.expr import cast, select
 from pyruntime.ir.kernel import Accum
-from pyruntime.providers.webgpu.builder import GpuProvider, one_binding_each
+from pyruntime.providers.webgpu.code_writer import GpuProvider, one_binding_each
 from pyruntime.providers.webgpu.schedules import workgroup_procedure
 
 SIZES = [16, 63, 64, 65, 130]
@@ -102,7 +102,7 @@ def test_which_procedures_are_shared():
 
 
 def test_the_builder_shares_them():
-    builder = GpuProvider().builder()
-    builder.invoke(plain(1, 100))
-    builder.invoke(plain(1, 100, "serial"))
-    assert ["i32(lane); v" in s.source for s in builder.shaders] == [True, False]
+    writer = GpuProvider().code_writer()
+    writer.invoke(plain(1, 100))
+    writer.invoke(plain(1, 100, "serial"))
+    assert ["i32(lane); v" in s.source for s in writer.shaders] == [True, False]

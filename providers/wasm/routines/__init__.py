@@ -1,4 +1,4 @@
-"""Hand-scheduled routines by name: each a `codegen.provider.Routine` with `emit(builder, call)` for invocations."""
+"""Hand-scheduled routines by name: each a `codegen.provider.Routine` with `emit(writer, call)` for invocations."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Schedule:
     def packs(self, call: Call, operand: int) -> Kernel | None:
         return None
 
-    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+    def emit(self, writer: Any, call: Call) -> list[Invocation]:
         raise NotImplementedError
 
 
@@ -73,16 +73,16 @@ class CallEpilogue:
 
 
 def call_epilogue(
-    builder: Any, call: Call, groups: Groups, words: OwnWords, made: DType = F32, registers: bool = True
+    writer: Any, call: Call, groups: Groups, words: OwnWords, made: DType = F32, registers: bool = True
 ) -> CallEpilogue:
     """made: the type of the routine's elements; registers: its tiles can add a bias and clip."""
     if call.epilogue is None:
         return CallEpilogue(Epilogue())
     simple = _in_registers(call.out, call.epilogue, groups) if made is F32 and registers else None
-    return simple or _by_blocks(builder, call, groups, words, made)
+    return simple or _by_blocks(writer, call, groups, words, made)
 
 
-def _by_blocks(builder: Any, call: Call, groups: Groups, words: OwnWords, made: DType) -> CallEpilogue:
+def _by_blocks(writer: Any, call: Call, groups: Groups, words: OwnWords, made: DType) -> CallEpilogue:
     """Code for finished blocks: the first buffers of its loop form are the output and, of another type, the result."""
     assert call.epilogue is not None
     lowered = lower_epilogue(call.out, call.epilogue, groups, made)
@@ -99,7 +99,7 @@ def _by_blocks(builder: Any, call: Call, groups: Groups, words: OwnWords, made: 
     places += range(params, params + len(lowered.params))
     code = lowered.code
     key = (code.key(), tuple(places))
-    f = builder.function(key, lambda name: print_epilogue(builder.module, name, code, places), "epilogue")
+    f = writer.function(key, lambda name: print_epilogue(writer.module, name, code, places), "epilogue")
     result = scratch(sh.size(call.out.shape) * made.size) if narrow else None
     return CallEpilogue(Epilogue(block=f), None, tensors, lowered.params, result)
 
@@ -109,8 +109,8 @@ def made_type(call: Call) -> DType:
     return I32 if call.attrs.get("pairs") else F32
 
 
-def arithmetic(builder: Any, call: Call) -> Arithmetic:
-    return Arithmetic.INT16 if call.attrs.get("pairs") else Arithmetic.of_floats(builder.relaxed)
+def arithmetic(writer: Any, call: Call) -> Arithmetic:
+    return Arithmetic.INT16 if call.attrs.get("pairs") else Arithmetic.of_floats(writer.relaxed)
 
 
 def fits(out: Tensor, made: DType) -> bool:

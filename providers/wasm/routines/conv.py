@@ -39,16 +39,16 @@ class Conv(Schedule):
             return False
         return lower_epilogue(out, epilogue, conv_groups(out.rank), made_type(call)) is not None
 
-    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+    def emit(self, writer: Any, call: Call) -> list[Invocation]:
         x, w = _operands(call)
         group = call.attrs["group"]
         if group == 1 and _pointwise(call, w):
-            return [_product(builder, call)]
+            return [_product(writer, call)]
         if call.attrs.get("packed1"):
-            return [_winograd(builder, call)]
+            return [_winograd(writer, call)]
         if x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1 and not call.attrs.get("pairs"):
-            return [_depthwise(builder, call)]
-        return [_implicit(builder, call)]
+            return [_depthwise(writer, call)]
+        return [_implicit(writer, call)]
 
     def packs(self, call: Call, operand: int) -> Kernel | None:
         if operand != 1 or call.attrs.get("packed1") or not _suits_winograd(call):
@@ -77,22 +77,22 @@ def _pointwise(call: Call, w: Tensor) -> bool:
     return all(d == 1 for d in (*w.shape[2:], *a["strides"])) and all(p == 0 for p in a["pads"])
 
 
-def _product(builder: Any, call: Call) -> Invocation:
+def _product(writer: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y = call.out
     m, k, n, batch = w.shape[0], x.shape[1], sh.size(x.shape[2:]), x.shape[0]
-    done = call_epilogue(builder, call, conv_groups(y.rank), own_words(gemm, 2), made_type(call))
-    sums = arithmetic(builder, call)
-    mc, nc, kc = gemm.blocks(m, n, k, builder.threads)
-    own = scratch(gemm.scratch_bytes(nc, kc) * builder.threads)
+    done = call_epilogue(writer, call, conv_groups(y.rank), own_words(gemm, 2), made_type(call))
+    sums = arithmetic(writer, call)
+    mc, nc, kc = gemm.blocks(m, n, k, writer.threads)
+    own = scratch(gemm.scratch_bytes(nc, kc) * writer.threads)
     words = [m, n, k, batch, k, n, n, 0, k * n, m * n, mc, nc, kc, batch, 0, 0, 0, 0, 0, *done.params]
 
     def make(name: str) -> Any:
         return gemm.matmul(
-            builder.module, name, "rows", arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors)
+            writer.module, name, "rows", arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors)
         )
 
-    f = builder.function(("matmul", "rows", sums, done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1")
+    f = writer.function(("matmul", "rows", sums, done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1")
     y = done.result or y
     tensors = [w, x, y, done.bias or y, own, *done.tensors]
     return Invocation(f.name, tensors, words, gemm.units(m, n, batch, mc, nc), call.node, [own, *done.scratch()])
@@ -125,26 +125,26 @@ def _transformed(call: Call) -> Reduce:
     return kernel
 
 
-def _winograd(builder: Any, call: Call) -> Invocation:
+def _winograd(writer: Any, call: Call) -> Invocation:
     x, u = _operands(call)
     y, pads = call.out, call.attrs["pads"]
     batch, _, ih, iw = x.shape
     m, c = u.shape[1:]
     oh, ow = y.shape[2:]
     th, quads = sh.ceildiv(oh, 4), sh.maximum(sh.ceildiv(ow, 16), 1)
-    done = call_epilogue(builder, call, conv_groups(4), own_words(winograd, 2))
-    tr, mg = winograd.blocks(m, c, th, quads, builder.threads)
+    done = call_epilogue(writer, call, conv_groups(4), own_words(winograd, 2))
+    tr, mg = winograd.blocks(m, c, th, quads, writer.threads)
     size = winograd.scratch_bytes(c, tr, quads)
-    own = scratch(size * builder.threads)
+    own = scratch(size * writer.threads)
     words = [batch, c, m, ih, iw, oh, ow, pads[0], pads[1], th, quads, tr, mg, size, *done.params]
     extra = len(done.tensors)
 
     def make(name: str) -> Any:
         return winograd.winograd(
-            builder.module, name, arithmetic=arithmetic(builder, call), epilogue=done.epilogue, extra=extra
+            writer.module, name, arithmetic=arithmetic(writer, call), epilogue=done.epilogue, extra=extra
         )
 
-    f = builder.function(("winograd", done.epilogue.block_key(), extra), make, "winograd")
+    f = writer.function(("winograd", done.epilogue.block_key(), extra), make, "winograd")
     y = done.result or y
     tensors = [x, u, y, done.bias or y, own, *done.tensors]
     units = winograd.units(batch, m, th, tr, mg)
@@ -156,36 +156,36 @@ def full_rank(values: Any, rank: int, fill: AnyDim) -> list[AnyDim]:
     return [fill] * (3 - rank) + list(values)
 
 
-def _implicit(builder: Any, call: Call) -> Invocation:
+def _implicit(writer: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y, a = call.out, call.attrs
     rank = x.rank - 2
     group = a["group"]
     mg, cg = sh.floordiv(w.shape[0], group), w.shape[1]
     positions, taps = sh.size(y.shape[2:]), sh.size(w.shape[2:])
-    done = call_epilogue(builder, call, conv_groups(y.rank), own_words(conv, 2), made_type(call))
-    sums = arithmetic(builder, call)
-    mc, nc, cc = conv.blocks(mg, cg, positions, taps, builder.threads)
-    own = scratch(conv.scratch_bytes(nc, cc, taps) * builder.threads)
+    done = call_epilogue(writer, call, conv_groups(y.rank), own_words(conv, 2), made_type(call))
+    sums = arithmetic(writer, call)
+    mc, nc, cc = conv.blocks(mg, cg, positions, taps, writer.threads)
+    own = scratch(conv.scratch_bytes(nc, cc, taps) * writer.threads)
     words = [x.shape[0], group, mg, cg, *full_rank(x.shape[2:], rank, 1), *full_rank(y.shape[2:], rank, 1)]
     words += [*full_rank(w.shape[2:], rank, 1), *full_rank(a["strides"], rank, 1), *full_rank(a["dilations"], rank, 1)]
     words += [*full_rank(a["pads"][:rank], rank, 0), mc, nc, cc, *done.params]
 
     def make(name: str) -> Any:
-        return conv.conv(builder.module, name, arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors))
+        return conv.conv(writer.module, name, arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors))
 
-    f = builder.function(("conv", sums, done.epilogue.block_key(), len(done.tensors)), make, "conv")
+    f = writer.function(("conv", sums, done.epilogue.block_key(), len(done.tensors)), make, "conv")
     y = done.result or y
     tensors = [x, w, y, done.bias or y, own, *done.tensors]
     units = conv.units(x.shape[0], group, mg, positions, mc, nc)
     return Invocation(f.name, tensors, words, units, call.node, [own, *done.scratch()])
 
 
-def _depthwise(builder: Any, call: Call) -> Invocation:
+def _depthwise(writer: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y, a = call.out, call.attrs
     rank = x.rank - 2
-    done = call_epilogue(builder, call, conv_groups(y.rank), own_words(depthwise, 2))
+    done = call_epilogue(writer, call, conv_groups(y.rank), own_words(depthwise, 2))
     kernel, strides, dilations, pads = (
         full_rank(v, rank, f)[1:]
         for v, f in ((w.shape[2:], 1), (a["strides"], 1), (a["dilations"], 1), (a["pads"][:rank], 0))
@@ -197,17 +197,17 @@ def _depthwise(builder: Any, call: Call) -> Invocation:
 
     def make(name: str) -> Any:
         return depthwise.depthwise(
-            builder.module,
+            writer.module,
             name,
             window,
             stride,
-            arithmetic=arithmetic(builder, call),
+            arithmetic=arithmetic(writer, call),
             epilogue=done.epilogue,
             extra=len(done.tensors),
         )
 
     key = ("depthwise", window, stride, done.epilogue.block_key(), len(done.tensors))
-    f = builder.function(key, make, "depthwise")
+    f = writer.function(key, make, "depthwise")
     units = depthwise.units(x.shape[0], c, mult)
     y = done.result or y
     return Invocation(f.name, [x, w, y, done.bias or y, *done.tensors], words, units, call.node, done.scratch())

@@ -185,9 +185,9 @@ class Matmul(Schedule):
             return None
         return packing(source, b, view, k, n)
 
-    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+    def emit(self, writer: Any, call: Call) -> list[Invocation]:
         p = described(call)
-        return [invocation(builder, call, p, gemm.blocks(p.m, p.n, p.k, builder.threads))]
+        return [invocation(writer, call, p, gemm.blocks(p.m, p.n, p.k, writer.threads))]
 
 
 def described(call: Call) -> Product:
@@ -195,28 +195,28 @@ def described(call: Call) -> Product:
 
 
 def invocation(
-    builder: Any, call: Call, p: Product, sizes: tuple[AnyDim, AnyDim, AnyDim], packed: Tensor | None = None
+    writer: Any, call: Call, p: Product, sizes: tuple[AnyDim, AnyDim, AnyDim], packed: Tensor | None = None
 ) -> Invocation:
     """The call as a product with blocks of these sizes; `packed` takes the place of B, of which `p` knows where its
     panels are."""
     kind = p.kind
     assert kind is not None
     order = call.order or tuple(range(call.out.rank))
-    done = call_epilogue(builder, call, p.groups(order), own_words(gemm, 2), made_type(call))
-    sums = arithmetic(builder, call)
+    done = call_epilogue(writer, call, p.groups(order), own_words(gemm, 2), made_type(call))
+    sums = arithmetic(writer, call)
     mc, nc, kc = sizes
     outer, inner = p.levels()
     batch = outer.extent * inner.extent
     a, b = _base(call, 0), _base(call, 1) if packed is None else packed
-    own = [scratch(gemm.scratch_bytes(nc, kc) * builder.threads)] if kind != "panels" else []
+    own = [scratch(gemm.scratch_bytes(nc, kc) * writer.threads)] if kind != "panels" else []
     words = [p.m, p.n, p.k, batch, p.lda, p.ldb, p.ldc, inner.a, inner.b, inner.c, mc, nc, kc, inner.extent]
     words += [outer.a, outer.b, outer.c, offset(call, 0), 0 if packed is not None else offset(call, 1), *done.params]
 
     def make(name: str) -> Any:
-        return gemm.matmul(builder.module, name, kind, arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors))
+        return gemm.matmul(writer.module, name, kind, arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors))
 
     key = ("matmul", kind, sums, done.epilogue.block_key(), len(done.tensors))
-    f = builder.function(key, make, f"matmul_{kind}")
+    f = writer.function(key, make, f"matmul_{kind}")
     c = done.result or call.out
     tensors = [a, b, c, done.bias or c, own[0] if own else c, *done.tensors]
     units = gemm.units(p.m, p.n, batch, mc, nc)
@@ -246,11 +246,11 @@ def packing(source: Tensor, base: Tensor, view: View | None, k: AnyDim, n: AnyDi
 class PackB(Schedule):
     """Panels of a constant matrix."""
 
-    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+    def emit(self, writer: Any, call: Call) -> list[Invocation]:
         k, n = call.attrs["k"], call.attrs["n"]
         strides = call.strided[0].strides[-2:] if 0 in call.strided else (n, 1)
         kind, ld = ("rows", strides[0]) if strides[1] == 1 else ("cols", strides[1])
-        f = builder.function(("pack_b", kind), lambda name: gemm.pack_b(builder.module, name, kind), "pack_b")
+        f = writer.function(("pack_b", kind), lambda name: gemm.pack_b(writer.module, name, kind), "pack_b")
         words = [n, k, 1, ld, 0, gemm.packed_floats(n, k), 1, 0, 0]
         return [Invocation(f.name, [_base(call, 0), call.out], words, gemm.pack_units(n), call.node)]
 

@@ -42,23 +42,23 @@ class MatmulNBits(Schedule):
             return False
         return lower_epilogue(out, epilogue, _groups(out.rank)) is not None
 
-    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+    def emit(self, writer: Any, call: Call) -> list[Invocation]:
         a, codes, steps = call.args
         assert a is not None and codes is not None and steps is not None
         k, n, c = call.attrs["K"], call.attrs["N"], call.out
         kind = f"nbits{call.attrs['bits']}"
         m = sh.size(a.shape[:-1])
-        done = call_epilogue(builder, call, _groups(c.rank), own_words(gemm, 2, more=1))
+        done = call_epilogue(writer, call, _groups(c.rank), own_words(gemm, 2, more=1))
         mc, nc, kc = sh.clamp(m, 1, 192), COLUMNS, min(-(-k // GROUP) * GROUP, 384)
-        own = scratch(gemm.scratch_bytes(nc, kc) * builder.threads)
+        own = scratch(gemm.scratch_bytes(nc, kc) * writer.threads)
         words = [m, n, k, 1, k, call.attrs["block_size"], n, 0, 0, 0, mc, nc, kc, 1, 0, 0, 0, 0, 0, *done.params]
-        extra, sums = 1 + len(done.tensors), arithmetic(builder, call)
+        extra, sums = 1 + len(done.tensors), arithmetic(writer, call)
 
         def make(name: str) -> Any:
-            return gemm.matmul(builder.module, name, kind, arithmetic=sums, epilogue=done.epilogue, extra=extra)
+            return gemm.matmul(writer.module, name, kind, arithmetic=sums, epilogue=done.epilogue, extra=extra)
 
         key = ("matmul", kind, sums, done.epilogue.block_key(), extra)
-        f = builder.function(key, make, f"matmul_{kind}")
+        f = writer.function(key, make, f"matmul_{kind}")
         tensors = [a, codes, c, done.bias or c, own, steps, *done.tensors]
         return [Invocation(f.name, tensors, words, gemm.units(m, n, 1, mc, nc), call.node, [own])]
 

@@ -50,11 +50,11 @@ class ConvTranspose(Schedule):
             return False
         return lower_epilogue(out, epilogue, conv_groups(out.rank)) is not None
 
-    def emit(self, builder: Any, call: Call) -> list[Invocation]:
+    def emit(self, writer: Any, call: Call) -> list[Invocation]:
         (z,), y, a = call.args, call.out, call.attrs
         assert z is not None
         rank = y.rank - 2
-        done = call_epilogue(builder, call, conv_groups(y.rank), own_words(interleave, 1), registers=False)
+        done = call_epilogue(writer, call, conv_groups(y.rank), own_words(interleave, 1), registers=False)
         cut = [b % s for b, s in zip(a["pads"][:rank], a["strides"], strict=True)]
         words: list[Param] = [
             *full_rank(y.shape[2:], rank, 1),
@@ -65,9 +65,9 @@ class ConvTranspose(Schedule):
         extra = len(done.tensors)
 
         def make(name: str) -> Any:
-            return interleave.interleave(builder.module, name, epilogue=done.epilogue, extra=extra)
+            return interleave.interleave(writer.module, name, epilogue=done.epilogue, extra=extra)
 
-        f = builder.function(("interleave", done.epilogue.block_key(), extra), make, "interleave")
+        f = writer.function(("interleave", done.epilogue.block_key(), extra), make, "interleave")
         out = done.result or y
         tensors = [z, out, *done.tensors]
         return [Invocation(f.name, tensors, words, y.shape[0] * y.shape[1], call.node, done.scratch())]

@@ -44,7 +44,7 @@ class Chain:
 
 
 def find(kernels: Sequence[Kernel], private: Collection[int]) -> list[Chain]:
-    """The chains among the kernels of a segment; `private` as in `provider.Builder.segment`."""
+    """The chains among the kernels of a segment; `private` as in `provider.CodeWriter.segment`."""
     makers = {t.uid: k for k in kernels for t in k.outputs if t.uid in private}
     return [chain for k in kernels if _product(k) for chain in _ending(k, makers)]
 
@@ -128,26 +128,26 @@ def _uses(s: Stmt, out: Tensor, source: Tensor) -> tuple[list[Any], list[Any]]:
 # ── what is made of it ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def emit(builder: Any, chain: Chain) -> list[Invocation]:
+def emit(writer: Any, chain: Chain) -> list[Invocation]:
     """Packs both right operands, once, and runs the chain."""
     p, q = chain.first, chain.second
     mc = sh.clamp(sh.floordiv(BLOCK, p.n * 12) * 12, 12, 192)
     packs, parts, columns = [], [], []
     for call, product in ((chain.scores, p), (chain.last, q)):
-        pack, moved = _packed(builder, call, product)
+        pack, moved = _packed(writer, call, product)
         pack.node = chain.last.node
         _, nc, kc = gemm.blocks(product.m, product.n, product.k)
         packs.append(pack)
-        parts.append(invocation(builder, call, moved, (mc, nc, kc), pack.tensors[1]))
+        parts.append(invocation(writer, call, moved, (mc, nc, kc), pack.tensors[1]))
         columns.append(sh.ceildiv(product.n, nc))
-    parts.insert(1, builder.invoke(lower(chain.rows), chain.rows))
+    parts.insert(1, writer.invoke(lower(chain.rows), chain.rows))
     between = (chain.scores.out, chain.rows.out)
-    functions = {g.name: g for g in builder.module.functions}
+    functions = {g.name: g for g in writer.module.functions}
     members = [Member(functions[i.function], len(i.tensors), len(i.params), tuple(_places(i, between))) for i in parts]
     size = scratch_bytes(members, mc, p.n)
-    work = scratch(size * builder.threads)
+    work = scratch(size * writer.threads)
     key = ("attention", *[(m.function.name, m.buffers, m.params, m.open) for m in members])
-    f = builder.function(key, lambda name: blockwise(builder.module, name, members), "attention")
+    f = writer.function(key, lambda name: blockwise(writer.module, name, members), "attention")
     tensors = [work if t in between else t for i in parts for t in i.tensors]
     blocks = sh.ceildiv(p.m, mc)
     own = dict(zip(PARAMS, (p.m, p.n, mc, blocks, *columns, size), strict=True))
@@ -161,7 +161,7 @@ def _places(call: Invocation, between: Sequence[Tensor]) -> list[int]:
     return [n for n, t in enumerate(call.tensors) if t in between]
 
 
-def _packed(builder: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
+def _packed(writer: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
     """What packs the right operands of a product, each matrix once, and the product with them in its place."""
     outer, inner = p.levels()
     step = gemm.packed_floats(p.n, p.k)
@@ -169,7 +169,7 @@ def _packed(builder: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
     packed = scratch(4 * step * low * high)
     kind, source = p.kind or "", call.args[1]
     assert source is not None
-    f = builder.function(("pack_b", kind), lambda name: gemm.pack_b(builder.module, name, kind), "pack_b")
+    f = writer.function(("pack_b", kind), lambda name: gemm.pack_b(writer.module, name, kind), "pack_b")
     words = [p.n, p.k, low * high, p.ldb, inner.b, step, low, outer.b, offset(call, 1)]
     pack = Invocation(f.name, [source, packed], words, gemm.pack_units(p.n, low * high), call.node, [packed])
     strides = (step * low if high != 1 else 0, step if low != 1 else 0)

@@ -40,11 +40,11 @@ class GpuProvider:
     def supports(self, kernel: Kernel) -> str:
         return reason(kernel, self.adapter, self.ranges)
 
-    def builder(self, **_: Any) -> GpuBuilder:
-        return GpuBuilder(self.adapter)
+    def code_writer(self, **_: Any) -> WgslCodeWriter:
+        return WgslCodeWriter(self.adapter)
 
 
-class GpuBuilder:
+class WgslCodeWriter:
     """Collects the shaders of one program."""
 
     routines: dict[str, Any] = {}  # contractions are a schedule of their meaning (schedules/register_tile.py)
@@ -140,4 +140,4 @@ def _renumbered(body: list[Stmt], numbers: list[int]) -> list[Stmt]:
     return inner(body)
 
 
-__all__ = ["GpuBuilder", "GpuProvider", "one_binding_each"]
+__all__ = ["WgslCodeWriter", "GpuProvider", "one_binding_each"]

@@ -35,11 +35,11 @@ class WasmProvider:
                 return f"{t.dtype} tensors have no place in linear memory"
         return ""
 
-    def builder(self, *, relaxed: bool, shared: bool, threads: int = 1) -> WasmBuilder:
-        return WasmBuilder(relaxed, shared, threads)
+    def code_writer(self, *, relaxed: bool, shared: bool, threads: int = 1) -> WasmCodeWriter:
+        return WasmCodeWriter(relaxed, shared, threads)
 
 
-class WasmBuilder:
+class WasmCodeWriter:
     """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads; threads: at most so many."""
 
     def __init__(self, relaxed: bool, shared: bool, threads: int = 1) -> None:
@@ -131,4 +131,4 @@ def _inplace(code: LoopCode) -> list[int]:
     return [n for n, at in loads.items() if at == own and code.buffers[n][0].size == size]
 
 
-__all__ = ["WasmBuilder", "WasmProvider"]
+__all__ = ["WasmCodeWriter", "WasmProvider"]
