@@ -14,7 +14,7 @@ from pyruntime.ir.kernel import Host
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.passes.graph_pruning import prune
-from pyruntime.program.emit import Emitter
+from pyruntime.program.emit import emit
 from pyruntime.program.explain import table
 from pyruntime.program.format import Program
 from pyruntime.program.node_report import Fates, reasons, revealed
@@ -70,15 +70,15 @@ def compile_graph(
     watch.lap("passes")
     if reveal:
         main.outputs = revealed(main.block)
-    emitter = Emitter(target)
     with our_fault("writing the program"):
-        program = emitter.program(graph.name, work.init, main)
+        emitted = emit(graph.name, work.init, main, target)
+        program = emitted.program
         why = reasons(main.block, target.placement.reasons)
-        owners = [k.provider for k in emitter.host_kernels]
-        program.header["explain"] = table(program.header, fates.after(work.init, emitter.within), why, owners)
+        owners = [k.provider for k in emitted.host_kernels]
+        program.header["explain"] = table(program.header, fates.after(work.init, emitted.within), why, owners)
     watch.lap("emit")
-    symbols = {name: s for s, name in emitter.symbols.items()}
-    return Compiled(program, emitter.host_kernels, symbols, watch.timings)
+    symbols = {name: s for s, name in emitted.symbols.items()}
+    return Compiled(program, emitted.host_kernels, symbols, watch.timings)
 
 
 __all__ = ["Compiled", "Stopwatch", "compile_graph"]

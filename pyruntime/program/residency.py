@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from pyruntime.codegen.provider import LINEAR, Memory
 from pyruntime.ir.blocks import all_kernels, compute_kernels, own_inputs
@@ -11,14 +12,13 @@ from pyruntime.ir.kernel import Block, Host, If, Kernel, Leaf, Loop, Read, Tenso
 
 class Crossings:
     """`where(kernel)` is the memory in which a kernel works, `away` are those besides linear memory. Twins are known in
-    the block that made them; those of constants everywhere. `made` are the twins of the current block, by uid."""
+    the block that made them and in its inner blocks; those of constants and of `init` everywhere."""
 
     def __init__(self, where: Callable[[Kernel], Memory], away: Sequence[Memory]) -> None:
         self.where = where
         self.away = away
         self.home: dict[int, Memory] = {}
         self.twins: dict[tuple[int, Memory], Tensor] = {}
-        self.made: set[int] = set()
 
     def memory(self, t: Tensor) -> Memory:
         return self.home.get(root(t).uid, LINEAR)
@@ -38,22 +38,18 @@ class Crossings:
         twin = Tensor(t.shape, t.dtype, Leaf("twin"), 0, t.name)
         self.home[twin.uid] = where
         self.twins[t.uid, where] = twin
-        self.made.add(twin.uid)
         return twin
 
     def made_at(self, tensors: Sequence[Tensor], where: Memory) -> None:
         for t in tensors:
             self.home[t.uid] = where
 
-    def enter(self) -> tuple[dict[tuple[int, Memory], Tensor], set[int]]:
-        outer = dict(self.twins), self.made
-        self.made = set()
-        return outer
-
-    def leave(self, outer: tuple[dict[tuple[int, Memory], Tensor], set[int]], keep_twins: bool) -> None:
-        if not keep_twins:
-            self.twins = outer[0]
-        self.made = outer[1]
+    @contextmanager
+    def inner_block(self) -> Iterator[None]:
+        """Twins made within are forgotten at the end: a branch may not run, a body runs anew."""
+        outer = dict(self.twins)
+        yield
+        self.twins = outer
 
     # ── constants ────────────────────────────────────────────────────────────────────────────────────────────────
 

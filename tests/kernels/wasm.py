@@ -9,9 +9,9 @@ import numpy as np
 from pyruntime.codegen.schedule import lower
 from pyruntime.ir import dtype as dt
 from pyruntime.ir import shape as sh
+from pyruntime.ir.storage import encode
 from pyruntime.native.arrays import NUMPY
 from pyruntime.onnx.weight_values import decode
-from pyruntime.program.emit import encode
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.printer.loops import print_kernel
 from pyruntime.providers.wasm.wasmtime_host import WasmHost

@@ -1,0 +1,69 @@
+"""A block's kernels in order → its steps: runs of one provider's kernels become segments, with copies between memories
+before whoever reads there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pyruntime.codegen.provider import LINEAR, Memory
+from pyruntime.ir.blocks import own_inputs
+from pyruntime.ir.kernel import Alias, Host, If, Kernel, Loop, Read, Tensor
+from pyruntime.program.control_steps import ControlSteps
+from pyruntime.program.lifetimes import Step
+from pyruntime.program.segments import Segments
+
+
+class BlockSteps:
+    """The steps of one block. prefix: of its segments' names; readers: how many kernels read a tensor, by uid."""
+
+    def __init__(self, segments: Segments, control: ControlSteps, prefix: str, readers: Counter[int]) -> None:
+        self.segments = segments
+        self.control = control
+        self.crossings = segments.crossings
+        self.prefix = prefix
+        self.readers = readers
+        self.steps: list[Step] = []
+        self.pending: list[Kernel] = []  # of one provider: the segment that is not written yet
+
+    def add(self, kernel: Kernel) -> None:
+        if isinstance(kernel, Alias):
+            return
+        if isinstance(kernel, Read | Host | If | Loop):
+            self.flush()
+            self.bring(own_inputs(kernel), LINEAR)
+            self.steps.append(self.control.step(kernel))
+            self.crossings.made_at(kernel.outputs, LINEAR)
+            return
+        provider = self.segments.target.provider
+        if self.pending and provider(kernel) is not provider(self.pending[0]):
+            self.flush()
+        where = self.crossings.where(kernel)
+        self.bring(own_inputs(kernel), where)  # never made by a pending kernel: those are of the same provider
+        self.pending.append(kernel)
+        self.crossings.made_at(kernel.outputs, where)
+
+    def flush(self) -> None:
+        """Write the segment of the pending kernels."""
+        if self.pending:
+            name = f"{self.prefix}_{len(self.steps)}"
+            self.steps.append(self.segments.step(name, self.pending, self._private()))
+            self.pending = []
+
+    def bring(self, tensors: Sequence[Tensor], where: Memory) -> None:
+        """Copy to a memory those of the tensors that are not there."""
+        missing = self.crossings.missing(tensors, where)
+        if missing:
+            twins = [self.crossings.cross(t, where) for t in missing]
+            tensor = self.segments.buffers.tensor
+            pairs = [[tensor(t), tensor(twin)] for t, twin in zip(missing, twins, strict=True)]
+            self.steps.append(Step({"op": "copy", "to": where.name, "pairs": pairs}, [*missing, *twins], twins))
+
+    def _private(self) -> set[int]:
+        """What a pending kernel makes for one other of them, and nobody else."""
+        read = {t.uid for k in self.pending for t in k.inputs}
+        made = {t.uid for k in self.pending for t in k.outputs}
+        return {uid for uid in made & read if self.readers[uid] == 1}
+
+
+__all__ = ["BlockSteps"]

@@ -1,0 +1,91 @@
+"""Buffers and constants of a Program: their numbers and sizes, and the bytes that it carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime.codegen.provider import LINEAR
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import STRING
+from pyruntime.ir.kernel import Leaf, Tensor, root
+from pyruntime.ir.storage import encode
+from pyruntime.onnx.graph import Weight
+from pyruntime.program.residency import Crossings
+from pyruntime.program.symbol_names import SymbolNames
+
+MEMORY = ":memory:"  # a weight's source whose bytes are in no file: the program carries them
+
+
+class Buffers:
+    """buffers, constants: of the header; numbers: of buffers, by uid of the tensor in them; blob: what the Program
+    carries."""
+
+    def __init__(self, crossings: Crossings, symbols: SymbolNames) -> None:
+        self.crossings = crossings
+        self.symbols = symbols
+        self.buffers: list[dict[str, Any]] = []
+        self.constants: list[dict[str, Any]] = []
+        self.numbers: dict[int, int] = {}
+        self.blob = bytearray()
+
+    def number(self, t: Tensor) -> int:
+        """The number of the buffer that holds a tensor; aliases share one."""
+        base = root(t)
+        if base.uid not in self.numbers:
+            number = self.numbers[base.uid] = len(self.buffers)
+            self.buffers.append(self._buffer(base))
+            if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant"):
+                self.constants.append({"buffer": number, "dtype": base.dtype.name, **self._contents(base)})
+        return self.numbers[base.uid]
+
+    def tensor(self, t: Tensor) -> dict[str, Any]:
+        """A tensor where its kernel makes it."""
+        return self._tensor(t, t)
+
+    def tensor_at_home(self, t: Tensor) -> dict[str, Any]:
+        """A tensor, or its twin, in linear memory."""
+        return self._tensor(t, self.crossings.at(t, LINEAR))
+
+    def value(self, v: Any) -> Any:
+        """A graph output in linear memory: a tensor, a sequence, or None for an empty optional."""
+        if isinstance(v, Tensor):
+            return self.tensor_at_home(v)
+        return {"items": [self.value(i) for i in v.items]} if hasattr(v, "items") else None
+
+    def append(self, data: bytes) -> list[int]:
+        """Put data into the blob; gives its place there."""
+        self.blob += b"\0" * (-len(self.blob) % 16)
+        place = [len(self.blob), len(data)]
+        self.blob += data
+        return place
+
+    def _tensor(self, t: Tensor, held: Tensor) -> dict[str, Any]:
+        number = self.number(held)
+        return {"buffer": number, "dtype": t.dtype.name, "dims": [self.symbols.dim(d) for d in t.shape]}
+
+    def _buffer(self, t: Tensor) -> dict[str, Any]:
+        if t.dtype is STRING:
+            return {"size": 0, "host": True}
+        memory = self.crossings.memory(t)
+        size = self.symbols.dim(sh.size(t.shape) * min(t.dtype.size, memory.widest))
+        return {"size": size} if memory is LINEAR else {"size": size, "memory": memory.name}
+
+    def _contents(self, t: Tensor) -> dict[str, Any]:
+        value = t.kernel.value  # type: ignore[attr-defined]
+        if isinstance(value, Weight):
+            return self._weight(value)
+        if t.dtype is STRING:
+            return {"strings": [str(s) for s in value]}
+        return {"blob": self.append(encode(value, t.dtype)), "unpack": 0, "signed": False}
+
+    def _weight(self, w: Weight) -> dict[str, Any]:
+        if w.strings is not None:
+            return {"strings": [s.decode("utf-8", "replace") for s in w.strings]}
+        assert w.source is not None
+        packing = {"unpack": w.dtype.bits if w.dtype.bits < 8 else 0, "signed": w.dtype.kind == "i"}
+        if w.source.name == MEMORY:
+            return {"blob": self.append(w.read()), **packing}
+        return {"source": w.source.name, "offset": w.offset, "size": w.size, **packing}
+
+
+__all__ = ["Buffers"]

@@ -1,0 +1,69 @@
+"""Segments: runs of kernels of one provider, which its code writer makes into calls of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyruntime.codegen.loop_ir import Param, Site
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir.kernel import Kernel
+from pyruntime.ir.shape import AnyDim
+from pyruntime.program.buffers import Buffers
+from pyruntime.program.lifetimes import Call, Step
+from pyruntime.program.residency import Crossings
+from pyruntime.program.target import Target
+
+
+class Segments:
+    """checked: nodes whose indices are checked, with their numbers from 1; within: id of a kernel that runs as part of
+    another -> that one's node."""
+
+    def __init__(self, target: Target, crossings: Crossings, buffers: Buffers) -> None:
+        self.target = target
+        self.crossings = crossings
+        self.buffers = buffers
+        self.checked: dict[str, int] = {}
+        self.within: dict[int, str] = {}
+
+    def step(self, name: str, kernels: Sequence[Kernel], private: set[int]) -> Step:
+        """The segment of these kernels of one provider; `private` as in `CodeWriter.segment`."""
+        by = self.target.provider(kernels[0])
+        invocations = self.target.writers[by.name].segment(name, kernels, private)
+        self._note_within(kernels, private - {t.uid for c in invocations for t in c.tensors})
+        for c in invocations:
+            self.crossings.made_at(c.scratch, by.memory)
+            c.tensors = [self.crossings.at(t, by.memory) for t in c.tensors]
+        calls = [Call(self._call(c), c.tensors) for c in invocations]
+        json: dict[str, Any] = {"op": by.op, "fn": name, "calls": [call.json for call in calls]}
+        forks = {c.split for c in invocations if c.split != 0}
+        if forks:
+            json["fork"] = 1 if 1 in forks else self.buffers.symbols.dim(sum(forks))
+        made = [t for k in kernels for t in k.outputs] + [t for c in invocations for t in c.scratch]
+        return Step(json, [], made, calls)
+
+    def _call(self, c: Invocation) -> dict[str, Any]:
+        number, dim = self.buffers.number, self.buffers.symbols.dim
+        return {
+            "node": c.node,
+            "kernel": c.function,
+            "buffers": [number(t) for t in c.tensors],
+            "params": [dim(self._param(p)) for p in c.params],
+            "work": dim(c.work),
+            "inplace": [[number(a), number(b)] for a, b in c.inplace],
+        }
+
+    def _param(self, p: Param) -> AnyDim:
+        """A node whose indices are checked becomes its number."""
+        return self.checked.setdefault(p.node, len(self.checked) + 1) if isinstance(p, Site) else p
+
+    def _note_within(self, kernels: Sequence[Kernel], absent: set[int]) -> None:
+        """`absent`: what no call reads or writes, since its maker runs as part of its reader."""
+        readers = {t.uid: k for k in kernels for t in k.inputs if t.uid in absent}
+        for kernel in reversed(kernels):
+            reader = readers.get(kernel.outputs[0].uid)
+            if reader is not None:
+                self.within[id(kernel)] = self.within.get(id(reader), reader.node)
+
+
+__all__ = ["Segments"]

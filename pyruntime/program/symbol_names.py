@@ -1,0 +1,28 @@
+"""What the Program calls its symbols, and its dims in JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime.ir.kernel import Binds
+from pyruntime.ir.shape import AnyDim, to_json
+from pyruntime.ir.symbol import Symbol
+
+
+class SymbolNames:
+    """Names are `s0`, `s1`, … in the order in which the Program mentions its symbols."""
+
+    def __init__(self) -> None:
+        self.names: dict[Symbol, str] = {}
+
+    def name(self, s: Symbol) -> str:
+        return self.names.setdefault(s, f"s{len(self.names)}")
+
+    def dim(self, d: AnyDim) -> Any:
+        return to_json(d, self.name)
+
+    def binds(self, binds: Binds) -> list[Any]:
+        return [[position, axis, self.name(s)] for position, axis, s in binds]
+
+
+__all__ = ["SymbolNames"]
