@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from pyruntime.errors import InvalidModel
+from pyruntime.onnx.file_kind import not_onnx
 from pyruntime.onnx.graph import Function, Graph, Source
 from pyruntime.onnx.parse_functions import read_functions
 from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, read_opsets
@@ -18,12 +19,7 @@ from pyruntime.onnx.sources import External, FileSource, MemorySource, OpenExter
 NEWEST_IR = 14
 IR_VERSION, GRAPH, OPSETS, PROPS, FUNCTIONS = 1, 7, 8, 14, 25
 _MODEL = tags(varint="1 5", length="2 3 4 6 7 8 14 20 25 26")
-_LOOKS = {
-    b"<": "this looks like a web page: check the address",
-    b"version https://git-lfs": "this is a Git LFS pointer: get the file itself by git lfs pull",
-    b"PK\3\4": "this is a zip archive",
-    b"\x1f\x8b": "this is compressed by gzip",
-}
+_FIRST_BYTES = frozenset(tag if tag < 128 else tag & 127 | 128 for tag in _MODEL)
 _METADATA = {2: "producer_name", 3: "producer_version", 4: "domain", 6: "description"}
 
 ModelData = bytes | bytearray | memoryview | str | os.PathLike[str] | Source
@@ -48,27 +44,17 @@ def load(data: ModelData, *, open_external: OpenExternal | None = None, require_
         raise TypeError(f"a model is given by its path or its bytes, not as {type(data).__name__}")
     wire = Wire(source, source.whole if isinstance(source, MemorySource) else None)
     tensors = TensorReader(wire, External(open_external), require_data=require_data)
-    try:
-        return _model(wire, tensors)
-    except InvalidModel as error:
-        error.hint = error.hint or _what_else(source, error)
-        raise
-
-
-def _what_else(source: Source, error: InvalidModel) -> str:
-    """What bytes that are no model may be: most often a server's or Git's answer in place of the file."""
-    head = source.read(0, min(source.size, 64)).lstrip()
-    for start, told in _LOOKS.items():
-        if head.startswith(start):
-            return told
-    return "the file is cut off" if error.message.endswith(f"its message at byte {source.size}") else ""
+    return _model(wire, tensors)
 
 
 def _model(wire: Wire, tensors: TensorReader) -> Graph:
-    found = wire.gather(0, wire.source.size, _MODEL)
-    ir = signed(found[IR_VERSION][-1][1]) if IR_VERSION in found else 0
-    if GRAPH not in found or not 1 <= ir:
-        raise InvalidModel("this is not an ONNX model: it has no graph or no IR version")
+    try:
+        found = wire.gather(0, wire.source.size, _MODEL)
+        ir = signed(found[IR_VERSION][-1][1]) if IR_VERSION in found else 0
+        if GRAPH not in found or not 1 <= ir:
+            raise InvalidModel("this is not an ONNX model: it has no graph or no IR version")
+    except InvalidModel as error:
+        raise not_onnx(wire.source, _FIRST_BYTES) or error from None
     if ir > NEWEST_IR:
         raise InvalidModel(f"the model has IR version {ir}, the newest known is {NEWEST_IR}")
     opsets = read_opsets(wire, found.get(OPSETS, [])) or ({"": 1} if ir < 3 else {})

@@ -155,7 +155,7 @@ class Wire:
     def _read(self, start: int, size: int) -> builtins.bytes:
         data = bytes(self.source.read(start, size))
         if len(data) != size:
-            raise InvalidModel(f"the file ends at byte {start + len(data)}, {size - len(data)} bytes early")
+            raise InvalidModel(f"the file is cut off at byte {start + len(data)}, {size - len(data)} bytes early")
         return data
 
     def _need(self, start: int, end: int) -> None:
@@ -166,7 +166,7 @@ class Wire:
         self._step = min(2 * self._step, _LARGEST) if follows else _FIRST
         size = min(max(end - start, self._step), self.source.size - start)
         if size < end - start:
-            raise InvalidModel(f"the file ends at byte {self.source.size}, before a message that ends at {end}")
+            raise InvalidModel(f"the file is cut off at byte {self.source.size}, in a message that ends at byte {end}")
         self._buf = self._read(start, size)
         self._base, self._end = start, start + size
 
@@ -209,14 +209,14 @@ class Wire:
                 if pos > stop or tag < 8 or tag > _LARGEST_TAG:
                     raise InvalidModel(_fault(tag, base + at, end))
         except IndexError:
-            raise InvalidModel(f"the file ends inside a field at byte {base + at}") from None
+            raise InvalidModel(f"the file is cut off inside the field at byte {base + at}") from None
         return found, base + pos
 
 
 def _fault(tag: int, at: int, end: int) -> str:
     wire = tag & 7
     if wire in (3, 4, 6, 7):
-        return f"{'a group' if wire < 5 else f'wire type {wire}'} is not part of ONNX at byte {at}"
+        return f"the model is damaged: byte {at} begins a field of wire type {wire}, which ONNX does not have"
     if tag < 8 or tag > _LARGEST_TAG:
-        return f"field number {tag >> 3} is not valid at byte {at}"
-    return f"field {tag >> 3} at byte {at} runs past the end of its message at byte {end}"
+        return f"the model is damaged: byte {at} begins a field of number {tag >> 3}, which ONNX does not have"
+    return f"the model is damaged or cut off: field {tag >> 3} at byte {at} is longer than its message, to byte {end}"

@@ -1,0 +1,76 @@
+"""What a file is that is not an ONNX model, told by how it begins."""
+
+from __future__ import annotations
+
+from codecs import getincrementaldecoder
+
+from pyruntime.errors import InvalidModel
+from pyruntime.onnx.graph import Source
+
+_CONVERT = "convert it to ONNX first"
+_TORCH = "export it with torch.onnx.export"
+_HEAD = 512
+
+# offset, bytes there, what the file is, what to do
+_KINDS = (
+    (0, b"version https://git-lfs", "a Git LFS pointer", "fetch the file itself with git lfs pull"),
+    (0, b"pyrt", "a Program that pyruntime exported", "open it as a session or with `pyruntime run`"),
+    (0, b"\x80\x02", "a Python pickle, as PyTorch writes", _TORCH),
+    (0, b"PK", "a zip archive", "unpack it first"),
+    (0, b"\x1f\x8b", "compressed with gzip", "unpack it first"),
+    (0, b"BZh", "compressed with bzip2", "unpack it first"),
+    (0, b"\xfd7zXZ", "compressed with xz", "unpack it first"),
+    (0, b"7z\xbc\xaf", "a 7z archive", "unpack it first"),
+    (257, b"ustar", "a tar archive", "unpack it first"),
+    (4, b"TFL3", "a TensorFlow Lite model", "convert it to ONNX first, with tf2onnx for example"),
+    (4, b"ORTM", "a model in onnxruntime's own format", "use the .onnx file that it was made of"),
+    (8, b'{"', "a safetensors file, which holds weights without a graph", "export the model that uses them to ONNX"),
+    (0, b"GGUF", "a GGUF file", _CONVERT),
+    (0, b"\x89HDF", "an HDF5 file, as Keras writes", _CONVERT),
+    (0, b"\x93NUMPY", "a NumPy array", "give the model here, arrays are its inputs"),
+    (0, b"\x89PNG", "a PNG picture", "give the model here, pictures are its inputs"),
+    (0, b"\xff\xd8\xff", "a JPEG picture", "give the model here, pictures are its inputs"),
+    (0, b"%PDF", "a PDF document", ""),
+    (0, b"\0asm", "a WebAssembly module", ""),
+)
+
+
+def not_onnx(source: Source, first_bytes: frozenset[int]) -> InvalidModel | None:
+    """The error for a file that does not begin as an ONNX model does; None where it may be a damaged one.
+
+    first_bytes: with which a model may begin
+    """
+    head = source.read(0, min(source.size, _HEAD))
+    if not head:
+        return InvalidModel("this is not an ONNX model: the file is empty")
+    text = _text(head).strip()
+    start = f'"{" ".join(text.split())[:24]}"' if text else f"the bytes {head[:8].hex(' ')}"
+    kind, hint = _kind(head, text)
+    if kind:
+        return InvalidModel(f"this is not an ONNX model but {kind} (it starts with {start})", hint=hint)
+    return None if head[0] in first_bytes else InvalidModel(f"this is not an ONNX model: it starts with {start}")
+
+
+def _kind(head: bytes, text: str) -> tuple[str, str]:
+    """What the file is, and what to do; empty where that is not known."""
+    if head.startswith(b"PK") and b"data.pkl" in head:
+        return "a PyTorch checkpoint", _TORCH
+    for offset, magic, kind, hint in _KINDS:
+        if head.startswith(magic, offset):
+            return kind, hint
+    if text.startswith("<"):
+        return "a web page or XML", "check the address: many servers send a page where a file is missing"
+    return ("a text file" if text else ""), ""
+
+
+def _text(head: bytes) -> str:
+    """The head as text; empty if it is not text."""
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = getincrementaldecoder(encoding)().decode(head)  # the last letter may be cut
+    except UnicodeDecodeError:
+        return ""
+    return text if all(c.isprintable() or c.isspace() for c in text) else ""
+
+
+__all__ = ["not_onnx"]
