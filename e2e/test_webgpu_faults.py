@@ -104,7 +104,7 @@ def test_device_lost(booted: tuple[Tab, Page]) -> None:
 
 
 def test_device_lost_for_good(booted: tuple[Tab, Page]) -> None:
-    """No other device: the session goes on on WebAssembly; a tensor that was on the GPU says that it is gone."""
+    """No other device: the session continues on WebAssembly; a tensor that was on the GPU says that it is gone."""
     made, page = booted
     worker(page).evaluate(KEEP_DEVICES)
     made.run(

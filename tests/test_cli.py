@@ -149,7 +149,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "no inputs": (["run", DIGITS], "the model has inputs: image"),
     "no npz": (["run", DIGITS, "--inputs", DIGITS], "digits.onnx is not an .npz file (numpy.savez"),
     "missing npz": (["run", DIGITS, "--inputs", "nowhere.npz"], "nowhere.npz: No such file"),
-    "dim": (["run", DIGITS, "--random", "--dim", "n"], '"n" is no dim'),
+    "dim": (["run", DIGITS, "--random", "--dim", "n"], '"n" is not a dim'),
     "level": (["bench", DIGITS, "--level", "turbo"], "turbo"),
     "folder": (["export", DIGITS, "/nowhere/x.pyrt"], "/nowhere/x.pyrt: No such file"),
 }

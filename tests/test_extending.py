@@ -151,14 +151,14 @@ def nothing(_: Any) -> None:
 @pytest.mark.parametrize(
     ("register", "match"),
     [
-        (lambda: rewrite_rule("r", after="nowhere")(nothing), '"nowhere", which is no pass.*lowering.*legalise'),
+        (lambda: rewrite_rule("r", after="nowhere")(nothing), '"nowhere", which is not a pass.*lowering.*legalise'),
         (lambda: rewrite_rule("r", before="lowering")(nothing), 'works on kernels, so it stands after "lowering"'),
         (lambda: graph_pass("g", after="map_fusion")(nothing), 'works on a graph, so it stands before "lowering"'),
         (lambda: graph_pass("g", before="lowering", after="lowering")(nothing), "placed twice"),
         (lambda: rewrite_rule("r", level="most")(nothing), "level 'most'.*disabled, basic"),
         (lambda: rewrite_rule("map_fusion")(nothing), 'a pass "map_fusion" already'),
         (lambda: [rewrite_rule("r")(nothing), graph_pass("r")(nothing)], 'a pass "r" already.*remove_pass'),
-        (lambda: remove_pass("map_fusion"), 'no pass of the name "map_fusion" was added'),
+        (lambda: remove_pass("map_fusion"), 'no pass with the name "map_fusion" was added'),
         (lambda: session(disabled_passes=["map_fusio"]), 'no pass "map_fusio" to leave out.*map_fusion'),
         (lambda: session(disabled_passes="map_fusion"), "passes to leave out cannot be 'map_fusion'.*a list of names"),
         (lambda: session(disabled_passes=["legalise"]), '"legalise" cannot be left out'),
@@ -248,7 +248,7 @@ def test_constants_made_before_a_run_are_rewritten_too() -> None:
 MIXED = """<ir_version: 10, opset_import: ["" : 20]>
     g (float[N, 512] x, float[512, 512] w, double[M] d) => (float[N, 512] y, double[M] e, double[M] f)
     <int64 zero = {0}> { a = Tanh (x)  y = MatMul (a, w)  e = Tanh (d)  f = CumSum (d, zero) }"""
-TOO_SLOW, NO_DOUBLES = "a Loops is too slow for Python", "float64 has no place on the GPU"
+TOO_SLOW, NO_DOUBLES = "a Loops is too slow for Python", "float64 cannot be stored on the GPU"
 
 
 def mixed() -> tuple[bytes, dict[str, np.ndarray]]:
@@ -330,7 +330,7 @@ def test_what_a_provider_gives_is_checked(visitor: Callable[[str], Any], monkeyp
     monkeypatch.setitem(FUNCTIONS, "visitor.slow", lambda args, attrs: [((2,), [0.0, 0.0])])
     with pytest.raises(ExecutionError, match=r'Tanh "a".*"visitor.slow" gave shapes \[\(2,\)\], not \[\(4, 512\)\]'):
         s.run(None, feeds)
-    with pytest.raises(InvalidInput, match='Tanh "a".*computed in Python \\(slow\\), which a file cannot hold'):
+    with pytest.raises(InvalidInput, match='Tanh "a".*runs in Python \\(slow\\), which a file cannot hold'):
         s.export()
     monkeypatch.setattr(slow.SlowProvider, "supports", lambda self, kernel: {}["x"])
     with pytest.raises(InternalError, match="provider \"slow\" failed: KeyError: 'x'|KeyError: 'x'"):

@@ -52,7 +52,7 @@ def test_over_the_limit_nothing_changes() -> None:
     arena = Arena(0, 256)
     arena.alloc(128)
     before = arena.snapshot()
-    with pytest.raises(OutOfMemory, match="limit 256"):
+    with pytest.raises(OutOfMemory, match="the limit is 256"):
         arena.alloc(192)
     assert arena.snapshot() == before
 
@@ -138,7 +138,7 @@ def test_a_step_over_the_limit_changes_nothing() -> None:
     arena = Arena(0, 256)
     arena.alloc(128)
     before = arena.snapshot()
-    with pytest.raises(OutOfMemory, match="320 bytes needed, limit 256"):
+    with pytest.raises(OutOfMemory, match="320 bytes are needed, the limit is 256"):
         arena.house([Tenant(192, 0, 1)], 1)
     assert arena.snapshot() == before
 
@@ -200,6 +200,6 @@ def test_larger_than_a_buffer() -> None:
     arena = Arena(0, 1 << 40, 1024)
     assert arena.alloc(1024) == 0
     for ask in (lambda: arena.alloc(1025), lambda: arena.house([Tenant(1025, 0, 1)], 1)):
-        with pytest.raises(OutOfMemory, match="1088 bytes, the GPU gives buffers of 1024"):
+        with pytest.raises(OutOfMemory, match="1088 bytes, the largest buffer of the GPU has 1024"):
             ask()
     assert arena.end == 1024

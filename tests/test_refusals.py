@@ -51,10 +51,10 @@ def test_the_newest_opsets_are_those_of_the_standard_and_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(("domain", "version", "text"), [
-    ("", 99, r"opset 99 of ai\.onnx, the newest known is 28 \(export it for opset 28 or older\)"),
+    ("", 99, r"opset 99 of ai\.onnx, the newest supported is 28 \(export it for opset 28 or older\)"),
     ("", 29, "opset 29 of ai.onnx"),
-    ("ai.onnx.ml", 6, r"opset 6 of ai\.onnx\.ml, the newest known is 5"),
-    ("com.microsoft", 2, r"opset 2 of com\.microsoft, the newest known is 1"),
+    ("ai.onnx.ml", 6, r"opset 6 of ai\.onnx\.ml, the newest supported is 5"),
+    ("com.microsoft", 2, r"opset 2 of com\.microsoft, the newest supported is 1"),
 ])  # fmt: skip
 def test_opsets_that_are_newer_than_we_know_are_refused(domain: str, version: int, text: str) -> None:
     data = model("Relu", ["N"], ["N"], {"": 20} | {domain: version})

@@ -130,7 +130,7 @@ def test_a_memory_limit_is_told_as_it_was_given(limit: int) -> None:
     """Also where it is less than what the session's tables take."""
     rows = limit // 3
     session = InferenceSession(ADD, SessionOptions(memory_limit=limit))
-    with pytest.raises(OutOfMemory, match=rf"(\d+) bytes of linear memory needed, memory_limit is {limit} ") as caught:
+    with pytest.raises(OutOfMemory, match=rf"(\d+) bytes of memory are needed, memory_limit is {limit} ") as caught:
         session.run(None, {name: np.ones((rows, 3), np.float32) for name in GOOD})
     assert int(caught.value.message.split()[0]) >= limit + 1
 

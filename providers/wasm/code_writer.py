@@ -32,7 +32,7 @@ class WasmProvider:
             return f"{type(kernel).__name__} runs on the host"
         for t in (*kernel.inputs, *kernel.outputs):
             if t.dtype in (STRING, C64, C128):
-                return f"{t.dtype} tensors have no place in linear memory"
+                return f"{t.dtype} tensors cannot be stored in WebAssembly memory"
         return ""
 
     def code_writer(self, *, relaxed: bool, shared: bool, threads: int = 1) -> WasmCodeWriter:

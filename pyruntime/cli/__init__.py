@@ -21,7 +21,9 @@ COMMANDS = {
 
 def usage() -> str:
     lines = [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
-    return "\n".join(["usage: pyruntime COMMAND …", "", *lines, "", "`pyruntime COMMAND --help` tells the rest."])
+    return "\n".join(
+        ["usage: pyruntime COMMAND …", "", *lines, "", "`pyruntime COMMAND --help` lists the options of a command."]
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

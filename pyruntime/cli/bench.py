@@ -13,7 +13,7 @@ def main(argv: list[str]) -> int:
     parser = common.parser("bench", "Time to compile, first and median run.")
     common.add_feeds(parser)
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs after the first (default 20)")
-    parser.add_argument("--json", action="store_true", help="seconds and bytes as JSON")
+    parser.add_argument("--json", action="store_true", help="print seconds and bytes as JSON")
     args = parser.parse_args(argv)
     start = time.perf_counter()
     session = common.session(args)

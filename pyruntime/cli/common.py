@@ -21,16 +21,18 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     """With the options of every command that compiles a model."""
     out = argparse.ArgumentParser(prog=f"pyruntime {name}", description=description)
     out.add_argument("model", type=Path, metavar="MODEL", help="an ONNX model, or a Program that `export` wrote")
-    out.add_argument("--provider", choices=["wasm", "webgpu"], default="wasm", help="preferred (default wasm)")
+    out.add_argument(
+        "--provider", choices=["wasm", "webgpu"], default="wasm", help="where to run what it can (default wasm)"
+    )
     out.add_argument("--threads", type=int, default=0, metavar="N")
     out.add_argument("--level", default="all", help="disabled, basic, extended, layout or all (default)")
     return out
 
 
 def add_feeds(out: argparse.ArgumentParser) -> None:
-    out.add_argument("--inputs", type=Path, metavar="X.npz", help="arrays by input name")
+    out.add_argument("--inputs", type=Path, metavar="X.npz", help="an array for each input, by its name")
     out.add_argument("--random", action="store_true", help="random inputs, the same in every run")
-    out.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="a free dim of random inputs, else 1")
+    out.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of a free dim (default 1)")
 
 
 def session(args: argparse.Namespace) -> InferenceSession:
@@ -68,7 +70,7 @@ def feeds(args: argparse.Namespace, inputs: Sequence[Argument], default_random: 
 def _dim(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     if not value.isdigit():
-        raise InvalidInput(f'"{text}" is no dim', hint="write --dim NAME=N")
+        raise InvalidInput(f'"{text}" is not a dim with its size', hint="write --dim NAME=N")
     return name, int(value)
 
 
@@ -84,7 +86,7 @@ def random_array(argument: Argument, dims: Mapping[str, int]) -> np.ndarray:
         return np.asarray(rng.standard_normal(shape), name)
     if name == "bool" or name.startswith(("int", "uint")) and hasattr(np, name):
         return np.asarray(rng.integers(0, 2, shape), name)
-    raise InvalidInput(f'input "{argument.name}" is a {argument.type}, for which there are no random values')
+    raise InvalidInput(f'--random cannot make input "{argument.name}" of type {argument.type}')
 
 
 # ── printing ──────────────────────────────────────────────────────────────────────────────────────────────────────

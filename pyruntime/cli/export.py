@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--weights", action="store_true", help="put the weights into the file: no model needed")
     args = parser.parse_args(argv)
     if is_program(args.model):
-        raise InvalidInput(f"{args.model} is a Program already", hint="give the model it was made of")
+        raise InvalidInput(f"{args.model} is a Program already", hint="give the ONNX model that it was made from")
     data = common.session(args).export(args.weights)
     args.out.write_bytes(data)
     rest = "" if args.weights else f"; it reads weights from {args.model.name}, which must lie beside it"

@@ -11,8 +11,10 @@ from pyruntime.cli.timeline import draw, page, record
 def main(argv: list[str]) -> int:
     parser = common.parser("memory", "The memory plan of a run.")
     common.add_feeds(parser)
-    parser.add_argument("--svg", type=Path, metavar="M.svg", help="draw calls x addresses, each buffer a rectangle")
-    parser.add_argument("--html", type=Path, metavar="M.html", help="the same as a page")
+    parser.add_argument(
+        "--svg", type=Path, metavar="M.svg", help="save a drawing: each buffer a rectangle over calls and addresses"
+    )
+    parser.add_argument("--html", type=Path, metavar="M.html", help="save the drawing as a page")
     parser.add_argument("--top", type=int, default=8, metavar="N", help="buffers to list at the peak (default 8)")
     args = parser.parse_args(argv)
     session = common.session(args)

@@ -13,7 +13,7 @@ from pyruntime.cli import common
 def main(argv: list[str]) -> int:
     parser = common.parser("run", "Run a model and print its outputs.")
     common.add_feeds(parser)
-    parser.add_argument("--out", type=Path, metavar="Y.npz", help="save the outputs there")
+    parser.add_argument("--out", type=Path, metavar="Y.npz", help="save the outputs to this file")
     args = parser.parse_args(argv)
     session = common.session(args)
     feeds = common.feeds(args, session.get_inputs(), default_random=False)

@@ -102,8 +102,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="pyruntime serve", description="Serve pages that use pyruntime.")
     parser.add_argument("folder", nargs="?", type=Path, default=SITE, help=f"what to serve (default {SITE})")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--no-isolation", action="store_true", help="without the headers that allow shared memory")
-    parser.add_argument("--mount", action="append", default=[], metavar="/PREFIX=FOLDER", help="serve FOLDER there too")
+    parser.add_argument("--no-isolation", action="store_true", help="leave out the headers that allow shared memory")
+    parser.add_argument(
+        "--mount", action="append", default=[], metavar="/PREFIX=FOLDER", help="serve FOLDER at /PREFIX, too"
+    )
     args = parser.parse_args(argv)
     if not args.folder.is_dir():
         parser.error(f"{args.folder} does not exist (`npm run build` makes {SITE})")

@@ -85,7 +85,7 @@ def check_inputs(found: Signature, names: Sequence[str], args: Sequence[Any], ou
         if isinstance(x, Tensor) and p.variable:
             other, first = bound.setdefault(p.variable, (names[n], x))
             if first.dtype is not x.dtype:
-                text = f'inputs "{other}" and "{names[n]}" must be of one type, are {first.dtype} and {x.dtype}'
+                text = f'inputs "{other}" and "{names[n]}" must have the same type, but are {first.dtype} and {x.dtype}'
                 raise InvalidModel(text, node=node)
 
 

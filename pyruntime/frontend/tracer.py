@@ -248,7 +248,7 @@ class Tracer:
     def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         gone = self.axes(axes, x.rank)
         for a in gone:
-            self.require_equal(x.shape[a], 1, f"squeeze of axis {a}")
+            self.require_equal(x.shape[a], 1, f"axis {a} cannot be removed, it does not have 1 element")
         return self.reshape(x, [d for n, d in enumerate(x.shape) if n not in gone])
 
     def checked_index(self, i: Expr, extent: AnyDim, from_end: bool = False) -> Expr:
@@ -260,7 +260,7 @@ class Tracer:
         some = sh.compare("lt", 0, extent)
         for t in tensors_in(i):
             some = sh.maximum(some, sh.compare("eq", sh.size(t.shape), 0))
-        self.require(some, "an index into an axis without elements")
+        self.require(some, "an index into an empty axis")
         return checked(i, extent, self.node, from_end=from_end)
 
     # ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -456,7 +456,7 @@ def decoded(values: list[Any], dtype: DType) -> list[Any]:
 
 
 def _no_subgraphs(graph: Any, args: Sequence[Any]) -> list[Any]:
-    raise TypeError("this tracer walks no graph, so it has no nested ones")
+    raise TypeError("this tracer has no graph, so it cannot trace a nested one")
 
 
 def _pick(i: Expr, values: Sequence[AnyDim]) -> Expr:

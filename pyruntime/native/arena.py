@@ -111,7 +111,7 @@ class Arena:
 
     def _check_chunk(self, size: int) -> None:
         if self.chunk and size > self.chunk:
-            raise OutOfMemory(f"a tensor of {size} bytes, the GPU gives buffers of {self.chunk}")
+            raise OutOfMemory(f"a tensor needs {size} bytes, the largest buffer of the GPU has {self.chunk}")
 
     def _border(self, address: int) -> bool:
         """Whether one buffer ends and the next begins here."""
@@ -119,7 +119,7 @@ class Arena:
 
     def _over(self, end: int) -> OutOfMemory:
         hint = "raise the limit or use smaller inputs"
-        return OutOfMemory(f"{end - self.base} bytes needed, limit {self.limit}", hint=hint)
+        return OutOfMemory(f"{end - self.base} bytes are needed, the limit is {self.limit}", hint=hint)
 
     def house(self, those: Iterable[Tenant], calls: int) -> None:
         """Addresses for the tenants of a step with so many calls; the arena is then as it is after the step.
@@ -130,7 +130,7 @@ class Arena:
         old = [t for t in those if t.address >= 0]
         for t in old:
             if t.address not in self._live:
-                raise MemoryFault(f"free of {t.address}, which is not allocated")
+                raise MemoryFault(f"memory at {t.address} is released, but not in use")
             t.size = self._live[t.address]
         new = [t for t in those if t.address < 0]
         for t in new:
@@ -189,7 +189,7 @@ class Arena:
         """Give back what `alloc` gave. Errors: MemoryFault for any other address, or a second time."""
         size = self._live.pop(address, None)
         if size is None:
-            raise MemoryFault(f"free of {address}, which is not allocated")
+            raise MemoryFault(f"memory at {address} is released, but not in use")
         self.used -= size
         n = bisect_left(self._free, (address, 0))
         if n < len(self._free) and self._free[n][0] == address + size and not self._border(address + size):

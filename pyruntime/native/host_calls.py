@@ -31,8 +31,8 @@ class HostCalls:
         """What `StoredCalls` needs. Errors: InvalidInput if a step runs a kernel in Python."""
         for k in self.kernels:
             if "kernel" in k.attrs:
-                text = f"this step is computed in Python ({k.provider or 'strings'}), which a file cannot hold"
-                raise InvalidInput(text, node=k.node)
+                text = f"this node runs in Python ({k.provider or 'it works on strings'}), which a file cannot hold"
+                raise InvalidInput(text, node=k.node, hint="open the ONNX model itself instead of an export")
         return [
             {
                 "attrs": k.attrs,

@@ -23,7 +23,7 @@ class Memories(Arena):
     def _over(self, end: int) -> OutOfMemory:
         """In bytes of linear memory, as the session's limit is: what lies below the arena counts."""
         hint = "raise memory_limit or use smaller inputs"
-        return OutOfMemory(f"{end} bytes of linear memory needed, memory_limit is {self.base + self.limit}", hint=hint)
+        return OutOfMemory(f"{end} bytes of memory are needed, memory_limit is {self.base + self.limit}", hint=hint)
 
     def alloc_gpu(self, size: int) -> int:
         """An address (from GPU on) whose offset is aligned for bindings."""

@@ -53,7 +53,7 @@ def pack(executor: Any, graph: Graph, model: str, weights: bool) -> bytes:
     if any("source" in c for c in header["constants"]):
         if not model:
             raise InvalidInput(
-                "the model is in no file, so its weights are not beside the Program", hint="weights=True"
+                "the model was given as bytes, so the Program has no file to read weights from", hint="weights=True"
             )
         header["model"] = {"file": Path(model).name, **_checksum(FileSource(model))}
     return Program(header, program.blob).to_bytes()
@@ -90,7 +90,9 @@ class Exported:
         self.program = Program.from_bytes(bytes(model) if path is None else path.read_bytes())
         header = self.program.header
         if "types" not in header or "host" not in header:
-            raise InvalidModel("this Program does not say its types", hint="write it with session.export()")
+            raise InvalidModel(
+                "this Program does not list its inputs and outputs", hint="write it with session.export()"
+            )
         self.graph = Graph(
             header["name"], _values(header["types"]["inputs"]), _values(header["types"]["outputs"]), nodes=()
         )
@@ -103,13 +105,15 @@ class Exported:
             return {}
         name = header["model"]["file"]
         if path is None:
-            raise InvalidModel(f'the weights are in "{name}"', hint="open the Program by its path, beside the model")
+            raise InvalidModel(
+                f'the weights of this Program are in "{name}"', hint="open the Program by its path, beside the model"
+            )
         try:
             model = FileSource(path.parent / name)
         except OSError as error:
-            raise InvalidModel(f'the weights are in "{name}", which is not beside the Program: {error}') from error
+            raise InvalidModel(f'the weights of this Program are in "{name}", which cannot be read: {error}') from error
         if _checksum(model) != {k: header["model"][k] for k in ("size", "crc32")}:
-            raise InvalidModel(f'"{name}" is not the model that this Program was made of', hint="export it again")
+            raise InvalidModel(f'"{name}" is not the model that this Program was made from', hint="export it again")
         external = External(beside(path))
         others = {c["source"] for c in header["constants"] if c.get("source")}
         return {"": model, **{location: external.get(location) for location in others}}

@@ -295,7 +295,7 @@ class InferenceSession:
         except DeviceLost as e:
             if self._opened:
                 raise
-            warn(f"{e.message}; the session goes on on WebAssembly")
+            warn(f"{e.message}; the session continues on WebAssembly")
             self._providers = [p for p in self._providers if p != "webgpu"] or ["wasm"]
             return self._again(work)
 

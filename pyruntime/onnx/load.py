@@ -56,7 +56,7 @@ def _model(wire: Wire, tensors: TensorReader) -> Graph:
     except InvalidModel as error:
         raise not_onnx(wire.source, _FIRST_BYTES) or error from None
     if ir > NEWEST_IR:
-        raise InvalidModel(f"the model has IR version {ir}, the newest known is {NEWEST_IR}")
+        raise InvalidModel(f"the model has IR version {ir}, the newest supported is {NEWEST_IR}")
     opsets = read_opsets(wire, found.get(OPSETS, [])) or ({"": 1} if ir < 3 else {})
     functions: dict[FunctionKey, Function] = {}
     body = BodyReader(wire, tensors, ir, functions)

@@ -44,7 +44,7 @@ def _function(body: BodyReader, start: int, end: int, opsets: Mapping[str, int])
     refs = frozenset(attrs).union(defaults)
     where = f'function "{domain}.{name}"'
     if not name or len(refs) != len(attrs) + len(found.get(11, ())) or len(set(inputs)) != len(inputs):
-        raise InvalidModel(f"{where} at byte {start} has no name, or two attributes or inputs of one name")
+        raise InvalidModel(f"{where} at byte {start} has no name, or two attributes or inputs with the same name")
     scope = Scope({**opsets, **read_opsets(wire, found.get(9, []))}, refs)
     nodes = [body.node(a, b, scope, 0) for _, a, b in found.get(7, ())]
     nodes = settle(nodes, set(inputs), outputs, where, nested=False)

@@ -72,7 +72,9 @@ def read_opsets(wire: Wire, found: list[Field]) -> dict[str, int]:
         if version > newest:
             name = domain or "ai.onnx"
             hint = f"export it for opset {newest} or older"
-            raise InvalidModel(f"the model is for opset {version} of {name}, the newest known is {newest}", hint=hint)
+            raise InvalidModel(
+                f"the model is for opset {version} of {name}, the newest supported is {newest}", hint=hint
+            )
     return opsets
 
 

@@ -60,7 +60,7 @@ class TensorReader:
         dtype = dtype_of(found[DATA_TYPE][-1][1] if DATA_TYPE in found else 0, what)
         shape = self._dims(found, DIMS, what)
         if SEGMENT in found:
-            raise InvalidModel(f"{what} is a segment of a larger tensor, which no ONNX version defines further")
+            raise InvalidModel(f"{what} is a segment of a larger tensor, which is not supported")
         count = math.prod(shape)
         if LOCATION in found and found[LOCATION][-1][1] == 1:
             return self._outside(found, name, dtype, shape, what)

@@ -38,7 +38,7 @@ def elements(weight: Weight) -> list[Element]:
 def unpack(weight: Weight) -> bytes:
     """The bytes in the engine's layout: sub-byte elements one a byte (sign-extended if signed), others as they lie."""
     if weight.dtype is STRING:
-        raise UnsupportedOp(f'string tensor "{weight.name}" has no place in linear memory')
+        raise UnsupportedOp(f'string tensor "{weight.name}" cannot be stored in WebAssembly memory')
     if weight.source is None:
         raise InvalidModel(f'tensor "{weight.name}" holds no data')
     data = weight.read()

@@ -174,7 +174,7 @@ def attention(
     -> y as q, present_key and present_value (N, G, P+T, D), scores (N, H, S, P+T) at the stage of the mode
     Spec: https://onnx.ai/onnx/operators/onnx__Attention.html"""
     if (past_key is None) != (past_value is None):
-        raise t.shape_error("past_key and past_value come together")
+        raise t.shape_error("past_key and past_value must both be given, or neither")
     if not 0 <= qk_matmul_output_mode <= 3:
         raise t.unsupported(f"qk_matmul_output_mode {qk_matmul_output_mode} is not known")
     flat = q.rank == 3

@@ -69,7 +69,7 @@ def _projections(
     elif key is not None and key.rank == 5:  # (N, T, H, 2, D)
         key, value = (t.reshape(p, (*p.shape[:2], p.shape[2] * p.shape[3])) for p in _blocks(t, key, 3, 2))
     if key is None or value is None:
-        raise t.unsupported("key and value are needed unless packed")
+        raise t.unsupported("key and value are needed unless query is packed")
     width = query.shape[2]
     q = heads_of(t, _biased(t, query, bias, 0), heads)
     if key.rank == 4:

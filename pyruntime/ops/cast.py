@@ -31,7 +31,7 @@ def dtype_of(t: Tracer, code: int | str | None, default: DType = F32) -> DType:
     else:
         dtype = BY_CODE.get(code)
     if dtype is None or dtype.kind == "c":
-        raise t.unsupported(f"element type {code}")
+        raise t.unsupported(f"element type {code} is not supported")
     return dtype
 
 
@@ -75,7 +75,7 @@ def bit_cast(t: Tracer, x: Tensor, *, to: int) -> Tensor:
     """The same bits as another type of the same width."""
     dtype = dtype_of(t, to)
     if dtype.bits != x.dtype.bits or STRING in (dtype, x.dtype):
-        raise t.unsupported(f"bits of {x.dtype} as {dtype}")
+        raise t.unsupported(f"the bits of {x.dtype} cannot be read as {dtype}")
     if BOOL in (dtype, x.dtype):
         return t.compute(x.shape, lambda *i: _bool_bits(x.at(*i), dtype))
     return t.compute(x.shape, lambda *i: bitcast(x.at(*i), dtype))
@@ -112,7 +112,7 @@ def format_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Arra
     shape, values = args[0] or ((), [])
     source = BY_NAME[attrs["source"]]
     if source in MINIFLOATS:
-        raise TypeError(f"{source} as text")
+        raise TypeError(f"{source} cannot be written as text")
     return [(shape, [_format(v, source) for v in values])]
 
 

@@ -63,9 +63,9 @@ def grid_sample(
     Spec:   https://onnx.ai/onnx/operators/onnx__GridSample.html"""
     mode = _MODES.get(mode, mode)
     if mode not in ("nearest", "linear", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
-        raise t.unsupported(f"mode {mode}, padding_mode {padding_mode}")
+        raise t.unsupported(f"mode {mode} with padding_mode {padding_mode} is not supported")
     sizes, align = x.shape[2:], bool(align_corners)
-    t.require_equal(grid.shape[-1], len(sizes), "coordinates in the grid")
+    t.require_equal(grid.shape[-1], len(sizes), "the grid's last axis and the number of spatial axes differ")
     where = [_position(t, grid, n, d, mode, padding_mode, align) for n, d in enumerate(sizes)]
     out = (*x.shape[:2], *grid.shape[1:-1])
     dtype = F32 if x.dtype in (F16, BF16) or not x.dtype.is_float else x.dtype

@@ -61,19 +61,22 @@ def check_forest(t: Tracer, forest: Forest, features: AnyDim, count: int) -> Non
     nodes = range(len(forest.modes))
     inner = [n for n in nodes if forest.modes[n] != LEAF]
     used = [forest.features[n] for n in inner] or [0]
-    t.require(min(used) >= 0, f"feature {min(used)}")
-    t.require(sh.compare("lt", max(used), features) if inner else 1, f"feature {max(used)} of {features}")
+    t.require(min(used) >= 0, f"feature {min(used)} is negative")
+    t.require(
+        sh.compare("lt", max(used), features) if inner else 1,
+        f"feature {max(used)} is out of range for {features} features",
+    )
     for target in forest.targets:
         if not 0 <= target < count:
-            raise t.shape_error(f"target {target} of {count}")
+            raise t.shape_error(f"target {target} is out of range for {count} targets")
     children = {n: (forest.yes[n], forest.no[n]) for n in inner}
     for n in [*forest.roots, *(c for pair in children.values() for c in pair)]:
         if n not in nodes:
-            raise t.shape_error(f"node {n} of {len(nodes)}")
+            raise t.shape_error(f"node {n} does not exist, the trees have {len(nodes)}")
     try:
         TopologicalSorter(children).prepare()
     except CycleError:
-        raise t.shape_error("the nodes of a tree go in a circle") from None
+        raise t.shape_error("the nodes of a tree form a cycle") from None
 
 
 def walk(t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype: DType) -> Tensor:

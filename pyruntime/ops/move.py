@@ -153,7 +153,7 @@ def _is_one(t: Tracer, axis: int, d: AnyDim) -> bool:
         return bool(one)
     if all(s.is_extent for s in sh.symbols(one)):
         raise NeedsValue("", node=t.node, symbols=frozenset(sh.symbols(one)))
-    t.require(1 - one, f"axis {axis} turned out to have 1 element, and no axes say whether it goes")
+    t.require(1 - one, f"axis {axis} has 1 element in this run: give axes to say whether it is removed")
     return False
 
 
@@ -208,7 +208,7 @@ def _slice(
         elif step < 0:
             first, last = _bound(start, d, -1, d - 1), _bound(end, d, -1, d - 1)
         else:
-            raise t.shape_error("a step of 0")
+            raise t.shape_error("a step must not be 0")
         count = last - first if step > 0 else first - last
         if isinstance(start, int) and start < 0 and isinstance(end, int) and end >= FAR and step == 1:
             count = sh.minimum(d, -start)  # the last few
@@ -245,7 +245,7 @@ def concat(t: Tracer, x: Tensor, *more: Tensor, axis: int) -> Tensor:
 
 def _split(t: Tracer, x: Tensor, axis: int, sizes: Sequence[AnyDim]) -> tuple[Tensor, ...]:
     total = sum(sizes)
-    t.require_equal(total, x.shape[t.axis(axis, x.rank)], "sizes of the parts")
+    t.require_equal(total, x.shape[t.axis(axis, x.rank)], "the sizes of the parts do not add up to the axis")
     starts = [sum(sizes[:n]) for n in range(len(sizes))]
     return tuple([t.slice(x, axis, start, n) for start, n in zip(starts, sizes, strict=True)])
 
@@ -265,7 +265,7 @@ def split_1(
     t: Tracer, x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, split: Sequence[int] | None = None
 ) -> tuple[Tensor, ...]:
     given = t.ints(sizes, lower=0) if sizes is not None else split
-    t.require(min(split or [0]) >= 0, f"a part of {min(split or [0])} elements")
+    t.require(min(split or [0]) >= 0, f"a part cannot have {min(split or [0])} elements")
     return _split(t, x, axis, given or _equal_parts(t, x, axis, len(t.wanted)))
 
 

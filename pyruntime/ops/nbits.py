@@ -79,9 +79,9 @@ def gather_block_quantized(
     gather, blocked = t.axis(gather_axis, data.rank), t.axis(quantize_axis, data.rank)
     packed = data.dtype is U8 and bits < 8
     if packed and (gather != 0 or blocked == gather):
-        raise t.unsupported("packed data need gather_axis 0 and another quantize_axis")
+        raise t.unsupported("packed data needs gather_axis 0 and another quantize_axis")
     if data.dtype in MINIFLOATS and zero_points is not None:
-        raise t.unsupported("zero points of float8 data")
+        raise t.unsupported("zero points of float8 data are not supported")
     each = 8 // bits if packed else 1
     full = (*data.shape[:-1], data.shape[-1] * each)
     ids = indices.rank

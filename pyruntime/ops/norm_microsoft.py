@@ -47,7 +47,7 @@ def skip_simplified_layer_normalization(
 ) -> tuple[Tensor, None, Tensor, Tensor]:
     """SimplifiedLayerNormalization of x + skip + bias; outputs y, nothing, 1/root, the sum."""
     if len(t.wanted) > 1 and t.wanted[1]:
-        raise t.unsupported("there is no mean to give")
+        raise t.unsupported("the second output, mean, is not supported: this norm has no mean")
     total = _sum(t, x, skip, bias)
     y, inverse = root_mean_square(t, total, -1, epsilon)
     return scaled(t, y, gamma, None, x.dtype), None, t.cast(inverse, F32), t.cast(total, x.dtype)

@@ -55,7 +55,7 @@ def quantize_linear(
     Spec: https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html"""
     dtype = y_zero_point.dtype if y_zero_point is not None else dtype_of(t, output_dtype or None, U8)
     if not (dtype.is_int or dtype in FORMATS):
-        raise t.unsupported(f"quantising to {dtype}")
+        raise t.unsupported(f"quantising to {dtype} is not supported")
     work = dtype_of(t, precision or None, y_scale.dtype)
 
     def body(*i: Expr) -> Expr:
@@ -79,7 +79,7 @@ def dequantize_linear(
     Spec: https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html"""
     dtype = dtype_of(t, output_dtype or None, x_scale.dtype)
     if not dtype.is_float or dtype in MINIFLOATS:
-        raise t.unsupported(f"dequantising to {dtype}")
+        raise t.unsupported(f"dequantising to {dtype} is not supported")
 
     def body(*i: Expr) -> Expr:
         zero = None if x_zero_point is None else parameter(t, x_zero_point, x, axis, block_size, i, "x_zero_point")

@@ -153,7 +153,7 @@ _register_softmax("Hardmax", _hardmax)
 def lp_normalization(t: Tracer, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     """x / ‖x‖p along an axis; 0 where the norm is 0."""
     if p not in (1, 2):
-        raise t.unsupported(f"p = {p}")
+        raise t.unsupported(f"p must be 1 or 2, is {p}")
     y = wide(t, x)
     norm = total(t, y, [axis], abs(X)) if p == 1 else t.map(sqrt(X), total(t, y, [axis], X * X))
     return t.cast(mapped(t, lambda e, n: select(n == 0.0, 0.0, e / n), y, norm), x.dtype)

@@ -71,7 +71,7 @@ def tfidf_vectorizer(
     rows = t.cast(t.unsqueeze(x, [0]) if x.rank == 1 else x, I64)
     grams = _grams(pool, ngram_counts, ngram_indexes, min_gram_length, max_gram_length)
     if any(n < 0 for n in ngram_indexes):
-        raise t.unsupported(f"ngram_indexes {min(ngram_indexes)} is no column")
+        raise t.unsupported(f"ngram_indexes has {min(ngram_indexes)}, which is not a column")
     size = max(ngram_indexes, default=-1) + 1
     counts = _count(t, rows, grams, size, max_skip_count + 1)
     if mode != "TF":

@@ -32,18 +32,18 @@ class Program:
     def from_bytes(data: bytes) -> Program:
         """Errors: InvalidModel for what `to_bytes` of this format did not write, or what no executor could run."""
         if data[:4] != MAGIC:
-            raise InvalidModel("this is no pyruntime program")
+            raise InvalidModel("this is not a Program that pyruntime exported")
         if len(data) < HEAD.size:
             raise InvalidModel("the program is cut off")
         _, format_, checksum, size = HEAD.unpack_from(data)
         if format_ != FORMAT:
-            raise InvalidModel(f"the program is of format {format_}, this is {FORMAT}", hint="export it again")
+            raise InvalidModel(f"the program has format {format_}, this version reads {FORMAT}", hint="export it again")
         if zlib.crc32(memoryview(data)[HEAD.size :]) != checksum:
-            raise InvalidModel("the program is damaged or cut off: its checksum is another", hint="export it again")
+            raise InvalidModel("the program is damaged or cut off: its checksum does not match", hint="export it again")
         try:
             header = json.loads(data[HEAD.size : HEAD.size + size])
         except (ValueError, RecursionError) as error:
-            raise InvalidModel(f"the program is damaged: its header is no JSON ({error})") from None
+            raise InvalidModel(f"the program is damaged: its header is not JSON ({error})") from None
         program = Program(header, bytes(data[HEAD.size + size :]))
         validate(header, len(program.blob))
         return program

@@ -89,7 +89,7 @@ def _waited_for(block: Block, out: Placement) -> None:
         if small and needed_elsewhere.isdisjoint(t.uid for t in kernel.outputs) and _feeds_plan(kernel, block):
             if out.memory(kernel) is not LINEAR:
                 out.send_home(kernel)
-                out.reasons.setdefault(kernel, "the plan waits for its value")
+                out.reasons.setdefault(kernel, "the run cannot continue without its value")
         else:
             needed_elsewhere |= {root(t).uid for t in kernel.inputs}
 
@@ -130,7 +130,7 @@ def _judge(run: Sequence[Kernel], block: Block, memory: Memory, out: Placement) 
     if work < memory.copy_cost + memory.byte_cost * size:
         for k in run:
             out.send_home(k)
-            out.reasons[k] = f"{work:.0f} operations do not pay for {size} bytes crossing"
+            out.reasons[k] = f"{work:.0f} operations are too few to pay for copying {size} bytes"
 
 
 def _crossing(run: Sequence[Kernel], block: Block, out: Placement) -> list[Tensor]:

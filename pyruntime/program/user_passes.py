@@ -49,7 +49,7 @@ def rewrite_rule(name: str, *, before: str = "", after: str = "", level: str = "
 def remove_pass(name: str) -> None:
     """Take back what `graph_pass` or `rewrite_rule` registered. Errors: InvalidInput for any other name."""
     if name not in {p.name for p in _added}:
-        raise InvalidInput(f'no pass of the name "{name}" was added')
+        raise InvalidInput(f'no pass with the name "{name}" was added')
     left = [p for p in _added if p.name != name]
     _ordered(left)
     _added[:] = left
@@ -93,7 +93,9 @@ def _place(new: Pass, table: Sequence[Pass]) -> int:
     found = [n for n, p in enumerate(table) if p.name == (new.before or new.after)]
     if not found:
         names = ", ".join(dict.fromkeys(p.name for p in table))
-        raise InvalidInput(f'pass "{new.name}" stands at "{new.before or new.after}", which is no pass', hint=names)
+        raise InvalidInput(
+            f'pass "{new.name}" is placed at "{new.before or new.after}", which is not a pass', hint=names
+        )
     if new.before:
         return found[0]
     return found[-1] + 1 + len(list(takewhile(lambda p: p.after == new.after, table[found[-1] + 1 :])))
@@ -161,7 +163,7 @@ def _named(p: Pass) -> Iterator[None]:
 def _checked(new: object, old: Graph) -> Graph:
     """Errors: InvalidModel for what is no graph, or one with other inputs or outputs, or whose names do not fit."""
     if not isinstance(new, Graph):
-        raise InvalidModel(f"gave {type(new).__name__}, not a Graph")
+        raise InvalidModel(f"returned {type(new).__name__}, not a Graph")
     if (new.inputs, new.outputs) != (old.inputs, old.outputs):
         raise InvalidModel("changed the inputs or outputs of the graph")
     known = {v.name for v in new.inputs} | set(new.weights)

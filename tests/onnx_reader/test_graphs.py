@@ -161,7 +161,7 @@ def test_ir_versions(ir: int) -> None:
 
 
 def test_ir_refused() -> None:
-    for ir, message in ((15, "newest known is 14"), (0, "not an ONNX model"), (-1, "not an ONNX model")):
+    for ir, message in ((15, "newest supported is 14"), (0, "not an ONNX model"), (-1, "not an ONNX model")):
         proto = weighted(10)
         proto.ir_version = ir
         with pytest.raises(InvalidModel, match=message):

@@ -49,8 +49,8 @@ def test_versions_and_what_is_not_the_standards() -> None:
 
 @pytest.mark.parametrize(("inputs", "node", "text"), [
     ("int64[3] x", "y = Softmax (x)", 'input "x" is int64, allowed is float32, float16, float64, bfloat16'),
-    ("float[3] x, int64[3] z", "y = Add (x, z)", 'inputs "x" and "z" must be of one type, are float32 and int64'),
-    ("float[3] x, double[3] z", "y = Sum (x, x, z)", 'inputs "x" and "z" must be of one type'),
+    ("float[3] x, int64[3] z", "y = Add (x, z)", '"x" and "z" must have the same type, but are float32 and int64'),
+    ("float[3] x, double[3] z", "y = Sum (x, x, z)", 'inputs "x" and "z" must have the same type'),
     ("float[3] x", "y = Add (x)", "takes 2 inputs, has 1"),
     ("float[3] x", "y = Relu (x, x)", "takes 1 inputs, has 2"),
     ("float[3] x", "y = Conv (, x)", "input 0 is required"),

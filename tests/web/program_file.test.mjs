@@ -54,12 +54,12 @@ test('within a larger buffer, at any byte', () => {
 
 for (const [told, bytes, message] of [
   ['cut off in the head', FILE.slice(0, 15), 'the program is cut off'],
-  ['of a later format', changed(4, 4), 'the program is of format 4, this is 3 (export it again)'],
+  ['of a later format', changed(4, 4), 'the program has format 4, this version reads 3 (export it again)'],
   ['cut off at the end', FILE.slice(0, -1), /damaged or cut off/],
   ['longer than it was', new Uint8Array([...FILE, 0]), /damaged or cut off/],
   ['with another byte in its header', changed(20, 0), /damaged or cut off/],
   ['with another byte in its blob', changed(FILE.length - 1, 9), /damaged or cut off/],
-  ['whose header is no JSON', filed('{"name": '), /its header is no JSON/],
+  ['whose header is not JSON', filed('{"name": '), /its header is not JSON/],
   ['whose header is no object', filed('[]'), /the program is damaged: the header/],
   ['whose header lacks a part', filed(JSON.stringify({ ...HEADER, guards: undefined })), /the program is damaged: .*guards/],
   ['that gives a buffer without a value', filed(JSON.stringify({ ...HEADER, buffers: [...HEADER.buffers, { size: 4 }], outputs: [{ name: 'y', value: { ...VALUE, buffer: 1, dims: [1] } }] })), /the program is damaged: .*output "y"/],
@@ -80,7 +80,7 @@ for (const [model, looks] of [
 }
 
 for (const [told, change, error] of [
-  ['does not say its types', { types: undefined }, { type: 'InvalidModel', message: /does not say its types/ }],
+  ['does not list its inputs and outputs', { types: undefined }, { type: 'InvalidModel', message: /does not list its inputs and outputs/ }],
   ['was compiled for a GPU', { modules: { webgpu: [0, 2] } }, { type: 'UnsupportedOp', message: /for the GPU of one machine/ }],
 ]) {
   test(`a program that ${told} is refused`, () => assert.throws(() => new Exported(toBytes({ ...HEADER, ...change }, BLOB)), error));
@@ -89,7 +89,7 @@ for (const [told, change, error] of [
 const OF = { file: 'm.onnx', size: 3, crc32: crc32(BLOB) };
 
 for (const [bytes, fits] of [[BLOB, true], [Uint8Array.of(1, 2, 4), false], [Uint8Array.of(1, 2), false]]) {
-  test(`a model of bytes [${bytes}] is ${fits ? '' : 'not '}the one it was made of`, () => {
+  test(`a model of bytes [${bytes}] is ${fits ? '' : 'not '}the one it was made from`, () => {
     const program = new Exported(toBytes({ ...HEADER, model: OF }, BLOB));
     assert.deepEqual([...program.files], [['', 'm.onnx']]);
     if (fits) program.check(bytes);

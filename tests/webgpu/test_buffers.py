@@ -60,6 +60,8 @@ def test_growing(binds: Any) -> None:
         np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-5, atol=1e-5)
         counts.append(len(buffers(session)))
     assert counts == sorted(counts) and counts[0] == 1 and counts[-1] >= 3 and max(buffers(session)) <= size
-    with pytest.raises(OutOfMemory, match=f"a tensor of {size + 256} bytes, the GPU gives buffers of {size}"):
+    with pytest.raises(
+        OutOfMemory, match=f"a tensor needs {size + 256} bytes, the largest buffer of the GPU has {size}"
+    ):
         session.run(None, {"x": np.zeros((257, 64), np.float32)})
     np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-5, atol=1e-5)

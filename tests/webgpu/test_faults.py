@@ -92,14 +92,14 @@ def test_device_lost_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_device_lost_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other device: the session goes on on WebAssembly. A Program compiled for the GPU cannot."""
+    """No other device: the session continues on WebAssembly. A Program compiled for the GPU cannot."""
     session = opened()
     program = opened(model=session.export(weights=True))
     assert run(program) == RIGHT
     host(session).device.destroy()
     with monkeypatch.context() as m:
         m.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
-        with pytest.warns(RuntimeWarning, match="goes on on WebAssembly"):
+        with pytest.warns(RuntimeWarning, match="continues on WebAssembly"):
             assert run(session) == RIGHT
         assert session.get_providers() == ["wasm"]
         with pytest.raises(DeviceLost, match="none for this test"):

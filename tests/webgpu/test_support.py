@@ -27,7 +27,7 @@ def largest(shape, dtype):
     return t.map(maximum(X, Y), x, x).kernel
 
 
-@pytest.mark.parametrize("inputs,why", [(7, ""), (8, "9 tensors in one kernel, the adapter binds 8")])
+@pytest.mark.parametrize("inputs,why", [(7, ""), (8, "9 tensors in one kernel, the GPU allows 8")])
 def test_number_of_bindings(inputs, why):
     assert reason(total(inputs), ADAPTER) == why
 
@@ -36,7 +36,7 @@ def test_number_of_bindings(inputs, why):
 @pytest.mark.parametrize("dtype,size", [(dt.F32, 4), (dt.I8, 1), (dt.I64, 4)], ids=str)
 def test_size_of_a_binding(dtype, size, over):
     count = ADAPTER.binding_bytes // size + over
-    why = f"a tensor of {count * size} bytes, the adapter binds {ADAPTER.binding_bytes}" if over else ""
+    why = f"a tensor of {count * size} bytes, the GPU allows {ADAPTER.binding_bytes}" if over else ""
     assert reason(largest((count,), dtype), ADAPTER) == why
 
 
@@ -46,7 +46,7 @@ def test_iterations(over):
     t = Tracer(lambda w: [])
     x = t.leaf("feed", (2, 256 * (65535 + over)), dt.F32)
     kernel = t.reduce_compute("sum", (2,), x.shape[1:], lambda i, r: x.at(i, r)).kernel
-    why = "65536 loop iterations in one invocation, the adapter stops after 65535" if over else ""
+    why = "65536 loop iterations in one invocation, the GPU stops after 65535" if over else ""
     assert reason(kernel, replace(ADAPTER, iterations=65535)) == why
     assert reason(kernel, ADAPTER) == ""
 

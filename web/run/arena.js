@@ -88,7 +88,7 @@ export class Arena {
   /** @param {number} size bytes asked for */
   round(size) {
     if (!this.chunk) return Math.ceil(Math.max(size, 1) / ALIGN) * ALIGN;
-    if (size > this.chunk) throw new OutOfMemory(`a tensor of ${size} bytes, the GPU gives buffers of ${this.chunk}`);
+    if (size > this.chunk) throw new OutOfMemory(`a tensor needs ${size} bytes, the largest buffer of the GPU has ${this.chunk}`);
     return Math.ceil(Math.max(size, 1) / GPU_ALIGN) * GPU_ALIGN;
   }
 
@@ -156,7 +156,7 @@ export class Arena {
     const before = this.free[at - 1];
     const after = this.free[at];
     if ((before && before.address + before.size > address) || (after && address + size > after.address)) {
-      throw new MemoryFault(`memory at ${address} is released twice`);
+      throw new MemoryFault(`memory at ${address} is released, but not in use`);
     }
     const merged = { address, size };
     let drop = 0;

@@ -72,6 +72,6 @@ export async function watchDownloads({ wasm, stdlib }, start) {
 async function instantiate(response, imports, streaming) {
   const type = response.headers.get('content-type') ?? '';
   if (/^application\/wasm\b/i.test(type)) return streaming(response, imports);
-  console.warn(`pyruntime: ${response.url} comes as "${type}"; as application/wasm it would start faster`);
+  console.warn(`pyruntime: ${response.url} is served as "${type}"; served as application/wasm it would start faster`);
   return WebAssembly.instantiate(await response.arrayBuffer(), imports);
 }

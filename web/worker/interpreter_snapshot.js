@@ -66,7 +66,7 @@ export function saveSnapshot(pyodide, engine) {
     const memory = /** @type {any} */ (pyodide).makeMemorySnapshot();
     setTimeout(() => write(name, pack(memory)).catch(() => {}), WRITE_DELAY); // no room, or forbidden: the next start is as this one
   } catch (error) {
-    console.warn('pyruntime: the next start will not be shorter:', error);
+    console.warn('pyruntime: no snapshot was kept, so the next start takes as long as this one:', error);
   }
 }
 

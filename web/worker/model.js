@@ -136,7 +136,7 @@ export class Model {
 
   /** From now on without the GPU. @param {string} reason */
   async fallBack(reason) {
-    console.warn(`pyruntime: ${reason}; the session goes on on WebAssembly`);
+    console.warn(`pyruntime: ${reason}; the session continues on WebAssembly`);
     this.drop();
     this.programs.clear();
     this.host = { ...this.host, gpu: null };

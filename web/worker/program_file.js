@@ -24,8 +24,8 @@ const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint
 export function parse(bytes) {
   if (bytes.length < HEAD) throw new InvalidModel('the program is cut off');
   const [format, checksum, size] = [4, 8, 12].map((at) => word(bytes, at));
-  if (format !== FORMAT) throw new InvalidModel(`the program is of format ${format}, this is ${FORMAT}`, { hint: 'export it again' });
-  if (crc32(bytes.subarray(HEAD)) !== checksum) throw new InvalidModel('the program is damaged or cut off: its checksum is another', { hint: 'export it again' });
+  if (format !== FORMAT) throw new InvalidModel(`the program has format ${format}, this version reads ${FORMAT}`, { hint: 'export it again' });
+  if (crc32(bytes.subarray(HEAD)) !== checksum) throw new InvalidModel('the program is damaged or cut off: its checksum does not match', { hint: 'export it again' });
   const [header, blob] = [headerOf(bytes.slice(HEAD, HEAD + size)), bytes.subarray(HEAD + size)];
   validate(header, blob.length);
   return { header, blob };
@@ -36,7 +36,7 @@ function headerOf(text) {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(text));
   } catch (cause) {
-    throw new InvalidModel(`the program is damaged: its header is no JSON (${/** @type {Error} */ (cause).message})`, { cause });
+    throw new InvalidModel(`the program is damaged: its header is not JSON (${/** @type {Error} */ (cause).message})`, { cause });
   }
 }
 
@@ -69,7 +69,7 @@ export class Exported {
   constructor(bytes) {
     const { header, blob } = parse(bytes);
     const { types } = header;
-    if (!types) throw new InvalidModel('this program does not say its types', { hint: 'write it with session.export()' });
+    if (!types) throw new InvalidModel('this program does not list its inputs and outputs', { hint: 'write it with session.export()' });
     refuse(header);
     this.header = header;
     this.blob = blob;
@@ -94,7 +94,7 @@ export class Exported {
   check(bytes) {
     const { model } = this.header;
     if (!model || (bytes.length === model.size && crc32(bytes) === model.crc32)) return;
-    throw new InvalidModel(`"${model.file}" is not the model that this program was made of`, { hint: 'export it again' });
+    throw new InvalidModel(`"${model.file}" is not the model that this program was made from`, { hint: 'export it again' });
   }
 
   /** @returns {ProgramData} */

@@ -35,7 +35,7 @@ def reason(kernel: Map | Reduce | Loops, ranges: Ranges) -> str:
             return f"a {kernel.op} of {kernel.expr.dtype} may need more than 32 bits"
         count = of_dim(sh.size(kernel.extents))
         if kernel.op in ("max", "min") and count.low < 1:
-            return f"the {kernel.op} of no {kernel.expr.dtype} has more than 32 bits"
+            return f"the {kernel.op} of an empty {kernel.expr.dtype} tensor has more than 32 bits"
     return _expression(bounds, kernel.epilogue) if kernel.epilogue is not None else ""
 
 

@@ -37,14 +37,14 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
             return why
     buffers = len({root(t).uid for t in tensors}) + _checks(kernel)
     if buffers > adapter.storage_buffers:
-        return f"{buffers} tensors in one kernel, the adapter binds {adapter.storage_buffers}"
+        return f"{buffers} tensors in one kernel, the GPU allows {adapter.storage_buffers}"
     count = _iterations(kernel, ranges) if adapter.iterations else 0.0
     if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
         count /= GROUP
     if isinstance(kernel, Reduce) and count > adapter.iterations and vectorized(kernel, adapter) is not None:
         count /= WIDTH
     if count > adapter.iterations:
-        return f"{count:.0f} loop iterations in one invocation, the adapter stops after {adapter.iterations}"
+        return f"{count:.0f} loop iterations in one invocation, the GPU stops after {adapter.iterations}"
     seen: set[int] = set()
     for e in _expressions(kernel):
         for x in walk(e, seen):
@@ -62,10 +62,10 @@ def _checks(kernel: Map | Reduce | Loops) -> bool:
 
 def _tensor(t: Tensor, adapter: Adapter) -> str:
     if not storable(t.dtype):
-        return f"{t.dtype} has no place on the GPU"
+        return f"{t.dtype} cannot be stored on the GPU"
     size = sh.size(t.shape)
     if isinstance(size, int) and size * element_bytes(t.dtype) > adapter.binding_bytes:
-        return f"a tensor of {size * element_bytes(t.dtype)} bytes, the adapter binds {adapter.binding_bytes}"
+        return f"a tensor of {size * element_bytes(t.dtype)} bytes, the GPU allows {adapter.binding_bytes}"
     return ""
 
 
