@@ -1,4 +1,4 @@
-"""The engine as the web worker sees it: bytes in, Programs out. Values cross as JSON; weights never cross.
+"""The engine as the web worker sees it: bytes in, Programs out. Values are passed as JSON; weights are not passed.
 
 A feed is described as {"dtype", "dims", "data"}, a list of those for a sequence, or null for an empty optional. "data"
 (a flat list in storage layout, see `pyruntime.ir.dtype`) is needed only for the feeds that `Model.needs` names.

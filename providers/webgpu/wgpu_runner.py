@@ -1,4 +1,4 @@
-"""Runs a Program's GPU steps natively: its shaders, prepared steps, and what crosses between the memories."""
+"""Runs a Program's GPU steps natively: its shaders, prepared steps, and copies between the memories."""
 
 from __future__ import annotations
 

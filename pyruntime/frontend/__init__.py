@@ -1,1 +1,1 @@
-"""From a graph to kernels: operators are traced, sequences and optionals are settled at compile time."""
+"""From a graph to kernels: operators are traced; sequences and optionals exist at compile time only."""

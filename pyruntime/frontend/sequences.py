@@ -1,4 +1,4 @@
-"""Values at plan time that are not tensors: sequences, and optionals that hold nothing."""
+"""Values at compile time that are not tensors: sequences, and optionals that hold nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyruntime.ir.dtype import DType
 
 @dataclass(frozen=True, slots=True)
 class SequenceValue:
-    """A sequence at plan time: its length is known, its items are values. An optional is its item, or `NOTHING`."""
+    """A sequence at compile time: its length is known, its items are values. An optional is its item, or `NOTHING`."""
 
     items: tuple[Any, ...]
     dtype: DType | None = None

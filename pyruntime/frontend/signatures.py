@@ -108,7 +108,7 @@ def check_attributes(attrs: Mapping[str, object], node: str) -> None:
 
 
 def _check_type(p: Parameter, name: str, x: Any, node: str) -> None:
-    if "o" in p.types:  # an optional, which at plan time is what it holds
+    if "o" in p.types:  # an optional, which at compile time is what it holds
         return
     is_ = "an empty optional" if isinstance(x, Nothing) else "a sequence" if isinstance(x, SequenceValue) else ""
     letter = "s" if isinstance(x, SequenceValue) else _LETTERS[x.dtype] if isinstance(x, Tensor) else "?"

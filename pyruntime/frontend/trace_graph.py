@@ -1,4 +1,4 @@
-"""Graph → kernels: walks the nodes in order and lets each operator's lowering record itself on the Tracer."""
+"""Graph → kernels: takes the nodes in order and lets each operator's lowering record itself on the Tracer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Feed:
 @dataclass(slots=True)
 class Translation:
     """What came out: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING);
-    `values` are all of the main graph by name, `known` the uids of tensors whose elements are known at plan time."""
+    `values` are all of the main graph by name, `known` the uids of tensors whose elements are known at compile time."""
 
     block: Block
     feeds: list[Feed]

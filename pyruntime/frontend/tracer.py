@@ -338,7 +338,7 @@ class Tracer:
             shapes.append((dims, dtype))
         return self.add(Host(fn, tuple(args), attrs, tuple(binds)), shapes)
 
-    # ── plan-time values ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── compile-time values ─────────────────────────────────────────────────────────────────────────────────────────
 
     def known(self, x: Tensor) -> list[Any] | None:
         """The elements of x if they follow from constants and dims: ints (or Dims), floats, bools; else None."""

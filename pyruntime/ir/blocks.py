@@ -1,4 +1,4 @@
-"""Walking blocks: the kernels of a block and of the blocks inside it, and who reads a tensor."""
+"""What is in a block: its kernels and those of the blocks inside it, and who reads a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slow and obvious evaluator of the kernel vocabulary: the truth for tests, and plan-time shape arithmetic.
+"""The slow and obvious evaluator of the kernel vocabulary: the truth for tests, and compile-time shape arithmetic.
 
 Arrays are (shape, flat list of Python numbers). Integers may be Dims, so shape arithmetic works on symbols; what
 cannot be decided without their values raises `Undecided`. There is no fast path here, ever.

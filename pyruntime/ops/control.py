@@ -1,4 +1,4 @@
-"""If and Loop. What is known at plan time disappears; the rest becomes blocks that the executor runs."""
+"""If and Loop. What is known at compile time disappears; the rest becomes blocks that the executor runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Gather and scatter.
 
-Negative indices count from the end. Indices that are known at plan time are checked (ShapeError); those that a run
+Negative indices count from the end. Indices that are known at compile time are checked (ShapeError); those that a run
 makes go through `Tracer.checked_index`, so nothing is read or written out of bounds.
 """
 

@@ -1,4 +1,4 @@
-"""ai.onnx.ml: tree ensembles. All versions become one flat table of nodes, walked by one procedure.
+"""ai.onnx.ml: tree ensembles. All versions become one flat table of nodes, which one procedure evaluates.
 
 Spec: https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html
 """

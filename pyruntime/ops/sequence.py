@@ -1,5 +1,5 @@
-"""Sequences and optionals. They exist at plan time only: a sequence is a tuple of values, an optional is its value or
-`NOTHING`. Their lengths and the positions in them are therefore known when a program is compiled.
+"""Sequences and optionals. They exist at compile time only: a sequence is a tuple of values, an optional is its
+value or `NOTHING`. Their lengths and the positions in them are therefore known when a program is compiled.
 
 Spec: https://onnx.ai/onnx/operators/ (Sequence*, SplitToSequence, ConcatFromSequence, Optional*)
 """

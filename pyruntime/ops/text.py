@@ -1,4 +1,4 @@
-"""Operators on strings. What moves or compares strings is a Map as for any type; see `passes/strings.py`."""
+"""Operators on strings. What moves or compares strings is a Map as for any type; see `passes/string_kernels.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead code: kernels none of whose outputs are used disappear. Shape arithmetic done at plan time ends here."""
+"""Dead code: kernels none of whose outputs are used disappear. Shape arithmetic done at compile time ends here."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ OUTSIDE = {  # operator, feeds but for the indices, indices just inside and just
 
 
 @pytest.mark.parametrize("case", OUTSIDE.values(), ids=OUTSIDE.keys())
-def test_indices_known_at_plan_time_are_checked(case: Any) -> None:
+def test_indices_known_at_compile_time_are_checked(case: Any) -> None:
     """The error names the node; the last index inside is none."""
     name, (data, *rest), inside, outside, attributes = case
     for indices in inside:

@@ -1,4 +1,4 @@
-// The worker boundary: a closed list of calls, answered by id. Nothing else crosses it.
+// The worker boundary: a closed list of calls, answered by id. Nothing else passes it.
 
 import { fromPayload, SessionFailed, toPayload } from './errors.js';
 

@@ -1,4 +1,4 @@
-// Tensors on the GPU as the page sees them: numbers of tensors in the worker, for a GPUBuffer cannot cross to it.
+// Tensors on the GPU as the page sees them: numbers of tensors in the worker, since a GPUBuffer cannot be sent there.
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../common/errors.js';
@@ -33,7 +33,7 @@ export function onGpu(id, type, dims, caller) {
 export function gpuNumber(name, tensor, caller) {
   const handle = handles.get(tensor);
   if (!handle) {
-    throw new InvalidInput(`"${name}" lies in a GPUBuffer of the page, which cannot cross to the engine's worker`, { hint: 'feed its data, or a tensor that a run left on the GPU' });
+    throw new InvalidInput(`"${name}" lies in a GPUBuffer of the page, which cannot be sent to the engine's worker`, { hint: 'feed its data, or a tensor that a run left on the GPU' });
   }
   if (handle.caller !== caller) throw new InvalidInput(`"${name}" lies on the GPU of a worker that is gone`);
   return handle.id;
