@@ -200,7 +200,7 @@ def fails(_: Any) -> Any:
     [
         (graph_pass, graph_without_nodes, InvalidModel, 'Neg "b".*pass "bad": input "a" is defined nowhere'),
         (graph_pass, other_outputs, InvalidModel, 'pass "bad": changed the inputs or outputs'),
-        (graph_pass, nothing, InvalidModel, 'pass "bad": gave NoneType, not a Graph'),
+        (graph_pass, nothing, InvalidModel, 'pass "bad": returned NoneType, not a Graph'),
         (graph_pass, fails, SessionFailed, "pass \"bad\" failed: KeyError: 'oops'"),
         (rewrite_rule, reads_its_own, InvalidModel, 'Neg "a".*pass "bad": a Map reads .* not made before it'),
         (rewrite_rule, too_many_axes, InvalidModel, r'Neg "a".*pass "bad": index\(1\) in a Map of 1 axes'),
