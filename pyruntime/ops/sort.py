@@ -40,7 +40,7 @@ def topk(
 def _topk(t: Tracer, x: Tensor, count: AnyDim, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
     axis = t.axis(axis, x.rank)
     n = x.shape[axis]
-    t.require(sh.compare("le", count, n), f"k is {count}, more than the {n} elements of the axis")
+    t.require(sh.compare("le", count, n), f"k = {count} of {n} elements")
     if count == 1 and (largest or not x.dtype.is_float):  # a minimum would let NaN win
         name = "max" if largest else "min"
         return t.reduce(name, x, [axis]), t.reduce(f"arg{name}", x, [axis])

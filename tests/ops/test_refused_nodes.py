@@ -120,7 +120,7 @@ def test_the_position_of_nothing(dims: str) -> None:
     ("float[2] x", "y = Det (x)", 'input "x" has rank 1, must have 2 or more'),
     ("float[2] x", "y = Clip (x, x)", r'input "x" must be one number, has shape \[2\]'),
     ("float[2,2,2] x", "y = ai.onnx.ml.Normalizer (x)", 'input "x" has rank 3, must have 1 to 2'),
-    ("float[2,2] x", "y = Concat<axis=0> (x, i)", "rank 2 and 1|must be of one type"),
+    ("float[2,2] x", "y = Concat<axis=0> (x, i)", "rank 2 and 1|must have the same type"),
     (f"float[{','.join(['1'] * 65)}] x", "y = Relu (x)", "rank 65; up to 64"),
 ])  # fmt: skip
 def test_ranks(inputs: str, node: str, text: str) -> None:
