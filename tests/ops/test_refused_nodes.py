@@ -91,7 +91,7 @@ def test_attributes(node: str, text: str) -> None:
     ("float[1,3] x, int64[2] v", "Resize (x, , , v)", ints(1, -8), "must be at least 0"),
     ("float[4] x, int64[2] v", "Split (x, v)", ints(-1, 5), "must be at least 0"),
     ("float[4] x, int64[1] v", "ReduceSum (x, v)", ints(3), "axis 3 is out of range"),
-    ("float[4] x, int64[1] v", "Slice (x, v, v, v, v)", ints(0), "a step of 0"),
+    ("float[4] x, int64[1] v", "Slice (x, v, v, v, v)", ints(0), "a step must not be 0"),
     ("int64 v", "HannWindow (v)", np.array(-4), "must be at least 0"),
 ])  # fmt: skip
 @pytest.mark.parametrize("fed", [False, True])
