@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -206,6 +207,22 @@ def test_memory_does_not_grow_from_run_to_run() -> None:
         sizes.append(executor.memory().arena)
     assert sizes[-1] == sizes[1]
     assert executor.memory().peak < 8 * 100 * 16 + 4096  # a chain of thirty keeps only a few tensors alive
+
+
+def test_a_loop_frees_what_its_body_is_handed_and_does_not_use() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[N] x, int64 n) => (float[N] y, float[M] z) {
+      y, z = Loop (n, , x, x) <body = b (int64 i, bool on, float[N] used, float[M] lost)
+        => (bool still, float[N] a, float[M] b) { still = Identity (on) a = Neg (used) b = Neg (used) }>
+    }"""
+    session = InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    x, peaks = np.arange(1000, dtype=np.float32), {}
+    for n in (0, 1, 2, 3, 300):
+        y, z = session.run(None, {"x": x, "n": np.array(n)})
+        np.testing.assert_array_equal(y, -x if n % 2 else x)
+        np.testing.assert_array_equal(z, y)
+        peaks[n] = session.memory().peak
+    assert peaks[300] == peaks[3]
 
 
 def test_a_program_survives_a_round_trip() -> None:

@@ -136,10 +136,9 @@ class _Emitter:
         returned |= {self.crossings.at(t, where).uid for t, where in ends.away}
         numbers = self.buffers.numbers
         unused = write_lifetimes(steps, ends.received, self.persistent | returned, numbers)
-        unused_inputs = [numbers[t.uid] for t in block.inputs if t.uid in unused and t.uid in numbers]
         self.blocks[number] = {
             "inputs": [self.buffers.tensor_at_home(t) for t in block.inputs],
-            "unused": unused_inputs,
+            "unused": [numbers[t.uid] for t in block.inputs if t.uid in unused],
             "steps": [step.json for step in steps],
             "outputs": [self.buffers.tensor_at_home(t) for t in block.outputs],
         }
