@@ -191,6 +191,10 @@ def too_many_axes(kernel: Any) -> Any:
     return Map(cast(index(1), F32)) if isinstance(kernel, Map) else None
 
 
+def gives_an_expression(kernel: Any) -> Any:
+    return kernel.inputs[0].at(index(0))
+
+
 def fails(_: Any) -> Any:
     raise KeyError("oops")
 
@@ -204,7 +208,9 @@ def fails(_: Any) -> Any:
         (graph_pass, fails, SessionFailed, "pass \"bad\" failed: KeyError: 'oops'"),
         (rewrite_rule, reads_its_own, InvalidModel, 'Neg "a".*pass "bad": a Map reads .* not made before it'),
         (rewrite_rule, too_many_axes, InvalidModel, r'Neg "a".*pass "bad": index\(1\) in a Map of 1 axes'),
-        (rewrite_rule, fails, SessionFailed, "pass \"bad\" failed: KeyError: 'oops'"),
+        (rewrite_rule, fails, SessionFailed, 'Neg "a".*pass "bad": KeyError: \'oops\''),
+        (rewrite_rule, gives_an_expression, InvalidModel, 'Neg "a".*pass "bad": gave at.*, not None, a kernel'),
+        (rewrite_rule, lambda _: [], InvalidModel, r'Neg "a".*pass "bad": gave \[\], not None, a kernel'),
     ],
 )
 def test_what_passes_may_not_do(register: Any, fn: Any, error: type[Exception], match: str) -> None:

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from pyruntime.errors import InvalidInput, InvalidModel, PyRuntimeError, SessionFailed
+from pyruntime.ir.kernel import Kernel
 from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.node_order import settle as in_order
 from pyruntime.passes.rewriting import Rule, check_kernels, computing, rewrite_kernels
@@ -58,10 +59,28 @@ def remove_pass(name: str) -> None:
 def _by_rule(name: str, rule: Rule) -> Callable[[Work], None]:
     def run(w: Work) -> None:
         for block, made in ((w.init, ()), (w.main, [t.uid for k in w.init.kernels for t in k.outputs])):
-            rewrite_kernels(block, computing(rule))
+            rewrite_kernels(block, computing(_asked(rule)))
             check_kernels(block, made)
 
     return run
+
+
+def _asked(rule: Rule) -> Rule:
+    """The rule; its errors name the node of the kernel that it was asked for."""
+
+    def ask(kernel: Kernel) -> Kernel | Sequence[Kernel] | None:
+        try:
+            given = rule(kernel)
+        except PyRuntimeError as error:
+            raise error.at(kernel.node) from None
+        except Exception as error:
+            raise SessionFailed(f"{type(error).__name__}: {error}", node=kernel.node) from error
+        several = list(given) if isinstance(given, list | tuple) else [given]
+        if given is not None and not (several and all(isinstance(k, Kernel) for k in several)):
+            raise InvalidModel(f"gave {given!r}, not None, a kernel or kernels", node=kernel.node)
+        return given
+
+    return ask
 
 
 def _add(new: Pass) -> None:
