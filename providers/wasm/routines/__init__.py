@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .base import Schedule
+from .base import WasmRoutine
 from .conv import Conv
 from .matmul import Matmul, PackB
 from .nbits import MatmulNBits
 from .transposed import ConvTranspose
 
-ROUTINES: dict[str, Schedule] = {
+ROUTINES: dict[str, WasmRoutine] = {
     "matmul": Matmul(),
     "pack_b": PackB(),
     "conv": Conv(),

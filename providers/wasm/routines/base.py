@@ -20,8 +20,9 @@ from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import Epilogue
 
 
-class Schedule:
-    """A routine that reads contiguous operands, fuses nothing and packs nothing."""
+class WasmRoutine:
+    """What this provider's routines begin from: float32, contiguous operands, nothing fused, nothing packed.
+    Subclasses write `emit` and override what they can do better."""
 
     def prepare(self, call: Call) -> list[Kernel]:
         return []
@@ -39,6 +40,8 @@ class Schedule:
         return None
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
+        """The function, made once by `writer.function(key, …)` where the key says all that its code depends on, and
+        its calls: tensors and parameters in the order of the argument block's words, and the number of work units."""
         raise NotImplementedError
 
 

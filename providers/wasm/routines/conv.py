@@ -13,11 +13,11 @@ from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
-from .base import Schedule, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
+from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
 from .integers import prepare_conv, prepare_dequantised
 
 
-class Conv(Schedule):
+class Conv(WasmRoutine):
     def prepare(self, call: Call) -> list[Kernel]:
         x, w = _operands(call)
         if not _runs(x, w):

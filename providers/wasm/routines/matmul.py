@@ -15,7 +15,7 @@ from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
 from ..schedules.register_tile import PANEL
-from .base import Schedule, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
+from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
 from .integers import prepare_product
 
 PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
@@ -140,7 +140,7 @@ def _merged(batch: list[Axis]) -> list[Axis]:
     return out
 
 
-class Matmul(Schedule):
+class Matmul(WasmRoutine):
     def prepare(self, call: Call) -> list[Kernel]:
         a, b = _base(call, 0), _base(call, 1)
         if call.out.dtype is I32 and a.dtype is I32:
@@ -243,7 +243,7 @@ def packing(source: Tensor, base: Tensor, view: View | None, k: AnyDim, n: AnyDi
     return call
 
 
-class PackB(Schedule):
+class PackB(WasmRoutine):
     """Panels of a constant matrix."""
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:

@@ -14,12 +14,12 @@ from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Tensor
 from ..schedules import gemm
 from ..schedules.dequantize import GROUP, groups_bytes
 from ..schedules.register_tile import PANEL
-from .base import Schedule, arithmetic, call_epilogue, converted, made_map, own_words, scratch
+from .base import WasmRoutine, arithmetic, call_epilogue, converted, made_map, own_words, scratch
 
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
 
 
-class MatmulNBits(Schedule):
+class MatmulNBits(WasmRoutine):
     def prepare(self, call: Call) -> list[Kernel]:
         a, codes, steps, _ = call.args
         if a is None or codes is None or steps is None or call.out.dtype is not F32 or call.attrs["bits"] not in (4, 8):

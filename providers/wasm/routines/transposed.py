@@ -20,11 +20,11 @@ from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import phase_interleave as interleave
-from .base import Schedule, call_epilogue, converted, fits, made_map, own_words
+from .base import WasmRoutine, call_epilogue, converted, fits, made_map, own_words
 from .conv import Conv, conv_groups, full_rank
 
 
-class ConvTranspose(Schedule):
+class ConvTranspose(WasmRoutine):
     def prepare(self, call: Call) -> list[Kernel]:
         x, w = call.args[:2]
         if x is None or w is None or call.out.dtype is not F32 or not _suits(call, x, w):
