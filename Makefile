@@ -27,7 +27,7 @@ serve: ## the demo site on a local port
 
 check: ## lint, format, types, house rules: seconds
 	@$(SETUP) python node
-	@.venv/bin/ruff check --quiet --output-format concise .
+	@.venv/bin/ruff check --quiet --output-format concise . || { echo "check: .venv/bin/ruff check --fix mends those with [*]" >&2; exit 1; }
 	@.venv/bin/ruff format --check --quiet . || { echo "check: run .venv/bin/ruff format" >&2; exit 1; }
 	@$(PY) -m mypy --no-error-summary
 	@if [ -f tsconfig.json ]; then npm run --silent check; fi
