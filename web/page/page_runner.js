@@ -1,4 +1,4 @@
-// Programs so short that two messages take longer run in the page itself (docs/adr/0016).
+// Programs so short that two messages take longer run in the page itself (docs/adr/0014).
 
 import { env } from 'onnxruntime-common';
 import { pageThreads } from './client.js';

@@ -1,4 +1,4 @@
-// The interpreter's memory after its start, kept in the browser's cache: the next page restores it (ADR 17).
+// The interpreter's memory after its start, kept in the browser's cache: the next page restores it (ADR 15).
 
 import { BUILD } from './build.js';
 import { digest } from './digest.js';

@@ -1,4 +1,4 @@
-// Programs that earlier pages compiled, kept in the browser's cache: later pages open them without Python (ADR 19).
+// Programs that earlier pages compiled, kept in the browser's cache: later pages open them without Python (ADR 17).
 
 import { BUILD } from './build.js';
 import { hostStep, toBytes } from './program_file.js';
