@@ -148,7 +148,7 @@ def test_split_sizes_are_checked(sizes: list[int], constants: tuple[int, ...]) -
     with pytest.raises(ShapeError, match=r"parts|at least 0"):
         run_node("Split", [floats(6), np.array(sizes)], 18, outputs=2, constants=constants)
     if not constants:
-        with pytest.raises(ShapeError, match=r"a part of|parts"):
+        with pytest.raises(ShapeError, match=r"a part cannot have|parts"):
             run_node("Split", [floats(6)], 11, outputs=2, split=sizes)
 
 
@@ -169,7 +169,7 @@ def test_squeeze_without_axes_of_a_count_found_in_the_run() -> None:
     session = InferenceSession(m.SerializeToString())
     np.testing.assert_array_equal(session.run(None, {"x": f32([1, 0, 1])})[0], [0, 2])
     assert session.run(None, {"x": f32([0, 0, 0])})[0].shape == (0,)
-    with pytest.raises(ShapeError, match="no axes"):
+    with pytest.raises(ShapeError, match="give axes"):
         session.run(None, {"x": f32([0, 0, 1])})
 
 
