@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,14 @@ MODELS = {
         np.ones((64, 64), np.float32),
     ),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    """What runs in the background of a shell ignores SIGINT, and so does Python then."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def opened(name: str, threads: int) -> InferenceSession:
