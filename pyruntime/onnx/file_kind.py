@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codecs import getincrementaldecoder
+from codecs import BOM_UTF8, getincrementaldecoder
 
 from pyruntime.errors import InvalidModel
 from pyruntime.onnx.graph import Source
@@ -65,9 +65,9 @@ def _kind(head: bytes, text: str) -> tuple[str, str]:
 
 def _text(head: bytes) -> str:
     """The head as text; empty if it is not text."""
-    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     try:
-        text = getincrementaldecoder(encoding)().decode(head)  # the last letter may be cut
+        text = getincrementaldecoder(encoding)().decode(head.removeprefix(BOM_UTF8))  # the last letter may be cut
     except UnicodeDecodeError:
         return ""
     return text if all(c.isprintable() or c.isspace() for c in text) else ""
