@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import Tab
-from pyruntime.program.explain import table
+from pyruntime.emit.explain_table import table
 from pyruntime.program.validate import validate
 from pyruntime.providers.wasm.printer.assembler import Function, Module
 

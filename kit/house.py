@@ -29,11 +29,14 @@ MAY_IMPORT = {
     "passes": "errors ir onnx codegen",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
-    "program": "errors ir onnx codegen frontend ops passes",
-    "browser": "errors ir host onnx frontend passes program providers.wasm providers.webgpu",
-    "native": "errors ir host onnx frontend program providers.wasm providers.webgpu",
+    "placement": "errors ir codegen",
+    "program": "errors ir",
+    "emit": "ir onnx codegen frontend placement program",
+    "compiler": "errors ir onnx codegen frontend ops passes placement emit program",
+    "browser": "errors ir host onnx frontend passes placement compiler providers.wasm providers.webgpu",
+    "native": "errors ir host onnx frontend placement program compiler providers.wasm providers.webgpu",
     "cli": "errors onnx frontend ops native pyruntime",
-    "pyruntime": "errors frontend ops program native",
+    "pyruntime": "errors frontend ops placement compiler native",
 }
 
 # The same of the rooms of web/, and of its two entry files.

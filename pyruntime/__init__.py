@@ -61,11 +61,11 @@ def __getattr__(name: str) -> Any:
 
         return getattr(registry, name)
     if name == "register_provider":
-        from pyruntime.program import provider_list
+        from pyruntime.placement import provider_list
 
         return getattr(provider_list, name)
     if name in ("graph_pass", "remove_pass", "rewrite_rule"):
-        from pyruntime.program import user_passes
+        from pyruntime.compiler import user_passes
 
         return getattr(user_passes, name)
     raise AttributeError(name)

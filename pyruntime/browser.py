@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
+from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import InvalidModel, NeedsValue, our_fault
 from pyruntime.frontend import interpreter
 from pyruntime.frontend.specialise import GivenTensor, Needs, required
@@ -23,9 +25,7 @@ from pyruntime.onnx.describe import describe
 from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.graph_pruning import prune
-from pyruntime.program.compile import Compiled, Stopwatch, compile_graph
-from pyruntime.program.provider_list import effective, known, registered, target
-from pyruntime.program.user_passes import Pipeline
+from pyruntime.placement.provider_list import effective, known, registered, target
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
 TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1}  # options that WebAssembly is written for

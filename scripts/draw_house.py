@@ -17,8 +17,9 @@ WIDTH = 118
 
 # Rooms in the order of a model's way, with the stage that is there; what a room of the engine is, its docstring says.
 ENGINE = {
-    "onnx": "read", "ir": "", "frontend": "trace", "ops": "trace", "passes": "optimise", "codegen": "lower",
-    "mathlib": "lower", "program": "place, emit", "host": "run", "native": "run", "cli": "",
+    "compiler": "", "onnx": "read", "ir": "", "frontend": "trace", "ops": "trace", "passes": "optimise",
+    "placement": "place", "codegen": "lower", "mathlib": "lower", "emit": "emit", "program": "", "host": "run",
+    "native": "run", "cli": "",
 }  # fmt: skip
 PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}
 WEB = {

@@ -12,8 +12,8 @@ import pytest
 import pyruntime
 from kit.docs import ROOT
 from pyruntime import InferenceSession, InvalidInput, RunOptions
+from pyruntime.compiler.pipeline import LEVELS
 from pyruntime.native import options as compat
-from pyruntime.program.pipeline import LEVELS
 
 DIGITS = str(ROOT / "demo" / "digits" / "digits.onnx")
 

@@ -12,8 +12,9 @@ import pytest
 import pyruntime.ops  # noqa: F401  what examples add to
 from kit.docs import FILES, ROOT, Block, blocks
 from pyruntime.cli import main
+from pyruntime.compiler import user_passes
 from pyruntime.frontend import registry
-from pyruntime.program import provider_list, user_passes
+from pyruntime.placement import provider_list
 
 # Excerpts that show operators as the project has them: without imports, and the first to define them.
 EXCERPTS = {

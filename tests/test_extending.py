@@ -29,15 +29,16 @@ from pyruntime import (
     remove_pass,
     rewrite_rule,
 )
+from pyruntime.compiler import user_passes
+from pyruntime.compiler.pipeline import LEVELS, NEEDED, PASSES
+from pyruntime.compiler.user_passes import Pipeline, known_passes
 from pyruntime.errors import ExecutionError, InternalError
 from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import cast, index, tanh
 from pyruntime.ir.kernel import Map, Tensor
-from pyruntime.program import provider_list, user_passes
-from pyruntime.program.pipeline import LEVELS, NEEDED, PASSES
-from pyruntime.program.user_passes import Pipeline, known_passes
+from pyruntime.placement import provider_list
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = ROOT / "tests" / "outside"

@@ -131,7 +131,7 @@ def explained(nodes: list[Any], **weights: Any) -> dict[str, Any]:
     return {n["node"].partition(" (")[0]: n for n in found["nodes"]}
 
 
-def test_fates_of_nodes() -> None:
+def test_what_became_of_nodes() -> None:
     ones = helper.make_tensor("w", FLOAT, [4, 4], [1.0] * 16)
     found = explained(
         [

@@ -114,12 +114,12 @@ def _compiled(args: argparse.Namespace) -> None:
     except SessionFailed:
         print("program\n  compiled when the model first runs, for the values and lengths of its inputs")
         return
-    fates = Counter(n["place"] for n in told["nodes"])
+    became = Counter(n["place"] for n in told["nodes"])
     calls = ", ".join(f"{count} on {place}" for place, count in sorted(told["placement"].items())) or "none"
     print("program")
     print(common.table([
         ("kernel calls", calls),
         ("functions", f"{told['functions']} distinct, {common.size(told['code'])} of code"),
         ("steps", told["steps"]),
-        ("nodes", ", ".join(f"{count} {place}" for place, count in fates.most_common())),
+        ("nodes", ", ".join(f"{count} {place}" for place, count in became.most_common())),
     ]))  # fmt: skip

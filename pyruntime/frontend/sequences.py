@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.ir.dtype import DType
+from pyruntime.ir.kernel import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +26,12 @@ class Nothing:
 
 NOTHING = Nothing()
 
-__all__ = ["NOTHING", "Nothing", "SequenceValue"]
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """The tensors of a value in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    return [t for i in value.items for t in tensors_of(i)] if isinstance(value, SequenceValue) else []
+
+
+__all__ = ["NOTHING", "Nothing", "SequenceValue", "tensors_of"]

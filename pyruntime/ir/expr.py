@@ -335,6 +335,15 @@ def walk(x: Expr, seen: set[int] | None = None) -> list[Expr]:
     return out
 
 
+def is_view(e: Expr) -> bool:
+    """Whether a map of this expression only moves elements: a load at cheap coordinates, or a constant."""
+    if e.op == "at":
+        return all(
+            y.dtype is I32 and y.op in ("index", "const", "dim", "add", "sub", "mul") for c in e.args for y in walk(c)
+        )
+    return e.op == "const"
+
+
 # ── affine form ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyruntime.errors import DeviceLost, PyRuntimeError
 from pyruntime.native.joint_arena import GPU
-from pyruntime.program.provider_list import effective
+from pyruntime.placement.provider_list import effective
 
 
 def open_gpu() -> Any:

@@ -9,9 +9,9 @@ from enum import Enum, StrEnum
 from importlib.util import find_spec
 from typing import Any
 
+from pyruntime.compiler.pipeline import LEVELS
 from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound
-from pyruntime.program.pipeline import LEVELS
-from pyruntime.program.provider_list import available
+from pyruntime.placement.provider_list import available
 
 
 class GraphOptimizationLevel(StrEnum):

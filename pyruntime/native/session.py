@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+from pyruntime.compiler.compile import compile_graph
+from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed, our_fault
 from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
@@ -21,10 +23,8 @@ from pyruntime.native.verify import Verdict, compare
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.weight_values import elements
-from pyruntime.program.compile import compile_graph
+from pyruntime.placement.provider_list import effective, known, target
 from pyruntime.program.explain import explain
-from pyruntime.program.provider_list import effective, known, target
-from pyruntime.program.user_passes import Pipeline
 
 T = TypeVar("T")
 

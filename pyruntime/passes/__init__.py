@@ -1,1 +1,1 @@
-"""From kernels to kernels, one file a pass; their order is in pyruntime/program/pipeline.py."""
+"""From kernels to kernels, one file a pass; their order is in pyruntime/compiler/pipeline.py."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.kernel import Block, Call, Kernel
-from pyruntime.passes.rewriting import rewrite_kernels
+from pyruntime.ir.rewriting import rewrite_kernels
 
 
 def legalise(block: Block, routines: Mapping[str, Routine]) -> None:

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from pyruntime.codegen.loop_ir import children, expressions, rebuild
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import inner_blocks, readers_of
-from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, cast, rewrite, walk
+from pyruntime.ir.expr import Expr, cast, is_view, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.ir.shape import Shape
 
@@ -88,15 +87,6 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
     return rewrite(e, visit)
 
 
-def is_view(e: Expr) -> bool:
-    """Whether a map only moves elements: a load at cheap coordinates, or a constant."""
-    if e.op == "at":
-        return all(
-            y.dtype is I32 and y.op in ("index", "const", "dim", "add", "sub", "mul") for c in e.args for y in walk(c)
-        )
-    return e.op == "const"
-
-
 def _once(at: Expr, axes: set[int]) -> bool:
     """Whether a load in a nest of these axes reads no element twice: each coordinate follows one axis of its own."""
     found: set[int] = set()
@@ -145,4 +135,4 @@ def _arguments(body: list[Stmt], made: set[int], found: dict[int, Tensor]) -> No
             _arguments(inner, made, found)
 
 
-__all__ = ["fuse", "is_view", "substitute"]
+__all__ = ["fuse", "substitute"]

@@ -8,9 +8,9 @@ from pyruntime.codegen.addressing import split
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import inner_blocks
-from pyruntime.ir.expr import Expr, binary, dim, index
+from pyruntime.ir.expr import Expr, binary, dim, index, is_view
 from pyruntime.ir.kernel import Alias, Block, Call, Map, Tensor, View
-from pyruntime.passes.map_fusion import is_view, substitute
+from pyruntime.passes.map_fusion import substitute
 
 
 def read_through(block: Block, routines: Mapping[str, Routine]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyruntime.ir.dtype import STRING
 from pyruntime.ir.kernel import Alias, Block, Call, Host, Kernel, Loops, Map, Reduce
-from pyruntime.passes.rewriting import rewrite_kernels
+from pyruntime.ir.rewriting import rewrite_kernels
 
 
 def lower_strings(block: Block) -> None:

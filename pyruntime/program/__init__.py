@@ -1,1 +1,1 @@
-"""From kernels to a Program: the order of the stages, placement, lifetimes, and the Program's format."""
+"""The contract between compiler and executors: the Program, its schema, and what checks and reads it."""

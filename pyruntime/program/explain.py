@@ -1,20 +1,18 @@
-"""What the compiler made of a model: a table in the Program's header, its numbers dims, and its values in one run.
+"""What the compiler made of a model: the table of the Program's header with its values in one run.
 
-web/run/explain.js evaluates the same table; docs/explain.md describes the result.
+web/run/explain.js evaluates the same table; pyruntime/emit/explain_table.py makes it; docs/explain.md describes the
+result.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pyruntime.ir.dtype import BY_NAME
-from pyruntime.onnx.graph import operator_of
 from pyruntime.program.dims import compile_dim
 
-PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # of steps; the others are control
 Json = dict[str, Any]
+# What a row of the table leaves out where it is so.
 EMPTY: Json = {
     "place": "", "kernels": [], "calls": 0, "fused": [], "into": "", "work": 0, "crossing": 0, "why": "",
 }  # fmt: skip
@@ -25,130 +23,16 @@ def explain(header: Mapping[str, Any], env: Mapping[str, int] | None = None) -> 
     table = header["explain"]
     nodes = [{**EMPTY, **row} for row in table["nodes"]]
     for row in nodes:
-        row |= {key: _value(row[key], env or {}) for key in ("work", "crossing")}
+        row |= {key: evaluate(row[key], env or {}) for key in ("work", "crossing")}
     return {**table, "nodes": nodes}
 
 
-def _value(d: Any, env: Mapping[str, int]) -> int | None:
+def evaluate(d: Any, env: Mapping[str, int]) -> int | None:
+    """The value of a serialised dim, or None where `env` lacks one of its symbols."""
     try:
         return compile_dim(d)(env)
     except KeyError:
         return None
 
 
-# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str], owners: Sequence[str] = ()) -> Json:
-    """nodes: of the graph, as `Fates.after` gives them; why: label -> why it is not on the provider asked for first;
-    owners: the providers whose steps host steps are, by number; "" if it is none's. A row leaves out what is as in
-    EMPTY."""
-    steps = [(number, s) for number, b in enumerate(header["blocks"]) for s in b["steps"]]
-    rows = {label: _row(label, why.get(label, "")) for label in _labels(nodes, steps)}
-    for item in nodes:
-        if not isinstance(item, str):
-            row = rows[item[0]]
-            row["place"], row["into"] = item[1], item[2] if len(item) > 2 else ""
-            if row["into"] in rows:
-                rows[row["into"]]["fused"].append(item[0])
-    calls = _steps(steps, rows, owners)
-    return {
-        "operators": _operators(rows),
-        "placement": dict(Counter(place for place, _ in calls)),
-        "kernels": len(calls),
-        "functions": len({kernel for _, kernel in calls if kernel}),
-        "steps": len(steps),
-        "code": sum(size for _, size in header["modules"].values()),
-        "nodes": [_short(row) for row in rows.values()],
-    }
-
-
-def _labels(nodes: Sequence[Any], steps: Sequence[tuple[int, Json]]) -> list[str]:
-    """The nodes of the graph in order, then those of inner graphs and functions that have steps."""
-    graph = [n if isinstance(n, str) else n[0] for n in nodes]
-    return list(dict.fromkeys([*graph, *[c["node"] for _, s in steps for c in _calls(s) if c["node"]]]))
-
-
-def _calls(step: Json) -> list[Json]:
-    """The calls of a step; one of control or host counts as one, a copy is of no node."""
-    if step["op"] == "copy":
-        return []
-    return step["calls"] if "calls" in step else [{"node": step["node"], "kernel": "", "work": 0}]
-
-
-def _row(label: str, why: str) -> Json:
-    """As docs/explain.md describes it, its numbers as lists of what is added up."""
-    told = {"node": label, "op": operator_of(label)}
-    return {**told, **EMPTY, "kernels": [], "fused": [], "work": [], "crossing": [], "why": why}
-
-
-def _short(row: Json) -> Json:
-    row = {**row, "work": _sum(row["work"]), "crossing": _sum(row["crossing"])}
-    return {key: value for key, value in row.items() if key not in EMPTY or value != EMPTY[key]}
-
-
-def _sum(dims: Sequence[Any]) -> Any:
-    known = sum(d for d in dims if isinstance(d, int))
-    others = [d for d in dims if not isinstance(d, int)]
-    parts = [*others, known] if known else others
-    return known if not others else parts[0] if len(parts) == 1 else ["+", *parts]
-
-
-def _place(step: Json, owners: Sequence[str]) -> str:
-    owner = owners[step["id"]] if step["op"] == "host" and owners else ""
-    return owner or PLACES.get(step["op"], "control")
-
-
-def _steps(steps: Sequence[tuple[int, Json]], rows: dict[str, Json], owners: Sequence[str]) -> list[tuple[str, str]]:
-    """Fill in what the calls tell; gives (place, kernel) of each."""
-    out: list[tuple[str, str]] = []
-    crossed: dict[int, Any] = {}  # buffer that a copy fills -> bytes, until a node reads it
-    for number, step in steps:
-        if step["op"] == "copy":
-            crossed |= {b["buffer"]: _bytes(b) for _, b in step["pairs"]}
-        place = _place(step, owners)
-        for call in _calls(step):
-            if call["node"] in rows:
-                _count(rows[call["node"]], place if number else "init", step, call, crossed)
-            out.append((place, call["kernel"]))
-    return out
-
-
-def _count(row: Json, place: str, step: Json, call: Json, crossed: dict[int, Any]) -> None:
-    """Add a call to what is told of its node. What runs once, in init, is no part of a run's calls and work."""
-    if call["kernel"] and call["kernel"] not in row["kernels"]:
-        row["kernels"].append(call["kernel"])
-    row["place"] = place
-    if place == "init":
-        return
-    row["calls"] += 1
-    row["work"].append(call["work"])
-    if crossed:
-        arrived = [b for b in dict.fromkeys(call.get("buffers", _buffers(step))) if b in crossed]
-        row["crossing"] += [crossed.pop(b) for b in arrived]
-
-
-def _buffers(value: Any) -> list[int]:
-    """The buffers that a step without calls mentions."""
-    if isinstance(value, dict):
-        return [value["buffer"]] if "buffer" in value else [b for v in value.values() for b in _buffers(v)]
-    return [b for v in value for b in _buffers(v)] if isinstance(value, list | tuple) else []
-
-
-def _bytes(value: Json) -> Any:
-    size = BY_NAME[value["dtype"]].size
-    dims = [d for d in value["dims"] if d != 1]
-    return ["*", size, *dims] if dims else size
-
-
-def _operators(rows: Mapping[str, Json]) -> list[Json]:
-    """By count, each with the place where most of its nodes run."""
-    places: dict[str, Counter[str]] = {}
-    for row in rows.values():
-        into = rows.get(row["into"])
-        places.setdefault(row["op"], Counter())[into["place"] if into else row["place"]] += 1
-    found = [{"op": op, "nodes": c.total(), "place": c.most_common(1)[0][0]} for op, c in places.items()]
-    return sorted(found, key=lambda row: -row["nodes"])
-
-
-__all__ = ["explain", "table"]
+__all__ = ["EMPTY", "Json", "evaluate", "explain"]

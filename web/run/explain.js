@@ -1,5 +1,5 @@
 // What the compiler made of a model: the table in the Program's header with the values of one run
-// (pyruntime/program/explain.py makes it, docs/explain.md describes it).
+// (pyruntime/emit/explain_table.py makes it, docs/explain.md describes it).
 
 import { evaluate } from './dims.js';
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from pyruntime.codegen.loop_ir import Param, Site
 from pyruntime.codegen.provider import Invocation
+from pyruntime.emit.buffers import Buffers
+from pyruntime.emit.lifetimes import Call, Step
+from pyruntime.emit.residency import Crossings
 from pyruntime.ir.kernel import Kernel
 from pyruntime.ir.shape import AnyDim
-from pyruntime.program.buffers import Buffers
-from pyruntime.program.lifetimes import Call, Step
-from pyruntime.program.residency import Crossings
-from pyruntime.program.target import Target
+from pyruntime.placement.target import Target
 
 
 class Segments:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pyruntime.codegen.provider import LINEAR, Memory
+from pyruntime.emit.control_steps import ControlSteps
+from pyruntime.emit.lifetimes import Step
+from pyruntime.emit.segments import Segments
 from pyruntime.ir.blocks import own_inputs
 from pyruntime.ir.kernel import Alias, Host, If, Kernel, Loop, Read, Tensor
-from pyruntime.program.control_steps import ControlSteps
-from pyruntime.program.lifetimes import Step
-from pyruntime.program.segments import Segments
 
 
 class BlockSteps:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pyruntime.codegen.provider import LINEAR
+from pyruntime.emit.buffers import Buffers
+from pyruntime.emit.lifetimes import Step
 from pyruntime.ir.kernel import Block, Host, If, Loop, Read
-from pyruntime.program.buffers import Buffers
-from pyruntime.program.lifetimes import Step
 
 Control = Read | Host | If | Loop
 

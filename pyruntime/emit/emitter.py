@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.codegen.provider import LINEAR, Memory
+from pyruntime.emit.block_steps import BlockSteps
+from pyruntime.emit.buffers import Buffers
+from pyruntime.emit.control_steps import ControlSteps
+from pyruntime.emit.lifetimes import Step, write_lifetimes
+from pyruntime.emit.residency import Crossings
+from pyruntime.emit.segments import Segments
+from pyruntime.emit.symbol_names import SymbolNames
+from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import Feed, Translation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.kernel import Block, Host, Leaf, Tensor, root
 from pyruntime.ir.symbol import Symbol
-from pyruntime.program.block_steps import BlockSteps
-from pyruntime.program.buffers import Buffers
-from pyruntime.program.control_steps import ControlSteps
+from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
-from pyruntime.program.lifetimes import Step, write_lifetimes
-from pyruntime.program.residency import Crossings
-from pyruntime.program.segments import Segments
-from pyruntime.program.symbol_names import SymbolNames
-from pyruntime.program.target import Target
-from pyruntime.program.values import tensors_of
 
 INIT, MAIN = 0, 1  # numbers of the blocks that every Program has
 
@@ -53,7 +53,6 @@ class Ends:
 
 def emit(name: str, init: Block, main: Translation, target: Target) -> Emitted:
     """The Program of a model: `init` runs once, the block of `main` at each run."""
-    target.place(main.block)
     emitter = _Emitter(target)
     program = emitter.program(name, init, main)
     return Emitted(program, emitter.control.host_kernels, emitter.symbols.names, emitter.segments.within)

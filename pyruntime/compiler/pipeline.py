@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime.codegen.provider import Routine
+from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import Translation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, Tensor
@@ -21,7 +22,6 @@ from pyruntime.passes.strided_operands import read_through
 from pyruntime.passes.string_kernels import lower_strings
 from pyruntime.passes.unit_axes import absorb_units
 from pyruntime.passes.used_symbols import mentioned
-from pyruntime.program.values import tensors_of
 
 LEVELS = ("disabled", "basic", "extended", "layout", "all")
 

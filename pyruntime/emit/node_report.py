@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import Translation
 from pyruntime.ir.blocks import all_kernels, inner_blocks
 from pyruntime.ir.dtype import STRING
+from pyruntime.ir.expr import is_view
 from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Tensor
 from pyruntime.onnx.graph import Graph, Node, enclosing, uses
-from pyruntime.passes.map_fusion import is_view
-from pyruntime.program.values import tensors_of
 
 
-class Fates:
+class NodeReport:
     """Looks at a translation before the passes, and again after them."""
 
     def __init__(self, graph: Graph, main: Translation) -> None:
@@ -24,7 +24,7 @@ class Fates:
 
     def after(self, init: Block, within: Mapping[int, str]) -> list[Any]:
         """For each node its label if it has steps of its own, else [label, fate] or [label, fate, label of the node
-        whose kernel holds it]. Fates: plan (done while compiling), constant, view (free), fused, unused. `within`: id
+        whose kernel holds it]. NodeReport: plan (done while compiling), constant, view (free), fused, unused. `within`: id
         of a kernel that runs as part of another -> that one's node."""
         self.within = within
         self.makers: dict[int, str] = {}  # uid of a tensor -> label of the node whose kernel makes it
@@ -91,4 +91,4 @@ def _into(readers: list[Any]) -> str:
     return ""
 
 
-__all__ = ["Fates", "reasons", "revealed"]
+__all__ = ["NodeReport", "reasons", "revealed"]

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, TypeVar
 
+from pyruntime.compiler.pipeline import LEVELS, NEEDED, PASSES, Pass, Work
 from pyruntime.errors import InvalidInput, InvalidModel, PyRuntimeError, SessionFailed
 from pyruntime.ir.kernel import Kernel
+from pyruntime.ir.rewriting import Rule, check_kernels, computing, rewrite_kernels
 from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.node_order import settle as in_order
-from pyruntime.passes.rewriting import Rule, check_kernels, computing, rewrite_kernels
-from pyruntime.program.pipeline import LEVELS, NEEDED, PASSES, Pass, Work
 
 _added: list[Pass] = []  # in the order of their registration
 

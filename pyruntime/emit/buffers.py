@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.codegen.provider import LINEAR
+from pyruntime.emit.residency import Crossings
+from pyruntime.emit.symbol_names import SymbolNames
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import STRING
 from pyruntime.ir.kernel import Leaf, Tensor, root
 from pyruntime.ir.storage import encode
 from pyruntime.onnx.graph import Weight
-from pyruntime.program.residency import Crossings
-from pyruntime.program.symbol_names import SymbolNames
 
 MEMORY = ":memory:"  # a weight's source whose bytes are in no file: the program carries them
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyruntime.codegen.provider import CodeProvider, CodeWriter, HostProvider, Provider
 from pyruntime.errors import InvalidInput
-from pyruntime.program.target import AtHome, Target
+from pyruntime.placement.target import AtHome, Target
 
 GROUP = "pyruntime.providers"  # of entry points
 BASE = "wasm"  # supports every kernel

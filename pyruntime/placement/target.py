@@ -17,8 +17,8 @@ from pyruntime.codegen.provider import (
 )
 from pyruntime.errors import our_fault
 from pyruntime.ir.kernel import Block, Call, Kernel, Tensor, View
-from pyruntime.passes.rewriting import rewrite_kernels
-from pyruntime.program.placement import Placement, place
+from pyruntime.ir.rewriting import rewrite_kernels
+from pyruntime.placement.placement import Placement, place
 
 
 class Target:

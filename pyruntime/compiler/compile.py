@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyruntime.ops  # noqa: F401  fills the operator table
+from pyruntime.compiler.pipeline import Work
+from pyruntime.compiler.user_passes import Pipeline
+from pyruntime.emit.emitter import emit
+from pyruntime.emit.explain_table import table
+from pyruntime.emit.node_report import NodeReport, reasons, revealed
 from pyruntime.errors import our_fault
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, translate
 from pyruntime.ir.kernel import Host
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.passes.graph_pruning import prune
-from pyruntime.program.emit import emit
-from pyruntime.program.explain import table
+from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
-from pyruntime.program.node_report import Fates, reasons, revealed
-from pyruntime.program.pipeline import Work
-from pyruntime.program.target import Target
-from pyruntime.program.user_passes import Pipeline
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ def compile_graph(
     with our_fault("translating the graph"):
         main = translate(prune(graph), specs, elements, constants or {})
     watch.lap("translate")
-    fates = Fates(graph, main)
+    report = NodeReport(graph, main)
     work = Work(main, target.routines, target.fuses_rows)
     with our_fault("optimising the kernels"):
         (pipeline or Pipeline()).kernels(work)
@@ -71,11 +71,12 @@ def compile_graph(
     if reveal:
         main.outputs = revealed(main.block)
     with our_fault("writing the program"):
+        target.place(main.block)
         emitted = emit(graph.name, work.init, main, target)
         program = emitted.program
         why = reasons(main.block, target.placement.reasons)
         owners = [k.provider for k in emitted.host_kernels]
-        program.header["explain"] = table(program.header, fates.after(work.init, emitted.within), why, owners)
+        program.header["explain"] = table(program.header, report.after(work.init, emitted.within), why, owners)
     watch.lap("emit")
     symbols = {name: s for s, name in emitted.symbols.items()}
     return Compiled(program, emitted.host_kernels, symbols, watch.timings)

@@ -1,0 +1,1 @@
+"""The stages in order, and the table of passes, which users extend."""

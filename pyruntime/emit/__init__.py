@@ -1,0 +1,1 @@
+"""From kernels that have their places to a Program: steps, calls, buffers and their lifetimes."""

@@ -1,0 +1,1 @@
+"""Which provider runs which kernel, of those that a session asks for."""
