@@ -11,7 +11,7 @@ import onnx
 import pyruntime.ops  # noqa: F401
 from pyruntime.errors import NeedsValue
 from pyruntime.frontend import interpreter
-from pyruntime.frontend.trace_graph import SequenceSpec, TensorSpec, translate
+from pyruntime.frontend.trace_graph import SequenceSpec, TensorSpec, trace_graph
 from pyruntime.ir import dtype as dt
 from pyruntime.onnx.graph import Value
 from pyruntime.onnx.load import load
@@ -54,7 +54,7 @@ def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any
     while True:
         specs = {k: spec_of(v, k in fixed, symbolic) for k, v in feeds.items()}
         try:
-            translation = translate(graph, specs, elements, constants)
+            traced = trace_graph(graph, specs, elements, constants)
             break
         except NeedsValue as e:
             if e.name in feeds and e.name not in fixed:
@@ -64,10 +64,10 @@ def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any
             if maker is None or e.name in constants:
                 raise
             part = replace(graph, nodes=graph.nodes[: maker + 1], outputs=(Value(e.name, None),))
-            translation = translate(part, specs, elements, constants)
-            found = run_translation(translation, feeds)[e.name]
-            constants[e.name] = TensorSpec(translation.outputs[e.name].dtype, found[0], tuple(found[1]))
-    out = run_translation(translation, feeds)
+            traced = trace_graph(part, specs, elements, constants)
+            found = run_traced(traced, feeds)[e.name]
+            constants[e.name] = TensorSpec(traced.outputs[e.name].dtype, found[0], tuple(found[1]))
+    out = run_traced(traced, feeds)
 
     def to_numpy(value: Any, array: Any) -> Any:
         if array is None:
@@ -79,14 +79,14 @@ def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any
             return np.array(array[1], np.uint8).view(numpy_dtype(d)).reshape(array[0])
         return np.array(array[1], dtype=numpy_dtype(d) if d is not dt.I64 else np.int64).reshape(array[0])
 
-    return [to_numpy(translation.outputs[k], v) for k, v in out.items()]
+    return [to_numpy(traced.outputs[k], v) for k, v in out.items()]
 
 
-def run_translation(translation: Any, feeds: dict[str, Any]) -> dict[str, Any]:
-    """Outputs by name as (shape, flat values), of what `translate` gave."""
+def run_traced(traced: Any, feeds: dict[str, Any]) -> dict[str, Any]:
+    """Outputs by name as (shape, flat values), of what `trace_graph` gave."""
     flat: dict[Any, Any] = {}
     for name, x in feeds.items():
         for n, item in enumerate(x) if isinstance(x, list) else [(-1, x)]:
             if item is not None:
                 flat[(name,) if n < 0 else (name, n)] = (np.asarray(item).shape, storage(np.asarray(item)))
-    return interpreter.run(translation, elements, flat)
+    return interpreter.run(traced, elements, flat)

@@ -16,7 +16,7 @@ from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import InvalidModel, NeedsValue, our_fault
 from pyruntime.frontend import interpreter
 from pyruntime.frontend.specialise import GivenTensor, Needs, required
-from pyruntime.frontend.trace_graph import Path, Spec, TensorSpec, declared_specs, translate
+from pyruntime.frontend.trace_graph import Path, Spec, TensorSpec, declared_specs, trace_graph
 from pyruntime.host import call
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
 from pyruntime.ir.kernel import Tensor
@@ -176,10 +176,10 @@ class Model:
         specs = self.asked.specs(self.graph, {name: _given(feed) for name, feed in feeds.items()})
 
         def compute(part: Graph, constants: Mapping[str, TensorSpec]) -> TensorSpec:
-            translation = translate(prune(part), specs, elements, constants)
-            (name, tensor), *_ = translation.outputs.items()
+            traced = trace_graph(prune(part), specs, elements, constants)
+            (name, tensor), *_ = traced.outputs.items()
             assert isinstance(tensor, Tensor)
-            shape, values = interpreter.run(translation, elements, _arrays(feeds))[name]
+            shape, values = interpreter.run(traced, elements, _arrays(feeds))[name]
             return TensorSpec(tensor.dtype, shape, tuple(values))
 
         return specs, self.asked.inner_values(self.graph, compute)

@@ -110,8 +110,8 @@ def test_providers(providers: Any) -> None:
 
 @pytest.mark.parametrize("fault", [KeyError("k"), RecursionError("deep"), OverflowError("wide"), AssertionError()])
 def test_what_is_not_ours_becomes_an_internal_error(fault: Exception) -> None:
-    with pytest.raises(InternalError, match=f'Add "n": translating it failed: {type(fault).__name__}.*please report'):
-        with our_fault("translating it", 'Add "n"'):
+    with pytest.raises(InternalError, match=f'Add "n": tracing it failed: {type(fault).__name__}.*please report'):
+        with our_fault("tracing it", 'Add "n"'):
             raise fault
 
 
@@ -120,7 +120,7 @@ def test_a_lowering_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
     broken = registry.Operator("Relu", "", 1, lambda t, x: {}["nothing"])
     monkeypatch.setattr(registry, "find", lambda *_: broken)
-    with pytest.raises(InternalError, match=r'Relu "y" \(opset 20\): translating it failed: KeyError') as found:
+    with pytest.raises(InternalError, match=r'Relu "y" \(opset 20\): tracing it failed: KeyError') as found:
         InferenceSession(MODEL)
     assert isinstance(found.value, PyRuntimeError)
 

@@ -91,7 +91,7 @@ def test_what_is_settled_stays() -> None:
     arena = Arena(0, 1 << 20)
     weight, hole, last = arena.alloc(640), arena.alloc(128), arena.alloc(64)
     arena.free(hole)
-    arena.settle()
+    arena.make_permanent()
     with pytest.raises(MemoryFault):
         arena.free(weight)
     assert arena.alloc(128) == hole and arena.alloc(64) == last + 64

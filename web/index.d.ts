@@ -51,7 +51,7 @@ export interface Explanation {
   readonly steps: number;
   /** Bytes of generated code. */
   readonly code: number;
-  /** Milliseconds of reading and compiling: read, translate, passes, emit, encode. */
+  /** Milliseconds of reading and compiling: read, trace, passes, emit, encode. */
   readonly phases: Readonly<Record<string, number>>;
   readonly nodes: readonly ExplainedNode[];
 }

@@ -14,7 +14,7 @@ from pyruntime.emit.emitter import emit
 from pyruntime.emit.explain_table import table
 from pyruntime.emit.node_report import NodeReport, reasons, revealed
 from pyruntime.errors import our_fault
-from pyruntime.frontend.trace_graph import Spec, TensorSpec, translate
+from pyruntime.frontend.trace_graph import Spec, TensorSpec, trace_graph
 from pyruntime.ir.kernel import Host
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Weight
@@ -60,9 +60,9 @@ def compile_graph(
     """Compile for feeds of these specs a graph that `pipeline.graph` gave. Without a pipeline, all passes run.
     `reveal`: the outputs are what each kernel makes (see `revealed`)."""
     watch = Stopwatch()
-    with our_fault("translating the graph"):
-        main = translate(prune(graph), specs, elements, constants or {})
-    watch.lap("translate")
+    with our_fault("tracing the graph"):
+        main = trace_graph(prune(graph), specs, elements, constants or {})
+    watch.lap("trace")
     report = NodeReport(graph, main)
     work = Work(main, target.routines, target.fuses_rows)
     with our_fault("optimising the kernels"):

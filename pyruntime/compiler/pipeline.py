@@ -8,7 +8,7 @@ from typing import Any
 
 from pyruntime.codegen.provider import Routine
 from pyruntime.frontend.sequences import tensors_of
-from pyruntime.frontend.trace_graph import Translation
+from pyruntime.frontend.trace_graph import TracedGraph
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, Tensor
 from pyruntime.passes.constant_hoisting import hoist_constants
@@ -31,18 +31,18 @@ class Work:
     """What passes on kernels work on. main, init: what runs in each run, and once before the first; outputs: tensors
     that leave the program; routines, fuses_rows: what the providers can do."""
 
-    lowered: Translation
+    traced: TracedGraph
     routines: Mapping[str, Routine]
     fuses_rows: bool
     init: Block = field(default_factory=Block)
 
     @property
     def main(self) -> Block:
-        return self.lowered.block
+        return self.traced.block
 
     @property
     def outputs(self) -> list[Tensor]:
-        return [t for v in self.lowered.outputs.values() for t in tensors_of(v)]
+        return [t for v in self.traced.outputs.values() for t in tensors_of(v)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Pass:
         return bool(self.before or self.after)
 
 
-def _hoist(w: Work) -> None:
+def _hoist_constants(w: Work) -> None:
     w.init.kernels += hoist_constants(w.main).kernels
 
 
@@ -82,7 +82,7 @@ def _remove_unread(w: Work) -> None:
         names = mentioned(w.main)
         for t in w.outputs:
             names |= {s for d in t.shape for s in sh.symbols(d)}
-        for guard, *_ in w.lowered.guards:
+        for guard, *_ in w.traced.guards:
             names |= sh.symbols(guard)
         remove_dead(w.main, w.outputs, names)
         if len(w.main.kernels) == before:
@@ -101,7 +101,7 @@ PASSES = (
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
     Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
     Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),
-    Pass("constant_hoisting", "basic", _hoist),
+    Pass("constant_hoisting", "basic", _hoist_constants),
     Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),
     Pass("unit_axes", "extended", lambda w: absorb_units(w.main, w.outputs)),
     Pass("epilogues", "extended", lambda w: absorb(w.main, w.routines, w.outputs)),

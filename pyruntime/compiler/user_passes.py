@@ -12,7 +12,7 @@ from pyruntime.errors import InvalidInput, InvalidModel, PyRuntimeError, Session
 from pyruntime.ir.kernel import Kernel
 from pyruntime.ir.rewriting import Rule, check_kernels, computing, rewrite_kernels
 from pyruntime.onnx.graph import Graph
-from pyruntime.onnx.node_order import settle as in_order
+from pyruntime.onnx.node_order import sort_nodes
 
 _added: list[Pass] = []  # in the order of their registration
 
@@ -99,15 +99,15 @@ def _ordered(added: Iterable[Pass]) -> list[Pass]:
     the wrong side of the lowering."""
     table = list(PASSES)
     for new in added:
-        table.insert(_place(new, table), new)
-        graph, kernels = _halves(table)
+        table.insert(_position(new, table), new)
+        graph, kernels = _split_at_lowering(table)
         if new not in (graph if new.on == "graph" else kernels):
             where, rest = ("before", "a graph") if new.on == "graph" else ("after", "kernels")
             raise InvalidInput(f'pass "{new.name}" works on {rest}, so it stands {where} "lowering"')
     return table
 
 
-def _place(new: Pass, table: Sequence[Pass]) -> int:
+def _position(new: Pass, table: Sequence[Pass]) -> int:
     """Before the first pass of a name, or after the last and what else was put behind it."""
     found = [n for n, p in enumerate(table) if p.name == (new.before or new.after)]
     if not found:
@@ -120,7 +120,7 @@ def _place(new: Pass, table: Sequence[Pass]) -> int:
     return found[-1] + 1 + len(list(takewhile(lambda p: p.after == new.after, table[found[-1] + 1 :])))
 
 
-def _halves(table: Sequence[Pass]) -> tuple[list[Pass], list[Pass]]:
+def _split_at_lowering(table: Sequence[Pass]) -> tuple[list[Pass], list[Pass]]:
     middle = next(n for n, p in enumerate(table) if p.name == "lowering")
     return list(table[:middle]), list(table[middle + 1 :])
 
@@ -144,10 +144,10 @@ class Pipeline:
                 raise InvalidInput(f'the pass "{name}" cannot be left out')
             if name not in known_passes():
                 raise InvalidInput(f'there is no pass "{name}" to leave out', hint=", ".join(known_passes()))
-        graph, kernels = _halves(_ordered(_added))
+        graph, kernels = _split_at_lowering(_ordered(_added))
         self._graph, self._kernels = (
-            [p for p in half if LEVELS.index(p.level) <= LEVELS.index(level) and p.name not in disabled]
-            for half in (graph, kernels)
+            [p for p in passes if LEVELS.index(p.level) <= LEVELS.index(level) and p.name not in disabled]
+            for passes in (graph, kernels)
         )
 
     def graph(self, graph: Graph) -> Graph:
@@ -187,7 +187,7 @@ def _checked(new: object, old: Graph) -> Graph:
         raise InvalidModel("changed the inputs or outputs of the graph")
     known = {v.name for v in new.inputs} | set(new.weights)
     outputs = [v.name for v in new.outputs]
-    return new.with_nodes(tuple(in_order(new.nodes, known, outputs, "the graph", nested=False)))
+    return new.with_nodes(tuple(sort_nodes(new.nodes, known, outputs, "the graph", nested=False)))
 
 
 __all__ = ["Pipeline", "graph_pass", "known_passes", "remove_pass", "rewrite_rule"]

@@ -20,7 +20,7 @@ class BlockSteps:
     def __init__(self, segments: Segments, control: ControlSteps, prefix: str, readers: Counter[int]) -> None:
         self.segments = segments
         self.control = control
-        self.crossings = segments.crossings
+        self.residency = segments.residency
         self.prefix = prefix
         self.readers = readers
         self.steps: list[Step] = []
@@ -31,17 +31,17 @@ class BlockSteps:
             return
         if isinstance(kernel, Read | Host | If | Loop):
             self.flush()
-            self.bring(own_inputs(kernel), LINEAR)
+            self.copy_missing(own_inputs(kernel), LINEAR)
             self.steps.append(self.control.step(kernel))
-            self.crossings.made_at(kernel.outputs, LINEAR)
+            self.residency.made_at(kernel.outputs, LINEAR)
             return
         provider = self.segments.target.provider
         if self.pending and provider(kernel) is not provider(self.pending[0]):
             self.flush()
-        where = self.crossings.where(kernel)
-        self.bring(own_inputs(kernel), where)  # never made by a pending kernel: those are of the same provider
+        where = self.residency.where(kernel)
+        self.copy_missing(own_inputs(kernel), where)  # never made by a pending kernel: those are of the same provider
         self.pending.append(kernel)
-        self.crossings.made_at(kernel.outputs, where)
+        self.residency.made_at(kernel.outputs, where)
 
     def flush(self) -> None:
         """Write the segment of the pending kernels."""
@@ -50,14 +50,14 @@ class BlockSteps:
             self.steps.append(self.segments.step(name, self.pending, self._private()))
             self.pending = []
 
-    def bring(self, tensors: Sequence[Tensor], where: Memory) -> None:
+    def copy_missing(self, tensors: Sequence[Tensor], where: Memory) -> None:
         """Copy to a memory those of the tensors that are not there."""
-        missing = self.crossings.missing(tensors, where)
+        missing = self.residency.missing(tensors, where)
         if missing:
-            twins = [self.crossings.cross(t, where) for t in missing]
+            copies = [self.residency.add_copy(t, where) for t in missing]
             tensor = self.segments.buffers.tensor
-            pairs = [[tensor(t), tensor(twin)] for t, twin in zip(missing, twins, strict=True)]
-            self.steps.append(Step({"op": "copy", "to": where.name, "pairs": pairs}, [*missing, *twins], twins))
+            pairs = [[tensor(t), tensor(copy)] for t, copy in zip(missing, copies, strict=True)]
+            self.steps.append(Step({"op": "copy", "to": where.name, "pairs": pairs}, [*missing, *copies], copies))
 
     def _private(self) -> set[int]:
         """What a pending kernel makes for one other of them, and nobody else."""

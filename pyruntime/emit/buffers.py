@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.codegen.provider import LINEAR
-from pyruntime.emit.residency import Crossings
+from pyruntime.emit.residency import Residency
 from pyruntime.emit.symbol_names import SymbolNames
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import STRING
@@ -20,8 +20,8 @@ class Buffers:
     """buffers, constants: of the header; numbers: of buffers, by uid of the tensor in them; blob: what the Program
     carries."""
 
-    def __init__(self, crossings: Crossings, symbols: SymbolNames) -> None:
-        self.crossings = crossings
+    def __init__(self, residency: Residency, symbols: SymbolNames) -> None:
+        self.residency = residency
         self.symbols = symbols
         self.buffers: list[dict[str, Any]] = []
         self.constants: list[dict[str, Any]] = []
@@ -43,8 +43,8 @@ class Buffers:
         return self._tensor(t, t)
 
     def tensor_at_home(self, t: Tensor) -> dict[str, Any]:
-        """A tensor, or its twin, in linear memory."""
-        return self._tensor(t, self.crossings.at(t, LINEAR))
+        """A tensor, or its copy, in linear memory."""
+        return self._tensor(t, self.residency.at(t, LINEAR))
 
     def value(self, v: Any) -> Any:
         """A graph output in linear memory: a tensor, a sequence, or None for an empty optional."""
@@ -66,7 +66,7 @@ class Buffers:
     def _buffer(self, t: Tensor) -> dict[str, Any]:
         if t.dtype is STRING:
             return {"size": 0, "host": True}
-        memory = self.crossings.memory(t)
+        memory = self.residency.memory(t)
         size = self.symbols.dim(sh.size(t.shape) * min(t.dtype.size, memory.widest))
         return {"size": size} if memory is LINEAR else {"size": size, "memory": memory.name}
 

@@ -33,8 +33,8 @@ class ControlSteps:
                 json |= self._branch(kernel)
             case Loop():
                 json |= self._loop(kernel)
-        crossings = self.buffers.crossings
-        inputs = [crossings.at(t, where) for t in kernel.inputs for where in (LINEAR, *crossings.away)]
+        residency = self.buffers.residency
+        inputs = [residency.at(t, where) for t in kernel.inputs for where in (LINEAR, *residency.away)]
         return Step(json, [*inputs, *kernel.outputs], kernel.outputs)
 
     def _read(self, kernel: Read) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from pyruntime.emit.block_steps import BlockSteps
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.control_steps import ControlSteps
 from pyruntime.emit.lifetimes import Step, write_lifetimes
-from pyruntime.emit.residency import Crossings
+from pyruntime.emit.residency import Residency
 from pyruntime.emit.segments import Segments
 from pyruntime.emit.symbol_names import SymbolNames
 from pyruntime.frontend.sequences import tensors_of
-from pyruntime.frontend.trace_graph import Feed, Translation
+from pyruntime.frontend.trace_graph import Feed, TracedGraph
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.kernel import Block, Host, Leaf, Tensor, root
@@ -51,7 +51,7 @@ class Ends:
     away: Sequence[tuple[Tensor, Memory]] = ()
 
 
-def emit(name: str, init: Block, main: Translation, target: Target) -> Emitted:
+def emit(name: str, init: Block, main: TracedGraph, target: Target) -> Emitted:
     """The Program of a model: `init` runs once, the block of `main` at each run."""
     emitter = _Emitter(target)
     program = emitter.program(name, init, main)
@@ -63,15 +63,15 @@ class _Emitter:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.crossings = Crossings(target.memory, target.memories)
+        self.residency = Residency(target.memory, target.memories)
         self.symbols = SymbolNames()
-        self.buffers = Buffers(self.crossings, self.symbols)
-        self.segments = Segments(target, self.crossings, self.buffers)
+        self.buffers = Buffers(self.residency, self.symbols)
+        self.segments = Segments(target, self.residency, self.buffers)
         self.control = ControlSteps(self.buffers, self._inner)
         self.blocks: list[dict[str, Any]] = [{}, {}]
         self.persistent: set[int] = set()
 
-    def program(self, name: str, init: Block, main: Translation) -> Program:
+    def program(self, name: str, init: Block, main: TracedGraph) -> Program:
         self._blocks(init, main)
         header = {
             "name": name,
@@ -91,7 +91,7 @@ class _Emitter:
         name, *items = f.path
         return {"name": name, **({"item": items[0]} if items else {}), **self.buffers.tensor_at_home(f.tensor)}
 
-    def _extents(self, main: Translation) -> list[tuple[Any, str, str]]:
+    def _extents(self, main: TracedGraph) -> list[tuple[Any, str, str]]:
         """Guards of the dims that a memory bounds."""
         dims = sorted({s for f in main.feeds for d in f.tensor.shape for s in sh.symbols(d)})
         return [
@@ -100,39 +100,39 @@ class _Emitter:
                 f'dim "{s}": a dim of {m.extent} or more is too large for {m.title}\'s integers',
                 "",
             )
-            for m in self.crossings.away
+            for m in self.residency.away
             if m.extent
             for s in dims
         ]
 
     # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _blocks(self, init: Block, main: Translation) -> None:
+    def _blocks(self, init: Block, main: TracedGraph) -> None:
         outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
-        used = {root(t).uid for t in (*self.crossings.uses_at_home(main.block), *outputs)}
+        used = {root(t).uid for t in (*self.residency.uses_at_home(main.block), *outputs)}
         results = {t.uid for k in init.kernels for t in k.outputs}
         constants = {root(t).uid for k in init.kernels for t in k.inputs if isinstance(root(t).kernel, Leaf)}
         self.persistent = used & (results | constants)
         constants_of_init_alone = constants - self.persistent
-        away = self.crossings.constants(init, main.block)
-        self.persistent |= {t.uid for t in self.crossings.twins.values()}
+        away = self.residency.constants(init, main.block)
+        self.persistent |= {t.uid for t in self.residency.copies.values()}
         self._block(init, INIT, Ends(constants_of_init_alone, away=away))
-        self.persistent |= {self.crossings.at(t, where).uid for t, where in away}
+        self.persistent |= {self.residency.at(t, where).uid for t, where in away}
         self._block(main.block, MAIN, Ends({f.tensor.uid for f in main.feeds}, at_home=outputs))
 
     def _inner(self, block: Block) -> int:
         """A branch or a body; it sees what copies the blocks around it made, and they do not see its own."""
         number = len(self.blocks)
         self.blocks.append({})
-        with self.crossings.inner_block():
+        with self.residency.inner_block():
             self._block(block, number, Ends({t.uid for t in block.inputs[2:]}))
         return number
 
     def _block(self, block: Block, number: int, ends: Ends) -> None:
         at_home = [*block.outputs, *ends.at_home]
         steps = self._steps(block, number, at_home, ends.away)
-        returned = {root(self.crossings.at(t, LINEAR)).uid for t in at_home}
-        returned |= {self.crossings.at(t, where).uid for t, where in ends.away}
+        returned = {root(self.residency.at(t, LINEAR)).uid for t in at_home}
+        returned |= {self.residency.at(t, where).uid for t, where in ends.away}
         numbers = self.buffers.numbers
         unused = write_lifetimes(steps, ends.received, self.persistent | returned, numbers)
         self.blocks[number] = {
@@ -151,9 +151,9 @@ class _Emitter:
         for kernel in block.kernels:
             steps.add(kernel)
         steps.flush()
-        for where in self.crossings.away:
-            steps.bring([t for t, to in away if to is where], where)
-        steps.bring(at_home, LINEAR)
+        for where in self.residency.away:
+            steps.copy_missing([t for t, to in away if to is where], where)
+        steps.copy_missing(at_home, LINEAR)
         return steps.steps
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyruntime.frontend.sequences import tensors_of
-from pyruntime.frontend.trace_graph import Translation
+from pyruntime.frontend.trace_graph import TracedGraph
 from pyruntime.ir.blocks import all_kernels, inner_blocks
 from pyruntime.ir.dtype import STRING
 from pyruntime.ir.expr import is_view
@@ -15,9 +15,9 @@ from pyruntime.onnx.graph import Graph, Node, enclosing, uses
 
 
 class NodeReport:
-    """Looks at a translation before the passes, and again after them."""
+    """Looks at a traced graph before the passes, and again after them."""
 
-    def __init__(self, graph: Graph, main: Translation) -> None:
+    def __init__(self, graph: Graph, main: TracedGraph) -> None:
         self.graph = graph
         self.main = main
         self.views = {k.out.uid for k in main.block.kernels if isinstance(k, Map) and is_view(k.expr)}

@@ -1,4 +1,4 @@
-"""Tensors in several memories: where each is made, and its twin where a kernel of another memory reads it."""
+"""Tensors in several memories: where each is made, and its copy where a kernel of another memory reads it."""
 
 from __future__ import annotations
 
@@ -10,63 +10,63 @@ from pyruntime.ir.blocks import all_kernels, compute_kernels, own_inputs
 from pyruntime.ir.kernel import Block, Host, If, Kernel, Leaf, Loop, Read, Tensor, root
 
 
-class Crossings:
-    """`where(kernel)` is the memory in which a kernel works, `away` are those besides linear memory. Twins are known in
-    the block that made them and in its inner blocks; those of constants and of `init` everywhere."""
+class Residency:
+    """`where(kernel)` is the memory in which a kernel works, `away` are those besides linear memory. Copies are known
+    in the block that made them and in its inner blocks; those of constants and of `init` everywhere."""
 
     def __init__(self, where: Callable[[Kernel], Memory], away: Sequence[Memory]) -> None:
         self.where = where
         self.away = away
-        self.home: dict[int, Memory] = {}
-        self.twins: dict[tuple[int, Memory], Tensor] = {}
+        self.made_in: dict[int, Memory] = {}
+        self.copies: dict[tuple[int, Memory], Tensor] = {}
 
     def memory(self, t: Tensor) -> Memory:
-        return self.home.get(root(t).uid, LINEAR)
+        return self.made_in.get(root(t).uid, LINEAR)
 
     def at(self, t: Tensor, where: Memory) -> Tensor:
-        """The tensor itself, or its twin in another memory if there is one."""
+        """The tensor itself, or its copy in another memory if there is one."""
         base = root(t)
-        return t if self.memory(base) is where else self.twins.get((base.uid, where), t)
+        return t if self.memory(base) is where else self.copies.get((base.uid, where), t)
 
     def missing(self, tensors: Sequence[Tensor], where: Memory) -> list[Tensor]:
         """The roots of those that are not in this memory."""
         roots = {root(t).uid: root(t) for t in tensors}
-        return [t for t in roots.values() if self.memory(t) is not where and (t.uid, where) not in self.twins]
+        return [t for t in roots.values() if self.memory(t) is not where and (t.uid, where) not in self.copies]
 
-    def cross(self, t: Tensor, where: Memory) -> Tensor:
-        """A new twin, to be filled by a copy."""
-        twin = Tensor(t.shape, t.dtype, Leaf("twin"), 0, t.name)
-        self.home[twin.uid] = where
-        self.twins[t.uid, where] = twin
-        return twin
+    def add_copy(self, t: Tensor, where: Memory) -> Tensor:
+        """A tensor in this memory, which a copy step fills."""
+        copy = Tensor(t.shape, t.dtype, Leaf("copy"), 0, t.name)
+        self.made_in[copy.uid] = where
+        self.copies[t.uid, where] = copy
+        return copy
 
     def made_at(self, tensors: Sequence[Tensor], where: Memory) -> None:
         for t in tensors:
-            self.home[t.uid] = where
+            self.made_in[t.uid] = where
 
     @contextmanager
     def inner_block(self) -> Iterator[None]:
-        """Twins made within are forgotten at the end: a branch may not run, a body runs anew."""
-        outer = dict(self.twins)
+        """Copies made within are forgotten at the end: a branch may not run, a body runs anew."""
+        outer = dict(self.copies)
         yield
-        self.twins = outer
+        self.copies = outer
 
     # ── constants ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def constants(self, init: Block, main: Block) -> list[tuple[Tensor, Memory]]:
-        """Give weights that kernels read elsewhere their own twins there, loaded directly; returns the results of
+        """Give weights that kernels read elsewhere their own copies there, loaded directly; returns the results of
         `init` that are to be copied when it has run, and where to."""
         made = {t.uid for k in init.kernels for t in k.outputs}
         carried: dict[tuple[int, Memory], tuple[Tensor, Memory]] = {}
         for kernel in compute_kernels(main):
             where = self.where(kernel)
             for t in map(root, kernel.inputs):
-                if where is LINEAR or (t.uid, where) in self.twins:
+                if where is LINEAR or (t.uid, where) in self.copies:
                     continue
                 if isinstance(t.kernel, Leaf) and t.kernel.kind in ("weight", "constant"):
-                    twin = Tensor(t.shape, t.dtype, Leaf(t.kernel.kind, t.kernel.value), 0, t.name)
-                    self.home[twin.uid] = where
-                    self.twins[t.uid, where] = twin
+                    copy = Tensor(t.shape, t.dtype, Leaf(t.kernel.kind, t.kernel.value), 0, t.name)
+                    self.made_in[copy.uid] = where
+                    self.copies[t.uid, where] = copy
                 elif t.uid in made:
                     carried[t.uid, where] = (t, where)
         return list(carried.values())
@@ -77,4 +77,4 @@ class Crossings:
         return out + [t for k in all_kernels(block) if isinstance(k, Read | Host | If | Loop) for t in own_inputs(k)]
 
 
-__all__ = ["Crossings"]
+__all__ = ["Residency"]

@@ -9,7 +9,7 @@ from pyruntime.codegen.loop_ir import Param, Site
 from pyruntime.codegen.provider import Invocation
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.lifetimes import Call, Step
-from pyruntime.emit.residency import Crossings
+from pyruntime.emit.residency import Residency
 from pyruntime.ir.kernel import Kernel
 from pyruntime.ir.shape import AnyDim
 from pyruntime.placement.target import Target
@@ -19,9 +19,9 @@ class Segments:
     """checked: nodes whose indices are checked, with their numbers from 1; within: id of a kernel that runs as part of
     another -> that one's node."""
 
-    def __init__(self, target: Target, crossings: Crossings, buffers: Buffers) -> None:
+    def __init__(self, target: Target, residency: Residency, buffers: Buffers) -> None:
         self.target = target
-        self.crossings = crossings
+        self.residency = residency
         self.buffers = buffers
         self.checked: dict[str, int] = {}
         self.within: dict[int, str] = {}
@@ -32,8 +32,8 @@ class Segments:
         invocations = self.target.writers[by.name].segment(name, kernels, private)
         self._note_within(kernels, private - {t.uid for c in invocations for t in c.tensors})
         for c in invocations:
-            self.crossings.made_at(c.scratch, by.memory)
-            c.tensors = [self.crossings.at(t, by.memory) for t in c.tensors]
+            self.residency.made_at(c.scratch, by.memory)
+            c.tensors = [self.residency.at(t, by.memory) for t in c.tensors]
         calls = [Call(self._call(c), c.tensors) for c in invocations]
         json: dict[str, Any] = {"op": by.op, "fn": name, "calls": [call.json for call in calls]}
         forks = {c.split for c in invocations if c.split != 0}

@@ -119,20 +119,20 @@ class Interpreter:
         return (len(items), *items[0][0]), [v for _, values in items for v in values]
 
 
-def run(translation: Any, weights: Any, feeds: Mapping[Path, Array]) -> dict[str, Any]:
-    """The outputs (arrays, lists of arrays, or None) of a translated graph for feeds by path."""
-    it = Interpreter(weights, translation.guards)
-    for f in translation.feeds:
+def run(traced: Any, weights: Any, feeds: Mapping[Path, Array]) -> dict[str, Any]:
+    """The outputs (arrays, lists of arrays, or None) of a traced graph for feeds by path."""
+    it = Interpreter(weights, traced.guards)
+    for f in traced.feeds:
         it.feed(f.tensor, feeds[f.path])
     it.check()
-    it.run(translation.block)
+    it.run(traced.block)
 
     def fetch(value: Any) -> Any:
         if isinstance(value, Tensor):
             return it.array(value)
         return [fetch(v) for v in value.items] if hasattr(value, "items") else None
 
-    return {name: fetch(v) for name, v in translation.outputs.items()}
+    return {name: fetch(v) for name, v in traced.outputs.items()}
 
 
 __all__ = ["Interpreter", "run"]

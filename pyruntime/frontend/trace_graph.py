@@ -64,8 +64,8 @@ class Feed:
 
 
 @dataclass(slots=True)
-class Translation:
-    """What came out: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING);
+class TracedGraph:
+    """What tracing gives: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING);
     `values` are all of the main graph by name, `known` the uids of tensors whose elements are known at compile time."""
 
     block: Block
@@ -86,12 +86,12 @@ def declared_specs(inputs: Sequence[Value]) -> dict[str, Spec] | None:
     return specs
 
 
-def translate(
+def trace_graph(
     graph: Graph,
     specs: Mapping[str, Spec],
     elements: Callable[[Weight], list[Any]],
     constants: Mapping[str, TensorSpec],
-) -> Translation:
+) -> TracedGraph:
     """Trace a graph for feeds of these specs. `constants` gives inner values that the session already computed."""
     t = Tracer(elements)
     feeds: list[Feed] = []
@@ -105,12 +105,12 @@ def translate(
             env[v.name] = NOTHING
         elif v.name not in graph.weights:
             raise InvalidModel(f'input "{v.name}" has no type')
-    walker = _Walker(t, graph, constants)
-    t.subgraph = walker.subgraph
-    outputs = walker.graph(graph, env)
+    tracer = _GraphTracer(t, graph, constants)
+    t.subgraph = tracer.subgraph
+    outputs = tracer.graph(graph, env)
     named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
     _compare_declared(graph, named)
-    return Translation(t.block, feeds, named, t.guards, env, t.known_tensors())
+    return TracedGraph(t.block, feeds, named, t.guards, env, t.known_tensors())
 
 
 def _compare_declared(graph: Graph, outputs: Mapping[str, Any]) -> None:
@@ -165,7 +165,7 @@ def _element_type(type_: Type | None) -> DType | None:
     return type_.dtype if isinstance(type_, TensorType) else None
 
 
-class _Walker:
+class _GraphTracer:
     def __init__(self, t: Tracer, root: Graph, constants: Mapping[str, TensorSpec]) -> None:
         self.t = t
         self.root = root
@@ -210,7 +210,7 @@ class _Walker:
         function = self.root.functions.get((node.domain, node.op, node.overload))
         try:
             self.t.node = f"{label} > {node.label}" if label and function else node.label
-            with our_fault("translating it", self.t.node):
+            with our_fault("tracing it", self.t.node):
                 results = self._function(function, node, args) if function else self._operator(node, args)
         except PyRuntimeError as e:
             if isinstance(e, ShapeError) and e.at(self.t.node).node == self.t.node:
@@ -290,4 +290,4 @@ def _bind(node: Node, attrs: Mapping[str, object]) -> Node:
     return replace(node, attrs=bound)
 
 
-__all__ = ["NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "Translation", "translate"]
+__all__ = ["NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "TracedGraph", "trace_graph"]

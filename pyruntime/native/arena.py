@@ -80,7 +80,7 @@ class Arena:
         self.top = base
         self.used = self.peak = 0  # bytes in use, and the most of them
         self.asked = self.requested = 0  # bytes asked for on the way to this state, and the most of them
-        self.weights = 0  # see `settle`
+        self.weights = 0  # see `make_permanent`
         self._free: list[tuple[int, int]] = []  # (address, size), sorted, never adjacent
         self._live: dict[int, int] = {}  # address -> size
 
@@ -202,7 +202,7 @@ class Arena:
         else:
             insort(self._free, (address, size))
 
-    def settle(self) -> None:
+    def make_permanent(self) -> None:
         """What is in use now stays for good: it cannot be freed any more and counts as weights."""
         self._live.clear()
         self.weights = self.peak = self.used

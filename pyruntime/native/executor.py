@@ -83,7 +83,7 @@ class Executor:
         run.state = self.planner.note()
         self.run_block(0, run)
         self.transfers.end()
-        self.planner.settle(run.state)
+        self.planner.make_permanent(run.state)
         self.persistent = run.addresses
 
     def _load(self, c: dict[str, Any]) -> int:

@@ -42,9 +42,9 @@ class Memories(Arena):
         super().house([t for t in those if not t.away and t.address < GPU], calls)
         self.gpu.house(remote, calls)
 
-    def settle(self) -> None:
-        super().settle()
-        self.gpu.settle()
+    def make_permanent(self) -> None:
+        super().make_permanent()
+        self.gpu.make_permanent()
 
     def by_provider(self, gpu: bool) -> dict[str, Stats]:
         return {"wasm": self.stats(), "webgpu": self.gpu.stats()} if gpu else {"wasm": self.stats()}

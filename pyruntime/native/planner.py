@@ -153,10 +153,10 @@ class Planner:
         run.addresses.update(made)
         return plan
 
-    def settle(self, state: int) -> None:
+    def make_permanent(self, state: int) -> None:
         """What lies there in this state stays for good: runs start from it."""
         self.arena.restore(self.states[state])
-        self.arena.settle()
+        self.arena.make_permanent()
         self.placed.clear()
         self.root = self.arena.snapshot()
         self.restart()

@@ -76,33 +76,33 @@ def lay_out(those: Sequence[Tenant], walls: Sequence[Span], calls: int, base: in
     """
     new = [t for t in those if t.address < 0]
     fixed = [t for t in those if t.address >= 0]
-    by_size = _place(sorted(new, key=lambda t: (-t.size, t.born)), fixed, walls, calls, base, chunk)
-    by_call = _place(new, fixed, walls, calls, base, chunk)
+    by_size = _assign(sorted(new, key=lambda t: (-t.size, t.born)), fixed, walls, calls, base, chunk)
+    by_call = _assign(new, fixed, walls, calls, base, chunk)
     best = min(by_size, by_call, key=lambda found: max((a + t.size for t, a in found.items()), default=0))
     for t, address in best.items():
         t.address = address
 
 
-def _place(
+def _assign(
     new: Sequence[Tenant], fixed: Sequence[Tenant], walls: Sequence[Span], calls: int, base: int, chunk: int
 ) -> dict[Tenant, int]:
     """Addresses for `new`, one after the other."""
     alive: list[list[Span]] = [[] for _ in range(calls)]  # spans in use during each call
     begun: list[list[Span]] = [[] for _ in range(calls)]  # those of them that begin with it
 
-    def settle(t: Tenant, address: int) -> None:
+    def occupy(t: Tenant, address: int) -> None:
         span = (address, address + t.size)
         begun[t.born].append(span)
         for now in range(t.born, min(t.dies + 1, calls)):
             alive[now].append(span)
 
     for t in fixed:
-        settle(t, t.address)
+        occupy(t, t.address)
     found: dict[Tenant, int] = {}
     for t in new:
         later = (span for now in range(t.born + 1, min(t.dies + 1, calls)) for span in begun[now])
         found[t] = _gap(t.size, sorted((*walls, *alive[t.born], *later)), base, chunk)
-        settle(t, found[t])
+        occupy(t, found[t])
     return found
 
 

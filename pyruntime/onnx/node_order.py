@@ -12,7 +12,7 @@ from pyruntime.errors import InvalidModel
 from pyruntime.onnx.graph import Node, uses
 
 
-def settle(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], where: str, nested: bool) -> list[Node]:
+def sort_nodes(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], where: str, nested: bool) -> list[Node]:
     """The nodes in topological order, stable: a model that is in order keeps it.
 
     known: names of inputs and weights; nested: other names may come from the scope around.

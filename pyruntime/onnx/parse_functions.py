@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pyruntime.errors import InvalidModel
 from pyruntime.onnx.graph import Function, Graph, subgraphs
-from pyruntime.onnx.node_order import settle, topological
+from pyruntime.onnx.node_order import sort_nodes, topological
 from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, normal_domain, read_opsets, text_of
 from pyruntime.onnx.protobuf import Field, tags
 
@@ -47,7 +47,7 @@ def _function(body: BodyReader, start: int, end: int, opsets: Mapping[str, int])
         raise InvalidModel(f"{where} at byte {start} has no name, or two attributes or inputs with the same name")
     scope = Scope({**opsets, **read_opsets(wire, found.get(9, []))}, refs)
     nodes = [body.node(a, b, scope, 0) for _, a, b in found.get(7, ())]
-    nodes = settle(nodes, set(inputs), outputs, where, nested=False)
+    nodes = sort_nodes(nodes, set(inputs), outputs, where, nested=False)
     values = dict(body.types.value(a, b) for _, a, b in found.get(12, ()))
     known = {key: value for key, value in values.items() if value is not None}
     return Function(name, domain, overload, inputs, outputs, attrs, defaults, tuple(nodes), known)

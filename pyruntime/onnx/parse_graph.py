@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pyruntime.errors import InvalidModel
 from pyruntime.onnx.graph import AttrRef, Function, Graph, Node, Type, Value, Weight
-from pyruntime.onnx.node_order import settle
+from pyruntime.onnx.node_order import sort_nodes
 from pyruntime.onnx.parse_tensors import TensorReader
 from pyruntime.onnx.parse_types import TypeReader
 from pyruntime.onnx.protobuf import Field, Fields, Wire, check_depth, signed, tags
@@ -132,7 +132,7 @@ class BodyReader:
         where = f'graph "{parts.name}"'
         known = parts.inputs.keys() | parts.weights.keys()
         outputs = [value.name for value in parts.outputs]
-        nodes = settle(parts.nodes, known, outputs, where, nested=depth > 0)
+        nodes = sort_nodes(parts.nodes, known, outputs, where, nested=depth > 0)
         constant = parts.weights if self._ir < 4 else {}
         inputs = [value for value in parts.inputs.values() if value.name not in constant]
         return Graph(

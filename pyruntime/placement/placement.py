@@ -55,8 +55,8 @@ def place(block: Block, providers: Sequence[Provider], asked: int) -> Placement:
     out = Placement(providers)
     _assign(block, out)
     if any(memory_of(p) is LINEAR for p in providers[:asked]):
-        _waited_for(block, out)
-        _islands(block, out)
+        _send_back_plan_values(block, out)
+        _send_back_islands(block, out)
     return out
 
 
@@ -77,12 +77,12 @@ def _computes(kernel: Kernel) -> bool:
 # ── values that the plan waits for ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _waited_for(block: Block, out: Placement) -> None:
+def _send_back_plan_values(block: Block, out: Placement) -> None:
     """Small values that only reads, conditions and host functions need are made at home."""
     needed_elsewhere = {root(t).uid for t in block.outputs}
     for kernel in reversed(block.kernels):
         for inner in inner_blocks(kernel):
-            _waited_for(inner, out)
+            _send_back_plan_values(inner, out)
         if not _computes(kernel):
             continue
         small = all(sh.estimate(sh.size(t.shape)) <= SMALL for t in (*kernel.outputs, *kernel.inputs))
@@ -104,11 +104,11 @@ def _feeds_plan(kernel: Kernel, block: Block) -> bool:
 # ── islands ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _islands(block: Block, out: Placement) -> None:
+def _send_back_islands(block: Block, out: Placement) -> None:
     """Runs of kernels in a memory away from home whose work does not pay for their crossings go home."""
     for kernel in block.kernels:
         for inner in inner_blocks(kernel):
-            _islands(inner, out)
+            _send_back_islands(inner, out)
     run: list[Kernel] = []
     memory = LINEAR
     for k in block.kernels:
@@ -116,16 +116,16 @@ def _islands(block: Block, out: Placement) -> None:
             continue
         here = out.memory(k)
         if here is not memory:
-            _judge(run, block, memory, out)
+            _send_back_unless_worth(run, block, memory, out)
             run, memory = [], here
         run.append(k)
-    _judge(run, block, memory, out)
+    _send_back_unless_worth(run, block, memory, out)
 
 
-def _judge(run: Sequence[Kernel], block: Block, memory: Memory, out: Placement) -> None:
+def _send_back_unless_worth(run: Sequence[Kernel], block: Block, memory: Memory, out: Placement) -> None:
     if memory is LINEAR:
         return
-    size = sum(sh.estimate(sh.size(t.shape)) * t.dtype.size for t in _crossing(run, block, out))
+    size = sum(sh.estimate(sh.size(t.shape)) * t.dtype.size for t in _copied(run, block, out))
     work = sum(operations(k) for k in run)
     if work < memory.copy_cost + memory.byte_cost * size:
         for k in run:
@@ -133,7 +133,7 @@ def _judge(run: Sequence[Kernel], block: Block, memory: Memory, out: Placement) 
             out.reasons[k] = f"{work:.0f} operations are too few to pay for copying {size} bytes"
 
 
-def _crossing(run: Sequence[Kernel], block: Block, out: Placement) -> list[Tensor]:
+def _copied(run: Sequence[Kernel], block: Block, out: Placement) -> list[Tensor]:
     """What the kernels of a run read from linear memory, and what of theirs is read there."""
     made = {t.uid for k in run for t in k.outputs}
     read = [t for k in run for t in map(root, k.inputs) if _is_home(t, out)]

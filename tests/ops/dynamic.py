@@ -11,8 +11,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 import pyruntime.ops  # noqa: F401
-from kit.interpret import numpy_dtype, run_translation
-from pyruntime.frontend.trace_graph import TensorSpec, translate
+from kit.interpret import numpy_dtype, run_traced
+from pyruntime.frontend.trace_graph import TensorSpec, trace_graph
 from pyruntime.ir import dtype as dt
 from pyruntime.onnx.load import load
 from pyruntime.onnx.weight_values import elements
@@ -115,14 +115,14 @@ def check(case: Case, peer: Callable[..., list[Any]] | None = by_onnxruntime) ->
         if name not in case.weights:
             code = helper.np_dtype_to_tensor_dtype(x.dtype)
             specs[name] = TensorSpec(dt.BY_CODE[code], tuple(_parts(case.inputs[name])[2]))
-    translation = translate(load(m.SerializeToString()), specs, elements, {})
+    traced = trace_graph(load(m.SerializeToString()), specs, elements, {})
     for sizes in case.sizes:
         values = arrays(case, sizes)
         feeds = {k: v for k, v in values.items() if k not in case.weights}
-        found = run_translation(translation, feeds)
+        found = run_traced(traced, feeds)
         got = []
         for name, array in found.items():
-            d = translation.outputs[name].dtype  # type: ignore[union-attr]
+            d = traced.outputs[name].dtype  # type: ignore[union-attr]
             got.append(np.array(array[1], dtype=numpy_dtype(d)).reshape(array[0]))
         want = peer(m, feeds) if peer is not None else got
         chosen = range(len(got)) if case.compared is None else case.compared

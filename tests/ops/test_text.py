@@ -11,7 +11,7 @@ from onnx import helper
 from kit.interpret import run
 from pyruntime.errors import UnsupportedOp
 from pyruntime.frontend import interpreter
-from pyruntime.frontend.trace_graph import TensorSpec, translate
+from pyruntime.frontend.trace_graph import TensorSpec, trace_graph
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.kernel import Host
 from pyruntime.onnx.load import load
@@ -44,7 +44,7 @@ def test_the_pass_gives_the_same() -> None:
     model_ = parsed(MOVES).SerializeToString()
     specs = {"x": TensorSpec(dt.STRING, (3, 2)), "c": TensorSpec(dt.BOOL, (3, 2))}
     feeds: dict[Any, Any] = {("x",): ((3, 2), WORDS.ravel().tolist()), ("c",): ((3, 2), [True, False] * 3)}
-    plain, lowered = (translate(load(model_), specs, elements, {}) for _ in range(2))
+    plain, lowered = (trace_graph(load(model_), specs, elements, {}) for _ in range(2))
     lower_strings(lowered.block)
     steps = [k for k in lowered.block.kernels if isinstance(k, Host)]
     assert len(steps) >= 5 and all(s.fn == "reference" for s in steps)

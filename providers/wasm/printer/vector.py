@@ -21,7 +21,7 @@ _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGIC = {"and": "v128.and", "or": "v128.or", "xor": "v128.xor"}
 
 
-def narrow(dtype: DType) -> bool:
+def is_narrow(dtype: DType) -> bool:
     return dtype in _WIDE and dtype is not BOOL
 
 
@@ -112,7 +112,7 @@ class Lanes:
         if op == "bitcast":
             return source in NATURAL and e.dtype in NATURAL
         if op == "cast":
-            return not (source is F32 and narrow(e.dtype) and e.dtype.bits < 8)
+            return not (source is F32 and is_narrow(e.dtype) and e.dtype.bits < 8)
         if source is F32:
             return op in _FLOAT or op in _COMPARE
         if source is BOOL:
@@ -254,7 +254,7 @@ class Vector:
             for a in e.args:
                 self.value(a)
             f.emit(_instruction(op, source))
-        if narrow(e.dtype) and op in ("add", "sub", "mul", "neg", "abs", "shl", "bitnot"):
+        if is_narrow(e.dtype) and op in ("add", "sub", "mul", "neg", "abs", "shl", "bitnot"):
             normalize(f, e.dtype)
 
     def _shift(self, e: Expr, op: str) -> None:
@@ -279,7 +279,7 @@ def _inside(e: Expr, dtype: DType) -> bool:
     while e.op in ("min", "max") and e.dtype is F32 and _number(e.args[1]):
         bounds.setdefault(e.op, e.args[1].value)
         e = e.args[0]
-    return narrow(dtype) and "min" in bounds and "max" in bounds and _fits(bounds["max"], bounds["min"], dtype)
+    return is_narrow(dtype) and "min" in bounds and "max" in bounds and _fits(bounds["max"], bounds["min"], dtype)
 
 
 def _fits(low: float, high: float, dtype: DType) -> bool:
@@ -356,11 +356,11 @@ def convert(f: Function, source: DType, to: DType, clipped: bool = False) -> Non
     elif source is F32:
         # narrow types by way of int32: V8 needs five instructions for it, and about twelve for uint32
         f.emit(f"i32x4.trunc_sat_f32x4_{'u' if to is U32 else 's'}")
-        if narrow(to) and not clipped:
+        if is_narrow(to) and not clipped:
             _clamp(f, to)
     elif to is F32:
         f.emit(f"f32x4.convert_i32x4_{'s' if source.kind == 'i' else 'u'}")
-    elif narrow(to) and not (to.bits >= source.bits and to.kind == source.kind):
+    elif is_narrow(to) and not (to.bits >= source.bits and to.kind == source.kind):
         normalize(f, to)
 
 

@@ -77,13 +77,13 @@ class _Reduction(Printer):
         self.block(inner)
         lines.close()
         if self.subgroups:
-            self._subgroups(accum)
+            self._subgroup_reduction(accum)
         else:
-            self._halves(accum)
+            self._tree_reduction(accum)
         self.block(after)
         lines.close()
 
-    def _halves(self, accum: Accum) -> None:
+    def _tree_reduction(self, accum: Accum) -> None:
         """Opens a block of one invocation, with the result in the accumulator."""
         lines, acc = self.lines, f"v{accum.var}"
         lines.add(f"shares[lane] = {acc};")
@@ -97,7 +97,7 @@ class _Reduction(Printer):
         lines.open("if (lane == 0u)")
         lines.add(f"{acc} = shares[0];")
 
-    def _subgroups(self, accum: Accum) -> None:
+    def _subgroup_reduction(self, accum: Accum) -> None:
         """The same by subgroups, of any size."""
         lines, acc = self.lines, f"v{accum.var}"
         lines.add(f"let whole = subgroup{_OF_SUBGROUP[accum.op]}({acc});")

@@ -65,7 +65,7 @@ class WorkgroupTile:
         steps, turn = sh.size([g.extent for g in nest.inner]), work.new()
         inner: list[Stmt] = []
         for n in range(2):
-            inner += self._bring(n, begins[n], lane, turn, steps)
+            inner += self._load_panel(n, begins[n], lane, turn, steps)
         inner.append(self._barrier())
         inner.append(self._multiply(parts, sums))
         inner.append(self._barrier())
@@ -95,7 +95,7 @@ class WorkgroupTile:
         last = binary("sub", self.work.number(self.sides[side][1].extent), const(1, I32))
         return self._named(binary("min", place, last), body)
 
-    def _bring(self, side: int, begin: Expr, lane: Expr, turn: Expr, steps: AnyDim) -> list[Stmt]:
+    def _load_panel(self, side: int, begin: Expr, lane: Expr, turn: Expr, steps: AnyDim) -> list[Stmt]:
         """The panel of a factor; neighbouring invocations load neighbouring elements of its tensor."""
         nest, work = self.nest, self.work
         factor, group = self.sides[side]
