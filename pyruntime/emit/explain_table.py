@@ -17,9 +17,9 @@ PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # of steps; the othe
 
 
 def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str], owners: Sequence[str] = ()) -> Json:
-    """nodes: of the graph, as `NodeReport.after` gives them; why: label -> why it is not on the provider asked for first;
-    owners: the providers whose steps host steps are, by number; "" if it is none's. A row leaves out what is as in
-    EMPTY."""
+    """nodes: of the graph, as `NodeReport.after` gives them; why: label -> why it is not on the provider asked for
+    first; owners: the providers whose steps host steps are, by number; "" if it is none's. A row leaves out what is as
+    in EMPTY."""
     steps = [(number, s) for number, b in enumerate(header["blocks"]) for s in b["steps"]]
     rows = {label: _row(label, why.get(label, "")) for label in _labels(nodes, steps)}
     for item in nodes:

@@ -23,9 +23,9 @@ class NodeReport:
         self.views = {k.out.uid for k in main.block.kernels if isinstance(k, Map) and is_view(k.expr)}
 
     def after(self, init: Block, within: Mapping[int, str]) -> list[Any]:
-        """For each node its label if it has steps of its own, else [label, fate] or [label, fate, label of the node
-        whose kernel holds it]. NodeReport: plan (done while compiling), constant, view (free), fused, unused. `within`: id
-        of a kernel that runs as part of another -> that one's node."""
+        """For each node its label if it has steps of its own, else [label, what became of it] or [label, that,
+        label of the node whose kernel holds it]: plan (done while compiling), constant, view (free), fused, unused.
+        `within`: id of a kernel that runs as part of another -> that one's node."""
         self.within = within
         self.makers: dict[int, str] = {}  # uid of a tensor -> label of the node whose kernel makes it
         self.owners: set[str] = set()
@@ -39,7 +39,7 @@ class NodeReport:
         for n in range(len(out) - 1, -1, -1):
             node = self.graph.nodes[n]
             later = [out[r] for o in node.outputs for r in readers.get(o, ())]
-            out[n] = node.label if node.label in self.owners else self._fate(node, later)
+            out[n] = node.label if node.label in self.owners else self._became(node, later)
         return out
 
     def _collect(self, block: Block) -> None:
@@ -51,7 +51,7 @@ class NodeReport:
             for inner in inner_blocks(kernel):
                 self._collect(inner)
 
-    def _fate(self, node: Node, readers: list[Any]) -> list[str]:
+    def _became(self, node: Node, readers: list[Any]) -> list[str]:
         values = [self.main.values[o] for o in node.outputs if o in self.main.values]
         tensors = [t for v in values for t in tensors_of(v)]
         if not values:
