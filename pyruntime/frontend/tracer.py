@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from pyruntime.errors import NeedsValue, ShapeError, UnsupportedOp
+from pyruntime.frontend.access_bounds import accesses_to_check
 from pyruntime.ir import reference
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
@@ -76,6 +77,7 @@ class Tracer:
             self._check_shape(shape)
         kernel.outputs = tuple([Tensor(s, d, kernel, i) for i, (s, d) in enumerate(outputs)])
         self.block.kernels.append(kernel)
+        self._check_accesses(kernel)
         return kernel.outputs
 
     def _check_shape(self, shape: Sequence[AnyDim]) -> None:
@@ -84,6 +86,13 @@ class Tracer:
             raise UnsupportedOp(f"a tensor of rank {len(shape)}; up to {MOST_AXES} are supported", node=self.node)
         if any(isinstance(d, int) and not 0 <= d <= LARGEST_DIM for d in shape):
             raise ShapeError(f"a tensor cannot have the shape {list(shape)}", node=self.node)
+
+    def _check_accesses(self, kernel: Kernel) -> None:
+        """Refuse shapes for which a kernel would leave the tensors that it reads and writes."""
+        for inside, t, axis in accesses_to_check(kernel):
+            what = f'"{t.name}"' if t.name else "an operand"
+            shape = ", ".join(map(str, t.shape))
+            self.require(inside, f"{what} of shape [{shape}] is too small along axis {axis} for the other shapes")
 
     @contextmanager
     def sub_block(self) -> Iterator[Block]:
@@ -302,6 +311,7 @@ class Tracer:
         k = Builder()
         body(k, *outs, *kernel.scratch)
         kernel.body = k.body
+        self._check_accesses(kernel)
         return outs
 
     def call(self, routine: str, args: Sequence[Tensor | None], meaning: Tensor, **attrs: Any) -> Tensor:

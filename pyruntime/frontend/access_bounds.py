@@ -1,0 +1,79 @@
+"""Whether kernels stay inside of what they read and write: an operand may be smaller than an operator takes it to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import Expr, affine, rewrite
+from pyruntime.ir.kernel import Accum, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, Tensor
+from pyruntime.ir.shape import AnyDim
+
+Extents = dict[Any, AnyDim]  # of indices and of variables that count iterations, by their keys in `affine`
+Finding = tuple[AnyDim, Tensor, int]  # what must not be 0, for the access to stay inside of this axis of the tensor
+
+
+def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
+    """What must hold for the kernel's loads and stores: those that always happen, at affine coordinates. What a `guard`
+    or `When` decides, it keeps inside; an index from data is `checked`."""
+    if isinstance(kernel, Loops):
+        yield from _statements(kernel.body, {}, {})
+    elif isinstance(kernel, Map | Reduce):
+        extents = [*kernel.out.shape, *(kernel.extents if isinstance(kernel, Reduce) else ())]
+        yield from _loads(kernel.expr, {("index", n): d for n, d in enumerate(extents)}, {}, set())
+
+
+def _statements(body: Sequence[Stmt], extents: Extents, lets: dict[int, Expr]) -> Iterator[Finding]:
+    seen: set[int] = set()
+    for s in body:
+        if isinstance(s, Let | Set | Accum | Store):
+            yield from _loads(s.value, extents, lets, seen)
+        if isinstance(s, Let) and not s.mutable and affine(s.value) is not None:
+            lets[s.var] = s.value
+        elif isinstance(s, Store):
+            yield from _access(s.target, s.coords, extents, lets)
+        elif isinstance(s, For) and s.extent.op in ("const", "dim"):
+            yield from _statements(s.body, {**extents, ("var", s.var): s.extent.value}, lets)
+
+
+def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[int]) -> Iterator[Finding]:
+    todo = [e]
+    while todo:
+        e = todo.pop()
+        if id(e) not in seen and e.args:
+            seen.add(id(e))
+            if e.op == "at":
+                yield from _access(e.value, e.args, extents, lets)
+            todo += e.args[:1] if e.op == "guard" else e.args
+
+
+def _access(t: Tensor, coords: Sequence[Expr], extents: Extents, lets: dict[int, Expr]) -> Iterator[Finding]:
+    for axis, (c, d) in enumerate(zip(coords, t.shape, strict=True)):
+        if c.op == "index" and extents.get(("index", c.value)) == d:
+            continue
+        if c.op == "const" and isinstance(d, int) and 0 <= c.value < d:
+            continue
+        if lets and c.op != "index":
+            c = rewrite(c, lambda e: lets.get(e.value) if e.op == "var" else None)
+        form = affine(c)
+        if form is None or not form[1].keys() <= extents.keys():
+            continue
+        inside = _inside(form[0], [(n, extents[k]) for k, n in form[1].items()], d)
+        if inside == 1:
+            continue
+        inside = sh.maximum(inside, sh.compare("eq", sh.size(extents.values()), 0))
+        if inside != 1:
+            yield inside, t, axis
+
+
+def _inside(base: AnyDim, terms: Sequence[tuple[AnyDim, AnyDim]], size: AnyDim) -> AnyDim:
+    """Whether base + Σ coefficient · i lies in [0, size) for all i in [0, extent): 0, 1, or a Dim. Extents are not 0."""
+    low = high = base
+    for coefficient, extent in terms:
+        end = coefficient * (extent - 1)
+        if isinstance(coefficient, int):
+            low, high = (low, high + end) if coefficient > 0 else (low + end, high)
+        else:
+            low, high = low + sh.minimum(end, 0), high + sh.maximum(end, 0)
+    return sh.minimum(sh.compare("le", 0, low), sh.compare("lt", 0, size - high))
