@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, affine, rewrite
+from pyruntime.ir.expr import Expr, affine, rewrite, walk
 from pyruntime.ir.kernel import Accum, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, Tensor
 from pyruntime.ir.shape import AnyDim
 
@@ -15,8 +15,8 @@ Finding = tuple[AnyDim, Tensor, int]  # what must not be 0, for the access to st
 
 
 def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
-    """What must hold for the kernel's loads and stores: those that always happen, at affine coordinates. What a `guard`
-    or `When` decides, it keeps inside; an index from data is `checked`."""
+    """What must hold for the kernel's loads and stores at affine coordinates. Coordinates that the condition of a `guard`
+    looks at, it keeps inside, as `When` and `While` keep all in them; an index from data is `checked`."""
     if isinstance(kernel, Loops):
         yield from _statements(kernel.body, {}, {})
     elif isinstance(kernel, Map | Reduce):
@@ -25,44 +25,53 @@ def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
 
 
 def _statements(body: Sequence[Stmt], extents: Extents, lets: dict[int, Expr]) -> Iterator[Finding]:
-    seen: set[int] = set()
+    seen: set[Any] = set()
     for s in body:
         if isinstance(s, Let | Set | Accum | Store):
             yield from _loads(s.value, extents, lets, seen)
         if isinstance(s, Let) and not s.mutable and affine(s.value) is not None:
             lets[s.var] = s.value
         elif isinstance(s, Store):
-            yield from _access(s.target, s.coords, extents, lets)
+            yield from _access(s.target, s.coords, extents, lets, extents)
         elif isinstance(s, For) and s.extent.op in ("const", "dim"):
             yield from _statements(s.body, {**extents, ("var", s.var): s.extent.value}, lets)
 
 
-def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[int]) -> Iterator[Finding]:
-    todo = [e]
+def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> Iterator[Finding]:
+    todo = [(e, extents)]
     while todo:
-        e = todo.pop()
-        if id(e) not in seen and e.args:
-            seen.add(id(e))
-            if e.op == "at":
-                yield from _access(e.value, e.args, extents, lets)
-            todo += e.args[:1] if e.op == "guard" else e.args
-
-
-def _access(t: Tensor, coords: Sequence[Expr], extents: Extents, lets: dict[int, Expr]) -> Iterator[Finding]:
-    for axis, (c, d) in enumerate(zip(coords, t.shape, strict=True)):
-        if c.op == "index" and extents.get(("index", c.value)) == d:
+        e, free = todo.pop()
+        if (id(e), len(free)) in seen or not e.args:
             continue
-        if c.op == "const" and isinstance(d, int) and 0 <= c.value < d:
+        seen.add((id(e), len(free)))
+        if e.op == "guard":
+            todo.append((e.args[0], free))
+            asked = {(v.op, v.value) for v in walk(e.args[0]) if v.op in ("index", "var")}
+            if asked and not lets:
+                todo += [(a, {k: d for k, d in free.items() if k not in asked}) for a in e.args[1:]]
+            continue
+        if e.op == "at":
+            yield from _access(e.value, e.args, free, lets, extents)
+        todo += [(a, free) for a in e.args]
+
+
+def _access(
+    t: Tensor, coords: Sequence[Expr], free: Extents, lets: dict[int, Expr], extents: Extents
+) -> Iterator[Finding]:
+    """free: the extents of those variables that no condition narrows."""
+    for axis, (c, d) in enumerate(zip(coords, t.shape, strict=True)):
+        if c.op == "index" and free.get(("index", c.value)) == d:
+            continue
+        if c.op == "const" and (isinstance(d, int) and 0 <= c.value < d or len(free) < len(extents)):
             continue
         if lets and c.op != "index":
             c = rewrite(c, lambda e: lets.get(e.value) if e.op == "var" else None)
         form = affine(c)
-        if form is None or not form[1].keys() <= extents.keys():
+        if form is None or not form[1].keys() <= free.keys() or (not form[1] and len(free) < len(extents)):
             continue
-        inside = _inside(form[0], [(n, extents[k]) for k, n in form[1].items()], d)
-        if inside == 1:
-            continue
-        inside = sh.maximum(inside, sh.compare("eq", sh.size(extents.values()), 0))
+        inside = _inside(form[0], [(n, free[k]) for k, n in form[1].items()], d)
+        if inside != 1:
+            inside = sh.maximum(inside, sh.compare("eq", sh.size(extents.values()), 0))
         if inside != 1:
             yield inside, t, axis
 
