@@ -1,4 +1,4 @@
-"""Whether kernels stay inside of what they read and write: an operand may be smaller than an operator takes it to be."""
+"""Whether kernels stay inside what they read and write: an operand may be smaller than an operator takes it to be."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Finding = tuple[AnyDim, Tensor, int]  # what must not be 0, for the access to st
 
 
 def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
-    """What must hold for the kernel's loads and stores at affine coordinates. Coordinates that the condition of a `guard`
-    looks at, it keeps inside, as `When` and `While` keep all in them; an index from data is `checked`."""
+    """What must hold for the kernel's loads and stores at affine coordinates. Coordinates that the condition of a
+    `guard` looks at, it keeps inside, as `When` and `While` keep all in them; an index from data is `checked`."""
     if isinstance(kernel, Loops):
         yield from _statements(kernel.body, {}, {})
     elif isinstance(kernel, Map | Reduce):
@@ -77,7 +77,7 @@ def _access(
 
 
 def _inside(base: AnyDim, terms: Sequence[tuple[AnyDim, AnyDim]], size: AnyDim) -> AnyDim:
-    """Whether base + Σ coefficient · i lies in [0, size) for all i in [0, extent): 0, 1, or a Dim. Extents are not 0."""
+    """Whether base + Σ coefficient · i lies in [0, size) for all i in its extent: 0, 1, or a Dim; no extent is 0."""
     low = high = base
     for coefficient, extent in terms:
         end = coefficient * (extent - 1)

@@ -202,7 +202,7 @@ class Planner:
             table += [addresses[b] for b in call["buffers"]]
             numbers = [next(words) for _ in range(len(call["params"]) + 1)]
             if max(map(abs, numbers)) > LARGEST:
-                raise ShapeError(f"{max(numbers, key=abs)} elements or units of work are over 32 bits", node=call["node"])
+                raise ShapeError(f"{max(numbers, key=abs)} elements or units of work: over 32 bits", node=call["node"])
             table += numbers
         if step.json["op"] == "gpu":
             return self.gpu.prepare(step.json["calls"], sizes, table)
