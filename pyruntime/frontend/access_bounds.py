@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pyruntime.ir import shape as sh
@@ -11,7 +12,7 @@ from pyruntime.ir.kernel import Accum, For, Kernel, Let, Loops, Map, Reduce, Set
 from pyruntime.ir.shape import AnyDim
 
 Extents = dict[Any, AnyDim]  # of indices and of variables that count iterations, by their keys in `affine`
-Finding = tuple[AnyDim, Tensor, int]  # what must not be 0, for the access to stay inside of this axis of the tensor
+Finding = tuple[AnyDim, str]  # what must not be 0, for an access to stay inside of its tensor; what to say if it is
 
 
 def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
@@ -41,9 +42,10 @@ def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> 
     todo = [(e, extents)]
     while todo:
         e, free = todo.pop()
-        if (id(e), len(free)) in seen or not e.args:
+        key = (id(e), None if free is extents else tuple(free))
+        if key in seen or not e.args:
             continue
-        seen.add((id(e), len(free)))
+        seen.add(key)
         if e.op == "guard":
             todo.append((e.args[0], free))
             asked = {(v.op, v.value) for v in walk(e.args[0]) if v.op in ("index", "var")}
@@ -59,25 +61,27 @@ def _access(
     t: Tensor, coords: Sequence[Expr], free: Extents, lets: dict[int, Expr], extents: Extents
 ) -> Iterator[Finding]:
     """free: the extents of those variables that no condition narrows."""
+    narrowed = len(free) < len(extents)
     for axis, (c, d) in enumerate(zip(coords, t.shape, strict=True)):
-        if c.op == "index" and free.get(("index", c.value)) == d:
-            continue
-        if c.op == "const" and (isinstance(d, int) and 0 <= c.value < d or len(free) < len(extents)):
+        if c.op == "index" and free.get(("index", c.value)) == d or narrowed and c.op == "const":
             continue
         if lets and c.op != "index":
             c = rewrite(c, lambda e: lets.get(e.value) if e.op == "var" else None)
         form = affine(c)
-        if form is None or not form[1].keys() <= free.keys() or (not form[1] and len(free) < len(extents)):
+        if form is None or not form[1].keys() <= free.keys() or (narrowed and not form[1]):
             continue
-        inside = _inside(form[0], [(n, free[k]) for k, n in form[1].items()], d)
+        terms = tuple([(n, free[k]) for k, n in form[1].items()])
+        inside = _inside(form[0], terms, d, tuple(extents.values()))
         if inside != 1:
-            inside = sh.maximum(inside, sh.compare("eq", sh.size(extents.values()), 0))
-        if inside != 1:
-            yield inside, t, axis
+            what, shape = f'"{t.name}"' if t.name else "an operand", ", ".join(map(str, t.shape))
+            yield inside, f"{what} of shape [{shape}] is too small along axis {axis} for the other shapes"
 
 
-def _inside(base: AnyDim, terms: Sequence[tuple[AnyDim, AnyDim]], size: AnyDim) -> AnyDim:
-    """Whether base + Σ coefficient · i lies in [0, size) for all i in its extent: 0, 1, or a Dim; no extent is 0."""
+@lru_cache(maxsize=4096)
+def _inside(
+    base: AnyDim, terms: tuple[tuple[AnyDim, AnyDim], ...], size: AnyDim, extents: tuple[AnyDim, ...]
+) -> AnyDim:
+    """Whether base + Σ coefficient · i lies in [0, size) for all i in its extent, or an extent is 0: 0, 1, or a Dim."""
     low = high = base
     for coefficient, extent in terms:
         end = coefficient * (extent - 1)
@@ -85,4 +89,5 @@ def _inside(base: AnyDim, terms: Sequence[tuple[AnyDim, AnyDim]], size: AnyDim) 
             low, high = (low, high + end) if coefficient > 0 else (low + end, high)
         else:
             low, high = low + sh.minimum(end, 0), high + sh.maximum(end, 0)
-    return sh.minimum(sh.compare("le", 0, low), sh.compare("lt", 0, size - high))
+    inside = sh.minimum(sh.compare("le", 0, low), sh.compare("lt", 0, size - high))
+    return inside if inside == 1 else sh.maximum(inside, sh.compare("eq", sh.size(extents), 0))
