@@ -13,6 +13,7 @@ COMMANDS = {
     "compile": "compile and boot times in the browser, from a cold profile",
     "memory": "peak of each model against the largest set of tensors alive at once",
     "overhead": "what a run takes besides its kernels",
+    "instructions": "WebAssembly instructions of a run of each model: the same under any load",
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
     "gpu": "GFLOP/s and GB/s of the WebGPU kernels on the native adapter",
     "chart": "an SVG of the newest results",
@@ -23,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
-        epilog="\n".join(f"python -m bench {name:9} {text}" for name, text in COMMANDS.items()),
+        epilog="\n".join(f"python -m bench {name:12} {text}" for name, text in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("models", nargs="*", help="default: the zoo and Silero; with --webgpu nine of them")

@@ -42,6 +42,66 @@ def full_match(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
     return [(shape, [pattern.matches(text) for text in texts])]
 
 
+@host_function("murmur_hash3")
+def murmur_hash3(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
+    """MurmurHash3_x86_32 of each text's bytes. Source: https://github.com/aappleby/smhasher/wiki/MurmurHash3"""
+    assert args[0] is not None
+    shape, texts = args[0]
+    return [(shape, [_murmur(text.encode(), attrs["seed"]) for text in texts])]
+
+
+def _murmur(data: bytes, seed: int) -> int:
+    mask = 0xFFFFFFFF
+
+    def rotated(x: int, by: int) -> int:
+        return (x << by | x >> (32 - by)) & mask
+
+    def mixed(word: int) -> int:
+        return rotated(word * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
+
+    whole = len(data) & ~3
+    h = seed
+    for at in range(0, whole, 4):
+        h = (rotated(h ^ mixed(int.from_bytes(data[at : at + 4], "little")), 13) * 5 + 0xE6546B64) & mask
+    h ^= mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
+    h = (h ^ (h >> 16)) * 0x85EBCA6B & mask
+    h = (h ^ (h >> 13)) * 0xC2B2AE35 & mask
+    return h ^ (h >> 16)
+
+
+@host_function("tokenize")
+def tokenize(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
+    """Tokens along a new last axis, padded to the longest row; `mark` puts U+0002 before and U+0003 behind them."""
+    assert args[0] is not None
+    shape, texts = args[0]
+    rows = [_tokens(text, attrs) for text in texts]
+    if attrs["mark"] and any(rows):
+        rows = [["\x02", *row, "\x03"] for row in rows]
+    most = max(map(len, rows), default=0)
+    return [((*shape, most), [word for row in rows for word in [*row, *[attrs["pad"]] * (most - len(row))]])]
+
+
+def _tokens(text: str, attrs: dict[str, Any]) -> list[str]:
+    if attrs["tokens"] == "." or attrs["separators"] == ("",):
+        return list(text)
+    if attrs["tokens"] is not None:
+        parts = [text[a:b] for a, b in compiled(attrs["tokens"]).found(text)]
+        return [part for part in parts if len(part) >= attrs["least"]]
+    parts = [text]
+    for separator in attrs["separators"]:
+        pattern = compiled(separator)
+        parts = [piece for part in parts for piece in _between(part, list(pattern.found(part)))]
+        parts = [part for part in parts if len(part) >= attrs["least"]]
+    return parts
+
+
+def _between(text: str, matches: list[tuple[int, int]]) -> list[str]:
+    """What matches leave of a text."""
+    starts = [0, *(end for _, end in matches)]
+    ends = [*(start for start, _ in matches), len(text)]
+    return [text[a:b] for a, b in zip(starts, ends, strict=True)]
+
+
 @host_function("find_keys")
 def find_keys(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
     """The place of each string among the keys (the last of equal ones), or -1."""

@@ -65,7 +65,7 @@ def det(t: Tracer, x: Tensor) -> Tensor:
                 k.store(a, (b, i, j), matrices.at(b, i, j))
             value = k.var(1.0, wide.dtype)
             with k.loop(size) as c:
-                pivot = _pivot(k, a, b, c, size)
+                pivot = pivot_row(k, a, b, c, size)
                 with k.when(pivot != c):
                     value.set(-value.get)
                     with k.loop(size) as j:
@@ -85,7 +85,7 @@ def det(t: Tracer, x: Tensor) -> Tensor:
     return t.cast(t.reshape(out, x.shape[:-2]), x.dtype)
 
 
-def _pivot(k: Builder, a: Tensor, b: Expr, c: Expr, size: Expr) -> Expr:
+def pivot_row(k: Builder, a: Tensor, b: Expr, c: Expr, size: Expr) -> Expr:
     """The row from c on with the largest element in column c."""
     best = k.var(c, I32)
     with k.loop(size - c) as r:
@@ -93,3 +93,6 @@ def _pivot(k: Builder, a: Tensor, b: Expr, c: Expr, size: Expr) -> Expr:
         with k.when(abs(a.at(b, row, c)) > abs(a.at(b, best.get, c))):
             best.set(row)
     return k.let(best.get)
+
+
+__all__ = ["pivot_row"]

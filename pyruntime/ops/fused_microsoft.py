@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, erf, maximum, select, sigmoid, tanh
+from pyruntime.ir.dtype import BOOL, F32, I32
+from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, const, erf, log, maximum, minimum, select, sigmoid, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.conv import causal_conv, conv
 from pyruntime.ops.linear_attention import linear_attention
@@ -15,6 +16,7 @@ from pyruntime.ops.matmul import gemm
 from pyruntime.ops.norm import group_normalization, stat_type
 from pyruntime.ops.pool import max_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of
+from pyruntime.ops.reduce import softmax_of
 
 
 def activation_of(t: Tracer, name: str, p: Sequence[float]) -> Expr:
@@ -106,6 +108,55 @@ def bias_split_gelu(t: Tracer, x: Tensor, bias: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     left, right = t.slice(total, -1, 0, half), t.slice(total, -1, half, half)
     return t.map(X * (Y * 0.5 * (erf(Y * math.sqrt(0.5)) + 1.0)), left, right)
+
+
+@op("BiasSoftmax", domain=MICROSOFT)
+def bias_softmax(t: Tracer, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
+    """Softmax of x + bias over axes axis…; a bias of fewer elements repeats over the axes just before them
+    (is_inner_broadcast), or over the first ones."""
+    start = t.axis(axis, x.rank)
+    if is_inner_broadcast and bias.rank < x.rank:
+        missing = x.rank - bias.rank
+        bias = t.unsqueeze(bias, list(range(start - missing, start)))
+    return softmax_of(t, t.map(X + Y, x, bias), list(range(start, x.rank)))
+
+
+@op("BiasDropout", domain=MICROSOFT)
+def bias_dropout(
+    t: Tracer, x: Tensor, bias: Tensor, residual: Tensor | None = None, ratio: Tensor | None = None,
+    training_mode: Tensor | None = None, *, seed: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """x + bias + residual, and a mask that keeps all: nothing is dropped when a model runs."""
+    if training_mode is not None and t.static(training_mode)[0]:
+        raise t.unsupported("training_mode is not implemented")
+    y = t.map(X + Y, x, bias)
+    return y if residual is None else t.map(X + Y, y, residual), t.fill(x.shape, 1, BOOL)
+
+
+@op("RelativePositionBias", domain=MICROSOFT)
+def relative_position_bias(
+    t: Tracer, table: Tensor, query_length: Tensor, key_length: Tensor, *, is_bidirectional: int = 0, max_distance: int
+) -> Tensor:
+    """T5's bias of attention: distances of key and query fall into buckets, half of them of one distance each, the
+    others growing by a factor up to max_distance. Shapes: table (buckets, heads) -> (1, heads, queries, keys).
+    Source: https://arxiv.org/abs/1910.10683"""
+    count, heads = table.shape
+    if not isinstance(count, int):
+        raise t.unsupported("the number of buckets must be known")
+    count = count // 2 if is_bidirectional else count
+    exact = count // 2
+    growth = (count - exact) / math.log(max_distance / exact)
+
+    def body(_: Expr, h: Expr, q: Expr, k: Expr) -> Expr:
+        distance = q - k
+        behind = select(distance < 0, const(count, I32), const(0, I32)) if is_bidirectional else const(0, I32)
+        far = maximum(distance, -distance) if is_bidirectional else maximum(distance, 0)
+        steps = log(cast(maximum(far, 1), F32) / float(exact)) * growth
+        wide = minimum(cast(steps, I32) + exact, count - 1)
+        return table.at(behind + select(far < exact, far, wide), h)
+
+    (queries,), (keys,) = (t.ints(t.reshape(v, (1,)), lower=0) for v in (query_length, key_length))
+    return t.compute((1, heads, queries, keys), body)
 
 
 @op("GroupNorm", domain=MICROSOFT)

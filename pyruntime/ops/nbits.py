@@ -7,6 +7,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, index
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.matmul import product
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
 MICROSOFT = "com.microsoft"
@@ -67,6 +68,40 @@ def matmul_nbits(
     meaning = t.reduce_compute("sum", (*a.shape[:-1], N), (K,), body)
     y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, bits=bits, block_size=block_size, K=K, N=N)
     return t.cast(y if bias is None else t.map(X + cast(Y, dtype), y, bias), a.dtype)
+
+
+# The 16 values of bitsandbytes' four-bit floats. Source: https://arxiv.org/abs/2305.14314 (NF4, appendix E) and
+# https://github.com/bitsandbytes-foundation/bitsandbytes (FP4)
+_FP4 = [0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25]
+_NF4 = [
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+]  # fmt: skip
+
+
+@op("MatMulBnb4", domain=MICROSOFT)
+def matmul_bnb4(
+    t: Tracer, a: Tensor, b: Tensor, absmax: Tensor, *, K: int, N: int, block_size: int, quant_type: int,
+    training_mode: int = 0, transB: int = 1,
+) -> Tensor:  # fmt: skip
+    """a · wᵀ (a · w if transB is 0) of weights as bitsandbytes packs them: w (N, K) flat in blocks, a value of a table
+    of 16 times its block's absmax, the high half of each byte first.
+
+    Shapes: a (*A, K), b (ceil(N·K/2),) uint8, absmax (ceil(N·K/block_size),) -> (*A, N)"""
+    if quant_type not in (0, 1):
+        raise t.unsupported(f"quant_type {quant_type} is not 0 (FP4) or 1 (NF4)")
+    table = t.constant(_NF4 if quant_type else [*_FP4, *(-v for v in _FP4)], F32)
+    codes, steps = t.reshape(b, ((N * K + 1) // 2,)), t.reshape(absmax, (-(-N * K // block_size),))
+
+    def weight(n: Expr, k: Expr) -> Expr:
+        place = n * K + k
+        code = (cast(codes.at(place / 2), I32) >> ((1 - (place & 1)) * 4)) & 15
+        return table.at(code) * cast(steps.at(place / block_size), F32)
+
+    w = t.compute((N, K), weight)
+    y = product(t, t.cast(a, F32), t.transpose(w, [1, 0]) if transB else w)
+    return t.cast(y, a.dtype)
 
 
 @op("GatherBlockQuantized", domain=MICROSOFT)

@@ -9,6 +9,9 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, X, Y, Z, cast, select, sigmoid
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.lstm import lstm
+from pyruntime.ops.norm import mean_of
+from pyruntime.ops.norm_microsoft import embed_layer_normalization
 from pyruntime.ops.pool import average_pool, global_average_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of, scalar_of
 from pyruntime.ops.quant import dequantize_linear, saturated
@@ -119,6 +122,66 @@ def qlinear_softmax(
     start = t.axis(axis, x.rank)
     axes = [start] if opset >= 13 else list(range(start, x.rank))
     return _codes(t, softmax_of(t, _real(t, x, x_scale, x_zero), axes), y_scale, y_zero, x)
+
+
+@op("QLinearReduceMean", domain=MICROSOFT)
+def qlinear_reduce_mean(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None, *,
+    axes: Sequence[int] | None = None, keepdims: int = 1,
+) -> Tensor:  # fmt: skip
+    """ReduceMean of codes; without axes over all of them."""
+    real = _real(t, x, x_scale, x_zero)
+    where = range(x.rank) if axes is None else t.axes(axes, x.rank)
+    mean = mean_of(t, real, where)
+    return _codes(t, mean if keepdims else t.squeeze(mean, list(where)), y_scale, y_zero, x)
+
+
+@op("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(
+    t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, lens: Tensor | None, h0: Tensor | None,
+    c0: Tensor | None, peepholes: Tensor | None, w_scale: Tensor, w_zero_point: Tensor, r_scale: Tensor,
+    r_zero_point: Tensor, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
+    hidden_size: int | None = None, input_forget: int = 0,
+) -> list[Tensor | None]:  # fmt: skip
+    """LSTM on weights of 8 bits, which are dequantised once. ONNX Runtime also rounds the inputs of each product to 8
+    bits; here they stay as they are.
+
+    Shapes: w (D, I, 4H), r (D, H, 4H), scales and zero points (D,) or (D, 4H); others as LSTM's"""
+
+    def weight(codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+        each = [t.reshape(v, (v.shape[0], 1, v.shape[1] if v.rank == 2 else 1)) for v in (scale, zero)]
+        return t.transpose(t.map((cast(X, F32) - cast(Z, F32)) * Y, codes, *each), [0, 2, 1])
+
+    return lstm(
+        t, x, weight(w, w_scale, w_zero_point), weight(r, r_scale, r_zero_point), b, lens, h0, c0, peepholes,
+        activations=activations, activation_alpha=activation_alpha, activation_beta=activation_beta, clip=clip,
+        direction=direction, hidden_size=hidden_size, input_forget=input_forget,
+    )  # fmt: skip
+
+
+@op("QEmbedLayerNormalization", domain=MICROSOFT)
+def qembed_layer_normalization(
+    t: Tracer, input_ids: Tensor, segment_ids: Tensor | None, word: Tensor, position: Tensor, segment: Tensor | None,
+    gamma: Tensor, beta: Tensor, mask: Tensor | None, word_scale: Tensor, position_scale: Tensor,
+    segment_scale: Tensor | None, gamma_scale: Tensor, beta_scale: Tensor, word_zero: Tensor, position_zero: Tensor,
+    segment_zero: Tensor | None, gamma_zero: Tensor, beta_zero: Tensor, *, epsilon: float = 1e-12,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """EmbedLayerNormalization on codes of 8 bits."""
+    tables = [
+        _real(t, codes, scale, zero)
+        for codes, scale, zero in (
+            (word, word_scale, word_zero), (position, position_scale, position_zero), (gamma, gamma_scale, gamma_zero),
+            (beta, beta_scale, beta_zero),
+        )
+    ]  # fmt: skip
+    of_segment = None
+    if segment is not None and segment_scale is not None:
+        of_segment = _real(t, segment, segment_scale, segment_zero)
+    y, count, _ = embed_layer_normalization(
+        t, input_ids, segment_ids, tables[0], tables[1], of_segment, tables[2], tables[3], mask, epsilon=epsilon
+    )
+    return y, count
 
 
 __all__ = ["qlinear_concat"]

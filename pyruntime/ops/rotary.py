@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, dim, guard, rem, select
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, X, Y, const, cos, dim, guard, rem, select, sin
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import heads_of, merged
@@ -19,8 +20,6 @@ def rotate(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleav
     """(a, b) -> (a·cos - b·sin, a·sin + b·cos) for the pairs among the first `size` features: (d, d + size/2), or
     (2d, 2d + 1) if interleaved; the rest stays. Shapes: x (N, H, S, D)."""
     half = sh.floordiv(size, 2)
-    t.require_equal(half + half, size, "features that turn are pairs")
-    t.require(sh.compare("le", size, x.shape[3]), f"{size} features are to turn, heads have {x.shape[3]}")
 
     def body(n: Expr, h: Expr, s: Expr, d: Expr) -> Expr:
         if interleaved:
@@ -38,25 +37,11 @@ def rotate(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleav
     return t.compute(x.shape, body)
 
 
-def require_caches(t: Tracer, cos: Tensor, sin: Tensor, pairs: AnyDim) -> None:
-    """Refuse tables of cosines and sines that differ in shape or hold fewer than these pairs a position."""
-    if cos.rank != sin.rank:
-        raise t.shape_error(f"cos_cache has rank {cos.rank}, sin_cache {sin.rank}")
-    for a, b in zip(cos.shape, sin.shape, strict=True):
-        t.require_equal(a, b, "cos_cache and sin_cache differ")
-    t.require(sh.compare("le", pairs, cos.shape[-1]), f"caches of {cos.shape[-1]} pairs are too small for {pairs}")
-
-
-def _applied(
-    t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, angle: Callable[[Tensor], Angle], size: AnyDim, interleaved: int,
-    num_heads: int,
-) -> Tensor:  # fmt: skip
-    flat = x.rank == 3
-    heads = heads_of(t, x, num_heads) if flat else x
-    size = size or heads.shape[3]
-    require_caches(t, cos, sin, sh.floordiv(size, 2))
-    turned = rotate(t, heads, angle(cos), angle(sin), size, bool(interleaved))
-    return merged(t, turned) if flat else turned
+def _applied(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleaved: int, num_heads: int) -> Tensor:
+    if x.rank == 4:
+        return rotate(t, x, cos, sin, size or x.shape[3], bool(interleaved))
+    heads = heads_of(t, x, num_heads)
+    return merged(t, rotate(t, heads, cos, sin, size or heads.shape[3], bool(interleaved)))
 
 
 @op("RotaryEmbedding", since=23)
@@ -75,7 +60,7 @@ def rotary_embedding(
         ids = position_ids
         return lambda n, s, pair: cache.at(t.checked_index(ids.at(n, s), cache.shape[0]), pair)
 
-    return _applied(t, x, cos_cache, sin_cache, angle, rotary_embedding_dim, interleaved, num_heads)
+    return _applied(t, x, angle(cos_cache), angle(sin_cache), rotary_embedding_dim, interleaved, num_heads)
 
 
 @op("RotaryEmbedding", domain="com.microsoft")
@@ -105,7 +90,51 @@ def rotary_embedding_microsoft(
 
         return at
 
-    return _applied(t, x, cos_cache, sin_cache, angle, size, interleaved, num_heads)
+    return _applied(t, x, angle(cos_cache), angle(sin_cache), size, interleaved, num_heads)
+
+
+@op("GemmaRotaryEmbedding", domain="com.microsoft")
+def gemma_rotary_embedding(
+    t: Tracer, emb: Tensor, q: Tensor, q_rot: Tensor, k: Tensor, k_rot: Tensor
+) -> tuple[Tensor, Tensor]:
+    """q · cos(emb) + q_rot · sin(emb), and the same of k, the angles' functions rounded to q's type.
+    Shapes: emb (N, S, D) float32, others (N, H, S, D)"""
+    angles = [t.cast(t.unsqueeze(t.map(fn(X), emb), [1]), q.dtype) for fn in (cos, sin)]
+
+    def turned(x: Tensor, rotated: Tensor) -> Tensor:
+        return t.map(X + Y, t.map(X * Y, x, angles[0]), t.map(X * Y, rotated, angles[1]))
+
+    return turned(q, q_rot), turned(k, k_rot)
+
+
+@op("MRotaryEmbedding", domain="com.microsoft")
+def multimodal_rotary_embedding(
+    t: Tracer, x: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor, *, interleaved: int = 0,
+    is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,
+    rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """See `rotate`. Three positions a token (time, row, column): pairs take theirs from one of them, by sections of
+    mrope_section pairs each, or (mrope_layout 1) every third pair that of the row and of the column, as far as their
+    sections reach, and time's elsewhere. Shapes: position_ids (3, N, S), others as RotaryEmbedding's."""
+    if is_packed_batching or scale != 1.0 or mrope_layout not in (0, 1):
+        raise t.unsupported("is_packed_batching, a scale, and layouts other than 0 and 1 are not implemented")
+    time, row, column = t.entries("mrope_section", mrope_section, 3)
+    if x.rank == 3 and not num_heads:
+        raise t.unsupported("3-D input needs num_heads")
+
+    def stream(pair: Expr) -> Expr:
+        if mrope_layout:
+            third = rem(pair, 3)
+            of_row, of_column = (third == 1) & (pair < row * 3), (third == 2) & (pair < column * 3)
+        else:
+            of_row, of_column = (pair >= time) & (pair < time + row), pair >= time + row
+        return select(of_row, 1, select(of_column, 2, const(0, I32)))
+
+    def angle(cache: Tensor) -> Angle:
+        return lambda n, s, pair: cache.at(t.checked_index(position_ids.at(stream(pair), n, s), cache.shape[0]), pair)
+
+    size = rotary_embedding_dim or cos_cache.shape[1] * 2
+    return _applied(t, x, angle(cos_cache), angle(sin_cache), size, interleaved, num_heads)
 
 
 __all__ = ["rotate"]

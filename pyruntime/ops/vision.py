@@ -1,4 +1,4 @@
-"""Boxes and pictures: NonMaxSuppression, ImageDecoder."""
+"""Boxes and pictures: NonMaxSuppression, CropAndResize, UnfoldTensor, ImageDecoder."""
 
 # B batch, C classes, N boxes, K most boxes to keep of a class
 
@@ -10,7 +10,7 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, I64, U8
-from pyruntime.ir.expr import Expr, Scalar, cast, dim, maximum, minimum, select
+from pyruntime.ir.expr import Expr, Scalar, cast, ceil, clip, dim, floor, maximum, minimum, select
 from pyruntime.ir.kernel import Accum, Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 
@@ -118,6 +118,59 @@ def _list(t: Tracer, picks: Tensor, counts: Tensor, total: AnyDim) -> Tensor:
             row.set(row.get + 1)
 
     return t.loops("nms_list", [picks, counts], [((total, 3), I64)], body)[0]
+
+
+@op("CropAndResize", domain="com.microsoft")
+def crop_and_resize(
+    t: Tracer, x: Tensor, rois: Tensor, batch_indices: Tensor, crop_size: Tensor, *, extrapolation_value: float = 0.0,
+    mode: str = "bilinear",
+) -> Tensor:  # fmt: skip
+    """Boxes of images, each resized to P x Q with corners aligned; points outside of the image get a value.
+
+    Shapes: x (N, C, H, W), rois (R, 4): y1, x1, y2, x2 as shares of the image, batch_indices (R,), crop_size (2,): P, Q
+    -> (R, C, P, Q)"""
+    if mode not in ("bilinear", "nearest"):
+        raise t.unsupported(f'mode "{mode}" is not known')
+    size = t.ints(crop_size, lower=1)
+    shape = (rois.shape[0], x.shape[1], *size)
+    data = t.cast(x, F32)
+
+    def position(r: Expr, n: int, place: Expr) -> tuple[Expr, Expr]:
+        """Where an output place lies on an axis of the image, and whether that is inside."""
+        low, high = cast(rois.at(r, n), F32), cast(rois.at(r, n + 2), F32)
+        last, count = cast(dim(x.shape[2 + n]) - 1, F32), dim(size[n])
+        step = (high - low) * last / cast(maximum(count - 1, 1), F32)
+        at = select(count > 1, low * last + cast(place, F32) * step, (low + high) * 0.5 * last)
+        return clip(at, 0.0, last), (at >= 0.0) & (at <= last)
+
+    def body(r: Expr, c: Expr, p: Expr, q: Expr) -> Expr:
+        batch = t.checked_index(batch_indices.at(r), x.shape[0])
+        (y, inside_y), (z, inside_z) = position(r, 0, p), position(r, 1, q)
+        if mode == "nearest":
+            value = data.at(batch, c, cast(floor(y + 0.5), I32), cast(floor(z + 0.5), I32))
+        else:
+            rows, columns = ((cast(floor(v), I32), cast(ceil(v), I32), v - floor(v)) for v in (y, z))
+            top, bottom = (
+                data.at(batch, c, row, columns[0]) * (1.0 - columns[2])
+                + data.at(batch, c, row, columns[1]) * columns[2]
+                for row in rows[:2]
+            )
+            value = top * (1.0 - rows[2]) + bottom * rows[2]
+        return select(inside_y & inside_z, value, extrapolation_value)
+
+    return t.cast(t.compute(shape, body), x.dtype)
+
+
+@op("UnfoldTensor", domain="com.microsoft")
+def unfold_tensor(t: Tracer, x: Tensor, *, dim: int = -1, size: int, step: int = 1) -> Tensor:
+    """All slices of `size` along an axis, `step` apart, along a new last axis."""
+    axis = t.axis(dim, x.rank)
+    if size < 1 or step < 1:
+        raise t.shape_error(f"size {size} and step {step} must be at least 1")
+    t.require(sh.compare("le", size, x.shape[axis]), f"size {size} exceeds the axis of {x.shape[axis]}")
+    count = sh.floordiv(x.shape[axis] - size, step) + 1
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :], size)
+    return t.compute(shape, lambda *i: x.at(*i[:axis], i[axis] * step + i[-1], *i[axis + 1 : -1]))
 
 
 @op("ImageDecoder", since=20)

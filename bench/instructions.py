@@ -1,0 +1,68 @@
+"""python -m bench instructions: how many WebAssembly instructions a run of each model executes, on one thread.
+
+The numbers are the same on any machine and under any load, so that a change of the kernels shows however noisy the
+times are. wasmtime counts them as fuel: https://docs.wasmtime.dev/examples-interrupting-wasm.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import wasmtime
+
+from bench import machine
+from kit import zoo
+
+HISTORY = Path(__file__).parent / "history" / "instructions.json"
+PLENTY = 1 << 62
+
+
+class FuelConfig(wasmtime.Config):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.consume_fuel = True
+
+
+class FuelStore(wasmtime.Store):  # type: ignore[misc]
+    made: list[FuelStore] = []
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.set_fuel(PLENTY)
+        self.made.append(self)
+
+
+def count(name: str) -> int:
+    """Instructions of the second run of a model of the zoo, whose plan is made."""
+    from pyruntime import InferenceSession
+
+    feeds = zoo.inputs(name)
+    FuelStore.made.clear()
+    session = InferenceSession(str(zoo.materialize(name)))
+    session.run(None, feeds)
+    left = sum(store.get_fuel() for store in FuelStore.made)
+    session.run(None, feeds)
+    return left - sum(store.get_fuel() for store in FuelStore.made)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench instructions", description=__doc__)
+    parser.add_argument("models", nargs="*", help="default: the zoo")
+    parser.add_argument("--save", action="store_true", help="keep the numbers in bench/history")
+    args = parser.parse_args(argv)
+    kept = json.loads(HISTORY.read_text()) if HISTORY.exists() else {}
+    before = dict(kept.get("models", {}))
+    found: dict[str, int] = {}
+    print(f"{'model':24}{'instructions':>16}{'change':>10}")
+    with patch.object(wasmtime, "Config", FuelConfig), patch.object(wasmtime, "Store", FuelStore):
+        for name in args.models or zoo.names():
+            found[name] = count(name)
+            change = f"{found[name] / before[name] - 1:+.2%}" if name in before else "new"
+            print(f"{name:24}{found[name]:16,}{change:>10}", flush=True)
+    if args.save:
+        HISTORY.write_text(json.dumps({"commit": machine.commit(), "models": before | found}, indent=1) + "\n")
+    return 0

@@ -1,0 +1,145 @@
+"""ONNX Runtime's operators on tokens: hashes, repeated n-grams, alignments, a tokenizer.
+
+Letters: B batch, S sequence, V vocabulary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.host.regex import compiled
+from pyruntime.ir.dtype import BOOL, F32, I32, I64, STRING, U32
+from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, maximum, minimum, select
+from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ops.qlinear import MICROSOFT
+
+# ── MurmurHash3 ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rotated(x: Expr, by: int) -> Expr:
+    return (x << by) | (x >> (32 - by))
+
+
+def _murmur(words: Sequence[Expr], seed: int) -> Expr:
+    """MurmurHash3_x86_32 of 32-bit words. Source: https://github.com/aappleby/smhasher/wiki/MurmurHash3"""
+    h: Expr = const(seed, U32)
+    for word in words:
+        h = _rotated(h ^ (_rotated(word * 0xCC9E2D51, 15) * 0x1B873593), 13) * 5 + 0xE6546B64
+    h = h ^ const(4 * len(words), U32)
+    h = (h ^ (h >> 16)) * 0x85EBCA6B
+    h = (h ^ (h >> 13)) * 0xC2B2AE35
+    return h ^ (h >> 16)
+
+
+@op("MurmurHash3", domain=MICROSOFT)
+def murmur_hash3(t: Tracer, x: Tensor, *, positive: int = 1, seed: int = 0) -> Tensor:
+    """The hash of each element's bytes, as uint32, or int32 if `positive` is 0."""
+    if x.dtype is STRING:
+        codes = t.host("murmur_hash3", [x], [(x.shape, U32)], seed=seed & 0xFFFFFFFF)[0]
+        return codes if positive else t.compute(x.shape, lambda *i: bitcast(codes.at(*i), I32))
+
+    def body(*i: Expr) -> Expr:
+        value = x.at(*i)
+        if x.dtype.size == 8:
+            value = bitcast(value, I64) if x.dtype.is_float else cast(value, I64)
+            words = [cast(value, U32), cast(value >> 32, U32)]
+        else:
+            words = [bitcast(value, U32) if x.dtype.is_float else cast(value, U32)]
+        h = _murmur(words, seed & 0xFFFFFFFF)
+        return h if positive else bitcast(h, I32)
+
+    return t.compute(x.shape, body)
+
+
+# ── sequences ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@op("NGramRepeatBlock", domain=MICROSOFT)
+def ngram_repeat_block(t: Tracer, input_ids: Tensor, scores: Tensor, *, ngram_size: int) -> Tensor:
+    """-inf for each token that would repeat an n-gram of the sequence. Shapes: input_ids (B, S), scores (B, V)"""
+    if ngram_size < 1:
+        raise t.shape_error(f"ngram_size {ngram_size} must be at least 1")
+    t.require_equal(input_ids.shape[0], scores.shape[0], "batches of input_ids and scores differ")
+    length, vocabulary = dim(input_ids.shape[1]), scores.shape[1]
+
+    def body(k: Builder, out: Tensor) -> None:
+        with k.parallel(dim(scores.shape[0])) as b:
+            with k.loop(vocabulary, "vector") as v:
+                k.store(out, (b, v), scores.at(b, v))
+            with k.loop(length - ngram_size + 1) as start:
+                same = k.var(const(1, BOOL), BOOL)
+                for n in range(ngram_size - 1):
+                    same.set(same.get & (input_ids.at(b, start + n) == input_ids.at(b, length - ngram_size + 1 + n)))
+                with k.when(same.get):
+                    token = k.let(t.checked_index(input_ids.at(b, start + (ngram_size - 1)), vocabulary))
+                    k.store(out, (b, token), const(-math.inf, scores.dtype))
+
+    return t.loops("ngram_repeat_block", [input_ids, scores], [(scores.shape, scores.dtype)], body)[0]
+
+
+@op("DynamicTimeWarping", domain=MICROSOFT)
+def dynamic_time_warping(t: Tracer, cost: Tensor) -> Tensor:
+    """The cheapest path from the first corner to the last by steps down, right, or both.
+    Shapes: cost (M, N) or (1, M, N) -> int32 (2, length): rows, columns"""
+    rows, columns = cost.shape[-2:]
+    grid = t.reshape(cost, (rows, columns))
+
+    def body(k: Builder, path: Tensor, length: Tensor, best: Tensor) -> None:
+        with k.loop(rows) as i, k.loop(columns) as j:
+            up, left, both = _ways(best, i, j)
+            before = select((i + j) == 0, 0.0, minimum(minimum(up, left), both))
+            k.store(best, (i, j), grid.at(i, j) + before)
+        _trace_back(k, path, length, best)
+
+    outputs = [((2, rows + columns), I32), ((1,), I64)]
+    path, length = t.loops("dynamic_time_warping", [grid], outputs, body, [((rows, columns), F32)])
+    count = t.ints(length, lower=0)[0]
+    return t.compute((2, count), lambda c, n: path.at(c, dim(count) - 1 - n))
+
+
+def _ways(best: Tensor, i: Expr, j: Expr) -> tuple[Expr, Expr, Expr]:
+    """What the cheapest paths cost to the cells above, to the left, and both."""
+    above, before = maximum(i - 1, 0), maximum(j - 1, 0)
+    up = select(i > 0, best.at(above, j), math.inf)
+    left = select(j > 0, best.at(i, before), math.inf)
+    return up, left, select((i > 0) & (j > 0), best.at(above, before), math.inf)
+
+
+def _trace_back(k: Builder, path: Tensor, length: Tensor, best: Tensor) -> None:
+    """The path from the last corner to the first, which ends outside of the grid."""
+    i, j, count = k.var(dim(best.shape[0]) - 1, I32), k.var(dim(best.shape[1]) - 1, I32), k.var(0, I32)
+    with k.while_((i.get >= 0) & (j.get >= 0)):
+        k.store(path, (0, count.get), i.get)
+        k.store(path, (1, count.get), j.get)
+        count.set(count.get + 1)
+        up, left, both = map(k.let, _ways(best, i.get, j.get))
+        diagonal = k.let((both < up) & (both < left))
+        upward = k.let(~diagonal & (up < left))
+        last = k.let((i.get + j.get) == 0)
+        i.set(i.get - cast(diagonal | upward | last, I32))
+        j.set(j.get - cast(~upward | last, I32))
+    k.store(length, (0,), cast(count.get, I64))
+
+
+# ── Tokenizer ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@op("Tokenizer", domain=MICROSOFT)
+def tokenizer(
+    t: Tracer, x: Tensor, *, mark: int, mincharnum: int, pad_value: str, separators: Sequence[str] = (),
+    tokenexp: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Strings cut into tokens along a new last axis, padded to the longest: what lies between matches of separators, or
+    what matches tokenexp; characters if the one separator is empty or tokenexp is ".". Shapes: (C), (N, C) -> (…, D)"""
+    if x.rank not in (1, 2):
+        raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
+    if bool(separators) == (tokenexp is not None):
+        raise t.unsupported("one of separators and tokenexp is needed")
+    if mincharnum < 1:
+        raise t.shape_error(f"mincharnum {mincharnum} must be at least 1")
+    for pattern in separators if tokenexp is None else [tokenexp]:
+        compiled(pattern)  # refused here if at all
+    attrs = {"mark": mark, "least": mincharnum, "pad": pad_value, "separators": tuple(separators), "tokens": tokenexp}
+    return t.host("tokenize", [x], [((*x.shape, None), STRING)], **attrs)[0]
