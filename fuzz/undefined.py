@@ -18,6 +18,7 @@ REASONS = dict.fromkeys(RANDOM, "results are random")
 EXTREMES = [
     (("GridSample", "RoiAlign", "DeformConv", "Resize", "AffineGrid"), 1e4, "coordinates become integers"),
     (("Attention",), 1e4, "a softmax of infinities, or of sums that overflow"),
+    (("AveragePool",), 1e38, "the reference takes NaN for padding"),
     (("DynamicQuantize",), 1e30, "a scale that overflows"),
 ]
 # Peers compute these by polynomials whose error is absolute, some units of the last place of 1.
@@ -26,6 +27,7 @@ APPROXIMATE = {"RNN", "LSTM", "GRU"}
 BUGS = {
     "reference": {
         "Loop": "stacked outputs of scalars have an axis more",
+        "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
         "GridSample": "interpolates integers in their own type",
     },
 }

@@ -40,7 +40,7 @@ def _value(node: Expr, args: list[Array], inputs: Sequence[Array]) -> Array:
         return inputs[node.value]
     if node.op == "const":
         return np.array(node.value, numpy_type(node.dtype))
-    if node.op == "select":
+    if node.op in ("select", "guard"):
         return np.where(*args)
     if node.op == "bitcast":
         return args[0].view(numpy_type(node.dtype))

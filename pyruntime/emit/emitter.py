@@ -80,7 +80,7 @@ class _Emitter:
             "buffers": self.buffers.buffers,
             "constants": self.buffers.constants,
             "checked": list(self.segments.checked),
-            "guards": [[self.symbols.dim(c), *told] for c, *told in [*main.guards, *self._extents(main)]],
+            "guards": self._guards(main),
             "blocks": self.blocks,
             "modules": {name: self.buffers.append(w.finish()) for name, w in self.target.writers.items()},
             "symbols": {name: str(s) for s, name in self.symbols.names.items()},
@@ -90,6 +90,13 @@ class _Emitter:
     def _input(self, f: Feed) -> dict[str, Any]:
         name, *items = f.path
         return {"name": name, **({"item": items[0]} if items else {}), **self.buffers.tensor_at_home(f.tensor)}
+
+    def _guards(self, main: TracedGraph) -> list[Any]:
+        """Each condition once, as the first node tells it that states it."""
+        told: dict[Any, list[str]] = {}
+        for condition, *rest in [*main.guards, *self._extents(main)]:
+            told.setdefault(condition, rest)
+        return [[self.symbols.dim(condition), *rest] for condition, rest in told.items()]
 
     def _extents(self, main: TracedGraph) -> list[tuple[Any, str, str]]:
         """Guards of the dims that a memory bounds."""

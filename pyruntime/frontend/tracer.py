@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from math import prod
 from typing import Any
 
 from pyruntime.errors import NeedsValue, ShapeError, UnsupportedOp
+from pyruntime.frontend.access_bounds import accesses_to_check
 from pyruntime.ir import reference
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
@@ -22,7 +24,7 @@ from pyruntime.ir.expr import (
     guard,
     index,
     instantiate,
-    select,
+    pick,
 )  # fmt: skip
 from pyruntime.ir.kernel import (
     Alias,
@@ -44,6 +46,7 @@ from pyruntime.ir.symbol import VALUE, Symbol
 
 KNOWN_LIMIT = 4096  # elements; larger tensors are data, not shape arithmetic
 MOST_AXES = 64
+MOST_JOINED = 64  # tensors that one kernel reads to join them
 LARGEST_DIM = 2**31 - 1  # kernels count in int32
 
 
@@ -76,6 +79,7 @@ class Tracer:
             self._check_shape(shape)
         kernel.outputs = tuple([Tensor(s, d, kernel, i) for i, (s, d) in enumerate(outputs)])
         self.block.kernels.append(kernel)
+        self._check_accesses(kernel)
         return kernel.outputs
 
     def _check_shape(self, shape: Sequence[AnyDim]) -> None:
@@ -84,6 +88,11 @@ class Tracer:
             raise UnsupportedOp(f"a tensor of rank {len(shape)}; up to {MOST_AXES} are supported", node=self.node)
         if any(isinstance(d, int) and not 0 <= d <= LARGEST_DIM for d in shape):
             raise ShapeError(f"a tensor cannot have the shape {list(shape)}", node=self.node)
+
+    def _check_accesses(self, kernel: Kernel) -> None:
+        """Refuse shapes for which a kernel would leave the tensors that it reads and writes."""
+        for inside, message in accesses_to_check(kernel):
+            self.require(inside, message)
 
     @contextmanager
     def sub_block(self) -> Iterator[Block]:
@@ -178,7 +187,7 @@ class Tracer:
         """A 1-D integer tensor of dims."""
         if sh.is_static(values):
             return self.constant(values, dtype)
-        return self.compute((len(values),), lambda i: cast(_pick(i, values), dtype))
+        return self.compute((len(values),), lambda i: cast(pick(i, values), dtype))
 
     def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
         """Axis n of the result is axis perm[n] of x."""
@@ -211,19 +220,22 @@ class Tracer:
             for n in range(x.rank):
                 if n != axis:
                     self.require_equal(x.shape[n], xs[0].shape[n], f"concat along axis {axis}: dims of axis {n} differ")
-        ends: list[AnyDim] = [sh.size(x.shape[axis : axis + 1]) for x in xs]
-        for n in range(1, len(ends)):
-            ends[n] = ends[n - 1] + ends[n]
+        while len(xs) > MOST_JOINED:
+            xs = [self._joined(xs[n : n + MOST_JOINED], axis) for n in range(0, len(xs), MOST_JOINED)]
+        return self._joined(xs, axis)
+
+    def _joined(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        ends = list(accumulate(x.shape[axis] for x in xs))
 
         def body(*i: Expr) -> Expr:
-            def part(n: int) -> Expr:
-                start = ends[n - 1] if n else 0
-                return xs[n].at(*[c - dim(start) if k == axis else c for k, c in enumerate(i)])
+            def among(first: int, last: int) -> Expr:
+                if last - first > 1:
+                    middle = (first + last) // 2
+                    return guard(i[axis] < dim(ends[middle - 1]), among(first, middle), among(middle, last))
+                start = ends[first - 1] if first else 0
+                return xs[first].at(*[c - dim(start) if k == axis else c for k, c in enumerate(i)])
 
-            out = part(len(xs) - 1)
-            for n in range(len(xs) - 2, -1, -1):
-                out = guard(i[axis] < dim(ends[n]), part(n), out)
-            return out
+            return among(0, len(xs))
 
         return self.compute((*xs[0].shape[:axis], ends[-1], *xs[0].shape[axis + 1 :]), body)
 
@@ -302,6 +314,7 @@ class Tracer:
         k = Builder()
         body(k, *outs, *kernel.scratch)
         kernel.body = k.body
+        self._check_accesses(kernel)
         return outs
 
     def call(self, routine: str, args: Sequence[Tensor | None], meaning: Tensor, **attrs: Any) -> Tensor:
@@ -342,10 +355,27 @@ class Tracer:
 
     def known(self, x: Tensor) -> list[Any] | None:
         """The elements of x if they follow from constants and dims: ints (or Dims), floats, bools; else None."""
-        if x.uid not in self._known:
-            self._known[x.uid] = None
-            self._known[x.uid] = self._evaluate(x)
+        todo = [x]
+        while todo:  # a chain may be longer than Python's calls may be deep
+            operand = None if todo[-1].uid in self._known else self._asked_first(todo[-1])
+            if operand is not None:
+                todo.append(operand)
+                continue
+            t = todo.pop()
+            if t.uid not in self._known:
+                self._known[t.uid] = self._evaluate(t)
         return self._known[x.uid]
+
+    def _asked_first(self, x: Tensor) -> Tensor | None:
+        """An operand that x follows from if its elements are known, which was not looked at yet."""
+        if not isinstance(x.kernel, Map | Reduce | Alias | Loops) or not _is_small(x):
+            return None
+        for t in x.kernel.inputs:
+            if t.uid not in self._known:
+                return t
+            if self._known[t.uid] is None:
+                return None
+        return None
 
     def known_tensors(self) -> set[int]:
         """The uids of tensors whose elements were asked for and known."""
@@ -353,7 +383,7 @@ class Tracer:
 
     def _evaluate(self, x: Tensor) -> list[Any] | None:
         kernel = x.kernel
-        if not sh.is_static(x.shape) or prod(x.shape) > KNOWN_LIMIT:
+        if not _is_small(x):
             return None
         if isinstance(kernel, Leaf):
             if kernel.kind == "constant":
@@ -363,7 +393,7 @@ class Tracer:
             return None
         arrays: dict[int, reference.Array] = {}
         for source in kernel.inputs:
-            values = self.known(source)
+            values = self._known[source.uid]
             if values is None:
                 return None
             arrays[source.uid] = (source.shape, values)
@@ -459,11 +489,8 @@ def _no_subgraphs(graph: Any, args: Sequence[Any]) -> list[Any]:
     raise TypeError("this tracer has no graph, so it cannot trace a nested one")
 
 
-def _pick(i: Expr, values: Sequence[AnyDim]) -> Expr:
-    out = dim(values[-1])
-    for n in range(len(values) - 2, -1, -1):
-        out = select(i <= n, dim(values[n]), out) if n else select(i < 1, dim(values[0]), out)
-    return out
+def _is_small(x: Tensor) -> bool:
+    return sh.is_static(x.shape) and prod(x.shape) <= KNOWN_LIMIT
 
 
 __all__ = ["F32", "I32", "Tracer", "const"]

@@ -206,6 +206,15 @@ def _choose(op: str, condition: Expr, a: Scalar, b: Scalar) -> Expr:
     return Expr(op, (condition, a, b), a.dtype or b.dtype)
 
 
+def pick(i: Expr, values: Sequence[AnyDim], first: int = 0) -> Expr:
+    """values[i - first], as int32."""
+    if len(values) == 1:
+        return dim(values[0])
+    middle = len(values) // 2
+    left, right = pick(i, values[:middle], first), pick(i, values[middle:], first + middle)
+    return select(i < first + middle, left, right)
+
+
 def checked(i: Expr, extent: Scalar, node: str, *, from_end: bool = False) -> Expr:
     """A position on an axis of `extent` elements that was read from data, as int32.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from pyruntime.ir.dtype import F32, I32
 from pyruntime.mathlib.format import Format
 
@@ -23,8 +21,7 @@ TABLE: dict[str, tuple[float, ...]] = {
         2.7525320547283627e-06,
         -2.3887748667816684e-08,
     ),
-    # limit; 2^32 / 2π rounded; 2π/2^32 times what rounding lost; 2π / 2^32
-    "FOLD": (1e5, 683565276.0, -0.42356841021770522 * 2 * math.pi / 2**32, 2 * math.pi / 2**32),
+    "FOLD": (1e5,),  # from here on whole turns are taken away
     "ATAN_FROM": (0.4142135679721832, 2.4142136573791504),  # tan(π/8), tan(3π/8)
     "ATAN_BASE": (
         0.7853981852531433,

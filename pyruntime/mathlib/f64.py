@@ -20,8 +20,7 @@ TABLE: dict[str, tuple[float, ...]] = {
     # least and greatest x worth distinguishing; 1 / ln 2
     "EXP_RANGE": (-746.0, 711.0, 1 / math.log(2)),
     "ROOT_HALF_BITS": (0x3FE6A09E667F3BCD,),
-    # limit; 2^64 / 2π rounded; 2π/2^64 times what rounding lost; 2π / 2^64
-    "FOLD": (1e6, 2935890503282001226, 0.49624383181553788 * 2 * math.pi / 2**64, 2 * math.pi / 2**64),
+    "FOLD": (1e6,),  # from here on whole turns are taken away
     "ATAN_FROM": (0.41421356237309503, 2.414213562373095),  # tan(π/8), tan(3π/8)
     "ATAN_BASE": (
         0.7853981633974483,

@@ -25,6 +25,9 @@ class Format:
     def const(self, x: float) -> Expr:
         return const(x, self.floats)
 
+    def integer(self, n: int) -> Expr:
+        return const(n, self.ints)
+
     def bits(self, x: Expr) -> Expr:
         return bitcast(x, self.ints)
 

@@ -1,12 +1,12 @@
 """sin, cos, tan and their inverses.
 
-float32 sin and cos: 2.4 ULP up to |x| = 1e5, from there to 2^31 5e-7 absolute; past that a number in -1 .. 1.
-float64: the same up to 1e6, then 1e-15 absolute up to 2^63."""
+float32 sin and cos: 2.4 ULP up to |x| = 1e5, from there on 5e-7 absolute. float64: the same up to 1e6, then 1e-15."""
 
 from __future__ import annotations
 
-from pyruntime.ir.expr import Expr, cast, round_even, select, unary
+from pyruntime.ir.expr import Expr, guard, round_even, select, unary
 from pyruntime.mathlib.format import Format, absolute, poly, signed
+from pyruntime.mathlib.large_angles import less_turns
 
 
 def sin(f: Format, x: Expr) -> Expr:
@@ -23,16 +23,8 @@ def cos(f: Format, x: Expr) -> Expr:
 
 
 def _fold(f: Format, x: Expr) -> Expr:
-    """x, or where |x| is large, x less a multiple of 2π.
-
-    The whole part of x times 1/2π is wanted modulo 1: as an integer product that wraps, with the fraction of 1/2π that
-    the integer lacks as a float. Past the integers' range the result is some number of -π .. π; infinity gives NaN.
-    """
-    limit, turn, lost, scale = f.table["FOLD"]
-    nearest = round_even(x)
-    whole = cast(nearest, f.ints)
-    phase = cast(whole * int(turn), f.floats) * scale
-    return select(absolute(x) < limit, x, phase + (cast(whole, f.floats) * lost + (x - nearest)))
+    """x, or where |x| is large or infinite, x less a multiple of 2π. A branch: large angles are rare."""
+    return guard(absolute(x) < f.table["FOLD"][0], x, less_turns(f, x))
 
 
 def _reduce(f: Format, x: Expr, n: Expr) -> Expr:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pyruntime.errors import OutOfMemory
+from pyruntime.errors import OutOfMemory, ShapeError
 from pyruntime.native.arena import Arena, MemoryReport
 from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
@@ -23,6 +23,7 @@ RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
 STATES = 4096  # arena states kept before a run starts with none: new shapes in every run do not pile up
 
+LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
 MEMO = 4096  # plans kept before all are forgotten
 
 Env = dict[str, int]
@@ -199,7 +200,10 @@ class Planner:
         table: list[int] = []
         for call in calls:
             table += [addresses[b] for b in call["buffers"]]
-            table += [next(words) for _ in range(len(call["params"]) + 1)]
+            numbers = [next(words) for _ in range(len(call["params"]) + 1)]
+            if max(map(abs, numbers)) > LARGEST:
+                raise ShapeError(f"{max(numbers, key=abs)} elements or units of work: over 32 bits", node=call["node"])
+            table += numbers
         if step.json["op"] == "gpu":
             return self.gpu.prepare(step.json["calls"], sizes, table)
         return self._table(table)

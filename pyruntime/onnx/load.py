@@ -10,7 +10,7 @@ import os
 from pyruntime.errors import InvalidModel
 from pyruntime.onnx.file_kind import not_onnx
 from pyruntime.onnx.graph import Function, Graph, Source
-from pyruntime.onnx.parse_functions import read_functions
+from pyruntime.onnx.parse_functions import check_expansion, read_functions
 from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, read_opsets
 from pyruntime.onnx.parse_tensors import TensorReader, entry
 from pyruntime.onnx.protobuf import Fields, Wire, signed, tags
@@ -60,8 +60,9 @@ def _model(wire: Wire, tensors: TensorReader) -> Graph:
     opsets = read_opsets(wire, found.get(OPSETS, [])) or ({"": 1} if ir < 3 else {})
     functions: dict[FunctionKey, Function] = {}
     body = BodyReader(wire, tensors, ir, functions)
-    read_functions(body, found.get(FUNCTIONS, []), opsets, functions)
+    expansions = read_functions(body, found.get(FUNCTIONS, []), opsets, functions)
     graph, doc = body.graph(*found[GRAPH][-1][1:], Scope(opsets))
+    check_expansion(graph, expansions)
     return _with_metadata(wire, found, graph, ir, doc)
 
 

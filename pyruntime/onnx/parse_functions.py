@@ -6,20 +6,30 @@ Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md#functions
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from pyruntime.errors import InvalidModel
+from pyruntime.errors import InvalidModel, UnsupportedOp
 from pyruntime.onnx.graph import Function, Graph, subgraphs
 from pyruntime.onnx.node_order import sort_nodes, topological
 from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, normal_domain, read_opsets, text_of
 from pyruntime.onnx.protobuf import Field, tags
 
 _FUNCTION = tags(length="1 4 5 6 7 8 9 10 11 12 13 14")
+MOST_NODES = 1 << 16  # that the calls of a model may stand for
+DEEPEST = 100  # calls inside of calls
+
+
+class Expansion(NamedTuple):
+    """What a graph or a function becomes when the functions it calls are written out."""
+
+    nodes: int
+    depth: int  # calls inside of calls
 
 
 def read_functions(
     body: BodyReader, spans: list[Field], opsets: Mapping[str, int], functions: dict[FunctionKey, Function]
-) -> None:
-    """Fill `functions`; none may call itself, directly or through others."""
+) -> dict[FunctionKey, Expansion]:
+    """Fill `functions`, and give what each stands for; none may call itself, directly or through others."""
     for _, a, b in spans:
         function = _function(body, a, b, opsets)
         key = (function.domain, function.name, function.overload)
@@ -32,6 +42,31 @@ def read_functions(
     if len(order) < len(needs):
         stuck = min(set(index.values()) - set(order))
         raise InvalidModel(f'function "{".".join(list(functions)[stuck][:2])}" calls itself')
+    found: dict[FunctionKey, Expansion] = {}
+    for key in [list(functions)[i] for i in order]:
+        nodes, depth = expansion(functions[key], found)
+        found[key] = Expansion(nodes, depth + 1)
+    return found
+
+
+def check_expansion(graph: Graph, functions: Mapping[FunctionKey, Expansion]) -> None:
+    """Errors: UnsupportedOp if the functions that a graph calls are too many nodes, or too deep, when written out."""
+    nodes, depth = expansion(graph, functions)
+    if depth and nodes > MOST_NODES:
+        raise UnsupportedOp(f"its functions, written out, make {nodes} nodes; up to {MOST_NODES} are supported")
+    if depth > DEEPEST:
+        raise UnsupportedOp(f"its functions call each other {depth} deep; up to {DEEPEST} is supported")
+
+
+def expansion(caller: Function | Graph, functions: Mapping[FunctionKey, Expansion]) -> Expansion:
+    """Of a caller, given those of the functions that it calls, also inside of subgraphs."""
+    nodes, depth = 0, 0
+    for node in caller.nodes:
+        inner = [functions[key]] if (key := (node.domain, node.op, node.overload)) in functions else []
+        inner += [expansion(graph, functions) for graph in subgraphs(node)]
+        nodes += 1 + sum(e.nodes for e in inner)
+        depth = max([depth, *[e.depth for e in inner]])
+    return Expansion(nodes, depth)
 
 
 def _function(body: BodyReader, start: int, end: int, opsets: Mapping[str, int]) -> Function:

@@ -108,7 +108,7 @@ def merged(t: Tracer, x: Tensor) -> Tensor:
 
 
 def add_mask(t: Tracer, mask: Tensor, shape: sh.Shape) -> Bias:
-    """A bool mask keeps where true; a float one is added. Its last axis may be shorter than the keys."""
+    """A bool mask keeps where true; one of numbers is added. Its last axis may be shorter than the keys."""
     last = mask.shape[-1]
     padded = last != shape[-1]
 
@@ -116,7 +116,8 @@ def add_mask(t: Tracer, mask: Tensor, shape: sh.Shape) -> Bias:
         m = t.aligned(mask, (*shape[:-1], last), [n, h, i, j])
         if mask.dtype is BOOL:
             return select(guard(j < dim(last), m, const(False, BOOL)) if padded else m, score, NONE)
-        m = cast(guard(j < dim(last), m, NONE) if padded else m, score.dtype)
+        m = cast(m, score.dtype)
+        m = guard(j < dim(last), m, NONE) if padded else m
         return select(m == NONE, NONE, score + m)
 
     return bias

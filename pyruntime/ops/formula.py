@@ -20,6 +20,7 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
 Formula = Callable[..., Expr]
+AT_ONCE = 32  # operands of one expression
 
 
 def mapped(t: Tracer, fn: Formula, *xs: Tensor) -> Tensor:
@@ -63,8 +64,10 @@ def variadic(name: str, fn: Formula, last: Callable[[Expr, int], Expr] = lambda 
 
     @op(name)
     def lower(t: Tracer, x: Tensor, *more: Tensor) -> Tensor:
-        xs = (x, *more)
-        return mapped(t, lambda *es: last(reduce(fn, es), len(xs)), *xs) if more else x
+        xs, count = [x, *more], 1 + len(more)
+        while len(xs) > AT_ONCE:
+            xs = [mapped(t, lambda *es: reduce(fn, es), *xs[n : n + AT_ONCE]) for n in range(0, len(xs), AT_ONCE)]
+        return mapped(t, lambda *es: last(reduce(fn, es), count), *xs) if more else x
 
 
 def _sign(lower: Lowering, fn: Formula) -> None:

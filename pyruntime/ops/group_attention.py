@@ -13,7 +13,7 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, length_mask, merged, window_mask
 from pyruntime.ops.norm import root_mean_square, scaled
-from pyruntime.ops.rotary import Angle, rotate
+from pyruntime.ops.rotary import Angle, require_caches, rotate
 
 PerItem = Callable[[Expr], Expr]  # a number of a batch item, or of a head
 
@@ -47,6 +47,7 @@ def group_query_attention(
             for x, w in ((q, q_norm_weight), (k, k_norm_weight))
         )
     rows = q.shape[2]
+    seqlens_k = t.reshape(seqlens_k, (q.shape[0],))  # of older models (N, 1)
     total = t.ints(t.reshape(total_sequence_length, ()), 0)[0]
     first = dim(sh.compare("eq", rows, total))
 
@@ -100,6 +101,7 @@ def _turned(
 
         return at
 
+    require_caches(t, cos, sin, cos.shape[1])
     return rotate(t, x, angle(cos), angle(sin), cos.shape[1] * 2, bool(interleaved))
 
 

@@ -201,6 +201,7 @@ def _bound(value: AnyDim, d: AnyDim, low: AnyDim, high: AnyDim) -> AnyDim:
 def _slice(
     t: Tracer, x: Tensor, starts: Sequence[AnyDim], ends: Sequence[AnyDim], axes: Sequence[int], steps: Sequence[int]
 ) -> Tensor:
+    t.axes(axes, x.rank)  # none twice
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = x.shape[t.axis(axis, x.rank)]
         if step > 0:

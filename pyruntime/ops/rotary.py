@@ -20,6 +20,8 @@ def rotate(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleav
     """(a, b) -> (a·cos - b·sin, a·sin + b·cos) for the pairs among the first `size` features: (d, d + size/2), or
     (2d, 2d + 1) if interleaved; the rest stays. Shapes: x (N, H, S, D)."""
     half = sh.floordiv(size, 2)
+    t.require_equal(half + half, size, "features that turn are pairs")
+    t.require(sh.compare("le", size, x.shape[3]), f"{size} features are to turn, heads have {x.shape[3]}")
 
     def body(n: Expr, h: Expr, s: Expr, d: Expr) -> Expr:
         if interleaved:
@@ -37,11 +39,25 @@ def rotate(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleav
     return t.compute(x.shape, body)
 
 
-def _applied(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleaved: int, num_heads: int) -> Tensor:
-    if x.rank == 4:
-        return rotate(t, x, cos, sin, size or x.shape[3], bool(interleaved))
-    heads = heads_of(t, x, num_heads)
-    return merged(t, rotate(t, heads, cos, sin, size or heads.shape[3], bool(interleaved)))
+def require_caches(t: Tracer, cos: Tensor, sin: Tensor, pairs: AnyDim) -> None:
+    """Refuse tables of cosines and sines that differ in shape or hold fewer than these pairs a position."""
+    if cos.rank != sin.rank:
+        raise t.shape_error(f"cos_cache has rank {cos.rank}, sin_cache {sin.rank}")
+    for a, b in zip(cos.shape, sin.shape, strict=True):
+        t.require_equal(a, b, "cos_cache and sin_cache differ")
+    t.require(sh.compare("le", pairs, cos.shape[-1]), f"caches of {cos.shape[-1]} pairs are too small for {pairs}")
+
+
+def _applied(
+    t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, angle: Callable[[Tensor], Angle], size: AnyDim, interleaved: int,
+    num_heads: int,
+) -> Tensor:  # fmt: skip
+    flat = x.rank == 3
+    heads = heads_of(t, x, num_heads) if flat else x
+    size = size or heads.shape[3]
+    require_caches(t, cos, sin, sh.floordiv(size, 2))
+    turned = rotate(t, heads, angle(cos), angle(sin), size, bool(interleaved))
+    return merged(t, turned) if flat else turned
 
 
 @op("RotaryEmbedding", since=23)
@@ -60,7 +76,7 @@ def rotary_embedding(
         ids = position_ids
         return lambda n, s, pair: cache.at(t.checked_index(ids.at(n, s), cache.shape[0]), pair)
 
-    return _applied(t, x, angle(cos_cache), angle(sin_cache), rotary_embedding_dim, interleaved, num_heads)
+    return _applied(t, x, cos_cache, sin_cache, angle, rotary_embedding_dim, interleaved, num_heads)
 
 
 @op("RotaryEmbedding", domain="com.microsoft")
@@ -90,7 +106,7 @@ def rotary_embedding_microsoft(
 
         return at
 
-    return _applied(t, x, angle(cos_cache), angle(sin_cache), size, interleaved, num_heads)
+    return _applied(t, x, cos_cache, sin_cache, angle, size, interleaved, num_heads)
 
 
 @op("GemmaRotaryEmbedding", domain="com.microsoft")

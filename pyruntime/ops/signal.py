@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, F64, I64, DType
+from pyruntime.ir.dtype import BF16, F16, F32, F64, I32, I64, DType
 from pyruntime.ir.expr import Expr, cast, const, cos, dim, select, sin
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
@@ -152,7 +152,7 @@ for _name, _terms in WINDOWS.items():
 # ── mel ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-MEL_LIMIT = 1 << 22  # weights: they are worked out one by one
+MOST_BINS = 1 << 16  # their corners are worked out one by one
 
 
 @op("MelWeightMatrix", since=17)
@@ -163,23 +163,28 @@ def mel_weight_matrix(
     """Triangular filters whose corners lie evenly on the mel scale. (dft_length / 2 + 1, num_mel_bins)
     Spec: https://onnx.ai/onnx/operators/onnx__MelWeightMatrix.html"""
     bins, length, rate = (int(t.static(x)[0]) for x in (num_mel_bins, dft_length, sample_rate))
-    if bins < 1 or length < 1 or rate < 1 or (length // 2 + 1) * bins > MEL_LIMIT:
-        raise t.unsupported(f"{bins} bins for {length} samples at {rate} Hz; the most is {MEL_LIMIT} weights")
-    low, high = (2595 * math.log10(1 + t.static(x)[0] / 700) for x in (lower_edge_hertz, upper_edge_hertz))
+    if not 1 <= bins <= MOST_BINS or length < 1 or rate < 1:
+        raise t.unsupported(f"{bins} bins for {length} samples at {rate} Hz; 1 to {MOST_BINS} bins are supported")
+    edges = [t.static(x)[0] for x in (lower_edge_hertz, upper_edge_hertz)]
+    if not all(0 <= hertz < math.inf for hertz in edges):
+        raise t.shape_error(f"{edges[0]} to {edges[1]} Hz is no range of frequencies")
+    low, high = (2595 * math.log10(1 + hertz / 700) for hertz in edges)
     width = (high - low) / (bins + 2)
     hertz = [700 * (10 ** ((low + n * width) / 2595) - 1) for n in range(bins + 2)]
     corners = [int((length + 1) * f // rate) for f in hertz]
     rows = length // 2 + 1
-    if corners[-1] > rows:
+    if max(corners) > rows:
         raise t.shape_error("the upper edge lies above half of the sample rate")
-    table = [[_filter(row, *corners[n : n + 3]) for n in range(bins)] for row in range(rows)]
-    out = dtype_of(t, output_datatype)
-    return t.cast(t.constant([v for row in table for v in row], F64 if out is F64 else F32, (rows, bins)), out)
+    at = t.constant(corners, I32)
+    dtype = dtype_of(t, output_datatype)
+    table = t.compute((rows, bins), lambda row, n: _filter(row, at[n], at[n + 1], at[n + 2]), F64)
+    return t.cast(t.cast(table, F64 if dtype is F64 else F32), dtype)
 
 
-def _filter(row: int, left: int, center: int, right: int) -> float:
-    if center <= row < right:
-        return (right - row) / (right - center)
-    if row == center:  # nothing to the right
-        return 1.0
-    return (row - left) / (center - left) if left <= row < center else 0.0
+def _filter(row: Expr, left: Expr, center: Expr, right: Expr) -> Expr:
+    """1 at the center, from where it falls to both sides."""
+    rising = cast(row - left, F64) / cast(center - left, F64)
+    falling = cast(right - row, F64) / cast(right - center, F64)
+    top = select(row == center, const(1.0, F64), const(0.0, F64))  # also of a filter with nothing to its right
+    before = select((left <= row) & (row < center), rising, top)
+    return select((center <= row) & (row < right), falling, before)

@@ -13,6 +13,7 @@ import { State } from './plan_state.js';
 /** @typedef {import('../common/program.js').Header} Header */
 /** @typedef {import('./plan_state.js').Transition} Transition */
 
+const LARGEST = 2 ** 31 - 1; // of parameters and work: kernels count in int32
 const MEMO = 20_000; // transitions kept before they are forgotten
 
 export class Planner {
@@ -96,8 +97,11 @@ export class Planner {
     const words = [];
     for (const call of calls) {
       for (const buffer of call.buffers) words.push((found.get(buffer) ?? this.span(next, buffer)).address);
-      for (const param of call.params) words.push(evaluate(param, next.env));
-      words.push(evaluate(call.work, next.env));
+      for (const dim of [...call.params, call.work]) {
+        const number = evaluate(dim, next.env);
+        if (Math.abs(number) > LARGEST) throw new ShapeError(`${number} elements or units of work are over 32 bits`, { node: call.node });
+        words.push(number);
+      }
     }
     return { next, words };
   }

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyruntime.ir.dtype import BOOL, F32, I8, I16, I32, U8, U16, U32, DType
 from pyruntime.ir.dtype import bounds as limits
-from pyruntime.ir.expr import Expr, binary, const
+from pyruntime.ir.expr import Expr, binary, const, walk
 
 from .assembler import Function
 from .scalar import Scalar
@@ -97,7 +97,8 @@ class Lanes:
         if op == "load":
             return slope(e.args[0], self.var) == 1 and not any(self._lane_variable(a) for a in e.args)
         if op == "guard":
-            return not self.depends(e.args[0]) and self.fits(e.args[1]) and self.fits(e.args[2])
+            fits = self.fits(e.args[1]) and self.fits(e.args[2])
+            return fits and (not self.depends(e.args[0]) or self.fits(e.args[0]) and not any(map(_loads, e.args[1:])))
         if not all([self.fits(a) for a in e.args]):
             return False
         return self._operation(e)
@@ -227,11 +228,27 @@ class Vector:
 
     def _guard(self, e: Expr) -> None:
         c, a, b = e.args
+        if self.lanes.depends(c):
+            self._guard_by_lane(c, a, b)
+            return
         self.scalar.root(c)
         with self.f.if_("v128"):
             self._scoped(a)
             self.f.otherwise()
             self._scoped(b)
+
+    def _guard_by_lane(self, c: Expr, a: Expr, b: Expr) -> None:
+        """The second side is computed where a lane takes it; as it loads nothing, the others may compute it, too."""
+        with self.f.scratch("v128", 2) as (chosen, first):
+            self.value(c)
+            self.f.set(chosen)
+            self.value(a)
+            self.f.set(first).emit(chosen, "i32x4.all_true")
+            with self.f.if_("v128"):
+                self.f.emit(first)
+                self.f.otherwise().emit(first)
+                self._scoped(b)
+                self.f.emit(chosen, "v128.bitselect")
 
     def _scoped(self, e: Expr) -> None:
         self.ready.append({})
@@ -271,6 +288,11 @@ class Vector:
                 f.i32(31).emit(n).i32(32).emit("i32.lt_u", "select", "i32x4.shr_s")
             else:  # all ones where the count fits
                 f.emit(f"i32x4.{op}").i32(0).emit(n).i32(32).emit("i32.lt_u", "i32.sub", "i32x4.splat", "v128.and")
+
+
+def _loads(e: Expr) -> bool:
+    """Whether an expression does what only the side of a guard that is taken may do."""
+    return any(x.op in ("load", "checked") for x in walk(e))
 
 
 def _inside(e: Expr, dtype: DType) -> bool:

@@ -1,0 +1,93 @@
+"""Whether kernels stay inside what they read and write: an operand may be smaller than an operator takes it to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import Expr, affine, rewrite, walk
+from pyruntime.ir.kernel import Accum, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, Tensor
+from pyruntime.ir.shape import AnyDim
+
+Extents = dict[Any, AnyDim]  # of indices and of variables that count iterations, by their keys in `affine`
+Finding = tuple[AnyDim, str]  # what must not be 0, for an access to stay inside of its tensor; what to say if it is
+
+
+def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
+    """What must hold for the kernel's loads and stores at affine coordinates. Coordinates that the condition of a
+    `guard` looks at, it keeps inside, as `When` and `While` keep all in them; an index from data is `checked`."""
+    if isinstance(kernel, Loops):
+        yield from _statements(kernel.body, {}, {})
+    elif isinstance(kernel, Map | Reduce):
+        extents = [*kernel.out.shape, *(kernel.extents if isinstance(kernel, Reduce) else ())]
+        yield from _loads(kernel.expr, {("index", n): d for n, d in enumerate(extents)}, {}, set())
+
+
+def _statements(body: Sequence[Stmt], extents: Extents, lets: dict[int, Expr]) -> Iterator[Finding]:
+    seen: set[Any] = set()
+    for s in body:
+        if isinstance(s, Let | Set | Accum | Store):
+            yield from _loads(s.value, extents, lets, seen)
+        if isinstance(s, Let) and not s.mutable and affine(s.value) is not None:
+            lets[s.var] = s.value
+        elif isinstance(s, Store):
+            yield from _access(s.target, s.coords, extents, lets, extents)
+        elif isinstance(s, For) and s.extent.op in ("const", "dim"):
+            yield from _statements(s.body, {**extents, ("var", s.var): s.extent.value}, lets)
+
+
+def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> Iterator[Finding]:
+    todo = [(e, extents)]
+    while todo:
+        e, free = todo.pop()
+        key = (id(e), None if free is extents else tuple(free))
+        if key in seen or not e.args:
+            continue
+        seen.add(key)
+        if e.op == "guard":
+            todo.append((e.args[0], free))
+            asked = {(v.op, v.value) for v in walk(e.args[0]) if v.op in ("index", "var")}
+            if asked and not lets:
+                todo += [(a, {k: d for k, d in free.items() if k not in asked}) for a in e.args[1:]]
+            continue
+        if e.op == "at":
+            yield from _access(e.value, e.args, free, lets, extents)
+        todo += [(a, free) for a in e.args]
+
+
+def _access(
+    t: Tensor, coords: Sequence[Expr], free: Extents, lets: dict[int, Expr], extents: Extents
+) -> Iterator[Finding]:
+    """free: the extents of those variables that no condition narrows."""
+    narrowed = len(free) < len(extents)
+    for axis, (c, d) in enumerate(zip(coords, t.shape, strict=True)):
+        if c.op == "index" and free.get(("index", c.value)) == d or narrowed and c.op == "const":
+            continue
+        if lets and c.op != "index":
+            c = rewrite(c, lambda e: lets.get(e.value) if e.op == "var" else None)
+        form = affine(c)
+        if form is None or not form[1].keys() <= free.keys() or (narrowed and not form[1]):
+            continue
+        terms = tuple([(n, free[k]) for k, n in form[1].items()])
+        inside = _inside(form[0], terms, d, tuple(extents.values()))
+        if inside != 1:
+            what, shape = f'"{t.name}"' if t.name else "an operand", ", ".join(map(str, t.shape))
+            yield inside, f"{what} of shape [{shape}] is too small along axis {axis} for the other shapes"
+
+
+@lru_cache(maxsize=4096)
+def _inside(
+    base: AnyDim, terms: tuple[tuple[AnyDim, AnyDim], ...], size: AnyDim, extents: tuple[AnyDim, ...]
+) -> AnyDim:
+    """Whether base + Σ coefficient · i lies in [0, size) for all i in its extent, or an extent is 0: 0, 1, or a Dim."""
+    low = high = base
+    for coefficient, extent in terms:
+        end = coefficient * (extent - 1)
+        if isinstance(coefficient, int):
+            low, high = (low, high + end) if coefficient > 0 else (low + end, high)
+        else:
+            low, high = low + sh.minimum(end, 0), high + sh.maximum(end, 0)
+    inside = sh.minimum(sh.compare("le", 0, low), sh.compare("lt", 0, size - high))
+    return inside if inside == 1 else sh.maximum(inside, sh.compare("eq", sh.size(extents), 0))
