@@ -150,7 +150,7 @@ def multimodal_rotary_embedding(
         return lambda n, s, pair: cache.at(t.checked_index(position_ids.at(stream(pair), n, s), cache.shape[0]), pair)
 
     size = rotary_embedding_dim or cos_cache.shape[1] * 2
-    return _applied(t, x, angle(cos_cache), angle(sin_cache), size, interleaved, num_heads)
+    return _applied(t, x, cos_cache, sin_cache, angle, size, interleaved, num_heads)
 
 
 __all__ = ["rotate"]
