@@ -16,6 +16,8 @@ COMMANDS = {
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
     "gpu": "GFLOP/s and GB/s of the WebGPU kernels on the native adapter",
+    "checks": "what the checks of indices from data cost",
+    "soak": "growth of memory and of latency, natively and in Chromium, over a long time",
     "chart": "an SVG of the newest results",
 }
 

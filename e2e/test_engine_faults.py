@@ -1,5 +1,6 @@
-"""What goes wrong around the engine: files that are missing, cut off or of another type, a worker that is ended. Every
-call settles, with an error that says what to do, and the next session works."""
+"""What goes wrong around the engine: files that are missing, cut off, slow or of another type, a worker that is ended,
+a page that is frozen, shared memory that is refused. Every call settles, with a right result or an error that says what
+to do, and the next session works."""
 
 from __future__ import annotations
 
@@ -41,16 +42,18 @@ class Faulty(serve.Handler):
             return super().do_GET()
         if kind.isdigit():
             return self.send_error(int(kind))
-        if kind == "stalls":
-            time.sleep(20)
-            return None
         body = Path(self.translate_path(self.path)).read_bytes()
         self.send_response(200)
-        self.send_header("Content-Type", "text/plain" if kind == "type" else self.guess_type(path))
+        self.send_header("Content-Type", "text/html" if kind == "type" else self.guess_type(path))
         if kind == "length":
             self.send_header("Content-Length", str(len(body) + 1000))
         self.end_headers()
-        self.wfile.write(body if kind in ("type", "length") else body[: len(body) // 2])
+        if kind == "slow":
+            for n in range(len(body)):
+                self.wfile.write(body[n : n + 1])
+                time.sleep(2 / len(body))
+        else:
+            self.wfile.write(body if kind in ("type", "length") else body[: len(body) // 2])
         self.close_connection = True
         return None
 
@@ -91,6 +94,38 @@ def test_a_file_of_the_engine_is_not_to_be_had(tab_at: Tab, file: str, kind: str
         for name, message in found:
             assert name == "SessionFailed" and file in message and "dist" in message
     assert tab_at.run(ADD + "return limit(add().catch(told))", {"limit": 1000 * LIMIT}) == 4
+
+
+MODEL_FILES = {"add.onnx": ("add.onnx", "{}"), "external.bin": ("external.onnx", "{ externalData: ['external.bin'] }")}
+
+
+@pytest.mark.parametrize("kind", ["404", "500", "half", "length", "type", "slow"])
+@pytest.mark.parametrize("file", MODEL_FILES)
+def test_a_file_of_a_model_is_not_to_be_had(tab_at: Tab, file: str, kind: str) -> None:
+    """Two sessions at once are told, while another model's is made; once the file is whole, the same page has it."""
+    model, options = MODEL_FILES[file]
+    create = f"""
+      const create = async () => {{
+        const session = await ort.InferenceSession.create('/models/{model}', {options});
+        const count = session.inputNames.length;
+        await session.release();
+        return count;
+      }};
+      const other = () => ort.InferenceSession.create('/models/types.onnx').then(() => 'made');
+    """
+    Faulty.fault = (file, kind)
+    ask = ADD + create + "return Promise.all([create(), create(), other()].map((made) => limit(made.catch(told))))"
+    *found, other = tab_at.run(ask, {"limit": 1000 * LIMIT})  # type: ignore[misc]
+    Faulty.fault = ("", "")
+    tab_at.forgive("Failed to load resource")  # Chromium logs it for any page
+    good = 2 if file == "add.onnx" else 1
+    assert other == "made"
+    for told in found:
+        if kind in ("type", "slow"):
+            assert told == good
+        else:
+            assert told[0] == "InvalidModel" and (file in told[1] or kind == "half")
+    assert tab_at.run(ADD + create + "return limit(create().catch(told))", {"limit": 1000 * LIMIT}) == good
 
 
 WORKERS = """
@@ -151,6 +186,68 @@ def test_threads_that_do_not_answer_are_left_out(tab: Callable[..., Tab]) -> Non
     )
     assert found == [4, 4, 0]
     assert len(warnings) == 1 and "did not answer within 5 s" in warnings[0]
+
+
+FREEZE = """
+  ort.env.wasm.proxy = true; // nothing runs in the page
+  globalThis.session = await ort.InferenceSession.create('/models/steps.onnx', { intraOpNumThreads: 2 });
+  globalThis.x = new ort.Tensor('float32', new Float32Array(512 * 1024).fill(1), [512, 1024]);
+  globalThis.waiting = [
+    ...Array.from({ length: 100 }, () => session.run({ x })),
+    ort.InferenceSession.create('/models/add.onnx', { intraOpNumThreads: 4 }),
+    ort.InferenceSession.create('/models/missing.onnx'),
+  ].map((one) => one.then(() => 'done', (error) => error.type));
+"""
+
+
+@pytest.mark.parametrize("isolated", ["isolated", "plain"])
+def test_a_page_is_frozen(isolated: str, tab: Callable[..., Tab]) -> None:
+    """Longer than any of our time limits: what was under way ends right once the page goes on."""
+    page = tab(isolated)
+    page.open("/esm.html")
+    page.run(FREEZE)
+    devtools = page.page.context.new_cdp_session(page.page)
+    devtools.send("Page.setWebLifecycleState", {"state": "frozen"})
+    time.sleep(7)
+    devtools.send("Page.setWebLifecycleState", {"state": "active"})
+    ask = (
+        "return Promise.all(waiting.map(limit)).then(async (all) => [all, (await limit(session.run({ x }))).s.data[5]])"
+    )
+    found: Any = page.run(ADD + ask, {"limit": 1000 * LIMIT})
+    page.forgive("404 (Not Found)")
+    assert found[0] == [*["done"] * 101, "InvalidModel"] and found[1] == pytest.approx(1.7615942)
+
+
+NO_SHARED_MEMORY = {
+    "in the page": "() => { delete globalThis.SharedArrayBuffer; }",
+    "WebAssembly's": """() => {
+      const { Memory } = WebAssembly;
+      WebAssembly.Memory = class extends Memory {
+        constructor(how) {
+          if (how.shared) throw new RangeError('WebAssembly.Memory(): could not allocate memory');
+          super(how);
+        }
+      };
+    }""",
+}
+
+
+@pytest.mark.parametrize("where", NO_SHARED_MEMORY)
+def test_shared_memory_is_refused(where: str, tab: Callable[..., Tab]) -> None:
+    """A session works without it, or says what is wrong; and the page lives on."""
+    page = tab()
+    if where == "in the page":
+        page.page.add_init_script(f"({NO_SHARED_MEMORY[where]})()")
+    page.open("/esm.html")
+    page.run("await ort.boot()")
+    if where != "in the page":
+        worker = next(w for w in page.page.workers if "worker.mjs" in w.url)
+        worker.evaluate(NO_SHARED_MEMORY[where])
+    found: Any = page.run(ADD + "return limit(add().catch(told))", {"limit": 1000 * LIMIT})
+    assert found == 4 or found[0] in ("OutOfMemory", "SessionFailed")
+    page.run("ort.shutdown()")
+    again: Any = page.run(ADD + "return limit(add().catch(told))", {"limit": 1000 * LIMIT})
+    assert again == 4
 
 
 def test_sixty_four_threads_are_asked_for(tab: Callable[..., Tab]) -> None:

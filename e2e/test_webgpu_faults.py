@@ -103,6 +103,39 @@ def test_device_lost(booted: tuple[Tab, Page]) -> None:
     assert worker(page).evaluate("devices.length") == 3
 
 
+# what the engine calls while it makes a session: a device, its memory, its code, what init submits
+MOMENTS = {
+    "device": "GPUAdapter.prototype, 'requestDevice'",
+    "memory": "GPUDevice.prototype, 'createBuffer'",
+    "shader": "GPUDevice.prototype, 'createShaderModule'",
+    "pipeline": "GPUDevice.prototype, 'createComputePipelineAsync'",
+    "submit": "GPUQueue.prototype, 'submit'",
+    "read": "GPUBuffer.prototype, 'mapAsync'",
+}
+LOSE_AT = """([prototype, name]) => {
+  const real = prototype[name];
+  prototype[name] = function (...args) {
+    prototype[name] = real;
+    const made = real.apply(this, args);
+    if (name === 'requestDevice') return made.then((device) => { device.destroy(); return device; });
+    devices.at(-1).destroy();
+    return made;
+  };
+}"""
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_device_lost_while_a_session_is_made_or_runs(booted: tuple[Tab, Page], moment: str) -> None:
+    """Both it and what it computes are right, on a new device, and so is the session after it."""
+    made, page = booted
+    worker(page).evaluate(KEEP_DEVICES)
+    worker(page).evaluate(f"() => ({LOSE_AT})([{MOMENTS[moment]}])")
+    for _ in range(2):
+        found: Any = made.run(OPEN + "const session = await open(); return [await run(session), await place(session)]")
+        assert found == [RIGHT, ["webgpu"]]
+    assert worker(page).evaluate("devices.length") == 2
+
+
 def test_device_lost_for_good(booted: tuple[Tab, Page]) -> None:
     """No other device: the session continues on WebAssembly; a tensor that was on the GPU says that it is gone."""
     made, page = booted

@@ -1,7 +1,7 @@
 // The interpreter's memory after its start, kept in the browser's cache: the next page restores it (ADR 15).
 
 import { BUILD } from './build.js';
-import { digest } from './digest.js';
+import { keep, unseal } from './sealed_cache.js';
 
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 
@@ -34,16 +34,16 @@ export async function findSnapshot(engine) {
   const name = nameOf(engine);
   try {
     const found = name && await (await caches.open(CACHE)).match(name);
-    return found ? () => read(found) : null;
+    return name && found ? () => read(found, name) : null;
   } catch {
     return null; // storage is forbidden here
   }
 }
 
-/** Memory that is not as it was written must not be restored. @param {Response} found */
-async function read(found) {
-  const packed = new Uint8Array(await found.arrayBuffer());
-  if (await digest(packed) !== found.headers.get('etag')) throw new Error('the snapshot is damaged');
+/** Memory that is not as it was written must not be restored. @param {Response} found @param {string} name */
+async function read(found, name) {
+  const packed = await unseal(found, name);
+  if (!packed) throw new Error('the snapshot is damaged');
   return unpack(packed);
 }
 
@@ -72,10 +72,7 @@ export function saveSnapshot(pyodide, engine) {
 
 /** @param {string} name @param {Uint8Array<ArrayBuffer>} packed */
 async function write(name, packed) {
-  const cache = await caches.open(CACHE);
-  await cache.put(name, new Response(packed, { headers: { etag: await digest(packed) } }));
-  const names = await cache.keys();
-  await Promise.all(names.slice(0, Math.max(0, names.length - MOST)).map((old) => cache.delete(old)));
+  await keep(await caches.open(CACHE), name, packed, MOST);
 }
 
 // ── pages of zeros, half of the memory, are left out: [whole length, number of pages, page numbers …] as u32, the pages ──

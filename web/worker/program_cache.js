@@ -4,6 +4,7 @@ import { BUILD } from './build.js';
 import { hostStep, toBytes } from './program_file.js';
 import { digest } from './digest.js';
 import { WRITE_DELAY } from './interpreter_snapshot.js';
+import { keep, unseal } from './sealed_cache.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 
@@ -63,10 +64,11 @@ class CachedPrograms {
   async find(model) {
     if (!this.known) return null;
     try {
-      const found = await this.cache.match(await this.name(model));
+      const name = await this.name(model);
+      const found = await this.cache.match(name);
       if (!found) return null;
-      const bytes = new Uint8Array(await found.arrayBuffer());
-      if (await digest(bytes) === found.headers.get('etag')) return bytes;
+      const bytes = await unseal(found, name);
+      if (bytes) return bytes;
       await this.remove(model);
     } catch {} // forbidden, or a model in shared memory: it is compiled
     return null;
@@ -90,8 +92,6 @@ class CachedPrograms {
 
   /** @param {Uint8Array} model @param {Uint8Array<ArrayBuffer>} program */
   async write(model, program) {
-    await this.cache.put(await this.name(model), new Response(program, { headers: { etag: await digest(program) } }));
-    const names = await this.cache.keys();
-    await Promise.all(names.slice(0, Math.max(0, names.length - MOST)).map((old) => this.cache.delete(old)));
+    await keep(this.cache, await this.name(model), program, MOST);
   }
 }

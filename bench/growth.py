@@ -1,0 +1,98 @@
+"""What a soak watches: memory of processes, and what grows beyond a slack.
+
+Growth is the median of the last third of the samples less the median of the first third, so that a leak shows at two
+thirds of its size and one odd sample not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+MEGABYTES, COUNT, LATENCY = "MB", "", "ms"
+
+# unit -> growth that is none: a share of the first value, and so much besides
+SLACK = {MEGABYTES: (0.02, 2.0), COUNT: (0.0, 0.5), LATENCY: (0.3, 0.1)}
+
+KINDS = ("renderer", "gpu-process")  # of Chromium's processes, besides the rest
+
+Sample = Mapping[tuple[str, str, str], float]  # by place, what is measured, and its unit
+
+
+class Growth:
+    """Samples in order."""
+
+    def __init__(self) -> None:
+        self.series: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+
+    def add(self, sample: Sample) -> None:
+        for key, value in sample.items():
+            self.series[key].append(value)
+
+    def spans(self) -> Iterator[tuple[tuple[str, str, str], float, float]]:
+        """What was measured, before and after."""
+        for key, values in self.series.items():
+            third = max(1, len(values) // 3)
+            yield key, statistics.median(values[:third]), statistics.median(values[-third:])
+
+    def grown(self) -> list[str]:
+        """In words, what grew beyond its slack."""
+        words = []
+        for (place, what, unit), before, after in self.spans():
+            share, more = SLACK[unit]
+            if after - before > share * before + more:
+                words.append(f"{place} {what}: {before:.2f} -> {after:.2f} {unit}".rstrip())
+        return words
+
+    def total(self, *names: str) -> float:
+        """By how much those that are called so grew together."""
+        return sum(after - before for (_, what, _), before, after in self.spans() if what in names)
+
+    def slower(self) -> float:
+        """The largest ratio of latencies."""
+        return max(after / before for (*_, unit), before, after in self.spans() if unit == LATENCY)
+
+
+# ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def resident(pid: int | str) -> float:
+    """Megabytes of a process, its share of what several have; 0 where it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1e3
+
+
+def own() -> dict[str, int]:
+    """Files and threads of this process."""
+    return {"files": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))}
+
+
+def kin(parent: int) -> Iterator[int]:
+    """The processes that a process has started, and theirs."""
+    for path in Path(f"/proc/{parent}/task").glob("*/children"):
+        try:
+            children = path.read_text().split()
+        except OSError:
+            continue
+        for child in children:
+            yield int(child)
+            yield from kin(int(child))
+
+
+def of_chromium() -> dict[str, float]:
+    """Megabytes by kind of the processes that this one has started: of pages, of the GPU, the rest."""
+    sums = dict.fromkeys((*KINDS, "browser"), 0.0)
+    for pid in kin(os.getpid()):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_text()
+        except OSError:
+            continue
+        kind = next((kind for kind in KINDS if f"--type={kind}" in command), "browser")
+        sums[kind] += resident(pid)
+    return sums

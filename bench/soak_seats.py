@@ -1,0 +1,167 @@
+"""Where the rounds of a soak take place, natively and in pages of Chromium, and what each place holds in memory."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from bench import growth
+from kit import small_models as models
+from kit.chromium import BrowserError, Engine
+from pyruntime import InferenceSession, PyRuntimeError, SessionOptions
+from pyruntime.providers.wasm import wasmtime_host
+
+ADD = models.add().SerializeToString()
+TURNS = 5  # of a tensor that stays on the GPU
+Measures = dict[tuple[str, str], float]  # by name and unit (growth.py)
+
+
+class Native:
+    """This process. ways: (threads, whether on the GPU)."""
+
+    name = "native"
+    refused = PyRuntimeError
+
+    def __init__(self, gpu: bool) -> None:
+        self.gpu = gpu
+        self.ways = [(1, False), (2, False), *[(1, True)] * gpu]
+
+    @contextmanager
+    def open(self, model: bytes, threads: int = 1, gpu: bool = False) -> Iterator[InferenceSession]:
+        options = SessionOptions(intra_op_num_threads=threads)
+        yield InferenceSession(model, options, providers=["webgpu"] if gpu else ["wasm"])
+
+    def kind(self, error: Any) -> str:
+        """The name of the error's type."""
+        return type(error).__name__
+
+    def repeat(self, session: InferenceSession, feeds: Any, count: int) -> list[float]:
+        """Milliseconds of each run."""
+        times = []
+        for _ in range(count):
+            start = time.perf_counter()
+            session.run(None, feeds)
+            times.append(1e3 * (time.perf_counter() - start))
+        return times
+
+    def stay_on_gpu(self) -> float:
+        """2 + 1 + 1 …, of tensors that stay on the GPU for TURNS runs."""
+        with self.open(ADD, gpu=True) as session:
+            one, c = np.ones((2, 3), np.float32), np.full((2, 3), 2, np.float32)
+            for _ in range(TURNS):
+                (c,) = session.run(["c"], {"a": c, "b": one}, preferred_output_location="gpu-buffer")
+            return float(c.get_data()[1, 2])  # type: ignore[attr-defined]
+
+    def come_and_go(self) -> None:
+        """Nothing comes and goes with a process."""
+
+    def measure(self) -> Measures:
+        gc.collect()
+        found = {("rss", growth.MEGABYTES): growth.resident("self"), ("hosts", ""): float(len(wasmtime_host._hosts))}
+        found |= {(what, ""): float(count) for what, count in growth.own().items()}
+        if self.gpu:
+            from pyruntime.providers.webgpu.wgpu_device import shared_device
+
+            found["tensors", growth.MEGABYTES] = shared_device().bytes_held / 1e6
+        return found
+
+
+GPU_TENSORS = """async ([bytes, turns]) => {
+  const options = { executionProviders: ['webgpu'], preferredOutputLocation: 'gpu-buffer' };
+  const session = await ort.InferenceSession.create(Uint8Array.fromBase64(bytes), options);
+  const tensor = (k) => new ort.Tensor('float32', new Float32Array(6).fill(k), [2, 3]);
+  let c = tensor(2);
+  for (let i = 0; i < turns; i++) {
+    const next = await session.run({ a: c, b: tensor(1) });
+    if (c.location === 'gpu-buffer') c.dispose();
+    next.d.dispose();
+    c = next.c;
+  }
+  const found = (await c.getData(true))[5];
+  await session.release();
+  return found;
+}"""
+# in the worker: what lies on the GPU
+COUNT_BUFFERS = """() => {
+  const { createBuffer } = GPUDevice.prototype;
+  const { destroy } = GPUBuffer.prototype;
+  const held = new Set();
+  GPUDevice.prototype.createBuffer = function (descriptor) {
+    const buffer = createBuffer.call(this, descriptor);
+    held.add(buffer);
+    return buffer;
+  };
+  GPUBuffer.prototype.destroy = function () { held.delete(this); destroy.call(this); };
+  globalThis.held = () => [held.size, [...held].reduce((sum, { size }) => sum + size, 0)];
+}"""
+
+
+class Page:
+    """A page of Chromium that stays, while others come and go beside it."""
+
+    refused = BrowserError
+
+    def __init__(self, context: Any, origin: str, isolated: bool) -> None:
+        self.context, self.origin = context, origin
+        self.name = "isolated page" if isolated else "plain page"
+        self.ways = [(1, False), *[(2, False)] * isolated, (1, True)]
+        self.engine = Engine(context.new_page(), origin)
+        self.devtools = context.new_cdp_session(self.engine.page)
+        self.engine.boot()
+        self.worker.evaluate(COUNT_BUFFERS)
+
+    @property
+    def worker(self) -> Any:
+        return next(w for w in self.engine.page.workers if "worker.mjs" in w.url)
+
+    @contextmanager
+    def open(self, model: bytes, threads: int = 1, gpu: bool = False) -> Iterator[Any]:
+        providers = ["webgpu"] if gpu else ["wasm"]
+        session = self.engine.open(model, executionProviders=providers, intraOpNumThreads=threads)
+        try:
+            yield session
+        finally:
+            session.release()
+
+    def kind(self, error: Any) -> str:
+        return str(error.kind)
+
+    def repeat(self, session: Any, feeds: Any, count: int) -> list[float]:
+        return list(session.repeat(feeds, count))
+
+    def stay_on_gpu(self) -> float:
+        return float(self.engine.page.evaluate(GPU_TENSORS, [base64.b64encode(ADD).decode(), TURNS]))
+
+    def come_and_go(self) -> None:
+        """A tab that is closed while its session is there; a worker that is ended and started again, in another."""
+        tab = Engine(self.context.new_page(), self.origin)
+        x = np.ones((2, 4), np.float32)
+        model = models.affine().SerializeToString()
+        tab.open(model).run(None, {"x": x})
+        tab.page.evaluate("() => ort.shutdown()")
+        tab.open(model).run(None, {"x": x})
+        tab.page.close()
+
+    def measure(self) -> Measures:
+        self.devtools.send("HeapProfiler.collectGarbage")
+        stats = self.engine.page.evaluate("() => ort.stats()")
+        count, size = self.worker.evaluate("() => held()")
+        megabytes = {
+            "page heap": self.devtools.send("Runtime.getHeapUsage")["usedSize"],
+            "python heap": stats["heap"],
+            "linear memory": stats["arenas"],
+            "gpu": size,
+        }
+        counts = {name: stats[name] for name in ("sessions", "tensors", "threads", "teams")}
+        counts |= {"gpu buffers": count, "workers": len(self.engine.page.workers), "tabs": len(self.context.pages)}
+        found = {(name, growth.MEGABYTES): value / 1e6 for name, value in megabytes.items()}
+        return found | {(name, growth.COUNT): float(value) for name, value in counts.items()}
+
+
+Seat = Native | Page
