@@ -17,7 +17,8 @@ MEGABYTES, COUNT, LATENCY = "MB", "", "ms"
 # unit -> growth that is none: a share of the first value, and so much besides
 SLACK = {MEGABYTES: (0.02, 2.0), COUNT: (0.0, 0.5), LATENCY: (0.3, 0.1)}
 
-KINDS = ("renderer", "gpu-process")  # of Chromium's processes, besides the rest
+# what tells Chromium's processes, besides the browser's own; the driver is what steers them
+KINDS = {"renderer": "--type=renderer", "gpu-process": "--type=gpu-process", "driver": "playwright/driver"}
 
 Sample = Mapping[tuple[str, str, str], float]  # by place, what is measured, and its unit
 
@@ -93,6 +94,6 @@ def of_chromium() -> dict[str, float]:
             command = Path(f"/proc/{pid}/cmdline").read_text()
         except OSError:
             continue
-        kind = next((kind for kind in KINDS if f"--type={kind}" in command), "browser")
+        kind = next((kind for kind, word in KINDS.items() if word in command), "browser")
         sums[kind] += resident(pid)
     return sums

@@ -50,6 +50,8 @@ export class GpuRunner {
     this.checks = shaders.some(({ faults }) => faults);
     /** @type {Prepared[]} */
     this.prepared = [];
+    /** Bytes of parameter blocks since plans were last dropped. */
+    this.parameterBytes = 0;
   }
 
   /** Compiles the shaders. @param {Gpu} gpu @param {import('../common/program.js').ProgramData} program @returns {Promise<GpuRunner>} */
@@ -128,6 +130,7 @@ export class GpuRunner {
   parameters(blocks, starts, size) {
     const usage = USAGE.UNIFORM | USAGE.COPY_DST;
     const buffer = this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }), this.memory.pending);
+    this.parameterBytes += size;
     const words = new Int32Array(buffer.getMappedRange());
     blocks.forEach((block, n) => words.set(block, starts[n] / 4));
     buffer.unmap();
@@ -154,6 +157,7 @@ export class GpuRunner {
   forget() {
     this.memory.flush();
     for (const step of this.prepared.splice(0)) step.release();
+    this.parameterBytes = 0;
   }
 
   release() {

@@ -15,6 +15,7 @@ import { State } from './plan_state.js';
 
 const LARGEST = 2 ** 31 - 1; // of parameters and work: kernels count in int32
 const MEMO = 20_000; // transitions kept before they are forgotten
+const PARAMETERS = 4 << 20; // bytes of parameter blocks on the GPU, likewise
 
 export class Planner {
   /** @param {Header} header @param {import('./arena.js').Memory} memory @param {import('../gpu/runner.js').GpuRunner | null} gpu */
@@ -159,7 +160,7 @@ export class Planner {
 
   /** Before a run: not without end. */
   limit() {
-    if (this.transitions > MEMO) this.clear();
+    if (this.transitions > MEMO || (this.gpu?.parameterBytes ?? 0) > PARAMETERS) this.clear();
   }
 
   /** Drops all plans; those of a run in progress are made again as it meets them. */
