@@ -120,6 +120,9 @@ class Model:
         self.graph = self.pipeline.graph(graph.with_dims(options.get("freeDimensionOverrides") or {}))
         watch.lap("read")
         self.timings = json.dumps(watch.timings)
+        self._prepare()
+
+    def _prepare(self) -> None:
         self.asked = Needs()
         self.main: Compilation | None = None
         try:
@@ -127,6 +130,11 @@ class Model:
             self.main = None if specs is None else self._compile(specs)
         except NeedsValue as e:
             self.asked.add(self.graph, e)
+
+    def take_apart(self, dims: str) -> None:
+        """Compile again, with dims of these names (a JSON list) taken as different ones."""
+        self.graph = self.graph.with_dims_apart(json.loads(dims))
+        self._prepare()
 
     @property
     def info(self) -> str:

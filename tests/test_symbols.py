@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from kit.docs import ROOT
-from pyruntime import InferenceSession, InvalidInput, ShapeError
+from pyruntime import InferenceSession, ShapeError
 from pyruntime.codegen.provider import EXTENT
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -178,10 +178,9 @@ def test_messages_tell_the_models_names(names: tuple[str, str]) -> None:
 
 
 def test_one_name_is_one_dim() -> None:
+    """To a Program; a session may make another."""
     session = InferenceSession(graph([SUM], {"a": ("s1",), "b": ("s1",)}, ["c"]))
     wrong = {"a": ones(3), "b": ones(1)}
-    with pytest.raises(InvalidInput, match='"b" has 1 elements along axis 0, expected 3'):
-        session.run(None, wrong)
     kind, message, _ = in_node([(session, [wrong])])[0][0]
     assert kind == "InvalidInput" and 'as "s1" is elsewhere' in message
 

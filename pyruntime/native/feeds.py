@@ -87,33 +87,45 @@ class Feeds:
         for name in feeds:
             if name not in self.types:
                 raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {self.required}")
-        names: dict[str, int] = {}
         out: dict[str, Any] = {}
         for name in self.required:
             if name not in feeds and not isinstance(self.types[name], OptionalType):
                 raise InvalidInput(f'input "{name}" is missing', hint=f"inputs are {self.required}")
         for name in self.types:
             if name in feeds:
-                out[name] = self._value(name, feeds[name], self.types[name], names)
+                out[name] = self._value(name, feeds[name], self.types[name])
         return out
 
-    def _value(self, name: str, x: Any, t: Type | None, names: dict[str, int]) -> Any:
+    def differing_dims(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Names that dims of several inputs bear whose sizes differ, and the inputs."""
+        sizes: dict[str, dict[int, str]] = {}
+        for name, x in feeds.items():
+            t = self.types[name]
+            if isinstance(t, TensorType) and t.shape is not None and x is not None:
+                for have, want in zip(x.shape, t.shape, strict=True):
+                    if isinstance(want, str):
+                        sizes.setdefault(want, {}).setdefault(have, name)
+        return {dim: list(found.values()) for dim, found in sizes.items() if len(found) > 1}
+
+    def _value(self, name: str, x: Any, t: Type | None) -> Any:
         if isinstance(t, OptionalType):
-            return None if x is None else self._value(name, x, t.elem, names)
+            return None if x is None else self._value(name, x, t.elem)
         if isinstance(t, SequenceType):
             if not isinstance(x, list | tuple):
                 raise InvalidInput(f'input "{name}" is a sequence: a list is expected, got {type(x).__name__}')
-            return [self._value(f"{name}[{n}]", v, t.elem, {}) for n, v in enumerate(x)]
+            return [self._value(f"{name}[{n}]", v, t.elem) for n, v in enumerate(x)]
         if x is None or isinstance(x, dict):
             raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
         array = x if isinstance(x, GpuTensor | np.ndarray) else _array(name, x, t)
         if isinstance(array, GpuTensor):
             array.held()  # is there yet
         if isinstance(t, TensorType):
-            self._tensor(name, array, t, names)
+            if t.shape == () and array.size == 1 and isinstance(array, np.ndarray):
+                array = array.reshape(())  # one number may come in any rank, as onnxruntime takes it
+            self._tensor(name, array, t)
         return array
 
-    def _tensor(self, name: str, x: np.ndarray | GpuTensor, t: TensorType, names: dict[str, int]) -> None:
+    def _tensor(self, name: str, x: np.ndarray | GpuTensor, t: TensorType) -> None:
         if t.dtype is not None and _dtype(x) is not t.dtype:
             raise InvalidInput(f'input "{name}" has element type {_dtype(x)}, expected {t.dtype}')
         if t.shape is None:
@@ -121,9 +133,7 @@ class Feeds:
         if x.ndim != len(t.shape):
             raise InvalidInput(f'input "{name}" has rank {x.ndim}, expected {len(t.shape)} {list(t.shape)}')
         for axis, (have, want) in enumerate(zip(x.shape, t.shape, strict=True)):
-            if isinstance(want, str) and want:
-                want = names.setdefault(want, have)
-            if want is not None and want != "" and have != want:
+            if isinstance(want, int) and have != want:
                 raise InvalidInput(f'input "{name}" has {have} elements along axis {axis}, expected {want}')
 
     # ── specialisation ──

@@ -242,8 +242,24 @@ class InferenceSession:
         self._providers = ["wasm"] if gpu is None else ["webgpu", "wasm"]
         self._programs[()] = Executor(found.program, host, found.sources, found.host_call, limit, gpu)
 
+    def _take_apart(self, dims: Mapping[str, Sequence[str]]) -> None:
+        """From now on dims of these names are different ones. onnxruntime never takes them for the same."""
+        for dim, inputs in dims.items():
+            text = f'dims named "{dim}" have different sizes in the inputs {", ".join(map(repr, inputs))}'
+            if self._opened:
+                raise InvalidInput(text, hint="the Program takes them for one; open the model")
+            warn(f"{text}; from now on they are taken as different dims")
+        self._graph = self._graph.with_dims_apart(dims)
+        self._feeds = Feeds(self._graph)
+        self._needs = Needs()
+        self._programs.clear()
+        self._parts.clear()
+        self._dropped = True
+
     def _program(self, feeds: Mapping[str, Any]) -> Any:
         """The executor for these feeds, compiled on first need."""
+        if apart := self._feeds.differing_dims(feeds):
+            self._take_apart(apart)
         if self._dropped:
             self._prepare()
         if () in self._programs and feeds.keys().isdisjoint(self._graph.weights):

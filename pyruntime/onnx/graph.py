@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -163,11 +163,18 @@ class Graph:
                 warnings.warn(f'no input has the free dimension "{name}" (named are: {known})', stacklevel=2)
             elif not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise InvalidInput(f'the free dimension "{name}" cannot be {size!r}', hint="give an integer from 0 on")
+        return self._renamed(sizes)
+
+    def with_dims_apart(self, names: Iterable[str]) -> Graph:
+        """With dims of these names taken as different ones, each unknown."""
+        return self._renamed(dict.fromkeys(names))
+
+    def _renamed(self, sizes: Mapping[str, int | None]) -> Graph:
         inputs, outputs = (tuple(_sized(v, sizes) for v in values) for values in (self.inputs, self.outputs))
         return replace(self, inputs=inputs, outputs=outputs)
 
 
-def _sized(value: Value, sizes: Mapping[str, int]) -> Value:
+def _sized(value: Value, sizes: Mapping[str, int | None]) -> Value:
     if not isinstance(value.type, TensorType) or value.type.shape is None:
         return value
     shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
