@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "onnx": "errors ir",
     "codegen": "ir",
     "frontend": "errors ir host onnx",
-    "ops": "errors ir host onnx frontend",
+    "ops": "errors ir host frontend",
     "passes": "errors ir onnx codegen",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "compiler": "errors ir onnx codegen frontend ops passes placement emit program",
     "browser": "errors ir host onnx frontend passes placement compiler providers.wasm providers.webgpu",
     "native": "errors ir host onnx frontend placement program compiler providers.wasm providers.webgpu",
-    "cli": "errors onnx frontend ops native pyruntime",
+    "cli": "errors onnx frontend ops placement native pyruntime",
     "pyruntime": "errors frontend ops placement compiler native",
 }
 

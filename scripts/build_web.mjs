@@ -124,11 +124,8 @@ async function wheel(pyodide, sources) {
   const { version, description, license } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
   const metadata = ['Metadata-Version: 2.4', 'Name: pyruntime', `Version: ${version}`, `Summary: ${description}`,
     `License-Expression: ${license}`, 'Requires-Python: >=3.11', '', ''].join('\n');
-  const project = await readFile(join(ROOT, 'pyproject.toml'), 'utf8');
-  const providers = project.match(/^\[project\.entry-points\."pyruntime\.providers"\]\n((?:\w+ = .*\n)+)/m)?.[1] ?? '';
-  const entryPoints = `[pyruntime.providers]\n${providers.replaceAll('"', '')}`;
   const make = pyodide.globals.get('wheel');
-  const made = make(sources, metadata, entryPoints);
+  const made = make(sources, metadata);
   const name = `pyruntime-${version}-py3-none-any.whl`;
   const stock = await readFile(join(PYODIDE, 'pyodide-lock.json'), 'utf8');
   await writeFile(join(DIST, 'pyodide-lock.json'), pyodide.globals.get('lock')(stock, name, version, made));

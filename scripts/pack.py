@@ -77,14 +77,14 @@ def sha256(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def wheel(sources, metadata: str, entry_points: str) -> bytes:
+def wheel(sources, metadata: str) -> bytes:
     """A pure wheel of the same sources, for any other Pyodide. Spec: PyPA binary distribution format 1.0."""
     files = {name: data.to_bytes() for name, data in sources.object_entries()}
     version = next(line.split()[1] for line in metadata.splitlines() if line.startswith("Version:"))
     info = f"pyruntime-{version}.dist-info"
     tag = "Wheel-Version: 1.0\nGenerator: pyruntime\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files |= {f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": tag.encode()}
-    files |= {f"{info}/entry_points.txt": entry_points.encode(), f"{info}/top_level.txt": b"pyruntime\n"}
+    files[f"{info}/top_level.txt"] = b"pyruntime\n"
     lines = [
         f"{name},sha256={base64.urlsafe_b64encode(sha256(data)).rstrip(b'=').decode()},{len(data)}"
         for name, data in sorted(files.items())

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from kit import zoo
 from pyruntime import InferenceSession, __version__
@@ -63,6 +63,28 @@ def test_inspect(capsys: pytest.CaptureFixture[str]) -> None:
     text = say(capsys, "inspect", zoo.materialize("minilm"))
     assert "attention_mask  tensor(int64)" in text and re.search(r"48  MatMul", text)
     assert "86.1 MiB" in text and "ai.onnx 20" in text and "kernel calls" in text
+
+
+def test_inspect_prints_kernels_and_code(capsys: pytest.CaptureFixture[str]) -> None:
+    text = say(capsys, "inspect", DIGITS, "--kernels")
+    assert "in each run, on wasm" in text and "parallel for v0 in" in text and "(func $" not in text
+    part = say(capsys, "inspect", DIGITS, "--code", "--node", "MaxPool")
+    assert "MaxPool" in part and "(func $" in part and "Gemm" not in part and len(part) < len(text) * 50
+    assert "local.get" in part
+
+
+def test_inspect_prints_shaders(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("wgpu")
+    text = say(capsys, "inspect", DIGITS, "--code", "--provider", "webgpu", "--random")
+    assert "in each run, on webgpu" in text and "@compute" in text and "fn main(" in text
+
+
+def test_inspect_compiles_for_feeds_where_it_must(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"], name="r")]
+    path = tmp_path / "shape.onnx"
+    path.write_bytes(model(nodes, [info("x", [4]), info("shape", [2], TensorProto.INT64)], [info("y", [None, None])]))
+    np.savez(tmp_path / "x.npz", x=np.zeros(4, np.float32), shape=np.array([2, 2]))
+    assert 'Reshape "r"' in say(capsys, "inspect", path, "--kernels", "--inputs", tmp_path / "x.npz")
 
 
 def test_inspect_names_all_that_is_not_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,6 +173,8 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "missing npz": (["run", DIGITS, "--inputs", "nowhere.npz"], "nowhere.npz: No such file"),
     "dim": (["run", DIGITS, "--random", "--dim", "n"], '"n" is not a dim'),
     "level": (["bench", DIGITS, "--level", "turbo"], "turbo"),
+    "provider": (["bench", DIGITS, "--provider", "abacus"], 'provider "abacus" is not known (there are '),
+    "node": (["inspect", DIGITS, "--kernels", "--node", "Nowhere"], 'no kernel is of a node "Nowhere"'),
     "folder": (["export", DIGITS, "/nowhere/x.pyrt"], "/nowhere/x.pyrt: No such file"),
 }
 

@@ -23,19 +23,24 @@ from pyruntime import (
     InvalidModel,
     SessionFailed,
     SessionOptions,
+    UnsupportedOp,
     get_available_providers,
     graph_pass,
+    op,
     register_provider,
     remove_pass,
     rewrite_rule,
 )
+from pyruntime.cli import main as cli
 from pyruntime.compiler import user_passes
 from pyruntime.compiler.pipeline import LEVELS, NEEDED, PASSES
 from pyruntime.compiler.user_passes import Pipeline, known_passes
 from pyruntime.errors import ExecutionError, InternalError
+from pyruntime.frontend import registry
 from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import X as X_
 from pyruntime.ir.expr import cast, index, tanh
 from pyruntime.ir.kernel import Map, Tensor
 from pyruntime.placement import provider_list
@@ -368,6 +373,26 @@ def test_providers_by_name(visitor: Callable[[str], Any]) -> None:
     with pytest.raises(InvalidInput, match='"quick" is not known.*wasm and webgpu are'):
         InferenceSession(MODEL, providers=["quick"])
     register_provider(visitor("slow").provider)  # once more is no harm
+
+
+def test_the_command_line_takes_any_provider(
+    visitor: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.onnx").write_bytes(MODEL)
+    assert cli(["inspect", str(tmp_path / "m.onnx"), "--provider", "slow"]) == 0
+    assert "on slow" in capsys.readouterr().out
+
+
+def test_a_routine_that_no_provider_has_is_refused() -> None:
+    @op("Misspelt", domain="tests.extending")
+    def misspelt(t: Any, x: Tensor) -> Tensor:
+        return t.call("matmull", (x,), t.map(-X_, x))
+
+    text = """<ir_version: 10, opset_import: ["tests.extending" : 1]>
+        g (float[N] x) => (float[N] y) { y = tests.extending.Misspelt (x) }"""
+    with pytest.raises(UnsupportedOp, match=r'Misspelt "y".*no provider has a routine "matmull" \(.*matmul'):
+        InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    del registry.table()["tests.extending", "Misspelt"]
 
 
 # ── built-in passes ───────────────────────────────────────────────────────────────────────────────────────────────────

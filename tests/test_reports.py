@@ -178,6 +178,17 @@ def test_explain_counts_every_node_once() -> None:
     assert sum(found["placement"].values()) == found["kernels"]
 
 
+def test_nodes_of_the_same_name_have_rows_of_their_own() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[2] x, bool c) => (float[2] y, float[2] z) {
+        [n] a = Tanh (x)  y = Softmax (a)  [n] b = Tanh (y)  [n] d = Softmax (b)
+        [i] z = If (c) <then_branch = t () => (float[2] r) { [n] r = Tanh (d) },
+                        else_branch = e () => (float[2] r) { [n] r = Tanh (x) }> }"""
+    session = InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    assert [n["node"].partition(" (")[0] for n in session.explain()["nodes"]] == [
+        'Tanh "n"', 'Softmax "y"', 'Tanh "n #2"', 'Softmax "n"', 'If "i"', 'Tanh "n #3"', 'Tanh "n #4"'
+    ]  # fmt: skip
+
+
 def in_javascript(session: InferenceSession) -> Any:
     """What web/ explains of a session's Program and last run."""
     executor = session._latest()

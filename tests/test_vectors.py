@@ -15,6 +15,7 @@ from kit.docs import ROOT
 from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError
 from pyruntime.native import arena
 from pyruntime.native.arrays import unpack
+from pyruntime.native.control_flow import stacked
 from pyruntime.native.guards import Guards
 from pyruntime.native.step_layout import Tenant
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
@@ -78,9 +79,17 @@ def explained(case: Case) -> None:
     assert explain({"explain": case["table"]}, case["symbols"]) == case["told"]
 
 
+def stack(case: Case) -> None:
+    given = [tuple(shape) for shape in case["shapes"]], case["rank"], 'Loop "l" (opset 20)'
+    if "refused" in case:
+        assert refusal(ExecutionError, lambda: stacked(*given)) == case["refused"]
+    else:
+        assert list(stacked(*given)) == case["stacked"]
+
+
 CHECKS = {
     "dims": dims, "guards": guards, "unpack": constants, "int64": int64, "layout": layout, "sizes": sizes,
-    "explain": explained,
+    "explain": explained, "stack": stack,
 }  # fmt: skip
 
 

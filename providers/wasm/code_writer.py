@@ -74,6 +74,18 @@ class WasmCodeWriter:
     def finish(self) -> bytes:
         return self.module.to_bytes()
 
+    def loop_form(self, kernel: Kernel) -> LoopCode | None:
+        return None if isinstance(kernel, Call) else lower(kernel).code
+
+    def text(self, function: str) -> str:
+        """With the functions that it calls."""
+        from .printer.disassembler import called, disassemble  # for people alone
+
+        shown = [next(f for f in self.module.functions if f.name == function)]
+        for f in shown:
+            shown += [g for n in called(f) if (g := self.module.functions[n]) not in shown]
+        return "\n".join(map(disassemble, shown))
+
     def function(self, key: Any, make: Any, label: str = "k") -> Function:
         """The function for a structural key, made on first use."""
         if key not in self.functions:

@@ -1,7 +1,1 @@
-"""The WebGPU provider: kernels become WGSL compute shaders."""
-
-from .code_writer import GpuProvider
-
-provider = GpuProvider()
-
-__all__ = ["provider"]
+"""The WebGPU provider: kernels become WGSL compute shaders. `code_writer.GpuProvider` is made for an adapter."""

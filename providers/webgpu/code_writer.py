@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
 from pyruntime.codegen.provider import EXTENT, Invocation, Memory
-from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
-from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, root
+from pyruntime.ir.kernel import Call, Kernel, Loops, Stmt, Store, Tensor, root
 
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
 from .limits.support import reason
-from .printer.loops import Shader, print_kernel, print_workgroup_tile
-from .schedules import workgroup_procedure
-from .schedules.register_tile import tiled, workgroup_tiled
-from .schedules.vec4 import vectorized
-from .schedules.workgroup_reduction import cooperates, print_reduction
+from .printer.loops import Shader
+from .schedules import Meaning, scheduled
 
 # A copy costs a submission and a wait, some 100 microseconds.
 MEMORY = Memory("webgpu", "the GPU", widest=4, extent=EXTENT, copy_cost=200_000, byte_cost=2)
@@ -66,41 +61,29 @@ class WgslCodeWriter:
         """The shaders as JSON."""
         return json.dumps([asdict(s) for s in self.shaders], separators=(",", ":")).encode()
 
+    def loop_form(self, kernel: Kernel) -> LoopCode:
+        return one_binding_each(scheduled(_meaning(kernel), self.adapter).lowered).code
+
+    def text(self, function: str) -> str:
+        return self.shaders[int(function)].source
+
     def invoke(self, kernel: Kernel) -> Invocation:
-        meaning = kernel.definition() if isinstance(kernel, Call) else kernel
-        lowered, how, printed = self._scheduled(meaning)
-        lowered = one_binding_each(lowered)
-        key = (lowered.code.key(), how)
+        meaning = _meaning(kernel)
+        schedule = scheduled(meaning, self.adapter)
+        lowered = one_binding_each(schedule.lowered)
+        key = (lowered.code.key(), schedule.name)
         if key not in self.numbers:
             self.numbers[key] = len(self.shaders)
-            self.shaders.append(printed(lowered.code))
+            self.shaders.append(schedule.printed(lowered.code))
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
         name = str(self.numbers[key])
         return Invocation(name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch)
 
-    def _scheduled(self, kernel: Kernel) -> tuple[Lowered, str, Callable[[LoopCode], Shader]]:
-        """The loop form by the schedule that suits a kernel, the schedule's name, and what prints it."""
-        adapter, f16 = self.adapter, self.adapter.f16
-        if isinstance(kernel, Loops):
-            shares = workgroup_procedure.cooperates(kernel)
-            return (
-                lower(kernel, "gpu"),
-                f"loops {shares}",
-                partial(workgroup_procedure.print_procedure if shares else print_kernel, f16=f16),
-            )
-        assert isinstance(kernel, Map | Reduce)
-        if isinstance(kernel, Reduce) and 0 not in (*kernel.out.shape, *kernel.extents):
-            panels = workgroup_tiled(kernel, adapter)
-            if panels is not None:
-                return panels[0], "workgroup tile", partial(print_workgroup_tile, shared=panels[1], f16=f16)
-            tiles = tiled(kernel, adapter)
-            if tiles is not None:
-                return tiles, "tiled", partial(print_kernel, f16=f16)
-        vec4 = vectorized(kernel, adapter)
-        plain = partial(print_kernel, linear=vec4 is None, f16=f16)
-        if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
-            return vec4 or lower(kernel, "gpu"), "shared", lambda code: print_reduction(code, adapter) or plain(code)
-        return vec4 or lower(kernel, "gpu"), f"vec4 {vec4 is not None}", plain
+
+def _meaning(kernel: Kernel) -> Meaning:
+    meaning = kernel.definition() if isinstance(kernel, Call) else kernel
+    assert isinstance(meaning, Meaning)
+    return meaning
 
 
 def one_binding_each(lowered: Lowered) -> Lowered:

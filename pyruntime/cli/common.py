@@ -13,6 +13,7 @@ import numpy as np
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.native.feeds import Argument
 from pyruntime.native.session import InferenceSession, SessionOptions
+from pyruntime.placement.provider_list import available
 
 TYPES = {"float": "float32", "double": "float64"}
 
@@ -22,7 +23,7 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(prog=f"pyruntime {name}", description=description)
     out.add_argument("model", type=Path, metavar="MODEL", help="an ONNX model, or a Program that `export` wrote")
     out.add_argument(
-        "--provider", choices=["wasm", "webgpu"], default="wasm", help="where to run what it can (default wasm)"
+        "--provider", default="wasm", metavar="NAME", help="runs what it can: wasm (default), webgpu, or one installed"
     )
     out.add_argument("--threads", type=int, default=0, metavar="N")
     out.add_argument("--level", default="all", help="disabled, basic, extended, layout or all (default)")
@@ -39,9 +40,10 @@ def session(args: argparse.Namespace) -> InferenceSession:
     if not args.model.is_file():
         raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
     options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
-    providers = ["webgpu", "wasm"] if args.provider == "webgpu" else ["wasm"]
+    if args.provider not in available():
+        raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(available())}")
     try:
-        return InferenceSession(args.model, options, providers)
+        return InferenceSession(args.model, options, list(dict.fromkeys([args.provider, "wasm"])))
     except InvalidModel as error:
         raise error.at(str(args.model)) from None
 

@@ -19,9 +19,15 @@ from pyruntime.onnx.graph import Graph, Node, Weight
 
 def main(argv: list[str]) -> int:
     parser = common.parser("inspect", "Inputs, outputs, operators, kernels, weights, and what is not supported.")
+    parser.add_argument("--kernels", action="store_true", help="only its kernels after the passes, and their loops")
+    parser.add_argument("--code", action="store_true", help="the same, with their WebAssembly or WGSL")
+    parser.add_argument("--node", default="", metavar="NAME", help="only those of a node, by its name or operator")
+    common.add_feeds(parser)
     args = parser.parse_args(argv)
     if not args.model.is_file():
         raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
+    if args.kernels or args.code:
+        return _kernels(args)
     unsupported: list[str] = []
     if not is_program(args.model):
         try:
@@ -32,6 +38,20 @@ def main(argv: list[str]) -> int:
         print("not supported\n" + "\n".join(f"  {text}" for text in unsupported))
         raise UnsupportedOp(f"{args.model} has operators that are not supported", hint="see above")
     _compiled(args)
+    return 0
+
+
+def _kernels(args: argparse.Namespace) -> int:
+    session = common.session(args)
+    try:
+        text = session.listing(None, args.node, args.code)
+    except SessionFailed:
+        text = session.listing(common.feeds(args, session.get_inputs()), args.node, args.code)
+    if not text:
+        raise InvalidInput(
+            f'no kernel is of a node "{args.node}"', hint="what is fused bears the name of its last node"
+        )
+    print(text)
     return 0
 
 

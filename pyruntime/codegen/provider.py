@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from pyruntime.codegen.loop_ir import Param
+from pyruntime.codegen.loop_ir import LoopCode, Param
 from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import Call, Host, Kernel, Tensor, View
 from pyruntime.ir.shape import AnyDim
@@ -98,6 +98,14 @@ class CodeWriter(Protocol):
 
     def finish(self) -> bytes:
         """The code of all segments."""
+        ...
+
+    def loop_form(self, kernel: Kernel) -> LoopCode | None:
+        """The loops that are printed for a kernel; None if its code is written by hand."""
+        ...
+
+    def text(self, function: str) -> str:
+        """The code of a function that an `Invocation` names, for people to read."""
         ...
 
 

@@ -15,7 +15,7 @@ from pyruntime.emit.explain_table import table
 from pyruntime.emit.node_report import NodeReport, reasons, revealed
 from pyruntime.errors import our_fault
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, trace_graph
-from pyruntime.ir.kernel import Host
+from pyruntime.ir.kernel import Block, Host
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.passes.graph_pruning import prune
@@ -25,12 +25,14 @@ from pyruntime.program.format import Program
 
 @dataclass(slots=True)
 class Compiled:
-    """The program, the kernels that its Host steps name by position, its symbols by the names it has for them, and the
-    milliseconds that each phase took."""
+    """The program, the kernels that its Host steps name by position, its symbols by the names it has for them, its
+    kernels (those of `init` run once), and the milliseconds that each phase took."""
 
     program: Program
     host_kernels: list[Host]
     symbols: dict[str, Symbol]
+    init: Block
+    main: Block
     timings: dict[str, float] = field(default_factory=dict)
 
 
@@ -79,7 +81,7 @@ def compile_graph(
         program.header["explain"] = table(program.header, report.after(work.init, emitted.within), why, owners)
     watch.lap("emit")
     symbols = {name: s for s, name in emitted.symbols.items()}
-    return Compiled(program, emitted.host_kernels, symbols, watch.timings)
+    return Compiled(program, emitted.host_kernels, symbols, work.init, main.block, watch.timings)
 
 
 __all__ = ["Compiled", "Stopwatch", "compile_graph"]

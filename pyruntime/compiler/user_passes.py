@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
@@ -11,7 +12,7 @@ from pyruntime.compiler.pipeline import LEVELS, NEEDED, PASSES, Pass, Work
 from pyruntime.errors import InvalidInput, InvalidModel, PyRuntimeError, SessionFailed
 from pyruntime.ir.kernel import Kernel
 from pyruntime.ir.rewriting import Rule, check_kernels, computing, rewrite_kernels
-from pyruntime.onnx.graph import Graph
+from pyruntime.onnx.graph import Graph, distinct
 from pyruntime.onnx.node_order import sort_nodes
 
 _added: list[Pass] = []  # in the order of their registration
@@ -187,7 +188,9 @@ def _checked(new: object, old: Graph) -> Graph:
         raise InvalidModel("changed the inputs or outputs of the graph")
     known = {v.name for v in new.inputs} | set(new.weights)
     outputs = [v.name for v in new.outputs]
-    return new.with_nodes(tuple(sort_nodes(new.nodes, known, outputs, "the graph", nested=False)))
+    labels: Counter[str] = Counter()
+    nodes = [distinct(node, labels) for node in new.nodes]
+    return new.with_nodes(tuple(sort_nodes(nodes, known, outputs, "the graph", nested=False)))
 
 
 __all__ = ["Pipeline", "graph_pass", "known_passes", "remove_pass", "rewrite_rule"]

@@ -319,7 +319,8 @@ class Tracer:
 
     def call(self, routine: str, args: Sequence[Tensor | None], meaning: Tensor, **attrs: Any) -> Tensor:
         """Name a contraction: `meaning` is the Reduce, Map or Loops just recorded that computes it. A provider that
-        knows the routine schedules it by hand from `args` and `attrs`; any other runs the meaning."""
+        claims the call schedules it by hand from `args` and `attrs`; any other runs the meaning. A name that no
+        provider has is refused when the model is compiled."""
         kernel = meaning.kernel
         assert self.block.kernels[-1] is kernel and isinstance(kernel, Map | Reduce | Loops)
         self.block.kernels.pop()

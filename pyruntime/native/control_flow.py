@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from pyruntime.errors import ExecutionError
+from pyruntime.native.arrays import NUMPY
 
 
 def run_loop(executor: Any, step: Any, run: Any) -> None:
@@ -16,8 +20,7 @@ def run_loop(executor: Any, step: Any, run: Any) -> None:
     carried = len(json["carried"])
     _enter(executor, step, run, body)
     shapes = [executor.shape(v, run.env) for v in json["carried"]]
-    stacks: list[list[Any]] = [[] for _ in json["outputs"][carried:]]
-    inner: list[tuple[int, ...]] = [() for _ in stacks]
+    stacks: list[list[np.ndarray]] = [[] for _ in json["outputs"][carried:]]
     n = 0
     while n < trips and going:
         _round(executor, json, body, run, n, going, shapes)
@@ -25,13 +28,11 @@ def run_loop(executor: Any, step: Any, run: Any) -> None:
         outputs = body["outputs"]
         going = bool(executor.fetch(outputs[0], run).item())
         shapes = [executor.shape(v, run.env) for v in outputs[1 : 1 + carried]]
-        for k, v in enumerate(outputs[1 + carried :]):
-            inner[k] = executor.shape(v, run.env)
-            made = executor.fetch(v, run)
-            stacks[k].append(made if made.dtype == object else (run.addresses[v["buffer"]], made.nbytes))
+        for stack, v in zip(stacks, outputs[1 + carried :], strict=True):
+            stack.append(executor.fetch(v, run))
         _pass_on(executor, step, body, run, carried)
         n += 1
-    _leave(executor, step, run, body, shapes, stacks, inner)
+    _leave(executor, step, run, body, shapes, stacks)
 
 
 def _scalar(executor: Any, value: Any, run: Any, default: Any) -> Any:
@@ -67,9 +68,10 @@ def _free(executor: Any, run: Any, key: Any, addresses: list[int]) -> None:
 
 
 def _pass_on(executor: Any, step: Any, body: Any, run: Any, carried: int) -> None:
-    """Outputs of this round become inputs of the next; the condition's buffer goes back."""
+    """Outputs of this round become inputs of the next; buffers of the condition and of what is stacked go back."""
     outputs = body["outputs"]
-    _free(executor, run, ("condition", step.uid), [run.addresses[outputs[0]["buffer"]]])
+    over = [v["buffer"] for v in (outputs[0], *outputs[1 + carried :])]
+    _free(executor, run, ("over", step.uid), [run.addresses[b] for b in over if b in run.addresses])
     moved = []
     for v in outputs[1 : 1 + carried]:
         b = v["buffer"]
@@ -81,15 +83,17 @@ def _pass_on(executor: Any, step: Any, body: Any, run: Any, carried: int) -> Non
             run.host[target["buffer"]] = strings
 
 
-def _leave(executor: Any, step: Any, run: Any, body: Any, shapes: Any, stacks: Any, inner: Any) -> None:
+def _leave(
+    executor: Any, step: Any, run: Any, body: Any, shapes: list[tuple[int, ...]], stacks: list[list[np.ndarray]]
+) -> None:
     """The carried buffers and the stacked scan values become the outputs."""
     json = step.json
     carried = len(json["carried"])
-    rounds = len(stacks[0]) if stacks else 0
-    results = [*shapes, *[(rounds, *s) for s in inner]]
+    values = json["outputs"][carried:]
+    made = [[x.shape for x in stack] for stack in stacks]
+    results = [*shapes, *[stacked(m, len(v["dims"]), json["node"]) for m, v in zip(made, values, strict=True)]]
     for output, axis, name in json["binds"]:
-        empty = output >= carried and not rounds  # never ran: dims that only a round would tell are 0
-        run.env[name] = 0 if empty else results[output][axis]
+        run.env[name] = results[output][axis]
     executor.guards.check(run.env, {name for _, _, name in json["binds"]})
     for v, source in zip(json["outputs"][:carried], body["inputs"][2:], strict=True):
         b = source["buffer"]
@@ -97,21 +101,23 @@ def _leave(executor: Any, step: Any, run: Any, body: Any, shapes: Any, stacks: A
             run.addresses[v["buffer"]] = run.addresses[b]
         else:
             run.host[v["buffer"]] = run.host[b]
-    for v, parts in zip(json["outputs"][carried:], stacks, strict=True):
-        _stack(executor, step, run, v["buffer"], parts)
+    for v, stack in zip(values, stacks, strict=True):
+        none = np.zeros(0, object if v["dtype"] == "string" else NUMPY[v["dtype"]])
+        executor.make(step, run, [(v["buffer"], np.concatenate([none, *[x.reshape(-1) for x in stack]]))])
     owned = [body["inputs"][0]["buffer"], body["inputs"][1]["buffer"]]
     _free(executor, run, ("counters", step.uid), [run.addresses[b] for b in owned])
 
 
-def _stack(executor: Any, step: Any, run: Any, buffer: int, parts: list[Any]) -> None:
-    """One after the other: strings, or spans of memory, which are freed."""
-    if executor.header["buffers"][buffer].get("host"):
-        run.host[buffer] = np.concatenate([np.zeros(0, object), *[part.reshape(-1) for part in parts]])
-        return
-    memory = executor.host.memory
-    data = np.concatenate([memory[a : a + n] for a, n in parts]) if parts else np.zeros(0, np.uint8)
-    _free(executor, run, ("parts", step.uid, buffer), [a for a, _ in parts])
-    executor.make(step, run, [(buffer, data)])
+def stacked(shapes: Sequence[tuple[int, ...]], rank: int, node: str = "") -> tuple[int, ...]:
+    """The shape of values of these shapes on top of each other, of rank `rank`. Dims that only an iteration would tell
+    are 0 without one. Errors: ExecutionError if the shapes differ."""
+    for n, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            first, other = (", ".join(map(str, s)) for s in (shapes[0], shape))
+            raise ExecutionError(
+                f"values of shapes [{first}] and [{other}] (iteration {n}) cannot be stacked", node=node
+            )
+    return (len(shapes), *(shapes[0] if shapes else (0,) * (rank - 1)))
 
 
-__all__ = ["run_loop"]
+__all__ = ["run_loop", "stacked"]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from pyruntime.compiler.compile import compile_graph
+from pyruntime.compiler.compile import Compiled, compile_graph
+from pyruntime.compiler.listing import listing
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed, our_fault
 from pyruntime.frontend.specialise import Needs, required
@@ -24,6 +25,7 @@ from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.weight_values import elements
 from pyruntime.placement.provider_list import effective, known, target
+from pyruntime.placement.target import Target
 from pyruntime.program.explain import explain
 
 T = TypeVar("T")
@@ -150,11 +152,24 @@ class InferenceSession:
 
     def _compared(self, feeds: Mapping[str, Any], tolerance: float) -> Verdict:
         self._on_several()  # still
-        self._program(feeds)  # finds what must be compiled for
-        specs, key = self._feeds.specs(feeds, self._needs)
-        inner = self._inner(specs, key, feeds)
+        specs, inner = self._specs(feeds)
         away, home = (self._executor(self._graph, specs, inner, reveal=True, at_home=there) for there in (False, True))
         return compare(away, home, self._feeds.stored(feeds), tolerance)
+
+    def listing(self, input_feed: Mapping[str, Any] | None = None, node: str = "", code: bool = False) -> str:
+        """The kernels that the model becomes, as text: what they compute, their loops, with `code` also their
+        WebAssembly or WGSL (docs/schedules.md). node: a name, an operator or a label that they are of; input_feed: for
+        a model that is compiled for feeds."""
+        if self._opened:
+            raise InvalidInput("a compiled Program holds no kernels to list", hint="open the model")
+        with self._lock:
+            specs, inner = self._specs(None if input_feed is None else self._feeds.check(input_feed))
+            _, gpu, engines = self._engines()
+            try:
+                return listing(*self._compiled(self._graph, specs, inner, engines), node, code)
+            finally:
+                if gpu is not None:
+                    gpu.host.close()
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
         """Run once, each kernel on its own; gives their times in the order they ran."""
@@ -211,21 +226,32 @@ class InferenceSession:
     ) -> Any:
         """`watch`, for `verify`: reveal (what each kernel makes is an output), at_home (no kernel on the GPU)."""
         from pyruntime.native.executor import Executor
+
+        host, gpu, engines = self._engines()
+        compiled, _ = self._compiled(graph, specs, constants, engines, **watch)
+        calls = HostCalls(compiled.host_kernels, compiled.symbols)
+        return Executor(compiled.program, host, sources_of(graph), calls, self.options.memory_limit, gpu)
+
+    def _engines(self) -> tuple[Any, Any, list[Any]]:
+        """Linear memory and the GPU (None without one), and the providers that write code for them, as `target` takes
+        them."""
         from pyruntime.providers.wasm import provider
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
         host = WasmHost(threads=max(self.options.intra_op_num_threads, 1), relaxed=self.options.relaxed_simd)
         writer = provider.code_writer(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
-        engines: list[Any] = [(provider, writer)]
         gpu = open_gpu() if self._wants_gpu else None
-        if gpu is not None:
-            engines.append(gpu_engine(gpu))
+        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu)])]
+
+    def _compiled(
+        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, engines: list[Any],
+        reveal: bool = False, at_home: bool = False,
+    ) -> tuple[Compiled, Target]:  # fmt: skip
+        chosen = target(self._providers, engines, at_home)
         compiled = compile_graph(
-            graph, specs, elements, target(self._providers, engines, watch.get("at_home", False)),
-            pipeline=self._pipeline, constants=constants, reveal=watch.get("reveal", False),
-        )  # fmt: skip
-        calls = HostCalls(compiled.host_kernels, compiled.symbols)
-        return Executor(compiled.program, host, sources_of(graph), calls, self.options.memory_limit, gpu)
+            graph, specs, elements, chosen, pipeline=self._pipeline, constants=constants, reveal=reveal
+        )
+        return compiled, chosen
 
     @property
     def _wants_gpu(self) -> bool:
@@ -276,6 +302,17 @@ class InferenceSession:
                 return self._programs[key]
             except NeedsValue as e:
                 self._needs.add(self._graph, e)
+
+    def _specs(self, feeds: Mapping[str, Any] | None) -> tuple[Mapping[str, Spec], Mapping[str, TensorSpec]]:
+        """What the Program for these feeds is compiled for. Errors: SessionFailed if there is none for all."""
+        if feeds is None:
+            specs = declared_specs(required(self._graph)) if () in self._programs else None
+            if specs is None:
+                raise SessionFailed("this model is compiled when it first runs", hint="give the feeds of a run")
+            return specs, {}
+        self._program(feeds)  # finds what must be compiled for
+        specs, key = self._feeds.specs(feeds, self._needs)
+        return specs, self._inner(specs, key, feeds)
 
     def _inner(self, specs: Mapping[str, Spec], key: Any, feeds: Mapping[str, Any]) -> dict[str, TensorSpec]:
         """Values inside the graph that compilation needs: computed by running the part of the graph before them."""

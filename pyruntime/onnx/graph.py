@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -109,8 +110,18 @@ class Node:
     def label(self) -> str:
         """What messages call the node. Its name has no quotes there, so that `enclosing` can tell where it ends."""
         domain = f"{self.domain}." if self.domain else ""
-        name = (self.name or (self.outputs[0] if self.outputs else "")).replace('"', "'")
-        return f'{domain}{self.op} "{name}" (opset {self.opset})'
+        return f'{domain}{self.op} "{self.shown}" (opset {self.opset})'
+
+    @property
+    def shown(self) -> str:
+        return (self.name or (self.outputs[0] if self.outputs else "")).replace('"', "'")
+
+
+def distinct(node: Node, labels: Counter[str]) -> Node:
+    """The node; if others of `labels`, which counts it, have its label, with a number behind its name."""
+    labels[node.label] += 1
+    count = labels[node.label]
+    return node if count == 1 else distinct(replace(node, name=f"{node.shown} #{count}"), labels)
 
 
 @dataclass(frozen=True, slots=True)

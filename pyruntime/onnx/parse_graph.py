@@ -5,11 +5,12 @@ Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyruntime.errors import InvalidModel
-from pyruntime.onnx.graph import AttrRef, Function, Graph, Node, Type, Value, Weight
+from pyruntime.onnx.graph import AttrRef, Function, Graph, Node, Type, Value, Weight, distinct
 from pyruntime.onnx.node_order import sort_nodes
 from pyruntime.onnx.parse_tensors import TensorReader
 from pyruntime.onnx.parse_types import TypeReader
@@ -35,10 +36,12 @@ _ABSENT: dict[int, object] = {1: 0.0, 2: 0, 3: ""}
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What nodes inherit. refs: the attributes of the function around them; None outside of functions."""
+    """What nodes inherit. refs: the attributes of the function around them; None outside of functions; labels:
+    how many nodes have this one so far."""
 
     opsets: Mapping[str, int]
     refs: frozenset[str] | None = None
+    labels: Counter[str] = field(default_factory=Counter[str])
 
 
 @dataclass(slots=True)
@@ -114,7 +117,7 @@ class BodyReader:
                 parts.doc = self.wire.bytes(a, b).decode(errors="replace")
             elif tag not in _GRAPH:
                 self.wire.skip(tag, _GRAPH, b)
-        return self._settled(parts, scope, depth), parts.doc
+        return self._ordered(parts, scope, depth), parts.doc
 
     def _value(self, parts: _Parts, tag: int, start: int, end: int) -> None:
         name, kind = self.types.value(start, end)
@@ -128,7 +131,7 @@ class BodyReader:
         else:
             parts.inputs[name] = Value(name, kind)
 
-    def _settled(self, parts: _Parts, scope: Scope, depth: int) -> Graph:
+    def _ordered(self, parts: _Parts, scope: Scope, depth: int) -> Graph:
         where = f'graph "{parts.name}"'
         known = parts.inputs.keys() | parts.weights.keys()
         outputs = [value.name for value in parts.outputs]
@@ -149,7 +152,7 @@ class BodyReader:
         domain = normal_domain(domain)
         opset = scope.opsets.get(domain, 0)
         attrs: dict[str, object] = {}
-        node = Node(op, domain, opset, name, inputs, outputs, attrs, overload)
+        node = distinct(Node(op, domain, opset, name, inputs, outputs, attrs, overload), scope.labels)
         try:
             if not op:
                 raise InvalidModel(f"a node has no op_type at byte {start}")

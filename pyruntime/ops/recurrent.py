@@ -130,9 +130,7 @@ class Layer:
         made = [(s, self.dtype) for s in shapes]
         units = sh.ceildiv(self.H, MOST) * MOST
         inside = [((*lead, self.H), self.dtype) for _ in hidden] + [((self.D, self.B, gates, units), self.dtype)]
-        first = t.loops(name, self.args, made, body, inside)[0]
-        results = list(t.call(name, self.args, first, direction=self.direction, layout=self.layout).kernel.outputs)
-        results = [t.cast(x, self.out_type) for x in results]
+        results = [t.cast(x, self.out_type) for x in t.loops(name, self.args, made, body, inside)]
         return [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
 
     def _blocks(self, k: Builder, run: Run) -> None:

@@ -10,9 +10,9 @@ from pyruntime.codegen.provider import CodeProvider, CodeWriter, HostProvider, P
 from pyruntime.errors import InvalidInput
 from pyruntime.placement.target import AtHome, Target
 
-GROUP = "pyruntime.providers"  # of entry points
+GROUP = "pyruntime.providers"  # of entry points, by which packages offer theirs
 BASE = "wasm"  # supports every kernel
-ENGINES = (BASE, "webgpu")  # write code, for executors that sessions open
+ENGINES = (BASE, "webgpu")  # the engine's own, which write code for the executors that sessions open
 _ALIASES = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvider": "webgpu"}
 _registered: dict[str, HostProvider] = {}
 
@@ -66,15 +66,15 @@ def known(providers: Sequence[Any]) -> list[str]:
         raise InvalidInput(f"providers are a list of names, not {providers!r}", hint="wasm and webgpu are known")
     given = [p.get("name") if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) and p else p for p in providers]
     names = [_ALIASES.get(str(n), str(n)) for n in given]
-    kept = [n for n in names if n in ENGINES or _found(n)]
+    found = [n for n in names if n in ENGINES or _found(n)]
     for n in names:
-        if n in kept:
+        if n in found:
             continue
         are = ", ".join([*sorted(_registered), "wasm"]) + " and webgpu are"
-        if not kept:
+        if not found:
             raise InvalidInput(f'provider "{n}" is not known', hint=are)
         warnings.warn(f'provider "{n}" is not known and left out ({are})', stacklevel=3)
-    return kept
+    return found
 
 
 def effective(names: Sequence[str]) -> list[str]:

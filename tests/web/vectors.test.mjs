@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { unpackBits } from '../../web/common/elements.js';
 import { fromGpuStorage, toGpuStorage } from '../../web/gpu/storage.js';
 import { Arena } from '../../web/run/arena.js';
+import { stackedDims } from '../../web/run/control.js';
 import { evaluate, symbolsOf } from '../../web/run/dims.js';
 import { explain } from '../../web/run/explain.js';
 import { Guards } from '../../web/run/guards.js';
@@ -63,6 +64,11 @@ const CHECKS = {
   },
   explain({ table, symbols, told }) {
     assert.deepEqual(explain({ explain: table }, env(symbols)), told);
+  },
+  stack({ rank, shapes, stacked, refused = null }) {
+    let found;
+    assert.equal(refusal('ExecutionError', () => (found = stackedDims(shapes, rank, 'Loop "l" (opset 20)'))), refused);
+    assert.deepEqual(found, stacked);
   },
 };
 

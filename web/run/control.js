@@ -1,6 +1,7 @@
 // If and Loop at run time.
 
 import { evaluateAll } from './dims.js';
+import { ExecutionError } from '../common/errors.js';
 import { andThen } from '../common/maybe_promise.js';
 
 /** @typedef {import('./executor.js').Executor} Executor */
@@ -73,8 +74,8 @@ class Loop {
     this.carried = step.carried.length;
     /** Iterations of the stacked values, one list each: bytes or strings. @type {any[][]} */
     this.stacks = made.slice(this.carried).map(() => []);
-    /** @type {number[][]} */
-    this.stackDims = [];
+    /** Their dims in each iteration. @type {number[][][]} */
+    this.stackDims = made.slice(this.carried).map(() => []);
   }
 
   /** Binds of body inputs as binds of carried values. @returns {Binds} */
@@ -116,8 +117,10 @@ class Loop {
   collect(state) {
     const { executor } = this;
     const scanned = this.made.slice(this.carried);
-    this.stackDims = scanned.map(({ dims }) => evaluateAll(dims, state.env));
-    scanned.forEach(({ buffer }, i) => this.stacks[i].push(executor.hosts.get(buffer) ?? executor.plan.bytes(state, buffer).slice()));
+    scanned.forEach(({ buffer, dims }, i) => {
+      this.stackDims[i].push(evaluateAll(dims, state.env));
+      this.stacks[i].push(executor.hosts.get(buffer) ?? executor.plan.bytes(state, buffer).slice());
+    });
     return Boolean(executor.readNumbers(state, this.condition)[0]);
   }
 
@@ -141,13 +144,12 @@ class Loop {
   /** @param {State} state @param {number} n @returns {State} */
   leave(state, n) {
     const { executor, step, inputs } = this;
-    const stacked = this.stackDims.map((dims) => [n, ...dims]);
+    const stacked = step.outputs.slice(this.carried).map(({ dims }, i) => stackedDims(this.stackDims[i], dims.length, step.node));
     const results = step.outputs.slice(0, this.carried);
     results.forEach(({ buffer }, i) => passHost(executor, inputs[i + 2].buffer, buffer));
-    const after = executor.plan.advance(state, `${this.key}:leave${JSON.stringify([n, stacked])}`, (next) => {
+    const after = executor.plan.advance(state, `${this.key}:leave${JSON.stringify(stacked)}`, (next) => {
       const carried = results.map((_, i) => evaluateAll(inputs[i + 2].dims, next.env));
-      const rows = step.outputs.slice(this.carried).map((_, i) => stacked[i] ?? [0]);
-      executor.plan.bind(next, step.binds, [...carried, ...rows]);
+      executor.plan.bind(next, step.binds, [...carried, ...stacked]);
       results.forEach(({ buffer }, i) => next.pass(inputs[i + 2].buffer, buffer));
       for (const { buffer } of step.outputs.slice(this.carried)) executor.plan.take(next, buffer);
       executor.plan.drop(next, step.free);
@@ -166,6 +168,21 @@ class Loop {
     });
     return after;
   }
+}
+
+/**
+ * The dims of values of these dims on top of each other, of so many axes; those that only an iteration would tell are 0
+ * without one. @param {number[][]} all @param {number} rank @param {string} [node] @returns {number[]}
+ */
+export function stackedDims(all, rank, node = '') {
+  const [first = new Array(rank - 1).fill(0)] = all;
+  all.forEach((dims, n) => {
+    if (dims.some((d, axis) => d !== first[axis])) {
+      const [a, b] = [first, dims].map((shape) => shape.join(', '));
+      throw new ExecutionError(`values of shapes [${a}] and [${b}] (iteration ${n}) cannot be stacked`, { node });
+    }
+  });
+  return [all.length, ...first];
 }
 
 /** Strings change hands like memory does. @param {Executor} executor @param {number} from @param {number} to */

@@ -52,7 +52,8 @@ def _type(name: str) -> bytes:
 class Function:
     """One function under construction.
 
-    index: what `call` takes; params: the locals of the parameters; code: the body so far, without its final `end`.
+    index: what `call` takes; params: the locals of the parameters; types: of all locals; code: the body so far, without
+    its final `end`.
     A label is the nesting depth at which its block was opened; `br` turns it into a relative depth.
     """
 
@@ -63,8 +64,8 @@ class Function:
         self.params = tuple(range(len(params)))
         self.code = bytearray()
         self.depth = 0
-        self._types = list(params)
-        self._results = list(results)
+        self.types = list(params)
+        self.results = list(results)
         self._free: dict[str, list[int]] = {}
 
     # locals
@@ -74,15 +75,15 @@ class Function:
         free = self._free.get(kind)
         if free:
             return free.pop()
-        self._types.append(kind)
-        return len(self._types) - 1
+        self.types.append(kind)
+        return len(self.types) - 1
 
     def locals(self, kind: str, count: int) -> list[int]:
         return [self.local(kind) for _ in range(count)]
 
     def release(self, *locals_: int) -> None:
         for i in locals_:
-            self._free.setdefault(self._types[i], []).append(i)
+            self._free.setdefault(self.types[i], []).append(i)
 
     @contextmanager
     def scratch(self, kind: str, count: int) -> Iterator[list[int]]:
@@ -241,7 +242,7 @@ class Function:
     def body(self) -> bytes:
         """Size, local declarations, code and `end`, as the code section wants them."""
         groups: list[list[int]] = []
-        for kind in self._types[len(self.params) :]:
+        for kind in self.types[len(self.params) :]:
             code = VALUE_TYPES[kind]
             if groups and groups[-1][1] == code:
                 groups[-1][0] += 1
@@ -251,7 +252,7 @@ class Function:
         return leb_u(len(head) + len(self.code) + 1) + head + self.code + b"\x0b"
 
     def type_index(self) -> int:
-        return self.module.type_index(self._types[: len(self.params)], self._results)
+        return self.module.type_index(self.types[: len(self.params)], self.results)
 
 
 def _signature(params: Sequence[str], results: Sequence[str]) -> bytes:

@@ -1,1 +1,84 @@
-"""Schedules for GPUs: wide loads, tiles, workgroups that share an output."""
+"""How kernels are cut into work for the GPU: a table of schedules, each in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeGuard
+
+from pyruntime.codegen.loop_ir import LoopCode, Lowered
+from pyruntime.codegen.schedule import lower
+from pyruntime.ir.kernel import Loops, Map, Reduce
+
+from ..adapter import Adapter
+from ..printer.loops import Shader, print_kernel, print_workgroup_tile
+from . import workgroup_procedure
+from .register_tile import tiled, workgroup_tiled
+from .vec4 import vectorized
+from .workgroup_reduction import cooperates, print_reduction
+
+
+class Scheduled(NamedTuple):
+    """A kernel's loop form, the name of the schedule that made it, and what prints it."""
+
+    lowered: Lowered
+    name: str
+    printed: Callable[[LoopCode], Shader]
+
+
+Meaning = Map | Reduce | Loops  # what a kernel or a call computes
+Schedule = Callable[[Meaning, Adapter], Scheduled | None]
+
+
+def _procedure(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
+    """A procedure, whose loops the invocations of a workgroup share where they can."""
+    if not isinstance(kernel, Loops):
+        return None
+    shares = workgroup_procedure.cooperates(kernel)
+    printed = partial(workgroup_procedure.print_procedure if shares else print_kernel, f16=adapter.f16)
+    return Scheduled(lower(kernel, "gpu"), f"loops {shares}", printed)
+
+
+def _workgroup_tile(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
+    """A sum of products whose panels a workgroup keeps in its memory."""
+    panels = workgroup_tiled(kernel, adapter) if _sums(kernel) else None
+    if panels is None:
+        return None
+    return Scheduled(panels[0], "workgroup tile", partial(print_workgroup_tile, shared=panels[1], f16=adapter.f16))
+
+
+def _register_tile(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
+    """A sum of products of which an invocation keeps a tile in registers."""
+    tiles = tiled(kernel, adapter) if _sums(kernel) else None
+    return None if tiles is None else Scheduled(tiles, "tiled", partial(print_kernel, f16=adapter.f16))
+
+
+def _sums(kernel: Meaning) -> TypeGuard[Reduce]:
+    return isinstance(kernel, Reduce) and 0 not in (*kernel.out.shape, *kernel.extents)
+
+
+def _workgroup_reduction(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
+    """A reduction to few elements, each by a whole workgroup."""
+    if not (isinstance(kernel, Reduce) and cooperates(kernel, adapter)):
+        return None
+    alone = _elementwise(kernel, adapter)
+    return Scheduled(alone.lowered, "shared", lambda code: print_reduction(code, adapter) or alone.printed(code))
+
+
+def _elementwise(kernel: Meaning, adapter: Adapter) -> Scheduled:
+    """Each element on its own, four at once where they lie side by side."""
+    assert isinstance(kernel, Map | Reduce)
+    vec4 = vectorized(kernel, adapter)
+    printed = partial(print_kernel, linear=vec4 is None, f16=adapter.f16)
+    return Scheduled(vec4 or lower(kernel, "gpu"), f"vec4 {vec4 is not None}", printed)
+
+
+SCHEDULES: tuple[Schedule, ...] = (_procedure, _workgroup_tile, _register_tile, _workgroup_reduction, _elementwise)
+
+
+def scheduled(kernel: Meaning, adapter: Adapter) -> Scheduled:
+    """By the first schedule of the table that applies; the last does to all that is left."""
+    return next(found for schedule in SCHEDULES if (found := schedule(kernel, adapter)) is not None)
+
+
+__all__ = ["SCHEDULES", "Meaning", "Schedule", "Scheduled", "scheduled"]

@@ -1,0 +1,107 @@
+"""Kernels and the loop form as text, for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyruntime.codegen.loop_ir import LoopCode
+from pyruntime.ir.kernel import (
+    Accum,
+    Call,
+    For,
+    Host,
+    Kernel,
+    Let,
+    Loops,
+    Map,
+    Read,
+    Reduce,
+    Set,
+    Stmt,
+    Store,
+    When,
+    While,
+)
+
+
+def kernel_lines(kernel: Kernel) -> list[str]:
+    """What a kernel computes: %7 are tensors, i0 indices of the output, then of the reduction; arg(0) in an epilogue is
+    what it is applied to."""
+    made = ", ".join(map(repr, kernel.outputs))
+    if isinstance(kernel, Map):
+        return [f"{made} = map {kernel.expr}"]
+    if isinstance(kernel, Reduce):
+        epilogue = [] if kernel.epilogue is None else [f"  epilogue {kernel.epilogue}"]
+        return [f"{made} = {kernel.op} over [{', '.join(map(str, kernel.extents))}] of {kernel.expr}", *epilogue]
+    if isinstance(kernel, Loops):
+        scratch = [f"  scratch {', '.join(map(repr, kernel.scratch))}"] if kernel.scratch else []
+        return [f"{made} = loops {kernel.name}", *scratch, *statement_lines(kernel.body)]
+    if isinstance(kernel, Call):
+        return [
+            f"{made} = call {kernel.routine}({_several(kernel.args)}) {kernel.attrs or ''}".rstrip(),
+            *_added(kernel),
+        ]
+    if isinstance(kernel, Host):
+        return [f"{made} = host {kernel.fn}({_several(kernel.args)})"]
+    if isinstance(kernel, Read):
+        return [f"{', '.join(map(str, kernel.symbols))} = read {kernel.source!r}"]
+    return [f"{made} = {type(kernel).__name__.lower()}({_several(kernel.inputs)})"]
+
+
+def _several(tensors: Sequence[object]) -> str:
+    return ", ".join(map(repr, tensors))
+
+
+def _added(call: Call) -> list[str]:
+    """What passes added to a call, and what it means."""
+    lines = [
+        f"  operand {n} is {v.tensor!r} from {v.offset} by strides [{', '.join(map(str, v.strides))}]"
+        for n, v in call.strided.items()
+    ]
+    if call.order is not None:
+        lines.append(f"  order {call.order}")
+    if call.epilogue is not None:
+        lines.append(f"  epilogue {call.epilogue}")
+    return [*lines, *["  means " + line.partition(" = ")[2] for line in kernel_lines(call.definition())[:1]]]
+
+
+def loop_lines(code: LoopCode) -> list[str]:
+    """The loop form: v0 … are variables, p0 … integer parameters, [0] … buffers and their element offsets."""
+    buffers = ", ".join(
+        f"[{n}] {dtype}{' written' if written else ''}" for n, (dtype, written) in enumerate(code.buffers)
+    )
+    return [f"buffers {buffers}", *statement_lines(code.body)]
+
+
+def statement_lines(body: Sequence[Stmt], depth: int = 1) -> list[str]:
+    lines: list[str] = []
+    for s in body:
+        lines += [f"{'  ' * depth}{_head(s)}"]
+        if isinstance(s, For | While):
+            lines += statement_lines(s.body, depth + 1)
+        if isinstance(s, When):
+            lines += statement_lines(s.then, depth + 1)
+            lines += [f"{'  ' * depth}else", *statement_lines(s.orelse, depth + 1)] if s.orelse else []
+    return lines
+
+
+def _head(s: Stmt) -> str:
+    """A statement without those inside it."""
+    match s:
+        case Let():
+            return f"v{s.var} := {s.value}"
+        case Set():
+            return f"v{s.var} = {s.value}"
+        case Accum():
+            return f"v{s.var} = {s.op}(v{s.var}, {s.value})"
+        case Store():
+            return f"[{s.target}] at {', '.join(map(repr, s.coords))} = {s.value}"
+        case For():
+            return f"{s.kind} for v{s.var} in {s.extent}"
+        case While():
+            return f"while {s.condition}"
+        case When():
+            return f"when {s.condition}"
+
+
+__all__ = ["kernel_lines", "loop_lines", "statement_lines"]

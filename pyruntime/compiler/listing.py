@@ -1,0 +1,65 @@
+"""A compiled model as text: its kernels after the passes, their loops, and their code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyruntime.codegen.text import kernel_lines, loop_lines
+from pyruntime.compiler.compile import Compiled
+from pyruntime.ir.blocks import all_kernels
+from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Reduce
+from pyruntime.onnx.graph import operator_of
+from pyruntime.placement.target import Target
+
+
+def listing(compiled: Compiled, target: Target, node: str = "", code: bool = False) -> str:
+    """The kernels of a node, by its name, its operator or its whole label, or of all; those that run once come first.
+    `code`: with their functions or shaders, each where it is first called."""
+    functions = _functions(compiled)
+    lines: list[str] = []
+    for when, block in (("once", compiled.init), ("in each run", compiled.main)):
+        for kernel in all_kernels(block):
+            if not isinstance(kernel, Alias | Leaf) and _is_of(kernel.node, node):
+                lines += [*_kernel(kernel, when, target), *(_code(kernel, target, functions) if code else ())]
+    return "\n".join(lines)
+
+
+def _is_of(label: str, node: str) -> bool:
+    return not node or node in (label, operator_of(label), *label.split('"')[-2:-1])
+
+
+def _kernel(kernel: Kernel, when: str, target: Target) -> Iterator[str]:
+    if not isinstance(kernel, Map | Reduce | Loops | Call):
+        yield f"{kernel.node}, {when}, by the executor"
+        yield from _indented(kernel_lines(kernel))
+        return
+    provider = target.provider(kernel).name
+    yield f"{kernel.node}, {when}, on {provider}"
+    yield from _indented(kernel_lines(kernel))
+    loops = target.writers[provider].loop_form(kernel)
+    if loops is not None:
+        yield from _indented(loop_lines(loops))
+
+
+def _functions(compiled: Compiled) -> dict[str, list[str]]:
+    """Label of a node -> names of the functions that its calls run."""
+    found: dict[str, list[str]] = {}
+    for block in compiled.program.header["blocks"]:
+        for call in (c for step in block["steps"] for c in step.get("calls", ())):
+            found.setdefault(call["node"], []).append(call["kernel"])
+    return found
+
+
+def _code(kernel: Kernel, target: Target, functions: dict[str, list[str]]) -> Iterator[str]:
+    writer = target.writers.get(target.provider(kernel).name)
+    for name in dict.fromkeys(functions.pop(kernel.node, ())):
+        assert writer is not None
+        yield f"  code {name}"
+        yield from _indented(_indented(writer.text(name).rstrip().split("\n")))
+
+
+def _indented(lines: Iterator[str] | list[str]) -> Iterator[str]:
+    return (f"  {line}" for line in lines)
+
+
+__all__ = ["listing"]
