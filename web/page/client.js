@@ -6,6 +6,7 @@ import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { ThreadPool } from '../threads/pool.js';
 import { lifelineEnds } from '../common/lifeline.js';
 import { Caller } from '../common/protocol.js';
+import { hasSharedMemory } from '../common/shared_memory.js';
 import { SharedPool } from './tensors.js';
 
 /** @typedef {{ caller: Caller, threads: ThreadPool | null }} Connection threads: of Programs in the page */
@@ -41,7 +42,7 @@ function start() {
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
   caller.call('open', { assets }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
   watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
-  return { caller, threads: globalThis.crossOriginIsolated ? new ThreadPool(address, false) : null };
+  return { caller, threads: hasSharedMemory() ? new ThreadPool(address, false) : null };
 }
 
 /** Notices that the worker was ended from outside. @param {Caller} caller */
@@ -90,7 +91,7 @@ export function threadCount(asked) {
   if (asked !== undefined && !isCount(asked)) throw new InvalidInput(`intraOpNumThreads cannot be ${asked}`, { hint: 'an integer from 0 on' });
   const ambient = env.wasm.numThreads;
   const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
-  if (globalThis.crossOriginIsolated) return wanted || Math.min(4, navigator.hardwareConcurrency || 1);
+  if (hasSharedMemory()) return wanted || Math.min(4, navigator.hardwareConcurrency || 1);
   if (wanted > 1 && !warned) {
     warned = true;
     console.warn(`pyruntime: one thread instead of ${wanted}: this page is not cross-origin isolated, so it has no shared `

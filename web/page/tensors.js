@@ -4,6 +4,7 @@ import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../common/errors.js';
 import { gpuNumber, onGpu } from './gpu_handles.js';
 import { RAW } from './feeds.js';
+import { hasSharedMemory } from '../common/shared_memory.js';
 
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').NumericData} NumericData */
@@ -29,9 +30,6 @@ export class SharedPool {
     if (this.free.length > 16) this.free.splice(0, this.free.length - 16);
   }
 }
-
-/** @returns {boolean} */
-const isolated = () => globalThis.crossOriginIsolated === true;
 
 /**
  * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
@@ -71,7 +69,7 @@ export class Packer {
     const { type, dims } = tensor;
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data) || isShared(data)) return { type, dims, data };
-    return { type, dims, data: isolated() ? this.share(data) : this.copy(data) };
+    return { type, dims, data: hasSharedMemory() ? this.share(data) : this.copy(data) };
   }
 
   /** @param {NumericData} data @returns {NumericData} */

@@ -3,6 +3,7 @@
 import { MemoryFault, OutOfMemory } from '../common/errors.js';
 
 const PAGE = 65536;
+const LEAST = 1024; // pages that a memory must be able to grow to
 const ALIGN = 64;
 const RESERVED = 1024; // bytes at address 0 that no buffer uses: what threads agree on, for the life of the memory
 const GPU_ALIGN = 256; // of bind group offsets
@@ -27,7 +28,7 @@ export class Memory {
   /** @param {boolean} shared @param {number} [limit] bytes */
   constructor(shared, limit = 2 ** 32 - PAGE) {
     this.limit = limit;
-    this.memory = new WebAssembly.Memory({ initial: 1, maximum: 65536, shared });
+    this.memory = reserve(shared);
     this.bytes = new Uint8Array(this.memory.buffer);
   }
 
@@ -60,6 +61,17 @@ export class Memory {
   /** @param {Span} span @param {number} size @returns {Uint8Array} */
   view({ address }, size) {
     return this.bytes.subarray(address, address + size);
+  }
+}
+
+/** Some browsers give no 4 GiB of addresses: then with a smaller reach. @param {boolean} shared */
+function reserve(shared) {
+  for (let maximum = 65536; ; maximum /= 2) {
+    try {
+      return new WebAssembly.Memory({ initial: 1, maximum, shared });
+    } catch (cause) {
+      if (maximum <= LEAST) throw new OutOfMemory('the browser gives no memory to WebAssembly', { hint: 'release sessions or close other tabs', cause });
+    }
   }
 }
 

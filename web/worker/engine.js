@@ -6,6 +6,7 @@ import { currentGpu } from '../gpu/device.js';
 import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
 import { answer } from '../common/protocol.js';
+import { hasSharedMemory } from '../common/shared_memory.js';
 import { Interpreter } from './interpreter.js';
 import { openModel } from './open_model.js';
 import { verify } from './verify.js';
@@ -47,7 +48,7 @@ function threadStats() {
 const handlers = {
   open(params) {
     interpreter.assets = params.assets;
-    if (globalThis.crossOriginIsolated) pool = new ThreadPool(globalThis.location.href);
+    if (hasSharedMemory()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
   },
 
