@@ -126,7 +126,7 @@ def in_python(steps: list[Any]) -> list[Any]:
         those = [Tenant(size, born, dies, address) for size, born, dies, address in step["tenants"]]
         arena._free, arena.end = [(a, n) for a, n in step["free"]], step["end"]
         arena._live = {t.address: t.size for t in those if t.address >= 0}
-        arena.house(those, step["calls"])
+        arena.lay_out(those, step["calls"])
         top = max([arena.end, *(t.address + t.size for t in those)])
         free = [*arena._free, *pieces(arena.end, top, step["chunk"])]
         answers.append({"addresses": [t.address for t in those], "free": free, "end": top})

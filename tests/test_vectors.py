@@ -66,7 +66,7 @@ def layout(case: Case) -> None:
     tenants = [Tenant(*given) for given in case["ranges"]]
     place._free, place.end = [(a, n) for a, n in case["free"]], case["end"]
     place._live = {t.address: t.size for t in tenants if t.address >= 0}
-    place.house(tenants, case["calls"])
+    place.lay_out(tenants, case["calls"])
     assert [t.address for t in tenants] == case["addresses"]
     assert max([case["end"], *(t.address + t.size for t in tenants)]) == case["reach"]
 

@@ -121,7 +121,7 @@ class Arena:
         hint = "raise the limit or use smaller inputs"
         return OutOfMemory(f"{end - self.base} bytes are needed, the limit is {self.limit}", hint=hint)
 
-    def house(self, those: Iterable[Tenant], calls: int) -> None:
+    def lay_out(self, those: Iterable[Tenant], calls: int) -> None:
         """Addresses for the tenants of a step with so many calls; the arena is then as it is after the step.
 
         Errors: OutOfMemory over the limit, MemoryFault for a tenant that was there before and is not; nothing changes.

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyruntime.errors import ExecutionError
 from pyruntime.native.arrays import NUMPY
+from pyruntime.native.planner import Run, Step
+from pyruntime.program import types
+
+if TYPE_CHECKING:
+    from pyruntime.native.executor import Executor
+
+LoopStep = Step[types.LoopStep]
 
 
-def run_loop(executor: Any, step: Any, run: Any) -> None:
+def run_loop(executor: Executor, step: LoopStep, run: Run) -> None:
     """See `kernel.Loop`. Carried buffers are owned by the body; the outputs belong to the caller afterwards."""
     json = step.json
     body = executor.header["blocks"][json["body"]]
@@ -35,18 +42,21 @@ def run_loop(executor: Any, step: Any, run: Any) -> None:
     _leave(executor, step, run, body, shapes, stacks)
 
 
-def _scalar(executor: Any, value: Any, run: Any, default: Any) -> Any:
+def _scalar(executor: Executor, value: types.Value, run: Run, default: Any) -> Any:
     return default if value is None else executor.fetch(value, run).item()
 
 
-def _enter(executor: Any, step: Any, run: Any, body: dict[str, Any]) -> None:
+def _enter(executor: Executor, step: LoopStep, run: Run, body: types.Block) -> None:
     """Buffers for the iteration number and the condition, and copies of the carried values."""
     initial = [executor.fetch(v, run) for v in step.json["carried"]]
     values = [np.zeros((), np.int64), np.zeros((), np.bool_), *initial]
     executor.make(step, run, [(v["buffer"], a) for v, a in zip(body["inputs"], values, strict=True)])
 
 
-def _round(executor: Any, json: Any, body: Any, run: Any, n: int, going: bool, shapes: list[tuple[int, ...]]) -> None:
+def _round(
+    executor: Executor, json: types.LoopStep, body: types.Block, run: Run, n: int, going: bool,
+    shapes: list[tuple[int, ...]],
+) -> None:  # fmt: skip
     """Start an iteration: its number, its condition, the dims of what it carries."""
     executor.write(run.addresses[body["inputs"][0]["buffer"]], np.array(n, np.int64))
     executor.write(run.addresses[body["inputs"][1]["buffer"]], np.array(going))
@@ -57,7 +67,7 @@ def _round(executor: Any, json: Any, body: Any, run: Any, n: int, going: bool, s
         _free(executor, run, ("unused", json["body"]), [run.addresses[b] for b in body["unused"] if b in run.addresses])
 
 
-def _free(executor: Any, run: Any, key: Any, addresses: list[int]) -> None:
+def _free(executor: Executor, run: Run, key: tuple[Any, ...], addresses: list[int]) -> None:
     def work(made: dict[int, int]) -> int:
         for a in addresses:
             executor.planner.free(a)
@@ -67,7 +77,7 @@ def _free(executor: Any, run: Any, key: Any, addresses: list[int]) -> None:
         executor.planner.advance(run, (*key, *addresses), work)
 
 
-def _pass_on(executor: Any, step: Any, body: Any, run: Any, carried: int) -> None:
+def _pass_on(executor: Executor, step: LoopStep, body: types.Block, run: Run, carried: int) -> None:
     """Outputs of this round become inputs of the next; buffers of the condition and of what is stacked go back."""
     outputs = body["outputs"]
     over = [v["buffer"] for v in (outputs[0], *outputs[1 + carried :])]
@@ -84,8 +94,9 @@ def _pass_on(executor: Any, step: Any, body: Any, run: Any, carried: int) -> Non
 
 
 def _leave(
-    executor: Any, step: Any, run: Any, body: Any, shapes: list[tuple[int, ...]], stacks: list[list[np.ndarray]]
-) -> None:
+    executor: Executor, step: LoopStep, run: Run, body: types.Block, shapes: list[tuple[int, ...]],
+    stacks: list[list[np.ndarray]],
+) -> None:  # fmt: skip
     """The carried buffers and the stacked scan values become the outputs."""
     json = step.json
     carried = len(json["carried"])

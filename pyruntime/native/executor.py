@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,9 +19,13 @@ from pyruntime.native.arrays import NUMPY, unpack
 from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
 from pyruntime.native.guards import Guards
-from pyruntime.native.planner import Env, Plan, Planner, Run, Sizes, Step
+from pyruntime.native.planner import Env, Plan, Planner, Run, Sizes, Step, calls_of
+from pyruntime.program import types
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.program.format import Program
+
+# Steps without calls, which free buffers by themselves.
+Releasing = types.CopyStep | types.ReadStep | types.HostStep | types.IfStep | types.LoopStep
 
 SHORT = 0.02  # seconds: steps that took less are run without a watch, which costs some 30 us
 
@@ -35,7 +39,7 @@ class Executor:
         gpu: Any = None,
     ) -> None:  # fmt: skip
         self.program = program
-        self.header = program.header
+        self.header = cast("types.Header", program.header)  # as `validate` found it, or the compiler wrote it
         self.host = host
         self.sources = sources
         self.host_call = host_call
@@ -58,7 +62,7 @@ class Executor:
 
     # ── start-up ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _step(self, json: dict[str, Any]) -> Step:
+    def _step(self, json: types.Step) -> Step[types.Step]:
         self._uids += 1
         step = Step(json, uid=self._uids)
         if json["op"] in ("wasm", "gpu"):
@@ -86,7 +90,7 @@ class Executor:
         self.planner.make_permanent(run.state)
         self.persistent = run.addresses
 
-    def _load(self, c: dict[str, Any]) -> int:
+    def _load(self, c: types.SourceConstant | types.BlobConstant) -> int:
         if "blob" in c:
             data = self.program.part(c["blob"])
         else:
@@ -137,7 +141,7 @@ class Executor:
         return results
 
     @staticmethod
-    def _given(spec: Mapping[str, Any], feeds: Mapping[str, Any]) -> Any:
+    def _given(spec: types.Input, feeds: Mapping[str, Any]) -> Any:
         """The feed of one of the Program's inputs."""
         x = feeds.get(spec["name"])
         if "item" in spec:
@@ -172,7 +176,7 @@ class Executor:
                 raise Terminated("the run was stopped", hint="RunOptions.terminate is set")
             getattr(self, f"_run_{step.json['op']}")(step, run)
 
-    def _run_wasm(self, step: Step, run: Run) -> None:
+    def _run_wasm(self, step: Step[types.WasmStep], run: Run) -> None:
         try:
             key = (step.uid, *[run.env[s] for s in step.symbols])
         except KeyError as e:
@@ -198,7 +202,7 @@ class Executor:
             raise Terminated("the run was stopped", hint="RunOptions.terminate is set")
         plan.seconds = time.perf_counter() - start
 
-    def _run_gpu(self, step: Step, run: Run) -> None:
+    def _run_gpu(self, step: Step[types.GpuStep], run: Run) -> None:
         key = (step.uid, *[run.env[s] for s in step.symbols])
         try:
             self.gpu.run(self.planner.advance(run, key, lambda made: self.planner.lay_out(step, run, made)).table)
@@ -206,10 +210,10 @@ class Executor:
             nodes = [c["node"] for c in step.json["calls"]]
             raise e.at(" … ".join(dict.fromkeys([nodes[0], nodes[-1]]))) from e.__cause__
 
-    def _run_copy(self, step: Step, run: Run) -> None:
+    def _run_copy(self, step: Step[types.CopyStep], run: Run) -> None:
         self.transfers.copy(step, run)
 
-    def _timed(self, step: Step, table: int) -> None:
+    def _timed(self, step: Step[types.WasmStep], table: int) -> None:
         """Each call on its own, with its time."""
         assert self.timings is not None
         for call in step.json["calls"]:
@@ -222,13 +226,13 @@ class Executor:
 
     # ── control ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _run_read(self, step: Step, run: Run) -> None:
+    def _run_read(self, step: Step[types.ReadStep], run: Run) -> None:
         values = self.fetch(step.json["value"], run).ravel().tolist()
         run.env.update(zip(step.json["symbols"], map(int, values), strict=True))
         self.guards.check(run.env, set(step.json["symbols"]))
         self.release(step, run)
 
-    def release(self, step: Step, run: Run) -> None:
+    def release(self, step: Step[Releasing], run: Run) -> None:
         doomed = [b for b in step.json["free"] if b in run.addresses]
         if doomed:
 
@@ -239,7 +243,7 @@ class Executor:
 
             self.planner.advance(run, ("free", step.uid, *doomed), work)
 
-    def _run_host(self, step: Step, run: Run) -> None:
+    def _run_host(self, step: Step[types.HostStep], run: Run) -> None:
         json = step.json
         arrays = [None if v is None else self.fetch(v, run) for v in json["inputs"]]
         results = self.host_call(json["id"], json["fn"], arrays, run.env)
@@ -249,7 +253,7 @@ class Executor:
         self.make(step, run, [(v["buffer"], r) for v, r in zip(json["outputs"], results, strict=True)])
         self.release(step, run)
 
-    def make(self, step: Step, run: Run, arrays: list[tuple[int, np.ndarray]]) -> None:
+    def make(self, step: Step[types.Step], run: Run, arrays: list[tuple[int, np.ndarray]]) -> None:
         """Allocate buffers for arrays and fill them; strings stay outside memory."""
         plain = [(b, a) for b, a in arrays if a.dtype != object]
         run.host.update({b: a for b, a in arrays if a.dtype == object})
@@ -263,7 +267,7 @@ class Executor:
         for b, a in plain:
             self.write(run.addresses[b], a)
 
-    def _run_if(self, step: Step, run: Run) -> None:
+    def _run_if(self, step: Step[types.IfStep], run: Run) -> None:
         json = step.json
         number = json["then"] if self.fetch(json["condition"], run).item() else json["orelse"]
         self.run_block(number, run)
@@ -271,19 +275,18 @@ class Executor:
         self._hand_over(json, made, run)
         self.release(step, run)
 
-    def _hand_over(self, json: dict[str, Any], made: list[dict[str, Any]], run: Run) -> None:
+    def _hand_over(self, json: types.IfStep, made: list[types.TensorValue], run: Run) -> None:
         """A body's outputs become the step's: addresses pass, dims are bound."""
         for output, axis, name in json["binds"]:
             run.env[name] = compile_dim(made[output]["dims"][axis])(run.env)
         self.guards.check(run.env, {name for _, _, name in json["binds"]})
         for outer, inner in zip(json["outputs"], made, strict=True):
-            outer = outer if isinstance(outer, int) else outer["buffer"]
             if inner["buffer"] in run.addresses:
                 run.addresses[outer] = run.addresses[inner["buffer"]]
             else:
                 run.host[outer] = run.host[inner["buffer"]]
 
-    def _run_loop(self, step: Step, run: Run) -> None:
+    def _run_loop(self, step: Step[types.LoopStep], run: Run) -> None:
         from pyruntime.native.control_flow import run_loop
 
         run_loop(self, step, run)
@@ -291,7 +294,7 @@ class Executor:
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def shape(self, value: dict[str, Any], env: Env) -> tuple[int, ...]:
+    def shape(self, value: types.TensorValue, env: Env) -> tuple[int, ...]:
         found = self._shapes.get(id(value))
         if found is None:  # header values live as long as the executor does
             found = self._shapes[id(value)] = compile_dims(value["dims"])
@@ -303,7 +306,7 @@ class Executor:
     def write(self, address: int, x: np.ndarray) -> None:
         self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
-    def fetch(self, value: Any, run: Run) -> Any:
+    def fetch(self, value: types.Value, run: Run) -> Any:
         """A copy of a value: an array, a list of them for a sequence, None for an empty optional."""
         if value is None:
             return None
@@ -318,8 +321,9 @@ class Executor:
         return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
 
 
-def kept_by_init(header: dict[str, Any]) -> tuple[list[int], set[int]]:
+def kept_by_init(header: types.Header) -> tuple[list[int], set[int]]:
     """The buffers that the init block's calls make and leave behind, and those it frees."""
-    calls = [c for s in header["blocks"][0]["steps"] for c in s.get("calls", ())]
-    spent = {b for step in (*header["blocks"][0]["steps"], *calls) for b in step.get("free", ())}
+    steps = header["blocks"][0]["steps"]
+    calls = [c for s in steps for c in calls_of(s)]
+    spent = {b for s in (*steps, *calls) if "free" in s for b in s["free"]}
     return [b for c in calls for b in c["alloc"] if b not in spent], spent

@@ -6,7 +6,7 @@ web/gpu/transfers.js is its mirror.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,19 @@ from pyruntime.errors import PyRuntimeError
 from pyruntime.native.arrays import NUMPY
 from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_tensor import TYPES, GpuTensor
+from pyruntime.native.planner import Run, Step, calls_of
+from pyruntime.program import types
+
+if TYPE_CHECKING:
+    from pyruntime.native.executor import Executor
+
+CopyStep = Step[types.CopyStep]
 
 
 class Transfers:
     """Of one Program's runs."""
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: Executor) -> None:
         self.executor = executor
         header = executor.header
         read = set(read_at_home(header))
@@ -32,16 +39,18 @@ class Transfers:
             for b in buffers_of(o["value"]):
                 if b in arriving and b not in read:
                     self.outputs.setdefault(b, []).append(o["name"])
-        self.can_stay = {o["name"] for o in header["outputs"] if (o["value"] or {}).get("dtype") in TYPES}
+        self.can_stay = {
+            o["name"]: v for o in header["outputs"] if (v := o["value"]) and "dtype" in v and v["dtype"] in TYPES
+        }
 
     def begin(
-        self, run: Any, feeds: Sequence[tuple[int, Any]], wanted: Collection[str], stay: Collection[str]
+        self, run: Run, feeds: Sequence[tuple[int, Any]], wanted: Collection[str], stay: Collection[str]
     ) -> list[tuple[int, Any]]:
         """The feeds by buffer, without those that need not come home. `wanted`: names of outputs; `stay`: those of them
         that are to stay on the GPU."""
         run.wanted = set(wanted)
         gpu = self.executor.gpu
-        run.stay = self.can_stay.intersection(stay) if gpu is not None else set()
+        run.stay = self.can_stay.keys() & set(stay) if gpu is not None else set()
         at_home: list[tuple[int, Any]] = []
         for buffer, x in feeds:
             if not isinstance(x, GpuTensor):
@@ -62,7 +71,7 @@ class Transfers:
         if self.executor.gpu is not None:
             self.executor.gpu.host.abandon()
 
-    def copy(self, step: Any, run: Any) -> None:
+    def copy(self, step: CopyStep, run: Run) -> None:
         """Bring tensors into the other memory."""
         try:
             (self._home if step.json["to"] == "wasm" else self._away)(step, run)
@@ -70,7 +79,7 @@ class Transfers:
             raise e.at(self._user(step.json["pairs"])) from e.__cause__
         self.executor.release(step, run)
 
-    def _away(self, step: Any, run: Any) -> None:
+    def _away(self, step: CopyStep, run: Run) -> None:
         self._make(step, run, [target for _, target in step.json["pairs"]], "webgpu")
         incoming = []
         for source, target in step.json["pairs"]:
@@ -81,11 +90,11 @@ class Transfers:
                 self.executor.gpu.write(address, self.executor.fetch(source, run))
         self.executor.gpu.fetch_held(incoming)
 
-    def _home(self, step: Any, run: Any) -> None:
+    def _home(self, step: CopyStep, run: Run) -> None:
         gpu, pairs = self.executor.gpu, step.json["pairs"]
         for source, target in pairs:
             self._keep(source, target, run)
-        pairs = [(source, target) for source, target in pairs if self._goes_home(target["buffer"], run)]
+        pairs = [pair for pair in pairs if self._goes_home(pair[1]["buffer"], run)]
         self._make(step, run, [target for _, target in pairs])
         places = [(run.addresses[s["buffer"]], NUMPY[s["dtype"]], self._count(s, run)) for s, _ in pairs]
         found = gpu.read(places)
@@ -94,20 +103,19 @@ class Transfers:
         for (_, target), data in zip(pairs, found, strict=True):
             self.executor.write(run.addresses[target["buffer"]], data)
 
-    def _keep(self, source: Any, target: Any, run: Any) -> None:
+    def _keep(self, source: types.TensorValue, target: types.TensorValue, run: Run) -> None:
         """Copies what stays on the GPU to tensors of its own: the next run uses the session's memory again."""
         for name in run.stay.intersection(self.outputs.get(target["buffer"], ())):
             gpu, dtype = self.executor.gpu, source["dtype"]
             held = gpu.hold(NUMPY[dtype], self._count(source, run))
-            value = next(o["value"] for o in self.executor.header["outputs"] if o["name"] == name)
-            run.kept[name] = GpuTensor(held, dtype, self.executor.shape(value, run.env))
+            run.kept[name] = GpuTensor(held, dtype, self.executor.shape(self.can_stay[name], run.env))
             gpu.fill_held([(run.addresses[source["buffer"]], held)])
 
-    def _goes_home(self, buffer: int, run: Any) -> bool:
+    def _goes_home(self, buffer: int, run: Run) -> bool:
         names = self.outputs.get(buffer)
         return names is None or not run.wanted.isdisjoint(set(names) - run.stay)
 
-    def _make(self, step: Any, run: Any, targets: list[Any], memory: str = "") -> None:
+    def _make(self, step: CopyStep, run: Run, targets: list[types.TensorValue], memory: str = "") -> None:
         sizes = [(t["buffer"], self.executor.bytes_of(t["buffer"], run)) for t in targets]
 
         def work(made: dict[int, int]) -> int:
@@ -116,16 +124,16 @@ class Transfers:
 
         self.executor.planner.advance(run, (step.uid, *sizes), work)
 
-    def _user(self, pairs: list[Any]) -> str:
+    def _user(self, pairs: list[list[types.TensorValue]]) -> str:
         """The first node that makes or reads the tensors of a copy."""
         tensors = {value["buffer"] for pair in pairs for value in pair}
-        calls = [c for b in self.executor.header["blocks"] for s in b["steps"] for c in s.get("calls", ())]
+        calls = [c for b in self.executor.header["blocks"] for s in b["steps"] for c in calls_of(s)]
         return next((str(c["node"]) for c in calls if not tensors.isdisjoint(c["buffers"])), "")
 
-    def _count(self, value: Any, run: Any) -> int:
+    def _count(self, value: types.TensorValue, run: Run) -> int:
         return int(np.prod(self.executor.shape(value, run.env), dtype=np.int64))
 
-    def result(self, name: str, value: Any, run: Any) -> Any:
+    def result(self, name: str, value: types.Value, run: Run) -> Any:
         """An output: an array, or a GPU tensor wherever it was made."""
         if name in run.kept:
             return run.kept[name]
@@ -133,7 +141,7 @@ class Transfers:
         if name not in run.stay:
             return x
         held = self.executor.gpu.hold(x.dtype, x.size)
-        tensor = GpuTensor(held, value["dtype"], x.shape)
+        tensor = GpuTensor(held, self.can_stay[name]["dtype"], x.shape)
         held.write(x)
         return tensor
 
@@ -153,7 +161,7 @@ def read_at_home(header: Mapping[str, Any]) -> Iterator[int]:
         yield from (b for v in values for b in buffers_of(v))
 
 
-def buffers_of(value: Any) -> list[int]:
+def buffers_of(value: types.Value) -> list[int]:
     if value is None:
         return []
     return [b for v in value["items"] for b in buffers_of(v)] if "items" in value else [value["buffer"]]

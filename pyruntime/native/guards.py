@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from pyruntime.errors import ShapeError
+from pyruntime.program import types
 from pyruntime.program.dims import compile_dim, symbols
 
 
 class Guards:
     """Of one Program, by its header. `shown`: what messages call the symbols."""
 
-    def __init__(self, header: Mapping[str, Any]) -> None:
+    def __init__(self, header: types.Header) -> None:
         self.shown: Mapping[str, str] = header.get("symbols", {})
         self._all = [(compile_dim(c), symbols(c), *told) for c, *told in header["guards"]]
 

@@ -35,12 +35,12 @@ class Memories(Arena):
         else:
             super().free(address)
 
-    def house(self, those: Iterable[Tenant], calls: int) -> None:
+    def lay_out(self, those: Iterable[Tenant], calls: int) -> None:
         remote = [t for t in those if t.away or t.address >= GPU]
         for t in remote:
             t.size = max(-(-t.size // GPU_ALIGN) * GPU_ALIGN, GPU_ALIGN)
-        super().house([t for t in those if not t.away and t.address < GPU], calls)
-        self.gpu.house(remote, calls)
+        super().lay_out([t for t in those if not t.away and t.address < GPU], calls)
+        self.gpu.lay_out(remote, calls)
 
     def make_permanent(self) -> None:
         super().make_permanent()

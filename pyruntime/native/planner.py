@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from pyruntime.errors import OutOfMemory, ShapeError
 from pyruntime.native.arena import Arena, MemoryReport
 from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
+from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
@@ -41,15 +42,23 @@ class Plan:
     seconds: float = math.inf
 
 
+S = TypeVar("S", bound=types.Step, covariant=True)
+
+
 @dataclass(slots=True)
-class Step:
+class Step(Generic[S]):
     """A step with its dims compiled."""
 
-    json: dict[str, Any]
+    json: S
     symbols: tuple[str, ...] = ()
     words: Callable[[Env], Any] | None = None  # sizes of alloc'ed buffers, then parameters and work of every call
     uid: int = 0
     fields: dict[str, Any] = field(default_factory=dict)
+
+
+def calls_of(step: types.Step) -> list[types.Call]:
+    """The calls of a segment; no other step has some."""
+    return step["calls"] if "calls" in step else []
 
 
 class Run:
@@ -77,9 +86,7 @@ class Observer(Protocol):
 
     def freed(self, address: int) -> None: ...
 
-    def laid_out(
-        self, calls: Sequence[Mapping[str, Any]], addresses: Mapping[int, int], sizes: Mapping[int, int]
-    ) -> None: ...
+    def laid_out(self, calls: Sequence[types.Call], addresses: Mapping[int, int], sizes: Mapping[int, int]) -> None: ...
 
     def advanced(self, made: Mapping[int, int]) -> None:
         """made: the addresses of the buffers that the step made."""
@@ -88,11 +95,11 @@ class Observer(Protocol):
 class Planner:
     """Of one session: linear memory and the GPU's, the argument blocks, and the plans. limit: bytes that it may use."""
 
-    def __init__(self, header: Mapping[str, Any], host: Any, gpu: Any, limit: int) -> None:
+    def __init__(self, header: types.Header, host: Any, gpu: Any, limit: int) -> None:
         self.header = header
         self.host = host
         self.gpu = gpu
-        calls = [c for b in header["blocks"] for s in b["steps"] for c in s.get("calls", ())]
+        calls = [c for b in header["blocks"] for s in b["steps"] for c in calls_of(s)]
         words = sum(len(c["buffers"]) + len(c["params"]) + 1 for c in calls)
         self.tables = Arena(RESERVED, max(PLANS * words * 4, 1 << 16))
         chunk = gpu.host.chunk if gpu is not None else 0
@@ -183,14 +190,14 @@ class Planner:
         tensors = self.gpu.host.own.bytes_held if self.gpu is not None else 0
         return MemoryReport(self.arena.by_provider(self.gpu is not None), len(self.host.memory), tensors)
 
-    def lay_out(self, step: Step, run: Run, made: dict[int, int]) -> int:
+    def lay_out(self, step: Step[types.WasmStep | types.GpuStep], run: Run, made: dict[int, int]) -> int:
         """Allocate what the calls make, free what dies, and write the argument blocks."""
         assert step.words is not None
         sizes, addresses = Sizes(self.header["buffers"], run.env), {**run.addresses}
         calls = step.json["calls"]
         away = {b for c in calls for b in c["alloc"] if self.header["buffers"][b].get("memory")}
         found = tenants(calls, sizes, addresses, self.placed, away)
-        self.arena.house(dict.fromkeys(found.values()), len(calls))
+        self.arena.lay_out(dict.fromkeys(found.values()), len(calls))
         self._reach()
         made.update({b: found[b].address for c in calls for b in c["alloc"] if b not in self.placed})
         addresses.update(made)
@@ -223,7 +230,7 @@ class Planner:
 class Sizes(dict[int, int]):
     """Sizes of buffers in bytes, evaluated on demand."""
 
-    def __init__(self, buffers: list[dict[str, Any]], env: Env) -> None:
+    def __init__(self, buffers: list[types.Buffer], env: Env) -> None:
         self.buffers = buffers
         self.env = env
 
@@ -233,4 +240,4 @@ class Sizes(dict[int, int]):
         return value
 
 
-__all__ = ["Env", "Observer", "Plan", "Planner", "Run", "Sizes", "Step"]
+__all__ = ["Env", "Observer", "Plan", "Planner", "Run", "Sizes", "Step", "calls_of"]
