@@ -12,6 +12,7 @@ from typing import Any
 from pyruntime.errors import (
     InvalidInput,
     InvalidModel,
+    LimitExceeded,
     OutOfMemory,
     PyRuntimeError,
     SessionFailed,
@@ -27,6 +28,7 @@ __all__ = [
     "InferenceSession",
     "InvalidInput",
     "InvalidModel",
+    "LimitExceeded",
     "OutOfMemory",
     "PyRuntimeError",
     "RunOptions",

@@ -14,7 +14,7 @@ from typing import Any
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import InvalidModel, NeedsValue, our_fault
-from pyruntime.frontend import interpreter
+from pyruntime.frontend import budget, interpreter
 from pyruntime.frontend.specialise import GivenTensor, Needs, required
 from pyruntime.frontend.trace_graph import Path, Spec, TensorSpec, declared_specs, trace_graph
 from pyruntime.host import call
@@ -199,9 +199,13 @@ class Model:
         names = known(self.options.get("executionProviders") or ["wasm"])
         found = compile_graph(
             self.graph, specs, elements, target(names, self._engines(names), at_home),
-            pipeline=self.pipeline, constants=constants, reveal=reveal,
+            pipeline=self.pipeline, constants=constants, reveal=reveal, budget=self._budget(),
         )  # fmt: skip
         return Compilation(found)
+
+    def _budget(self) -> budget.Budget:
+        given = self.options
+        return budget.Budget(given.get("compileTimeLimit", budget.SECONDS), given.get("codeSizeLimit", budget.CODE))
 
     def _engines(self, names: Sequence[str]) -> list[Any]:
         """The providers that write code, as `target` takes them."""

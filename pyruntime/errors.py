@@ -84,6 +84,10 @@ class Terminated(PyRuntimeError):
     """A run was stopped on demand. The session stays usable."""
 
 
+class LimitExceeded(PyRuntimeError):
+    """Compiling would take more time, or give more code, than the session's options allow."""
+
+
 class NeedsValue(PyRuntimeError):
     """Not an error for users: compilation needs the value of tensor `name`, or the values of the `symbols` that are
     dims of inputs (see docs/architecture.md, specialisation)."""

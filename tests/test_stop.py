@@ -44,15 +44,18 @@ def _ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def opened(name: str, threads: int) -> InferenceSession:
-    text, _ = MODELS[name]
+def parsed(text: str) -> bytes:
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
     for value in (np.array(True), np.array(0), np.array([4000])):
         names = {"bool": "true", "int64": "count" if value.ndim else "axis"}
         model.graph.initializer.append(onnx.numpy_helper.from_array(value, names[value.dtype.name]))
+    return model.SerializeToString()
+
+
+def opened(name: str, threads: int) -> InferenceSession:
     options = SessionOptions()
     options.intra_op_num_threads = threads
-    return InferenceSession(model.SerializeToString(), options)
+    return InferenceSession(parsed(MODELS[name][0]), options)
 
 
 def seconds_to_stop(session: InferenceSession, x: np.ndarray, stop: Callable[[], Any], error: Any, *args: Any) -> float:
@@ -98,6 +101,23 @@ def test_the_session_goes_on() -> None:
     options.terminate = False
     np.testing.assert_allclose(session.run(None, {"x": small}, options)[0], small)
     assert session.memory().peak >= before
+
+
+def test_a_loop_on_the_gpu() -> None:
+    """Between its steps; GPU and session go on."""
+    text, _ = MODELS["a loop without an end"]
+    model = parsed(text.replace("w = Sin (v)", "w = MatMul (v, v)"))
+    session, options = InferenceSession(model, providers=["webgpu"]), RunOptions()
+    assert session.explain()["placement"]["webgpu"] > 0
+    x = np.full((128, 128), 1 / 128, np.float32)
+    ways: list[tuple[Callable[[], Any], Any]] = [
+        (lambda: setattr(options, "terminate", True), Terminated),
+        (lambda: os.kill(os.getpid(), signal.SIGINT), KeyboardInterrupt),
+    ]
+    for stop, error in ways * 2:
+        options.terminate = False
+        assert seconds_to_stop(session, x, stop, error, options) < 5 * SOON  # the first compiles pipelines
+    assert session.get_providers() == ["webgpu"]
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:

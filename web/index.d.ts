@@ -106,6 +106,17 @@ declare module 'onnxruntime-common' {
       onProgress?: (progress: Progress) => void;
       /** Names of passes to leave out (docs/extending.md). */
       disabledPasses?: readonly string[];
+      /** Bytes of linear memory that the session may hold (4 GiB); more is refused with `OutOfMemory`. */
+      memoryLimit?: number;
+      /** Seconds that compiling once may take (600), and bytes of code that it may give (256 MiB): `LimitExceeded`. */
+      compileTimeLimit?: number;
+      codeSizeLimit?: number;
+      /** Stops the creation: `create` rejects at once with `Terminated`. */
+      signal?: AbortSignal;
+    }
+    interface RunOptions {
+      /** Stops the run: `run` rejects with `Terminated` once it has ended, some milliseconds later. */
+      signal?: AbortSignal;
     }
   }
   interface InferenceSession {
@@ -115,6 +126,8 @@ declare module 'onnxruntime-common' {
     explain(): Promise<Explanation>;
     /** Runs on the GPU and on WebAssembly; names the first kernel whose results differ by more than `tolerance` (1e-3). */
     verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number }): Promise<Verification>;
+    /** Gives back memory that an earlier, larger run took: the next run starts from constants alone. */
+    trim(): Promise<void>;
     /** Runs once, each kernel on its own on one thread; their times in the order they ran. */
     profile(feeds: InferenceSession.OnnxValueMapType): Promise<KernelTiming[]>;
     readonly timings: Timings;
@@ -141,6 +154,9 @@ export class DeviceLost extends PyRuntimeError {}
 export class NoAdapter extends PyRuntimeError {}
 export class SessionFailed extends PyRuntimeError {}
 export class ExecutionError extends PyRuntimeError {}
+export class LimitExceeded extends PyRuntimeError {}
+/** Stopped by a signal (`cause`: its reason; `name`: the reason's, as `fetch` has it) or by `terminate`. The session stays usable. */
+export class Terminated extends PyRuntimeError {}
 
 /** Starts the engine ahead of the first session. */
 export function boot(onProgress?: (progress: Progress) => void): Promise<void>;

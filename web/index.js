@@ -7,8 +7,8 @@ import * as ort from './index.js';
 
 export * from 'onnxruntime-common';
 export {
-  DeviceLost, ExecutionError, InternalError, InvalidInput, InvalidModel, MemoryFault, NoAdapter, OutOfMemory, PyRuntimeError,
-  SessionFailed, ShapeError, UnsupportedOp,
+  DeviceLost, ExecutionError, InternalError, InvalidInput, InvalidModel, LimitExceeded, MemoryFault, NoAdapter, OutOfMemory,
+  PyRuntimeError, SessionFailed, ShapeError, Terminated, UnsupportedOp,
 } from './common/errors.js';
 export { InferenceSession } from './page/session.js';
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, children, expressions
@@ -50,8 +50,18 @@ class WasmCodeWriter:
         self.relaxed = relaxed
         self.functions: dict[Any, Function] = {}
         self.made: set[int] = set()
+        self._counted = self._size = 0  # functions whose bytes are counted, and these
 
-    def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
+    @property
+    def size(self) -> int:
+        functions = self.module.functions
+        self._size += sum(len(f.code) for f in functions[self._counted :])
+        self._counted = len(functions)
+        return self._size
+
+    def segment(
+        self, name: str, kernels: Sequence[Kernel], private: Collection[int], written: Callable[[str], None]
+    ) -> list[Invocation]:
         calls: list[Invocation] = []
         parts: list[spmd.Part] = []
         chains = {id(chain.last): chain for chain in attention.find(kernels, private)}
@@ -62,6 +72,7 @@ class WasmCodeWriter:
             chain = chains.get(id(kernel))
             with our_fault("writing its WebAssembly", kernel.node):
                 new = attention.emit(self, chain) if chain else self._kernel(kernel)
+            written(kernel.node)
             calls += new
             if self.threads > 1:
                 parts += spmd.parts(kernel, new)

@@ -48,13 +48,17 @@ class WgslCodeWriter:
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
         self.shaders: list[Shader] = []
+        self.size = 0  # of their sources
         self.numbers: dict[Any, int] = {}
 
-    def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
+    def segment(
+        self, name: str, kernels: Sequence[Kernel], private: Collection[int], written: Callable[[str], None]
+    ) -> list[Invocation]:
         calls = []
         for kernel in kernels:
             with our_fault("writing its shader", kernel.node):
                 calls.append(self.invoke(kernel))
+            written(kernel.node)
         return calls
 
     def finish(self) -> bytes:
@@ -75,6 +79,7 @@ class WgslCodeWriter:
         if key not in self.numbers:
             self.numbers[key] = len(self.shaders)
             self.shaders.append(schedule.printed(lowered.code))
+            self.size += len(self.shaders[-1].source)
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
         name = str(self.numbers[key])
         return Invocation(name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -91,9 +91,17 @@ class CodeWriter(Protocol):
     @property
     def fuses_rows(self) -> bool: ...
 
-    def segment(self, name: str, kernels: Sequence[Kernel], private: Collection[int] = ()) -> list[Invocation]:
+    @property
+    def size(self) -> int:
+        """Bytes of code so far, about."""
+        ...
+
+    def segment(
+        self, name: str, kernels: Sequence[Kernel], private: Collection[int], written: Callable[[str], None]
+    ) -> list[Invocation]:
         """Write code that runs these kernels in order; `name` is how the executor will call it. private: uids of
-        tensors that one of the kernels makes, another reads, and nobody else; they need not be in memory."""
+        tensors that one of the kernels makes, another reads, and nobody else; they need not be in memory. written: told
+        the node of each kernel once it has its code, and may end it all by an error."""
         ...
 
     def finish(self) -> bytes:

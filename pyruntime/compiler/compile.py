@@ -14,6 +14,7 @@ from pyruntime.emit.emitter import emit
 from pyruntime.emit.explain_table import table
 from pyruntime.emit.node_report import NodeReport, reasons, revealed
 from pyruntime.errors import our_fault
+from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, trace_graph
 from pyruntime.ir.kernel import Block, Host
 from pyruntime.ir.symbol import Symbol
@@ -58,23 +59,25 @@ def compile_graph(
     pipeline: Pipeline | None = None,
     constants: Mapping[str, TensorSpec] | None = None,
     reveal: bool = False,
+    budget: Budget | None = None,
 ) -> Compiled:
     """Compile for feeds of these specs a graph that `pipeline.graph` gave. Without a pipeline, all passes run.
-    `reveal`: the outputs are what each kernel makes (see `revealed`)."""
+    `reveal`: the outputs are what each kernel makes (see `revealed`). Errors: LimitExceeded beyond the budget."""
     watch = Stopwatch()
+    budget = budget or Budget()
     with our_fault("tracing the graph"):
-        main = trace_graph(prune(graph), specs, elements, constants or {})
+        main = trace_graph(prune(graph), specs, elements, constants or {}, budget)
     watch.lap("trace")
     report = NodeReport(graph, main)
     work = Work(main, target.routines, target.fuses_rows)
     with our_fault("optimising the kernels"):
-        (pipeline or Pipeline()).kernels(work)
+        (pipeline or Pipeline()).kernels(work, budget)
     watch.lap("passes")
     if reveal:
         main.outputs = revealed(main.block)
     with our_fault("writing the program"):
         target.place(main.block)
-        emitted = emit(graph.name, work.init, main, target)
+        emitted = emit(graph.name, work.init, main, target, budget)
         program = emitted.program
         why = reasons(main.block, target.placement.reasons)
         owners = [k.provider for k in emitted.host_kernels]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pyruntime.compiler.pipeline import LEVELS, NEEDED, PASSES, Pass, Work
 from pyruntime.errors import InvalidInput, InvalidModel, PyRuntimeError, SessionFailed
+from pyruntime.frontend.budget import Budget
 from pyruntime.ir.kernel import Kernel
 from pyruntime.ir.rewriting import Rule, check_kernels, computing, rewrite_kernels
 from pyruntime.onnx.graph import Graph, distinct
@@ -158,9 +159,10 @@ class Pipeline:
                 graph = _checked(p.run(graph), graph)
         return graph
 
-    def kernels(self, work: Work) -> None:
+    def kernels(self, work: Work, budget: Budget) -> None:
         """Run the passes on kernels."""
         for p in self._kernels:
+            budget.check(f'at the pass "{p.name}"')
             with _named(p):
                 p.run(work)
 

@@ -14,6 +14,7 @@ from pyruntime.emit.lifetimes import Step, write_lifetimes
 from pyruntime.emit.residency import Residency
 from pyruntime.emit.segments import Segments
 from pyruntime.emit.symbol_names import SymbolNames
+from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import Feed, TracedGraph
 from pyruntime.ir import shape as sh
@@ -51,9 +52,9 @@ class Ends:
     away: Sequence[tuple[Tensor, Memory]] = ()
 
 
-def emit(name: str, init: Block, main: TracedGraph, target: Target) -> Emitted:
+def emit(name: str, init: Block, main: TracedGraph, target: Target, budget: Budget) -> Emitted:
     """The Program of a model: `init` runs once, the block of `main` at each run."""
-    emitter = _Emitter(target)
+    emitter = _Emitter(target, budget)
     program = emitter.program(name, init, main)
     return Emitted(program, emitter.control.host_kernels, emitter.symbols.names, emitter.segments.within)
 
@@ -61,12 +62,12 @@ def emit(name: str, init: Block, main: TracedGraph, target: Target) -> Emitted:
 class _Emitter:
     """persistent: uids of constants and results of init that main uses, which no block frees."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, budget: Budget) -> None:
         self.target = target
         self.residency = Residency(target.memory, target.memories)
         self.symbols = SymbolNames()
         self.buffers = Buffers(self.residency, self.symbols)
-        self.segments = Segments(target, self.residency, self.buffers)
+        self.segments = Segments(target, self.residency, self.buffers, budget)
         self.control = ControlSteps(self.buffers, self._inner)
         self.blocks: list[dict[str, Any]] = [{}, {}]
         self.persistent: set[int] = set()

@@ -10,6 +10,7 @@ from pyruntime.codegen.provider import Invocation
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.lifetimes import Call, Step
 from pyruntime.emit.residency import Residency
+from pyruntime.frontend.budget import Budget
 from pyruntime.ir.kernel import Kernel
 from pyruntime.ir.shape import AnyDim
 from pyruntime.placement.target import Target
@@ -19,8 +20,9 @@ class Segments:
     """checked: nodes whose indices are checked, with their numbers from 1; within: id of a kernel that runs as part of
     another -> that one's node."""
 
-    def __init__(self, target: Target, residency: Residency, buffers: Buffers) -> None:
+    def __init__(self, target: Target, residency: Residency, buffers: Buffers, budget: Budget) -> None:
         self.target = target
+        self.budget = budget
         self.residency = residency
         self.buffers = buffers
         self.checked: dict[str, int] = {}
@@ -29,7 +31,7 @@ class Segments:
     def step(self, name: str, kernels: Sequence[Kernel], private: set[int]) -> Step:
         """The segment of these kernels of one provider; `private` as in `CodeWriter.segment`."""
         by = self.target.provider(kernels[0])
-        invocations = self.target.writers[by.name].segment(name, kernels, private)
+        invocations = self.target.writers[by.name].segment(name, kernels, private, self._check)
         self._note_within(kernels, private - {t.uid for c in invocations for t in c.tensors})
         for c in invocations:
             self.residency.made_at(c.scratch, by.memory)
@@ -41,6 +43,10 @@ class Segments:
             json["fork"] = 1 if 1 in forks else self.buffers.symbols.dim(sum(forks))
         made = [t for k in kernels for t in k.outputs] + [t for c in invocations for t in c.scratch]
         return Step(json, [], made, calls)
+
+    def _check(self, node: str) -> None:
+        """Between two kernels."""
+        self.budget.check("writing its code", node, sum(w.size for w in self.target.writers.values()))
 
     def _call(self, c: Invocation) -> dict[str, Any]:
         number, dim = self.buffers.number, self.buffers.symbols.dim

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeError, our_fault
 from pyruntime.frontend import registry
+from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.operator_ranks import check_ranks
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
 from pyruntime.frontend.signatures import check_attributes, check_inputs, signature
@@ -91,6 +92,7 @@ def trace_graph(
     specs: Mapping[str, Spec],
     elements: Callable[[Weight], list[Any]],
     constants: Mapping[str, TensorSpec],
+    budget: Budget | None = None,
 ) -> TracedGraph:
     """Trace a graph for feeds of these specs. `constants` gives inner values that the session already computed."""
     t = Tracer(elements)
@@ -105,7 +107,7 @@ def trace_graph(
             env[v.name] = NOTHING
         elif v.name not in graph.weights:
             raise InvalidModel(f'input "{v.name}" has no type')
-    tracer = _GraphTracer(t, graph, constants)
+    tracer = _GraphTracer(t, graph, constants, budget or Budget())
     t.subgraph = tracer.subgraph
     outputs = tracer.graph(graph, env)
     named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
@@ -166,10 +168,11 @@ def _element_type(type_: Type | None) -> DType | None:
 
 
 class _GraphTracer:
-    def __init__(self, t: Tracer, root: Graph, constants: Mapping[str, TensorSpec]) -> None:
+    def __init__(self, t: Tracer, root: Graph, constants: Mapping[str, TensorSpec], budget: Budget) -> None:
         self.t = t
         self.root = root
         self.constants = constants
+        self.budget = budget
         self.scopes: list[dict[str, Any]] = []
         self.weights: dict[int, Tensor] = {}  # a graph that is traced twice has one leaf for a weight
 
@@ -210,6 +213,7 @@ class _GraphTracer:
         function = self.root.functions.get((node.domain, node.op, node.overload))
         try:
             self.t.node = f"{label} > {node.label}" if label and function else node.label
+            self.budget.check("tracing the node", self.t.node)
             with our_fault("tracing it", self.t.node):
                 results = self._function(function, node, args) if function else self._operator(node, args)
         except PyRuntimeError as e:

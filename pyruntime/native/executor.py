@@ -59,6 +59,7 @@ class Executor:
         self.env: Env = {}  # of the last run
         self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
         self._start()
+        self._begun = len(host.memory)
 
     # ── start-up ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,6 +110,17 @@ class Executor:
     def memory(self) -> MemoryReport:
         """What the session holds."""
         return self.planner.memory()
+
+    @property
+    def grown(self) -> bool:
+        """Whether runs may have taken memory that a fresh executor has not."""
+        return self.gpu is not None or len(self.host.memory) > self._begun
+
+    def close(self) -> None:
+        """Free the memory. Nothing must run any more."""
+        self.host.close()
+        if self.gpu is not None:
+            self.gpu.host.close()
 
     def _size(self, buffer: int, env: Env) -> int:
         return Sizes(self.header["buffers"], env)[buffer]

@@ -89,6 +89,10 @@ def check_session_options(options: Any) -> None:
     refuse("graph_optimization_level", isinstance(level, str) and level in LEVELS, f"one of {', '.join(LEVELS)}")
     refuse("intra_op_num_threads", integer("intra_op_num_threads", 0), "an integer; 0 means one thread")
     refuse("memory_limit", integer("memory_limit", 1), "a number of bytes")
+    refuse("code_size_limit", integer("code_size_limit", 1), "a number of bytes")
+    seconds = options.compile_time_limit
+    good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
+    refuse("compile_time_limit", good, "a number of seconds")
     refuse("relaxed_simd", options.relaxed_simd in (None, True, False), "True, False or None")
     overrides = options.free_dimension_overrides
     refuse("free_dimension_overrides", isinstance(overrides, Mapping), "a dict of numbers by name")

@@ -169,6 +169,10 @@ class Planner:
         self.root = self.arena.snapshot()
         self.restart()
 
+    def restrict(self, limit: int) -> None:
+        """From now on so many bytes of linear memory may be used."""
+        self.arena.limit = limit - self.arena.base
+
     def limit(self) -> None:
         """Before a run: states and plans do not pile up without end."""
         if len(self.states) > STATES:

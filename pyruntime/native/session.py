@@ -12,6 +12,7 @@ from pyruntime.compiler.compile import Compiled, compile_graph
 from pyruntime.compiler.listing import listing
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed, our_fault
+from pyruntime.frontend.budget import CODE, SECONDS, Budget
 from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
@@ -39,7 +40,7 @@ class SessionOptions:
     out (docs/extending.md); intra_op_num_threads: 0 means one; memory_limit: bytes of memory the session may use;
     relaxed_simd: None means where the host has it; free_dimension_overrides: numbers for named dims of inputs;
     preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; execution_mode and extra have no
-    effect."""
+    effect; compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give."""
 
     graph_optimization_level: str = "all"
     disabled_passes: Sequence[str] = ()
@@ -50,6 +51,8 @@ class SessionOptions:
     preferred_output_location: str | Mapping[str, str] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
+    compile_time_limit: float = SECONDS
+    code_size_limit: int = CODE
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """As onnxruntime spells it."""
@@ -230,7 +233,7 @@ class InferenceSession:
         host, gpu, engines = self._engines()
         compiled, _ = self._compiled(graph, specs, constants, engines, **watch)
         calls = HostCalls(compiled.host_kernels, compiled.symbols)
-        return Executor(compiled.program, host, sources_of(graph), calls, self.options.memory_limit, gpu)
+        return Executor(compiled.program, host, sources_of(graph), calls, self._room(), gpu)
 
     def _engines(self) -> tuple[Any, Any, list[Any]]:
         """Linear memory and the GPU (None without one), and the providers that write code for them, as `target` takes
@@ -249,8 +252,9 @@ class InferenceSession:
     ) -> tuple[Compiled, Target]:  # fmt: skip
         chosen = target(self._providers, engines, at_home)
         compiled = compile_graph(
-            graph, specs, elements, chosen, pipeline=self._pipeline, constants=constants, reveal=reveal
-        )
+            graph, specs, elements, chosen, pipeline=self._pipeline, constants=constants, reveal=reveal,
+            budget=Budget(self.options.compile_time_limit, self.options.code_size_limit),
+        )  # fmt: skip
         return compiled, chosen
 
     @property
@@ -263,10 +267,9 @@ class InferenceSession:
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
         host = WasmHost(threads=found.program.header.get("threads", 1), relaxed=self.options.relaxed_simd)
-        limit = self.options.memory_limit
         gpu = open_gpu() if "webgpu" in found.program.header["modules"] else None
         self._providers = ["wasm"] if gpu is None else ["webgpu", "wasm"]
-        self._programs[()] = Executor(found.program, host, found.sources, found.host_call, limit, gpu)
+        self._programs[()] = Executor(found.program, host, found.sources, found.host_call, self._room(), gpu)
 
     def _take_apart(self, dims: Mapping[str, Sequence[str]]) -> None:
         """From now on dims of these names are different ones. onnxruntime never takes them for the same."""
@@ -394,6 +397,65 @@ class InferenceSession:
     def _attempt(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        executor = self._program(feeds)
-        executor.stopped = stopped
-        return executor.header, executor.run(self._feeds.stored(feeds), names, stay)
+        """A run; a full memory is tried once more without what only other feeds need."""
+        running: list[Any] = []
+
+        def once() -> tuple[dict[str, Any], dict[str, Any]]:
+            executor = self._program(feeds)
+            running[:] = [executor]
+            executor.stopped = stopped
+            executor.planner.restrict(self._room(executor))
+            return executor.header, executor.run(self._feeds.stored(feeds), names, stay)
+
+        try:
+            return once()
+        except OutOfMemory as e:
+            if e.gpu or not self._drop_others(running):
+                raise
+        return once()
+
+    # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _room(self, executor: Any = None) -> int:
+        """Bytes of linear memory that a new executor, or this one, may have."""
+        others = [e for e in (*self._programs.values(), *self._parts.values()) if e is not executor]
+        return self.options.memory_limit - sum(len(e.host.memory) for e in others)
+
+    def _drop_others(self, running: Sequence[Any]) -> bool:
+        """Close all executors but the one of the run; whether there were any. They are made again when they are
+        needed."""
+        kept = {key: e for key, e in self._programs.items() if e in running}
+        others = [e for e in (*self._programs.values(), *self._parts.values()) if e not in running]
+        self._dropped = self._dropped or (() in self._programs and () not in kept)
+        self._programs = kept
+        self._parts.clear()
+        for executor in others:
+            executor.close()
+        return bool(others)
+
+    def trim(self) -> None:
+        """Give back memory that larger runs took, which cannot shrink in place: each Program whose memory has grown
+        gets a new one, with its constants. Plans and what was compiled for inner values are forgotten."""
+        with self._lock:
+            self._surviving(self._trim)
+
+    def _trim(self) -> None:
+        if self._dropped:
+            return
+        for executor in self._parts.values():
+            executor.close()
+        self._parts.clear()
+        try:
+            for key, executor in self._programs.items():
+                if executor.grown:
+                    self._programs[key] = self._renewed(executor)
+        except BaseException:
+            self._drop_others([])
+            raise
+
+    def _renewed(self, old: Any) -> Any:
+        """The same Program in a memory of its own. The old one is closed first: there need not be room for two."""
+        old.close()
+        host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
+        gpu = open_gpu() if old.gpu is not None else None
+        return type(old)(old.program, host, old.sources, old.host_call, self._room(old), gpu)

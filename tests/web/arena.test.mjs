@@ -89,13 +89,15 @@ for (const [taken, top, free] of [
 }
 
 test('memory grows by pages and keeps what it holds', () => {
-  const memory = new Memory(false, 3 * 65536);
+  const memory = Memory.take(false, 3 * 65536);
   memory.bytes[5] = 7;
   memory.ensure(65536);
   assert.equal(memory.bytes.length, 65536);
   memory.ensure(65537);
   assert.deepEqual([memory.bytes.length, memory.bytes[5]], [2 * 65536, 7]);
-  assert.throws(() => memory.ensure(3 * 65536 + 1), { type: 'OutOfMemory', message: /196609 bytes are needed, the limit is 196608/ });
+  assert.throws(() => memory.ensure(3 * 65536 + 1), { type: 'OutOfMemory', message: /^196609 bytes of memory are needed, memoryLimit is 196608 \(/ });
+  memory.limit = Infinity;
+  assert.throws(() => memory.ensure(2 ** 32), { type: 'OutOfMemory', message: /^4294967296 bytes of memory are needed, WebAssembly has 4294901760 \(/ });
 });
 
 test('a memory that is taken again is clean, and of the kind asked for', () => {

@@ -52,10 +52,25 @@ export class SessionFailed extends PyRuntimeError {}
 /** A kernel refused its data while running. */
 export class ExecutionError extends PyRuntimeError {}
 
+/** Compiling would take more time, or give more code, than the session's options allow. */
+export class LimitExceeded extends PyRuntimeError {}
+/**
+ * It was stopped on demand. By a signal: `cause` is the signal's reason and `name` the reason's, "AbortError" if the page
+ * gave none, so that what is written for `fetch` works. A session whose run was stopped stays usable.
+ */
+export class Terminated extends PyRuntimeError {
+  /** @override */
+  get name() {
+    if (this.cause === undefined) return super.name;
+    const { name } = /** @type {{ name?: unknown }} */ (this.cause ?? {});
+    return typeof name === 'string' && name ? name : 'AbortError';
+  }
+}
+
 /** @type {Record<string, typeof PyRuntimeError>} */
 const errors = {
   PyRuntimeError, InvalidModel, UnsupportedOp, ShapeError, InvalidInput, OutOfMemory, MemoryFault, InternalError, DeviceLost,
-  NoAdapter, SessionFailed, ExecutionError,
+  NoAdapter, SessionFailed, ExecutionError, LimitExceeded, Terminated,
 };
 
 /**

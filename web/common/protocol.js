@@ -1,6 +1,7 @@
 // The worker boundary: a closed list of calls, answered by id. Nothing else passes it.
 
 import { fromPayload, SessionFailed, toPayload } from './errors.js';
+import { Stop, StopWords } from './stop.js';
 
 /** @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array|BigUint64Array} NumericData */
 /**
@@ -26,7 +27,9 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {{ path: string, origin: Origin }[]} external
  * @property {number} threads how many may work on a run, the worker itself among them
  * @property {Record<string, unknown>} options plain session options, under their onnxruntime names
+ * @property {Limits} limits
  */
+/** Session options that refuse what would be too large, under their names. @typedef {{ memoryLimit?: number, compileTimeLimit?: number, codeSizeLimit?: number }} Limits */
 /** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, timings: Timings }} CreateResult threads: that its Program is for */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch> }} RunParams */
 /** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number }} RunResult milliseconds: of the run, without waiting for its turn */
@@ -63,6 +66,7 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {{ params: { session: number }, result: Portable | null }} program the one that ran last
  * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: KernelTiming[] }} profile
  * @property {{ params: { session: number }, result: null }} release
+ * @property {{ params: { session: number }, result: null }} trim gives back memory that larger runs took
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
@@ -72,8 +76,15 @@ import { fromPayload, SessionFailed, toPayload } from './errors.js';
  * @property {{ params: { code: string, args: unknown }, result: { value: unknown, providers: string[] } }} python
  */
 
-/** @typedef {{ id: number, call: keyof Calls, params: any }} Request */
-/** @typedef {{ id: number, result: unknown } | { id: number, error: import('./errors.js').ErrorPayload } | { id: number, progress: Progress }} Reply */
+/**
+ * stop: the call may be stopped; Python looks at `interrupt`, if there is shared memory.
+ * @typedef {{ id: number, call: keyof Calls, params: any, stop?: { interrupt: Uint8Array | null } }} Request
+ */
+/** @typedef {Request | { stop: number }} Message stop: that call is wanted no more */
+/** @typedef {{ id: number, result: unknown } | { id: number, error: import('./errors.js').ErrorPayload }} Outcome */
+/** @typedef {Outcome | { id: number, progress: Progress } | { id: number, memory: SharedArrayBuffer }} Reply memory: where to find STOP */
+/** @typedef {{ resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void, words: StopWords | null }} Pending */
+/** Calls its argument when a call is wanted no more; gives what ends that. @typedef {(stop: () => void) => () => void} Watch */
 
 /** @param {WireTensor['data'] | undefined} data @returns {number} the number of a tensor on the GPU, 0 for others */
 export const gpuId = (data) => (data && 'gpu' in data ? data.gpu : 0);
@@ -84,7 +95,7 @@ export class Caller {
   constructor(worker) {
     this.worker = worker;
     this.next = 1;
-    /** @type {Map<number, { resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void }>} */
+    /** @type {Map<number, Pending>} */
     this.pending = new Map();
     /** Why the worker is gone, and what to do; whether it ever answered. */
     this.gone = '';
@@ -97,21 +108,32 @@ export class Caller {
    * @template {keyof Calls} K
    * @param {K} call
    * @param {Calls[K]['params']} params
-   * @param {{ transfer?: Transferable[], progress?: (p: Progress) => void }} [how]
+   * @param {{ transfer?: Transferable[], progress?: (p: Progress) => void, watch?: Watch | null }} [how] watch: it may be stopped
    * @returns {Promise<Calls[K]['result']>}
    */
-  call(call, params, { transfer = [], progress } = {}) {
+  call(call, params, { transfer = [], progress, watch } = {}) {
     if (this.gone) return Promise.reject(this.failure());
     const id = this.next++;
-    return new Promise((resolve, reject) => {
-      this.pending.set(id, { resolve, reject, progress });
+    const words = watch ? new StopWords(id) : null;
+    const stop = words ? { interrupt: words.interrupt } : undefined;
+    const answer = new Promise((resolve, reject) => {
+      this.pending.set(id, { resolve, reject, progress, words });
       try {
-        this.worker.postMessage({ id, call, params }, transfer);
+        this.worker.postMessage({ id, call, params, stop }, transfer);
       } catch (error) {
         this.pending.delete(id);
         reject(error);
       }
     });
+    return watch ? answer.finally(watch(() => this.stop(id))) : answer;
+  }
+
+  /** The answer of a call is wanted no more. @param {number} id */
+  stop(id) {
+    const waiting = this.pending.get(id);
+    if (!waiting) return;
+    this.worker.postMessage({ stop: id });
+    waiting.words?.stop();
   }
 
   /** @param {Reply} reply */
@@ -120,6 +142,7 @@ export class Caller {
     const waiting = this.pending.get(reply.id);
     if (!waiting) return;
     if ('progress' in reply) return waiting.progress?.(reply.progress);
+    if ('memory' in reply) return waiting.words?.take(reply.memory);
     this.pending.delete(reply.id);
     if ('error' in reply) waiting.reject(fromPayload(reply.error));
     else waiting.resolve(reply.result);
@@ -147,7 +170,7 @@ export class Caller {
  * @template {keyof Calls} K
  * @typedef {{ result: Calls[K]['result'], transfer?: Transferable[] }} Answer
  */
-/** @typedef {{ [K in keyof Calls]: (params: Calls[K]['params'], progress: (p: Progress) => void) => Promise<Answer<K>> | Answer<K> }} Handlers */
+/** @typedef {{ [K in keyof Calls]: (params: Calls[K]['params'], progress: (p: Progress) => void, stop: Stop | null) => Promise<Answer<K>> | Answer<K> }} Handlers */
 
 /**
  * The worker's end: answers every request with a result or an error.
@@ -156,14 +179,22 @@ export class Caller {
  */
 export function answer(port, handlers) {
   const worker = /** @type {Worker} */ (port);
+  /** Of calls in progress that may be stopped. @type {Map<number, Stop>} */
+  const stops = new Map();
   worker.onmessage = async (event) => {
-    const { id, call, params } = /** @type {Request} */ (event.data);
+    const message = /** @type {Message} */ (event.data);
+    if (!('id' in message)) return stops.get(message.stop)?.controller.abort();
+    const { id, call, params } = message;
+    const stop = message.stop ? new Stop(id, message.stop.interrupt, (memory) => worker.postMessage({ id, memory })) : null;
+    if (stop) stops.set(id, stop);
     try {
-      const handler = /** @type {(p: any, progress: (p: Progress) => void) => any} */ (handlers[call]);
-      const { result, transfer = [] } = await handler(params, (progress) => worker.postMessage({ id, progress }));
+      const handler = /** @type {(p: any, progress: (p: Progress) => void, stop: Stop | null) => any} */ (handlers[call]);
+      const { result, transfer = [] } = await handler(params, (progress) => worker.postMessage({ id, progress }), stop);
       worker.postMessage({ id, result }, transfer);
     } catch (error) {
       worker.postMessage({ id, error: toPayload(error) });
+    } finally {
+      stops.delete(id);
     }
   };
 }

@@ -1,5 +1,6 @@
 // Runs a Program's GPU steps: shaders, prepared steps, replay. Mirrors providers/webgpu/wgpu_runner.py.
 
+import { submitInPortions } from '../run/portions.js';
 import { Transfers } from './transfers.js';
 import { USAGE } from './flags.js';
 import { FAULT_BYTES, GpuMemory } from './memory.js';
@@ -29,6 +30,8 @@ export class Prepared {
     this.counts = [];
     /** @type {GPUBuffer | null} */
     this.params = null;
+    /** Dispatches of a submission, in a run that may be stopped. */
+    this.portion = 1;
   }
 
   release() {
@@ -81,10 +84,23 @@ export class GpuRunner {
   /** Encodes the step's dispatches. @param {Prepared} step */
   run(step) {
     if (step.generation !== this.memory.generation) this.bind(step);
-    const { pipelines, groups, counts } = step;
-    if (!groups.length) return;
+    if (step.groups.length) this.encode(step, 0, step.groups.length);
+  }
+
+  /** Submits them in portions, between which the run may be stopped. @param {Prepared} step @param {import('../common/stop.js').Stop} stop */
+  async runInPortions(step, stop) {
+    if (step.generation !== this.memory.generation) this.bind(step);
+    const encode = (/** @type {number} */ begin, /** @type {number} */ end) => {
+      this.encode(step, begin, end);
+      this.memory.flush();
+    };
+    await submitInPortions(step, step.groups.length, { encode, sent: () => this.gpu.device.queue.onSubmittedWorkDone() }, stop);
+  }
+
+  /** @param {Prepared} step @param {number} begin @param {number} end dispatches */
+  encode({ pipelines, groups, counts }, begin, end) {
     const pass = this.memory.commands().beginComputePass();
-    for (let i = 0; i < groups.length; i++) {
+    for (let i = begin; i < end; i++) {
       pass.setPipeline(pipelines[i]);
       pass.setBindGroup(0, groups[i]);
       pass.dispatchWorkgroups(counts[2 * i], counts[2 * i + 1]);

@@ -3,8 +3,10 @@
 import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
 import { attach, checkPlatform, pool, threadCount } from './client.js';
 import { InvalidInput, SessionFailed } from '../common/errors.js';
+import { gpuId } from '../common/protocol.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
 import { PageRunner } from './page_runner.js';
+import { Stopper } from './stopper.js';
 import { isShared, Packer, packTarget, unpackValue } from './tensors.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
@@ -13,6 +15,7 @@ import { isShared, Packer, packTarget, unpackValue } from './tensors.js';
 /** @typedef {import('../common/protocol.js').CreateResult} CreateResult */
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 /** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
+/** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {(p: import('../common/protocol.js').Progress) => void} OnProgress */
 /** @typedef {import('./page_runner.js').Feeds} Feeds */
 
@@ -22,8 +25,9 @@ class Handler {
    * @param {import('../common/protocol.js').Caller} caller
    * @param {CreateResult} created
    * @param {SessionOptions['preferredOutputLocation']} [preferred]
+   * @param {boolean} [stays] whether all runs are in the worker, as its memory is what is limited
    */
-  constructor(caller, created, preferred) {
+  constructor(caller, created, preferred, stays = false) {
     this.caller = caller;
     this.preferred = preferred;
     this.session = created.session;
@@ -32,6 +36,7 @@ class Handler {
     this.timings = created.timings;
     this.released = false;
     this.pageRunner = new PageRunner(() => caller.call('program', { session: this.session }), created.threads);
+    this.pageRunner.refused = stays;
     this.inputNames = created.inputs.filter((info) => !info.optional && !info.hasDefault).map((info) => info.name);
     this.outputNames = created.outputs.map((info) => info.name);
     this.inputMetadata = created.inputs.filter((info) => !info.hasDefault).map(metadata);
@@ -41,37 +46,48 @@ class Handler {
   /**
    * @param {Feeds} feeds
    * @param {Record<string, Tensor | null>} fetches
+   * @param {Stopper | null} stopper
    * @returns {Promise<Record<string, any>>}
    */
-  async run(feeds, fetches) {
+  async run(feeds, fetches, stopper) {
     this.usable();
     checkFeeds(feeds, this.inputs);
+    stopper?.check();
     const here = this.preferred ? null : this.pageRunner.find(feeds, fetches);
-    const results = here ? this.pageRunner.run(here, feeds, fetches) : await this.send(feeds, fetches);
+    const results = here ? this.pageRunner.run(here, feeds, fetches) : await this.send(feeds, fetches, stopper);
+    if (here && stopper) await stopper.afterwards();
     return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(name, wire, fetches[name] ?? null, this.caller)]));
   }
 
-  /** A run in the worker. @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches */
-  async send(feeds, fetches) {
+  /** A run in the worker. @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches @param {Stopper | null} stopper */
+  async send(feeds, fetches, stopper) {
     const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packTarget(name, into, this.caller) : this.location(name)]);
     const start = performance.now();
-    const { outputs, milliseconds } = await this.call('run', feeds, { fetches: Object.fromEntries(wanted) });
+    const sent = this.call('run', feeds, { fetches: Object.fromEntries(wanted) }, stopper?.watch);
+    const { outputs, milliseconds } = await (stopper ? stopper.result(sent, ({ outputs: late }) => this.drop(late, fetches)) : sent);
     this.pageRunner.countWorkerRun(feeds, milliseconds, performance.now() - start);
     return outputs;
+  }
+
+  /** Outputs on the GPU that nobody gets. @param {Record<string, WireValue>} outputs @param {Record<string, Tensor | null>} fetches those to fill are the page's */
+  drop(outputs, fetches) {
+    const made = Object.entries(outputs).filter(([name]) => !fetches[name]).flatMap(([, value]) => value);
+    for (const id of made.map((tensor) => gpuId(tensor?.data)).filter(Boolean)) this.caller.call('dispose', { tensor: id }).catch(() => {});
   }
 
   /**
    * A call of the worker with feeds; pool buffers come back whatever happens.
    * @template {'run' | 'verify' | 'profile'} K
    * @param {K} call @param {Feeds} feeds @param {Record<string, unknown>} more parameters
+   * @param {import('../common/protocol.js').Watch} [watch] it may be stopped
    * @returns {Promise<import('../common/protocol.js').Calls[K]['result']>}
    */
-  async call(call, feeds, more) {
+  async call(call, feeds, more, watch) {
     const packer = new Packer(pool, this.caller);
     try {
       const wire = Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, packer.packValue(name, value)]));
       const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
-      return await this.caller.call(call, params, { transfer: packer.transfer });
+      return await this.caller.call(call, params, { transfer: packer.transfer, watch });
     } finally {
       pool.give(packer.borrowed);
     }
@@ -104,6 +120,12 @@ class Handler {
     return this.call('profile', feeds, {});
   }
 
+  async trim() {
+    this.usable();
+    this.pageRunner.clear();
+    await this.caller.call('trim', { session: this.session });
+  }
+
   /** @param {'memory' | 'explain'} what */
   async ask(what) {
     this.usable();
@@ -131,25 +153,44 @@ function metadata({ name, dtype, shape, sequence }) {
 const PLAIN = ['executionProviders', 'graphOptimizationLevel', 'disabledPasses', 'freeDimensionOverrides', 'enableCpuMemArena', 'enableMemPattern',
   'executionMode', 'logId', 'logSeverityLevel', 'logVerbosityLevel', 'enableProfiling', 'extra'];
 
+/** What refuses models and runs that are too large. */
+const LIMITS = ['memoryLimit', 'compileTimeLimit', 'codeSizeLimit'];
+
+/** @param {Record<string, unknown>} limits @returns {import('../common/protocol.js').Limits} */
+function checkLimits(limits) {
+  for (const [name, value] of Object.entries(limits)) {
+    const hint = name === 'compileTimeLimit' ? 'a number of seconds' : 'a number of bytes';
+    if (typeof value !== 'number' || !(value > 0)) throw new InvalidInput(`${name} cannot be ${value}`, { hint });
+  }
+  return limits;
+}
+
 /** The backend that onnxruntime-common calls. */
 export const backend = {
   async init() {},
 
   /**
    * @param {string | Uint8Array} model
-   * @param {SessionOptions & { onProgress?: OnProgress }} [options]
+   * @param {SessionOptions & { onProgress?: OnProgress, signal?: AbortSignal }} [options]
    */
   async createInferenceSessionHandler(model, options = {}) {
     checkPlatform();
-    const plain = PLAIN.map((name) => [name, /** @type {any} */ (options)[name]]).filter(([, value]) => value !== undefined);
+    const stopper = options.signal ? new Stopper({ signal: options.signal }, 'the creation of the session') : null;
+    stopper?.check();
+    const pick = (/** @type {string[]} */ names) => Object.fromEntries(names.map((name) => [name, /** @type {any} */ (options)[name]]).filter(([, value]) => value !== undefined));
+    const limits = checkLimits(pick(LIMITS));
     const params = {
       model: origin(model),
       external: (options.externalData ?? []).map((file) => externalFile(file, model)),
       threads: threadCount(options.intraOpNumThreads),
-      options: Object.fromEntries(plain),
+      options: pick(PLAIN),
+      limits,
     };
     const caller = attach();
-    return new Handler(caller, await caller.call('create', params, { progress: options.onProgress }), options.preferredOutputLocation);
+    const sent = caller.call('create', params, { progress: options.onProgress, watch: stopper?.watch });
+    const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
+    const created = await (stopper ? stopper.race(sent, release) : sent);
+    return new Handler(caller, created, options.preferredOutputLocation, limits.memoryLimit !== undefined);
   },
 };
 
@@ -183,20 +224,29 @@ export function offer(names) {
 }
 
 /**
- * Outputs by name, with the tensors to fill. An object that names no output is run options, as in onnxruntime.
- * @param {unknown} fetches @param {Handler} handler @returns {Record<string, Tensor | null>}
+ * Outputs by name, with the tensors to fill, and run options: an object that names no output is those, as in onnxruntime.
+ * @param {unknown} fetches @param {unknown} options @param {Handler} handler
+ * @returns {{ fetches: Record<string, Tensor | null>, options: import('./stopper.js').StopOptions | null }}
  */
-function wantedOutputs(fetches, { outputs, outputNames }) {
+function runArguments(fetches, options, { outputs, outputNames }) {
   const all = Object.fromEntries(outputNames.map((name) => [name, null]));
-  if (fetches === undefined) return all;
+  const given = checkOptions(options);
+  if (fetches === undefined) return { fetches: all, options: given };
   if (typeof fetches !== 'object' || fetches === null) throw new InvalidInput('fetches must be names or an object of tensors by name');
   if (Array.isArray(fetches)) {
     if (!fetches.length) throw new InvalidInput('fetches must not be empty');
     checkFetches(fetches, outputs);
-    return Object.fromEntries(fetches.map((name) => [name, null]));
+    return { fetches: Object.fromEntries(fetches.map((name) => [name, null])), options: given };
   }
   const named = Object.entries(fetches).filter(([name]) => outputNames.includes(name));
-  return named.length ? Object.fromEntries(named) : all;
+  return named.length ? { fetches: Object.fromEntries(named), options: given } : { fetches: all, options: given ?? fetches };
+}
+
+/** @param {unknown} options @returns {import('./stopper.js').StopOptions | null} */
+function checkOptions(options) {
+  if (options === undefined || options === null) return null;
+  if (typeof options !== 'object') throw new InvalidInput('run options must be an object', { hint: '{ signal } or { terminate }' });
+  return options;
 }
 
 const Concrete = /** @type {any} */ (Base);
@@ -222,17 +272,24 @@ export class InferenceSession extends Concrete {
    * As onnxruntime's; besides tensors a feed may be an array of tensors (a sequence) or null (an absent optional).
    * @param {any} feeds
    * @param {string[] | Record<string, Tensor | null>} [fetches] or the options
+   * @param {import('./stopper.js').StopOptions} [options] a signal that stops the run, or `terminate`
    * @returns {Promise<Record<string, any>>}
    */
-  async run(feeds, fetches) {
+  async run(feeds, fetches, options) {
     const handler = /** @type {Handler} */ (this.handler);
     handler.usable();
-    return handler.run(feeds, wantedOutputs(fetches, handler));
+    const wanted = runArguments(fetches, options, handler);
+    return handler.run(feeds, wanted.fetches, wanted.options && new Stopper(wanted.options, 'the run'));
   }
 
   /** The plan: bytes at peak, of the arena, of weights. */
   memory() {
     return this.handler.ask('memory');
+  }
+
+  /** Gives back memory that an earlier, larger run took. */
+  trim() {
+    return /** @type {Handler} */ (this.handler).trim();
   }
 
   /** What the compiler did: operators, kernels, placement. */

@@ -3,6 +3,7 @@
 import { MemoryFault, OutOfMemory } from '../common/errors.js';
 
 const PAGE = 65536;
+const MOST = 2 ** 32 - PAGE; // bytes of any memory
 const LEAST = 1024; // pages that a memory must be able to grow to
 const ALIGN = 64;
 const RESERVED = 1024; // bytes at address 0 that no buffer uses: what threads agree on, for the life of the memory
@@ -23,20 +24,26 @@ const KEPT_BYTES = 4 * 2 ** 20; // larger ones are not
  */
 const spare = [];
 
+/** Forgets them. Whether there were any. */
+export const freeSpare = () => spare.splice(0).length > 0;
+
 /** The one memory of a session. `bytes` is a fresh view after each growth. */
 export class Memory {
-  /** @param {boolean} shared @param {number} [limit] bytes */
-  constructor(shared, limit = 2 ** 32 - PAGE) {
-    this.limit = limit;
+  /** @param {boolean} shared */
+  constructor(shared) {
+    /** Bytes that it may have. */
+    this.limit = Infinity;
     this.memory = reserve(shared);
     this.bytes = new Uint8Array(this.memory.buffer);
   }
 
-  /** A new memory or one that another session gave back. @param {boolean} shared */
-  static take(shared) {
+  /** A new memory or one that another session gave back. @param {boolean} shared @param {number} [limit] bytes */
+  static take(shared, limit = Infinity) {
     const { buffer } = spare.at(-1)?.bytes ?? {};
-    const fits = buffer && shared === !(buffer instanceof ArrayBuffer);
-    return (fits && spare.pop()) || new Memory(shared);
+    const fits = buffer && shared === !(buffer instanceof ArrayBuffer) && buffer.byteLength <= limit;
+    const memory = (fits && spare.pop()) || new Memory(shared);
+    memory.limit = limit;
+    return memory;
   }
 
   /** Not to be used by its session any more. */
@@ -49,7 +56,10 @@ export class Memory {
   /** Makes the first `size` bytes usable. @param {number} size */
   ensure(size) {
     if (size <= this.bytes.length) return;
-    if (size > this.limit) throw new OutOfMemory(`${size} bytes are needed, the limit is ${this.limit}`);
+    if (size > Math.min(this.limit, MOST)) {
+      const limit = this.limit < MOST ? `memoryLimit is ${this.limit}` : `WebAssembly has ${MOST}`;
+      throw new OutOfMemory(`${size} bytes of memory are needed, ${limit}`, { hint: 'raise memoryLimit or use smaller inputs' });
+    }
     try {
       this.memory.grow(Math.ceil((size - this.bytes.length) / PAGE));
     } catch (cause) {

@@ -5,7 +5,7 @@
 /**
  * What runs host steps, the only ones that take Python.
  * @typedef {object} HostSteps
- * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('./dims.js').Env) => HostArray[]} host
+ * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('./dims.js').Env, stop: import('../common/stop.js').Stop | null) => HostArray[]} host
  */
-/** shared: linear memory is. @typedef {{ shared: boolean, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null, gpu?: import('../gpu/device.js').Gpu | null }} Host */
+/** shared: linear memory is; memoryLimit: bytes that it may have. @typedef {{ shared: boolean, memoryLimit?: number, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null, gpu?: import('../gpu/device.js').Gpu | null }} Host */
 export {};

@@ -6,11 +6,13 @@ import { runIf, runLoop } from './control.js';
 import { evaluate, evaluateAll } from './dims.js';
 import { exactNumbers, fromNumbers, load, numbers, store } from '../common/elements.js';
 import { ExecutionError } from '../common/errors.js';
+import { TICK } from '../common/stop.js';
 import { checkFaults } from './faults.js';
 import { gpuId } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
 import { finishInit, loadConstants, loadProgram } from './load_program.js';
 import { Planner } from './plan.js';
+import { runInPortions } from './portions.js';
 
 /**
  * Milliseconds of code on one thread before others join: V8's optimising compiler runs beside it and wants the other core.
@@ -27,6 +29,7 @@ const WARM = 400;
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('./environment.js').HostArray} HostArray */
+/** @typedef {import('../common/stop.js').Stop} Stop */
 
 export class Executor {
   /**
@@ -57,6 +60,10 @@ export class Executor {
     /** The code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
     this.team = null;
     this.trial = new ThreadTrial();
+    /** Bytes of linear memory before the first run. */
+    this.begun = 0;
+    /** What may stop the run in progress. @type {Stop | null} */
+    this.stop = null;
   }
 
   /**
@@ -64,21 +71,27 @@ export class Executor {
    * @param {import('./environment.js').ReadFile} read
    * @param {import('./environment.js').HostSteps | null} python for host steps
    * @param {import('./environment.js').Host} host
+   * @param {Stop | null} [stop]
    * @returns {Promise<Executor>}
    */
-  static async create(program, read, python, host) {
+  static async create(program, read, python, host, stop = null) {
     const { memory, code, gpu, team } = await loadProgram(program, host);
     const executor = new Executor(program, python, memory, code, gpu);
     executor.team = team;
+    executor.stop = stop;
     try {
       loadConstants(executor, read);
       finishInit(executor, await executor.runBlock(0, executor.plan.root));
       gpu?.memory.flush();
       await gpu?.memory.throwErrors();
+      executor.begun = executor.arenaBytes();
       return executor;
     } catch (error) {
       executor.release();
       throw error;
+    } finally {
+      stop?.disarm();
+      executor.stop = null;
     }
   }
 
@@ -88,9 +101,11 @@ export class Executor {
    * Synchronous unless it has to wait for the GPU.
    * @param {Record<string, WireValue>} feeds
    * @param {Record<string, Fetch>} fetches
+   * @param {Stop | null} [stop]
    * @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>}
    */
-  run(feeds, fetches) {
+  run(feeds, fetches, stop = null) {
+    this.stop = stop;
     if (!this.team) return this.runOnce(feeds, fetches);
     const cold = this.warm < WARM;
     const start = performance.now();
@@ -174,6 +189,12 @@ export class Executor {
 
   /** @param {import('../common/program.js').Step} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runStep(step, state, key) {
+    const turn = this.stop?.turn();
+    return turn ? turn.then(() => this.takeStep(step, state, key)) : this.takeStep(step, state, key);
+  }
+
+  /** @param {import('../common/program.js').Step} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
+  takeStep(step, state, key) {
     if (step.op === 'wasm') return this.runWasm(step, state, key);
     if (step.op === 'gpu') return this.runGpu(step, state, key);
     if (step.op === 'copy') return /** @type {import('../gpu/transfers.js').Transfers} */ (this.transfers).run(step, state, key);
@@ -182,28 +203,41 @@ export class Executor {
     return step.op === 'if' ? runIf(this, step, state, key) : runLoop(this, step, state, key);
   }
 
-  /** @param {import('../common/program.js').WasmStep} step @param {State} state @param {string} key @returns {State} */
+  /** @param {import('../common/program.js').WasmStep} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runWasm(step, state, key) {
     let found = state.next.get(key);
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
+    const { state: after } = found;
+    const done = () => {
+      if (this.header.checked.length) checkFaults(this.plan.memory.bytes, this.header.checked);
+      return after;
+    };
     try {
-      if (this.team && this.shares(step, state)) this.team.run(step.fn, found.table, this.trial.long);
+      if (this.team && this.shares(step, state)) this.together(this.team, step, found);
+      else if (this.stop) return this.stoppable(step, found, this.stop).then(done, (error) => this.refuse(step, error));
       else this.alone(step.fn, found.table);
     } catch (error) {
-      const reason = /** @type {Error} */ (error).message;
-      throw new ExecutionError(`${step.fn} stopped: ${reason}`, { node: step.calls.length === 1 ? step.calls[0].node : '', cause: error });
+      this.refuse(step, error);
     }
-    if (this.header.checked.length) checkFaults(this.plan.memory.bytes, this.header.checked);
-    return found.state;
+    return done();
   }
 
-  /** @param {import('../common/program.js').GpuStep} step @param {State} state @param {string} key @returns {State} */
+  /** @param {import('../common/program.js').WasmStep} step @param {unknown} error @returns {never} */
+  refuse(step, error) {
+    this.stop?.check();
+    throw new ExecutionError(`${step.fn} stopped: ${/** @type {Error} */ (error).message}`, { node: step.calls.length === 1 ? step.calls[0].node : '', cause: error });
+  }
+
+  /** @param {import('../common/program.js').GpuStep} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runGpu(step, state, key) {
     const gpu = /** @type {import('../gpu/runner.js').GpuRunner} */ (this.gpu);
     let found = state.next.get(key);
     if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
-    gpu.run(/** @type {import('../gpu/runner.js').Prepared} */ (found.prepared));
-    return found.state;
+    const { state: after } = found;
+    const prepared = /** @type {import('../gpu/runner.js').Prepared} */ (found.prepared);
+    if (this.stop) return gpu.runInPortions(prepared, this.stop).then(() => after);
+    gpu.run(prepared);
+    return after;
   }
 
   /** On this thread, with the time it takes while the code is new. @param {string} fn @param {number} table */
@@ -211,6 +245,24 @@ export class Executor {
     const start = this.warm < WARM ? performance.now() : 0;
     this.code[fn](table, 0, 1, 0);
     if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
+  }
+
+  /** The same, so that it can be stopped. @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan @param {Stop} stop */
+  async stoppable(step, plan, stop) {
+    const start = performance.now();
+    await runInPortions(this, step, plan, stop);
+    if (this.warm < WARM) this.warm += Math.max(performance.now() - start, WARM / 50);
+  }
+
+  /**
+   * On all threads. One that may take long looks whether it is to stop.
+   * @param {import('../threads/pool.js').ThreadTeam} team @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan
+   */
+  together(team, { fn }, plan) {
+    if (this.stop && !(Number(plan.milliseconds) < TICK)) this.stop.arm(team.sync);
+    const start = performance.now();
+    team.run(fn, plan.table, this.trial.long);
+    plan.milliseconds = performance.now() - start;
   }
 
   /** Whether a step is worth several threads, they pay, and V8 needs the other core no more. @param {import('../common/program.js').WasmStep} step @param {State} state */
@@ -230,7 +282,7 @@ export class Executor {
 
   /** @param {import('../common/program.js').HostStep} step @param {State} state @param {string} key @returns {State} */
   runHost(step, state, key) {
-    const results = /** @type {import('./environment.js').HostSteps} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env);
+    const results = /** @type {import('./environment.js').HostSteps} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env, this.stop);
     const dims = results.map((result) => result.dims);
     const after = this.plan.advance(state, `${key}:${JSON.stringify(dims)}`, (next) => {
       this.plan.bind(next, step.binds, dims);
@@ -262,6 +314,11 @@ export class Executor {
   /** Bytes of linear memory. */
   arenaBytes() {
     return this.plan.memory.bytes.length;
+  }
+
+  /** Whether runs may have taken memory that a fresh executor has not. */
+  get grown() {
+    return this.gpu !== null || this.arenaBytes() > this.begun;
   }
 
   memoryReport() {

@@ -31,9 +31,9 @@ function releaseWasm({ memory, team }) {
 }
 
 /** @param {import('../common/program.js').ProgramData} program @param {import('./environment.js').Host} host */
-async function loadWasm(program, { shared, threads = 1, pool = null }) {
+async function loadWasm(program, { shared, threads = 1, pool = null, memoryLimit }) {
   const { header, blob } = program;
-  const memory = Memory.take(shared);
+  const memory = Memory.take(shared, memoryLimit);
   try {
     const place = header.modules.wasm;
     if (!place) return { memory, code: {}, team: null };

@@ -7,7 +7,11 @@ import { layOut } from './step_layout.js';
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('./dims.js').Env} Env */
 /** @typedef {import('./step_layout.js').LiveRange} LiveRange */
-/** @typedef {{ state: State, table: number, generation: number, prepared?: import('../gpu/runner.js').Prepared }} Transition table: address of the step's argument blocks */
+/**
+ * table: address of the step's argument blocks; milliseconds: of its last run on several threads; portions: work units of
+ * each call between two looks at whether to stop.
+ * @typedef {{ state: State, table: number, generation: number, prepared?: import('../gpu/runner.js').Prepared, milliseconds?: number, portions?: number[] }} Transition
+ */
 
 export class State {
   /** @param {Arena} arena @param {Arena} gpu @param {Map<number, Span>} spans by buffer @param {Env} env */

@@ -11,6 +11,7 @@ import { Interpreter } from './interpreter.js';
 import { openModel } from './open_model.js';
 import { verify } from './verify.js';
 
+/** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {{ model: import('./model.js').Model, queue: Promise<unknown> }} Session runs of a session follow one another */
 
 const interpreter = new Interpreter();
@@ -27,9 +28,12 @@ function find(id) {
   return session;
 }
 
-/** @template T @param {Session} session @param {() => Promise<T> | T} action @returns {Promise<T>} */
-function enqueue(session, action) {
-  const done = session.queue.then(action);
+/** @template T @param {Session} session @param {() => Promise<T> | T} action @param {Stop | null} [stop] @returns {Promise<T>} */
+function enqueue(session, action, stop = null) {
+  const done = session.queue.then(() => {
+    stop?.check();
+    return action();
+  });
   session.queue = done.catch(() => {});
   return done;
 }
@@ -60,16 +64,16 @@ const handlers = {
     return { result: { python: pyodide.version, milliseconds: performance.now() - start } };
   },
 
-  async create(params, progress) {
-    const { model, timings } = await openModel(params, progress, interpreter, pool);
+  async create(params, progress, stop) {
+    const { model, timings } = await openModel(params, progress, interpreter, pool, stop);
     const session = nextSession++;
     sessions.set(session, { model, queue: Promise.resolve() });
     return { result: { session, inputs: model.inputs, outputs: model.outputs, threads: model.host.threads ?? 1, timings } };
   },
 
-  async run({ session, feeds, fetches }) {
+  async run({ session, feeds, fetches }, _, stop) {
     const found = find(session);
-    const result = await enqueue(found, () => timed(() => found.model.run(feeds, fetches)));
+    const result = await enqueue(found, () => timed(() => found.model.run(feeds, fetches, stop)), stop);
     const tensors = Object.values(result.outputs).flat();
     const buffers = tensors.map((tensor) => (!tensor || Array.isArray(tensor.data) || 'gpu' in tensor.data ? null : tensor.data.buffer));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
@@ -90,6 +94,12 @@ const handlers = {
     const found = find(session);
     sessions.delete(session);
     await enqueue(found, () => found.model.release());
+    return { result: null };
+  },
+
+  async trim({ session }) {
+    const found = find(session);
+    await enqueue(found, () => found.model.trim());
     return { result: null };
   },
 

@@ -1,6 +1,7 @@
 // A model in the worker: its Program, or one for each set of values that its compilation needs.
 
 import { downloadFeeds, hasGpuFeeds } from './gpu_feeds.js';
+import { freeSpare } from '../run/arena.js';
 import { Executor } from '../run/executor.js';
 import { OutOfMemory, SessionFailed } from '../common/errors.js';
 import { hostStep } from './program_file.js';
@@ -17,6 +18,7 @@ import { describeFeed, programKey } from '../common/flat_feeds.js';
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 /** @typedef {Pick<Python, 'main' | 'specialise' | 'fallBack' | 'watched' | 'host'>} Compiler Python, or what stands in its place (program_file.js) */
 /** @typedef {import('../run/environment.js').Host} Host */
+/** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
 
 const PROGRAMS = 16; // for different values, before the oldest is forgotten
@@ -42,10 +44,13 @@ export class Model {
     this.needs = null;
     /** The Program used last. */
     this.used = '';
+    /** Of the run in progress, or of the start. @type {Stop | null} */
+    this.stop = null;
   }
 
-  /** After `prepare` the model runs; a fault of the GPU meanwhile is met as in a run. */
-  async start() {
+  /** After `prepare` the model runs; a fault of the GPU meanwhile is met as in a run. @param {Stop | null} [stop] */
+  async start(stop = null) {
+    this.stop = stop;
     try {
       await this.prepare();
     } catch (error) {
@@ -66,7 +71,7 @@ export class Model {
   async add(key, program) {
     this.programs.set(key, program);
     Object.assign(this.phases, JSON.parse(program.python.timings));
-    const executor = await Executor.create(program, this.read, this.python, this.host);
+    const executor = await Executor.create(program, this.read, this.python, { ...this.host, memoryLimit: this.room() }, this.stop);
     this.executors.set(key, executor);
     return executor;
   }
@@ -76,9 +81,11 @@ export class Model {
   /**
    * @param {Record<string, WireValue>} feeds
    * @param {Record<string, Fetch>} fetches
+   * @param {Stop | null} stop
    * @returns {Promise<Record<string, WireValue>>}
    */
-  async run(feeds, fetches) {
+  async run(feeds, fetches, stop) {
+    this.stop = stop;
     if (!this.host.gpu) return this.attempt(feeds, fetches);
     try {
       this.host.gpu.alive();
@@ -95,17 +102,30 @@ export class Model {
     }
   }
 
-  /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
+  /** A full memory is tried once more without what only other feeds need. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
   async attempt(feeds, fetches) {
+    try {
+      return await this.once(feeds, fetches);
+    } catch (error) {
+      if (!(error instanceof OutOfMemory) || 'gpu' in error || !this.dropOthers()) throw error;
+      return this.once(feeds, fetches);
+    }
+  }
+
+  /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
+  async once(feeds, fetches) {
     const { needs } = this;
     if (needs && hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name) => !needs.values.includes(name));
     const executor = await this.executor(feeds);
+    executor.plan.memory.limit = this.room(executor);
     if (hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
-      return await executor.run(feeds, fetches);
+      return await executor.run(feeds, fetches, this.stop);
     } catch (error) {
       executor.transfers?.abandon();
       throw error;
+    } finally {
+      this.stop?.disarm();
     }
   }
 
@@ -150,10 +170,40 @@ export class Model {
     this.executors.clear();
   }
 
+  // ── memory ──
+
+  /** Bytes of linear memory that a new executor, or this one, may have. @param {Executor} [executor] */
+  room(executor) {
+    const { memoryLimit } = this.host;
+    return memoryLimit ? memoryLimit - this.arenaBytes() + (executor?.arenaBytes() ?? 0) : Infinity;
+  }
+
+  /** Frees the executors of Programs that are not in use, and memories without a session. Whether there were any. */
+  dropOthers() {
+    const others = [...this.executors].filter(([key]) => key !== this.used);
+    for (const [key, executor] of others) {
+      executor.release();
+      this.executors.delete(key);
+    }
+    return freeSpare() || others.length > 0;
+  }
+
+  /** Memories cannot shrink, so the Program used last gets a new one, with its constants; others do when they are needed. */
+  async trim() {
+    this.stop = null;
+    this.dropOthers();
+    const program = this.programs.get(this.used);
+    if (!program || !this.executors.get(this.used)?.grown) return;
+    this.drop();
+    this.host.gpu?.freePools();
+    await this.add(this.used, program);
+  }
+
   // ── compiling ──
 
   /** A run with every kernel call timed. @param {Record<string, WireValue>} feeds */
   async profile(feeds) {
+    this.stop = null;
     if (this.host.gpu) throw new SessionFailed('only sessions on WebAssembly alone are profiled');
     const executor = await this.executor(feeds);
     return profile(executor, () => executor.run(feeds, {}));
@@ -162,7 +212,8 @@ export class Model {
   /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
   async specialise(feeds) {
     for (;;) {
-      const program = this.python.specialise(this.proxy, this.describe(feeds));
+      const program = this.python.specialise(this.proxy, this.describe(feeds), this.stop);
+      await this.stop?.look();
       this.needs = /** @type {import('../common/protocol.js').Needs} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;
       const [oldest] = this.programs.keys();
@@ -180,6 +231,7 @@ export class Model {
 
   /** Feeds on the CPU, and as Python is told of them. @param {Record<string, WireValue>} feeds */
   async given(feeds) {
+    this.stop = null;
     const here = await downloadFeeds(feeds, () => false);
     await this.executor(here);
     return { feeds: here, described: this.describe(here) };

@@ -5,26 +5,30 @@ import { fetchBytes } from './download.js';
 
 /** @typedef {import('../common/protocol.js').CreateParams} CreateParams */
 /** @typedef {(p: import('../common/protocol.js').Progress) => void} OnProgress */
+/** @typedef {import('../common/stop.js').Stop} Stop */
 
 /**
- * Files side by side; when one fails, the others are left.
+ * Files side by side; when one fails, or the call is stopped, the others are left.
  * @param {CreateParams['external']} files
  * @param {OnProgress} progress
+ * @param {Stop | null} [stop]
  * @returns {Promise<Map<string, Uint8Array>>} by path
  */
-export async function downloads(files, progress) {
+export async function downloads(files, progress, stop) {
   const counts = files.map(() => ({ loaded: 0, total: 0 }));
-  const stop = new AbortController();
+  const leave = new AbortController();
+  stop?.controller.signal.addEventListener('abort', () => leave.abort());
   const bytes = files.map(({ origin }, i) => fetchBytes(origin, (loaded, total) => {
     counts[i] = { loaded, total };
     const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, count) => all + count[key], 0);
     progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((count) => count.total) ? sum('total') : 0 });
-  }, stop.signal));
+  }, leave.signal));
   try {
     const done = await Promise.all(bytes);
     return new Map(files.map(({ path }, i) => [path, done[i]]));
   } catch (error) {
-    stop.abort();
+    leave.abort();
+    stop?.check();
     throw error;
   }
 }
@@ -45,9 +49,10 @@ export function readerOf(files) {
 /**
  * The files that a program's weights are in, checked: given, or beside it.
  * @param {import('./program_file.js').Exported} program @param {CreateParams} params @param {Map<string, Uint8Array>} files @param {OnProgress} progress
+ * @param {Stop | null} [stop]
  * @returns {Promise<Map<string, Uint8Array>>} by their names in the Program
  */
-export async function weightsOf(program, { model }, files, progress) {
+export async function weightsOf(program, { model }, files, progress, stop) {
   const all = new Map();
   const missing = [];
   for (const [name, file] of program.files) {
@@ -55,7 +60,7 @@ export async function weightsOf(program, { model }, files, progress) {
     if (given) all.set(name, given);
     else missing.push({ path: name, origin: beside(model, file) });
   }
-  for (const [name, bytes] of await downloads(missing, progress)) all.set(name, bytes);
+  for (const [name, bytes] of await downloads(missing, progress, stop)) all.set(name, bytes);
   const checked = all.get('');
   if (checked) program.check(checked);
   return all;

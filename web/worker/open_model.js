@@ -13,9 +13,10 @@ import { hasRelaxedSimd } from './simd.js';
 /** @typedef {import('../threads/pool.js').ThreadPool} ThreadPool */
 /** @typedef {import('./interpreter.js').Interpreter} Interpreter */
 /** @typedef {import('./model_files.js').OnProgress} OnProgress */
+/** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {{ model: Model, timings: Timings }} Opened */
 /**
- * A model whose files are there; start: when the call came, in milliseconds; options: for Python.
+ * A model whose files are there; start: when the call came, in milliseconds; options: for Python; stop: of the call.
  * @typedef {object} Source
  * @property {number} start
  * @property {Map<string, Uint8Array>} files by path, the model's own under ""
@@ -23,23 +24,25 @@ import { hasRelaxedSimd } from './simd.js';
  * @property {Awaited<ReturnType<typeof cachedPrograms>>} cache
  * @property {import('../run/environment.js').Host} host
  * @property {Record<string, unknown>} options
+ * @property {Stop | null} stop
  */
 
 /**
  * @param {CreateParams} params @param {OnProgress} progress
- * @param {Interpreter} interpreter @param {ThreadPool | null} pool threads of the worker
+ * @param {Interpreter} interpreter @param {ThreadPool | null} pool threads of the worker @param {Stop | null} stop
  * @returns {Promise<Opened>}
  */
-export async function openModel(params, progress, interpreter, pool) {
+export async function openModel(params, progress, interpreter, pool, stop) {
   const start = performance.now();
   const shared = pool !== null;
   const threads = shared ? params.threads : 1;
   const options = { ...params.options, threads, shared, relaxed: hasRelaxedSimd() };
   const [files, gpu, cache] = await Promise.all([
-    downloads([{ path: '', origin: params.model }, ...params.external], progress), gpuFor(params.options), prepare(params, options, interpreter, progress),
+    downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), gpuFor(params.options), prepare(params, options, interpreter, progress),
   ]);
   const bytes = /** @type {Uint8Array} */ (files.get(''));
-  const source = { start, files, bytes, cache, options, host: { shared, threads, pool, gpu } };
+  const { memoryLimit, ...limits } = params.limits;
+  const source = { start, files, bytes, cache, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit } };
   if (isProgram(bytes)) return openProgram(params, source, progress);
   const cached = interpreter.customised ? null : await openCached(source, progress);
   return cached ?? compile(source, interpreter, progress);
@@ -70,55 +73,59 @@ async function prepare({ model, external }, options, interpreter, progress) {
 }
 
 /** What an earlier page compiled, if it runs here. @param {Source} source @param {OnProgress} progress @returns {Promise<Opened | null>} */
-async function openCached({ start, files, bytes, cache, host }, progress) {
+async function openCached({ start, files, bytes, cache, host, stop }, progress) {
   const known = await cache?.find(bytes);
   if (!cache || !known) return null;
   const download = performance.now() - start;
   try {
     const program = new Exported(known);
-    return await started(new Model(program, program.proxy, readerOf(files), host), progress, { download, compile: 0 });
+    return await started(new Model(program, program.proxy, readerOf(files), host), progress, { download, compile: 0 }, stop);
   } catch {
+    stop?.check();
     await cache.remove(bytes); // what else may be wrong shows when it is compiled
     return null;
   }
 }
 
 /** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
-async function compile({ start, files, bytes, cache, host, options }, interpreter, progress) {
+async function compile({ start, files, bytes, cache, host, options, stop }, interpreter, progress) {
   const download = performance.now() - start;
   const python = await interpreter.start(progress);
+  await stop?.look();
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.length]));
   const read = readerOf(files);
-  const proxy = python.open(read, bytes.length, { ...options, gpu: host.gpu?.adapter ?? null, external });
+  const proxy = python.open(read, bytes.length, { ...options, gpu: host.gpu?.adapter ?? null, external }, stop);
   const model = new Model(python, proxy, read, host);
   progress({ phase: 'compile', loaded: 1, total: 1 });
-  const opened = await started(model, progress, { download, compile: performance.now() - booted });
+  const opened = await started(model, progress, { download, compile: performance.now() - booted }, stop);
   if (!interpreter.customised) cache?.save(bytes, model);
   return opened;
 }
 
 /** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */
-async function openProgram(params, { start, files, bytes, host: { pool } }, progress) {
+async function openProgram(params, { start, files, bytes, stop, host: { pool, memoryLimit } }, progress) {
   const program = new Exported(bytes);
-  const read = readerOf(await weightsOf(program, params, files, progress));
-  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null };
+  const read = readerOf(await weightsOf(program, params, files, progress, stop));
+  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit };
   const download = performance.now() - start;
   try {
-    return await started(new Model(program, program.proxy, read, host), progress, { download, compile: 0 });
+    return await started(new Model(program, program.proxy, read, host), progress, { download, compile: 0 }, stop);
   } catch (error) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });
   }
 }
 
-/** @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @returns {Promise<Opened>} */
-async function started(model, progress, times) {
+/** @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @param {Stop | null} stop @returns {Promise<Opened>} */
+async function started(model, progress, times, stop) {
   const start = performance.now();
   progress({ phase: 'init', loaded: 0, total: 1 });
   try {
-    await model.start();
+    await stop?.look();
+    await model.start(stop);
+    await stop?.look();
   } catch (error) {
     model.release();
     throw error;

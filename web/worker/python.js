@@ -1,7 +1,7 @@
 // Pyodide with the engine in it. Python compiles models here; it takes no part in a run.
 
 import { loadPyodide } from 'pyodide';
-import { fromPayload, SessionFailed } from '../common/errors.js';
+import { fromPayload, SessionFailed, Terminated } from '../common/errors.js';
 import { download, importModule, watchDownloads } from './engine_files.js';
 import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapshot.js';
 
@@ -12,6 +12,7 @@ import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapsh
 /** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, watched: (feeds: string, atHome: boolean) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
 /** @typedef {import('../run/environment.js').HostArray} HostArray */
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
+/** @typedef {import('../common/stop.js').Stop} Stop */
 
 const ENGINE = '/lib/engine.zip';
 
@@ -96,11 +97,11 @@ export class Python {
   }
 
   /**
-   * Reads a model. @param {ReadFile} read @param {number} size @param {object} options
+   * Reads a model. @param {ReadFile} read @param {number} size @param {object} options @param {Stop | null} stop
    * @returns {ModelProxy}
    */
-  open(read, size, options) {
-    return this.guard(() => this.engine.create(read, size, JSON.stringify(options)));
+  open(read, size, options, stop) {
+    return this.stoppable(stop, () => this.engine.create(read, size, JSON.stringify(options)));
   }
 
   /** The Program for all feeds, if there is one. @param {ModelProxy} model @returns {ProgramData | null} */
@@ -108,9 +109,9 @@ export class Python {
     return this.guard(() => takeProgram(model.main));
   }
 
-  /** The Program for these feeds; null if `needs` has grown. @param {ModelProxy} model @param {object} feeds @returns {ProgramData | null} */
-  specialise(model, feeds) {
-    return this.guard(() => takeProgram(model.specialise(JSON.stringify(feeds))));
+  /** The Program for these feeds; null if `needs` has grown. @param {ModelProxy} model @param {object} feeds @param {Stop | null} stop @returns {ProgramData | null} */
+  specialise(model, feeds, stop) {
+    return this.stoppable(stop, () => takeProgram(model.specialise(JSON.stringify(feeds))));
   }
 
   /** Compiles without the GPU. @param {ModelProxy} model */
@@ -131,12 +132,12 @@ export class Python {
   /**
    * A host step: the only Python in a run. Values cross as JSON.
    * @param {any} program @param {import('../common/program.js').HostStep} step @param {(HostArray | null)[]} inputs
-   * @param {import('../run/dims.js').Env} env
+   * @param {import('../run/dims.js').Env} env @param {Stop | null} stop
    * @returns {HostArray[]}
    */
-  host(program, step, inputs, env) {
+  host(program, step, inputs, env, stop) {
     const symbols = JSON.stringify(Object.fromEntries(env));
-    return this.guard(() => JSON.parse(program.host(step.id, JSON.stringify(inputs), symbols)));
+    return this.stoppable(stop, () => JSON.parse(program.host(step.id, JSON.stringify(inputs), symbols)));
   }
 
   /** Runs the user's code; its last value comes back as plain data. @param {string} code @param {unknown} args */
@@ -162,6 +163,17 @@ export class Python {
     return /** @type {any} */ (this.pyodide)._module.HEAPU8.length;
   }
 
+  /** What may be stopped while Python works, where memory is shared. @template T @param {Stop | null} stop @param {() => T} action @returns {T} */
+  stoppable(stop, action) {
+    if (!stop?.interrupt) return this.guard(action);
+    this.pyodide.setInterruptBuffer(stop.interrupt);
+    try {
+      return this.guard(action);
+    } finally {
+      this.pyodide.setInterruptBuffer(/** @type {any} */ (undefined));
+    }
+  }
+
   /** @template T @param {() => T} action @returns {T} */
   guard(action) {
     try {
@@ -174,7 +186,9 @@ export class Python {
   /** A Python exception becomes the error of our tree it stands for. @param {unknown} error */
   translate(error) {
     if (!(error instanceof this.pyodide.ffi.PythonError)) return error;
-    const mapped = fromPayload(JSON.parse(this.lastError()));
+    const payload = JSON.parse(this.lastError());
+    if (payload.type === 'KeyboardInterrupt') return new Terminated('it was stopped');
+    const mapped = fromPayload(payload);
     mapped.cause = error;
     return mapped;
   }

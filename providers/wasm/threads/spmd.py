@@ -13,6 +13,9 @@ from the front and from the back; a helper left over from an earlier run claims 
 These words lie in the reserved bytes at address 0, which last as long as the memory. A waiting thread spins, then
 sleeps; the leader does not if the host has set AWAKE: a page's main thread must not. When a thread traps in a chunk,
 its host calls `poison(tid)`: the leader traps at the end of the group, and the word POISON tells which was first.
+
+A host that may have to stop a run makes the word STOP positive: chunks are then done in portions. Negative, it tells
+all threads to do no more than the portion they are at; the leader traps, as after a poison (ADR 47).
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ from ..printer.assembler import Function, Module
 
 # Words that several threads spin on have cache lines of their own. TICKET: i64, from its low bits: claims from the
 # front (16), from the back (16), epoch (32).
-POISON, AWAKE, TICKET, EPOCH, DONE, SLEEPERS, WAITING = 4, 8, 64, 68, 128, 192, 196
+POISON, AWAKE, STOP, TICKET, EPOCH, DONE, SLEEPERS, WAITING = 4, 8, 12, 64, 68, 128, 192, 196
 GROUPS = 1 << 16  # fewer in a run
 # Looks before sleeping, about 0.2 ms. With 0.05 threads sleep at uneven groups: MiniLM on two took 12.9 ms instead of
 # 8.1 (one thread: 15.0). With 1 a helper on the leader's core takes too much of it: BERT-tiny took 2.1 ms, not 1.8.
 SPIN = 200_000
 KERNEL = ("i32",) * 4  # (args, begin, end, tid)
 CHUNKS = 8  # of a call, for each thread
+PORTIONS = 16  # of a chunk, between which a run that may be stopped looks at STOP
 
 
 def solo(module: Module) -> Function:
@@ -55,10 +56,29 @@ def whole(module: Module) -> Function:
         args, work, kernel, threads = f.params
         f.emit(work, threads).call(chunks(module)).emit("i32.eqz")
         with f.if_():
-            f.emit(args).i32(0).emit(work).mem("i32.load").i32(0).emit(kernel).call_indirect(*KERNEL)
+            stop_if_told(f)
+            f.emit(args).i32(0).emit(work).mem("i32.load").i32(0).emit(kernel).call(portions(module))
         return f
 
     return module.once("whole", make)
+
+
+def portions(module: Module) -> Function:
+    """(args, begin, end, tid, kernel): work units of a call, in portions where the run may be stopped."""
+
+    def make() -> Function:
+        f = module.function("portions", ["i32"] * 5, export=False)
+        args, begin, end, tid, kernel = f.params
+        units, until = f.locals("i32", 2)
+        f.emit(end, begin, "i32.sub").tee(units).i32(PORTIONS).emit("i32.div_u").i32(1).emit("i32.add", units)
+        f.i32(STOP).mem("i32.atomic.load").emit("select").set(units)
+        with f.loop() as again:
+            f.emit(begin, units, "i32.add").tee(until).emit(end, until, end, "i32.lt_u", "select").set(until)
+            f.emit(args, begin, until, tid, kernel).call_indirect(*KERNEL).emit(until).tee(begin)
+            f.emit(end, "i32.lt_u").i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.ge_s", "i32.and").br_if(again)
+        return f
+
+    return module.once("portions", make)
 
 
 def chunks(module: Module) -> Function:
@@ -91,7 +111,7 @@ def piece(module: Module) -> Function:
         units, end = f.locals("i32", 2)
         chunk_units(f, work, threads).tee(units).emit(begin, "i32.mul").tee(begin).emit(units, "i32.add").set(end)
         f.emit(args, begin, end, work).mem("i32.load").emit(end, work).mem("i32.load").emit("i32.lt_u", "select")
-        f.emit(tid, kernel).call_indirect(*KERNEL).emit(tid)
+        f.emit(tid, kernel).call(portions(module)).emit(tid)
         with f.if_():
             f.call(finished(module))
         return f
@@ -134,13 +154,17 @@ def await_group(module: Module) -> Function:
 
 
 def claim(module: Module) -> Function:
-    """(tid, epoch, total) -> number of a chunk that nobody else gets, -1 if there is none left in that group. The
-    leader takes the first, helpers take the last, so that a thread meets the same rows in call after call."""
+    """(tid, epoch, total) -> number of a chunk that nobody else gets, -1 if there is none left in that group or the run
+    is to stop. The leader takes the first, helpers take the last, so that a thread meets the same rows in call after
+    call."""
 
     def make() -> Function:
         f = module.function("claim", ["i32"] * 3, ["i32"], export=False)
         tid, epoch, total = f.params
         ticket, low, front, back = f.local("i64"), *f.locals("i32", 3)
+        f.i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.lt_s")
+        with f.if_():
+            f.i32(-1).emit("return")
         with f.loop() as again:
             f.i32(TICKET).mem("i64.atomic.load").tee(ticket).i64(32).emit("i64.shr_u", "i32.wrap_i64", epoch, "i32.ne")
             f.emit(ticket, "i32.wrap_i64").tee(low).i32(0xFFFF).emit("i32.and").tee(front)
@@ -189,7 +213,15 @@ def join(module: Module) -> Function:
 
 
 def stop_if_poisoned(f: Function) -> None:
+    stop_if_told(f)
     f.i32(POISON).mem("i32.atomic.load")
+    with f.if_():
+        f.emit("unreachable")
+
+
+def stop_if_told(f: Function) -> None:
+    """The leader's: traps if whoever asked for the run wants it no more."""
+    f.i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.lt_s")
     with f.if_():
         f.emit("unreachable")
 

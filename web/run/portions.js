@@ -1,0 +1,54 @@
+// A step of a run that may be stopped: in portions of some milliseconds, between which the run is looked at.
+
+import { TICK } from '../common/stop.js';
+
+/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @typedef {(args: number, begin: number, end: number, tid: number) => void} Kernel */
+
+const GROWTH = 4; // at most, from one portion to the next; the first of a call that was not seen before is one unit
+
+/** The next portion. @param {number} units of the last @param {number} milliseconds that it took */
+export const nextUnits = (units, milliseconds) => Math.max(1, Math.floor(units * Math.min(GROWTH, TICK / 2 / Math.max(milliseconds, 0.001))));
+
+/**
+ * Runs the calls of a step one by one on this thread, as its `run_…` function would.
+ * @param {import('./executor.js').Executor} executor @param {import('../common/program.js').WasmStep} step
+ * @param {import('./plan_state.js').Transition} plan that keeps the units of each call's portions @param {Stop} stop
+ */
+export async function runInPortions({ code, plan: { memory } }, { calls }, plan, stop) {
+  const kernels = /** @type {Record<string, Kernel>} */ (/** @type {unknown} */ (code));
+  const known = (plan.portions ??= new Array(calls.length).fill(1));
+  let args = plan.table;
+  for (const [n, { kernel, buffers, params }] of calls.entries()) {
+    const words = buffers.length + params.length;
+    const work = new Int32Array(memory.memory.buffer, args, words + 1)[words];
+    for (let begin = 0; begin < work;) {
+      const end = Math.min(begin + known[n], work);
+      const start = performance.now();
+      kernels[kernel](args, begin, end, 0);
+      known[n] = nextUnits(end - begin, performance.now() - start);
+      begin = end;
+      const wait = stop.turn();
+      if (wait) await wait;
+    }
+    args += 4 * (words + 1);
+  }
+}
+
+/** @typedef {{ sent: () => Promise<unknown>, encode: (begin: number, end: number) => void }} Queue sent: once all that was submitted is done */
+
+/**
+ * Dispatches of a step on the GPU, so many at a time that each submission takes some milliseconds.
+ * @param {{ portion: number }} step that keeps their number @param {number} count @param {Queue} queue @param {Stop} stop
+ */
+export async function submitInPortions(step, count, { sent, encode }, stop) {
+  for (let begin = 0; begin < count;) {
+    const end = Math.min(begin + step.portion, count);
+    const start = performance.now();
+    encode(begin, end);
+    await sent();
+    step.portion = nextUnits(end - begin, performance.now() - start);
+    await stop.look();
+    begin = end;
+  }
+}
