@@ -103,21 +103,32 @@ def test_the_session_goes_on() -> None:
     assert session.memory().peak >= before
 
 
-def test_a_loop_on_the_gpu() -> None:
-    """Between its steps; GPU and session go on."""
-    text, _ = MODELS["a loop without an end"]
-    model = parsed(text.replace("w = Sin (v)", "w = MatMul (v, v)"))
-    session, options = InferenceSession(model, providers=["webgpu"]), RunOptions()
+CHAIN = "".join(f"t{i + 1} = MatMul (t{i}, x)  " for i in range(400))
+ON_GPU = {
+    "a loop": MODELS["a loop without an end"][0].replace("w = Sin (v)", "w = MatMul (v, v)"),
+    "a step": "g (float[n, n] x) => (float[n, n] y) { t0 = Sin (x) " + CHAIN + "y = Cos (t400) }",
+}
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+def test_runs_on_the_gpu(name: str) -> None:
+    """Between steps, and between the submissions of one; GPU and session go on."""
+    session, options = InferenceSession(parsed(ON_GPU[name]), providers=["webgpu"]), RunOptions()
     assert session.explain()["placement"]["webgpu"] > 0
-    x = np.full((128, 128), 1 / 128, np.float32)
+    x = np.full((512, 512), 1 / 512, np.float32)
+    small = np.full((4, 4), 0.25, np.float32)
+    if name == "a step":
+        session.run(None, {"x": small})
     ways: list[tuple[Callable[[], Any], Any]] = [
         (lambda: setattr(options, "terminate", True), Terminated),
         (lambda: os.kill(os.getpid(), signal.SIGINT), KeyboardInterrupt),
     ]
     for stop, error in ways * 2:
         options.terminate = False
-        assert seconds_to_stop(session, x, stop, error, options) < 5 * SOON  # the first compiles pipelines
+        assert seconds_to_stop(session, x, stop, error, options) < 2 * SOON
     assert session.get_providers() == ["webgpu"]
+    if name == "a step":
+        assert session.run(None, {"x": small})[0].shape == (4, 4)
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:

@@ -201,6 +201,11 @@ class GpuHost:
         if encoder is not None:
             self._submit(encoder, encoded)
 
+    def finish(self) -> None:
+        """Submit what was encoded, and wait for its end (wgpu-py 0.32's on_submitted_work_done fails)."""
+        self.flush()
+        self.own.read([((self.faults, 0), FAULT_BYTES)])
+
     def _submit(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
         try:
             self._checked("commands", lambda: self.device.queue.submit([encoder.finish()]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from .wgpu_device import Held, Place, narrow, stored, widen
 from .wgpu_host import Dispatch, GpuHost
 
 SLOT = 256  # parameter blocks are aligned to this
+SHORT = 0.02  # seconds: steps that took less are submitted as a whole, and not waited for
+PORTION, GROWTH = 0.01, 4  # seconds of a submission of others, and how many times larger the next one may be
 
 
 class _Prepared:
@@ -25,6 +29,8 @@ class _Prepared:
         self.sizes = sizes
         self.generation = -1
         self.dispatches: list[Dispatch] = []
+        self.seconds = math.inf  # of the last run
+        self.portion = 1  # dispatches of a submission
 
 
 class GpuRunner:
@@ -56,7 +62,8 @@ class GpuRunner:
         self.prepared.append(_Prepared(calls, [[sizes[b] for b in c["buffers"]] for c in calls], words))
         return len(self.prepared) - 1
 
-    def run(self, number: int) -> None:
+    def run(self, number: int, check: Callable[[], None]) -> None:
+        """check: raises what ends the run; asked between the submissions of a step that takes long."""
         step = self.prepared[number]
         if step.generation != self.host.generation:
             self._bind(step)
@@ -65,8 +72,24 @@ class GpuRunner:
         if self.timings is not None and self.host.adapter.timestamps:
             times = self.host.timed(step.dispatches)
             self.timings += [(d.label, t / 1e9) for d, t in zip(step.dispatches, times, strict=True)]
-        else:
+        elif step.seconds < SHORT:
             self.host.encode(step.dispatches)
+        else:
+            self._in_portions(step, check)
+
+    def _in_portions(self, step: _Prepared, check: Callable[[], None]) -> None:
+        """web/run/portions.js does the same."""
+        start = last = time.perf_counter()
+        at = 0
+        while at < len(step.dispatches):
+            check()
+            part = step.dispatches[at : at + step.portion]
+            self.host.encode(part)
+            self.host.finish()
+            now = time.perf_counter()
+            step.portion = max(1, int(len(part) * min(GROWTH, PORTION / max(now - last, 1e-6))))
+            at, last = at + len(part), now
+        step.seconds = last - start
 
     def _bind(self, step: _Prepared) -> None:
         """Parameter blocks and bind groups for the arena as it is."""

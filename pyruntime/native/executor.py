@@ -184,9 +184,17 @@ class Executor:
 
     def run_block(self, number: int, run: Run) -> None:
         for step in self.blocks[number]:
-            if self.stopped():
-                raise Terminated("the run was stopped", hint="RunOptions.terminate is set")
+            self._check()
             getattr(self, f"_run_{step.json['op']}")(step, run)
+
+    def _check(self) -> None:
+        """Errors: Terminated if the run is to end."""
+        if self.stopped():
+            raise self._terminated()
+
+    @staticmethod
+    def _terminated() -> Terminated:
+        return Terminated("the run was stopped", hint="RunOptions.terminate is set")
 
     def _run_wasm(self, step: Step[types.WasmStep], run: Run) -> None:
         try:
@@ -211,13 +219,16 @@ class Executor:
         if plan.seconds < SHORT:
             job()
         elif not self.host.watched(job, self.stopped):
-            raise Terminated("the run was stopped", hint="RunOptions.terminate is set")
+            raise self._terminated()
         plan.seconds = time.perf_counter() - start
 
     def _run_gpu(self, step: Step[types.GpuStep], run: Run) -> None:
         key = (step.uid, *[run.env[s] for s in step.symbols])
         try:
-            self.gpu.run(self.planner.advance(run, key, lambda made: self.planner.lay_out(step, run, made)).table)
+            plan = self.planner.advance(run, key, lambda made: self.planner.lay_out(step, run, made))
+            self.gpu.run(plan.table, self._check)
+        except Terminated:
+            raise
         except PyRuntimeError as e:
             nodes = [c["node"] for c in step.json["calls"]]
             raise e.at(" … ".join(dict.fromkeys([nodes[0], nodes[-1]]))) from e.__cause__
