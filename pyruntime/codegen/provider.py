@@ -52,7 +52,8 @@ class Memory:
     byte_cost: int = 0
 
 
-LINEAR = Memory("wasm", "linear memory")  # where feeds arrive, outputs leave, conditions are read and Python works
+# "Home" of tensors: where feeds arrive, outputs leave, conditions are read and Python works.
+LINEAR = Memory("wasm", "linear memory")
 
 
 class Routine(Protocol):
