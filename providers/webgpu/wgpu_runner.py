@@ -41,6 +41,7 @@ class GpuRunner:
         self.base = base
         self.shaders: list[Shader] = []
         self.prepared: list[_Prepared] = []
+        self.parameter_bytes = 0  # of parameter blocks, since plans were last dropped
         self.timings: list[tuple[str, float]] | None = None
 
     def load(self, data: bytes) -> None:
@@ -54,6 +55,7 @@ class GpuRunner:
 
     def forget(self) -> None:
         self.prepared.clear()
+        self.parameter_bytes = 0
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,6 +108,7 @@ class GpuRunner:
         step.dispatches = []
         if plans:
             buffer = self.host.parameters(bytes(blocks))
+            self.parameter_bytes += len(blocks)
             for call, addresses, sizes, offset, work in plans:
                 label = f"{call['node']} {call['kernel']}".strip()
                 shader = self.shaders[int(call["kernel"])]

@@ -26,6 +26,7 @@ STATES = 4096  # arena states kept before a run starts with none: new shapes in 
 
 LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
 MEMO = 4096  # plans kept before all are forgotten
+PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
 
 Env = dict[str, int]
 
@@ -175,7 +176,7 @@ class Planner:
 
     def limit(self) -> None:
         """Before a run: states and plans do not pile up without end."""
-        if len(self.states) > STATES:
+        if len(self.states) > STATES or (self.gpu is not None and self.gpu.parameter_bytes > PARAMETERS):
             self.restart()
 
     def restart(self) -> None:

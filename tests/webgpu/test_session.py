@@ -7,6 +7,7 @@ from onnx import TensorProto as T
 from onnx import helper as h
 
 from pyruntime.errors import ExecutionError
+from pyruntime.native import planner
 from pyruntime.native.session import InferenceSession
 
 pytest.importorskip("wgpu")
@@ -154,3 +155,16 @@ def test_narrow_types_cross(dtype):
         [("y", kind, [14, 3])],
     )
     both(data, {"x": np.random.default_rng(3).integers(0, 2, (3, 7)).astype(dtype)})
+
+
+def test_parameters_of_new_shapes_do_not_pile_up(monkeypatch):
+    """Each shape's plan has a block of 256 bytes a call on the GPU."""
+    limit = 4096
+    monkeypatch.setattr(planner, "PARAMETERS", limit)
+    data = model([h.make_node("Relu", ["x"], ["y"])], [("x", T.FLOAT, ["N"])], [("y", T.FLOAT, ["N"])])
+    session = InferenceSession(data, providers=["webgpu"])
+    (executor,) = session._programs.values()
+    for n in range(1, 60):
+        x = np.linspace(-1, 1, n, dtype=np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
+        assert executor.gpu.parameter_bytes <= limit + 256
