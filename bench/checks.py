@@ -1,7 +1,9 @@
 """python -m bench checks: what the checks of indices from data cost (ADR 43), natively on one thread.
 
 Each model is compiled twice, as always and with indices trusted, and both run in turns. Times are of the processor, so
-that other work on the machine counts less. Models whose code is the same either way cost nothing and are not timed.
+that other work on the machine counts less: those of the fastest runs, their ratio, and the median over the turns of the
+ratios of medians. `work` is what no other work on the machine changes: by how much more WebAssembly instructions a run
+executes, as wasmtime counts its fuel. Models whose code is the same either way cost nothing and are not timed.
 """
 
 from __future__ import annotations
@@ -14,13 +16,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+import wasmtime
+
 from bench import models
 from pyruntime import InferenceSession
 from pyruntime.frontend import tracer
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, dim, select
+from pyruntime.providers.wasm import wasmtime_host
+from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-LEAST = 0.1  # seconds of a turn, which has as many runs as that takes
+FUEL = 2**62
+
+LEAST = 0.05  # seconds of a turn, which has as many runs as that takes
 
 
 def trusted(i: Expr, extent: Any, node: str, *, from_end: bool = False) -> Expr:
@@ -29,29 +38,61 @@ def trusted(i: Expr, extent: Any, node: str, *, from_end: bool = False) -> Expr:
     return select(i < 0, i + (extent if isinstance(extent, Expr) else dim(extent)), i) if from_end else i
 
 
+class CountingHost(WasmHost):
+    """Counts the instructions that it executes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(cache=None, **options)
+        self._stores[0].set_fuel(FUEL)
+
+    def count(self) -> int:
+        return FUEL - self._stores[0].get_fuel()
+
+
+def counting_engine(relaxed: bool) -> wasmtime.Engine:
+    config = wasmtime.Config()
+    config.wasm_relaxed_simd = relaxed
+    config.shared_memory = True
+    config.consume_fuel = True
+    return wasmtime.Engine(config)
+
+
+def instructions(name: str) -> int:
+    """That a run executes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wasmtime_host, "_engine", counting_engine)
+        patch.setattr(wasmtime_host, "WasmHost", CountingHost)
+        session, feeds = InferenceSession(models.path(name)), models.feeds(name)
+        session.run(None, feeds)
+        hosts: list[Any] = [executor.host for executor in session._programs.values()]
+        before = sum(host.count() for host in hosts)
+        session.run(None, feeds)
+        return sum(host.count() for host in hosts) - before
+
+
 @contextmanager
 def indices_trusted() -> Iterator[None]:
-    real, tracer.checked = tracer.checked, trusted  # type: ignore[attr-defined]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracer, "checked", trusted)
         yield
-    finally:
-        tracer.checked = real  # type: ignore[attr-defined]
 
 
-def turn(session: InferenceSession, feeds: Any, runs: int) -> float:
-    """Milliseconds of a run."""
-    start = time.thread_time()
+def turn(session: InferenceSession, feeds: Any, runs: int) -> list[float]:
+    """Milliseconds of each run."""
+    times = []
     for _ in range(runs):
+        start = time.thread_time()
         session.run(None, feeds)
-    return 1e3 * (time.thread_time() - start) / runs
+        times.append(1e3 * (time.thread_time() - start))
+    return times
 
 
 def code(session: InferenceSession) -> list[Any]:
     return [program.program.part(program.header["modules"]["wasm"]) for program in session._programs.values()]
 
 
-def one(name: str, turns: int) -> float:
-    """Prints the line of a model; gives the ratio of its times."""
+def one(name: str, turns: int) -> tuple[float, float]:
+    """Prints the line of a model; gives the ratios of its times, in the median, and of its instructions."""
     feeds = models.feeds(name)
     checked = InferenceSession(models.path(name))
     checked.run(None, feeds)
@@ -60,18 +101,21 @@ def one(name: str, turns: int) -> float:
         free.run(None, feeds)
     nodes = max(len(executor.checked) for executor in checked._programs.values())
     if code(checked) == code(free):
-        print(f"{name:22}{nodes:7}{'the same code':>31}", flush=True)
-        return 1.0
-    runs = max(1, round(1e3 * LEAST / turn(checked, feeds, 1)))
+        print(f"{name:22}{nodes:7}{'the same code':>49}", flush=True)
+        return 1.0, 1.0
+    counted = instructions(name)
+    with indices_trusted():
+        work = counted / instructions(name)
+    runs = max(1, round(1e3 * LEAST / turn(checked, feeds, 1)[0]))
     pairs = []
     for n in range(turns):
-        both = [checked, free] if n % 2 else [free, checked]
-        times = {id(session): turn(session, feeds, runs) for session in both}
-        pairs.append((times[id(checked)], times[id(free)]))
-    with_checks, without = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratio = statistics.median(a / b for a, b in pairs)
-    print(f"{name:22}{nodes:7}{without:11.3f}{with_checks:11.3f}{100 * (ratio - 1):+8.2f}%", flush=True)
-    return ratio
+        first, second = (turn(session, feeds, runs) for session in ((checked, free) if n % 2 else (free, checked)))
+        pairs.append((first, second) if n % 2 else (second, first))
+    ratio = statistics.median(statistics.median(a) / statistics.median(b) for a, b in pairs)
+    with_checks, without = (min(map(min, side)) for side in zip(*pairs, strict=True))
+    more = [f"{100 * (r - 1):+8.2f}%" for r in (with_checks / without, ratio, work)]
+    print(f"{name:22}{nodes:7}{without:11.3f}{with_checks:11.3f}{''.join(more)}", flush=True)
+    return ratio, work
 
 
 def main(argv: list[str]) -> int:
@@ -79,9 +123,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("models", nargs="*", help="default: the zoo and Silero")
     parser.add_argument("--turns", type=int, default=31, help="of each model (default 31)")
     args = parser.parse_args(argv)
-    print(f"{'model':22}{'checks':>7}{'without ms':>11}{'with ms':>11}{'median':>9}")
+    print(f"{'model':22}{'checks':>7}{'without ms':>11}{'with ms':>11}{'fastest':>9}{'median':>9}{'work':>9}")
     ratios = [one(name, args.turns) for name in args.models or models.names()]
-    mean = math.exp(statistics.fmean(map(math.log, ratios)))
-    mean, most = 100 * (mean - 1), 100 * (max(ratios) - 1)
-    print(f"checks: {len(ratios)} models: {mean:+.2f} % in the geometric mean, at most {most:+.2f} %")
+    for what, of in zip(("time", "work"), zip(*ratios, strict=True), strict=True):
+        mean = math.exp(statistics.fmean(map(math.log, of)))
+        words = f"{100 * (mean - 1):+.2f} % in the geometric mean, {100 * (max(of) - 1):+.2f} % at most"
+        print(f"checks: {len(of)} models, {what}: {words}")
     return 0

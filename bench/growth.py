@@ -17,6 +17,7 @@ MEGABYTES, COUNT, LATENCY = "MB", "", "ms"
 # unit -> growth that is none: a share of the first value, and so much besides
 SLACK = {MEGABYTES: (0.02, 2.0), COUNT: (0.0, 0.5), LATENCY: (0.3, 0.1)}
 
+YOUNG = 60  # seconds
 # what tells Chromium's processes, besides the browser's own; the driver is what steers them
 KINDS = {"renderer": "--type=renderer", "gpu-process": "--type=gpu-process", "driver": "playwright/driver"}
 
@@ -44,7 +45,7 @@ class Growth:
         words = []
         for (place, what, unit), before, after in self.spans():
             share, more = SLACK[unit]
-            if after - before > share * before + more:
+            if what != "driver" and after - before > share * before + more:
                 words.append(f"{place} {what}: {before:.2f} -> {after:.2f} {unit}".rstrip())
         return words
 
@@ -86,12 +87,21 @@ def kin(parent: int) -> Iterator[int]:
             yield from kin(int(child))
 
 
+def age(pid: int) -> float:
+    """Seconds."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+
+
 def of_chromium() -> dict[str, float]:
-    """Megabytes by kind of the processes that this one has started: of pages, of the GPU, the rest."""
+    """Megabytes by kind of the processes that this one has started: of pages, of the GPU, the rest. Young ones are not
+    among them: those of tabs that were closed a moment ago."""
     sums = dict.fromkeys((*KINDS, "browser"), 0.0)
     for pid in kin(os.getpid()):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_text()
+            if age(pid) < YOUNG:
+                continue
         except OSError:
             continue
         kind = next((kind for kind, word in KINDS.items() if word in command), "browser")
