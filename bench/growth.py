@@ -18,8 +18,7 @@ MEGABYTES, COUNT, LATENCY = "MB", "", "ms"
 SLACK = {MEGABYTES: (0.02, 2.0), COUNT: (0.0, 0.5), LATENCY: (0.3, 0.1)}
 
 YOUNG = 60  # seconds
-# what tells Chromium's processes, besides the browser's own; the driver is what steers them
-KINDS = {"renderer": "--type=renderer", "gpu-process": "--type=gpu-process", "driver": "playwright/driver"}
+KINDS = ("renderer", "gpu-process")  # of Chromium's processes, besides the rest
 
 Sample = Mapping[tuple[str, str, str], float]  # by place, what is measured, and its unit
 
@@ -45,7 +44,7 @@ class Growth:
         words = []
         for (place, what, unit), before, after in self.spans():
             share, more = SLACK[unit]
-            if what != "driver" and after - before > share * before + more:
+            if after - before > share * before + more:
                 words.append(f"{place} {what}: {before:.2f} -> {after:.2f} {unit}".rstrip())
         return words
 
@@ -94,16 +93,16 @@ def age(pid: int) -> float:
 
 
 def of_chromium() -> dict[str, float]:
-    """Megabytes by kind of the processes that this one has started: of pages, of the GPU, the rest. Young ones are not
-    among them: those of tabs that were closed a moment ago."""
+    """Megabytes by kind of the processes that this one has started: of pages, of the GPU, the rest. Not among them are
+    young ones, of tabs that were closed a moment ago, and Playwright's own, which remembers all that a browser did."""
     sums = dict.fromkeys((*KINDS, "browser"), 0.0)
     for pid in kin(os.getpid()):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_text()
-            if age(pid) < YOUNG:
+            if age(pid) < YOUNG or "playwright/driver" in command:
                 continue
         except OSError:
             continue
-        kind = next((kind for kind, word in KINDS.items() if word in command), "browser")
+        kind = next((kind for kind in KINDS if f"--type={kind}" in command), "browser")
         sums[kind] += resident(pid)
     return sums
