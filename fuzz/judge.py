@@ -17,7 +17,7 @@ from fuzz.compare import difference, nudged, spread
 from fuzz.draw import Draw
 from fuzz.ours import PLAIN, TWINS, Failed, Twin
 from fuzz.peers import PEERS, Peers
-from fuzz.undefined import reason, tolerance, trusted
+from fuzz.undefined import SIZES, reason, tolerance, trusted
 
 Say = Callable[[str, bool], None]  # what is done now; whether it is ours (and its time counts)
 
@@ -53,7 +53,13 @@ class _Case:
         self.open = reason(self.model, runs)
         self.standing = "alone"
 
+    def _core(self) -> str:
+        """What the case was made of: two failures of one kind may be one bug."""
+        return self.case.note.split(" ")[0]
+
     def _differs(self, n: int, other: Any, noise: Any = None) -> str:
+        if self.open == SIZES:
+            return ""
         if self.open:
             shapes = [_empty(v) for v in self.got[n]], [_empty(v) for v in other]
             return difference(*shapes, self.tolerance)
@@ -79,7 +85,11 @@ class _Case:
                 elif what := self._differs(n, b):
                     ask = lambda runs: ours.answers(self.case.model, runs, PLAIN, self.case.options)  # noqa: E731
                     if what := self._differs(n, b, self._noise(ask, n)):
-                        return Verdict("wrong", f"{twin.name}", f"run {n}: {twin.name} gives another answer: {what}")
+                        return Verdict(
+                            "wrong",
+                            f"{twin.name}: {self._core()}",
+                            f"run {n}: {twin.name} gives another answer: {what}",
+                        )
         return None
 
     def by_peers(self) -> Verdict | None:
@@ -96,7 +106,11 @@ class _Case:
             if what is not None:
                 found[peer] = what
         return (
-            Verdict("wrong", "+".join(found), "; ".join(f"{p}: {what}" for p, what in found.items())) if found else None
+            Verdict(
+                "wrong", f"{'+'.join(found)}: {self._core()}", "; ".join(f"{p}: {what}" for p, what in found.items())
+            )
+            if found
+            else None
         )
 
     def _by_peer(self, peer: str) -> str | None:

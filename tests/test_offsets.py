@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from kit import zoo
-from pyruntime import InferenceSession, SessionOptions
+from pyruntime import InferenceSession, SessionOptions, ShapeError
 from pyruntime.native import arena as memory
 from pyruntime.native.planner import Planner
 from pyruntime.native.step_layout import Tenant
@@ -82,6 +83,26 @@ def test_both_planners_give_the_same_addresses(name: str, tmp_path: Path, monkey
     browser = node("record_plan.mjs", program, given)
     assert len(python.steps) > 1
     assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.planner.arena.base)
+
+
+def test_both_planners_refuse_counts_of_over_32_bits(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20]>
+        g (float[n] x, float[1] v) => (float[] y) <int64[1] many = {100000}> {
+            s = Shape (x)  d = Concat<axis=0> (s, many)  e = Expand (v, d)  y = ReduceSum<keepdims=0> (e)
+        }""")
+    program, given = tmp_path / "model.pyrt", tmp_path / "feeds.json"
+    options = SessionOptions(relaxed_simd=False)
+    program.write_bytes(InferenceSession(model.SerializeToString(), options).export(weights=True))
+    x, v = np.zeros(30_000, np.float32), np.ones(1, np.float32)
+    text = "a kernel would count to 3000000000, the most is 2147483647"
+    with pytest.raises(ShapeError, match=text):
+        InferenceSession(program).run(None, {"x": x, "v": v})
+    wire = {n: {"type": "float32", "dims": a.shape, "data": base64.b64encode(a.tobytes()).decode()}
+            for n, a in (("x", x), ("v", v))}  # fmt: skip
+    given.write_text(json.dumps([wire]))
+    with pytest.raises(subprocess.CalledProcessError) as found:
+        node("record_plan.mjs", program, given)
+    assert text in found.value.stderr
 
 
 # ── borders of the GPU's buffers ──

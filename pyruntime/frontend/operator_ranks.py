@@ -112,7 +112,7 @@ ai.onnx.ml.TreeEnsembleRegressor 2
 ai.onnx.ml.ZipMap 1-2
 ai.onnx.preview.FlexAttention 4 4 4
 com.microsoft.EmbedLayerNormalization 2 2 2 2 2 1 1 2 2
-com.microsoft.GroupQueryAttention 3 3 3 4 4 1 n 2 2
+com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2
 com.microsoft.RotaryEmbedding 3-4 1-2 2 2
 """
 

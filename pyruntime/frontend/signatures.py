@@ -58,7 +58,7 @@ def signature(domain: str, name: str, opset: int) -> Signature | None:
     return Signature(
         int(least), int(most) if most else None, int(outputs) if outputs else None,
         tuple(
-            Parameter("" if mark == "+" else letter, types[ord(letter) - ord("a")], mark in "?+*" and mark != "")
+            Parameter("" if mark == "+" else letter, types[ord(letter) - ord("a")], mark == "?")
             for letter, mark in re.findall(r"([a-z])([?*+]?)", parameters)
         ),
     )  # fmt: skip

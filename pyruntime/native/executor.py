@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from pyruntime.errors import ExecutionError, PyRuntimeError, Terminated
+from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError, Terminated
 from pyruntime.native.arena import MemoryReport
 from pyruntime.native.arrays import NUMPY, unpack
 from pyruntime.native.faults import raise_fault
@@ -321,7 +321,10 @@ class Executor:
         found = self._shapes.get(id(value))
         if found is None:  # header values live as long as the executor does
             found = self._shapes[id(value)] = compile_dims(value["dims"])
-        return found(env)
+        shape = found(env)
+        if min(shape, default=0) < 0:
+            raise ShapeError(f"an output cannot have the shape {list(shape)}")
+        return shape
 
     def bytes_of(self, buffer: int, run: Run) -> int:
         return self._size(buffer, run.env)

@@ -214,7 +214,8 @@ class Planner:
             table += [addresses[b] for b in call["buffers"]]
             numbers = [next(words) for _ in range(len(call["params"]) + 1)]
             if max(map(abs, numbers)) > LARGEST:
-                raise ShapeError(f"{max(numbers, key=abs)} elements or units of work: over 32 bits", node=call["node"])
+                text = f"a kernel would count to {max(numbers, key=abs)}, the most is {LARGEST}"
+                raise ShapeError(text, node=call["node"])
             table += numbers
         if step.json["op"] == "gpu":
             return self.gpu.prepare(step.json["calls"], sizes, table)

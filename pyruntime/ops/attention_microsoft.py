@@ -70,6 +70,8 @@ def _projections(
         key, value = (t.reshape(p, (*p.shape[:2], p.shape[2] * p.shape[3])) for p in _blocks(t, key, 3, 2))
     if key is None or value is None:
         raise t.unsupported("key and value are needed unless query is packed")
+    if key.rank != value.rank:
+        raise t.shape_error(f"key has rank {key.rank}, value {value.rank}")
     width = query.shape[2]
     q = heads_of(t, _biased(t, query, bias, 0), heads)
     if key.rank == 4:

@@ -212,6 +212,7 @@ def causal_conv(
     if activation not in ("none", "silu", "swish"):
         raise t.unsupported(f'activation "{activation}" is not known')
     keep = w.shape[2] - 1
+    t.require(sh.compare("le", 0, keep), "a filter without elements")
     if past is None:
         past = t.fill((*x.shape[:2], keep), 0, x.dtype)
     joined = t.concat([past, x], 2)

@@ -179,6 +179,8 @@ def trilu(t: Tracer, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> T
 @op("ReverseSequence", since=10)
 def reverse_sequence(t: Tracer, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
     """The first lengths[b] steps of sequence b backwards, the others as they are."""
+    if sorted((batch_axis, time_axis)) != [0, 1]:
+        raise t.shape_error(f"batch_axis is {batch_axis}, time_axis {time_axis}: must be 0 and 1")
 
     def element(*i: Expr) -> Expr:
         step = i[time_axis]

@@ -38,6 +38,7 @@ def linear_attention(
         raise t.shape_error(f'decay and beta do not fit update_rule "{update_rule}"')
     n, steps = query.shape[:2]
     d, m = sh.floordiv(query.shape[2], q_num_heads), sh.floordiv(value.shape[2], kv_num_heads)
+    _check(t, query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads)
     factor = scale or default_scale(d, F32)
     args = [t.cast(x, F32) for x in (query, key, value)]
     extras = [None if x is None else t.cast(x, F32) for x in (past_state, decay, beta)]
@@ -56,6 +57,27 @@ def linear_attention(
     return t.cast(y, query.dtype), t.cast(state, query.dtype if past_state is None else past_state.dtype)
 
 
+def _check(
+    t: Tracer, query: Tensor, key: Tensor, value: Tensor, past: Tensor | None, decay: Tensor | None,
+    beta: Tensor | None, heads: int, groups: int,
+) -> None:  # fmt: skip
+    if heads % groups:
+        raise t.shape_error(f"{heads} heads cannot share {groups}")
+    d, m = sh.floordiv(query.shape[2], heads), sh.floordiv(value.shape[2], groups)
+    for x, last in ((query, heads * d), (key, groups * d), (value, groups * m), (decay, None), (beta, None)):
+        if x is not None:
+            wanted = (*query.shape[:2], x.shape[2] if last is None else last)
+            for n, (a, b) in enumerate(zip(x.shape, wanted, strict=True)):
+                t.require_equal(a, b, f"the operands disagree in axis {n}")
+    for x, others in ((decay, groups * d), (beta, 1)):
+        if x is not None:
+            fits = sh.maximum(sh.compare("eq", x.shape[2], groups), sh.compare("eq", x.shape[2], others))
+            t.require(fits, f"decay or beta has {x.shape[2]} numbers a step, must have {groups} or {others}")
+    if past is not None:
+        for a, b in zip(past.shape, (query.shape[0], groups, d, m), strict=True):
+            t.require_equal(a, b, "the past state has another shape than the state")
+
+
 def _recurrence(
     k: Builder, out: Tensor, state: Tensor, args: list[Tensor], extras: list[Tensor | None], sizes: tuple[Any, ...],
     place: tuple[Expr, Expr, Expr], scale: float | Expr,
@@ -69,14 +91,14 @@ def _recurrence(
         k.store(state, (b, g, r, c), const(0.0) if past is None else past.at(b, g, r, c))
     with k.loop(steps) as s:
         if decay is not None:
-            wide = decay.shape[2] != groups
+            wide = sh.compare("ne", decay.shape[2], groups)
             with k.loop(d) as r:
-                factor = exp(decay.at(b, s, g * dim(d) + r if wide else g))
+                factor = exp(decay.at(b, s, g * dim(sh.select(wide, d, 1)) + r * dim(wide)))
                 k.store(state, (b, g, r, c), state.at(b, g, r, c) * factor)
         new = k.let(value.at(b, s, g * dim(m) + c))
         if beta is not None:
             found = _dot(k, d, lambda r: state.at(b, g, r, c) * key.at(b, s, g * dim(d) + r))
-            weight = beta.at(b, s, 0 if beta.shape[2] == 1 else g)
+            weight = beta.at(b, s, g * dim(sh.compare("ne", beta.shape[2], 1)))
             new = k.let(weight * (new - found))
         with k.loop(d) as r:
             k.store(state, (b, g, r, c), state.at(b, g, r, c) + key.at(b, s, g * dim(d) + r) * new)

@@ -24,6 +24,8 @@ DOMAIN = "ai.onnx.ml"
 def places(t: Tracer, x: Tensor, keys: Sequence[Any]) -> Tensor:
     """The place of each element among the keys, -1 if it is none of them; from opset 4 on NaN is
     equal to NaN."""
+    if any(isinstance(key, str) is not (x.dtype is STRING) for key in keys):
+        raise t.shape_error(f"the keys are of another type than the input, which is {x.dtype}")
     if x.dtype is STRING:
         return t.host("find_keys", [x], [(x.shape, I64)], keys=tuple(keys))[0]
     if not keys:
@@ -90,7 +92,7 @@ def label_encoder(
     if keys is None or values is None:
         raise t.unsupported("needs keys and values")
     to = values[1]
-    default: Any = {STRING: default_string, F32: default_float, I64: default_int64}.get(to, 0)
+    default: Any = {STRING: default_string, F32: default_float, I64: default_int64}.get(to, -0.0 if to.is_float else -1)
     if default_tensor is not None:
         default = decoded(t.elements(default_tensor), default_tensor.dtype)[0]
     return look_up(t, x, keys[0], values[0], to, default)

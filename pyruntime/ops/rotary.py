@@ -90,6 +90,8 @@ def rotary_embedding_microsoft(
         raise t.unsupported("is_packed_batching is not implemented")
     if scale != 1.0:
         raise t.unsupported(f"scale {scale} is not implemented")
+    if not rotary_embedding_dim and x.rank == 4:
+        t.require_equal(x.shape[3], cos_cache.shape[1] * 2, "heads have twice as many features as caches have angles")
     size = rotary_embedding_dim or cos_cache.shape[1] * 2
     if x.rank == 3 and not num_heads:
         head = cos_cache.shape[1] * 2

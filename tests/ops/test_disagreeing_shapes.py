@@ -19,6 +19,8 @@ ROTATED = [floats(2, 3, 4, 8), floats(50, 4), floats(50, 4), ints(*range(8)).res
 CACHED = [*(floats(2, 1, 8 * n) for n in (4, 2, 2)), floats(2, 2, 4, 8), floats(2, 2, 4, 8)]
 HEADS = {"domain": MS, "num_heads": 2}
 SHARED = {"domain": MS, "num_heads": 4, "kv_num_heads": 2}
+LINEAR = [floats(2, 4, 32), floats(2, 4, 32), floats(2, 4, 32)]
+GATED = {"kv_num_heads": 4, "q_num_heads": 4}
 LENGTHS = ints(4, 4, dtype=np.int32)
 TOTAL = ints(5, dtype=np.int32)
 TARGET = ints(*[1] * 36).reshape(3, 3, 4)
@@ -37,6 +39,19 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("SoftmaxCrossEntropyLoss", [floats(3, 5, 1, 4), TARGET], 13, "axis 1", {}),
         ("MultiHeadAttention", [*BY_HEADS, floats(24)], 1, "24", HEADS),
         ("MultiHeadAttention", [*BY_HEADS, floats(24), None, floats(1, 2, 2, 5)], 1, "24", HEADS),
+        ("MultiHeadAttention", [floats(2, 3, 8), floats(2, 2, 5, 4), floats(2, 5, 8)], 1, "value 3", HEADS),
+        ("RotaryEmbedding", [floats(2, 2, 3, 3), ints(0), floats(9, 1), floats(9, 1)], 1, "twice", {"domain": MS}),
+        ("LinearAttention", [*LINEAR, None, floats(2, 4, 5), floats(2, 4, 1)], 27, "decay or beta has", GATED),
+        ("LinearAttention", [*LINEAR, None, floats(2, 4, 4), floats(2, 4, 3)], 27, "decay or beta has", GATED),
+        ("LinearAttention", [*LINEAR, floats(2, 4, 8, 7), floats(2, 4, 4), floats(2, 4, 1)], 27, "past state", GATED),
+        (
+            "LinearAttention",
+            [floats(2, 4, 30), *LINEAR[1:], None, floats(2, 4, 4), floats(2, 4, 1)],
+            27,
+            "axis 2",
+            GATED,
+        ),
+        ("CausalConvWithState", [floats(1, 2, 5), floats(2, 1, 0)], 27, "without elements", {}),
         ("RotaryEmbedding", [*ROTATED[:2], floats(50, 3), ROTATED[3]], 23, "sin_cache", {}),
         ("RotaryEmbedding", [ROTATED[0], floats(50, 3), floats(50, 3), ROTATED[3]], 23, "pairs", {}),
         ("RotaryEmbedding", [*ROTATED[:3], ROTATED[3][:1]], 23, "too small|rank", {}),

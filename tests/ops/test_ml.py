@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from kit.interpret import run
 from tests.ops.compare import by_onnx, by_onnxruntime, by_session, model, same
@@ -14,6 +14,7 @@ from tests.ops.compare import by_onnx, by_onnxruntime, by_session, model, same
 ML = "ai.onnx.ml"
 F = (np.arange(12, dtype=np.float32).reshape(4, 3) - 5) / 3
 TEXT = np.array(["a", "c", "b", "zz"], dtype=object)
+SHORTS = numpy_helper.from_array(np.array([5, 7], np.int16))
 NAN = float("nan")
 
 LINEAR3 = {"coefficients": [0.1, -0.4, 0.3, 0.5, 0.2, -0.3, -0.2, 0.1, 0.6], "intercepts": [0.1, 0.2, -0.3]}
@@ -52,6 +53,7 @@ THREE = tree("class", [0, 1, 2, 1, 0], [0.3, 0.1, 0.2, 0.4, 0.15], classlabels_s
 CASES: list[tuple[str, int, dict[str, Any], list[Any], int]] = [
     ("LabelEncoder", 1, {"classes_strings": ["a", "b", "c"]}, [TEXT], 1),
     ("LabelEncoder", 1, {"classes_strings": ["a", "b", "c"]}, [np.array([2, 0, 7])], 1),
+    ("LabelEncoder", 4, {"keys_strings": ["a", "b"], "values_tensor": SHORTS}, [TEXT], 1),
     ("LabelEncoder", 2, {"keys_strings": ["a", "b"], "values_strings": ["x", "y"]}, [TEXT], 1),
     ("LabelEncoder", 2, {"keys_int64s": [3, 4], "values_floats": [0.5, 1.5]}, [np.array([[4, 3, 9]])], 1),
     ("LabelEncoder", 4, {"keys_floats": [1.0, NAN], "values_strings": ["one", "nan"]},

@@ -58,16 +58,20 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = MaxPool<kernel_shape=[2]> (x)", "kernel_shape has 1 entries"),
     ("y = DepthToSpace<blocksize=0> (x)", "blocksize is 0"),
     ("y = Concat<axis=9> (x, w)", "axis 9 is out of range"),
+    ("y = Max (, x)", "input 0 is required"),
+    ("y = Concat<axis=0> (x, , w)", "input 1 is required"),
     ("y = Transpose<perm=[0,0,1,2]> (x)", "not a permutation"),
     ("y = Split<axis=0, num_outputs=0> (x)", "num_outputs is 0"),
     ("y = LRN<size=0> (x)", "size is 0"),
+    ("y = ReverseSequence<batch_axis=0, time_axis=-2> (x, n)", "time_axis -2: must be 0 and 1"),
+    ("y = ReverseSequence<batch_axis=1, time_axis=1> (x, n)", "must be 0 and 1"),
     ("y = DequantizeLinear<axis=0> (x, w)", "allowed is"),
 ])  # fmt: skip
 def test_attributes(node: str, text: str) -> None:
     with pytest.raises(PyRuntimeError, match=text) as found:
-        InferenceSession(graph("float[1,1,4,4] x, float[1,1,3,3] w", node).SerializeToString())
+        InferenceSession(graph("float[1,1,4,4] x, float[1,1,3,3] w, int64[1] n", node).SerializeToString())
     assert not isinstance(found.value, InternalError)
-    assert found.value.node.startswith(node[4:].split("<")[0])
+    assert found.value.node.startswith(node[4:].split("<")[0].split(" ")[0])
 
 
 @pytest.mark.parametrize(("inputs", "node", "value", "text"), [

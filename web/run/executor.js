@@ -5,7 +5,7 @@ import { ThreadTrial } from '../threads/thread_trial.js';
 import { runIf, runLoop } from './control.js';
 import { evaluate, evaluateAll } from './dims.js';
 import { exactNumbers, fromNumbers, load, numbers, store } from '../common/elements.js';
-import { ExecutionError } from '../common/errors.js';
+import { ExecutionError, ShapeError } from '../common/errors.js';
 import { TICK } from '../common/stop.js';
 import { checkFaults } from './faults.js';
 import { gpuId } from '../common/protocol.js';
@@ -170,6 +170,7 @@ export class Executor {
     const target = typeof fetch === 'object' && fetch && !gpuId(fetch.data) ? fetch : null;
     const host = this.hosts.get(value.buffer);
     const dims = evaluateAll(value.dims, state.env);
+    if (dims.some((n) => n < 0)) throw new ShapeError(`an output cannot have the shape [${dims.join(', ')}]`);
     if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };
     return load(this.plan.bytes(state, value.buffer), value.dtype, dims, target);
   }

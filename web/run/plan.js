@@ -100,7 +100,7 @@ export class Planner {
       for (const buffer of call.buffers) words.push((found.get(buffer) ?? this.span(next, buffer)).address);
       for (const dim of [...call.params, call.work]) {
         const number = evaluate(dim, next.env);
-        if (Math.abs(number) > LARGEST) throw new ShapeError(`${number} elements or units of work are over 32 bits`, { node: call.node });
+        if (Math.abs(number) > LARGEST) throw new ShapeError(`a kernel would count to ${number}, the most is ${LARGEST}`, { node: call.node });
         words.push(number);
       }
     }
