@@ -13,6 +13,8 @@ export {
 export { InferenceSession } from './page/session.js';
 
 Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // of this package
+// Programs for onnxruntime-web put the address of its files on a CDN here where there is nothing (transformers.js does).
+env.wasm.wasmPaths ??= {};
 
 /** Starts the engine ahead of the first session. @param {(p: import('./common/protocol.js').Progress) => void} [onProgress] */
 export async function boot(onProgress) {

@@ -91,7 +91,7 @@ export const gpuId = (data) => (data && 'gpu' in data ? data.gpu : 0);
 
 /** The page's end: sends calls, and answers or fails their promises. */
 export class Caller {
-  /** @param {Worker} worker */
+  /** @param {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage'>} worker */
   constructor(worker) {
     this.worker = worker;
     this.next = 1;

@@ -10,17 +10,8 @@ const NAMES = {
   engine: 'engine.zip',
 };
 
-/**
- * Addresses of all files, or of those under `prefix` (env.wasm.wasmPaths as a string).
- * @param {string} [prefix]
- * @returns {AssetUrls}
- */
-export function assetUrls(prefix) {
-  if (prefix) {
-    const base = new URL(prefix.endsWith('/') ? prefix : `${prefix}/`, globalThis.location?.href);
-    const entries = Object.entries(NAMES).map(([key, name]) => [key, new URL(name, base).href]);
-    return Object.fromEntries(entries);
-  }
+/** Of the files that were built together with this one. @returns {AssetUrls} */
+export function ownUrls() {
   return {
     worker: new URL('./worker.mjs', import.meta.url).href,
     asm: new URL('./pyodide.asm.mjs', import.meta.url).href,
@@ -28,4 +19,48 @@ export function assetUrls(prefix) {
     stdlib: new URL('./python_stdlib.zip', import.meta.url).href,
     engine: new URL('./engine.zip', import.meta.url).href,
   };
+}
+
+/** Of those files in a folder. @param {string} folder @returns {AssetUrls} */
+function urlsIn(folder) {
+  const base = new URL(folder.endsWith('/') ? folder : `${folder}/`, globalThis.location?.href);
+  return /** @type {AssetUrls} */ (Object.fromEntries(Object.entries(NAMES).map(([key, name]) => [key, new URL(name, base).href])));
+}
+
+/**
+ * Addresses of all files. `paths` (env.wasm.wasmPaths) is a folder, or an object with the addresses `mjs` of worker.mjs
+ * and `wasm` of pyodide.asm.wasm. Programs written for onnxruntime-web name its files there: what has not our files
+ * is passed over, with a warning.
+ * @param {unknown} paths
+ * @returns {Promise<AssetUrls>}
+ */
+export async function assetUrls(paths) {
+  const own = ownUrls();
+  if (typeof paths === 'string' && paths) {
+    const urls = urlsIn(paths);
+    if (await exists(urls.worker)) return urls;
+    passedOver(paths, own);
+  } else if (typeof paths === 'object' && paths) {
+    const { mjs: worker, wasm } = /** @type {{ mjs?: unknown, wasm?: unknown }} */ (paths);
+    for (const [key, url] of /** @type {['worker' | 'wasm', unknown][]} */ ([['worker', worker], ['wasm', wasm]])) {
+      if (!url) continue;
+      if (new URL(String(url), globalThis.location?.href).pathname.endsWith(`/${NAMES[key]}`)) own[key] = new URL(String(url), globalThis.location?.href).href;
+      else passedOver(String(url), own);
+    }
+  }
+  return own;
+}
+
+/** @param {string} url */
+async function exists(url) {
+  try {
+    return (await fetch(url, { method: 'HEAD' })).ok;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {string} given @param {AssetUrls} own */
+function passedOver(given, own) {
+  console.warn(`pyruntime: env.wasm.wasmPaths names ${given}, where this package's ${NAMES.worker} is not: using its own files, with ${own.worker}`);
 }

@@ -7,6 +7,8 @@ import { ThreadPool } from '../threads/pool.js';
 import { lifelineEnds } from '../common/lifeline.js';
 import { Caller } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
+import { spawn } from '../common/spawn.js';
+import { LateWorker } from './late_worker.js';
 import { SharedPool } from './tensors.js';
 
 /** @typedef {{ caller: Caller, threads: ThreadPool | null }} Connection threads: of Programs in the page */
@@ -32,17 +34,26 @@ export function checkPlatform() {
 /** @returns {Connection} */
 function start() {
   checkPlatform();
-  const { worker: address, ...assets } = assetUrls(wasmPrefix());
-  const worker = new Worker(address, { type: 'module', name: 'pyruntime' });
+  const worker = new LateWorker();
   const caller = new Caller(worker);
-  worker.onerror = ({ message }) => {
+  const started = { caller, threads: /** @type {ThreadPool | null} */ (null) };
+  worker.onmessageerror = () => lost(caller, 'a message could not be read');
+  watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
+  assetUrls(env.wasm.wasmPaths).then((urls) => launch(started, worker, urls)).catch((error) => lost(caller, error.message));
+  return started;
+}
+
+/** @param {Connection} started @param {LateWorker} late @param {import('./assets.js').AssetUrls} urls */
+function launch(started, late, { worker: address, ...assets }) {
+  const { caller } = started;
+  late.onerror = (/** @type {ErrorEvent} */ { message }) => {
     if (caller.heard) lost(caller, message);
     else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, 'serve all files of dist/ unchanged, from one folder');
   };
-  worker.onmessageerror = () => lost(caller, 'a message could not be read');
-  caller.call('open', { assets }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
-  watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
-  return { caller, threads: hasSharedMemory() ? new ThreadPool(address, false) : null };
+  late.use(spawn(address, 'pyruntime'), () => {
+    caller.call('open', { assets }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
+  });
+  if (hasSharedMemory()) started.threads = new ThreadPool(address, false);
 }
 
 /** Notices that the worker was ended from outside. @param {Caller} caller */
@@ -69,12 +80,6 @@ export const pageThreads = () => connection?.threads ?? null;
 /** Ends the worker with every session in it; the next session starts a new one. */
 export function shutdown() {
   if (connection) lost(connection.caller, 'it was shut down');
-}
-
-/** @returns {string | undefined} env.wasm.wasmPaths where it is a folder */
-function wasmPrefix() {
-  const paths = env.wasm.wasmPaths;
-  return typeof paths === 'string' ? paths : undefined;
 }
 
 let warned = false;

@@ -3,6 +3,7 @@
 import {
   ARRIVED, AWAKE, COMMAND, CONTROL_BYTES, EPOCH, LINE, LISTEN, MAILBOXES, MAX_THREADS, POISON, REASON, RUN, SEQUENCE, SYNC_WORDS, THREAD,
 } from './mailbox.js';
+import { spawn } from '../common/spawn.js';
 
 /** @typedef {import('./mailbox.js').Code} Code */
 
@@ -63,7 +64,7 @@ export class ThreadPool {
   async start(tid) {
     if (this.workers.has(tid) || this.leftOut.has(tid)) return;
     try {
-      this.workers.set(tid, new Worker(this.url, { type: 'module', name: `${THREAD} ${tid}` }));
+      this.workers.set(tid, spawn(this.url, `${THREAD} ${tid}`));
     } catch (error) {
       return this.leaveOut(tid, /** @type {Error} */ (error).message);
     }

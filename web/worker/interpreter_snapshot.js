@@ -1,7 +1,7 @@
 // The interpreter's memory after its start, kept in the browser's cache: the next page restores it (ADR 15).
 
 import { BUILD } from './build.js';
-import { keep, unseal } from './sealed_cache.js';
+import { cacheStorage, keep, unseal } from './sealed_cache.js';
 
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 
@@ -18,7 +18,7 @@ export const WRITE_DELAY = 2000;
  * @param {string} engine address of the engine
  */
 function nameOf(engine) {
-  if (!BUILD || !globalThis.caches) return null; // no caches: not a secure context
+  if (!BUILD || !cacheStorage()) return null;
   const name = new URL(engine);
   name.search = new URLSearchParams({ snapshot: BUILD, agent: navigator.userAgent }).toString();
   name.hash = '';

@@ -4,7 +4,7 @@ import { BUILD } from './build.js';
 import { hostStep, toBytes } from './program_file.js';
 import { digest } from './digest.js';
 import { WRITE_DELAY } from './interpreter_snapshot.js';
-import { keep, unseal } from './sealed_cache.js';
+import { cacheStorage, keep, unseal } from './sealed_cache.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 
@@ -21,7 +21,7 @@ const LARGEST = 4 * 2 ** 20;
  * @returns {Promise<CachedPrograms | null>}
  */
 export async function cachedPrograms(engine, model, options) {
-  if (!BUILD || !globalThis.caches || !cacheable(options)) return null; // no caches: not a secure context
+  if (!BUILD || !cacheStorage() || !cacheable(options)) return null;
   try {
     const cache = await caches.open(CACHE);
     const name = new URL(engine);

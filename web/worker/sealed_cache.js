@@ -3,6 +3,15 @@
 
 import { digest } from './digest.js';
 
+/** Null where there is none: no secure context, or a page of no origin, where asking for it throws. @returns {CacheStorage | null} */
+export function cacheStorage() {
+  try {
+    return globalThis.caches ?? null;
+  } catch {
+    return null;
+  }
+}
+
 /** Holds for these bytes under this name alone. @param {string} name @param {Uint8Array} bytes not in shared memory */
 export async function seal(name, bytes) {
   return digest(new TextEncoder().encode(`${name} ${await digest(bytes)}`));

@@ -1,0 +1,85 @@
+"""Where pages have the package from: another origin, a sandboxed frame, a folder that env.wasm.wasmPaths names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from e2e.conftest import Tab
+from kit.chromium import serve
+from pyruntime.cli.serve import Server
+
+RUN = """
+  const session = await ort.InferenceSession.create(arg);
+  const { c } = await session.run({
+    a: new ort.Tensor('float32', [1, 2, 3, 4, 5, 6], [2, 3]), b: new ort.Tensor('float32', [1, 1, 1, 1, 1, 1], [2, 3]),
+  });
+  return Array.from(c.data);
+"""
+RIGHT = [2, 3, 4, 5, 6, 7]
+
+
+@pytest.fixture(scope="module")
+def elsewhere(built: None) -> Iterator[Server]:
+    """Another origin with the package, open to all as a CDN is."""
+    headers = {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"}
+    with serve(isolated=False, headers=headers) as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", ["isolated", "plain"])
+def test_the_package_on_another_origin(browser: Browser, servers: dict[str, Server], elsewhere: Server, kind: str) -> None:
+    page = browser.new_context().new_page()
+    page.goto(f"{servers[kind].url}/bridge.html")
+    page.add_script_tag(url=f"{elsewhere.url}/dist/ort.js")
+    assert page.evaluate(f"async (arg) => {{ {RUN} }}", "/models/add.onnx") == RIGHT
+    assert page.evaluate("ort.stats().then(({ threads }) => threads)") == (1 if kind == "isolated" else 0)
+    page.context.close()
+
+
+def test_a_sandboxed_frame(browser: Browser, servers: dict[str, Server], elsewhere: Server) -> None:
+    """Its origin is no one's: no caches, no locks, no workers but of modules that it makes."""
+    page: Page = browser.new_context().new_page()
+    page.goto(f"{servers['plain'].url}/bridge.html")
+    page.evaluate("""(ort) => {
+      const frame = document.createElement('iframe');
+      frame.sandbox = 'allow-scripts';
+      frame.srcdoc = `<script src="${ort}"></scr` + 'ipt>';
+      document.body.append(frame);
+      return new Promise((resolve) => { frame.onload = resolve; });
+    }""", f"{elsewhere.url}/dist/ort.js")  # fmt: skip
+    frame = page.frames[1]
+    assert frame.evaluate(f"async (arg) => {{ {RUN} }}", f"{elsewhere.url}/models/add.onnx") == RIGHT
+    page.context.close()
+
+
+PATHS = {
+    "a folder without our files": "'/models/'",
+    "another package's addresses": "{ mjs: '/x/ort-wasm-simd-threaded.mjs', wasm: '/x/ort-wasm-simd-threaded.wasm' }",
+    "a server that is not there": "'http://localhost:9/'",
+}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_paths_of_other_packages_are_passed_over(tab: Callable[..., Tab], kind: str) -> None:
+    made = tab()
+    warnings: list[str] = []
+    made.page.on("console", lambda message: warnings.append(message.text) if message.type == "warning" else None)
+    made.open("/esm.html")
+    assert made.run(f"ort.env.wasm.wasmPaths = {PATHS[kind]}; {RUN}", "/models/add.onnx") == RIGHT
+    assert any("using its own files" in text for text in warnings)
+    made.forgive("another origin: http://localhost:9")
+    made.forgive("Failed to load resource")
+
+
+@pytest.mark.parametrize("paths", ["'/dist'", "{ mjs: '/dist/worker.mjs', wasm: '/dist/pyodide.asm.wasm' }", "{}"])
+def test_paths_of_our_files_are_taken(tab: Callable[..., Tab], paths: str) -> None:
+    made = tab()
+    warnings: list[str] = []
+    made.page.on("console", lambda message: warnings.append(message.text) if message.type == "warning" else None)
+    made.open("/esm.html")
+    assert made.run("return Boolean(ort.env.wasm.wasmPaths)") is True  # else transformers.js names a CDN
+    assert made.run(f"ort.env.wasm.wasmPaths = {paths}; {RUN}", "/models/add.onnx") == RIGHT
+    assert not warnings

@@ -1,0 +1,42 @@
+// A worker whose file is not chosen yet: messages wait for it.
+
+/** @typedef {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage' | 'onerror' | 'onmessageerror'>} WorkerLike */
+
+/** @implements {WorkerLike} */
+export class LateWorker {
+  constructor() {
+    /** @type {Worker | null} */
+    this.worker = null;
+    this.ended = false;
+    /** @type {[unknown, Transferable[]][]} */
+    this.waiting = [];
+    /** @type {any} */
+    this.onmessage = null;
+    /** @type {any} */
+    this.onerror = null;
+    /** @type {any} */
+    this.onmessageerror = null;
+  }
+
+  /** @param {Worker} worker @param {() => void} first sends what goes before all that waits */
+  use(worker, first) {
+    if (this.ended) return worker.terminate();
+    this.worker = worker;
+    worker.onmessage = (event) => this.onmessage?.(event);
+    worker.onerror = (event) => this.onerror?.(event);
+    worker.onmessageerror = (event) => this.onmessageerror?.(event);
+    first();
+    for (const [message, transfer] of this.waiting.splice(0)) worker.postMessage(message, transfer);
+  }
+
+  /** @param {unknown} message @param {any} [transfer] */
+  postMessage(message, transfer = []) {
+    if (this.worker) this.worker.postMessage(message, transfer);
+    else this.waiting.push([message, transfer]);
+  }
+
+  terminate() {
+    this.ended = true;
+    this.worker?.terminate();
+  }
+}
