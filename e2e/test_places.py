@@ -30,7 +30,9 @@ def elsewhere(built: None) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("kind", ["isolated", "plain"])
-def test_the_package_on_another_origin(browser: Browser, servers: dict[str, Server], elsewhere: Server, kind: str) -> None:
+def test_the_package_on_another_origin(
+    browser: Browser, servers: dict[str, Server], elsewhere: Server, kind: str
+) -> None:
     page = browser.new_context().new_page()
     page.goto(f"{servers[kind].url}/bridge.html")
     page.add_script_tag(url=f"{elsewhere.url}/dist/ort.js")
