@@ -108,10 +108,24 @@ def overridable() -> onnx.ModelProto:
     return model(nodes, [("x", *shape), ("w", *shape)], [("y", *shape)], {"w": np.array([1, 2], np.float32)})
 
 
+def joined() -> onnx.ModelProto:
+    """c = a, then b: two inputs of a dim of one name."""
+    node = helper.make_node("Concat", ["a", "b"], ["c"], axis=0)
+    vector = (TensorProto.FLOAT, ["n"])
+    return model([node], [("a", *vector), ("b", *vector)], [("c", TensorProto.FLOAT, ["m"])])
+
+
+def number() -> onnx.ModelProto:
+    """y = -x, one integer."""
+    return model(
+        [helper.make_node("Neg", ["x"], ["y"])], [("x", TensorProto.INT64, [])], [("y", TensorProto.INT64, [])]
+    )
+
+
 def write(folder: Path) -> None:
     """All of them as NAME.onnx, and `external.onnx`, affine with its weights in external.bin."""
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable):
+    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable, joined, number):
         onnx.save(make(), folder / f"{make.__name__}.onnx")
     (folder / "external.bin").unlink(missing_ok=True)
     onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)

@@ -12,8 +12,11 @@ export const RAW = {
 };
 
 /**
- * @param {Record<string, unknown>} feeds
+ * Gives the feeds, one number in any rank as the scalar that its input is (so does onnxruntime).
+ * @template {Record<string, any>} T
+ * @param {T} feeds
  * @param {ValueInfo[]} inputs
+ * @returns {T}
  */
 export function checkFeeds(feeds, inputs) {
   if (typeof feeds !== 'object' || feeds === null || feeds instanceof Tensor || Array.isArray(feeds)) {
@@ -30,6 +33,8 @@ export function checkFeeds(feeds, inputs) {
     if (info.sequence) checkSequence(info, tensor);
     else checkTensor(info, tensor);
   }
+  const numbers = inputs.filter(({ name, shape, sequence }) => !sequence && shape?.length === 0 && feeds[name]?.dims.length);
+  return numbers.length ? { ...feeds, ...Object.fromEntries(numbers.map(({ name }) => [name, feeds[name].reshape([])])) } : feeds;
 }
 
 /** @param {ValueInfo} info @param {unknown} items */
@@ -50,7 +55,8 @@ function checkTensor({ name, dtype, shape }, tensor) {
   }
   const wanted = shape && `[${shape.map((dim) => dim ?? '?').join(', ')}]`;
   const given = `[${dims.join(', ')}]`;
-  if (shape && shape.length !== dims.length) {
+  const isNumber = shape?.length === 0 && tensor.size === 1 && tensor.location !== 'gpu-buffer';
+  if (shape && shape.length !== dims.length && !isNumber) {
     throw new InvalidInput(`input "${name}" must have rank ${shape.length} ${wanted}, it has rank ${dims.length} ${given}`);
   }
   const wrong = shape ? shape.findIndex((dim, axis) => typeof dim === 'number' && dim !== dims[axis]) : -1;

@@ -4,6 +4,7 @@ import { InferenceSession as Base, registerBackend } from 'onnxruntime-common';
 import { attach, checkPlatform, pool, threadCount } from './client.js';
 import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { gpuId } from '../common/protocol.js';
+import { differingDims } from '../common/dim_names.js';
 import { checkFeeds, checkFetches, RAW } from './feeds.js';
 import { PageRunner } from './page_runner.js';
 import { Stopper } from './stopper.js';
@@ -51,9 +52,9 @@ class Handler {
    */
   async run(feeds, fetches, stopper) {
     this.usable();
-    checkFeeds(feeds, this.inputs);
+    feeds = checkFeeds(feeds, this.inputs);
     stopper?.check();
-    const here = this.preferred ? null : this.pageRunner.find(feeds, fetches);
+    const here = this.preferred || differingDims(this.inputs, feeds).size ? null : this.pageRunner.find(feeds, fetches);
     const results = here ? this.pageRunner.run(here, feeds, fetches) : await this.send(feeds, fetches, stopper);
     if (here && stopper) await stopper.afterwards();
     return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(name, wire, fetches[name] ?? null, this.caller)]));
@@ -109,15 +110,13 @@ class Handler {
   /** @param {Feeds} feeds @param {number} tolerance */
   async verify(feeds, tolerance) {
     this.usable();
-    checkFeeds(feeds, this.inputs);
-    return this.call('verify', feeds, { tolerance });
+    return this.call('verify', checkFeeds(feeds, this.inputs), { tolerance });
   }
 
   /** @param {Feeds} feeds */
   async profile(feeds) {
     this.usable();
-    checkFeeds(feeds, this.inputs);
-    return this.call('profile', feeds, {});
+    return this.call('profile', checkFeeds(feeds, this.inputs), {});
   }
 
   async trim() {
@@ -265,7 +264,7 @@ export class InferenceSession extends Concrete {
   static async create(...args) {
     register();
     const session = await Concrete.create(...args);
-    return new InferenceSession(session.handler);
+    return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of a backend of others
   }
 
   /**

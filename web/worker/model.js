@@ -3,10 +3,11 @@
 import { downloadFeeds, hasGpuFeeds } from './gpu_feeds.js';
 import { freeSpare } from '../run/arena.js';
 import { Executor } from '../run/executor.js';
-import { OutOfMemory, SessionFailed } from '../common/errors.js';
+import { InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
 import { hostStep } from './program_file.js';
 import { acquireGpu } from '../gpu/device.js';
 import { profile } from './profile.js';
+import { differingDims, withDimsApart } from '../common/dim_names.js';
 import { describeFeed, programKey } from '../common/flat_feeds.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
@@ -16,7 +17,7 @@ import { describeFeed, programKey } from '../common/flat_feeds.js';
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('./python.js').Python} Python */
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
-/** @typedef {Pick<Python, 'main' | 'specialise' | 'fallBack' | 'watched' | 'host'>} Compiler Python, or what stands in its place (program_file.js) */
+/** @typedef {Pick<Python, 'main' | 'specialise' | 'fallBack' | 'watched' | 'host'> & Partial<Pick<Python, 'takeApart'>>} Compiler Python, or what stands in its place (program_file.js) */
 /** @typedef {import('../run/environment.js').Host} Host */
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
@@ -42,6 +43,8 @@ export class Model {
     this.executors = new Map();
     /** @type {import('../common/protocol.js').Needs | null} null: one Program for all feeds */
     this.needs = null;
+    /** Of a Program that an earlier page compiled: Python and its model. @type {(() => Promise<Pick<Model, 'python' | 'proxy'>>) | null} */
+    this.compiler = null;
     /** The Program used last. */
     this.used = '';
     /** Of the run in progress, or of the start. @type {Stop | null} */
@@ -114,6 +117,8 @@ export class Model {
 
   /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
   async once(feeds, fetches) {
+    const apart = differingDims(this.inputs, feeds);
+    if (apart.size) await this.takeApart(apart);
     const { needs } = this;
     if (needs && hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name) => !needs.values.includes(name));
     const executor = await this.executor(feeds);
@@ -137,6 +142,21 @@ export class Model {
     if (known) return known;
     const program = this.programs.get(key);
     return program ? this.add(key, program) : this.specialise(feeds);
+  }
+
+  /** From now on dims of these names are different ones. @param {Map<string, string[]>} dims */
+  async takeApart(dims) {
+    const texts = [...dims].map(([dim, inputs]) => `dims named "${dim}" have different sizes in the inputs ${inputs.map((name) => `"${name}"`).join(', ')}`);
+    if (!this.python.takeApart) {
+      if (!this.compiler) throw new InvalidInput(texts[0], { hint: 'the Program takes them for one; open the model' });
+      Object.assign(this, await this.compiler());
+    }
+    for (const text of texts) console.warn(`pyruntime: ${text}; from now on they are taken as different dims`);
+    this.drop();
+    this.programs.clear();
+    this.inputs = withDimsApart(this.inputs, dims);
+    this.python.takeApart?.(this.proxy, [...dims.keys()]);
+    await this.prepare();
   }
 
   // ── faults of the GPU ──

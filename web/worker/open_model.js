@@ -44,7 +44,7 @@ export async function openModel(params, progress, interpreter, pool, stop) {
   const { memoryLimit, ...limits } = params.limits;
   const source = { start, files, bytes, cache, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit } };
   if (isProgram(bytes)) return openProgram(params, source, progress);
-  const cached = interpreter.customised ? null : await openCached(source, progress);
+  const cached = interpreter.customised ? null : await openCached(source, progress, interpreter);
   return cached ?? compile(source, interpreter, progress);
 }
 
@@ -72,14 +72,17 @@ async function prepare({ model, external }, options, interpreter, progress) {
   return cache;
 }
 
-/** What an earlier page compiled, if it runs here. @param {Source} source @param {OnProgress} progress @returns {Promise<Opened | null>} */
-async function openCached({ start, files, bytes, cache, host, stop }, progress) {
+/** What an earlier page compiled, if it runs here. @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened | null>} */
+async function openCached(source, progress, interpreter) {
+  const { start, files, bytes, cache, host, stop } = source;
   const known = await cache?.find(bytes);
   if (!cache || !known) return null;
   const download = performance.now() - start;
   try {
     const program = new Exported(known);
-    return await started(new Model(program, program.proxy, readerOf(files), host), progress, { download, compile: 0 }, stop);
+    const model = new Model(program, program.proxy, readerOf(files), host);
+    model.compiler = () => opened(source, interpreter);
+    return await started(model, progress, { download, compile: 0 }, stop);
   } catch {
     stop?.check();
     await cache.remove(bytes); // what else may be wrong shows when it is compiled
@@ -87,21 +90,27 @@ async function openCached({ start, files, bytes, cache, host, stop }, progress) 
   }
 }
 
+/** Python, and its model. @param {Source} source @param {Interpreter} interpreter */
+async function opened({ files, bytes, host, options, stop }, interpreter) {
+  const python = await interpreter.start();
+  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.length]));
+  return { python, proxy: python.open(readerOf(files), bytes.length, { ...options, gpu: host.gpu?.adapter ?? null, external }, stop) };
+}
+
 /** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
-async function compile({ start, files, bytes, cache, host, options, stop }, interpreter, progress) {
+async function compile(source, interpreter, progress) {
+  const { start, files, bytes, cache, host, stop } = source;
   const download = performance.now() - start;
-  const python = await interpreter.start(progress);
+  await interpreter.start(progress);
   await stop?.look();
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
-  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.length]));
-  const read = readerOf(files);
-  const proxy = python.open(read, bytes.length, { ...options, gpu: host.gpu?.adapter ?? null, external }, stop);
-  const model = new Model(python, proxy, read, host);
+  const { python, proxy } = await opened(source, interpreter);
+  const model = new Model(python, proxy, readerOf(files), host);
   progress({ phase: 'compile', loaded: 1, total: 1 });
-  const opened = await started(model, progress, { download, compile: performance.now() - booted }, stop);
+  const ready = await started(model, progress, { download, compile: performance.now() - booted }, stop);
   if (!interpreter.customised) cache?.save(bytes, model);
-  return opened;
+  return ready;
 }
 
 /** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */

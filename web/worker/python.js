@@ -9,7 +9,7 @@ import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapsh
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
-/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, watched: (feeds: string, atHome: boolean) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
+/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, take_apart: (names: string) => void, watched: (feeds: string, atHome: boolean) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
 /** @typedef {import('../run/environment.js').HostArray} HostArray */
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 /** @typedef {import('../common/stop.js').Stop} Stop */
@@ -112,6 +112,11 @@ export class Python {
   /** The Program for these feeds; null if `needs` has grown. @param {ModelProxy} model @param {object} feeds @param {Stop | null} stop @returns {ProgramData | null} */
   specialise(model, feeds, stop) {
     return this.stoppable(stop, () => takeProgram(model.specialise(JSON.stringify(feeds))));
+  }
+
+  /** Compiles with dims of these names taken as different ones. @param {ModelProxy} model @param {string[]} names */
+  takeApart(model, names) {
+    this.guard(() => model.take_apart(JSON.stringify(names)));
   }
 
   /** Compiles without the GPU. @param {ModelProxy} model */

@@ -1,0 +1,81 @@
+"""What programs written for onnxruntime-web do and its types do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from e2e.conftest import Tab
+from e2e.test_program_cache import KEPT, profile  # noqa: F401  a fixture
+
+JOIN = """
+  const session = await ort.InferenceSession.create('/models/joined.onnx', { executionProviders: arg.providers });
+  const vector = (...data) => new ort.Tensor('float32', data, [data.length]);
+  const out = [];
+  for (let n = 0; n < 12; n++) {
+    const { c } = await session.run({ a: vector(1, 2), b: n % 3 ? vector(3, 4, 5) : vector(6, 7) });
+    out.push(Array.from(c.data).join());
+  }
+  await session.release();
+  return out;
+"""
+JOINED = ["1,2,6,7", "1,2,3,4,5", "1,2,3,4,5"] * 4
+
+
+def warnings_of(tab: Tab) -> list[str]:
+    found: list[str] = []
+    tab.page.on("console", lambda message: found.append(message.text) if message.type == "warning" else None)
+    return found
+
+
+@pytest.mark.parametrize("providers", [["wasm"], ["webgpu"]])
+def test_dims_of_one_name_may_differ(tab: Callable[..., Tab], providers: list[str]) -> None:
+    made = tab()
+    warnings = warnings_of(made)
+    made.open("/esm.html")
+    assert made.run(JOIN, {"providers": providers}) == JOINED
+    assert len([text for text in warnings if 'dims named "n" have different sizes' in text]) == 1
+
+
+def test_and_in_a_program_that_an_earlier_page_compiled(profile: Any) -> None:  # noqa: F811
+    for python in (True, False):
+        tab = profile.tab()
+        found = tab.run("await ort.InferenceSession.create('/models/joined.onnx'); return (await ort.stats()).heap > 0")
+        assert found is python
+        tab.run(KEPT, 1)
+    assert tab.run(JOIN, {"providers": ["wasm"]}) == JOINED
+
+
+def test_one_number_may_come_in_any_rank(page: Tab) -> None:
+    found = page.run("""
+      const session = await ort.InferenceSession.create('/models/number.onnx');
+      const out = [];
+      for (let n = 0; n < 12; n++) {
+        const { y } = await session.run({ x: new ort.Tensor('int64', [16000n], [[], [1], [1, 1]][n % 3]) });
+        out.push(`${y.data} of rank ${y.dims.length}`);
+      }
+      const two = new ort.Tensor('int64', [1n, 2n], [2]);
+      out.push(await session.run({ x: two }).then(() => 'taken', ({ message }) => message));
+      return out;
+    """)
+    assert isinstance(found, list)
+    assert found[:-1] == ["-16000 of rank 0"] * 12
+    assert "must have rank 0" in found[-1]
+
+
+def test_backends_of_others_keep_working(page: Tab) -> None:
+    found = page.run("""
+      const handler = {
+        inputNames: [], outputNames: ['r'], inputMetadata: [], outputMetadata: [],
+        startProfiling() {}, endProfiling() {},
+        run: async () => ({ r: new ort.Tensor('float32', [7], [1]) }), dispose: async () => {},
+      };
+      ort.registerBackend('theirs', { init: async () => {}, createInferenceSessionHandler: async () => handler }, 100);
+      const session = await ort.InferenceSession.create('x', { executionProviders: ['theirs'] });
+      const { r } = await session.run({});
+      await session.release();
+      return r.data[0];
+    """)
+    assert found == 7
