@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from kit import zoo
+from kit.models import MODELS
 from pyruntime import InferenceSession, __version__
 from pyruntime.cli import COMMANDS, main
 from pyruntime.cli.timeline import Span, draw, record
@@ -75,8 +76,10 @@ def test_inspect_prints_kernels_and_code(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_inspect_prints_shaders(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wgpu")
-    text = say(capsys, "inspect", DIGITS, "--code", "--provider", "webgpu", "--random")
+    text = say(capsys, "inspect", DIGITS, "--code", "--provider", "webgpu")
     assert "in each run, on webgpu" in text and "@compute" in text and "fn main(" in text
+    both = say(capsys, "inspect", MODELS["lstm_tagger"].path(), "--code", "--provider", "webgpu")
+    assert "fn main(" in both and "(func $" in both, "a node may have code of both"
 
 
 def test_inspect_compiles_for_feeds_where_it_must(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,21 +41,23 @@ def _kernel(kernel: Kernel, when: str, target: Target) -> Iterator[str]:
         yield from _indented(loop_lines(loops))
 
 
-def _functions(compiled: Compiled) -> dict[str, list[str]]:
-    """Label of a node -> names of the functions that its calls run."""
-    found: dict[str, list[str]] = {}
-    for block in compiled.program.header["blocks"]:
-        for call in (c for step in block["steps"] for c in step.get("calls", ())):
-            found.setdefault(call["node"], []).append(call["kernel"])
+Functions = dict[tuple[str, str], list[str]]  # by the kind of step and the label of the node
+
+
+def _functions(compiled: Compiled) -> Functions:
+    """Names of the functions that calls run."""
+    found: Functions = {}
+    for step in (s for block in compiled.program.header["blocks"] for s in block["steps"]):
+        for call in step.get("calls", ()):
+            found.setdefault((step["op"], call["node"]), []).append(call["kernel"])
     return found
 
 
-def _code(kernel: Kernel, target: Target, functions: dict[str, list[str]]) -> Iterator[str]:
-    writer = target.writers.get(target.provider(kernel).name)
-    for name in dict.fromkeys(functions.pop(kernel.node, ())):
-        assert writer is not None
+def _code(kernel: Kernel, target: Target, functions: Functions) -> Iterator[str]:
+    provider = target.provider(kernel)
+    for name in dict.fromkeys(functions.pop((provider.op, kernel.node), ())):
         yield f"  code {name}"
-        yield from _indented(_indented(writer.text(name).rstrip().split("\n")))
+        yield from _indented(_indented(target.writers[provider.name].text(name).rstrip().split("\n")))
 
 
 def _indented(lines: Iterator[str] | list[str]) -> Iterator[str]:
