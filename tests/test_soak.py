@@ -43,7 +43,6 @@ def test_a_native_round(job: Callable[[Native, int], None]) -> None:
     seat = Native(gpu=False)
     job(seat, 0)
     before = left(seat)
-    assert before["hosts"] == 0
     job(seat, 1)
     for _ in range(50):
         after = left(seat)
