@@ -18,7 +18,8 @@ NOT_OURS = {".git", ".venv", "node_modules", "build", "dist", "__pycache__", ".c
 
 # What each room (a folder, or a module at the top of the engine) may import besides itself. One direction, no cycles.
 MAY_IMPORT = {
-    "errors": "",
+    "ort_errors": "",
+    "errors": "ort_errors",
     "ir": "errors",
     "mathlib": "ir",
     "host": "errors ir",
@@ -35,8 +36,10 @@ MAY_IMPORT = {
     "compiler": "errors ir onnx codegen frontend ops passes placement emit program",
     "browser": "errors ir host onnx frontend passes placement compiler providers.wasm providers.webgpu",
     "native": "errors ir host onnx frontend placement program compiler providers.wasm providers.webgpu",
+    "api": "ort_errors errors ir onnx placement native",
+    "onnxruntime": "api",
     "cli": "errors onnx frontend ops placement native pyruntime",
-    "pyruntime": "errors frontend ops placement compiler native",
+    "pyruntime": "errors frontend ops placement compiler api",
 }
 
 # The same of the rooms of web/, and of its two entry files.

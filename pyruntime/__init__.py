@@ -13,6 +13,7 @@ from pyruntime.errors import (
     InvalidInput,
     InvalidModel,
     LimitExceeded,
+    NotSupported,
     OutOfMemory,
     PyRuntimeError,
     SessionFailed,
@@ -25,10 +26,13 @@ __version__ = "0.1.0"
 __all__ = [
     "ExecutionMode",
     "GraphOptimizationLevel",
+    "IOBinding",
     "InferenceSession",
     "InvalidInput",
     "InvalidModel",
     "LimitExceeded",
+    "NotSupported",
+    "OrtValue",
     "OutOfMemory",
     "PyRuntimeError",
     "RunOptions",
@@ -47,16 +51,16 @@ __all__ = [
     "rewrite_rule",
 ]
 
+# What is onnxruntime's, here by its names; `pyruntime.onnxruntime` has all of it.
+_API = """ExecutionMode GraphOptimizationLevel IOBinding InferenceSession OrtValue RunOptions SessionOptions
+get_available_providers get_device""".split()
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("InferenceSession", "SessionOptions"):
-        from pyruntime.native import session
+    if name in _API:
+        from pyruntime.api.names import NAMES
 
-        return getattr(session, name)
-    if name in ("ExecutionMode", "GraphOptimizationLevel", "RunOptions", "get_available_providers", "get_device"):
-        from pyruntime.native import options as compat
-
-        return getattr(compat, name)
+        return NAMES[name]
     if name in ("elementwise", "op"):
         import pyruntime.ops  # noqa: F401  fills the table, so that a user's own operators come after ours
         from pyruntime.frontend import registry

@@ -1,10 +1,15 @@
-"""The one exception tree. Every error names where it happened and, where it can, what to do about it."""
+"""The one exception tree. Every error names where it happened and, where it can, what to do about it.
+
+Besides the root each class has those of onnxruntime as bases that onnxruntime raises in such cases.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from pyruntime import ort_errors as ort
 
 
 class PyRuntimeError(Exception):
@@ -33,54 +38,59 @@ class PyRuntimeError(Exception):
         return {"type": type(self).__name__, "message": self.message, "node": self.node, "hint": self.hint}
 
 
-class InvalidModel(PyRuntimeError):
+class InvalidModel(PyRuntimeError, ort.InvalidProtobuf, ort.InvalidGraph, ort.Fail):
     """The bytes are not a valid ONNX model; the message says at which offset."""
 
 
-class UnsupportedOp(PyRuntimeError):
+class UnsupportedOp(PyRuntimeError, ort.NotImplemented, ort.InvalidGraph, ort.Fail):
     """An operator, a meaning of it, an attribute or a type that is not implemented."""
 
 
-class ShapeError(PyRuntimeError):
+class NotSupported(PyRuntimeError, ort.NotImplemented, RuntimeError):
+    """A part of onnxruntime's interface that has no meaning here; the hint says what there is in its place."""
+
+
+class ShapeError(PyRuntimeError, ort.InvalidGraph, ort.InvalidArgument, ort.RuntimeException, ort.Fail):
     """Shapes or attributes of a node contradict each other."""
 
 
-class InvalidInput(PyRuntimeError):
-    """A feed has a wrong name, element type, rank, dimension or value. The session stays usable."""
+class InvalidInput(PyRuntimeError, ort.InvalidArgument, ValueError, RuntimeError, TypeError):
+    """A feed has a wrong name, element type, rank, dimension or value. The session stays usable. (For some of these
+    onnxruntime raises the built-in exceptions.)"""
 
 
-class OutOfMemory(PyRuntimeError):
+class OutOfMemory(PyRuntimeError, ort.RuntimeException):
     """A memory limit would be exceeded; nothing was allocated. `gpu`: the device had no memory left, so that freeing
     what is kept there may help."""
 
     gpu = False
 
 
-class MemoryFault(PyRuntimeError):
+class MemoryFault(PyRuntimeError, ort.RuntimeException):
     """An allocator was misused: out of bounds, double free. Always a bug of ours."""
 
 
-class InternalError(PyRuntimeError):
+class InternalError(PyRuntimeError, ort.EngineError, ort.RuntimeException):
     """The engine failed where it should have worked or refused. Always a bug of ours."""
 
 
-class ModelNotFound(InvalidModel, FileNotFoundError):
+class ModelNotFound(InvalidModel, ort.NoSuchFile, FileNotFoundError):
     """There is no file at the model's path."""
 
 
-class DeviceLost(PyRuntimeError):
+class DeviceLost(PyRuntimeError, ort.EPFail):
     """The GPU device is gone and could not be rebuilt."""
 
 
-class SessionFailed(PyRuntimeError):
+class SessionFailed(PyRuntimeError, ort.Fail):
     """The session cannot run any more; the message holds the cause."""
 
 
-class ExecutionError(PyRuntimeError):
+class ExecutionError(PyRuntimeError, ort.InvalidArgument, ort.RuntimeException, ort.Fail):
     """A kernel refused its data while running (an index out of range, say)."""
 
 
-class Terminated(PyRuntimeError):
+class Terminated(PyRuntimeError, ort.Fail):
     """A run was stopped on demand. The session stays usable."""
 
 

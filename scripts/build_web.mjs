@@ -66,7 +66,7 @@ async function walk(folder) {
 /** The engine's sources: what the browser needs of pyruntime and providers. */
 async function engineSources() {
   const files = [...(await walk('pyruntime')), ...(await walk('providers'))];
-  const kept = files.filter((file) => /\.(py|wgsl)$/.test(file) && !file.startsWith('pyruntime/cli/'));
+  const kept = files.filter((file) => /\.(py|wgsl)$/.test(file) && !/^pyruntime\/(api|cli|onnxruntime)\//.test(file));
   const entries = kept.map(async (file) => [file.replace(/^providers/, 'pyruntime/providers'), new Uint8Array(await readFile(join(ROOT, file)))]);
   return Object.fromEntries(await Promise.all(entries));
 }

@@ -31,6 +31,7 @@ from pyruntime import (
     remove_pass,
     rewrite_rule,
 )
+from pyruntime.api.providers import their_names
 from pyruntime.cli import main as cli
 from pyruntime.compiler import user_passes
 from pyruntime.compiler.pipeline import LEVELS, NEEDED, PASSES
@@ -300,7 +301,7 @@ def test_a_provider_of_an_outside_package(
     assert [n["why"] for n in nodes] == reasons
     assert ran == [n["node"] for n in nodes if n["place"] == "slow"]
     assert s.explain()["placement"].get("slow", 0) == len(ran)
-    assert s.get_providers() == providers
+    assert s.get_providers() == their_names(provider_list.effective(providers))
 
 
 @pytest.mark.parametrize("name", ["bert_tiny", "yolo_nms", "lstm_tagger"])
@@ -369,9 +370,9 @@ def test_refused_providers(provider: Any, match: str) -> None:
 
 
 def test_providers_by_name(visitor: Callable[[str], Any]) -> None:
-    assert get_available_providers()[0] == "slow"
-    with pytest.raises(InvalidInput, match='"quick" is not known.*wasm and webgpu are'):
-        InferenceSession(MODEL, providers=["quick"])
+    assert "slow" in get_available_providers()
+    with pytest.warns(UserWarning, match='"quick" is not known and left out .*slow'):
+        assert InferenceSession(MODEL, providers=["quick"]).get_providers() == ["CPUExecutionProvider"]
     register_provider(visitor("slow").provider)  # once more is no harm
 
 

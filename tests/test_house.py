@@ -32,12 +32,17 @@ from kit.house import (
 from scripts import draw_house
 
 # Run on the desktop only, so these may import NumPy, wasmtime and wgpu; the rest imports them inside functions at most.
-NATIVE_ONLY = re.compile(r"pyruntime\.(native|cli)(\..*)?|pyruntime\.providers\.\w+\.(wasmtime|wgpu)_\w+")
+NATIVE_ONLY = re.compile(
+    r"pyruntime\.(api|cli|native|onnxruntime)(\..*)?|pyruntime\.providers\.\w+\.(wasmtime|wgpu)_\w+"
+)
 
 # What `import pyruntime` offers; a change here is a change for users.
-EXPORTED = """ExecutionMode GraphOptimizationLevel InferenceSession InvalidInput InvalidModel LimitExceeded OutOfMemory
-PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError Terminated UnsupportedOp elementwise
-get_available_providers get_device graph_pass op register_provider remove_pass rewrite_rule""".split()
+EXPORTED = """
+ExecutionMode GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel LimitExceeded NotSupported
+OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError Terminated
+UnsupportedOp elementwise get_available_providers get_device graph_pass op register_provider remove_pass
+rewrite_rule
+""".split()
 
 FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40
 LONG_FILES: dict[str, str] = {}  # path -> why it may be longer

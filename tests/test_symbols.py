@@ -14,12 +14,11 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from kit.docs import ROOT
-from pyruntime import InferenceSession, ShapeError
+from pyruntime import InferenceSession, SessionOptions, ShapeError
 from pyruntime.codegen.provider import EXTENT
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.symbol import AXIS, DIM, Symbol
-from pyruntime.native.session import SessionOptions
 from pyruntime.providers.webgpu.limits.integer_ranges import of_dim
 
 # Symbols of every origin: dims of inputs, elements that are read, sizes that If, Loop and NonZero give.

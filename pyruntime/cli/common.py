@@ -11,8 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from pyruntime.errors import InvalidInput, InvalidModel
-from pyruntime.native.feeds import Argument
-from pyruntime.native.session import InferenceSession, SessionOptions
+from pyruntime.native.feeds import NodeArg
+from pyruntime.native.session import Session, SessionOptions
 from pyruntime.placement.provider_list import available
 
 TYPES = {"float": "float32", "double": "float64"}
@@ -36,19 +36,19 @@ def add_feeds(out: argparse.ArgumentParser) -> None:
     out.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of a free dim (default 1)")
 
 
-def session(args: argparse.Namespace) -> InferenceSession:
+def session(args: argparse.Namespace) -> Session:
     if not args.model.is_file():
         raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
     options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
     if args.provider not in available():
         raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(available())}")
     try:
-        return InferenceSession(args.model, options, list(dict.fromkeys([args.provider, "wasm"])))
+        return Session(args.model, options, list(dict.fromkeys([args.provider, "wasm"])))
     except InvalidModel as error:
         raise error.at(str(args.model)) from None
 
 
-def feeds(args: argparse.Namespace, inputs: Sequence[Argument], default_random: bool = True) -> dict[str, Any]:
+def feeds(args: argparse.Namespace, inputs: Sequence[NodeArg], default_random: bool = True) -> dict[str, Any]:
     """From the file, or random. Errors: InvalidInput if neither is asked for and there are inputs."""
     if args.inputs is not None:
         try:
@@ -76,7 +76,7 @@ def _dim(text: str) -> tuple[str, int]:
     return name, int(value)
 
 
-def random_array(argument: Argument, dims: Mapping[str, int]) -> np.ndarray:
+def random_array(argument: NodeArg, dims: Mapping[str, int]) -> np.ndarray:
     """Normal floats; 0 and 1 for integers and bools, which may be indices; strings "a"."""
     shape = [d if isinstance(d, int) else dims.get(d or "", 1) for d in argument.shape]
     kind = argument.type.removeprefix("tensor(").removesuffix(")")

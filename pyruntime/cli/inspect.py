@@ -11,7 +11,7 @@ import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime.cli import common
 from pyruntime.errors import InvalidInput, InvalidModel, SessionFailed, UnsupportedOp
 from pyruntime.frontend import registry
-from pyruntime.native.feeds import Argument, arguments
+from pyruntime.native.feeds import NodeArg, arguments
 from pyruntime.native.program_file import is_program
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Node, Weight
@@ -116,7 +116,7 @@ def _nodes(graph: Graph) -> Iterator[Node]:
                     stack += inner.nodes
 
 
-def _values(title: str, values: list[Argument]) -> None:
+def _values(title: str, values: list[NodeArg]) -> None:
     print(title)
     print(common.table([(v.name, v.type, common.shape(v.shape)) for v in values]) if values else "  none")
 

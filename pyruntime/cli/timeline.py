@@ -11,7 +11,7 @@ from typing import Any
 from pyruntime.cli import common
 from pyruntime.native.joint_arena import GPU
 from pyruntime.native.planner import Observer
-from pyruntime.native.session import InferenceSession
+from pyruntime.native.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Watch(Observer):
             self.done.append(replace(span, end=max(self.clock, span.start + 1)))
 
 
-def record(session: InferenceSession, feeds: Mapping[str, Any]) -> list[Span]:
+def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
     """The spans of one run, planned anew. The session must have run these feeds before."""
     executor = session._latest()
     planner = executor.planner

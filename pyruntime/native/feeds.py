@@ -22,28 +22,28 @@ _ORT_NAMES = {"float32": "float", "float64": "double"}
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """As onnxruntime's NodeArg: name, type ("tensor(float)"), shape (ints, names, None)."""
+class NodeArg:
+    """An input or output: name, type ("tensor(float)"), shape (ints, names, None)."""
 
     name: str
     type: str
     shape: list[int | str | None]
 
 
-def arguments(values: Sequence[Value]) -> list[Argument]:
-    return [Argument(v.name, _type_name(v.type), _shape(v.type)) for v in values]
+def arguments(values: Sequence[Value]) -> list[NodeArg]:
+    return [NodeArg(v.name, type_name(v.type), _shape(v.type)) for v in values]
 
 
-def _type_name(t: Type | None) -> str:
+def type_name(t: Type | None) -> str:
     if isinstance(t, TensorType):
         name = t.dtype.name if t.dtype else "undefined"
         return f"tensor({_ORT_NAMES.get(name, name)})"
     if isinstance(t, SequenceType):
-        return f"seq({_type_name(t.elem)})"
+        return f"seq({type_name(t.elem)})"
     if isinstance(t, OptionalType):
-        return f"optional({_type_name(t.elem)})"
+        return f"optional({type_name(t.elem)})"
     if isinstance(t, MapType):
-        return f"map({t.key.name},{_type_name(t.value)})"
+        return f"map({t.key.name},{type_name(t.value)})"
     return "undefined"
 
 
@@ -174,7 +174,10 @@ def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
         found = np.asarray(x)
         wanted = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else found.dtype
         numbers = isinstance(x, list | tuple | int | float) and found.dtype.kind in "biuf"
+        if numbers and isinstance(t, TensorType) and t.dtype is dt.STRING:
+            return np.asarray(x, object)
         fits = np.can_cast(found.dtype, wanted, "same_kind") or found.dtype.kind + wanted.kind == "iu"
+        fits = fits or wanted.kind == "b" and bool(np.isin(found, (0, 1)).all())
         return np.asarray(x, wanted) if numbers and (fits or not found.size) else found
     except (ValueError, TypeError, OverflowError) as e:
         raise InvalidInput(f'input "{name}" is no tensor: {e}') from None

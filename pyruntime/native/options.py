@@ -1,39 +1,18 @@
-"""Names of onnxruntime's Python API that programs for inference touch besides the session. Each says what it has no
-effect on here."""
+"""Options of runs, and the checks of what a session is given."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from enum import Enum, StrEnum
-from importlib.util import find_spec
 from typing import Any
 
 from pyruntime.compiler.pipeline import LEVELS
-from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound
-from pyruntime.placement.provider_list import available
-
-
-class GraphOptimizationLevel(StrEnum):
-    """For `SessionOptions.graph_optimization_level`; each is equal to the text that it stands for."""
-
-    ORT_DISABLE_ALL = "disabled"
-    ORT_ENABLE_BASIC = "basic"
-    ORT_ENABLE_EXTENDED = "extended"
-    ORT_ENABLE_LAYOUT = "layout"
-    ORT_ENABLE_ALL = "all"
-
-
-class ExecutionMode(Enum):
-    """For `SessionOptions.execution_mode`, without effect: kernels run one after the other, each on all threads."""
-
-    ORT_SEQUENTIAL = 0
-    ORT_PARALLEL = 1
+from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound, NotSupported
 
 
 class RunOptions:
-    """The third argument of `run`. Without effect: names and levels of logs (there is none), config entries, and
-    `only_execute_path_to_fetches` (results are the same).
+    """The third argument of `run`. `logid` and `log_severity_level` name and filter its messages. Without effect:
+    `log_verbosity_level`, config entries, and `only_execute_path_to_fetches` (results are the same).
 
     `terminate`, set to True by another thread, ends the runs that were given these options, within a kernel, with
     Terminated; and further ones, until it is set to False."""
@@ -58,6 +37,9 @@ class RunOptions:
         if key not in self._entries:
             raise InvalidInput(f'RunOptions has no config entry "{key}"')
         return self._entries[key]
+
+    def add_active_adapter(self, adapter: Any) -> None:
+        raise NotSupported("LoRA adapters cannot be read", hint="give their weights with add_initializer")
 
 
 def check_model(model: Any) -> None:
@@ -105,15 +87,4 @@ def check_run_options(options: Any) -> None:
         )
 
 
-def get_available_providers() -> list[str]:
-    """Names for `providers`, as `get_providers()` spells them: those that others bring, "webgpu" if wgpu is installed,
-    "wasm". Whether there is a GPU turns out when a session asks for it."""
-    return [name for name in available() if name != "webgpu" or find_spec("wgpu")]
-
-
-def get_device() -> str:
-    """Always "CPU": where sessions run that ask for no provider."""
-    return "CPU"
-
-
-__all__ = ["ExecutionMode", "GraphOptimizationLevel", "RunOptions", "get_available_providers", "get_device"]
+__all__ = ["RunOptions", "check_model", "check_run_options", "check_session_options"]

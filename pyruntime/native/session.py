@@ -1,10 +1,11 @@
-"""`InferenceSession`, with the shape of onnxruntime's Python API, on the native executor."""
+"""`Session`: a model compiled and run by the native executor. `pyruntime.api.session` is what programs see of it."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,10 +17,11 @@ from pyruntime.frontend.budget import CODE, SECONDS, Budget
 from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
-from pyruntime.native.feeds import Argument, Feeds, arguments
+from pyruntime.native.feeds import Feeds, NodeArg, arguments
 from pyruntime.native.gpu_session import gpu_engine, no_adapter, open_gpu, warn
 from pyruntime.native.host_calls import HostCalls
-from pyruntime.native.options import ExecutionMode, RunOptions, check_model, check_run_options, check_session_options
+from pyruntime.native.maps import Maps
+from pyruntime.native.options import RunOptions, check_model, check_run_options, check_session_options
 from pyruntime.native.program_file import Exported, is_program, pack, sources_of
 from pyruntime.native.verify import Verdict, compare
 from pyruntime.onnx import load
@@ -34,13 +36,13 @@ T = TypeVar("T")
 MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
 
 
-@dataclass
+@dataclass(slots=True)
 class SessionOptions:
     """graph_optimization_level: disabled, basic, extended, layout or all; disabled_passes: names of passes to leave
     out (docs/extending.md); intra_op_num_threads: 0 means one; memory_limit: bytes of memory the session may use;
     relaxed_simd: None means where the host has it; free_dimension_overrides: numbers for named dims of inputs;
-    preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; execution_mode and extra have no
-    effect; compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give."""
+    preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; extra has no effect;
+    compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give."""
 
     graph_optimization_level: str = "all"
     disabled_passes: Sequence[str] = ()
@@ -50,7 +52,6 @@ class SessionOptions:
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     preferred_output_location: str | Mapping[str, str] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
-    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
     compile_time_limit: float = SECONDS
     code_size_limit: int = CODE
 
@@ -67,7 +68,26 @@ class Timing(NamedTuple):
     seconds: float
 
 
-class InferenceSession:
+@contextmanager
+def timed(executor: Any) -> Iterator[list[tuple[str, float]]]:
+    """While this lasts the executor runs each kernel on its own; gives a list that it adds names and seconds to."""
+    found: list[tuple[str, float]] = []
+    parts = [executor] if executor.gpu is None else [executor, executor.gpu]
+    for part in parts:
+        part.timings = found
+    try:
+        yield found
+    finally:
+        for part in parts:
+            part.timings = None
+
+
+def timings(found: Sequence[tuple[str, float]]) -> list[Timing]:
+    parts = [(*name.rpartition(" "), seconds) for name, seconds in found]
+    return [Timing(node, kernel, seconds) for node, _, kernel, seconds in parts]
+
+
+class Session:
     """A model ready to run.
 
     model: path or bytes of an ONNX model (or anything `pyruntime.onnx.load` takes), or of a Program that `export` wrote
@@ -101,34 +121,34 @@ class InferenceSession:
         if is_program(model):
             self._exported = Exported(model)
             self._opened = True
-            self._graph = self._exported.graph
-            self._feeds = Feeds(self._graph)
+            self._maps = Maps(self._exported.graph)
         else:
-            self._graph = self._pipeline.graph(load(model).with_dims(self.options.free_dimension_overrides))
-            self._feeds = Feeds(self._graph)
+            self._maps = Maps(self._pipeline.graph(self._read(model)))
             self._providers = no_adapter(self._providers)
+        self._graph = self._maps.graph
+        self._feeds = Feeds(self._graph)
         self._staying = self._feeds.staying(self.options.preferred_output_location)
         self._surviving(self._prepare)
         self.state = "ready"
 
+    def _read(self, model: Any) -> Graph:
+        return load(model).with_dims(self.options.free_dimension_overrides)
+
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def get_inputs(self) -> list[Argument]:
+    def get_inputs(self) -> list[NodeArg]:
         """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
-        return arguments(required(self._graph))
+        return arguments(required(self._maps.declared))
 
-    def get_overridable_initializers(self) -> list[Argument]:
+    def get_overridable_initializers(self) -> list[NodeArg]:
         """Inputs that have a default: what is fed in its place makes a Program of its own."""
         return arguments([v for v in self._graph.inputs if v.name in self._graph.weights])
 
-    def get_outputs(self) -> list[Argument]:
-        return arguments(self._graph.outputs)
+    def get_outputs(self) -> list[NodeArg]:
+        return arguments(self._maps.declared.outputs)
 
     def get_providers(self) -> list[str]:
         return list(self._providers)
-
-    def get_modelmeta(self) -> Mapping[str, str]:
-        return {"graph_name": self._graph.name, **self._graph.metadata}
 
     def memory(self) -> MemoryReport:
         """Weights, peak, reuse and fragmentation, in all and by provider, and what GPU tensors hold."""
@@ -145,7 +165,7 @@ class InferenceSession:
         if self._opened:
             raise InvalidInput("a compiled Program holds no model to verify", hint="open the model")
         self._on_several()
-        feeds = self._feeds.check(input_feed)
+        feeds = self._feeds.check(self._maps.entered(input_feed))
         with self._lock:
             return self._surviving(lambda: self._compared(feeds, tolerance), feeds)
 
@@ -176,30 +196,23 @@ class InferenceSession:
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
         """Run once, each kernel on its own; gives their times in the order they ran."""
-        feeds = self._feeds.check(input_feed)
+        feeds = self._feeds.check(self._maps.entered(input_feed))
         with self._lock:
             found = self._surviving(lambda: self._timings(feeds), feeds)
-        parts = [(*name.rpartition(" "), seconds) for name, seconds in found]
-        return [Timing(node, kernel, seconds) for node, _, kernel, seconds in parts]
+        return timings(found)
 
     def _timings(self, feeds: Mapping[str, Any]) -> list[tuple[str, float]]:
         executor = self._program(feeds)
-        found: list[tuple[str, float]] = []
-        executor.timings = found
-        if executor.gpu is not None:
-            executor.gpu.timings = found
-        try:
+        with timed(executor) as found:
             executor.run(self._feeds.stored(feeds))
-        finally:
-            executor.timings = None
-            if executor.gpu is not None:
-                executor.gpu.timings = None
         return found
 
     def export(self, weights: bool = False) -> bytes:
         """The Program as a file that `InferenceSession` opens without compiling; see `exported.pack`."""
         if () not in self._programs:
             raise InvalidInput("this model is compiled for some feeds when it runs, so there is no Program for all")
+        if self._maps:
+            raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
         return pack(self._latest(), self._graph, self._model, weights)
 
     def _latest(self) -> Any:
@@ -355,6 +368,13 @@ class InferenceSession:
             self._providers = [p for p in self._providers if p != "webgpu"] or ["wasm"]
             return self._again(work)
 
+    def _change_providers(self, names: Sequence[str]) -> None:
+        """Compile again for these. Errors: InvalidInput for a Program that was compiled before."""
+        if self._opened:
+            raise InvalidInput("a compiled Program is for the providers that it was compiled for")
+        self._providers = no_adapter(known(names))
+        self._again(lambda: self._surviving(self._prepare))
+
     def _again(self, work: Callable[[], T]) -> T:
         """With nothing kept of what was compiled and loaded before."""
         for executor in (*self._programs.values(), *self._parts.values()):
@@ -381,7 +401,7 @@ class InferenceSession:
         check_run_options(run_options)
         names = self._feeds.outputs(output_names)
         stay = self._staying if preferred_output_location is None else self._feeds.staying(preferred_output_location)
-        feeds = self._feeds.check(input_feed)
+        feeds = self._feeds.check(self._maps.entered(input_feed))
 
         def stopped() -> bool:
             return run_options is not None and run_options.terminate
@@ -392,7 +412,7 @@ class InferenceSession:
                 header, results = self._surviving(lambda: self._attempt(feeds, names, stay, stopped), feeds)
             finally:
                 self.state = "ready"
-        return [self._feeds.output(header, n, results[n]) for n in names]
+        return [self._maps.left(n, self._feeds.output(header, n, results[n])) for n in names]
 
     def _attempt(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]

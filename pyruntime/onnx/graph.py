@@ -27,10 +27,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """shape None: unknown rank. A dim is an int, a name (dim_param), or None for unknown."""
+    """shape None: unknown rank. A dim is an int, a name (dim_param), or None for unknown. meanings: what a model says
+    of each dim ("DATA_BATCH", …; its denotation), if of any."""
 
     dtype: DType | None
     shape: tuple[int | str | None, ...] | None
+    meanings: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,10 @@ class Graph:
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)
 
+    def with_meanings(self, sizes: Mapping[str, int]) -> Graph:
+        """With numbers for the dims of inputs that the model gives these meanings, and have no number of their own."""
+        return replace(self, inputs=tuple(_meant(v, sizes) for v in self.inputs))
+
     def with_dims(self, sizes: Mapping[str, int]) -> Graph:
         """With numbers for named dims of inputs and outputs; names that no input has are warned of, and say nothing."""
         named = {d for v in self.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ()}
@@ -190,6 +196,14 @@ def _sized(value: Value, sizes: Mapping[str, int | None]) -> Value:
         return value
     shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
     return replace(value, type=replace(value.type, shape=shape))
+
+
+def _meant(value: Value, sizes: Mapping[str, int]) -> Value:
+    t = value.type
+    if not isinstance(t, TensorType) or not t.meanings or t.shape is None:
+        return value
+    dims = tuple(d if isinstance(d, int) else sizes.get(m, d) for d, m in zip(t.shape, t.meanings, strict=True))
+    return replace(value, type=replace(t, shape=dims))
 
 
 def subgraphs(node: Node) -> Iterator[Graph]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyruntime.errors import InvalidModel
 from pyruntime.onnx.graph import MapType, OptionalType, SequenceType, TensorType, Type
 from pyruntime.onnx.parse_tensors import dtype_of
-from pyruntime.onnx.protobuf import Wire, check_depth, signed, tags
+from pyruntime.onnx.protobuf import Fields, Wire, check_depth, signed, tags
 
 TENSOR, SEQUENCE, MAP, OPAQUE, SPARSE, OPTIONAL = 1, 4, 5, 7, 8, 9
 _TYPE = tags(length="1 4 5 6 7 8 9")
@@ -78,12 +78,13 @@ def _tensor(wire: Wire, start: int, end: int) -> TensorType:
     if 2 not in found:
         return TensorType(dtype, None)
     dims = wire.gather(*found[2][-1][1:], _SHAPE).get(1, ())
-    return TensorType(dtype, tuple(_dim(wire, a, b) for _, a, b in dims))
+    found_dims = [wire.gather(a, b, _DIM) for _, a, b in dims]
+    meanings = tuple(wire.text(*d[3][-1][1:]) if 3 in d else "" for d in found_dims)
+    return TensorType(dtype, tuple(_dim(wire, d) for d in found_dims), meanings if any(meanings) else ())
 
 
-def _dim(wire: Wire, start: int, end: int) -> int | str | None:
+def _dim(wire: Wire, found: Fields) -> int | str | None:
     """Some exporters write -1, an empty name, or "?" (for all of them) for a dimension that is not known."""
-    found = wire.gather(start, end, _DIM)
     if 1 in found:
         value = signed(found[1][-1][1])
         return value if value >= 0 else None

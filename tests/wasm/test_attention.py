@@ -10,8 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from pyruntime import InferenceSession
-from pyruntime.native.session import SessionOptions
+from pyruntime import InferenceSession, SessionOptions
 from pyruntime.providers.wasm.schedules import attention
 
 RNG = np.random.default_rng(3)

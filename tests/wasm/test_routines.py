@@ -11,8 +11,7 @@ import pytest
 from onnx import helper
 
 from kit import zoo
-from pyruntime import InferenceSession
-from pyruntime.native.session import SessionOptions
+from pyruntime import InferenceSession, SessionOptions
 
 RNG = np.random.default_rng(5)
 

@@ -14,9 +14,8 @@ import pytest
 from kit import small_models as models
 from kit import trapping
 from kit.models import MODELS
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import ExecutionError
-from pyruntime.native.session import SessionOptions
 from pyruntime.providers.wasm import provider
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.threads import spmd

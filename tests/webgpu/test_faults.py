@@ -69,7 +69,7 @@ def test_device_lost_between_runs() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run(first) == RIGHT and run(second) == RIGHT
-    assert first.get_providers() == ["webgpu"]
+    assert first.get_providers() == ["WebGpuExecutionProvider", "CPUExecutionProvider"]
     assert host(first).device is host(second).device is not lost
 
 
@@ -88,7 +88,10 @@ def test_device_lost_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lost, "encode", encode)
     assert run(session) == RIGHT
-    assert host(session).device is not lost.device and session.get_providers() == ["webgpu"]
+    assert host(session).device is not lost.device and session.get_providers() == [
+        "WebGpuExecutionProvider",
+        "CPUExecutionProvider",
+    ]
 
 
 def test_device_lost_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +104,7 @@ def test_device_lost_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
         m.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
         with pytest.warns(RuntimeWarning, match="continues on WebAssembly"):
             assert run(session) == RIGHT
-        assert session.get_providers() == ["wasm"]
+        assert session.get_providers() == ["CPUExecutionProvider"]
         with pytest.raises(DeviceLost, match="none for this test"):
             run(program)
     assert run(program) == RIGHT, "there is a device again"
@@ -117,7 +120,7 @@ def test_no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(RuntimeWarning) as caught:
         sessions = [opened(BOTH) for _ in range(2)]
     assert len([w for w in caught if "no WebGPU adapter" in str(w.message)]) == 1
-    assert [run(s) for s in sessions] == [RIGHT] * 2 and sessions[0].get_providers() == ["wasm"]
+    assert [run(s) for s in sessions] == [RIGHT] * 2 and sessions[0].get_providers() == ["CPUExecutionProvider"]
     with pytest.raises(NoAdapter, match="wasm"):
         opened()
 
@@ -147,7 +150,7 @@ def test_out_of_memory(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(OutOfMemory, match="GPU has no memory left"):
                 session.run(None, more)
     assert len(tries) >= 2 and not before.buffers
-    assert run(session) == RIGHT and session.get_providers() == ["webgpu"]
+    assert run(session) == RIGHT and session.get_providers() == ["WebGpuExecutionProvider", "CPUExecutionProvider"]
 
 
 @pytest.mark.parametrize("what", ["profile", "verify"])
@@ -156,7 +159,7 @@ def test_device_lost_before_a_diagnosis(what: str) -> None:
     host(session).device.destroy()
     found = getattr(session, what)({"x": X})
     assert found.ok if what == "verify" else sum(t.seconds for t in found) > 0
-    assert run(session) == RIGHT and session.get_providers() == ["webgpu"]
+    assert run(session) == RIGHT and session.get_providers() == ["WebGpuExecutionProvider", "CPUExecutionProvider"]
 
 
 def broken_source(gpu: Any) -> None:

@@ -8,7 +8,7 @@ from onnx import helper as h
 
 from pyruntime.errors import ExecutionError
 from pyruntime.native import planner
-from pyruntime.native.session import InferenceSession
+from pyruntime.native.session import Session
 
 pytest.importorskip("wgpu")
 
@@ -31,8 +31,8 @@ def steps(session):
 
 def both(data, feeds, providers=("webgpu",)):
     """Outputs on the GPU, checked against those of WebAssembly, and the session."""
-    want = InferenceSession(data, providers=["wasm"]).run(None, feeds)
-    session = InferenceSession(data, providers=list(providers))
+    want = Session(data, providers=["wasm"]).run(None, feeds)
+    session = Session(data, providers=list(providers))
     for _ in range(2):  # the second run replays
         got = session.run(None, feeds)
         for a, b in zip(got, want, strict=True):
@@ -67,7 +67,7 @@ def test_everything_on_the_gpu(shape):
 
 
 def test_shapes_may_change_between_runs():
-    gpu, cpu = (InferenceSession(NETWORK, providers=[p]) for p in ("webgpu", "wasm"))
+    gpu, cpu = (Session(NETWORK, providers=[p]) for p in ("webgpu", "wasm"))
     for n, size in ((1, 4), (3, 9), (1, 4), (2, 40)):
         x = np.random.default_rng(n).standard_normal((n, 3, size, size)).astype(np.float32)
         np.testing.assert_allclose(gpu.run(None, {"x": x})[0], cpu.run(None, {"x": x})[0], rtol=1e-5)
@@ -76,7 +76,7 @@ def test_shapes_may_change_between_runs():
 @pytest.mark.parametrize("queries", [2, 4, 4096])
 def test_profile_takes_more_kernels_than_a_query_set(queries, monkeypatch):
     monkeypatch.setattr("pyruntime.providers.webgpu.wgpu_host.QUERIES", queries)
-    session = InferenceSession(NETWORK, providers=["webgpu"])
+    session = Session(NETWORK, providers=["webgpu"])
     found = session.profile({"x": np.ones((2, 3, 8, 8), np.float32)})
     calls = [c for s in session._latest().header["blocks"][1]["steps"] if s["op"] == "gpu" for c in s["calls"]]
     assert len(calls) > 4
@@ -140,7 +140,7 @@ def test_integers_of_64_bits():
     both(data, {"x": np.array([5, -7, 2**40])})
     data = model([h.make_node("Transpose", ["x"], ["y"])], [("x", T.INT64, [3, 1])], [("y", T.INT64, [1, 3])])
     both(data, {"x": np.array([[5], [-7], [2**31 - 1]])})
-    session = InferenceSession(data, providers=["webgpu"])
+    session = Session(data, providers=["webgpu"])
     with pytest.raises(ExecutionError, match="32-bit"):
         session.run(None, {"x": np.array([[2**40], [0], [0]])})
     assert session.run(None, {"x": np.array([[1], [2], [3]])})[0].tolist() == [[1, 2, 3]]
@@ -162,7 +162,7 @@ def test_parameters_of_new_shapes_do_not_pile_up(monkeypatch):
     limit = 4096
     monkeypatch.setattr(planner, "PARAMETERS", limit)
     data = model([h.make_node("Relu", ["x"], ["y"])], [("x", T.FLOAT, ["N"])], [("y", T.FLOAT, ["N"])])
-    session = InferenceSession(data, providers=["webgpu"])
+    session = Session(data, providers=["webgpu"])
     (executor,) = session._programs.values()
     for n in range(1, 60):
         x = np.linspace(-1, 1, n, dtype=np.float32)

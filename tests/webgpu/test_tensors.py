@@ -206,6 +206,6 @@ def test_lost_device() -> None:
     for use in (lambda: session.run(None, {"a": c, "b": B}), c.get_data):
         with pytest.raises(DeviceLost, match="gone with its device"):
             use()
-    assert session.get_providers() == ["webgpu"]
+    assert session.get_providers() == ["WebGpuExecutionProvider", "CPUExecutionProvider"]
     np.testing.assert_array_equal(session.run(["c"], {"a": A, "b": B})[0].get_data(), A + B)
     c.dispose()

@@ -1,0 +1,145 @@
+"""onnxruntime's `IOBinding`: what a session reads and where it writes, bound by name and used by any number of runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pyruntime.api.devices import check_here
+from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
+from pyruntime.errors import InvalidInput
+from pyruntime.native.arrays import NUMPY, presented
+from pyruntime.native.feeds import NodeArg
+
+
+class Bindable(Protocol):
+    """What a binding needs of a session."""
+
+    def get_inputs(self) -> list[NodeArg]: ...
+    def get_overridable_initializers(self) -> list[NodeArg]: ...
+    def get_outputs(self) -> list[NodeArg]: ...
+
+
+class IOBinding:
+    """Inputs and outputs of one session. Nothing is copied before a run: an array that is bound is read, or written, as
+    it is then."""
+
+    def __init__(self, session: Bindable) -> None:
+        self.session = session
+        self.inputs: dict[str, OrtValue] = {}
+        self.outputs: dict[str, OrtValue | str] = {}  # a value to write into, or the device to leave it on
+        self.results = OrtValueVector()
+
+    # ── inputs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Errors: InvalidInput for a name that is none, or for what is no array."""
+        self.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(arr_on_cpu))
+
+    def bind_input(
+        self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
+    ) -> None:
+        """The memory at an address; the caller keeps it. element_type: a NumPy type or a TensorProto.DataType."""
+        check_here(device_type, device_id)
+        self.bind_ortvalue_input(name, at_address(element_type, shape, buffer_ptr))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        known = [a.name for a in (*self.session.get_inputs(), *self.session.get_overridable_initializers())]
+        if name not in known:
+            raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {known}")
+        self.inputs[name] = _value(name, ortvalue)
+
+    def synchronize_inputs(self) -> None:
+        """Does nothing: a run waits for what it needs."""
+
+    def clear_binding_inputs(self) -> None:
+        self.inputs.clear()
+
+    # ── outputs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def bind_output(
+        self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None,
+        shape: Sequence[int] | None = None, buffer_ptr: int | None = None,
+    ) -> None:  # fmt: skip
+        """Where an output goes: to memory at an address, or (without one) to a value that each run makes, on "cpu" or
+        left on "webgpu"."""
+        self._check_output(name)
+        device = check_here(device_type, device_id, gpu=buffer_ptr is None)
+        if buffer_ptr is None:
+            self.outputs[name] = device
+        elif element_type is None or shape is None:
+            raise InvalidInput("memory at an address needs its element_type and shape, too")
+        else:
+            self.outputs[name] = at_address(element_type, shape, buffer_ptr)
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        self._check_output(name)
+        self.outputs[name] = _value(name, ortvalue)
+
+    def synchronize_outputs(self) -> None:
+        """Does nothing: what a run gave is there."""
+
+    def clear_binding_outputs(self) -> None:
+        self.outputs.clear()
+        self.results = OrtValueVector()
+
+    def get_outputs(self) -> list[OrtValue]:
+        """What the last run gave, in the order of binding."""
+        return list(self.results)
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        return self.results
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        return [result.numpy().copy() if result.is_tensor() else result.value for result in self.results]
+
+    def _check_output(self, name: str) -> None:
+        known = [a.name for a in self.session.get_outputs()]
+        if name not in known:
+            raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {known}")
+
+    # ── for sessions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def locations(self) -> dict[str, str]:
+        """The preferred location of each output."""
+        return {n: "gpu-buffer" if o in ("webgpu", "gpu") else "cpu" for n, o in self.outputs.items()}
+
+    def keep(self, results: Sequence[OrtValue]) -> None:
+        """Take a run's outputs; those that are bound to memory are copied there. Errors: InvalidInput if the memory is
+        of another type or shape."""
+        kept = []
+        for (name, place), result in zip(self.outputs.items(), results, strict=True):
+            if isinstance(place, OrtValue):
+                if (place.data_type(), place.shape()) != (result.data_type(), result.shape()):
+                    what = f"{place.data_type()} {place.shape()}, the run made {result.data_type()} {result.shape()}"
+                    raise InvalidInput(f'output "{name}" is bound to memory for {what}')
+                place.update_inplace(result)
+                result = place
+            kept.append(result)
+        self.results = OrtValueVector(kept)
+
+
+def at_address(element_type: Any, shape: Sequence[int], address: int) -> OrtValue:
+    """A tensor of memory that somebody else keeps. Errors: InvalidInput for strings, or no address."""
+    dtype = element_dtype(element_type)
+    stored = NUMPY.get(dtype.name)
+    if stored is None or not address:
+        raise InvalidInput(f"memory at address {address} cannot hold elements of {dtype}")
+    size = int(np.prod(tuple(shape), dtype=np.int64)) * stored.itemsize
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    return OrtValue(presented(np.frombuffer(memoryview(memory), stored).reshape(tuple(shape)), dtype), dtype)
+
+
+def _value(name: str, value: Any) -> OrtValue:
+    if not isinstance(value, OrtValue):
+        raise InvalidInput(f'an OrtValue is expected for "{name}", not {type(value).__name__}')
+    return value
+
+
+SessionIOBinding = IOBinding
+
+__all__ = ["IOBinding", "SessionIOBinding"]

@@ -1,0 +1,45 @@
+"""Messages of sessions, by Python's logging: the logger is "pyruntime", or "pyruntime.LOGID".
+
+Severities are onnxruntime's: 0 verbose, 1 info, 2 warning (the default), 3 error, 4 fatal.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pyruntime.errors import InvalidInput
+
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+VERBOSE, INFO, WARNING, ERROR = range(4)
+_default = {"severity": WARNING, "verbosity": 0}
+
+
+def set_default_logger_severity(level: int) -> None:
+    """The least severity of messages of sessions and runs that do not say. Errors: InvalidInput unless from 0 to 4."""
+    if level not in range(len(_LEVELS)):
+        raise InvalidInput(f"severity {level!r}", hint="0 verbose, 1 info, 2 warning, 3 error, 4 fatal")
+    _default["severity"] = level
+
+
+def set_default_logger_verbosity(level: int) -> None:
+    """Kept; verbose messages are of one kind."""
+    _default["verbosity"] = level
+
+
+def log(severity: int, message: str, *, least: int = -1, logid: str = "") -> None:
+    """A message, if its severity is `least` or more; least -1: the default. Where the program configured no logging,
+    what it asked for by a lower severity goes to standard error."""
+    least = _default["severity"] if least < 0 else least
+    if severity < least:
+        return
+    logger = logging.getLogger(f"pyruntime.{logid}" if logid else "pyruntime")
+    if severity < WARNING and not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s [%(levelname)s:%(name)s] %(message)s"))
+        logging.getLogger("pyruntime").addHandler(handler)
+    level = _LEVELS[severity]
+    record = logger.makeRecord(logger.name, level, "pyruntime", 0, message, (), None)
+    logger.handle(record)
+
+
+__all__ = ["ERROR", "INFO", "VERBOSE", "WARNING", "log", "set_default_logger_severity", "set_default_logger_verbosity"]

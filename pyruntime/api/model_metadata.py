@@ -1,0 +1,32 @@
+"""onnxruntime's `ModelMetadata`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyruntime.onnx.graph import Graph
+
+NO_VERSION = (1 << 63) - 1  # what onnxruntime gives for a model without
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the author of a model wrote into it; texts are "" where nothing was."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = NO_VERSION
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+
+def metadata_of(graph: Graph) -> ModelMetadata:
+    said = graph.metadata
+    texts = {key: said.get(key, "") for key in ("producer_name", "domain", "description", "graph_description")}
+    version = int(said.get("model_version", NO_VERSION))
+    return ModelMetadata(graph_name=graph.name, version=version, custom_metadata_map=dict(graph.props), **texts)
+
+
+__all__ = ["ModelMetadata", "metadata_of"]

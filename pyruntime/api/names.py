@@ -1,0 +1,45 @@
+"""All names of onnxruntime's modules: what there is here, what is refused, and the exceptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime import ort_errors
+from pyruntime.api import (
+    devices,
+    enums,
+    io_binding,
+    logs,
+    model_metadata,
+    options,
+    ort_value,
+    process,
+    providers,
+    refused,
+    session,
+)  # fmt: skip
+from pyruntime.native.feeds import NodeArg
+from pyruntime.native.options import RunOptions
+
+_OF: dict[Any, str] = {
+    devices: "OrtArenaCfg OrtDevice OrtEpDevice OrtHardwareDevice OrtMemoryInfo get_ep_devices",
+    enums: """ExecutionMode ExecutionOrder GraphOptimizationLevel OrtAllocatorType OrtCompileApiFlags
+        OrtDeviceMemoryType OrtDeviceVendorId OrtExecutionProviderDevicePolicy OrtHardwareDeviceType OrtMemType
+        OrtMemoryInfoDeviceType OrtSparseFormat""",
+    io_binding: "IOBinding SessionIOBinding",
+    logs: "set_default_logger_severity set_default_logger_verbosity",
+    model_metadata: "ModelMetadata",
+    options: "SessionOptions",
+    ort_value: "OrtValue OrtValueVector copy_tensors",
+    process: """create_and_register_allocator create_and_register_allocator_v2 disable_telemetry_events
+        enable_telemetry_events get_build_info get_default_session_options get_version_string has_collective_ops
+        preload_dlls print_debug_info set_global_thread_pool_sizes set_seed""",
+    providers: "get_all_providers get_available_providers get_device",
+    session: "InferenceSession OrtEpAssignedNode OrtEpAssignedSubgraph",
+}
+
+NAMES: dict[str, Any] = {name: getattr(module, name) for module, names in _OF.items() for name in names.split()}
+NAMES |= {"NodeArg": NodeArg, "RunOptions": RunOptions, **refused.NAMES}
+ERRORS: dict[str, Any] = {name: getattr(ort_errors, name) for name in ort_errors.__all__}
+
+__all__ = ["ERRORS", "NAMES"]

@@ -1,0 +1,166 @@
+"""`SessionOptions` with every field and method of onnxruntime's; docs/compatibility.md tells which have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from pyruntime.api.enums import (
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    OrtExecutionProviderDevicePolicy,
+)
+from pyruntime.api.ort_value import OrtValue
+from pyruntime.api.providers import CPU, WEBGPU
+from pyruntime.errors import InvalidInput, NotSupported
+from pyruntime.native import session
+
+# Entries of the configuration that would change what a session does, and that this engine cannot: key -> reason.
+_REFUSED_ENTRIES = {
+    "session.disable_cpu_ep_fallback": "WebAssembly takes what no other provider does",
+    "ep.context_enable": "models are compiled into Programs; session.export() writes one",
+}
+_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+@dataclass(slots=True)
+class SessionOptions(session.SessionOptions):
+    """Options of a session; an attribute that is not one is refused. Values are checked when a session is made."""
+
+    graph_optimization_level: str = GraphOptimizationLevel.ORT_ENABLE_ALL
+    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
+    execution_order: ExecutionOrder = ExecutionOrder.DEFAULT
+    inter_op_num_threads: int = 0
+    enable_cpu_mem_arena: bool = True
+    enable_mem_pattern: bool = True
+    enable_mem_reuse: bool = True
+    use_deterministic_compute: bool = False
+    use_per_session_threads: bool = True
+    enable_profiling: bool = False
+    profile_file_prefix: str = "onnxruntime_profile_"
+    optimized_model_filepath: str = ""
+    logid: str = ""
+    log_severity_level: int = -1
+    log_verbosity_level: int = 0
+    denoted_dimensions: dict[str, int] = field(default_factory=dict)
+    initializers: dict[str, OrtValue] = field(default_factory=dict)
+    initializer_files: dict[str, Any] = field(default_factory=dict)
+    providers: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    # ── dims ──
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """A number for the dims of inputs that a model gives this meaning ("DATA_BATCH", …)."""
+        self.denoted_dimensions[denotation] = size
+
+    # ── entries ──
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Errors: InvalidInput for what is no text, NotSupported for an entry that cannot be met."""
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInput(f"an entry of the configuration is a text for a text, not {value!r} for {key!r}")
+        if key in _REFUSED_ENTRIES and value not in ("", "0"):
+            raise NotSupported(f'the entry "{key}" cannot be met', hint=_REFUSED_ENTRIES[key])
+        if (key, value.upper()) == ("session.load_model_format", "ORT"):
+            raise NotSupported("ONNX Runtime's own file format cannot be read", hint="give the ONNX model")
+        self.extra[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        """Errors: InvalidInput for a key that was not added."""
+        if key not in self.extra:
+            raise InvalidInput(f'SessionOptions has no config entry "{key}"')
+        return str(self.extra[key])
+
+    @property
+    def external_folder(self) -> str:
+        """Where the external data of models that are given as bytes lies; "" if nothing was said."""
+        return str(self.extra.get(_FOLDER, ""))
+
+    # ── weights ──
+
+    def add_initializer(self, name: str, ort_value: OrtValue) -> None:
+        """Elements in place of a model's initializer of this name. Errors: InvalidInput for what is no tensor."""
+        if not isinstance(ort_value, OrtValue) or not ort_value.is_tensor() or ort_value.numpy().dtype == np.object_:
+            raise InvalidInput(f'initializer "{name}" is given by an OrtValue that holds a tensor of numbers')
+        self.initializers[str(name)] = ort_value
+
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
+        """Elements in place of those that a model keeps in files beside it."""
+        if len(names) != len(values):
+            raise InvalidInput(f"{len(names)} names do not fit {len(values)} values")
+        for name, value in zip(names, values, strict=True):
+            self.add_initializer(name, value)
+
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
+    ) -> None:
+        """Contents of the files in which a model keeps initializers, by the names that it gives them."""
+        if not len(names) == len(buffers) == len(lengths):
+            raise InvalidInput(f"{len(names)} names, {len(buffers)} buffers and {len(lengths)} lengths do not fit")
+        for name, buffer, length in zip(names, buffers, lengths, strict=True):
+            self.initializer_files[str(name)] = memoryview(buffer).cast("B")[:length]
+
+    # ── providers ──
+
+    def add_provider(self, name: str, options: Mapping[str, str]) -> None:
+        """One more provider, for sessions that are not given providers themselves."""
+        self.providers.append((name, {str(key): str(value) for key, value in options.items()}))
+
+    def add_provider_for_devices(self, ep_devices: Sequence[Any], options: Mapping[str, str]) -> None:
+        for name in dict.fromkeys(device.ep_name for device in ep_devices):
+            self.add_provider(name, options)
+
+    def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
+        """Choose providers by what counts: the GPU where speed does, else the CPU."""
+        wish = OrtExecutionProviderDevicePolicy
+        names = [WEBGPU, CPU] if policy in (wish.PREFER_GPU, wish.MAX_PERFORMANCE) else [CPU]
+        self.providers[:] = [(name, {}) for name in names]
+
+    def has_providers(self) -> bool:
+        return bool(self.providers)
+
+    # ── what has no meaning here ──
+
+    def register_custom_ops_library(self, path: str) -> None:
+        hint = "write them in Python: pyruntime.op, pyruntime.elementwise (docs/extending.md)"
+        raise NotSupported(f'a library of operators ("{path}") is machine code for another runtime', hint=hint)
+
+    def set_provider_selection_policy_delegate(self, delegate: Any) -> None:
+        raise NotSupported("no function is asked for providers", hint="name them: add_provider, or providers=")
+
+    def set_load_cancellation_flag(self, cancel: bool) -> None:
+        if cancel:
+            raise NotSupported("opening a session cannot be cancelled by a flag", hint="Ctrl-C does so")
+
+    def set_ep_context_data_read_func(self, function: Any) -> None:
+        raise NotSupported("there are no models with contexts of providers", hint="session.export() writes Programs")
+
+    def clear_ep_context_data_read_func(self) -> None:
+        """Does nothing: there is none."""
+
+
+_KINDS: dict[str, type[Any] | tuple[type[Any], ...]] = {
+    "execution_mode": ExecutionMode, "execution_order": ExecutionOrder, "logid": str, "profile_file_prefix": str,
+    "inter_op_num_threads": int, "log_severity_level": int, "log_verbosity_level": int,
+    "enable_cpu_mem_arena": (bool, int), "enable_mem_pattern": (bool, int), "enable_mem_reuse": (bool, int),
+    "use_deterministic_compute": (bool, int), "use_per_session_threads": (bool, int), "enable_profiling": (bool, int),
+}  # fmt: skip
+
+
+def check(options: SessionOptions) -> None:
+    """Errors: InvalidInput naming the option and its value, NotSupported for one that cannot be met. What the engine
+    reads it checks itself."""
+    for name in (f.name for f in fields(options)):
+        value = getattr(options, name)
+        if name in _KINDS and not isinstance(value, _KINDS[name]):
+            raise InvalidInput(f"{name} cannot be {value!r}")
+    if options.optimized_model_filepath:
+        hint = "session.export() gives the compiled Program, session.explain() tells what became of each node"
+        raise NotSupported("an optimised model is no ONNX graph here, so it cannot be saved as one", hint=hint)
+
+
+__all__ = ["SessionOptions", "check"]

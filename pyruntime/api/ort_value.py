@@ -1,0 +1,202 @@
+"""onnxruntime's `OrtValue`: one input or output, whatever it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyruntime.api.devices import OrtMemoryInfo, check_here
+from pyruntime.errors import InvalidInput, NotSupported
+from pyruntime.ir import dtype as dt
+from pyruntime.ir.dtype import DType
+from pyruntime.native.arrays import NUMPY, dtype_of, presented
+from pyruntime.native.feeds import type_name
+from pyruntime.native.gpu_tensor import GpuTensor
+from pyruntime.onnx.graph import TensorType
+
+
+class OrtValue:
+    """A tensor in the process's memory or on the GPU, a sequence (a list), a map (a dict), or an empty optional (None).
+
+    A tensor made from an array shares the array's memory, if that is contiguous.
+    """
+
+    __slots__ = ("__weakref__", "_dtype", "_value")
+
+    def __init__(self, value: Any, dtype: DType | None = None) -> None:
+        self._value = value
+        self._dtype = dtype or (dtype_of(value) if isinstance(value, np.ndarray) else None)
+
+    # ── making ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def ortvalue_from_numpy(
+        cls, numpy_obj: Any, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """Errors: InvalidInput for element types that no tensor has, NotSupported for other places than the CPU."""
+        check_here(device_type, device_id)
+        return cls(_contiguous(numpy_obj))
+
+    @classmethod
+    def ortvalue_from_numpy_with_onnx_type(cls, data: Any, /, onnx_element_type: int) -> OrtValue:
+        """The array's bytes as elements of another type of the same size (a TensorProto.DataType)."""
+        array, dtype = _contiguous(data), _of_onnx(onnx_element_type)
+        if dtype.name not in NUMPY or array.dtype.itemsize != NUMPY[dtype.name].itemsize:
+            raise InvalidInput(f"elements of {array.dtype} cannot be read as {dtype}: their sizes differ")
+        return cls(presented(array.view(NUMPY[dtype.name]), dtype), dtype)
+
+    @classmethod
+    def ortvalue_from_shape_and_type(
+        cls, shape: Sequence[int], element_type: Any = np.float32, device_type: str = "cpu", device_id: int = 0,
+        vendor_id: int = -1, memory_info: OrtMemoryInfo | None = None,
+    ) -> OrtValue:  # fmt: skip
+        """A tensor of zeros. element_type: a NumPy type, or a TensorProto.DataType."""
+        check_here(device_type, device_id)
+        if memory_info is not None and memory_info.name != "Cpu":
+            raise NotSupported(f'memory "{memory_info.name}" is not allocated by programs')
+        dtype = element_dtype(element_type)
+        if dtype is dt.STRING:
+            return cls(np.full(tuple(shape), "", object), dtype)
+        return cls(presented(np.zeros(tuple(shape), NUMPY[dtype.name]), dtype), dtype)
+
+    @classmethod
+    def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:
+        raise NotSupported("sparse tensors are not supported", hint="feed a dense one")
+
+    @classmethod
+    def from_dlpack(cls, data: Any, /) -> OrtValue:
+        """From what has `__dlpack__`, sharing its memory."""
+        if not hasattr(data, "__dlpack__"):
+            raise NotSupported("a bare DLPack capsule cannot be read", hint="give the object that made it")
+        return cls(np.from_dlpack(data))
+
+    # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self._array("data_ptr").ctypes.data)
+
+    def device_name(self) -> str:
+        return "webgpu" if isinstance(self._value, GpuTensor) else "cpu"
+
+    def shape(self) -> list[int]:
+        return list(self._tensor("shape").shape)
+
+    def data_type(self) -> str:
+        """For instance "tensor(float)"."""
+        if isinstance(self._value, list):
+            inner = OrtValue(self._value[0]).data_type() if self._value else "undefined"
+            return f"seq({inner})"
+        return type_name(TensorType(self._element("data_type"), None))
+
+    def element_type(self) -> int:
+        """A TensorProto.DataType."""
+        return self._element("element_type").code
+
+    def tensor_size_in_bytes(self) -> int:
+        return int(self._tensor("tensor_size_in_bytes").size) * self._element("").size
+
+    def has_value(self) -> bool:
+        return self._value is not None
+
+    def is_tensor(self) -> bool:
+        return isinstance(self._value, np.ndarray | GpuTensor)
+
+    def is_sparse_tensor(self) -> bool:
+        return False
+
+    def is_tensor_sequence(self) -> bool:
+        return isinstance(self._value, list) and not any(isinstance(item, dict) for item in self._value)
+
+    # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The tensor as an array: what is in the process's memory is shared, what is on the GPU read."""
+        tensor = self._tensor("numpy")
+        return tensor.get_data() if isinstance(tensor, GpuTensor) else tensor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.numpy(), dtype, copy=copy)
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self._array("__dlpack__").__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array("__dlpack_device__").__dlpack_device__()
+
+    def update_inplace(self, data: Any) -> None:
+        """Write other elements, of the same type and shape. Errors: InvalidInput if they differ."""
+        new, own = data.numpy() if isinstance(data, OrtValue) else data, self._array("update_inplace")
+        if not isinstance(new, np.ndarray) or new.dtype != own.dtype or new.size != own.size:
+            raise InvalidInput(f"an array of {own.dtype} with {own.size} elements is expected to update this value")
+        np.copyto(own, new.reshape(own.shape))
+
+    def as_sparse_tensor(self) -> None:
+        raise NotSupported("this value is no sparse tensor")
+
+    # ── for sessions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def value(self) -> Any:
+        """What `run` takes and gives."""
+        return self._value
+
+    def _tensor(self, what: str) -> Any:
+        if not self.is_tensor():
+            raise InvalidInput(f"this value is no tensor, so it has no {what}")
+        return self._value
+
+    def _array(self, what: str) -> np.ndarray[Any, Any]:
+        if not isinstance(self._value, np.ndarray):
+            raise InvalidInput(f"this value is no tensor in the process's memory, so it has no {what}")
+        return self._value
+
+    def _element(self, what: str) -> DType:
+        tensor = self._tensor(what)
+        return dt.BY_NAME[tensor.dtype] if isinstance(tensor, GpuTensor) else self._dtype or dtype_of(tensor)
+
+
+class OrtValueVector(list[OrtValue]):
+    """A list of values with the names of onnxruntime's vector."""
+
+    def push_back(self, value: OrtValue) -> None:
+        self.append(value)
+
+    def reserve(self, count: int) -> None:
+        """Does nothing: lists grow by themselves."""
+
+    shrink_to_fit = list.copy
+
+
+def copy_tensors(src: Iterable[OrtValue], dst: Iterable[OrtValue], stream: Any = None) -> None:
+    """Copy elements from each source to the destination at its place."""
+    for source, target in zip(src, dst, strict=True):
+        target.update_inplace(source)
+
+
+def element_dtype(element_type: Any) -> DType:
+    """The element type of a NumPy type or a TensorProto.DataType. Errors: InvalidInput if there is none."""
+    if isinstance(element_type, int) and not isinstance(element_type, bool):
+        return _of_onnx(element_type)
+    try:
+        return dtype_of(np.empty(0, np.dtype(element_type)))
+    except TypeError:
+        raise InvalidInput(f"{element_type!r} is no element type") from None
+
+
+def _of_onnx(code: int) -> DType:
+    if code not in dt.BY_CODE:
+        raise InvalidInput(f"{code} is no TensorProto.DataType that tensors can have")
+    return dt.BY_CODE[code]
+
+
+def _contiguous(array: Any) -> np.ndarray[Any, Any]:
+    if not isinstance(array, np.ndarray):
+        raise InvalidInput(f"a NumPy array is expected, not {type(array).__name__}")
+    dtype_of(array)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+__all__ = ["OrtValue", "OrtValueVector", "copy_tensors", "element_dtype"]

@@ -1,0 +1,95 @@
+"""Providers by onnxruntime's names and by ours, with options, as sessions are given them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from pyruntime.errors import InvalidInput
+from pyruntime.placement.provider_list import BASE, available, registered
+
+CPU, WEBGPU = "CPUExecutionProvider", "WebGpuExecutionProvider"
+_THEIRS = {"wasm": CPU, "webgpu": WEBGPU}
+_OURS = {CPU: "wasm", "cpu": "wasm", WEBGPU: "webgpu"}
+
+# All that a build of onnxruntime may have, in its order.
+ALL = [
+    f"{name}ExecutionProvider"
+    for name in """NvTensorRTRTX Tensorrt CUDA MIGraphX OpenVINO Dnnl VitisAI QNN Nnapi VSINPU Js CoreML ACL Dml Rknpu
+    WebNN WebGpu Xnnpack CANN Azure CPU""".split()
+]
+
+
+class Asked(NamedTuple):
+    """names: as the engine spells them, in order; options: of each, by the same names."""
+
+    names: list[str]
+    options: dict[str, dict[str, str]]
+
+
+def asked(providers: Any, provider_options: Any = None) -> Asked:
+    """Checks the two arguments of a session. Errors: InvalidInput for what is no list of names or (name, options), for
+    options that do not match. Providers that are not here are left out with a warning; without any it is the CPU."""
+    given = _pairs(providers, provider_options)
+    here = set(available()) | set(registered())
+    found: dict[str, dict[str, str]] = {}
+    for name, options in given:
+        own = _OURS.get(name, name)
+        if own not in here:
+            are = ", ".join(get_available_providers())
+            warnings.warn(f'provider "{name}" is not known and left out (available are {are})', stacklevel=4)
+        elif own in found:
+            warnings.warn(f'provider "{name}" is listed twice', stacklevel=4)
+        else:
+            found[own] = {str(key): str(value) for key, value in options.items()}
+    return Asked(list(found) or [BASE], found or {BASE: {}})
+
+
+def _pairs(providers: Any, provider_options: Any) -> list[tuple[str, Mapping[Any, Any]]]:
+    hint = "names, or pairs of a name and a dict of options"
+    if providers is None or isinstance(providers, str):
+        providers = [providers] if providers else []
+    if not isinstance(providers, Sequence) or isinstance(providers, bytes):
+        raise InvalidInput(f"providers are a list of names, not {providers!r}", hint=hint)
+    if provider_options is not None:
+        if not isinstance(provider_options, Sequence) or len(provider_options) != len(providers):
+            raise InvalidInput("provider_options are a list of dicts, one for each of the providers")
+        if not all(isinstance(name, str) for name in providers):
+            raise InvalidInput("options stand in providers or in provider_options, not in both")
+        providers = list(zip(providers, provider_options, strict=True))
+    found: list[tuple[str, Mapping[Any, Any]]] = []
+    for entry in providers:
+        pair = (entry, {}) if isinstance(entry, str) else tuple(entry) if isinstance(entry, tuple | list) else ()
+        if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], Mapping):
+            raise InvalidInput(f"{entry!r} is no provider", hint=hint)
+        found.append((pair[0], pair[1]))
+    return found
+
+
+def their_names(names: Sequence[str]) -> list[str]:
+    """Names as onnxruntime spells them; the CPU is last, as it takes what no other does."""
+    found = [_THEIRS.get(name, name) for name in names]
+    return found if CPU in found else [*found, CPU]
+
+
+def get_available_providers() -> list[str]:
+    """Names for `providers`, as `get_providers()` spells them: the CPU's, then the GPU's if wgpu is installed and those
+    that others bring. The CPU is first, as many programs ask for all there are: the others are used where they are
+    named. Whether there is a GPU turns out when a session asks for it."""
+    others = [_THEIRS.get(name, name) for name in available() if name != "webgpu" or find_spec("wgpu")]
+    return [CPU, *(name for name in others if name != CPU)]
+
+
+def get_all_providers() -> list[str]:
+    """The names of all providers that onnxruntime knows, here or not."""
+    return list(ALL)
+
+
+def get_device() -> str:
+    """Always "CPU": where sessions run that ask for no provider."""
+    return "CPU"
+
+
+__all__ = ["CPU", "WEBGPU", "asked", "get_all_providers", "get_available_providers", "get_device", "their_names"]

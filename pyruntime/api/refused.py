@@ -1,0 +1,60 @@
+"""Names of onnxruntime's module without a meaning here: importing them works, using them is refused with a reason."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from pyruntime.errors import NotSupported
+
+REASONS = {
+    "AdapterFormat": ("LoRA adapters cannot be read or written", "give their weights with add_initializer"),
+    "LoraAdapter": ("LoRA adapters cannot be read", "give their weights with add_initializer"),
+    "ModelCompiler": ("models are not compiled into ONNX models", "session.export() writes a Program"),
+    "OrtEpContextData": ("there are no models with contexts of providers", ""),
+    "OrtEpContextDataBuffer": ("there are no models with contexts of providers", ""),
+    "OrtExternalInitializerInfo": ("models are not written", ""),
+    "OrtSyncStream": ("there are no streams", "runs of a session follow one another"),
+    "SparseTensor": ("sparse tensors are not supported", "feed dense ones"),
+    "register_execution_provider_library": (
+        "a library of a provider is machine code for another runtime", "pyruntime.register_provider takes Python's",
+    ),
+    "unregister_execution_provider_library": ("libraries of providers are not loaded", ""),
+}  # fmt: skip
+
+
+class _Refused(type):
+    """A class whose use is refused, by whatever method."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **options: refuse(cls.__name__)
+
+    def __call__(cls, *args: Any, **options: Any) -> NoReturn:
+        refuse(cls.__name__)
+
+
+def refuse(name: str) -> NoReturn:
+    message, hint = REASONS[name]
+    raise NotSupported(f"{name}: {message}", hint=hint)
+
+
+def _function(name: str) -> Any:
+    def refused(*args: Any, **options: Any) -> NoReturn:
+        refuse(name)
+
+    refused.__name__ = refused.__qualname__ = name
+    refused.__doc__ = f"Refused: {REASONS[name][0]}."
+    return refused
+
+
+def named(name: str) -> Any:
+    """The class or function of this name."""
+    if name[0].islower():
+        return _function(name)
+    return _Refused(name, (), {"__doc__": f"Refused: {REASONS[name][0]}.", "__module__": __name__})
+
+
+NAMES = {name: named(name) for name in REASONS}
+
+__all__ = ["NAMES", "REASONS"]

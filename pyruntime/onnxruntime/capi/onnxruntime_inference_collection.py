@@ -1,0 +1,10 @@
+"""onnxruntime's classes, where its Python part has them."""
+
+from __future__ import annotations
+
+from pyruntime.api.names import NAMES
+
+_CLASSES = "AdapterFormat IOBinding InferenceSession ModelCompiler OrtDevice OrtDeviceVendorId OrtValue SparseTensor"
+
+globals().update({name: NAMES[name] for name in [*_CLASSES.split(), "copy_tensors"]})
+Session = NAMES["InferenceSession"]  # there its base
