@@ -63,7 +63,7 @@ TOOLS = {
     "bench": "kit",
     "demo": "kit",
     "e2e": "kit",
-    "tests": "kit scripts fuzz",
+    "tests": "kit scripts fuzz bench",
     "scripts": "kit",
 }
 
