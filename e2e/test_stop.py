@@ -202,6 +202,32 @@ def test_create_while_python_compiles(kind: str, tab: Callable[..., Tab]) -> Non
     assert kept[0] == kept[1]
 
 
+TEXT = """
+  const session = await open(arg);
+  const texts = (count) => ({ x: new Tensor('string', Array(count).fill('ab'.repeat(200)), [count]) });
+  await session.run(texts(2));
+  const controller = new AbortController();
+  const run = told(session.run(texts(20000), { signal: controller.signal }));
+  await sleep(1500);
+  const start = performance.now();
+  controller.abort();
+  const error = await run;
+  const { y } = await session.run(texts(2));
+  await session.release();
+  return [error.name, error.at - start, [...y.data]];
+"""
+
+
+def test_a_step_in_python(tab: Callable[..., Tab]) -> None:
+    """Regular expressions on 8 MB of text, where Python can be interrupted."""
+    page = tab()
+    page.open("/esm.html")
+    model = parsed('g (string[n] x) => (bool[n] y) { y = RegexFullMatch <pattern = "(a|b|ab)*c"> (x) }')
+    name, took, values = page.run(TOOLS + TEXT, encoded(model))  # type: ignore[misc]
+    print(f"a step in Python: {name} after {took:.0f} ms")
+    assert name == "AbortError" and took < SOON and values == [0, 0]
+
+
 DOWNLOAD = """
   const { sessions } = await ort.stats();
   const controller = new AbortController();

@@ -21,6 +21,7 @@ tests/test_reports.py::test_files_that_do_not_fit_are_refused
 tests/test_reports.py::test_javascript_explains_the_same
 tests/test_reports.py::test_two_providers_are_told_apart
 tests/test_session.py::test_no_python_per_kernel
+tests/test_stop.py::test_runs_on_the_gpu
 tests/wasm/test_attention.py::test_sizes_that_the_run_decides
 tests/wasm/test_routines.py::test_products_of_few_bits
 tests/wasm/test_spmd.py::test_a_call_that_could_get_freed_memory_starts_a_group

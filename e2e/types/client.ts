@@ -10,11 +10,15 @@ export async function classify(url: string, pixels: Float32Array): Promise<ort.T
   const options: ort.InferenceSession.SessionOptions = {
     executionProviders: ['webgpu', 'wasm'],
     graphOptimizationLevel: 'all',
+    memoryLimit: 2 ** 30,
+    compileTimeLimit: 60,
     onProgress: ({ phase, loaded, total }) => console.log(phase.toUpperCase(), loaded / total),
   };
   const session: ort.InferenceSession = await ort.InferenceSession.create(url, options);
   const feeds: ort.InferenceSession.OnnxValueMapType = { [session.inputNames[0]]: new ort.Tensor('float32', pixels, [1, 1, 8, 8]) };
-  const results = await session.run(feeds);
+  const signal = AbortSignal.timeout(1000);
+  const results = await session.run(feeds, { signal, terminate: false });
+  await session.trim();
   const [first] = session.outputMetadata;
   if (first.isTensor) console.log(first.type, first.shape);
   await session.release();
@@ -28,6 +32,7 @@ export const tensor: common.Tensor = new ort.Tensor('bool', [true]);
 export const typed: ort.TypedTensor<'int64'> = new common.Tensor('int64', [1n]);
 
 export function report(error: unknown): string {
+  if (error instanceof ort.Terminated) return error.name;
   if (error instanceof ort.InvalidInput) return `${error.type} at ${error.node}: ${error.detail} ${error.hint}`;
   return String(error);
 }

@@ -233,7 +233,6 @@ export class Model {
   async specialise(feeds) {
     for (;;) {
       const program = this.python.specialise(this.proxy, this.describe(feeds), this.stop);
-      await this.stop?.look();
       this.needs = /** @type {import('../common/protocol.js').Needs} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;
       const [oldest] = this.programs.keys();
