@@ -6,8 +6,9 @@ import time
 
 from pyruntime.errors import LimitExceeded
 
-SECONDS = 600.0  # ten times what the largest model of the zoo takes in a browser
-CODE = 256 << 20  # bytes; that model's has three million
+# Generous: the models of the zoo take seconds, and 30 to 70 KB.
+SECONDS = 600.0
+CODE = 256 << 20  # bytes
 
 
 class Budget:
