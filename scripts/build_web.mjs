@@ -134,7 +134,16 @@ async function wheel(pyodide, sources) {
 
 async function assets() {
   await cp(join(PYODIDE, 'pyodide.asm.wasm'), join(DIST, 'pyodide.asm.wasm'));
-  await cp(join(ROOT, 'web/index.d.ts'), join(DIST, 'index.d.ts'));
+  await types();
+}
+
+/** The types, as ES modules and once more for require(): to TypeScript a file is one or the other. */
+async function types() {
+  for (const name of ['index', 'ort']) {
+    const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
+    await writeFile(join(DIST, `${name}.d.ts`), text);
+    await writeFile(join(DIST, `${name}.d.cts`), text.replaceAll("'./index.js'", "'./index.cjs'"));
+  }
 }
 
 /** The demo site, with the package and the models beside it: it may be served from any folder. */

@@ -1,9 +1,6 @@
-// The public types: onnxruntime-common's, and what this package adds.
-
-import * as ort from './index.js';
+// The public types: onnxruntime-common's, and what this package adds. ort.d.ts adds the default export.
 
 export * from 'onnxruntime-common';
-export default ort;
 
 /** `total` is 0 where it is not known. */
 export interface Progress {
