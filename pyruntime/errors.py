@@ -94,7 +94,7 @@ class Terminated(PyRuntimeError, ort.Fail):
     """A run was stopped on demand. The session stays usable."""
 
 
-class LimitExceeded(PyRuntimeError):
+class LimitExceeded(PyRuntimeError, ort.Fail):
     """Compiling would take more time, or give more code, than the session's options allow."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from kit import small_models as models
@@ -121,6 +123,37 @@ def test_a_trap_stops_all_threads_and_not_the_session(trap: None) -> None:
     np.testing.assert_allclose(after[1], 1 + np.tanh(1), rtol=1e-5)
 
 
+def test_a_word_stops_all_threads_within_a_kernel() -> None:
+    """As a page sets it while the kernels run: the same bits in portions, then a trap, then all as before."""
+    session = threaded(models.model(*products()).SerializeToString(), 2)
+    host = session._programs[()].host
+    word = host.memory[claims.STOP : claims.STOP + 4].view("<i4")  # a shared memory grows where it is
+    small, large = (np.full((n, n), 1 / n, np.float32) for n in (300, 2500))
+    expected = session.run(None, {"x": small})
+    word[0] = 7
+    assert same(expected, session.run(None, {"x": small}))
+    at: list[float] = []
+
+    def stop() -> None:
+        at.append(time.monotonic())
+        word[0] = -7
+
+    threading.Timer(0.5, stop).start()
+    with pytest.raises(ExecutionError, match="unreachable"):
+        session.run(None, {"x": large})
+    assert time.monotonic() - at[0] < 2  # the products take three seconds and more
+    word[0] = 0
+    assert same(expected, session.run(None, {"x": small}))
+
+
+def products() -> tuple[Any, ...]:
+    """y = x @ x, eight times."""
+    names = ["x", *[f"t{n}" for n in range(7)], "y"]
+    nodes = [onnx.helper.make_node("MatMul", [a, "x"], [b]) for a, b in itertools.pairwise(names)]
+    x, y = ((name, onnx.TensorProto.FLOAT, ["n", "n"]) for name in "xy")
+    return nodes, [x], [y]
+
+
 @pytest.mark.parametrize("claimed", [0, 1])
 def test_the_leader_does_not_wait_for_a_helper_that_failed(claimed: int, tmp_path: Path) -> None:
     """In a chunk, or before it had claimed any."""
@@ -184,7 +217,6 @@ class Recorder:
 
 def attention_inputs() -> bytes:
     """Three projections of one input, then a product of two of them."""
-    import onnx
     from onnx import TensorProto, helper
 
     rng = np.random.default_rng(0)
