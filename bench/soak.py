@@ -8,8 +8,10 @@ with 1 if something grew beyond its slack (growth.py) or a round failed.
 from __future__ import annotations
 
 import argparse
+import logging
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -25,7 +27,7 @@ from kit import small_models as models
 WARM = 300  # seconds at most
 LINES = 10  # printed in the whole time
 TIMED = 30  # runs, of which the fastest counts: others use the processors, too
-SHAPES = 40  # that come again and again
+SHAPES = 15  # that come again and again
 CHAIN = models.chain().SerializeToString()
 
 
@@ -101,6 +103,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--no-gpu", action="store_true", help="natively without one")
     args = parser.parse_args(argv)
     seconds = 60 * args.minutes
+    logging.getLogger("pyruntime").setLevel(logging.CRITICAL)  # errors and warnings are made on purpose
+    warnings.simplefilter("ignore")
     with seats(not args.no_gpu) as all_seats, ExitStack() as stack:
         soak = Soak(all_seats, stack)
         start = time.monotonic()

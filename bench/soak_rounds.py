@@ -31,6 +31,7 @@ GATHER, EXPAND = (
 BUGS = {"PyRuntimeError", "InternalError", "MemoryFault"}  # what stands for one of ours
 REFUSALS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, PyRuntimeError)}
 DAMAGED = 12  # files a round
+LIMIT = 1 << 24  # bytes
 LONG = 60  # runs, after which threads have joined
 
 
@@ -99,6 +100,18 @@ def more_than_there_is(seat: Seat, n: int) -> None:
             assert session.run(None, {"x": x, "dims": np.array([3])})[0].tolist() == [1, 1, 1]
 
 
+def memory_limits(seat: Seat, n: int) -> None:
+    x = np.ones(1, np.float32)
+    with seat.open(EXPAND, limit=LIMIT) as session:
+        assert refuses(seat, {"OutOfMemory"}, lambda: session.run(None, {"x": x, "dims": np.array([LIMIT // 4])}))
+        assert session.run(None, {"x": x, "dims": np.array([3])})[0].tolist() == [1, 1, 1]
+
+
+def stopped_runs(seat: Seat, n: int) -> None:
+    for threads in sorted({threads for threads, _ in seat.ways}):
+        assert seat.stopped(threads) == "Terminated"
+
+
 def damaged_models(seat: Seat, n: int) -> None:
     draw = random.Random(n)
     x = np.ones((2, 4), np.float32)
@@ -127,5 +140,5 @@ def tabs(seat: Seat, n: int) -> None:
 
 ROUNDS = [
     changing_shapes, all_kinds_of_steps, many_runs_on_threads, bad_feeds, indices_out_of_range, more_than_there_is,
-    damaged_models, tensors_on_the_gpu, tabs,
+    memory_limits, stopped_runs, damaged_models, tensors_on_the_gpu, tabs,
 ]  # fmt: skip

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import base64
 import gc
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import onnx
 
 from bench import growth
 from kit import small_models as models
 from kit.chromium import BrowserError, Engine
-from pyruntime import InferenceSession, PyRuntimeError, SessionOptions
+from pyruntime import InferenceSession, PyRuntimeError, RunOptions, SessionOptions
 from pyruntime.providers.wasm import wasmtime_host
 
 ADD = models.add().SerializeToString()
+LOOP = """<ir_version: 10, opset_import: ["" : 20]> g (float[N] x, int64 most) => (float[N] y) {
+  y = Loop (most, , x) <body = b (int64 i, bool c, float[N] v) => (bool d, float[N] w) {
+    d = Identity (c)  w = Sin (v)
+  }>
+}"""
+ENDLESS = onnx.parser.parse_model(LOOP).SerializeToString()
+STOPPED = 0.3  # seconds after its start
 TURNS = 5  # of a tensor that stays on the GPU
 Measures = dict[tuple[str, str], float]  # by name and unit (growth.py)
 
@@ -33,8 +42,11 @@ class Native:
         self.ways = [(1, False), (2, False), *[(1, True)] * gpu]
 
     @contextmanager
-    def open(self, model: bytes, threads: int = 1, gpu: bool = False) -> Iterator[InferenceSession]:
-        options = SessionOptions(intra_op_num_threads=threads)
+    def open(
+        self, model: bytes, threads: int = 1, gpu: bool = False, limit: int = 1 << 32
+    ) -> Iterator[InferenceSession]:
+        """limit: bytes of memory."""
+        options = SessionOptions(intra_op_num_threads=threads, memory_limit=limit)
         yield InferenceSession(model, options, providers=["webgpu"] if gpu else ["wasm"])
 
     def kind(self, error: Any) -> str:
@@ -49,6 +61,20 @@ class Native:
             session.run(None, feeds)
             times.append(1e3 * (time.perf_counter() - start))
         return times
+
+    def stopped(self, threads: int) -> str:
+        """The type of the error of a run without an end that is stopped after a moment; then the session runs."""
+        with self.open(ENDLESS, threads) as session:
+            options = RunOptions()
+            timer = threading.Timer(STOPPED, setattr, (options, "terminate", True))
+            timer.start()
+            try:
+                session.run(None, {"x": np.ones(4, np.float32), "most": np.array(2**60)}, options)
+            except PyRuntimeError as error:
+                timer.join()
+                session.run(None, {"x": np.ones(4, np.float32), "most": np.array(3)})
+                return self.kind(error)
+            return ""
 
     def stay_on_gpu(self) -> float:
         """2 + 1 + 1 …, of tensors that stay on the GPU for TURNS runs."""
@@ -72,6 +98,15 @@ class Native:
         return found
 
 
+STOP = """async ([bytes, threads, seconds]) => {
+  const session = await ort.InferenceSession.create(Uint8Array.fromBase64(bytes), { intraOpNumThreads: threads });
+  const x = new ort.Tensor('float32', new Float32Array(4).fill(1), [4]);
+  const run = (most, signal) => session.run({ x, most: new ort.Tensor('int64', [most], []) }, { signal });
+  const type = await run(2n ** 60n, AbortSignal.timeout(1000 * seconds)).then(() => '', (error) => error.type);
+  await run(3n);
+  await session.release();
+  return type;
+}"""
 GPU_TENSORS = """async ([bytes, turns]) => {
   const options = { executionProviders: ['webgpu'], preferredOutputLocation: 'gpu-buffer' };
   const session = await ort.InferenceSession.create(Uint8Array.fromBase64(bytes), options);
@@ -121,9 +156,9 @@ class Page:
         return next(w for w in self.engine.page.workers if "worker.mjs" in w.url)
 
     @contextmanager
-    def open(self, model: bytes, threads: int = 1, gpu: bool = False) -> Iterator[Any]:
-        providers = ["webgpu"] if gpu else ["wasm"]
-        session = self.engine.open(model, executionProviders=providers, intraOpNumThreads=threads)
+    def open(self, model: bytes, threads: int = 1, gpu: bool = False, limit: int = 1 << 32) -> Iterator[Any]:
+        options = {"executionProviders": ["webgpu"] if gpu else ["wasm"], "intraOpNumThreads": threads}
+        session = self.engine.open(model, **options, memoryLimit=limit)
         try:
             yield session
         finally:
@@ -134,6 +169,9 @@ class Page:
 
     def repeat(self, session: Any, feeds: Any, count: int) -> list[float]:
         return list(session.repeat(feeds, count))
+
+    def stopped(self, threads: int) -> str:
+        return str(self.engine.page.evaluate(STOP, [base64.b64encode(ENDLESS).decode(), threads, STOPPED]))
 
     def stay_on_gpu(self) -> float:
         return float(self.engine.page.evaluate(GPU_TENSORS, [base64.b64encode(ADD).decode(), TURNS]))
@@ -151,7 +189,7 @@ class Page:
     def measure(self) -> Measures:
         self.devtools.send("HeapProfiler.collectGarbage")
         stats = self.engine.page.evaluate("() => ort.stats()")
-        count, size = self.worker.evaluate("() => held()")
+        count, size = self.worker.evaluate("() => globalThis.held?.() ?? [0, 0]")  # a worker in place of a stopped one
         megabytes = {
             "page heap": self.devtools.send("Runtime.getHeapUsage")["usedSize"],
             "python heap": stats["heap"],
