@@ -12,6 +12,7 @@ from onnx import helper
 
 from pyruntime import InferenceSession
 
+pytestmark = pytest.mark.alone
 LINEAR, MOST = 4, 10  # times; what grows with the square of the size takes 16
 FLOAT = onnx.TensorProto.FLOAT
 Model = onnx.ModelProto
