@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Set up what the Makefile's targets need; each part once, again only when its inputs change.
 #
-#   scripts/setup.sh [python] [node] [vulkan] [browser]      (none named: all of them)
+#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs]      (none named: all of them)
 #
 # python   .venv with requirements.txt and this project (editable)
 # node     node_modules by `npm ci`
 # vulkan   a software Vulkan device for wgpu natively (Mesa lavapipe), where there is none; needs root and apt
 # browser  Chromium for Playwright: the system's; else by apt (root); else Playwright's own.
 #          build/chromium holds its path, empty for Playwright's own.
+# programs build/programs with tests/programs/requirements.txt: programs of others that tests run; 560 MB
 #
 # Stamps and logs are in build/setup; `make clean` removes them.
 set -euo pipefail
@@ -72,6 +73,14 @@ setup_python() {
   done_with python requirements.txt pyproject.toml
 }
 
+setup_programs() {
+  local list=tests/programs/requirements.txt
+  fresh programs "$list" && [ -d build/programs ] && return
+  rm -rf build/programs
+  quietly pip-programs .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --target build/programs -r "$list"
+  done_with programs "$list"
+}
+
 node_works() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 && command -v npm >/dev/null; }
 
 setup_node() {
@@ -126,10 +135,10 @@ setup_browser() {
   fi
 }
 
-[ $# -gt 0 ] || set -- python node vulkan browser
+[ $# -gt 0 ] || set -- python node vulkan browser programs
 for part in "$@"; do
   case $part in
-    python | node | vulkan | browser) "setup_$part" ;;
+    python | node | vulkan | browser | programs) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

@@ -17,6 +17,7 @@ tests/ops/test_random.py::test_uniform_and_normal
 tests/test_conformance.py::test_a_worker_that_hangs_or_dies_is_replaced
 tests/test_extending.py::test_what_is_left_out_does_not_run
 tests/test_fuzz.py::test_cases
+tests/test_programs.py::test_a_program
 tests/test_reports.py::test_files_that_do_not_fit_are_refused
 tests/test_reports.py::test_javascript_explains_the_same
 tests/test_reports.py::test_two_providers_are_told_apart

@@ -1,4 +1,4 @@
-"""Pipelines of scikit-learn through skl2onnx with its default options: ZipMap, dicts, columns of text and numbers."""
+"""Classifiers of scikit-learn through skl2onnx with its default options: scores by class (ZipMap), dicts as inputs."""
 
 import json
 
@@ -9,9 +9,7 @@ from skl2onnx.common.data_types import DictionaryType, FloatTensorType, StringTe
 from sklearn.datasets import load_iris
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction import DictVectorizer
-from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -37,14 +35,6 @@ for classifier in (
     for labels in (y, names):
         model = to_onnx(classifier.fit(x, labels), x[:1])
         show(f"{type(classifier).__name__} {labels.dtype.kind} {len(told)}", model, {"X": x[::25]})
-
-texts = np.array(["good fine nice", "bad awful", "nice and good", "awful, really bad", "fine fine"])
-moods = [1, 0, 1, 0, 1]
-for vectorizer in (CountVectorizer(), TfidfVectorizer(), TfidfVectorizer(analyzer="char", ngram_range=(1, 2))):
-    model = convert_sklearn(
-        make_pipeline(vectorizer, MultinomialNB()).fit(texts, moods), initial_types=[("text", StringTensorType([None]))]
-    )
-    show(f"{type(vectorizer).__name__} {len(told)}", model, {"text": texts})
 
 rows = [{"city": 1.0, "age": 3.0}, {"age": 4.0}, {"city": 2.0}]
 vectorizer = DictVectorizer(sparse=False).fit(rows)
