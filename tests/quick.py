@@ -26,10 +26,10 @@ tests/test_stop.py::test_runs_on_the_gpu
 tests/wasm/test_attention.py::test_sizes_that_the_run_decides
 tests/wasm/test_routines.py::test_products_of_few_bits
 tests/wasm/test_spmd.py::test_a_call_that_could_get_freed_memory_starts_a_group
+tests/wasm/test_spmd.py::test_a_word_stops_all_threads_within_a_kernel
 tests/wasm/test_spmd.py::test_epochs_begin_again
 tests/wasm/test_spmd.py::test_same_bits_on_any_number_of_threads
 tests/wasm/test_spmd.py::test_the_leader_waits_for_nobody
-tests/wasm/test_spmd.py::test_a_word_stops_all_threads_within_a_kernel
 tests/webgpu/test_buffers.py::test_growing
 tests/webgpu/test_buffers.py::test_models
 tests/webgpu/test_cache.py::test_cache_stays_on_the_gpu

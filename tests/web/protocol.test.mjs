@@ -99,3 +99,30 @@ test('what is in flight can fail with an error of its own', async () => {
   await assert.rejects(waiting, { message: 'cannot load engine.zip' });
   await assert.rejects(caller.call('run', {}), { message: 'the worker is gone: engine.zip is missing' });
 });
+
+test('a call is stopped once, and others are not', async () => {
+  const stops = [];
+  const caller = joined({ run: (_, progress, stop) => new Promise((resolve, reject) => {
+    if (!stop) return;
+    stops.push(stop);
+    stop.controller.signal.addEventListener('abort', () => reject(new errors.Terminated('no')));
+  }) });
+  let sent = 0;
+  const { postMessage } = caller.worker;
+  caller.worker.postMessage = (message, transfer) => { sent++; postMessage(message, transfer); };
+  const told = [];
+  const run = (watch) => caller.call('run', {}, { watch }).catch((error) => told.push(error.name));
+  run(undefined);
+  let ended = 0;
+  const [first] = [1, 2].map(() => run((stop) => { stops.push(stop); return () => ended++; }));
+  await new Promise(setImmediate);
+  const [stop, other] = stops.filter((each) => typeof each === 'function');
+  stop();
+  stop();
+  await first;
+  stop(); // over
+  assert.deepEqual([told, ended, sent, caller.pending.size], [['Terminated'], 1, 4, 2]);
+  other();
+  await new Promise(setImmediate);
+  assert.deepEqual([told.length, caller.pending.size], [2, 1]);
+});

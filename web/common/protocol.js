@@ -131,9 +131,9 @@ export class Caller {
   /** The answer of a call is wanted no more. @param {number} id */
   stop(id) {
     const waiting = this.pending.get(id);
-    if (!waiting) return;
+    if (!waiting?.words || waiting.words.stopped) return;
     this.worker.postMessage({ stop: id });
-    waiting.words?.stop();
+    waiting.words.stop();
   }
 
   /** @param {Reply} reply */
