@@ -33,6 +33,7 @@ from pyruntime.program.explain import explain
 
 T = TypeVar("T")
 
+WHOLE = 1 << 32  # bytes that a linear memory can have
 MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
 
 
@@ -47,7 +48,7 @@ class SessionOptions:
     graph_optimization_level: str = "all"
     disabled_passes: Sequence[str] = ()
     intra_op_num_threads: int = 0
-    memory_limit: int = 1 << 32
+    memory_limit: int = WHOLE
     relaxed_simd: bool | None = None
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     preferred_output_location: str | Mapping[str, str] | None = None
@@ -437,7 +438,10 @@ class Session:
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _room(self, executor: Any = None) -> int:
-        """Bytes of linear memory that a new executor, or this one, may have."""
+        """Bytes of linear memory that a new executor, or this one, may have. Without a limit below what any memory can
+        have, others do not count."""
+        if self.options.memory_limit >= WHOLE:
+            return self.options.memory_limit
         others = [e for e in (*self._programs.values(), *self._parts.values()) if e is not executor]
         return self.options.memory_limit - sum(len(e.host.memory) for e in others)
 
