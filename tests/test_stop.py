@@ -126,7 +126,7 @@ def test_runs_on_the_gpu(name: str) -> None:
     for stop, error in ways * 2:
         options.terminate = False
         assert seconds_to_stop(session, x, stop, error, options) < 2 * SOON
-    assert session.get_providers() == ["webgpu"]
+    assert session.explain()["placement"]["webgpu"] > 0  # still
     if name == "a step":
         assert session.run(None, {"x": small})[0].shape == (4, 4)
 
