@@ -14,12 +14,12 @@ from fuzz.draw import FLOATS, is_float
 # Only types and shapes of models with these nodes are compared.
 RANDOM = "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli".split()
 REASONS = dict.fromkeys(RANDOM, "results are random")
-# With larger numbers than these among the floats that are fed, the same.
+# With larger numbers than these among the floats that are fed or weights, the same.
 EXTREMES = [
     (("GridSample", "RoiAlign", "DeformConv", "Resize", "AffineGrid"), 1e4, "coordinates become integers"),
     (("Attention",), 1e4, "a softmax of infinities, or of sums that overflow"),
     (("AveragePool",), 1e38, "the reference takes NaN for padding"),
-    (("Conv",), 1e37, "Winograd's sums overflow where those of the standard do not"),
+    (("Conv", "MatMul", "Gemm", "Einsum"), 1e18, "sums that overflow depend on their order, Winograd's on more"),
     (("MaxPool", "MaxRoiPool"), 3.4e38, "peers drop NaN or not, by its place in the window"),
     (("DynamicQuantize",), 1e30, "a scale that overflows"),
 ]
@@ -41,6 +41,7 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any], bool], str]]] = {
     "onnxruntime": [
         ("GroupQueryAttention", lambda node: len(node.output) < 3, "reads what it never wrote if no present is wanted"),
     ],
+    "reference": [("LayerNormalization", lambda node: len(node.output) > 1, "gives the mean in the input's type")],
 }
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie.
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
@@ -57,6 +58,7 @@ def nodes(graph: Any) -> Iterable[Any]:
 
 def reason(model: onnx.ModelProto, runs: list[Any]) -> str:
     """Why the values of this model's outputs cannot be compared; empty if they can."""
+    weights = {w.name: onnx.numpy_helper.to_array(w) for w in model.graph.initializer}
     for node in nodes(model.graph):
         if node.op_type in REASONS:
             return REASONS[node.op_type]
@@ -65,7 +67,7 @@ def reason(model: onnx.ModelProto, runs: list[Any]) -> str:
         if node.op_type == "Cast" and _leaves(node, runs):
             return "floats that an integer type does not hold"
         if node.op_type == "Loop":
-            if any(other.op_type == "Not" for other in model.graph.node) or _any_false(runs):
+            if any(other.op_type == "Not" for other in model.graph.node) or _any_zero(runs, "bool", "int64"):
                 return SIZES
         if "DynamicQuantize" in node.op_type and any(other.op_type in MAKE_NAN for other in model.graph.node):
             return "a scale of NaN"
@@ -73,8 +75,10 @@ def reason(model: onnx.ModelProto, runs: list[Any]) -> str:
             getattr(x, "size", 1) == 0 for feeds in runs for x in feeds.values()
         ):
             return "a scale for no range: 1 or 1 / 255"
+        if node.op_type in APPROXIMATE and _any_zero(runs, "int32"):
+            return "the state after no step"
         for words, limit, why in EXTREMES:
-            if any(word in node.op_type for word in words) and _largest(runs) > limit:
+            if any(word in node.op_type for word in words) and _largest([*runs, weights]) > limit:
                 return why
     return ""
 
@@ -90,8 +94,8 @@ def _leaves(node: Any, runs: list[Any]) -> bool:
     return _largest(runs) >= 2**bits or negative and name.startswith("U")
 
 
-def _any_false(runs: list[Any]) -> bool:
-    fed = [x for feeds in runs for x in feeds.values() if isinstance(x, np.ndarray) and x.dtype.kind in "bi"]
+def _any_zero(runs: list[Any], *types: str) -> bool:
+    fed = [x for feeds in runs for x in feeds.values() if isinstance(x, np.ndarray) and x.dtype.name in types]
     return any(not x.all() for x in fed)
 
 

@@ -97,8 +97,14 @@ _LEAST = dict.fromkeys(
 ) | dict.fromkeys(["block_size", "kv_num_heads", "max_skip_count", "sampling_ratio", "sample_size"], 0)  # fmt: skip
 
 
+_FLAGS = {"fmod", "saturate"}  # 0 or 1
+
+
 def check_attributes(attrs: Mapping[str, object], node: str) -> None:
     """Refuse numbers that no operator of the standard has a meaning for: a stride of 0, say. Errors: ShapeError."""
+    for name in attrs.keys() & _FLAGS:
+        if attrs[name] not in (0, 1):
+            raise ShapeError(f"{name} is {attrs[name]}, must be 0 or 1", node=node)
     for name in attrs.keys() & _LEAST.keys():
         value = attrs[name]
         numbers = value if isinstance(value, tuple) else (value,)

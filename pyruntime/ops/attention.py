@@ -15,7 +15,7 @@ from pyruntime.ir.dtype import BF16, BOOL, F16, F32, F64, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, sqrt, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.cast import dtype_of
+from pyruntime.ops.cast import float_of
 from pyruntime.ops.matmul import product
 
 Bias = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]  # (score, n, h, s, t) -> score with masks; -inf excludes a key
@@ -202,7 +202,7 @@ def attention(
         if past_key is None:
             offset = lambda n: held(n) - dim(rows)  # noqa: E731
     biases += window_biases(offset, bool(is_causal), left_window_size, right_window_size)
-    precision = dtype_of(t, softmax_precision) if softmax_precision else None
+    precision = float_of(t, softmax_precision) if softmax_precision else None
     done = attend(t, q, k, v, scale=scale, softcap=softcap, bias=chain(*biases), precision=precision)
     if not 0 <= qk_matmul_output_mode <= 3:
         raise t.unsupported(f"qk_matmul_output_mode {qk_matmul_output_mode} is not known")

@@ -13,13 +13,21 @@ from pyruntime.errors import ExecutionError
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.host import host_function
-from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, I32, STRING, U8, DType
+from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, F64, I32, STRING, U8, DType
 from pyruntime.ir.expr import Expr, bitcast, cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.reference import Array, round_float, store_value
 from pyruntime.ops.minifloat import MINIFLOATS, decode, encode
 
 _OLD_NAMES = {"float": "float32", "double": "float64"}
+
+
+def float_of(t: Tracer, code: int) -> DType:
+    """The type of floats that an attribute names."""
+    dtype = dtype_of(t, code)
+    if dtype not in (F16, BF16, F32, F64):
+        raise t.unsupported(f"element type {dtype} is not one of floats")
+    return dtype
 
 
 def dtype_of(t: Tracer, code: int | str | None, default: DType = F32) -> DType:

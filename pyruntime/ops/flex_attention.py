@@ -10,7 +10,7 @@ from pyruntime.ir.dtype import BF16, F16, F32
 from pyruntime.ir.expr import X
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.attention import default_scale, masked_softmax, shared_product
-from pyruntime.ops.cast import dtype_of
+from pyruntime.ops.cast import float_of
 
 
 @op("FlexAttention", since=1, domain="ai.onnx.preview")
@@ -24,7 +24,7 @@ def flex_attention(
     Errors: ShapeError if a mod changes the shape of what it is given
     Spec:   https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html
     """
-    precision = dtype_of(t, softmax_precision) if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
+    precision = float_of(t, softmax_precision) if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
     factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
     scores = t.cast(t.map(X * factor, shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
     probabilities = masked_softmax(t, _modified(t, score_mod, scores))

@@ -1,4 +1,4 @@
-"""Losses. Sums of half floats are made in float32."""
+"""Losses. Their sums run over all there is, one number after the other: they are made in float64."""
 
 # N batch, C classes, S other axes
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32
+from pyruntime.ir.dtype import BF16, F16, F32, F64
 from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, exp, guard, log
 from pyruntime.ir.kernel import Tensor
 
@@ -50,10 +50,13 @@ def negative_log_likelihood_loss(
     if reduction not in ("sum", "mean"):
         raise t.unsupported(f"reduction {reduction!r} is not known")
     axes = list(range(target.rank))
-    total = t.reduce("sum", losses, axes, keepdims=False)
+
+    def summed(values: Tensor) -> Tensor:
+        return t.reduce("sum", t.cast(values, F64), axes, keepdims=False)
+
+    total = summed(losses)
     if reduction == "mean":
-        weights = t.compute(target.shape, lambda *i: at(scale, *i), work)
-        total = t.map(X / Y, total, t.reduce("sum", weights, axes, keepdims=False))
+        total = t.map(X / Y, total, summed(t.compute(target.shape, lambda *i: at(scale, *i), work)))
     return t.cast(total, x.dtype)
 
 

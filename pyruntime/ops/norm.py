@@ -42,9 +42,11 @@ def scaled(t: Tracer, x: Tensor, scale: Tensor | None, bias: Tensor | None, dtyp
     return t.cast(x, dtype)
 
 
-def along_channels(t: Tracer, v: Tensor, rank: int) -> Tensor:
-    """A vector laid along axis 1 of a tensor of this rank (of a 1-D tensor: its one channel)."""
-    return t.reshape(v, [*v.shape, *[1] * (rank - 2)] if rank >= 2 else ())
+def along_channels(t: Tracer, v: Tensor, x: Tensor) -> Tensor:
+    """A vector laid along axis 1 of x, with a number for each channel (of a 1-D tensor: its one channel)."""
+    channels = x.shape[1] if x.rank > 1 else 1
+    t.require_equal(sh.size(v.shape), channels, "channels and what is given for each differ in number")
+    return t.reshape(v, [channels, *[1] * (x.rank - 2)] if x.rank >= 2 else ())
 
 
 # ── batch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -55,6 +57,12 @@ def batch_norm(
 ) -> Tensor:
     """x · a + (b - mean · a) with a = scale / sqrt(var + epsilon), per channel (or per feature if not spatial)."""
     dtype = stat_type(x.dtype)
+    channels = x.shape[1:] if not spatial else x.shape[1:2] or (1,)
+    for v in (scale, b, mean, var):
+        if v.rank != len(channels):
+            raise t.shape_error(f"an input has rank {v.rank}, must have {len(channels)}")
+        for have, want in zip(v.shape, channels, strict=True):
+            t.require_equal(have, want, "channels and what is given for each differ in number")
     scale, b, mean, var = (t.cast(v, dtype) for v in (scale, b, mean, var))
     factor = t.map(X / sqrt(Y + epsilon), scale, var)
     offset = t.map(X - Y * Z, b, mean, factor)
@@ -135,7 +143,7 @@ def instance_normalization(
     """scale · (x - mean) / sqrt(variance + epsilon) + b with statistics per instance and channel.
     Shapes: x (N, C, *S), scale and b (C,). Spec: https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html"""
     y = centre(t, x, range(2, x.rank), epsilon)[0]
-    return scaled(t, y, along_channels(t, scale, x.rank), along_channels(t, b, x.rank), x.dtype)
+    return scaled(t, y, along_channels(t, scale, x), along_channels(t, b, x), x.dtype)
 
 
 def _grouped(t: Tracer, x: Tensor, groups: int, epsilon: float) -> Tensor:
@@ -152,7 +160,7 @@ def group_normalization(
     """As InstanceNormalization with statistics over a group of channels. Shapes: x (N, C, *S), scale and bias (C,).
     Spec: https://onnx.ai/onnx/operators/onnx__GroupNormalization.html"""
     y = t.reshape(_grouped(t, x, num_groups, epsilon), x.shape)
-    return scaled(t, y, along_channels(t, scale, x.rank), along_channels(t, bias, x.rank), x.dtype)
+    return scaled(t, y, along_channels(t, scale, x), along_channels(t, bias, x), x.dtype)
 
 
 @op("GroupNormalization", since=18)
@@ -161,7 +169,7 @@ def group_normalization_18(
 ) -> Tensor:
     """Opset 18 to 20: scale and bias are one a group (G,)."""
     y = _grouped(t, x, num_groups, epsilon)
-    return t.reshape(scaled(t, y, along_channels(t, scale, 3), along_channels(t, bias, 3), x.dtype), x.shape)
+    return t.reshape(scaled(t, y, along_channels(t, scale, y), along_channels(t, bias, y), x.dtype), x.shape)
 
 
 def stash(t: Tracer, stash_type: int) -> DType:

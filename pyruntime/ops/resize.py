@@ -49,7 +49,9 @@ def fitted(t: Tracer, x: Tensor, numbers: Sequence[int], sizes: Sequence[AnyDim]
     for s, d in zip(sizes[1:], before[1:], strict=True):
         better = sh.compare("lt" if policy == "not_larger" else "gt", s * bottom, top * d)
         top, bottom = sh.select(better, s, top), sh.select(better, d, bottom)
+    t.require(sh.compare("lt", 0, bottom), "an axis without elements has no aspect ratio to keep")
     scale = Scale(top, bottom)
+    bottom = sh.maximum(bottom, 1)
     return [Axis(n, d, (top * d * 2 + bottom) // (bottom * 2), scale) for n, d in zip(numbers, before, strict=True)]
 
 

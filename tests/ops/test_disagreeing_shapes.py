@@ -21,6 +21,7 @@ HEADS = {"domain": MS, "num_heads": 2}
 SHARED = {"domain": MS, "num_heads": 4, "kv_num_heads": 2}
 LINEAR = [floats(2, 4, 32), floats(2, 4, 32), floats(2, 4, 32)]
 GATED = {"kv_num_heads": 4, "q_num_heads": 4}
+SMALLER = {"keep_aspect_ratio_policy": "not_smaller"}
 LENGTHS = ints(4, 4, dtype=np.int32)
 TOTAL = ints(5, dtype=np.int32)
 TARGET = ints(*[1] * 36).reshape(3, 3, 4)
@@ -51,6 +52,10 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
             "axis 2",
             GATED,
         ),
+        ("InstanceNormalization", [floats(2, 1, 4), floats(5), floats(5)], 6, "channels", {}),
+        ("BatchNormalization", [floats(5), *[floats(5)] * 4], 15, "channels", {}),
+        ("BatchNormalization", [floats(2, 3, 4), floats(4), *[floats(3)] * 3], 15, "channels", {}),
+        ("Resize", [floats(1, 1, 0, 4), None, None, ints(2, 3)], 18, "aspect", {"axes": [2, 3], **SMALLER}),
         ("CausalConvWithState", [floats(1, 2, 5), floats(2, 1, 0)], 27, "without elements", {}),
         ("RotaryEmbedding", [*ROTATED[:2], floats(50, 3), ROTATED[3]], 23, "sin_cache", {}),
         ("RotaryEmbedding", [ROTATED[0], floats(50, 3), floats(50, 3), ROTATED[3]], 23, "pairs", {}),

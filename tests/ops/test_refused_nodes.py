@@ -63,6 +63,7 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = Transpose<perm=[0,0,1,2]> (x)", "not a permutation"),
     ("y = Split<axis=0, num_outputs=0> (x)", "num_outputs is 0"),
     ("y = LRN<size=0> (x)", "size is 0"),
+    ("y = Mod<fmod=2> (x, w)", "fmod is 2, must be 0 or 1"),
     ("y = ReverseSequence<batch_axis=0, time_axis=-2> (x, n)", "time_axis -2: must be 0 and 1"),
     ("y = ReverseSequence<batch_axis=1, time_axis=1> (x, n)", "must be 0 and 1"),
     ("y = DequantizeLinear<axis=0> (x, w)", "allowed is"),
