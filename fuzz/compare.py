@@ -65,7 +65,7 @@ def difference(got: Any, want: Any, tolerance: Tolerance, noise: Any = None) -> 
 
 def _strings(got: np.ndarray, want: np.ndarray) -> str:
     pairs = zip(got.ravel().tolist(), want.ravel().tolist(), strict=True)
-    return next((f"{g!r} for {w!r}" for g, w in pairs if _text(g) != _text(w)), "")
+    return next((f"{g!r} for {w!r}" for g, w in pairs if not _same_text(_text(g), _text(w))), "")
 
 
 def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any) -> str:
@@ -115,6 +115,18 @@ def nudged(x: Any, rng: np.random.Generator, ulps: float) -> Any:
     with np.errstate(all="ignore"):
         moved = wide(x) * (1 + ulps * epsilon(x.dtype) * rng.choice([-1.0, 1.0], x.shape))
         return moved.astype(x.dtype)
+
+
+def _same_text(a: str, b: str) -> bool:
+    """Also of two ways to write a number, as a Cast to strings may."""
+    if a == b:
+        return True
+    try:
+        return (
+            abs(float(a) - float(b)) <= 1e-6 * abs(float(b)) or float(a) == float(b) or a.lower() == b.lower() == "nan"
+        )
+    except ValueError:
+        return False
 
 
 def _text(v: Any) -> str:

@@ -41,7 +41,13 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any], bool], str]]] = {
     "onnxruntime": [
         ("GroupQueryAttention", lambda node: len(node.output) < 3, "reads what it never wrote if no present is wanted"),
     ],
-    "reference": [("LayerNormalization", lambda node: len(node.output) > 1, "gives the mean in the input's type")],
+    "reference": [
+        ("Attention", lambda node: any(a.name == "scale" and a.f == 0 for a in node.attribute), "0 is the default"),
+        *[
+            (op, lambda node: len(node.output) > 1, "gives the mean in the input's type")
+            for op in ("LayerNormalization", "BatchNormalization")
+        ],
+    ],
 }
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie.
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
@@ -75,6 +81,10 @@ def reason(model: onnx.ModelProto, runs: list[Any]) -> str:
             getattr(x, "size", 1) == 0 for feeds in runs for x in feeds.values()
         ):
             return "a scale for no range: 1 or 1 / 255"
+        if node.op_type == "QuantizeLinear" and not all(np.all(fed.get(node.input[1], 1)) for fed in (*runs, weights)):
+            return "a scale of 0"
+        if node.op_type in ("Cast", "CastLike") and _e8m0_unsaturated(node, runs):
+            return "float8e8m0 without saturation: said of rounding to the nearest alone"
         if node.op_type in APPROXIMATE and _any_zero(runs, "int32"):
             return "the state after no step"
         for words, limit, why in EXTREMES:
@@ -92,6 +102,13 @@ def _leaves(node: Any, runs: list[Any]) -> bool:
     bits = int(name.partition("INT")[2]) - name.startswith("I")
     negative = any(is_float(x.dtype) and (x < 0).any() for feeds in runs for x in feeds.values() if hasattr(x, "dtype"))
     return _largest(runs) >= 2**bits or negative and name.startswith("U")
+
+
+def _e8m0_unsaturated(node: Any, runs: list[Any]) -> bool:
+    given = {a.name: a.i for a in node.attribute}
+    types = {str(x.dtype) for feeds in runs for x in feeds.values() if isinstance(x, np.ndarray)}
+    target = given.get("to") == onnx.TensorProto.FLOAT8E8M0 or "float8_e8m0fnu" in types
+    return not given.get("saturate", 1) and target
 
 
 def _any_zero(runs: list[Any], *types: str) -> bool:

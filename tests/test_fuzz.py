@@ -13,7 +13,8 @@ from fuzz.pool import Worker
 
 SEED = 7
 LOOSE = Tolerance(4)
-CASES = {"models": 30}  # of a target
+# Of a target: together a minute of one core.
+CASES = {"operators": 60, "graphs": 60, "sequences": 50, "models": 60, "feeds": 60, "hostile": 40, "programs": 60}
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,8 @@ F, D = np.float32, np.int32
         (F([1]), np.float64([1]), True),
         (D([1, 2]), D([1, 3]), True),
         (np.array(["a"], object), np.array(["b"], object), True),
+        (np.array(["inf", "1e-9", "-0"], object), np.array(["INF", "1e-09", "-0.0"], object), False),
+        (np.array(["1.5"], object), np.array(["1.25"], object), True),
         ([F([1])], [F([1]), F([2])], True),
         (None, F([1]), True),
     ],

@@ -56,6 +56,7 @@ If n
 ImageDecoder 1
 InstanceNormalization 2+ 1 1
 LRN 2+
+LinearAttention 3 3 3 4 3 3
 LSTM 3 3 3 2 1 3 3 2
 Loop n n
 LpPool 3+
@@ -113,6 +114,7 @@ ai.onnx.ml.ZipMap 1-2
 ai.onnx.preview.FlexAttention 4 4 4
 com.microsoft.EmbedLayerNormalization 2 2 2 2 2 1 1 2 2
 com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2
+com.microsoft.LinearAttention 3 3 3 4 3 3
 com.microsoft.RotaryEmbedding 3-4 1-2 2 2
 """
 

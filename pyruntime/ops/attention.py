@@ -43,7 +43,7 @@ def attend(
     Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv)
     """
     raw = t.map(X * (scale or default_scale(q.shape[3], q.dtype)), shared_product(t, q, t.transpose(k, [0, 1, 3, 2])))
-    capped = t.map(tanh(X / softcap) * softcap, raw) if softcap else raw
+    capped = t.map(tanh(X / softcap) * softcap, raw) if softcap > 0 else raw
     biased = capped
     if bias is not None:
         fn = bias

@@ -33,6 +33,8 @@ def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequenc
         if v.rank != x.rank:
             raise t.shape_error(f"blocked {name} has rank {v.rank}, the input {x.rank}")
         return v.at(*[c / block if n == axis else c for n, c in enumerate(i)])
+    if not x.rank:
+        raise t.shape_error(f"{name} has rank {v.rank}, the input is one number")
     if v.rank != 1:
         raise t.unsupported(f"{name} of rank {v.rank} needs a block_size")
     t.require_equal(v.shape[0], x.shape[axis], f"{name} does not fit axis {axis}")

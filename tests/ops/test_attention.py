@@ -142,6 +142,7 @@ OFFICIAL = [
          {"q": "B S 16", "k": "B K 8", "v": "B K 8"}, PLAIN),
     Case("Attention", {}, {"q": (np.float16, "B 4 S D"), "k": (np.float16, "B 2 S D"), "v": (np.float16, "B 2 S 4")},
          [{"B": 2, "S": 3, "D": 4}, {"B": 1, "S": 2, "D": 6}], tolerance=2e-3, name="halves, any head size"),
+    Case("Attention", {"softcap": -1.0}, FOUR, PLAIN, name="no softcap"),
     Case("LinearAttention", {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": "linear"},
          {"q": "B S 16", "k": "B S 8", "v": "B S 6"}, PLAIN, outputs=("y", "state"), opset=27),
     Case("LinearAttention", {"q_num_heads": 4, "kv_num_heads": 2},

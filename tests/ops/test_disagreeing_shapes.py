@@ -56,6 +56,8 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("BatchNormalization", [floats(5), *[floats(5)] * 4], 15, "channels", {}),
         ("BatchNormalization", [floats(2, 3, 4), floats(4), *[floats(3)] * 3], 15, "channels", {}),
         ("Resize", [floats(1, 1, 0, 4), None, None, ints(2, 3)], 18, "aspect", {"axes": [2, 3], **SMALLER}),
+        ("LinearAttention", [*LINEAR, floats(2, 1, 4, 8, 8), floats(2, 4, 4), floats(2, 4, 1)], 27, "rank 5", GATED),
+        ("LinearAttention", [x[0] for x in LINEAR], 1, "rank 2", {**GATED, "domain": MS, "update_rule": "linear"}),
         ("CausalConvWithState", [floats(1, 2, 5), floats(2, 1, 0)], 27, "without elements", {}),
         ("RotaryEmbedding", [*ROTATED[:2], floats(50, 3), ROTATED[3]], 23, "sin_cache", {}),
         ("RotaryEmbedding", [ROTATED[0], floats(50, 3), floats(50, 3), ROTATED[3]], 23, "pairs", {}),
