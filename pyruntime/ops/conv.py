@@ -215,6 +215,7 @@ def causal_conv(
     t.require(sh.compare("le", 0, keep), "a filter without elements")
     if past is None:
         past = t.fill((*x.shape[:2], keep), 0, x.dtype)
+    t.require_equal(past.shape[2], keep, "the state must have an element less than the filter")
     joined = t.concat([past, x], 2)
     y = convolve(t, joined, w, sliding(t, joined.shape[2:], w.shape[2:]), x.shape[1])
     y = t.cast(bias_added(t, y, b, y.dtype), _sum_type(x.dtype))

@@ -58,6 +58,7 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("Resize", [floats(1, 1, 0, 4), None, None, ints(2, 3)], 18, "aspect", {"axes": [2, 3], **SMALLER}),
         ("LinearAttention", [*LINEAR, floats(2, 1, 4, 8, 8), floats(2, 4, 4), floats(2, 4, 1)], 27, "rank 5", GATED),
         ("LinearAttention", [x[0] for x in LINEAR], 1, "rank 2", {**GATED, "domain": MS, "update_rule": "linear"}),
+        ("CausalConvWithState", [floats(1, 2, 5), floats(2, 1, 4), None, floats(1, 2, 4)], 27, "less than the", {}),
         ("CausalConvWithState", [floats(1, 2, 5), floats(2, 1, 0)], 27, "without elements", {}),
         ("RotaryEmbedding", [*ROTATED[:2], floats(50, 3), ROTATED[3]], 23, "sin_cache", {}),
         ("RotaryEmbedding", [ROTATED[0], floats(50, 3), floats(50, 3), ROTATED[3]], 23, "pairs", {}),
