@@ -61,12 +61,12 @@ class Growth:
 
 
 def resident(pid: int | str) -> float:
-    """Megabytes of a process, its share of what several have; 0 where it has ended."""
+    """Megabytes of a process that are no file's: those depend on who else has it open; 0 where it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1e3
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1e3
 
 
 def own() -> dict[str, int]:

@@ -1,6 +1,7 @@
 // Linear memory and who has which part of it.
 
 import { MemoryFault, OutOfMemory } from '../common/errors.js';
+import { reportGarbage } from '../common/garbage.js';
 
 const PAGE = 65536;
 const MOST = 2 ** 32 - PAGE; // bytes of any memory
@@ -48,7 +49,7 @@ export class Memory {
 
   /** Not to be used by its session any more. */
   giveBack() {
-    if (spare.length === KEPT || this.bytes.length > KEPT_BYTES) return;
+    if (spare.length === KEPT || this.bytes.length > KEPT_BYTES) return reportGarbage(this.bytes.buffer);
     this.bytes.fill(0, RESERVED);
     spare.push(this);
   }

@@ -1,5 +1,6 @@
 // A kernel thread: the code of each Program on the same memory as the engine's worker, run when the mailbox says so.
 
+import { reportGarbage } from '../common/garbage.js';
 import { ARRIVED, COMMAND, FIELDS, LINE, LISTEN, MAILBOXES, POISON, REASON, REASON_BYTES, RUN, SEQUENCE } from './mailbox.js';
 
 // ms to look for the next command after a run. A thread that sleeps at once looks idle to the scheduler, which then puts it
@@ -28,12 +29,18 @@ function receive({ data }) {
       const { exports } = new WebAssembly.Instance(data.module, { env: { memory: data.memory } });
       const code = /** @type {import('./mailbox.js').Code} */ (/** @type {unknown} */ (exports));
       programs.set(data.program ?? 0, { code, entries: data.entries ?? [], memory: data.memory });
-    } else programs.delete(data.unload ?? 0);
+    } else unload(data.unload ?? 0);
   } catch (reason) {
     error = String(reason);
   }
   globalThis.postMessage(error);
   serve();
+}
+
+/** @param {number} program */
+function unload(program) {
+  reportGarbage(programs.get(program)?.memory.buffer);
+  programs.delete(program);
 }
 
 /** Runs what is asked for, until there is a message to read. */
