@@ -15,19 +15,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import pytest
-import wasmtime
+from unittest.mock import patch
 
 from bench import models
+from bench.instructions import count
 from pyruntime import InferenceSession
 from pyruntime.frontend import tracer
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, dim, select
-from pyruntime.providers.wasm import wasmtime_host
-from pyruntime.providers.wasm.wasmtime_host import WasmHost
-
-FUEL = 2**62
 
 LEAST = 0.05  # seconds of a turn, which has as many runs as that takes
 
@@ -38,42 +33,9 @@ def trusted(i: Expr, extent: Any, node: str, *, from_end: bool = False) -> Expr:
     return select(i < 0, i + (extent if isinstance(extent, Expr) else dim(extent)), i) if from_end else i
 
 
-class CountingHost(WasmHost):
-    """Counts the instructions that it executes."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(cache=None, **options)
-        self._stores[0].set_fuel(FUEL)
-
-    def count(self) -> int:
-        return FUEL - self._stores[0].get_fuel()
-
-
-def counting_engine(relaxed: bool) -> wasmtime.Engine:
-    config = wasmtime.Config()
-    config.wasm_relaxed_simd = relaxed
-    config.shared_memory = True
-    config.consume_fuel = True
-    return wasmtime.Engine(config)
-
-
-def instructions(name: str) -> int:
-    """That a run executes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wasmtime_host, "_engine", counting_engine)
-        patch.setattr(wasmtime_host, "WasmHost", CountingHost)
-        session, feeds = InferenceSession(models.path(name)), models.feeds(name)
-        session.run(None, feeds)
-        hosts: list[Any] = [executor.host for executor in session._programs.values()]
-        before = sum(host.count() for host in hosts)
-        session.run(None, feeds)
-        return sum(host.count() for host in hosts) - before
-
-
 @contextmanager
 def indices_trusted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracer, "checked", trusted)
+    with patch.object(tracer, "checked", trusted):
         yield
 
 
@@ -103,9 +65,9 @@ def one(name: str, turns: int) -> tuple[float, float]:
     if code(checked) == code(free):
         print(f"{name:22}{nodes:7}{'the same code':>49}", flush=True)
         return 1.0, 1.0
-    counted = instructions(name)
+    counted = count(name)
     with indices_trusted():
-        work = counted / instructions(name)
+        work = counted / count(name)
     runs = max(1, round(1e3 * LEAST / turn(checked, feeds, 1)[0]))
     pairs = []
     for n in range(turns):

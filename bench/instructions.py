@@ -42,11 +42,12 @@ def count(name: str) -> int:
 
     feeds = zoo.inputs(name)
     FuelStore.made.clear()
-    session = InferenceSession(str(zoo.materialize(name)))
-    session.run(None, feeds)
-    left = sum(store.get_fuel() for store in FuelStore.made)
-    session.run(None, feeds)
-    return left - sum(store.get_fuel() for store in FuelStore.made)
+    with patch.object(wasmtime, "Config", FuelConfig), patch.object(wasmtime, "Store", FuelStore):
+        session = InferenceSession(str(zoo.materialize(name)))
+        session.run(None, feeds)
+        left = sum(store.get_fuel() for store in FuelStore.made)
+        session.run(None, feeds)
+        return left - sum(store.get_fuel() for store in FuelStore.made)
 
 
 def main(argv: list[str]) -> int:
@@ -58,11 +59,10 @@ def main(argv: list[str]) -> int:
     before = dict(kept.get("models", {}))
     found: dict[str, int] = {}
     print(f"{'model':24}{'instructions':>16}{'change':>10}")
-    with patch.object(wasmtime, "Config", FuelConfig), patch.object(wasmtime, "Store", FuelStore):
-        for name in args.models or zoo.names():
-            found[name] = count(name)
-            change = f"{found[name] / before[name] - 1:+.2%}" if name in before else "new"
-            print(f"{name:24}{found[name]:16,}{change:>10}", flush=True)
+    for name in args.models or zoo.names():
+        found[name] = count(name)
+        change = f"{found[name] / before[name] - 1:+.2%}" if name in before else "new"
+        print(f"{name:24}{found[name]:16,}{change:>10}", flush=True)
     if args.save:
         HISTORY.write_text(json.dumps({"commit": machine.commit(), "models": before | found}, indent=1) + "\n")
     return 0
