@@ -26,10 +26,14 @@ def set_default_logger_verbosity(level: int) -> None:
     _default["verbosity"] = level
 
 
-def log(severity: int, message: str, *, least: int = -1, logid: str = "") -> None:
-    """A message, if its severity is `least` or more; least -1: the default. Where the program configured no logging,
-    what it asked for by a lower severity goes to standard error."""
-    least = _default["severity"] if least < 0 else least
+def least(severity: int) -> int:
+    """The severity, or the default for -1."""
+    return _default["severity"] if severity < 0 else severity
+
+
+def log(severity: int, message: str, *, least: int, logid: str = "") -> None:
+    """A message, if its severity is `least` or more. Where the program configured no logging, what it asked for by a
+    lower severity goes to standard error."""
     if severity < least:
         return
     logger = logging.getLogger(f"pyruntime.{logid}" if logid else "pyruntime")
@@ -42,4 +46,13 @@ def log(severity: int, message: str, *, least: int = -1, logid: str = "") -> Non
     logger.handle(record)
 
 
-__all__ = ["ERROR", "INFO", "VERBOSE", "WARNING", "log", "set_default_logger_severity", "set_default_logger_verbosity"]
+__all__ = [
+    "ERROR",
+    "INFO",
+    "VERBOSE",
+    "WARNING",
+    "least",
+    "log",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+]

@@ -30,6 +30,8 @@ from pyruntime.placement.provider_list import effective
 
 T = TypeVar("T")
 
+_NOTHING = nullcontext()
+
 
 class InferenceSession(Session):
     """A model ready to run.
@@ -170,7 +172,8 @@ class InferenceSession(Session):
         except PyRuntimeError as error:
             self._log(logs.ERROR if not isinstance(error, InvalidInput) else logs.INFO, str(error), run_options)
             raise
-        self._log(logs.VERBOSE, f"run in {1e3 * (time.perf_counter() - start):.3f} ms", run_options)
+        if self._least(run_options) == logs.VERBOSE:
+            self._log(logs.VERBOSE, f"run in {1e3 * (time.perf_counter() - start):.3f} ms", run_options)
         return results
 
     def _attempt(
@@ -249,12 +252,16 @@ class InferenceSession(Session):
         return self._trace.start_ns if self._trace is not None else 0
 
     def _event(self, name: str) -> Any:
-        return self._trace.event(name) if self._trace is not None else nullcontext()
+        return self._trace.event(name) if self._trace is not None else _NOTHING
 
     def _log(self, severity: int, message: str, run: RunOptions | None = None) -> None:
-        options = self.get_session_options()
-        least = options.log_severity_level if run is None or run.log_severity_level < 0 else run.log_severity_level
-        logs.log(severity, message, least=least, logid=run.logid if run is not None and run.logid else options.logid)
+        logid = run.logid if run is not None and run.logid else self.get_session_options().logid
+        logs.log(severity, message, least=self._least(run), logid=logid)
+
+    def _least(self, run: RunOptions | None) -> int:
+        """The least severity of messages that are told."""
+        own = self.get_session_options().log_severity_level
+        return logs.least(own if run is None or run.log_severity_level < 0 else run.log_severity_level)
 
     # ── what has no meaning here ─────────────────────────────────────────────────────────────────────────────────
 
