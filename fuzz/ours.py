@@ -73,7 +73,7 @@ class Ours:
     """One session of a model, made by a twin's ways."""
 
     def __init__(self, model: bytes, twin: Twin, options: Mapping[str, Any]) -> None:
-        made = SessionOptions(**{"memory_limit": MEMORY, **options, **twin.options})
+        made = SessionOptions(**{"memory_limit": MEMORY, "log_severity_level": 4, **options, **twin.options})
         self.session = InferenceSession(redeclared(model, twin.dims), made, list(twin.providers))
 
     def run(self, feeds: Any) -> Answer:

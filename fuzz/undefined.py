@@ -32,6 +32,9 @@ BUGS = {
     "reference": {
         "Loop": "stacked outputs of scalars have an axis more",
         "Erf": "has eight digits",
+        "QLinearMatMul": "takes float8 for whole numbers",
+        "OneHot": "takes a depth of 0.3 for 1",
+        "Trilu": "fills strings with the number 0",
         "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
         "GridSample": "interpolates integers in their own type",
     },
@@ -40,6 +43,11 @@ BUGS = {
 PARTLY: dict[str, list[tuple[str, Callable[[Any], bool], str]]] = {
     "onnxruntime": [
         ("GroupQueryAttention", lambda node: len(node.output) < 3, "reads what it never wrote if no present is wanted"),
+        (
+            "MatMulNBits",
+            lambda node: any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute),
+            "rounds what it multiplies to 8 bits",
+        ),
     ],
     "reference": [
         ("Attention", lambda node: any(a.name == "scale" and a.f == 0 for a in node.attribute), "0 is the default"),
@@ -77,8 +85,9 @@ def reason(model: onnx.ModelProto, runs: list[Any]) -> str:
         if node.op_type == "Loop":
             if any(other.op_type == "Not" for other in model.graph.node) or _any_zero(runs, "bool", "int64"):
                 return SIZES
-        if "DynamicQuantize" in node.op_type and any(other.op_type in MAKE_NAN for other in model.graph.node):
-            return "a scale of NaN"
+        if any(word in node.op_type for word in ("DynamicQuantize", "GridSample")):
+            if any(other.op_type in MAKE_NAN for other in model.graph.node):
+                return "a scale, or a coordinate, that is NaN"
         if "DynamicQuantize" in node.op_type and any(
             getattr(x, "size", 1) == 0 for feeds in runs for x in feeds.values()
         ):
