@@ -103,7 +103,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--no-gpu", action="store_true", help="natively without one")
     args = parser.parse_args(argv)
     seconds = 60 * args.minutes
-    logging.getLogger("pyruntime").setLevel(logging.CRITICAL)  # errors and warnings are made on purpose
+    logging.disable()  # errors and warnings are made on purpose
     warnings.simplefilter("ignore")
     with seats(not args.no_gpu) as all_seats, ExitStack() as stack:
         soak = Soak(all_seats, stack)
