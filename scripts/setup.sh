@@ -8,7 +8,7 @@
 # vulkan   a software Vulkan device for wgpu natively (Mesa lavapipe), where there is none; needs root and apt
 # browser  Chromium for Playwright: the system's; else by apt (root); else Playwright's own.
 #          build/chromium holds its path, empty for Playwright's own.
-# programs build/programs with tests/programs/requirements.txt: programs of others that tests run; 560 MB
+# programs build/programs with tests/programs/requirements.txt: programs of others that tests run; 600 MB
 #
 # Stamps and logs are in build/setup; `make clean` removes them.
 set -euo pipefail
