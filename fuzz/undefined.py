@@ -21,7 +21,7 @@ EXTREMES = [
     (("AveragePool",), 1e38, "the reference takes NaN for padding"),
     (("Conv", "MatMul", "Gemm", "Einsum"), 1e18, "sums that overflow depend on their order, Winograd's on more"),
     (("MaxPool", "MaxRoiPool"), 3.4e38, "peers drop NaN or not, by its place in the window"),
-    (("DynamicQuantize",), 1e30, "a scale that overflows"),
+    (("QuantizeLinear", "DynamicQuantize"), 1e30, "a scale that overflows, or NaN as an integer"),
 ]
 SIZES = "sizes of what no iteration stacks"  # for this not even shapes are compared
 MAKE_NAN = {"Pow", "Sqrt", "Log", "Div", "Reciprocal"}
@@ -82,6 +82,8 @@ def reason(model: onnx.ModelProto, runs: list[Any]) -> str:
             return "floats that an integer type does not hold"
         if node.op_type == "Pow" and any(node.input[1] in other.output for other in model.graph.node):
             return "a negative number to a computed power: a number, or not, by the last bit"
+        if node.op_type == "Scan" and any(getattr(x, "size", 1) == 0 for feeds in runs for x in feeds.values()):
+            return SIZES
         if node.op_type == "Loop":
             if any(other.op_type == "Not" for other in model.graph.node) or _any_zero(runs, "bool", "int64"):
                 return SIZES

@@ -16,6 +16,7 @@ from pyruntime.frontend.signatures import check_attributes, check_inputs, signat
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType
+from pyruntime.ir.expr import MixedTypes
 from pyruntime.ir.kernel import Block, Tensor
 from pyruntime.ir.shape import Undecided
 from pyruntime.ir.symbol import AXIS, DIM, Symbol, input_path
@@ -257,6 +258,10 @@ class _GraphTracer:
             if e.symbols and all(s.is_extent for s in e.symbols):
                 raise NeedsValue("", node=node.label, symbols=e.symbols) from None
             raise self.t.unsupported(e.message, "write the lowering with select") from e
+        except MixedTypes as e:
+            if found is not None:  # a signature was checked, so it is a bug
+                raise
+            raise InvalidModel(f"inputs of types that do not go together: {e}", node=node.label) from None
         return results if isinstance(results, tuple | list) else (results,)
 
     def _function(self, function: Function, node: Node, args: list[Any]) -> Sequence[Any]:

@@ -24,6 +24,10 @@ BINARY = frozenset("add sub mul div rem mod pow min max and or xor shl shr".spli
 COMPARE = frozenset("eq ne lt le gt ge".split())
 
 
+class MixedTypes(TypeError):
+    """Operands of two types meet where one type is needed."""
+
+
 class Expr:
     """op: what; args: operands; value: a leaf's content; dtype: of the result (None only in templates).
 
@@ -148,7 +152,7 @@ def binary(op: str, a: Scalar, b: Scalar) -> Expr:
     if not isinstance(b, Expr):
         b = as_expr(b, a.dtype)
     if a.dtype is not b.dtype and a.dtype is not None and b.dtype is not None and op not in ("shl", "shr", "pow"):
-        raise TypeError(f"{op}: operands have types {a.dtype} and {b.dtype}")
+        raise MixedTypes(f"{op}: operands have types {a.dtype} and {b.dtype}")
     if a.dtype is I32 and a.op in ("const", "dim", "add") or b.op == "const":
         folded = _fold(op, a, b)
         if folded is not None:
@@ -200,7 +204,7 @@ def _choose(op: str, condition: Expr, a: Scalar, b: Scalar) -> Expr:
     if not isinstance(b, Expr):
         b = as_expr(b, a.dtype)
     if a.dtype is not b.dtype and a.dtype is not None and b.dtype is not None:
-        raise TypeError(f"{op}: sides have types {a.dtype} and {b.dtype}")
+        raise MixedTypes(f"{op}: sides have types {a.dtype} and {b.dtype}")
     if condition.op == "const":
         return a if condition.value else b
     return Expr(op, (condition, a, b), a.dtype or b.dtype)
