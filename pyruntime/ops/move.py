@@ -202,6 +202,8 @@ def _slice(
     t: Tracer, x: Tensor, starts: Sequence[AnyDim], ends: Sequence[AnyDim], axes: Sequence[int], steps: Sequence[int]
 ) -> Tensor:
     t.axes(axes, x.rank)  # none twice
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise t.shape_error(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = x.shape[t.axis(axis, x.rank)]
         if step > 0:

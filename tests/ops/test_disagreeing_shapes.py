@@ -69,6 +69,7 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("RotaryEmbedding", ROTATED, 23, "caches", {"rotary_embedding_dim": 10}),
         ("RotaryEmbedding", [ROTATED[0], floats(2, 3, 4), floats(2, 3, 4)], 23, "small", {}),
         ("GroupQueryAttention", [*CACHED, LENGTHS[:1], TOTAL], 1, "reshape", SHARED),
+        ("Slice", [floats(4, 5), ints(0, 0), ints(2, 2), ints()], 13, "2 starts, 2 ends, 0 axes", {}),
         ("Slice", [floats(4, 5), ints(0, 0), ints(2, 2), ints(1, -1)], 13, "repeat", {}),
     ],
 )
