@@ -115,7 +115,7 @@ def our_fault(doing: str, node: str = "") -> Iterator[None]:
     is one. Running out of memory is an OutOfMemory."""
     try:
         yield
-    except PyRuntimeError:
+    except (PyRuntimeError, Warning):  # a warning is an exception where a program wants it so
         raise
     except MemoryError as e:
         raise OutOfMemory(f"{doing} takes more memory than there is", node=node) from e

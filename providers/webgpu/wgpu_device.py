@@ -82,6 +82,10 @@ class Device:
         self.bytes_read += total
         return [data[start : start + size] for start, (_, size) in zip(starts, places, strict=True)]
 
+    def wait(self, place: Place) -> None:
+        """Until all submitted work is done: by reading four bytes, for wgpu-py 0.32's own wait raises TypeError."""
+        self.checked("wait", lambda: self._read([place], [4], 4))
+
     def _read(self, places: Sequence[Place], sizes: Sequence[int], total: int) -> memoryview:
         """One place is read as it is; several are gathered: a wait costs more than copies."""
         buffer, at = places[0]

@@ -202,9 +202,9 @@ class GpuHost:
             self._submit(encoder, encoded)
 
     def finish(self) -> None:
-        """Submit what was encoded, and wait for its end (wgpu-py 0.32's on_submitted_work_done fails)."""
+        """Submit what was encoded, and wait for its end."""
         self.flush()
-        self.own.read([((self.faults, 0), FAULT_BYTES)])
+        self.own.wait((self.faults, 0))
 
     def _submit(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
         try:
