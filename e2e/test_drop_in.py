@@ -72,7 +72,7 @@ def test_backends_of_others_keep_working(page: Tab) -> None:
         startProfiling() {}, endProfiling() {},
         run: async () => ({ r: new ort.Tensor('float32', [7], [1]) }), dispose: async () => {},
       };
-      ort.registerBackend('theirs', { init: async () => {}, createInferenceSessionHandler: async () => handler }, 100);
+      ort.registerBackend('theirs', { init: async () => {}, createInferenceSessionHandler: async () => handler }, -1);
       const session = await ort.InferenceSession.create('x', { executionProviders: ['theirs'] });
       const { r } = await session.run({});
       await session.release();

@@ -97,6 +97,13 @@ def test_types_declare_what_is_exported() -> None:
     assert set(re.findall(r"^    (?:readonly )?(\w+)[(:]", session, re.M)) <= javascript()["session"]
 
 
+def test_every_member_of_onnxruntime_common_is_told_of() -> None:
+    """docs/compatibility.md; `node scripts/compatibility.mjs` writes it."""
+    command = ["node", "--no-warnings", "scripts/compatibility.mjs", "--check"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
 def test_errors_are_those_of_both_languages() -> None:
     kinds = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and name in javascript()["ours"]}
     table = TEXT.partition("| class | when |")[2].partition("\n\n")[0]

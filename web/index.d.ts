@@ -117,6 +117,8 @@ declare module 'onnxruntime-common' {
     }
   }
   interface InferenceSession {
+    /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto, and gives it; "" without one. */
+    endProfiling(): string;
     /** The memory plan: peak, arena, weights, in bytes. */
     memory(): Promise<MemoryReport>;
     /** What the compiler did: operators, kernels, placement. */

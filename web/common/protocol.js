@@ -19,20 +19,22 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean, hasDefault?: boolean }} ValueInfo
  */
 /** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
-/** @typedef {{ assets: Assets }} OpenParams */
+/** @typedef {{ assets: Assets, least: number }} OpenParams least: severity of messages */
 /** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
 /**
  * @typedef {object} CreateParams
  * @property {Origin} model
  * @property {{ path: string, origin: Origin }[]} external
  * @property {number} threads how many may work on a run, the worker itself among them
- * @property {Record<string, unknown>} options plain session options, under their onnxruntime names
+ * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options what a Program depends on, under onnxruntime's names
  * @property {Limits} limits
+ * @property {import('./log.js').Said} [said] of messages of the session
+ * @property {{ least: number, adapter: GPURequestAdapterOptions }} env
  */
 /** Session options that refuse what would be too large, under their names. @typedef {{ memoryLimit?: number, compileTimeLimit?: number, codeSizeLimit?: number }} Limits */
 /** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, timings: Timings }} CreateResult threads: that its Program is for */
-/** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch> }} RunParams */
-/** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number }} RunResult milliseconds: of the run, without waiting for its turn */
+/** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch>, profile?: boolean }} RunParams profile: kernels are timed */
+/** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number, kernels: KernelTiming[] }} RunResult milliseconds: of the run, without waiting for its turn */
 /**
  * What Programs are compiled for besides ranks: the values, and the dims, of the inputs of these names. One is for all
  * feeds that leave out the inputs `defaults`, unless that is null.

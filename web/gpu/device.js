@@ -17,6 +17,9 @@ const PIPELINES = 4096; // kept for sessions to come; a session keeps those that
 /** @type {Promise<Gpu | null> | null} */
 let current = null;
 
+/** What adapter is asked for: env.webgpu of the page. @type {GPURequestAdapterOptions} */
+export const wishes = { powerPreference: 'high-performance' };
+
 /** The GPU, or null where there is none. @returns {Promise<Gpu | null>} */
 export async function acquireGpu() {
   current ??= open();
@@ -33,7 +36,7 @@ export const currentGpu = async () => current;
 /** @returns {Promise<Gpu | null>} */
 async function open() {
   try {
-    const adapter = await navigator.gpu?.requestAdapter({ powerPreference: 'high-performance' });
+    const adapter = await navigator.gpu?.requestAdapter(wishes);
     if (!adapter) return null;
     const device = await adapter.requestDevice({
       requiredFeatures: FEATURES.filter((name) => adapter.features.has(name)),

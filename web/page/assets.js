@@ -2,6 +2,8 @@
 // file and put its final address here. The builds for <script> and require() put the script's own address for
 // import.meta.url (scripts/build_web.mjs).
 
+import { warn } from '../common/log.js';
+
 /** @typedef {{ worker: string, asm: string, wasm: string, stdlib: string, engine: string }} AssetUrls */
 
 /** @type {Record<keyof AssetUrls, string>} */
@@ -62,5 +64,5 @@ async function exists(url) {
 
 /** @param {string} given @param {AssetUrls} own */
 function passedOver(given, own) {
-  console.warn(`pyruntime: env.wasm.wasmPaths names ${given}, where this package's ${NAMES.worker} is not: using its own files, with ${own.worker}`);
+  warn(`env.wasm.wasmPaths names ${given}, where this package's ${NAMES.worker} is not: using its own files, with ${own.worker}`);
 }

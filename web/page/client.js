@@ -2,9 +2,10 @@
 
 import { env } from 'onnxruntime-common';
 import { assetUrls } from './assets.js';
-import { InvalidInput, SessionFailed } from '../common/errors.js';
+import { SessionFailed } from '../common/errors.js';
 import { ThreadPool } from '../threads/pool.js';
 import { lifelineEnds } from '../common/lifeline.js';
+import { logging, warnOnce } from '../common/log.js';
 import { Caller } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { spawn } from '../common/spawn.js';
@@ -51,7 +52,7 @@ function launch(started, late, { worker: address, ...assets }) {
     else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, 'serve all files of dist/ unchanged, from one folder');
   };
   late.use(spawn(address, 'pyruntime'), () => {
-    caller.call('open', { assets }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
+    caller.call('open', { assets, least: logging.least() }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
   });
   if (hasSharedMemory()) started.threads = new ThreadPool(address, false);
 }
@@ -82,25 +83,21 @@ export function shutdown() {
   if (connection) lost(connection.caller, 'it was shut down');
 }
 
-let warned = false;
-
 /** @param {unknown} count @returns {count is number} */
 const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
 
 /**
  * How many threads a session gets: as it asks, or as env.wasm.numThreads does, or as many as there are processors, four
  * at most. One without shared memory.
- * @param {number} [asked] intraOpNumThreads
+ * @param {number} [asked] intraOpNumThreads @param {import('../common/log.js').Said} [said]
  */
-export function threadCount(asked) {
-  if (asked !== undefined && !isCount(asked)) throw new InvalidInput(`intraOpNumThreads cannot be ${asked}`, { hint: 'an integer from 0 on' });
+export function threadCount(asked, said) {
   const ambient = env.wasm.numThreads;
   const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
   if (hasSharedMemory()) return wanted || Math.min(4, navigator.hardwareConcurrency || 1);
-  if (wanted > 1 && !warned) {
-    warned = true;
-    console.warn(`pyruntime: one thread instead of ${wanted}: this page is not cross-origin isolated, so it has no shared `
-      + 'memory. Serve it with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp.');
+  if (wanted > 1) {
+    warnOnce(`one thread instead of ${wanted}: this page is not cross-origin isolated, so it has no shared memory. Serve it `
+      + 'with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp.', said, 'one thread');
   }
   return 1;
 }

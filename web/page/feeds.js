@@ -50,6 +50,7 @@ function checkSequence(info, items) {
 function checkTensor({ name, dtype, shape }, tensor) {
   if (!isTensor(tensor)) throw new InvalidInput(`input "${name}" is not a tensor`, { hint: 'make it with new ort.Tensor(type, data, dims)' });
   const { type, dims } = tensor;
+  checkPlace(`input "${name}"`, tensor);
   if (dtype !== null && type !== dtype && type !== RAW[dtype]) {
     throw new InvalidInput(`input "${name}" must be ${dtype}, it is ${type}`);
   }
@@ -64,6 +65,22 @@ function checkTensor({ name, dtype, shape }, tensor) {
     throw new InvalidInput(`input "${name}" must have ${shape[wrong]} elements on axis ${wrong} ${wanted}, it has ${dims[wrong]} ${given}`);
   }
   if (tensor.location !== 'gpu-buffer') checkLength(name, tensor);
+}
+
+/** @param {string} what @param {Tensor} tensor */
+function checkPlace(what, { location }) {
+  if (location === 'none') throw new InvalidInput(`${what} was disposed of`);
+  if (location === 'cpu' || location === 'cpu-pinned' || location === 'gpu-buffer') return;
+  throw new InvalidInput(`${what} lies in a ${location}, which this engine cannot read or write`, { hint: 'give a tensor whose data is on the CPU' });
+}
+
+/** Tensors to fill, by names of outputs; null for a new one. @param {[string, unknown][]} fetches */
+export function checkTargets(fetches) {
+  for (const [name, into] of fetches) {
+    if (into === null) continue;
+    if (!isTensor(into)) throw new InvalidInput(`the output "${name}" can be fetched into a tensor or null`);
+    checkPlace(`the tensor to fill for "${name}"`, into);
+  }
 }
 
 /** Dims can be changed after a tensor was made. @param {string} name @param {Tensor} tensor */

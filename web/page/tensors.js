@@ -63,9 +63,6 @@ export class Packer {
    */
   pack(name, tensor) {
     if (tensor.location === 'gpu-buffer') return handle(name, tensor, this.caller);
-    if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
-      throw new InvalidInput(`"${name}" lies in a ${tensor.location}`, { hint: 'feed tensors whose data is on the CPU' });
-    }
     const { type, dims } = tensor;
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data) || isShared(data)) return { type, dims, data };

@@ -3,6 +3,7 @@
 import {
   ARRIVED, AWAKE, COMMAND, CONTROL_BYTES, EPOCH, LINE, LISTEN, MAILBOXES, MAX_THREADS, POISON, REASON, RUN, SEQUENCE, SYNC_WORDS, THREAD,
 } from './mailbox.js';
+import { warn } from '../common/log.js';
 import { spawn } from '../common/spawn.js';
 
 /** @typedef {import('./mailbox.js').Code} Code */
@@ -90,7 +91,7 @@ export class ThreadPool {
 
   /** Programs need not have all their threads: the one that asks waits for none that has not come. @param {number} tid @param {string} reason */
   leaveOut(tid, reason) {
-    if (!this.leftOut.size) console.warn(`pyruntime: fewer threads than asked for: ${reason}`);
+    if (!this.leftOut.size) warn(`fewer threads than asked for: ${reason}`);
     this.leftOut.add(tid);
     this.workers.get(tid)?.terminate();
     this.workers.delete(tid);

@@ -2,9 +2,10 @@
 
 import { DeviceLost, SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
-import { currentGpu } from '../gpu/device.js';
+import { currentGpu, wishes } from '../gpu/device.js';
 import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
+import { logging } from '../common/log.js';
 import { answer } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { Interpreter } from './interpreter.js';
@@ -38,10 +39,11 @@ function enqueue(session, action, stop = null) {
   return done;
 }
 
-/** @param {() => Promise<Record<string, import('../common/protocol.js').WireValue>>} run @returns {Promise<import('../common/protocol.js').RunResult>} */
-async function timed(run) {
+/** @param {import('./model.js').Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop @returns {Promise<import('../common/protocol.js').RunResult>} */
+async function timed(model, { feeds, fetches, profile }, stop) {
   const start = performance.now();
-  return { outputs: await run(), milliseconds: performance.now() - start };
+  const outputs = await model.run(feeds, fetches, stop, profile);
+  return { outputs, milliseconds: performance.now() - start, kernels: model.kernels };
 }
 
 function threadStats() {
@@ -52,6 +54,7 @@ function threadStats() {
 const handlers = {
   open(params) {
     interpreter.assets = params.assets;
+    logging.least = () => params.least;
     if (hasSharedMemory()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
   },
@@ -65,15 +68,17 @@ const handlers = {
   },
 
   async create(params, progress, stop) {
+    logging.least = () => params.env.least;
+    Object.assign(wishes, params.env.adapter);
     const { model, timings } = await openModel(params, progress, interpreter, pool, stop);
     const session = nextSession++;
     sessions.set(session, { model, queue: Promise.resolve() });
     return { result: { session, inputs: model.inputs, outputs: model.outputs, threads: model.host.threads ?? 1, timings } };
   },
 
-  async run({ session, feeds, fetches }, _, stop) {
-    const found = find(session);
-    const result = await enqueue(found, () => timed(() => found.model.run(feeds, fetches, stop)), stop);
+  async run(params, _, stop) {
+    const found = find(params.session);
+    const result = await enqueue(found, () => timed(found.model, params, stop), stop);
     const tensors = Object.values(result.outputs).flat();
     const buffers = tensors.map((tensor) => (!tensor || Array.isArray(tensor.data) || 'gpu' in tensor.data ? null : tensor.data.buffer));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);

@@ -1,6 +1,7 @@
 // The engine's own files: what cannot be had fails by name. Pyodide only logs it, and then waits for ever.
 
 import { SessionFailed } from '../common/errors.js';
+import { warn } from '../common/log.js';
 
 const HINT = 'serve all files of dist/ unchanged, from one folder';
 
@@ -72,6 +73,6 @@ export async function watchDownloads({ wasm, stdlib }, start) {
 async function instantiate(response, imports, streaming) {
   const type = response.headers.get('content-type') ?? '';
   if (/^application\/wasm\b/i.test(type)) return streaming(response, imports);
-  console.warn(`pyruntime: ${response.url} is served as "${type}"; served as application/wasm it would start faster`);
+  warn(`${response.url} is served as "${type}"; served as application/wasm it would start faster`);
   return WebAssembly.instantiate(await response.arrayBuffer(), imports);
 }

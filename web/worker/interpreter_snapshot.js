@@ -1,5 +1,6 @@
 // The interpreter's memory after its start, kept in the browser's cache: the next page restores it (ADR 15).
 
+import { warn } from '../common/log.js';
 import { BUILD } from './build.js';
 import { cacheStorage, keep, unseal } from './sealed_cache.js';
 
@@ -66,7 +67,7 @@ export function saveSnapshot(pyodide, engine) {
     const memory = /** @type {any} */ (pyodide).makeMemorySnapshot();
     setTimeout(() => write(name, pack(memory)).catch(() => {}), WRITE_DELAY); // no room, or forbidden: the next start is as this one
   } catch (error) {
-    console.warn('pyruntime: no snapshot was kept, so the next start takes as long as this one:', error);
+    warn(`no snapshot was kept, so the next start takes as long as this one: ${error}`);
   }
 }
 

@@ -4,6 +4,7 @@ import { downloadFeeds, hasGpuFeeds } from './gpu_feeds.js';
 import { freeSpare } from '../run/arena.js';
 import { Executor } from '../run/executor.js';
 import { InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
+import { during, warn } from '../common/log.js';
 import { hostStep } from './program_file.js';
 import { acquireGpu } from '../gpu/device.js';
 import { profile } from './profile.js';
@@ -49,6 +50,10 @@ export class Model {
     this.used = '';
     /** Of the run in progress, or of the start. @type {Stop | null} */
     this.stop = null;
+    /** Whether kernels of the run in progress are timed, and their times. */
+    this.timed = false;
+    /** @type {import('../common/protocol.js').KernelTiming[]} */
+    this.kernels = [];
   }
 
   /** After `prepare` the model runs; a fault of the GPU meanwhile is met as in a run. @param {Stop | null} [stop] */
@@ -64,7 +69,7 @@ export class Model {
 
   /** Makes the Program ready, if there is one for all feeds. */
   async prepare() {
-    const program = this.python.main(this.proxy);
+    const program = during(this.host.said, () => this.python.main(this.proxy));
     const needs = JSON.parse(this.proxy.needs);
     this.needs = needs.defaults?.length === 0 ? null : needs;
     if (program) await this.add('', program);
@@ -85,10 +90,13 @@ export class Model {
    * @param {Record<string, WireValue>} feeds
    * @param {Record<string, Fetch>} fetches
    * @param {Stop | null} stop
+   * @param {boolean} [timed] whether its kernels are timed
    * @returns {Promise<Record<string, WireValue>>}
    */
-  async run(feeds, fetches, stop) {
+  async run(feeds, fetches, stop, timed = false) {
     this.stop = stop;
+    this.timed = timed;
+    this.kernels = [];
     if (!this.host.gpu) return this.attempt(feeds, fetches);
     try {
       this.host.gpu.alive();
@@ -125,7 +133,8 @@ export class Model {
     executor.plan.memory.limit = this.room(executor);
     if (hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
-      return await executor.run(feeds, fetches, this.stop);
+      const run = () => executor.run(feeds, fetches, this.stop);
+      return this.timed ? await profile(executor, run, this.kernels) : await run();
     } catch (error) {
       executor.transfers?.abandon();
       throw error;
@@ -151,7 +160,7 @@ export class Model {
       if (!this.compiler) throw new InvalidInput(texts[0], { hint: 'the Program takes them for one; open the model' });
       Object.assign(this, await this.compiler());
     }
-    for (const text of texts) console.warn(`pyruntime: ${text}; from now on they are taken as different dims`);
+    for (const text of texts) warn(`${text}; from now on they are taken as different dims`, this.host.said);
     this.drop();
     this.programs.clear();
     this.inputs = withDimsApart(this.inputs, dims);
@@ -176,7 +185,7 @@ export class Model {
 
   /** From now on without the GPU. @param {string} reason */
   async fallBack(reason) {
-    console.warn(`pyruntime: ${reason}; the session continues on WebAssembly`);
+    warn(`${reason}; the session continues on WebAssembly`, this.host.said);
     this.drop();
     this.programs.clear();
     this.host = { ...this.host, gpu: null };
@@ -226,13 +235,16 @@ export class Model {
     this.stop = null;
     if (this.host.gpu) throw new SessionFailed('only sessions on WebAssembly alone are profiled');
     const executor = await this.executor(feeds);
-    return profile(executor, () => executor.run(feeds, {}));
+    /** @type {import('../common/protocol.js').KernelTiming[]} */
+    const kernels = [];
+    await profile(executor, () => executor.run(feeds, {}), kernels);
+    return kernels;
   }
 
   /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
   async specialise(feeds) {
     for (;;) {
-      const program = this.python.specialise(this.proxy, this.describe(feeds), this.stop);
+      const program = during(this.host.said, () => this.python.specialise(this.proxy, this.describe(feeds), this.stop));
       this.needs = /** @type {import('../common/protocol.js').Needs} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;
       const [oldest] = this.programs.keys();

@@ -2,6 +2,7 @@
 
 import { InvalidModel, NoAdapter } from '../common/errors.js';
 import { acquireGpu } from '../gpu/device.js';
+import { during, warn } from '../common/log.js';
 import { Model } from './model.js';
 import { downloads, readerOf, weightsOf } from './model_files.js';
 import { cachedPrograms } from './program_cache.js';
@@ -36,27 +37,26 @@ export async function openModel(params, progress, interpreter, pool, stop) {
   const start = performance.now();
   const shared = pool !== null;
   const threads = shared ? params.threads : 1;
-  const options = { ...params.options, threads, shared, relaxed: hasRelaxedSimd() };
+  const options = { ...params.options, threads, shared, relaxed: !params.options.fixedSimd && hasRelaxedSimd() };
   const [files, gpu, cache] = await Promise.all([
-    downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), gpuFor(params.options), prepare(params, options, interpreter, progress),
+    downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), gpuFor(params), prepare(params, options, interpreter, progress),
   ]);
   const bytes = /** @type {Uint8Array} */ (files.get(''));
   const { memoryLimit, ...limits } = params.limits;
-  const source = { start, files, bytes, cache, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit } };
+  const source = { start, files, bytes, cache, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
   if (isProgram(bytes)) return openProgram(params, source, progress);
   const cached = interpreter.customised ? null : await openCached(source, progress, interpreter);
   return cached ?? compile(source, interpreter, progress);
 }
 
-/** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {Record<string, unknown>} options */
-async function gpuFor({ executionProviders }) {
-  const asked = /** @type {(string | { name: string })[]} */ (executionProviders ?? []).map((item) => (typeof item === 'string' ? item : item.name));
+/** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {CreateParams} params */
+async function gpuFor({ options: { executionProviders: asked = [] }, said }) {
   if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
   const gpu = await acquireGpu();
   if (gpu) return gpu;
   const reason = 'this browser gives no WebGPU adapter';
   if (!asked.includes('wasm')) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
-  console.warn(`pyruntime: ${reason}; the session runs on WebAssembly`);
+  warn(`${reason}; the session runs on WebAssembly`, said);
   return null;
 }
 
@@ -94,7 +94,7 @@ async function openCached(source, progress, interpreter) {
 async function opened({ files, bytes, host, options, stop }, interpreter) {
   const python = await interpreter.start();
   const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.length]));
-  return { python, proxy: python.open(readerOf(files), bytes.length, { ...options, gpu: host.gpu?.adapter ?? null, external }, stop) };
+  return { python, proxy: during(host.said, () => python.open(readerOf(files), bytes.length, { ...options, gpu: host.gpu?.adapter ?? null, external }, stop)) };
 }
 
 /** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
@@ -117,7 +117,7 @@ async function compile(source, interpreter, progress) {
 async function openProgram(params, { start, files, bytes, stop, host: { pool, memoryLimit } }, progress) {
   const program = new Exported(bytes);
   const read = readerOf(await weightsOf(program, params, files, progress, stop));
-  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit };
+  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, said: params.said };
   const download = performance.now() - start;
   try {
     return await started(new Model(program, program.proxy, read, host), progress, { download, compile: 0 }, stop);

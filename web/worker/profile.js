@@ -8,22 +8,20 @@ import { evaluate } from '../run/dims.js';
 
 /**
  * Runs with each kernel called on its own, on this thread, in place of the generated code that calls them all.
- * @param {Executor} executor @param {() => unknown} run
- * @returns {Promise<KernelTiming[]>} in the order they ran
+ * @template T @param {Executor} executor @param {() => T} run @param {KernelTiming[]} kernels gets them, in the order they ran
+ * @returns {Promise<Awaited<T>>} what the run gives
  */
-export async function profile(executor, run) {
+export async function profile(executor, run, kernels) {
   const { code, team } = executor;
   /** @type {{ call: Call, milliseconds: number }[]} */
   const found = [];
   Object.assign(executor, { code: timed(executor, found), team: null });
   try {
-    await run();
+    return await run();
   } finally {
     Object.assign(executor, { code, team });
+    kernels.push(...found.map(({ call, milliseconds }) => ({ node: call.node, kernel: call.kernel, milliseconds, bytes: bytesOf(executor, call) })));
   }
-  return found.map(({ call, milliseconds }) => {
-    return { node: call.node, kernel: call.kernel, milliseconds, bytes: bytesOf(executor, call) };
-  });
 }
 
 /**

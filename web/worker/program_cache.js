@@ -35,9 +35,8 @@ export async function cachedPrograms(engine, model, options) {
 }
 
 /** Not for the GPU: shaders are for one adapter. @param {Record<string, any>} options */
-function cacheable({ executionProviders, extra }) {
-  const [first = 'wasm'] = executionProviders ?? [];
-  return (first.name ?? first) !== 'webgpu' && extra?.session?.disable_program_cache !== '1';
+function cacheable({ executionProviders, uncached }) {
+  return executionProviders?.[0] !== 'webgpu' && !uncached;
 }
 
 /** What is known of a model before its bytes are: for an address of this page alone, nothing. @param {Origin} model */

@@ -2,6 +2,7 @@
 
 import { loadPyodide } from 'pyodide';
 import { fromPayload, SessionFailed, Terminated } from '../common/errors.js';
+import { warn } from '../common/log.js';
 import { download, importModule, watchDownloads } from './engine_files.js';
 import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapshot.js';
 
@@ -15,6 +16,7 @@ import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapsh
 /** @typedef {import('../common/stop.js').Stop} Stop */
 
 const ENGINE = '/lib/engine.zip';
+const OURS = 'pyruntime: ';
 
 /** What every session needs, so that it is in the snapshot. Warnings, which go to the console, without places in a file of ours. */
 const STARTED = `
@@ -43,6 +45,7 @@ export class Python {
   /** @param {PyodideAPI} pyodide */
   constructor(pyodide) {
     this.pyodide = pyodide;
+    pyodide.setStderr({ batched: (line) => void (line.startsWith(OURS) ? warn(line.slice(OURS.length)) : console.warn(line)) });
     this.lastError = pyodide.runPython(LAST_ERROR);
     this.engine = this.guard(() => pyodide.pyimport('pyruntime.browser'));
   }

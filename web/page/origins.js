@@ -1,0 +1,26 @@
+// Where the bytes of models and of their external data come from.
+
+import { isShared } from './tensors.js';
+
+/** @typedef {import('../common/protocol.js').Origin} Origin */
+
+/** @param {string | Uint8Array | ArrayBufferLike | Blob} source @param {string} [base] @returns {Origin} */
+export function origin(source, base = globalThis.document?.baseURI ?? globalThis.location?.href) {
+  if (typeof source === 'string') return { url: new URL(source, base).href };
+  if (source instanceof Blob) return { blob: source };
+  if (!(source instanceof Uint8Array)) return { bytes: new Uint8Array(source) };
+  const whole = source.byteLength === source.buffer.byteLength || isShared(source);
+  return { bytes: whole ? source : source.slice() };
+}
+
+/** @typedef {NonNullable<import('onnxruntime-common').InferenceSession.SessionOptions['externalData']>[number]} ExternalFile */
+
+/**
+ * @param {ExternalFile} file
+ * @param {string | Uint8Array} model
+ */
+export function externalFile(file, model) {
+  const base = typeof model === 'string' ? /** @type {{ url: string }} */ (origin(model)).url : undefined;
+  if (typeof file === 'string') return { path: file.slice(file.lastIndexOf('/') + 1), origin: origin(file, base) };
+  return { path: file.path, origin: origin(file.data, typeof file.data === 'string' ? undefined : base) };
+}
