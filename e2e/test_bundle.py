@@ -9,7 +9,7 @@ import pytest
 
 from kit.chromium import ROOT
 
-LIMIT = 62_000  # bytes, minified; half of it is onnxruntime-common and the executor
+LIMIT = 80_000  # bytes, minified; most of it is onnxruntime-common, the executor, and the table of options
 
 
 def parts(entry: str) -> dict[str, int]:
