@@ -110,6 +110,7 @@ def shared_page(request: pytest.FixtureRequest, browser: Browser, servers: dict[
 def page(shared_page: Tab) -> Iterator[Tab]:
     """The ESM page, once cross-origin isolated and once not. Tests share it and its worker: a start costs seconds."""
     yield shared_page
+    shared_page.run("ort.env.wasm.proxy = false")
     shared_page.check()
 
 
