@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.ops import node
+
 Open = Callable[..., Any]
+
+
+def restart_generators(*modules: ModuleType) -> None:
+    """Let generators of random numbers that are global in these modules begin anew."""
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, np.random.Generator):
+                value.bit_generator.state = type(value.bit_generator)(7).state
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Tables of a file hold the same numbers whichever files are collected before it."""
+    if isinstance(collector, pytest.Module):
+        restart_generators(node)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(request: pytest.FixtureRequest) -> None:
+    """A test draws the same numbers whichever tests run before it."""
+    restart_generators(request.module, node)
 
 
 @pytest.fixture(params=["wasm"])

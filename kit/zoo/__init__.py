@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from kit.unsigned_weights import unsigned_weights
+
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / "build" / "zoo"
 
@@ -79,7 +81,7 @@ def oracle_session(model: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(unsigned_weights(model), options, providers=["CPUExecutionProvider"])
 
 
 def _generator(key: str) -> np.random.Generator:
