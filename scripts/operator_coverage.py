@@ -23,7 +23,6 @@ REASONS = {
     "BeamSearch": _GENERATION,
     "BifurcationDetector": "not implemented",
     "ConvTransposeWithDynamicPads": "not implemented",
-    "DecoderMaskedMultiHeadAttention": "not implemented",
     "GreedySearch": _GENERATION,
     "MatMulFpQ4": "weights in the private layout of ONNX Runtime's kernels",
     "MaxpoolWithMask": "ONNX Runtime documents it as internal",

@@ -12,8 +12,10 @@ from pyruntime.ir.expr import Expr, X, Y, cast, dim, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, merged, window_biases  # fmt: skip
+from pyruntime.ops.kv_cache import appended, from_beams
 from pyruntime.ops.matmul import matmul
 from pyruntime.ops.qlinear import matmul_integer_to_float
+from pyruntime.ops.rotary import turned
 
 MICROSOFT = "com.microsoft"
 
@@ -90,17 +92,56 @@ def multi_head_attention(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Attention over past and present keys. Shapes: query (N, S, M), key and value (N, T, ·), or packed
     (N, S, H, 3, D), (N, T, H, 2, D), or of another's heads (N, H, T, D); bias (3·M,)
-    -> (N, S, M), present key and value (N, H, P+T, D), probabilities."""
-    if past_sequence_length is not None or cache_indirection is not None:
-        raise t.unsupported("a past in a shared buffer is not implemented")
+    -> (N, S, M), present key and value (N, H, P+T, D), probabilities. With past_sequence_length, the past lies at the
+    front of a buffer, whose rows `from_beams` tells apart, and the present is that buffer with the new keys."""
     q, k, v = _projections(t, query, key, value, bias, num_heads)
-    past: AnyDim = 0
-    if past_key is not None and past_value is not None:
-        past = past_key.shape[2]
-        k, v = t.concat([past_key, k], 2), t.concat([past_value, v], 2)
+    past, k, v, *present = _with_past(t, k, v, past_key, past_value, past_sequence_length)
+    if cache_indirection is not None:
+        k, v = (from_beams(t, x, cache_indirection, past) for x in (k, v))
     biases = _biases(t, q, k, key_padding_mask, attention_bias, mask_filter_value, past, bool(unidirectional))
     done = attend(t, q, k, v, scale=scale, bias=chain(*biases))
-    return merged(t, done.out), k, v, t.cast(done.probabilities, query.dtype)
+    return merged(t, done.out), present[0], present[1], t.cast(done.probabilities, query.dtype)
+
+
+def _with_past(
+    t: Tracer, k: Tensor, v: Tensor, past_key: Tensor | None, past_value: Tensor | None, length: Tensor | None
+) -> tuple[AnyDim, Tensor, Tensor, Tensor, Tensor]:
+    """How many keys are past; all keys and values; the present ones. `length`: the past is at the front of a buffer."""
+    if past_key is None or past_value is None:
+        return 0, k, v, k, v
+    if length is None:
+        k, v = t.concat([past_key, k], 2), t.concat([past_value, v], 2)
+        return past_key.shape[2], k, v, k, v
+    past = t.ints(t.reshape(length, ()), 0)[0]
+    total, places = past + k.shape[2], past_key.shape[2]
+    t.require(sh.compare("le", total, places), f"{total} keys do not fit into a buffer of {places}")
+    key, value = (appended(t, *pair, lambda n: dim(past), places) for pair in ((past_key, k), (past_value, v)))
+    return past, t.slice(key, 2, 0, total), t.slice(value, 2, 0, total), key, value
+
+
+@op("DecoderMaskedMultiHeadAttention", domain=MICROSOFT)
+def decoder_masked_attention(
+    t: Tracer, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, mask_index: Tensor | None = None,
+    attention_bias: Tensor | None = None, past_key: Tensor | None = None, past_value: Tensor | None = None,
+    past_sequence_length: Tensor | None = None, beam_width: Tensor | None = None,
+    cache_indirection: Tensor | None = None, bias: Tensor | None = None, *, mask_filter_value: float = -10000.0,
+    num_heads: int, output_qk: int = 0, past_present_share_buffer: int = 0, scale: float = 0.0,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """MultiHeadAttention of one query, in a buffer of keys; the caches' rows are in their order. beam_width is a dim of
+    cache_indirection. Shapes: query (N, 1, M), key and value likewise, or (N, H, T, D), or query alone (N, 1, 3·M)."""
+    if output_qk:
+        raise t.unsupported("output_qk is not implemented")
+    if past_present_share_buffer and past_key is not None and past_sequence_length is None:
+        raise t.shape_error("past_present_share_buffer needs past_sequence_length")
+    if key is None or value is None:
+        third = sh.floordiv(query.shape[2], 3)
+        query, key, value = (t.slice(query, 2, third * n, third) for n in range(3))
+    length = past_sequence_length if past_present_share_buffer else None
+    done = multi_head_attention(
+        t, query, key, value, bias, mask_index, attention_bias, past_key, past_value, length, cache_indirection,
+        mask_filter_value=mask_filter_value, num_heads=num_heads, scale=scale,
+    )  # fmt: skip
+    return done[:3]
 
 
 def _biases(
@@ -124,33 +165,37 @@ def attention_microsoft(
     unidirectional: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Projection by one weight, then attention. Shapes: x (N, S, M), weights (M, 3·M), bias (3·M,),
-    past (2, N, H, P, D) -> (N, S, M), present (2, N, H, P+S, D)."""
-    if do_rotary or past_present_share_buffer or past_sequence_length is not None:
-        raise t.unsupported("rotary embedding and a shared past buffer are not implemented")
+    past (2, N, H, P, D) -> (N, S, M), present (2, N, H, P+S, D), or with past_present_share_buffer as past is."""
+    if past_present_share_buffer and (past is None or past_sequence_length is None):
+        raise t.shape_error("past_present_share_buffer needs past and past_sequence_length")
     joined = matmul(t, x, weights)
     joined = joined if bias is None else t.map(X + Y, joined, bias)
     return attend_joined(
         t, joined, mask_index, past, attention_bias, qkv_hidden_sizes, num_heads, scale, mask_filter_value,
-        bool(unidirectional),
+        bool(unidirectional), past_sequence_length if past_present_share_buffer else None,
+        rotary=rotary_embedding_dim if do_rotary else None,
     )  # fmt: skip
 
 
 def attend_joined(
     t: Tracer, joined: Tensor, mask: Tensor | None, past: Tensor | None, added: Tensor | None,
-    sizes: Sequence[int] | None, heads: int, scale: float, value: float, causal: bool,
+    sizes: Sequence[int] | None, heads: int, scale: float, value: float, causal: bool, length: Tensor | None = None,
+    *, rotary: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Attention of query, key and value that lie side by side: joined (N, S, 3·M) -> (N, S, M), the present."""
+    """Attention of query, key and value that lie side by side: joined (N, S, 3·M) -> (N, S, M), the present.
+
+    length: of the past, at the front of its buffer. rotary: how many features turn (0: all)."""
     third = sh.floordiv(joined.shape[2], 3)
     widths: list[AnyDim] = [*sizes] if sizes else [third, third, third]
     starts: list[AnyDim] = [0, widths[0], widths[0] + widths[1]]
     q, k, v = (heads_of(t, t.slice(joined, 2, s, n), heads) for s, n in zip(starts, widths, strict=True))
-    before: AnyDim = 0
-    if past is not None:
-        before = past.shape[3]
-        old_k, old_v = _blocks(t, past, 0, 2)
-        k, v = t.concat([old_k, k], 2), t.concat([old_v, v], 2)
+    if rotary is not None:
+        before = 0 if past is None else past.shape[3] if length is None else t.ints(t.reshape(length, ()), 0)[0]
+        q, k = (turned(t, x, before, rotary or x.shape[3]) for x in (q, k))
+    old_k, old_v = _blocks(t, past, 0, 2) if past is not None else (None, None)
+    before, k, v, *new = _with_past(t, k, v, old_k, old_v, length)
     done = attend(t, q, k, v, scale=scale, bias=chain(*_biases(t, q, k, mask, added, value, before, causal)))
-    present = t.concat([t.unsqueeze(k, [0]), t.unsqueeze(v, [0])], 0) if any(t.wanted[1:]) else k
+    present = t.concat([t.unsqueeze(x, [0]) for x in new], 0) if any(t.wanted[1:]) else new[0]
     return merged(t, done.out), present
 
 
@@ -162,12 +207,13 @@ def qattention(
     past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention whose projection is an integer product. Shapes: as Attention's."""
-    if do_rotary or past_present_share_buffer:
-        raise t.unsupported("rotary embedding and a shared past buffer are not implemented")
+    if past_present_share_buffer:
+        raise t.unsupported("past_present_share_buffer is not implemented: no input tells how long the past is")
     joined = matmul_integer_to_float(t, x, weight, x_scale, weight_scale, x_zero_point, weight_zero_point, bias)
     return attend_joined(
-        t, joined, mask_index, past, None, None, num_heads, scale, mask_filter_value, bool(unidirectional)
-    )
+        t, joined, mask_index, past, None, None, num_heads, scale, mask_filter_value, bool(unidirectional),
+        rotary=0 if do_rotary else None,
+    )  # fmt: skip
 
 
 __all__ = ["attend_joined"]

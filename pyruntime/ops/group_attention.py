@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, cast, const, dim, guard, select
+from pyruntime.ir.dtype import F8E4M3FN, I8, I32, U8
+from pyruntime.ir.expr import Expr, cast, const, dim, select
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, length_mask, merged, window_mask
+from pyruntime.ops.kv_cache import Codes, PerItem, Window, appended
 from pyruntime.ops.norm import root_mean_square, scaled
 from pyruntime.ops.rotary import Angle, require_caches, rotate
-
-PerItem = Callable[[Expr], Expr]  # a number of a batch item, or of a head
 
 
 @op("GroupQueryAttention", domain="com.microsoft")
@@ -31,15 +29,12 @@ def group_query_attention(
     v_quant_type: str = "NONE",
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Causal attention where item n has seqlens_k[n] + 1 keys, of which the last S (all, for a first prompt) are new.
-    New keys go behind the item's own past, in a cache of max(P, total_sequence_length) places.
+    New keys go behind the item's own past, in a cache of max(P, total_sequence_length) places, or of P places if
+    sliding_window_cache (see `Window`). Caches may hold codes (see `Codes`).
 
     Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, P, D)
     -> (N, S, H·D), present key and value (N, G, max(P, total), D)
     """
-    if sliding_window_cache or "NONE" not in (k_quant_type, v_quant_type) or k_scale is not None:
-        raise t.unsupported("sliding or quantised caches are not implemented")
-    if v_scale is not None or k_quant_type != v_quant_type:
-        raise t.unsupported("quantised caches are not implemented")
     q, k, v = _group_heads(t, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q, k = (
@@ -59,18 +54,51 @@ def group_query_attention(
         q, k = (_turned(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
     elif do_rotary:
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
-    present_key, present_value = (_cached(t, old, new, start, total) for old, new in ((past_key, k), (past_value, v)))
-    biases: list[Bias] = []
-    if attention_bias is not None:
-        biases.append(add_mask(t, attention_bias, (*q.shape[:3], present_key.shape[2])))
-    if causal:
-        biases.append(window_mask(start, local_window_size - 1 if local_window_size > 0 else -1, 0))
+    codes = _codes(t, past_key, (k_scale, v_scale), (k_quant_type, v_quant_type), kv_cache_bit_width)
+    olds, news = (past_key, past_value), [code.encoded(t, x) for code, x in zip(codes, (k, v), strict=True)]
+
+    def end(n: Expr) -> Expr:
+        return cast(seqlens_k.at(n), I32) + 1
+
+    if sliding_window_cache:
+        window = _window(t, past_key, local_window_size if causal else 0, start, end)
+        presents = [window.kept(t, old, new) for old, new in zip(olds, news, strict=True) if old is not None]
+        held = [t.concat([old, new], 2) for old, new in zip(olds, news, strict=True) if old is not None]
+        added = None if attention_bias is None else add_mask(t, attention_bias, (*q.shape[:3], total))
+        bias: Bias | None = window.bias(added)
     else:
-        biases.append(length_mask(lambda n: cast(seqlens_k.at(n), I32) + 1))
+        held = presents = [appended(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
+        biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], presents[0].shape[2]))]
+        left = local_window_size - 1 if local_window_size > 0 else -1
+        bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
+    keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, held, strict=True))
     sink = _sink(head_sink, bool(smooth_softmax))
-    done = attend(t, q, present_key, present_value, scale=scale, softcap=softcap, bias=chain(*biases), sink=sink)
+    done = attend(t, q, keys, values, scale=scale, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else done.biased
-    return merged(t, done.out), present_key, present_value, t.cast(scores, query.dtype)
+    return merged(t, done.out), *presents, t.cast(scores, query.dtype)
+
+
+def _codes(
+    t: Tracer, past: Tensor | None, scales: Sequence[Tensor | None], types: Sequence[str], bits: int
+) -> list[Codes]:
+    """What the caches of keys and values hold."""
+    for scale, kind in zip(scales, types, strict=True):
+        if kind not in ("NONE", "PER_TENSOR", "PER_CHANNEL"):
+            raise t.unsupported(f"caches of type {kind} are not known")
+        if (scale is None) != (kind == "NONE"):
+            raise t.shape_error("a quantised cache needs its scale, and no other has one")
+    dtype = past.dtype if past is not None else U8 if bits == 4 else I8
+    if types != ("NONE", "NONE") and (dtype, bits or 8) not in ((U8, 4), (I8, 8), (F8E4M3FN, 8)):
+        text = f"a cache of {bits} bits in {dtype.name} is not known"
+        raise t.unsupported(text, "4 in uint8, 8 in int8 or float8e4m3fn are")
+    return [Codes(scale, dtype) for scale in scales]
+
+
+def _window(t: Tracer, past: Tensor | None, width: int, start: PerItem, end: PerItem) -> Window:
+    if past is None or width <= 0:
+        raise t.unsupported("sliding_window_cache needs past_key, causal attention and local_window_size")
+    t.require(sh.compare("le", width, past.shape[2]), f"a cache of {past.shape[2]} places is smaller than its window")
+    return Window(past.shape[2], width, start, end)
 
 
 def _sink(head_sink: Tensor | None, smooth: bool) -> PerItem | None:
@@ -103,21 +131,6 @@ def _turned(
 
     require_caches(t, cos, sin, cos.shape[1])
     return rotate(t, x, angle(cos), angle(sin), cos.shape[1] * 2, bool(interleaved))
-
-
-def _cached(t: Tracer, old: Tensor | None, new: Tensor, start: PerItem, total: AnyDim) -> Tensor:
-    """The cache with new entries written behind each item's past."""
-    n_, g_, rows, d_ = new.shape
-    past = 0 if old is None else old.shape[2]
-    size = sh.maximum(past, total)
-
-    def body(n: Expr, g: Expr, j: Expr, d: Expr) -> Expr:
-        place = j - start(n)
-        fresh = (place >= 0) & (place < dim(rows))
-        kept = 0 if old is None else guard(j < dim(past), old.at(n, g, j, d), 0)
-        return guard(fresh, new.at(n, g, place, d), kept)
-
-    return t.compute((n_, g_, size, d_), body)
 
 
 __all__ = ["group_query_attention"]

@@ -1,11 +1,13 @@
-"""Weights packed to 2, 4 or 8 bits in blocks, as ONNX Runtime's quantiser writes them: the lowest bits come first."""
+"""Weights packed to 2 to 8 bits in blocks, as ONNX Runtime's quantiser writes them: the lowest bits come first."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType
-from pyruntime.ir.expr import Expr, X, Y, cast, index
+from pyruntime.ir.expr import Expr, X, Y, cast, dim, index, minimum
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.matmul import product
 from pyruntime.ops.minifloat import MINIFLOATS, decode
@@ -22,24 +24,35 @@ def unpacked(byte: Expr, place: Expr, bits: int) -> Expr:
     return (byte >> ((place & (each - 1)) * bits)) & ((1 << bits) - 1)
 
 
+def code_at(codes: Tensor, row: Sequence[Expr], place: Expr, bits: int) -> Expr:
+    """Element `place` of a row of packed elements, as int32; one of 3, 5, 6 or 7 bits may lie in two bytes."""
+    first = place * bits / 8
+    if 8 % bits == 0:
+        return unpacked(codes.at(*row, first), place, bits)
+    last = minimum(first + 1, dim(codes.shape[-1] - 1))
+    both = cast(codes.at(*row, first), I32) | (cast(codes.at(*row, last), I32) << 8)
+    return (both >> ((place * bits) & 7)) & ((1 << bits) - 1)
+
+
 @op("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(
     t: Tracer, a: Tensor, b: Tensor, scales: Tensor, zero_points: Tensor | None = None, g_idx: Tensor | None = None,
     bias: Tensor | None = None, *, K: int, N: int, accuracy_level: int = 0, bits: int = 4, block_size: int,
     weight_prepacked: int = 0,
 ) -> Tensor:  # fmt: skip
-    """a · wᵀ + bias with w[n, k] = (code - zero point) · scale; the zero point is 2^(bits-1) unless given.
+    """a · wᵀ + bias with w[n, k] = (code - zero point) · scale; the zero point is 2^(bits-1) unless given. Zero point
+    and scale are those of the block that k lies in, or of block g_idx[k].
 
     Routine "matmul_nbits": args (a, b, scales, zero_points), attrs bits, block_size, K, N.
     Shapes: a (*A, K), b (N, blocks, block_size·bits/8) uint8, scales (N, blocks), zero_points uint8 packed
     (N, ceil(blocks·bits/8)) or of a's type (N, blocks), bias (N,) -> (*A, N)
     """
-    if g_idx is not None:
-        raise t.unsupported("g_idx is not implemented")
     if weight_prepacked:
         raise t.unsupported(f"weight_prepacked {weight_prepacked} is for another engine")
-    if bits not in (2, 4, 8):
-        raise t.unsupported(f"bits {bits} is not one of 2, 4, 8")
+    if not 2 <= bits <= 8:
+        raise t.unsupported(f"bits {bits} is not one of 2 to 8")
+    if block_size < 16 or block_size & (block_size - 1):
+        raise t.unsupported(f"block_size {block_size} is not a power of 2 from 16 on")
     t.require_equal(a.shape[-1], K, "the input and K differ")
     blocks = -(-K // block_size)
     codes = t.reshape(b, (N, blocks, block_size * bits // 8))
@@ -53,11 +66,12 @@ def matmul_nbits(
 
     def weight(n: Expr, k: Expr) -> Expr:
         block, place = k / block_size, k & (block_size - 1)
-        code = cast(unpacked(codes.at(n, block, place * bits / 8), place, bits), dtype)
+        code = cast(code_at(codes, (n, block), place, bits), dtype)
+        block = block if g_idx is None else t.checked_index(g_idx.at(k), blocks)
         if zeros is None:
             zero: Expr | float = float(1 << (bits - 1))
         elif packed:
-            zero = cast(unpacked(zeros.at(n, block * bits / 8), block, bits), dtype)
+            zero = cast(code_at(zeros, (n,), block, bits), dtype)
         else:
             zero = cast(zeros.at(n, block), dtype)
         return (code - zero) * cast(steps.at(n, block), dtype)
@@ -66,7 +80,9 @@ def matmul_nbits(
         return cast(a.at(*i[: rank - 1], index(rank)), dtype) * weight(i[rank - 1], index(rank))
 
     meaning = t.reduce_compute("sum", (*a.shape[:-1], N), (K,), body)
-    y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, bits=bits, block_size=block_size, K=K, N=N)
+    y = meaning
+    if g_idx is None and bits in (2, 4, 8):
+        y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, bits=bits, block_size=block_size, K=K, N=N)
     return t.cast(y if bias is None else t.map(X + cast(Y, dtype), y, bias), a.dtype)
 
 

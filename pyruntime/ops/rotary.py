@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, X, Y, const, cos, dim, guard, rem, select, sin
+from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.expr import Expr, X, Y, cast, const, cos, dim, exp, guard, rem, select, sin
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import heads_of, merged
@@ -37,6 +38,16 @@ def rotate(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleav
         return turned if size == x.shape[3] else guard(d < dim(size), turned, x.at(n, h, s, d))
 
     return t.compute(x.shape, body)
+
+
+def turned(t: Tracer, x: Tensor, start: AnyDim, size: AnyDim) -> Tensor:
+    """See `rotate`: of rows from position `start` on, by angles position · 10000^(-2·pair/size)."""
+
+    def angle(n: Expr, s: Expr, pair: Expr) -> Expr:
+        steps = cast(pair, F32) * (-2.0 * math.log(10000.0)) / cast(dim(size), F32)
+        return cast(s + dim(start), F32) * exp(steps)
+
+    return rotate(t, x, lambda *i: cos(angle(*i)), lambda *i: sin(angle(*i)), size, interleaved=False)
 
 
 def require_caches(t: Tracer, cos: Tensor, sin: Tensor, pairs: AnyDim) -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from pyruntime import InferenceSession, SessionOptions
-from tests.ops.compare import same
+from tests.ops.compare import parsed, same
 from tests.ops.dynamic import Case, arrays, build, by_onnx, by_onnxruntime, check
 from tests.ops.node import floats
 
@@ -51,9 +51,37 @@ GQA = {
     "q": "B S 64", "k": "B S 32", "v": "B S 32", "past_k": "B 2 P 16", "past_v": "B 2 P 16",
     "seqlens": (last, np.int32, "B"), "total": (total, np.int32, "1"),
 }  # fmt: skip
+
+
+def steps(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.uniform(0.01, 0.1, shape)
+
+
+def coded(bits: int, scale: str) -> dict[str, Any]:
+    """Past keys and values as codes; two of 4 bits share a byte."""
+    kind, dims = (np.int8, "B 2 P 16") if bits == 8 else (np.uint8, "B 2 P 8")
+    return {"past_k": (kind, dims), "past_v": (kind, dims)}
+
+
 CACHES = {"cos": "9 2", "sin": "9 2"}
 WIDE = {"cos": "9 8", "sin": "9 8"}
 OUT = ("y", "present_k", "present_v")
+
+
+def past(shape: Any, sizes: Any, rng: Any) -> Any:
+    return np.full(shape, sizes["T"] - 1)
+
+
+def two(shape: Any, sizes: Any, rng: Any) -> Any:
+    return np.full(shape, 2)
+
+
+def beam(shape: Any, sizes: Any, rng: Any) -> Any:
+    return rng.integers(0, 2, shape)
+
+
+BUFFER = {"past_k": "B 2 6 4", "past_v": "B 2 6 4", "past": (past, np.int32, "1")}
+AT = ({"B": 4, "N": 2, "T": 4}, {"B": 2, "N": 1, "T": 1}, {"B": 2, "N": 1, "T": 6})
 
 SCALE = (lambda shape, sizes, rng: np.full(shape, 0.02), np.float32, "")
 ZERO = (lambda shape, sizes, rng: np.full(shape, 120), np.uint8, "")
@@ -106,6 +134,33 @@ CASES = [
     Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
          {**GQA, **WIDE, "seqlens": (ragged, np.int32, "B")}, STEPS[1:2], outputs=OUT, name="GQA ragged",
          compared=[0]),
+    *[
+        Case("GroupQueryAttention",
+             {"num_heads": 4, "kv_num_heads": 2, "k_quant_type": kind, "v_quant_type": kind,
+              "kv_cache_bit_width": bits, **attrs},
+             {**GQA, **coded(bits, scale), **WIDE, "_i": "", "_a": "", "_h": "", "ks": (steps, np.float32, scale),
+              "vs": (steps, np.float32, scale)}, STEPS, outputs=OUT, name=f"GQA {bits} bits {kind} {attrs}")
+        for bits in (8, 4) for kind, scale in (("PER_TENSOR", "1"), ("PER_CHANNEL", "1 2 1 16"))
+        for attrs in ({}, {"do_rotary": 1, "local_window_size": 2})
+    ],
+    Case("MultiHeadAttention", {"num_heads": 2},
+         {**dict.fromkeys("qkv", "B 1 8"), "_b": "", "_m": "", "_a": "", **BUFFER}, AT, outputs=OUT, name="MHA buffer"),
+    *[
+        Case("DecoderMaskedMultiHeadAttention", {"num_heads": 2, "past_present_share_buffer": 1},
+             {**dict.fromkeys("qkv", "B 1 8"), **more[0], **BUFFER, **more[1]}, AT, outputs=OUT, name=f"DMMHA {name}")
+        for name, more in {
+            "plain": ({"_m": "", "_a": ""}, {}),
+            "mask": ({"m": (ones, np.int32, "B T"), "_a": ""}, {}),
+            "bias": ({"_m": "", "a": "1 2 1 T"}, {"_w": "", "_i": "", "b": "24"}),
+            "beams": ({"_m": "", "_a": ""}, {"w": (two, np.int32, "1"), "i": (beam, np.int32, "N 2 6")}),
+        }.items()
+    ],
+    *[
+        Case("DecoderMaskedMultiHeadAttention", {"num_heads": 2},
+             {"q": "B 1 8", "k": "B 2 K 4", "v": "B 2 K 4", **more}, ({"B": 2, "K": 3}, {"B": 1, "K": 1}),
+             name=f"DMMHA cross {' '.join(more)}")
+        for more in ({}, {"m": (ones, np.int32, "B K")})
+    ],
     Case("RotaryEmbedding", {}, {"x": "B 2 S 4", "i": (positions, np.int64, "B S"), **CACHES}, PLAIN),
     Case("RotaryEmbedding", {"interleaved": 1}, {"x": "B S 8", "i": (positions, np.int64, "1"), **CACHES},
          ({"B": 2, "S": 2}, {"B": 1, "S": 1})),
@@ -117,6 +172,102 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_microsoft(case: Case) -> None:
     check(case, by_onnxruntime)
+
+
+WINDOW = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 4, "sliding_window_cache": 1}
+# past keys, of which a cache of 6 places holds the latest, new keys, items
+SLIDING = [{"B": b, "S": s, "T": p + s} for p, s, b in (
+    (3, 1, 1), (9, 1, 2), (5, 3, 1), (0, 9, 1), (12, 2, 1),
+)]  # fmt: skip
+
+
+ONE = (steps, np.float32, "1")
+
+
+@pytest.mark.parametrize("more", [{}, {"a": "B 1 S T"}, {"ks": ONE, "vs": ONE}], ids=["plain", "bias", "codes"])
+def test_caches_of_a_window(more: dict[str, Any]) -> None:
+    """Places of the cache that hold no key are not said; the others are the latest keys."""
+    past: Any = {"past_k": "B 2 6 16", "past_v": "B 2 6 16"}
+    attrs: dict[str, Any] = {**WINDOW, "do_rotary": 1}
+    absent = {} if "a" in more else {"_a": "", "_h": ""}
+    if "ks" in more:
+        past = {"past_k": (np.int8, "B 2 6 16"), "past_v": (np.int8, "B 2 6 16")}
+        attrs |= {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_bit_width": 8}
+    wide = {"cos": "20 8", "sin": "20 8", "_i": ""}
+    case = Case("GroupQueryAttention", attrs, {**GQA, **past, **wide, **absent, **more}, SLIDING, outputs=OUT)
+
+    def known(m: Any, feeds: Any) -> list[Any]:
+        y, *presents = by_onnxruntime(m, feeds)
+        total = int(feeds["total"][0])
+        held = total if total <= 6 else total - 3 * -(-(total - 6) // 3)
+        for present in presents:
+            present[:, :, held:] = 0
+        return [y, *presents]
+
+    check(case, known)
+    m, feeds = build(case, arrays(case, SLIDING[1])), arrays(case, SLIDING[1])
+    same(InferenceSession(m.SerializeToString(), providers=["wasm"]).run(None, feeds), known(m, feeds), 1e-4)
+
+
+COMPILED = ("GQA 4 bits PER_CHANNEL", "GQA 8 bits PER_TENSOR", "DMMHA beams", "MHA buffer")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith(COMPILED)], ids=str)
+def test_compiled(case: Case) -> None:
+    """In WebAssembly, with named dims."""
+    m = build(case, arrays(case, case.sizes[0]))
+    session = InferenceSession(m.SerializeToString(), providers=["wasm"])
+    for sizes in case.sizes:
+        feeds = {k: v for k, v in arrays(case, sizes).items() if k not in case.weights}
+        same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-4)
+
+
+SELF = {"x": "B S 6", "w": "6 24", "b": "24", "_m": ""}
+
+
+def test_projected_attention_in_a_buffer() -> None:
+    """ONNX Runtime's CPU refuses it: compared with the same past in a tensor of its own."""
+    sizes = ({"B": 2, "S": 1, "P": 3}, {"B": 1, "S": 2, "P": 0})
+    attrs = {"num_heads": 2, "unidirectional": 1}
+    length = (lambda shape, sizes, rng: np.full(shape, sizes["P"]), np.int32, "1")
+    buffered = {**SELF, "p": "2 B 2 6 4", "_a": "", "n": length}
+    plain = Case("Attention", attrs, {**SELF, "p": "2 B 2 P 4"}, sizes, outputs=("y", "present"))
+
+    def peer(m: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
+        count, buffer = int(feeds["n"][0]), feeds["p"].copy()
+        apart = {k: v for k, v in feeds.items() if k != "n"} | {"p": buffer[:, :, :, :count]}
+        y, present = by_onnxruntime(build(plain, apart), apart)
+        buffer[:, :, :, : present.shape[3]] = present
+        return [y, buffer]
+
+    check(Case("Attention", {**attrs, "past_present_share_buffer": 1}, buffered, sizes, outputs=("y", "present")), peer)
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_rotary_inside_of_attention(size: int) -> None:
+    """ONNX Runtime's CPU refuses it: compared with its projection, RotaryEmbedding and MultiHeadAttention."""
+    case = Case("Attention", {"num_heads": 2, "unidirectional": 1, "do_rotary": 1, "rotary_embedding_dim": size},
+                {**SELF, "p": "2 B 2 P 4"}, ({"B": 2, "S": 3, "P": 0}, {"B": 1, "S": 2, "P": 3}))  # fmt: skip
+    turns = size or 4
+    text = f"""agraph (float[B, S, 6] x, float[6, 24] w, float[24] b, float[B, 2, P, 4] pk, float[B, 2, P, 4] pv,
+                      int64[B, S] i, float[9, {turns // 2}] cos, float[9, {turns // 2}] sin)
+            => (float[B, S, 8] y, float[B, 2, T, 4] nk, float[B, 2, T, 4] nv) {{
+        z = MatMul (x, w)   zb = Add (z, b)   q, k, v = Split <axis = 2, num_outputs = 3> (zb)
+        qr = com.microsoft.RotaryEmbedding <num_heads = 2, rotary_embedding_dim = {size}> (q, i, cos, sin)
+        kr = com.microsoft.RotaryEmbedding <num_heads = 2, rotary_embedding_dim = {size}> (k, i, cos, sin)
+        y, nk, nv = com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (qr, kr, v, , , , pk, pv)
+    }}"""
+    angles = np.arange(9)[:, None] * 10000.0 ** (-2 * np.arange(turns // 2) / turns)
+    tables = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+
+    def peer(m: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
+        pk, pv = feeds["p"]
+        rows = np.arange(pk.shape[2], pk.shape[2] + feeds["x"].shape[1], dtype=np.int64)
+        i = np.tile(rows, (len(pk), 1))
+        given = {"x": feeds["x"], "w": feeds["w"], "b": feeds["b"], "pk": pk, "pv": pv, "i": i, **tables}
+        return by_onnxruntime(parsed(text, **{"com.microsoft": 1}), given)[:1]
+
+    check(case, peer)
 
 
 @pytest.mark.parametrize("inputs", [{"q": "B S 2 3 4"}, {"q": "B S 8", "k": "B K 2 2 4"}], ids=["qkv", "kv"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from pyruntime.errors import UnsupportedOp
 from tests.ops.dynamic import Case, check
@@ -118,15 +120,55 @@ def test_against_onnxruntime(case: Case) -> None:
     check(case)
 
 
+def weights_of(case: Case, m: Any) -> np.ndarray:
+    """(N, K) by the definition: the codes of a block are one row of bits, lowest first."""
+    given = {w.name: numpy_helper.to_array(w) for w in m.graph.initializer}
+    bits, size, n, k = (case.attrs[key] for key in ("bits", "block_size", "N", "K"))
+
+    def row(packed: np.ndarray, count: int) -> np.ndarray:
+        each = np.unpackbits(packed, axis=-1, bitorder="little")[..., : count * bits]
+        return each.reshape(*packed.shape[:-1], count, bits) @ (1 << np.arange(bits))
+
+    blocks = -(-k // size)
+    zeros = row(given["zeros"], blocks) if "zeros" in given else np.full((n, blocks), 1 << (bits - 1))
+    group = given.get("g", np.arange(k) // size)
+    codes = row(given["b"], size).reshape(n, -1)[:, :k]
+    return ((codes - zeros[:, group]) * given["scales"][:, group]).astype(np.float32)
+
+
+def in_any_order(case: Case) -> Case:
+    """The same with g_idx."""
+    group = (lambda shape, sizes, rng: rng.permutation(np.arange(48) // 16), I32, "48")
+    absent = {} if "zeros" in case.inputs else {"_z": ""}
+    return replace(case, inputs={**case.inputs, **absent, "g": group}, weights=case.weights | {"g"})
+
+
+def test_blocks_in_any_order() -> None:
+    check(in_any_order(nbits(4, 3, 48, 16)))
+
+
+# ONNX Runtime's CPU has kernels for 2, 4 and 8 bits alone, and takes no zero points with g_idx.
+@pytest.mark.parametrize(
+    "case",
+    [
+        *[nbits(bits, 3, 48, 16, zeros=zeros) for bits in (3, 5, 6, 7) for zeros in ("packed", "")],
+        in_any_order(nbits(4, 3, 48, 16, zeros="packed")), in_any_order(nbits(3, 3, 48, 16, zeros="packed")),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_by_the_definition(case: Case) -> None:
+    check(case, lambda m, feeds: [feeds["a"] @ weights_of(case, m).T])
+
+
 @pytest.mark.parametrize(
     ("attrs", "inputs"),
     [
-        ({"K": 16, "N": 2, "bits": 3, "block_size": 16}, {}),
+        ({"K": 16, "N": 2, "bits": 9, "block_size": 16}, {}),
+        ({"K": 16, "N": 2, "bits": 4, "block_size": 24}, {}),
         ({"K": 16, "N": 2, "bits": 4, "block_size": 16, "weight_prepacked": 1}, {}),
-        ({"K": 16, "N": 2, "bits": 4, "block_size": 16}, {"_z": "", "g_idx": (I32, "16")}),
     ],
 )
 def test_refused(attrs: dict[str, int], inputs: dict[str, Any]) -> None:
     base = {"a": "B 16", "b": (U8, "2 1 8"), "scales": "2 1", **inputs}
-    with pytest.raises(UnsupportedOp, match="bits 3|weight_prepacked|g_idx"):
+    with pytest.raises(UnsupportedOp, match="bits 9|weight_prepacked|block_size 24"):
         check(Case("MatMulNBits", attrs, base, B), None)
