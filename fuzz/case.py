@@ -31,6 +31,7 @@ class Verdict:
     detail: str = ""
 
 
-# right: a peer agrees. alone: no peer answers, twins agree. refused: by a typed error.
-OUTCOMES = ("right", "alone", "refused", "wrong", "crash", "hang", "untyped", "no case")
+# right: a peer agrees. open: it does as far as the standard says what is right, or as its own last bits let it.
+# alone: no peer answers, twins agree. refused: by a typed error.
+OUTCOMES = ("right", "open", "alone", "refused", "wrong", "crash", "hang", "untyped", "no case")
 FAILURES = ("wrong", "crash", "hang", "untyped")

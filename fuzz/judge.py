@@ -6,6 +6,7 @@ Peers have bugs too: we are wrong where we disagree with all peers that answer, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from fuzz import ours
 from fuzz.case import Case, Verdict
 from fuzz.compare import difference, nudged, spread
 from fuzz.draw import Draw
+from fuzz.faults import trusted
+from fuzz.inner import revealed, shaken
 from fuzz.ours import PLAIN, TWINS, Failed, Twin
 from fuzz.peers import PEERS, Peers
-from fuzz.undefined import SIZES, reason, tolerance, trusted
+from fuzz.undefined import SIZES, reason, tolerance
 
+Ask = Callable[[bytes, list[Any]], list[Any]]  # model and runs in, answers out
 Say = Callable[[str, bool], None]  # what is done now; whether it is ours (and its time counts)
 
 
@@ -49,47 +53,58 @@ class _Case:
     def __init__(self, case: Case, runs: list[Any], got: list[Any], peers: Peers, say: Say) -> None:
         self.case, self.runs, self.got, self.peers, self.say = case, runs, got, peers, say
         self.model = onnx.load_from_string(case.model)
-        self.tolerance = tolerance(self.model, runs)
-        self.open = reason(self.model, runs)
+        weights = {w.name: onnx.numpy_helper.to_array(w) for w in self.model.graph.initializer}
+        self.fed = [{**weights, **feeds} for feeds in runs]
+        self.tolerance = tolerance(self.model, [x for fed in self.fed for x in fed.values()])
+        self.values = cache(self._values)
         self.standing = "alone"
 
     def _core(self) -> str:
         """What the case was made of: two failures of one kind may be one bug."""
         return self.case.note.split(" ")[0]
 
-    def _differs(self, n: int, other: Any, noise: Any = None) -> str:
-        if self.open == SIZES:
+    def _ours(self, model: bytes, runs: list[Any], twin: Twin = PLAIN) -> list[Any]:
+        return ours.answers(model, runs, twin, self.case.options)
+
+    def _values(self, n: int) -> dict[str, Any]:
+        """What there is at each name in a run: by the first that answers."""
+        data, names = revealed(self.model)
+        for ask in (*(partial(self.peers.ask, peer) for peer in PEERS), self._ours):
+            answer = ask(data, [self.runs[n]])[0]
+            if not isinstance(answer, str | Failed):
+                return {**dict(zip(names, answer, strict=True)), **self.fed[n]}
+        return self.fed[n]
+
+    def _differs(self, n: int, other: Any, ask: Ask) -> str:
+        """What differs beyond what the standard leaves open, and by more than `other` moves when what is inside moves
+        in its last bits. ask: whoever gave `other`."""
+        if not difference(self.got[n], other, self.tolerance):
             return ""
-        if self.open:
-            shapes = [_empty(v) for v in self.got[n]], [_empty(v) for v in other]
-            return difference(*shapes, self.tolerance)
-        return difference(self.got[n], other, self.tolerance, noise)
+        self.standing = "open"
+        why = reason(self.model, self.values(n), self.fed[n])
+        if why == SIZES:
+            return ""
+        if why:
+            return difference([_empty(v) for v in self.got[n]], [_empty(v) for v in other], self.tolerance)
+        return difference(self.got[n], other, self.tolerance, self._noise(n, other, ask))
 
     def by_twins(self, draw: Draw, twins: Sequence[Twin]) -> Verdict | None:
         """Two twins of them all."""
         chosen = [twins[i] for i in draw.rng.permutation(len(twins))[:2]]
         for twin in chosen:
             self.say(twin.name, True)
-            other = ours.answers(self.case.model, self.case.runs, twin, self.case.options)
-            for n, (a, b) in enumerate(zip(self.got, other, strict=True)):
+            others = self._ours(self.case.model, [*self.case.runs], twin)
+            for n, (a, b) in enumerate(zip(self.got, others, strict=True)):
                 if isinstance(b, Failed) and not b.typed:
                     return Verdict("untyped", b.kind, f"{twin.name}: {b.message}")
                 if isinstance(a, Failed) or isinstance(b, Failed):
                     if isinstance(a, Failed) != isinstance(b, Failed) and not twin.dims:
                         mine, its = ("refused" if isinstance(v, Failed) else "answered" for v in (a, b))
-                        return Verdict(
-                            "wrong",
-                            f"{twin.name}: outcome",
-                            f"{mine}, {twin.name} {its}: {a if mine == 'refused' else b}",
-                        )
-                elif what := self._differs(n, b):
-                    ask = lambda runs: ours.answers(self.case.model, runs, PLAIN, self.case.options)  # noqa: E731
-                    if what := self._differs(n, b, self._noise(ask, n)):
-                        return Verdict(
-                            "wrong",
-                            f"{twin.name}: {self._core()}",
-                            f"run {n}: {twin.name} gives another answer: {what}",
-                        )
+                        what = f"{mine}, {twin.name} {its}: {a if mine == 'refused' else b}"
+                        return Verdict("wrong", f"{twin.name}: outcome", what)
+                elif what := self._differs(n, b, self._ours):
+                    what = f"run {n}: {twin.name} gives another answer: {what}"
+                    return Verdict("wrong", f"{twin.name}: {self._core()}", what)
         return None
 
     def by_peers(self) -> Verdict | None:
@@ -99,33 +114,24 @@ class _Case:
             if not trusted(peer, self.model):
                 continue
             self.say(peer, False)
-            what = self._by_peer(peer)
+            what = self._by_peer(partial(self.peers.ask, peer))
             if what == "":
-                self.standing = "right"
                 return None
             if what is not None:
                 found[peer] = what
-        return (
-            Verdict(
-                "wrong", f"{'+'.join(found)}: {self._core()}", "; ".join(f"{p}: {what}" for p, what in found.items())
-            )
-            if found
-            else None
-        )
+        if not found:
+            return None
+        detail = "; ".join(f"{peer}: {what}" for peer, what in found.items())
+        return Verdict("wrong", f"{'+'.join(found)}: {self._core()}", detail)
 
-    def _by_peer(self, peer: str) -> str | None:
+    def _by_peer(self, ask: Ask) -> str | None:
         """What differs; None if it does not answer."""
-
-        def ask(runs: list[Any]) -> list[Any]:
-            return self.peers.ask(peer, self.case.model, runs)
-
-        pairs = [(n, b) for n, b in enumerate(ask(self.runs))
+        pairs = [(n, b) for n, b in enumerate(ask(self.case.model, self.runs))
                  if not isinstance(self.got[n], Failed) and not isinstance(b, str)]  # fmt: skip
         if not pairs:
             return None
-        if not any(self._differs(n, b) for n, b in pairs):
-            return ""
-        return next((f"run {n}: {d}" for n, b in pairs if (d := self._differs(n, b, self._noise(ask, n)))), "")
+        self.standing = "right"
+        return next((f"run {n}: {d}" for n, b in pairs if (d := self._differs(n, b, ask))), "")
 
     def by_evaluator(self, draw: Draw) -> Verdict | None:
         """On some of the small cases: it takes a second where the session takes a millisecond."""
@@ -135,21 +141,18 @@ class _Case:
         if isinstance(self.got[0], Failed):
             return None
         other = ours.evaluated(self.case.model, self.runs[0])
-        if other is None or not (what := self._differs(0, other)):
-            return None
-        ask = lambda runs: ours.answers(self.case.model, runs, PLAIN, self.case.options)  # noqa: E731
-        what = self._differs(0, other, self._noise(ask, 0))
+        what = self._differs(0, other, self._ours) if other is not None else ""
         return Verdict("wrong", "slow evaluator", f"slow evaluator: {what}") if what else None
 
-    def _noise(self, ask: Callable[[list[Any]], list[Any]], n: int) -> Any:
-        """How the answer moves when feeds move in their last bits; no excuse for integers out of one node."""
-        rng = np.random.default_rng(n)
-        moved = [{k: nudged(v, rng, ulps) for k, v in self.runs[n].items()} for ulps in (1, 1, 2)]
-        base, *others = ask([self.runs[n], *moved])
-        if isinstance(base, str | Failed):
-            return None
-        others = [o for o in others if not isinstance(o, str | Failed)]
-        noise = spread(others, base)
+    def _noise(self, n: int, base: list[Any], ask: Ask) -> Any:
+        """How the answer moves when feeds, and what nodes hand on, move in their last bits; no excuse for integers out
+        of one node."""
+        rng, others = np.random.default_rng(n), []
+        for ulps in (1, 1, 2):
+            fed = [{k: nudged(v, rng, ulps) for k, v in self.runs[n].items()}]
+            answers = (ask(model, fed)[0] for model in (shaken(self.model, self.values(n), rng, ulps), self.case.model))
+            others += [next((a for a in answers if not isinstance(a, str | Failed)), None)]
+        noise = spread([o for o in others if o is not None], base)
         if len(self.model.graph.node) == 1:
             exact = [isinstance(b, np.ndarray) and b.dtype.kind in "iub" for b in base]
             noise = [None if e else v for e, v in zip(exact, noise, strict=True)]

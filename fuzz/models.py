@@ -13,8 +13,8 @@ from fuzz import suite
 from fuzz.case import Case
 from fuzz.draw import Draw
 from fuzz.mutate_node import attribute
+from fuzz.node import nodes as all_nodes
 from fuzz.node import tensor
-from fuzz.undefined import nodes as all_nodes
 from kit import drawn, zoo
 from kit.models import ROOT
 

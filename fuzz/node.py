@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,15 @@ class Node:
             inputs.pop()
         outputs = [f"y{n}" if wanted else "" for n, wanted in enumerate(self.wanted)]
         return helper.make_node(self.op, inputs, outputs, domain=self.domain, **self.attributes)
+
+
+def nodes(graph: Any) -> Iterable[Any]:
+    """Of a graph and of those inside it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from nodes(inner)
 
 
 def code_of(x: np.ndarray) -> int:

@@ -12,7 +12,8 @@ from fuzz.case import Case, Verdict
 from fuzz.worker import serve
 
 SECONDS = 10.0  # of processor time, for one step of ours
-WALL = 60.0  # of the clock: a step that waits for ever, or a peer
+OTHERS = 60.0  # of processor time, for a step of a peer or of the fuzzer
+WAIT = 60.0  # of the clock without any processor time: on a loaded machine all is slow, but nothing waits for ever
 BYTES = 1 << 30  # above what a worker holds before its first case
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -68,10 +69,12 @@ class Worker:
         self.connection.send(request)
         step, ours = "making the case", False
         while True:
-            began, used = time.monotonic(), self._seconds()
+            used = moved = self._seconds()
+            since = time.monotonic()
             while not self.connection.poll(0.1):
-                trouble = self._trouble(began, used, ours)
-                if trouble:
+                if moved != (now := self._seconds()):
+                    moved, since = now, time.monotonic()
+                if trouble := self._trouble(moved - used, since, SECONDS if ours else OTHERS):
                     self.stop()
                     return Verdict("hang", f"{step}: {trouble}", f"{step}: {trouble}")
             try:
@@ -87,11 +90,11 @@ class Worker:
                 return rest[0]
             step, ours = rest
 
-    def _trouble(self, began: float, used: float, ours: bool) -> str:
-        if ours and self._seconds() - used > SECONDS:
-            return f"over {SECONDS:g} s"
-        if time.monotonic() - began > WALL:
-            return f"over {WALL:g} s of waiting"
+    def _trouble(self, used: float, since: float, limit: float) -> str:
+        if used > limit:
+            return f"over {limit:g} s"
+        if time.monotonic() - since > WAIT:
+            return f"over {WAIT:g} s of waiting"
         return f"over {BYTES >> 30} GB" if self._bytes() - self.base > BYTES else ""
 
     def _seconds(self) -> float:

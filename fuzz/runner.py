@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             try:
                 verdict = worker.fuzz(target, options.seed, index)
                 if tally.add(target, index, verdict):
-                    print(_told(worker, options, target, index, verdict), flush=True)
+                    _tell(worker, options, target, index, verdict)
             except Exception:
                 faults.append(f"{target}/{index}")
                 print(f"fault of the fuzzer itself in {faults[-1]}:\n{traceback.format_exc()}", flush=True)
@@ -84,22 +84,21 @@ def run(options: argparse.Namespace) -> int:
     return int(bool(faults) or any(map(tally.of, FAILURES)))
 
 
-def _told(worker: Worker, options: argparse.Namespace, target: str, index: int, verdict: Verdict) -> str:
-    """A failure in words, and as a test."""
-    title = f"{verdict.outcome} --seed {options.seed} --case {target}/{index}: {verdict.kind}: {verdict.detail}"
+def _tell(worker: Worker, options: argparse.Namespace, target: str, index: int, verdict: Verdict) -> None:
+    """Print a verdict in words; then, which takes a while, a failure as a test."""
     case = worker.make(target, options.seed, index)
-    title += f"\n{case.note}" if case else ""
-    if case is None or options.keep or verdict.outcome not in FAILURES:
-        return title
-    name = f"{target}/{options.seed}/{index}"
-    small, found = minimise(case, verdict, lambda c: worker.judge(c, name))
-    return f"{title}\n{as_test(small, found, name)}"
+    title = f"{verdict.outcome} --seed {options.seed} --case {target}/{index}: {verdict.kind}: {verdict.detail}"
+    print(title + (f"\n{case.note}" if case else ""), flush=True)
+    if case and not options.keep and verdict.outcome in FAILURES:
+        name = f"{target}/{options.seed}/{index}"
+        small, found = minimise(case, verdict, lambda c: worker.judge(c, name))
+        print(as_test(small, found, name), flush=True)
 
 
 def _one(options: argparse.Namespace) -> int:
     target, _, index = options.case.partition("/")
     worker = Worker()
     verdict = worker.fuzz(target, options.seed, int(index))
-    print(_told(worker, options, target, int(index), verdict))
+    _tell(worker, options, target, int(index), verdict)
     worker.stop()
     return int(verdict.outcome in FAILURES)

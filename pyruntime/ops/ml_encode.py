@@ -54,15 +54,15 @@ def look_up(t: Tracer, x: Tensor, keys: Sequence[Any], values: Sequence[Any], to
     return t.compute(x.shape, lambda *i: guard(at.at(*i) >= 0, table[at.at(*i)], as_expr(default, to)), to)
 
 
-def _list(t: Tracer, attrs: dict[str, Any], side: str) -> tuple[list[Any], DType] | None:
-    """keys_* or values_* of a LabelEncoder, whichever is given."""
-    weight = attrs.get(f"{side}_tensor")
-    if weight is not None:
-        return decoded(t.elements(weight), weight.dtype), weight.dtype
-    for kind, dtype in (("int64s", I64), ("strings", STRING), ("floats", F32)):
-        if attrs.get(f"{side}_{kind}"):
-            return list(attrs[f"{side}_{kind}"]), dtype
-    return None
+def _list(t: Tracer, attrs: dict[str, Any], side: str) -> tuple[list[Any], DType]:
+    """keys_* or values_* of a LabelEncoder: the one that is given."""
+    weight = attrs[f"{side}_tensor"]
+    found = [] if weight is None else [(decoded(t.elements(weight), weight.dtype), weight.dtype)]
+    kinds = (("int64s", I64), ("strings", STRING), ("floats", F32))
+    found += [(list(given), dtype) for kind, dtype in kinds if (given := attrs[f"{side}_{kind}"])]
+    if len(found) != 1:
+        raise t.unsupported(f"needs one list of {side}, has {len(found)}")
+    return found[0]
 
 
 @op("LabelEncoder", since=1, domain=DOMAIN)
@@ -89,8 +89,6 @@ def label_encoder(
 ) -> Tensor:  # fmt: skip
     attrs = dict(locals())
     keys, values = _list(t, attrs, "keys"), _list(t, attrs, "values")
-    if keys is None or values is None:
-        raise t.unsupported("needs keys and values")
     to = values[1]
     default: Any = {STRING: default_string, F32: default_float, I64: default_int64}.get(to, -0.0 if to.is_float else -1)
     if default_tensor is not None:

@@ -14,7 +14,7 @@ from pyruntime import InferenceSession, OutOfMemory, PyRuntimeError, ShapeError,
 from pyruntime.errors import ExecutionError, InternalError
 from tests.ops.compare import check
 
-HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3]>'
+HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3, "com.microsoft": 1]>'
 IMAGE = np.ones((1, 1, 4, 4), np.float32)
 KERNEL = np.ones((1, 1, 3, 3), np.float32)
 EMPTY = np.zeros(0, np.float32)
@@ -64,6 +64,9 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = Split<axis=0, num_outputs=0> (x)", "num_outputs is 0"),
     ("y = LRN<size=0> (x)", "size is 0"),
     ("y = Mod<fmod=2> (x, w)", "fmod is 2, must be 0 or 1"),
+    ("y = com.microsoft.MultiHeadAttention<num_heads=1, unidirectional=2> (x)", "unidirectional is 2, must be 0 or 1"),
+    ("y = ai.onnx.ml.LabelEncoder<keys_floats=[1.0], values_floats=[1.0], values_int64s=[1]> (x)",
+     "needs one list of values, has 2"),
     ("y = ReverseSequence<batch_axis=0, time_axis=-2> (x, n)", "time_axis -2: must be 0 and 1"),
     ("y = ReverseSequence<batch_axis=1, time_axis=1> (x, n)", "must be 0 and 1"),
     ("y = DequantizeLinear<axis=0> (x, w)", "allowed is"),

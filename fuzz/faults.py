@@ -1,0 +1,58 @@
+"""What peers are known to get wrong: they are not asked about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+
+from fuzz.node import nodes
+
+# Operators, and how.
+FAULTS = {
+    "reference": {
+        "Loop": "stacked outputs of scalars have an axis more",
+        "Erf": "has eight digits",
+        "QLinearMatMul": "takes float8 for whole numbers",
+        "OneHot": "takes a depth of 0.3 for 1",
+        "Trilu": "fills strings with the number 0",
+        "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
+        "GridSample": "interpolates integers in their own type",
+        "StringNormalizer": "takes accents away",
+    },
+}
+# The same, of some nodes only, by their opset.
+PARTLY: dict[str, list[tuple[str, Callable[[Any, int], bool], str]]] = {
+    "onnxruntime": [
+        (
+            "GroupQueryAttention",
+            lambda node, _: len(node.output) < 3,
+            "reads what it never wrote if no present is wanted",
+        ),
+        (
+            "MatMulNBits",
+            lambda node, _: any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute),
+            "rounds what it multiplies to 8 bits",
+        ),
+    ],
+    "reference": [
+        ("Attention", lambda node, _: any(a.name == "scale" and a.f == 0 for a in node.attribute), "0 is the default"),
+        ("Dropout", lambda node, _: len(node.input) > 2, "gives float32 for halves in training"),
+        ("Hardmax", lambda node, opset: opset < 13, "knows one axis where older ones take all from there on"),
+        *[
+            (op, lambda node, _: len(node.output) > 1, "gives the mean in the input's type")
+            for op in ("LayerNormalization", "BatchNormalization")
+        ],
+    ],
+}
+
+
+def trusted(peer: str, model: onnx.ModelProto) -> bool:
+    """Whether a peer is right about operators like these."""
+    opset = next((o.version for o in model.opset_import if not o.domain), 1)
+    known, partly = FAULTS.get(peer, {}), PARTLY.get(peer, [])
+    return not any(
+        node.op_type in known or any(node.op_type == op and wrong(node, opset) for op, wrong, _ in partly)
+        for node in nodes(model.graph)
+    )
