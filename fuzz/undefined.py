@@ -14,8 +14,8 @@ from fuzz.draw import FLOATS, int_range, is_float, is_int
 from fuzz.node import nodes
 
 SIZES = "sizes of what no iteration stacks"  # for this not even shapes are compared
-# Peers compute these by polynomials whose error is absolute, some units of the last place of 1.
-APPROXIMATE = {"RNN", "LSTM", "GRU"}
+# All compute these by polynomials, or by e^x - 1, whose error is absolute, some units of the last place of 1.
+APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
 STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization", "FlexAttention"}
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-from fuzz.case import FAILURES
+from fuzz.case import FAILURES, Case
 from fuzz.compare import Tolerance, difference, spread
+from fuzz.draw import Draw
+from fuzz.inner import revealed, shaken
+from fuzz.judge import judge
+from fuzz.peers import Peers, onnxruntime_session
 from fuzz.pool import Worker
+from fuzz.undefined import SIZES, reason
 
 SEED = 7
 LOOSE = Tolerance(4)
@@ -69,3 +76,55 @@ def test_what_moves_by_itself_is_no_difference() -> None:
     noise = spread(moved, base)
     assert difference([F([1.0, 5.2])], base, LOOSE) and not difference([F([1.0, 5.2])], base, LOOSE, noise)
     assert difference([F([1.2, 5.0])], base, LOOSE, noise)
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 19]> g {text}')
+
+
+def inside(model: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
+    data, names = revealed(model)
+    return dict(zip(names, onnxruntime_session(data)(feeds), strict=True)) | feeds
+
+
+BODY = "body = b (int64 i, bool c) => (bool d, int64 z) { d = Identity(c) z = Identity(i) }"
+LOOP = f"(int64 x, bool c) => (int64[n] y) {{ y = Loop <{BODY}> (x, c) }}"
+
+
+@pytest.mark.parametrize(("text", "feeds", "open_"), [
+    ("(float[1] x) => (uint8[1] y) { z = Mul(x, x) y = Cast<to=2>(z) }", {"x": F([15.9])}, ""),
+    ("(float[1] x) => (uint8[1] y) { z = Mul(x, x) y = Cast<to=2>(z) }", {"x": F([16])}, "does not hold"),
+    ("(float[1] x) => (float[1] y) { z = Neg(x) y = MatMul(x, z) }", {"x": F([1e15])}, ""),
+    ("(float[1] x) => (float[1] y) { z = Exp(x) y = MatMul(x, z) }", {"x": F([87])}, "overflow"),
+    ("(float16[1] x) => (float16[1] y) { z = Mul(x, x) y = Sqrt(z) }", {"x": np.float16([100])}, ""),
+    ("(float16[1] x) => (float16[1] y) { z = Mul(x, x) y = Sqrt(z) }", {"x": np.float16([300])}, "halves"),
+    (LOOP, {"x": np.array(1), "c": np.array(True)}, ""),
+    (LOOP, {"x": np.array(0), "c": np.array(True)}, SIZES),
+])  # fmt: skip
+def test_what_is_open_depends_on_what_arrives(text: str, feeds: dict[str, Any], open_: str) -> None:
+    model = parsed(text)
+    why = reason(model, inside(model, feeds), feeds)
+    assert open_ in why and bool(open_) is bool(why)
+
+
+def test_inner_values_are_shaken() -> None:
+    """x⁴ - x² at 1, where no digit of the feed is lost: what is left are the last digits of the products."""
+    model = parsed("(float[1] x) => (float[1] y) { z = Mul(x, x) w = Mul(z, z) y = Sub(w, z) }")
+    feeds = {"x": F([1])}
+    data = [shaken(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
+    moved = [float(onnxruntime_session(d)(feeds)[0][0]) for d in data]
+    assert any(moved) and max(map(abs, moved)) < 1e-6
+
+
+class Liar(Peers):
+    """Answers as onnxruntime does, but for one part in a thousand."""
+
+    def ask(self, peer: str, model: bytes, runs: Any) -> list[Any]:
+        return [[y * F(1.001) for y in onnxruntime_session(model)(feeds)] for feeds in runs]
+
+
+def test_what_no_noise_explains_is_wrong() -> None:
+    model = parsed("(float[3] x) => (float[3] y) { z = Exp(x) w = Add(z, x) y = Sqrt(w) }")
+    case = Case("graphs", model.SerializeToString(), ({"x": F([0.5, 1, 2])},))
+    assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome == "right"
+    assert judge(case, Draw("a"), Liar(), lambda *_: None).outcome == "wrong"

@@ -130,6 +130,15 @@ def test_large_angles_have_an_absolute_error(name: str, dtype: DType, first: flo
     assert np.isnan(special).all()
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=repr)
+def test_sine_and_cosine_reach_one(dtype: DType) -> None:
+    kind = numpy_type(dtype)
+    sine, cosine = (expand(unary(name, variable(dtype))) for name in ("sin", "cos"))
+    quarters = np.array([np.pi / 2, -np.pi / 2], kind)
+    assert evaluate(sine, quarters).tolist() == [1.0, -1.0]
+    assert evaluate(cosine, np.array([0.0, -0.0, np.pi, -np.pi], kind)).tolist() == [1.0, 1.0, -1.0, -1.0]
+
+
 @pytest.mark.parametrize(("name", "most"), [("tanh", 2.0e-7), ("erf", 2.2e-7)])
 def test_absolute_error(name: str, most: float) -> None:
     x = samples(F32)

@@ -74,7 +74,10 @@ def softsign(x: Expr) -> Expr:
 
 @formula("Mish", since=18)
 def mish(x: Expr) -> Expr:
-    return x * tanh(softplus_of(x))
+    """x · tanh(ln(1 + e^x)), as a fraction without cancellation; from 20 on it is x."""
+    power = exp(minimum(x, 20.0))
+    top = power * (power + 2.0)
+    return x * (top / (top + 2.0))
 
 
 @formula("Swish", since=24)

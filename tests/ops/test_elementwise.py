@@ -31,6 +31,13 @@ def test_unary_edges(op: str, opset: int) -> None:
     check_node(op, [x], opset)
 
 
+def test_mish_keeps_its_digits_far_below_zero() -> None:
+    x = np.concatenate([np.linspace(-80, 80, 161), EDGES[:6]]).astype(np.float32)
+    wide = x.astype(np.float64)
+    want = wide * np.tanh(np.log1p(np.exp(wide)))
+    np.testing.assert_allclose(run_node("Mish", [x], 18)[0], want, rtol=6e-7)
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1,), (2, 3)])
 def test_shapes(shape: tuple[int, ...]) -> None:
     check_node("Add", [floats(*shape), floats(*shape)], 14)
