@@ -118,6 +118,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Attention", _not_finite(), "a softmax of infinities"),
     ("Attention", _sums_overflow, "a softmax of sums that overflow"),
     ("Norm", _squares_overflow, "squares that overflow, or not in a wider type"),
+    ("Norm", _not_finite(), "0 times what is not finite"),
     ("AveragePool", _not_finite(), "the reference takes NaN for padding"),
     ("MaxPool MaxRoiPool", _not_finite(), "peers drop NaN or not, by its place in the window"),
     ("Conv MatMul Gemm Einsum", _sums_overflow, "sums that overflow depend on their order, Winograd's on more"),
