@@ -97,6 +97,12 @@ def test_external_data(page: Tab, files: str) -> None:
     assert_affine(page.run(script + RUN))
 
 
+def test_onnxruntimes_own_format(page: Tab) -> None:
+    create = """const extra = { session: { load_model_format: 'ORT' } };
+      const session = await ort.InferenceSession.create('/models/affine.ort', { extra });"""
+    assert_affine(page.run(create + RUN))
+
+
 @pytest.mark.parametrize("kind", ["isolated", "plain"])
 def test_progress(tab: Callable[..., Tab], kind: str) -> None:
     page = tab(kind)

@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from kit import ort_format
+
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3) / 10 - 0.5
 BIAS = np.array([0.5, -0.25, 0.125], np.float32)
 
@@ -123,12 +125,13 @@ def number() -> onnx.ModelProto:
 
 
 def write(folder: Path) -> None:
-    """All of them as NAME.onnx, and `external.onnx`, affine with its weights in external.bin."""
+    """All of them as NAME.onnx; affine also as `external.onnx`, with its weights in external.bin, and `affine.ort`."""
     folder.mkdir(parents=True, exist_ok=True)
     for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable, joined, number):
         onnx.save(make(), folder / f"{make.__name__}.onnx")
     (folder / "external.bin").unlink(missing_ok=True)
     onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)
     whole = (folder / "affine.onnx").read_bytes()
+    ort_format.saved(whole, folder / "affine.ort", "ENABLE_EXTENDED")
     (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
     (folder / "page.onnx").write_text("<!doctype html><title>Not a model</title>")

@@ -65,8 +65,6 @@ class SessionOptions(session.SessionOptions):
             raise InvalidInput(f"an entry of the configuration is a text for a text, not {value!r} for {key!r}")
         if key in _REFUSED_ENTRIES and value not in ("", "0"):
             raise NotSupported(f'the entry "{key}" cannot be met', hint=_REFUSED_ENTRIES[key])
-        if (key, value.upper()) == ("session.load_model_format", "ORT"):
-            raise NotSupported("ONNX Runtime's own file format cannot be read", hint="give the ONNX model")
         self.extra[key] = value
 
     def get_session_config_entry(self, key: str) -> str:

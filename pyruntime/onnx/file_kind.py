@@ -23,7 +23,6 @@ _KINDS = (
     (0, b"7z\xbc\xaf", "a 7z archive", "unpack it first"),
     (257, b"ustar", "a tar archive", "unpack it first"),
     (4, b"TFL3", "a TensorFlow Lite model", "convert it to ONNX first, with tf2onnx for example"),
-    (4, b"ORTM", "a model in onnxruntime's own format", "use the .onnx file that it was made of"),
     (8, b'{"', "a safetensors file, which holds weights without a graph", "export the model that uses them to ONNX"),
     (0, b"GGUF", "a GGUF file", _CONVERT),
     (0, b"\x89HDF", "an HDF5 file, as Keras writes", _CONVERT),

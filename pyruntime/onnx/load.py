@@ -1,4 +1,4 @@
-"""ModelProto -> Graph: the entry of the model reader.
+"""Model -> Graph: the entry of the model reader, for ONNX's own format and ONNX Runtime's.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
 """
@@ -10,6 +10,7 @@ import os
 from pyruntime.errors import InvalidModel
 from pyruntime.onnx.file_kind import not_onnx
 from pyruntime.onnx.graph import Function, Graph, Source
+from pyruntime.onnx.ort_format import is_ort_format, read_ort_format
 from pyruntime.onnx.parse_functions import check_expansion, read_functions
 from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, read_opsets
 from pyruntime.onnx.parse_tensors import TensorReader, entry
@@ -42,6 +43,8 @@ def load(data: ModelData, *, open_external: OpenExternal | None = None, require_
         source = data
     else:
         raise TypeError(f"a model is given by its path or its bytes, not as {type(data).__name__}")
+    if is_ort_format(source):
+        return read_ort_format(source)
     wire = Wire(source, source.whole if isinstance(source, MemorySource) else None)
     tensors = TensorReader(wire, External(open_external), require_data=require_data)
     return _model(wire, tensors)

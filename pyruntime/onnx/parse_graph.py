@@ -202,7 +202,7 @@ class BodyReader:
         if kind in (1, 6):
             return tuple(wire.floats(found))
         if kind in (3, 8):
-            return tuple([_str_or_bytes(wire.bytes(a, b)) for _, a, b in found])
+            return tuple([str_or_bytes(wire.bytes(a, b)) for _, a, b in found])
         if kind in (4, 9):
             return tuple([self._tensors.tensor(a, b) for _, a, b in found])
         if kind in (11, 12):
@@ -212,7 +212,8 @@ class BodyReader:
         return tuple([self.types.type(a, b) for _, a, b in found])
 
 
-def _str_or_bytes(data: bytes) -> str | bytes:
+def str_or_bytes(data: bytes) -> str | bytes:
+    """A string attribute: bytes where it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -83,17 +83,7 @@ class TensorReader:
         values, indices = self.tensor(*found[1][-1][1:]), self.tensor(*found[2][-1][1:])
         what = f'sparse tensor "{values.name}" at byte {start}'
         shape = self._dims(found, 3, what)
-        places = _places(values, indices, shape, what)
-        count = math.prod(shape)
-        if values.dtype is STRING:
-            if count > 1 << 24:
-                raise InvalidModel(f"{what} has too many elements for a string tensor: {count}")
-            strings = [b""] * count
-            for place, text in zip(places, values.strings or (), strict=True):
-                strings[place] = text
-            return Weight(values.name, STRING, shape, strings=tuple(strings))
-        source = _Dense(values, places, count)
-        return Weight(values.name, values.dtype, shape, source, 0, source.size)
+        return densified(values, indices, shape, what)
 
     def _dims(self, found: Fields, number: int, what: str) -> tuple[int, ...]:
         dims = tuple(signed(dim) for dim in self._wire.ints(found.get(number, ())))
@@ -149,6 +139,21 @@ def _words(values: list[int], dtype: DType) -> bytes:
         return pack(bytes(value & 63 for value in values), dtype)
     mask = (1 << 8 * dtype.size) - 1
     return struct.pack(f"<{len(values)}{_WORD[dtype.size]}", *(value & mask for value in values))
+
+
+def densified(values: Weight, indices: Weight, shape: tuple[int, ...], what: str) -> Weight:
+    """A sparse tensor as a dense one of this shape."""
+    places = _places(values, indices, shape, what)
+    count = math.prod(shape)
+    if values.dtype is STRING:
+        if count > 1 << 24:
+            raise InvalidModel(f"{what} has too many elements for a string tensor: {count}")
+        strings = [b""] * count
+        for place, text in zip(places, values.strings or (), strict=True):
+            strings[place] = text
+        return Weight(values.name, STRING, shape, strings=tuple(strings))
+    source = _Dense(values, places, count)
+    return Weight(values.name, values.dtype, shape, source, 0, source.size)
 
 
 def _places(values: Weight, indices: Weight, shape: tuple[int, ...], what: str) -> list[int]:

@@ -145,7 +145,6 @@ def zipped(*names: str) -> bytes:
     ("compressed with gzip", gzip.compress(RICH)),
     ("a safetensors file, which holds weights", b"\x08\0\0\0\0\0\0\0" + b'{"a":{}}'),
     ("a TensorFlow Lite model", b"\x1c\0\0\0TFL3" + bytes(30)),
-    ("a model in onnxruntime's own format", b"\x18\0\0\0ORTM" + bytes(30)),
     ("an HDF5 file", b"\x89HDF\r\n\x1a\n" + bytes(30)),
     (": it starts with the bytes 00 00 00 00 00 00 00 00", bytes(30)),
 ])  # fmt: skip

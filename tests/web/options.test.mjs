@@ -52,7 +52,6 @@ for (const [options, message] of [
   [{ ...webgpu(), enableGraphCapture: true, preferredOutputLocation: 'cpu' }, "cannot be 'cpu' with enableGraphCapture"],
   [{ extra: [] }, 'extra cannot be an array of 0'],
   [{ extra: { ep: { context_enable: '1' } } }, 'ep.context_enable: models are compiled'],
-  [{ extra: { session: { load_model_format: 'ort' } } }, "session.load_model_format: ONNX Runtime's own"],
   [{ extra: { 'session.disable_cpu_ep_fallback': true } }, 'WebAssembly takes what no other provider does'],
   [{ onProgress: {} }, 'onProgress cannot be an object Object (a function)'],
   [webgpu({ preferredLayout: 'CHWN' }), 'preferredLayout cannot be CHWN'],

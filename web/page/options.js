@@ -88,7 +88,7 @@ const SESSION_ENTRIES = {
   'session.use_ort_model_bytes_directly': text, // onnxruntime-web itself writes it into what a program passed
   'session.disable_cpu_ep_fallback': refusedOn('WebAssembly takes what no other provider does'),
   'ep.context_enable': refusedOn('models are compiled into Programs; `pyruntime export` writes one'),
-  'session.load_model_format': { ...text, refused: (value) => value.toUpperCase() === 'ORT' && "ONNX Runtime's own file format cannot be read; give the ONNX model" },
+  'session.load_model_format': text, // a file's own first bytes tell which it is
 };
 
 const SHRINK = 'memory.enable_memory_arena_shrinkage';

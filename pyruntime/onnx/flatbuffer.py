@@ -1,0 +1,140 @@
+"""FlatBuffers over windowed reads: tables whose fields are found through their vtables, nothing copied unasked.
+
+Every place is checked: a damaged buffer is an InvalidModel with the byte at fault.
+
+Spec: https://flatbuffers.dev/internals/
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pyruntime.errors import InvalidModel
+from pyruntime.onnx.graph import Source
+
+_PAGE = 1 << 14
+
+
+class Buffer:
+    """The bytes of one buffer, read in pages that are kept: tables lie near each other, weights are not touched."""
+
+    __slots__ = ("_left", "_pages", "source")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._pages: dict[int, bytes] = {}
+        self._left = source.size  # tables that may still be read: each takes 4 bytes or more, and few are shared
+
+    def root(self) -> Table:
+        return self.table(self.place(0))
+
+    def table(self, at: int) -> Table:
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidModel(
+                f"the model is damaged: its tables, as often as they are named, are too many at byte {at}"
+            )
+        return Table(self, at)
+
+    def place(self, at: int) -> int:
+        """Where the offset at a place leads to."""
+        return at + self.number(at, "I")
+
+    def number(self, at: int, kind: str) -> int:
+        """An integer of this letter of `struct`."""
+        return int(struct.unpack("<" + kind, self.bytes(at, struct.calcsize("<" + kind)))[0])
+
+    def bytes(self, at: int, size: int) -> bytes:
+        if at < 0 or at + size > self.source.size:
+            raise InvalidModel(f"the model is damaged or cut off: byte {at} leads out of it")
+        page = at // _PAGE
+        if (at + size - 1) // _PAGE != page:
+            return bytes(self.source.read(at, size))
+        if page not in self._pages:
+            self._pages[page] = bytes(self.source.read(page * _PAGE, min(_PAGE, self.source.size - page * _PAGE)))
+        start = at - page * _PAGE
+        return self._pages[page][start : start + size]
+
+    def span(self, at: int, width: int) -> tuple[int, int]:
+        """First byte and number of elements of the vector at a place; elements are `width` bytes wide."""
+        count = self.number(at, "I")
+        if at + 4 + count * width > self.source.size:
+            raise InvalidModel(f"the model is damaged or cut off: the vector at byte {at} leads out of it")
+        return at + 4, count
+
+
+class Table:
+    """One table. Fields are named by their number; one that is absent gives 0, nothing, or None."""
+
+    __slots__ = ("_fields", "at", "buffer")
+
+    def __init__(self, buffer: Buffer, at: int) -> None:
+        self.buffer = buffer
+        self.at = at
+        vtable = at - buffer.number(at, "i")
+        size = buffer.number(vtable, "H")
+        if size < 4 or size % 2:
+            raise InvalidModel(f"the model is damaged: the table at byte {at} has no vtable")
+        self._fields = struct.unpack(f"<{size // 2 - 2}H", buffer.bytes(vtable + 4, size - 4))
+
+    def number(self, field: int, kind: str = "i") -> int:
+        at = self._at(field)
+        return self.buffer.number(at, kind) if at else 0
+
+    def real(self, field: int) -> float:
+        """A float32."""
+        at = self._at(field)
+        return float(struct.unpack("<f", self.buffer.bytes(at, 4))[0]) if at else 0.0
+
+    def raw(self, field: int) -> bytes:
+        """A string, as bytes."""
+        at = self._at(field)
+        return self._string(self.buffer.place(at)) if at else b""
+
+    def text(self, field: int) -> str:
+        """A name."""
+        return self._decoded(self.raw(field))
+
+    def table(self, field: int) -> Table | None:
+        at = self._at(field)
+        return self.buffer.table(self.buffer.place(at)) if at else None
+
+    def span(self, field: int, width: int) -> tuple[int, int]:
+        """First byte and number of elements of a vector."""
+        at = self._at(field)
+        return self.buffer.span(self.buffer.place(at), width) if at else (self.at, 0)
+
+    def numbers(self, field: int, kind: str) -> tuple[int | float, ...]:
+        width = struct.calcsize("<" + kind)
+        at, count = self.span(field, width)
+        return struct.unpack(f"<{count}{kind}", self.buffer.bytes(at, count * width)) if count else ()
+
+    def tables(self, field: int) -> list[Table]:
+        return [self.buffer.table(place) for place in self._places(field)]
+
+    def raws(self, field: int) -> list[bytes]:
+        return [self._string(place) for place in self._places(field)]
+
+    def texts(self, field: int) -> tuple[str, ...]:
+        return tuple([self._decoded(data) for data in self.raws(field)])
+
+    def _places(self, field: int) -> list[int]:
+        at, count = self.span(field, 4)
+        return [self.buffer.place(at + 4 * n) for n in range(count)]
+
+    def _at(self, field: int) -> int:
+        """Where a field lies; 0 if it is absent."""
+        offset = self._fields[field] if field < len(self._fields) else 0
+        return self.at + offset if offset else 0
+
+    def _string(self, at: int) -> bytes:
+        return self.buffer.bytes(*self.buffer.span(at, 1))
+
+    def _decoded(self, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise InvalidModel(f"a name is not UTF-8 in the table at byte {self.at}") from None
+
+
+__all__ = ["Buffer", "Table"]
