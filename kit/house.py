@@ -50,8 +50,10 @@ WEB_MAY_IMPORT = {
     "gpu": "common run",
     "worker": "common threads run gpu",
     "page": "common threads run",
+    "node": "common",
     "worker.js": "threads worker",
     "index.js": "common page",
+    "node.js": "node index.js",
 }
 # No type of these rooms is named in others: a JSDoc type is an arrow, too.
 WEB_ENDS = {"page", "worker"}

@@ -18,7 +18,11 @@ const SITE = join(ROOT, 'build', 'site');
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
   || (typeof location !== 'undefined' ? location.href : 'file:///');`;
 
+/** The same of require() in Node.js. */
+const MODULE_URL = `const __script = require('node:url').pathToFileURL(__filename).href;`;
+
 /** Pyodide's branches for Node.js import what no browser has, and bundlers that read our bundle would look for it. */
+const NO_NODE = { process: 'undefined', 'globalThis.process': 'undefined', Deno: 'undefined', Bun: 'undefined' };
 const browserOnly = {
   name: 'browser-only',
   setup(builder) {
@@ -45,12 +49,16 @@ async function buildName() {
 async function bundles() {
   const common = { bundle: true, target: 'es2022', legalComments: 'none', sourcemap: true, logLevel: 'warning' };
   const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true };
-  const worker = { ...common, minify: true, format: 'esm', plugins: [browserOnly] };
+  const worker = { ...common, minify: true, format: 'esm', plugins: [browserOnly], define: NO_NODE };
   const script = { define: { 'import.meta.url': '__script' }, banner: { js: SCRIPT_URL } };
+  const node = { ...index, platform: 'node', entryPoints: [join(ROOT, 'web/node.js')] };
   await Promise.all([
     build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs') }),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
     build({ ...index, ...script, format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
+    build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
+    build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
+    build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
     build({ ...worker, plugins: [browserOnly, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
     build({ ...worker, entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);

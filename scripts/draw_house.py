@@ -28,6 +28,7 @@ WEB = {
     "run": ("run", "The executor of Programs: steps, plans, memory."),
     "gpu": ("run", "The device, its memory, and what moves in and out."),
     "threads": ("run", "Workers that help with a step."),
+    "node": ("", "Node.js, Deno and Bun as places that the package runs in."),
     "common": ("", "What page and worker agree on: messages, errors, element types, the Program's types."),
 }
 BESIDE = {

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Set up what the Makefile's targets need; each part once, again only when its inputs change.
 #
-#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs]      (none named: all of them)
+#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [runtimes]
+#                    (none named: all of them)
 #
 # python   .venv with requirements.txt and this project (editable)
 # node     node_modules by `npm ci`
 # vulkan   a software Vulkan device for wgpu natively (Mesa lavapipe), where there is none; needs root and apt
 # browser  Chromium for Playwright: the system's; else by apt (root); else Playwright's own.
 #          build/chromium holds its path, empty for Playwright's own.
+# runtimes build/runtimes with e2e/runtimes.txt: Bun and Deno from npm, where tests run the package; 190 MB
 # programs build/programs with tests/programs/requirements.txt: programs of others that tests run; 600 MB
 #
 # Stamps and logs are in build/setup; `make clean` removes them.
@@ -81,6 +83,15 @@ setup_programs() {
   done_with programs "$list"
 }
 
+setup_runtimes() {
+  local list=e2e/runtimes.txt
+  fresh runtimes "$list" && [ -d build/runtimes/node_modules ] && return
+  mkdir -p build/runtimes
+  xargs npm install --silent --no-audit --no-fund --no-package-lock --prefix build/runtimes <"$list" >"$state/runtimes.log" 2>&1 ||
+    fail "runtimes failed; the whole log is $state/runtimes.log"
+  done_with runtimes "$list"
+}
+
 node_works() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 && command -v npm >/dev/null; }
 
 setup_node() {
@@ -135,10 +146,10 @@ setup_browser() {
   fi
 }
 
-[ $# -gt 0 ] || set -- python node vulkan browser programs
+[ $# -gt 0 ] || set -- python node vulkan browser programs runtimes
 for part in "$@"; do
   case $part in
-    python | node | vulkan | browser | programs) "setup_$part" ;;
+    python | node | vulkan | browser | programs | runtimes) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

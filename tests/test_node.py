@@ -1,4 +1,4 @@
-"""The JavaScript package in Node.js, where it cannot run: it says so, and can be imported all the same."""
+"""The JavaScript package where there is no Worker (its browsers' entry, in Node.js): it says so, and can be imported."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_what_would_start_the_engine_says_where_it_runs(start: str) -> None:
     tell = "(e) => [e instanceof ort.SessionFailed, e.message]"
     ours, message = node(f"console.log(JSON.stringify(await {start}.catch({tell})))")  # type: ignore[misc]
     assert ours and message == (
-        "this package runs in browsers: it needs their Worker "
-        "(in Node.js, open a page by Playwright, or use the Python package)"
+        "the engine needs a Worker, which this place does not give "
+        "(create sessions in a page, in a dedicated worker, or in an offscreen document of an extension)"
     )
 
 

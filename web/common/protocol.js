@@ -93,12 +93,14 @@ export const gpuId = (data) => (data && 'gpu' in data ? data.gpu : 0);
 
 /** The page's end: sends calls, and answers or fails their promises. */
 export class Caller {
-  /** @param {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage'>} worker */
+  /** @param {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage'> & { ref?: () => void, unref?: () => void }} worker */
   constructor(worker) {
     this.worker = worker;
     this.next = 1;
     /** @type {Map<number, Pending>} */
     this.pending = new Map();
+    /** Number of the call that is answered in the end, if ever. */
+    this.opening = 0;
     /** Why the worker is gone, and what to do; whether it ever answered. */
     this.gone = '';
     this.hint = '';
@@ -116,6 +118,8 @@ export class Caller {
   call(call, params, { transfer = [], progress, watch } = {}) {
     if (this.gone) return Promise.reject(this.failure());
     const id = this.next++;
+    if (call === 'open') this.opening = id;
+    else this.worker.ref?.();
     const words = watch ? new StopWords(id) : null;
     const stop = words ? { interrupt: words.interrupt } : undefined;
     const answer = new Promise((resolve, reject) => {
@@ -148,6 +152,7 @@ export class Caller {
     this.pending.delete(reply.id);
     if ('error' in reply) waiting.reject(fromPayload(reply.error));
     else waiting.resolve(reply.result);
+    if (this.pending.size <= Number(this.pending.has(this.opening))) this.worker.unref?.();
   }
 
   /**

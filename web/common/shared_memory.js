@@ -1,2 +1,2 @@
-/** Whether memory can be shared with workers: pages that are not isolated may not, and some browsers can be told not to. */
-export const hasSharedMemory = () => globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer === 'function';
+/** Whether memory can be shared with workers: not by pages that are not isolated, and some browsers can be told not to. Node.js has no isolation. */
+export const hasSharedMemory = () => globalThis.crossOriginIsolated !== false && typeof SharedArrayBuffer === 'function';

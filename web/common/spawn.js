@@ -1,18 +1,21 @@
 // Starts workers, also from files of another origin.
 
+import { place } from './place.js';
+
 /**
  * A module worker. Browsers start none from another origin, whatever its headers: there a module of this origin imports
  * it, which takes CORS and, under a Content-Security-Policy, `worker-src blob:`.
  * @param {string} url @param {string} name @returns {Worker}
  */
 export function spawn(url, name) {
+  const Worker = /** @type {typeof globalThis.Worker} */ (place.worker());
   return new Worker(isOurs(url) ? url : importing(url), { type: 'module', name });
 }
 
 /** Whether a worker can be started from it. @param {string} url */
 function isOurs(url) {
   const { protocol, origin } = new URL(url, globalThis.location?.href);
-  return protocol === 'blob:' || protocol === 'data:' || origin === globalThis.origin;
+  return ['blob:', 'data:', 'file:'].includes(protocol) || origin === globalThis.origin;
 }
 
 /** @type {Map<string, string>} by the address imported; kept as long as the page, for browsers read them late */

@@ -3,6 +3,7 @@
 // import.meta.url (scripts/build_web.mjs).
 
 import { warn } from '../common/log.js';
+import { place } from '../common/place.js';
 
 /** @typedef {{ worker: string, asm: string, wasm: string, stdlib: string, engine: string }} AssetUrls */
 
@@ -25,9 +26,12 @@ export function ownUrls() {
 
 /** Of those files in a folder. @param {string} folder @returns {AssetUrls} */
 function urlsIn(folder) {
-  const base = new URL(folder.endsWith('/') ? folder : `${folder}/`, globalThis.location?.href);
+  const base = addressOf(folder.endsWith('/') ? folder : `${folder}/`);
   return /** @type {AssetUrls} */ (Object.fromEntries(Object.entries(NAMES).map(([key, name]) => [key, new URL(name, base).href])));
 }
+
+/** @param {string} text */
+const addressOf = (text) => place.address(text, globalThis.location?.href);
 
 /**
  * Addresses of all files. `paths` (env.wasm.wasmPaths) is a folder, or an object with the addresses `mjs` of worker.mjs
@@ -40,26 +44,18 @@ export async function assetUrls(paths) {
   const own = ownUrls();
   if (typeof paths === 'string' && paths) {
     const urls = urlsIn(paths);
-    if (await exists(urls.worker)) return urls;
+    if (await place.exists(urls.worker)) return urls;
     passedOver(paths, own);
   } else if (typeof paths === 'object' && paths) {
     const { mjs: worker, wasm } = /** @type {{ mjs?: unknown, wasm?: unknown }} */ (paths);
     for (const [key, url] of /** @type {['worker' | 'wasm', unknown][]} */ ([['worker', worker], ['wasm', wasm]])) {
       if (!url) continue;
-      if (new URL(String(url), globalThis.location?.href).pathname.endsWith(`/${NAMES[key]}`)) own[key] = new URL(String(url), globalThis.location?.href).href;
+      const address = addressOf(String(url));
+      if (new URL(address).pathname.endsWith(`/${NAMES[key]}`)) own[key] = address;
       else passedOver(String(url), own);
     }
   }
   return own;
-}
-
-/** @param {string} url */
-async function exists(url) {
-  try {
-    return (await fetch(url, { method: 'HEAD' })).ok;
-  } catch {
-    return false;
-  }
 }
 
 /** @param {string} given @param {AssetUrls} own */

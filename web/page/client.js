@@ -6,6 +6,7 @@ import { SessionFailed } from '../common/errors.js';
 import { ThreadPool } from '../threads/pool.js';
 import { lifelineEnds } from '../common/lifeline.js';
 import { logging, warnOnce } from '../common/log.js';
+import { place } from '../common/place.js';
 import { Caller } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { spawn } from '../common/spawn.js';
@@ -25,11 +26,11 @@ export function attach() {
   return connection.caller;
 }
 
-/** Refuses to start where there is no web worker. */
+/** Refuses to start where there is no worker. */
 export function checkPlatform() {
-  if (typeof Worker === 'function') return;
-  const hint = 'in Node.js, open a page by Playwright, or use the Python package';
-  throw new SessionFailed('this package runs in browsers: it needs their Worker', { hint });
+  if (place.worker()) return;
+  const hint = 'create sessions in a page, in a dedicated worker, or in an offscreen document of an extension';
+  throw new SessionFailed('the engine needs a Worker, which this place does not give', { hint });
 }
 
 /** @returns {Connection} */
@@ -39,7 +40,7 @@ function start() {
   const caller = new Caller(worker);
   const started = { caller, threads: /** @type {ThreadPool | null} */ (null) };
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
-  watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
+  if (!place.toldOfEnds) watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
   assetUrls(env.wasm.wasmPaths).then((urls) => launch(started, worker, urls)).catch((error) => lost(caller, error.message));
   return started;
 }
@@ -94,10 +95,12 @@ const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
 export function threadCount(asked, said) {
   const ambient = env.wasm.numThreads;
   const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
-  if (hasSharedMemory()) return wanted || Math.min(4, navigator.hardwareConcurrency || 1);
+  if (hasSharedMemory()) return wanted || Math.min(4, place.processors());
   if (wanted > 1) {
-    warnOnce(`one thread instead of ${wanted}: this page is not cross-origin isolated, so it has no shared memory. Serve it `
-      + 'with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp.', said, 'one thread');
+    const why = globalThis.crossOriginIsolated ? 'this browser gives no SharedArrayBuffer.'
+      : 'this page is not cross-origin isolated, so it has no shared memory. Serve it with the headers '
+        + 'Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp.';
+    warnOnce(`one thread instead of ${wanted}: ${why}`, said, 'one thread');
   }
   return 1;
 }

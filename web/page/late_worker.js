@@ -1,12 +1,14 @@
 // A worker whose file is not chosen yet: messages wait for it.
 
 /** @typedef {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage' | 'onerror' | 'onmessageerror'>} WorkerLike */
+/** @typedef {Worker & { ref?: () => void, unref?: () => void }} PlaceWorker one of Node.js may keep the program from ending */
 
 /** @implements {WorkerLike} */
 export class LateWorker {
   constructor() {
-    /** @type {Worker | null} */
+    /** @type {PlaceWorker | null} */
     this.worker = null;
+    this.awaited = false;
     this.ended = false;
     /** @type {[unknown, Transferable[]][]} */
     this.waiting = [];
@@ -18,13 +20,14 @@ export class LateWorker {
     this.onmessageerror = null;
   }
 
-  /** @param {Worker} worker @param {() => void} first sends what goes before all that waits */
+  /** @param {PlaceWorker} worker @param {() => void} first sends what goes before all that waits */
   use(worker, first) {
     if (this.ended) return worker.terminate();
     this.worker = worker;
     worker.onmessage = (event) => this.onmessage?.(event);
     worker.onerror = (event) => this.onerror?.(event);
     worker.onmessageerror = (event) => this.onmessageerror?.(event);
+    if (this.awaited) worker.ref?.();
     first();
     for (const [message, transfer] of this.waiting.splice(0)) worker.postMessage(message, transfer);
   }
@@ -33,6 +36,17 @@ export class LateWorker {
   postMessage(message, transfer = []) {
     if (this.worker) this.worker.postMessage(message, transfer);
     else this.waiting.push([message, transfer]);
+  }
+
+  /** Somebody waits for an answer: a program in Node.js must not end. */
+  ref() {
+    this.awaited = true;
+    this.worker?.ref?.();
+  }
+
+  unref() {
+    this.awaited = false;
+    this.worker?.unref?.();
   }
 
   terminate() {

@@ -1,12 +1,13 @@
 // Where the bytes of models and of their external data come from.
 
+import { place } from '../common/place.js';
 import { isShared } from './tensors.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 
 /** @param {string | Uint8Array | ArrayBufferLike | Blob} source @param {string} [base] @returns {Origin} */
-export function origin(source, base = globalThis.document?.baseURI ?? globalThis.location?.href) {
-  if (typeof source === 'string') return { url: new URL(source, base).href };
+export function origin(source, base) {
+  if (typeof source === 'string') return { url: place.address(source, base) };
   if (source instanceof Blob) return { blob: source };
   if (!(source instanceof Uint8Array)) return { bytes: new Uint8Array(source) };
   const whole = source.byteLength === source.buffer.byteLength || isShared(source);

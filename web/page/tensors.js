@@ -80,7 +80,7 @@ export class Packer {
 
   /** @param {NumericData} data @returns {NumericData} */
   copy(data) {
-    const copy = data.slice();
+    const copy = new (classOf(data))(data); // .slice() of a Buffer of Node.js is a view
     this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
     return copy;
   }
@@ -112,9 +112,11 @@ export function isShared(data) {
  * @param {NumericData} like @param {ArrayBufferLike} buffer @param {number} length @returns {NumericData}
  */
 function viewLike(like, buffer, length) {
-  const view = /** @type {new (b: ArrayBufferLike, o: number, n: number) => NumericData} */ (like.constructor);
-  return new view(buffer, 0, length);
+  return new (classOf(like))(buffer, 0, length);
 }
+
+/** Its typed array, of which a Buffer of Node.js is a kind. @param {NumericData} data @returns {any} */
+const classOf = (data) => /** @type {any} */ (globalThis)[data[Symbol.toStringTag]];
 
 /**
  * @param {string} name

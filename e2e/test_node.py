@@ -1,0 +1,74 @@
+"""The packed package in Node.js, Deno and Bun: programs that have it from node_modules, and end by themselves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from kit import small_models as models
+from kit.chromium import ROOT
+
+RUNTIMES = ROOT / "build/runtimes/node_modules/.bin"
+COMMANDS = {
+    "node": ["node", "--no-deprecation", "--throw-deprecation"],
+    "bun": [str(RUNTIMES / "bun")],
+    "deno": [str(RUNTIMES / "deno"), "run", "--quiet", "--allow-all", "--node-modules-dir=manual"],
+}
+SUM = ["2,3,4,5,6,7"]
+
+
+@pytest.fixture(scope="module")
+def program(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with programs, models, and the package as `npm pack` packs it."""
+    folder = tmp_path_factory.mktemp("node")
+    for path in (ROOT / "e2e/node").iterdir():
+        shutil.copy(path, folder)
+    shutil.copytree(ROOT / "build/models", folder / "models")
+    shutil.copy(folder / "models/add.onnx", folder / "models/50% of #1?.onnx")
+    shape = (TensorProto.UINT8, [3])
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
+    onnx.save(models.model(nodes, [("x", *shape)], [("y", *shape)]), folder / "models/bytes.onnx")
+    subprocess.run(["npm", "pack", "--silent", "--pack-destination", folder], cwd=ROOT, check=True, capture_output=True)
+    (packed,) = folder.glob("pyruntime-*.tgz")
+    shutil.unpack_archive(packed, folder / "node_modules")
+    (folder / "node_modules/package").rename(folder / "node_modules/pyruntime")
+    shutil.copytree(ROOT / "node_modules/onnxruntime-common", folder / "node_modules/onnxruntime-common")
+    (folder / "package.json").write_text('{ "dependencies": { "pyruntime": "*" } }')
+    return folder
+
+
+def run(folder: Path, place: str, name: str) -> object:
+    """What a program prints. It ends by itself, and has nothing to complain of."""
+    done = subprocess.run([*COMMANDS[place], name], cwd=folder, check=True, capture_output=True, text=True, timeout=120)
+    assert place == "deno" or not done.stderr  # its WebGPU complains of drivers
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["program.mjs", "thread.mjs"])
+@pytest.mark.parametrize("place", COMMANDS)
+def test_program(program: Path, place: str, name: str) -> None:
+    found = run(program, place, name)
+    assert isinstance(found, dict)
+    address = (program / "models/nothing.onnx").as_uri()
+    assert found["missing"][:2] == [True, "InvalidModel"] and f"cannot fetch {address}: " in found["missing"][2]
+    assert found["unsupported"][:2] == [True, "UnsupportedOp"] and "Frobnicate" in found["unsupported"][2]
+    assert place == "deno" or found["option"][:2] == [True, "NoAdapter"]
+    assert found["python"] == "emscripten" and found["external"] == ["y"] and found["threads"] == 1
+    assert found["bytes"] == [2 * code for code in b"abc"]
+    assert [found[name] for name in ("path", "url", "file", "odd")] == [SUM] * 4
+    x = (np.arange(768 * 768) % 13 / 13).astype(np.float32).reshape(768, 768)
+    weight = np.random.default_rng(0).standard_normal((768, 768), np.float32)
+    y = np.fromfile(program / "product.bin", np.float32).reshape(768, 768)
+    np.testing.assert_allclose(y, x @ weight + x, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("place", COMMANDS)
+def test_required(program: Path, place: str) -> None:
+    assert run(program, place, "required.cjs") == [2, 4, 6, 8, 10, 12]

@@ -1,0 +1,23 @@
+// What differs between the places that this package runs in: here as in browsers; in Node.js web/node/place.js changes it.
+
+export const place = {
+  /** Null where there is none, as in service workers. @returns {typeof Worker | null} */
+  worker: () => globalThis.Worker ?? null,
+
+  /** Whether its workers tell how they ended: those of browsers do not. */
+  toldOfEnds: false,
+
+  processors: () => globalThis.navigator?.hardwareConcurrency || 1,
+
+  /** A whole address. @param {string} text @param {string} [base] */
+  address: (text, base = globalThis.document?.baseURI ?? globalThis.location?.href) => new URL(text, base).href,
+
+  /** Whether there is a file. @param {string} url */
+  async exists(url) {
+    try {
+      return (await fetch(url, { method: 'HEAD' })).ok;
+    } catch {
+      return false;
+    }
+  },
+};

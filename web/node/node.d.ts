@@ -1,0 +1,33 @@
+// What this folder uses of Node.js's modules.
+
+declare module 'node:worker_threads' {
+  export const workerData: { url: string, name: string };
+  export const parentPort: { postMessage(message: unknown, transfer?: any[]): void, on(event: 'message', listener: (data: unknown) => void): void };
+  export class Worker {
+    constructor(file: URL, options: { workerData: unknown, name: string });
+    on(event: string, listener: (value: any) => void): void;
+    postMessage(message: unknown, transfer?: any[]): void;
+    terminate(): Promise<number>;
+    ref(): void;
+    unref(): void;
+  }
+}
+declare module 'node:fs' {
+  export function createReadStream(file: URL, options: { signal?: AbortSignal | null }): unknown;
+}
+declare module 'node:fs/promises' {
+  export function stat(file: URL): Promise<{ size: number, isFile(): boolean }>;
+}
+declare module 'node:os' {
+  export function availableParallelism(): number;
+}
+declare module 'node:path' {
+  export function resolve(...parts: string[]): string;
+}
+declare module 'node:stream' {
+  export const Readable: { toWeb(stream: unknown): ReadableStream };
+}
+declare module 'node:url' {
+  export function fileURLToPath(url: URL): string;
+  export function pathToFileURL(path: string): URL;
+}

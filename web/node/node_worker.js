@@ -1,0 +1,40 @@
+// A worker thread of Node.js, as browsers have workers.
+
+import { Worker as Thread } from 'node:worker_threads';
+
+export class NodeWorker {
+  /** @param {string | URL} url of a module @param {{ name?: string }} [options] */
+  constructor(url, { name = '' } = {}) {
+    /** @type {((event: any) => void) | null} */
+    this.onmessage = null;
+    /** @type {((event: any) => void) | null} */
+    this.onerror = null;
+    /** @type {((event: any) => void) | null} */
+    this.onmessageerror = null;
+    this.thread = new Thread(new URL('./worker.node.mjs', import.meta.url), { workerData: { url: String(url), name }, name });
+    this.thread.on('message', (data) => this.onmessage?.({ data }));
+    this.thread.on('messageerror', (data) => this.onmessageerror?.({ data }));
+    this.thread.on('error', (error) => this.onerror?.({ message: error.message }));
+    this.thread.on('exit', (code) => this.onerror?.({ message: `it ended with code ${code}` }));
+    this.thread.unref(); // programs end though it is idle; a listener keeps them from it again
+  }
+
+  /** @param {unknown} message @param {any[]} [transfer] */
+  postMessage(message, transfer = []) {
+    this.thread.postMessage(message, transfer);
+  }
+
+  terminate() {
+    this.onerror = null;
+    this.thread.terminate();
+  }
+
+  /** Keeps the program from ending. */
+  ref() {
+    this.thread.ref();
+  }
+
+  unref() {
+    this.thread.unref();
+  }
+}

@@ -1,0 +1,37 @@
+// What a worker thread of Node.js begins with: it is made to look like a worker of a browser, so that worker.mjs, Pyodide
+// in it, and the engine run here as they do there (docs/adr/0056).
+
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import { parentPort, workerData } from 'node:worker_threads';
+import { NodeWorker } from './node_worker.js';
+
+const { fetch } = globalThis;
+
+/** What every worker is one of. */
+class WorkerGlobalScope {
+  /** @param {unknown} value */
+  static [Symbol.hasInstance](value) {
+    return value === globalThis;
+  }
+}
+
+/** `fetch`, of files, too. @type {typeof fetch} */
+async function fetchFile(resource, options) {
+  const url = String(resource instanceof Request ? resource.url : resource);
+  if (!url.startsWith('file:')) return fetch(resource, options);
+  const file = new URL(url);
+  const { size } = await stat(file);
+  const headers = { 'content-length': String(size), 'content-type': url.endsWith('.wasm') ? 'application/wasm' : '' };
+  return new Response(/** @type {any} */ (Readable.toWeb(createReadStream(file, { signal: options?.signal }))), { headers });
+}
+
+const browsers = {
+  name: workerData.name, location: new URL(workerData.url), origin: 'null', self: globalThis, WorkerGlobalScope,
+  Worker: NodeWorker, fetch: fetchFile, postMessage: parentPort.postMessage.bind(parentPort), onmessage: null,
+};
+for (const [name, value] of Object.entries(browsers)) Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
+
+await import(workerData.url);
+parentPort.on('message', (data) => /** @type {any} */ (globalThis).onmessage?.({ data }));
