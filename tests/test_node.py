@@ -1,4 +1,4 @@
-"""The JavaScript package where there is no Worker (its browsers' entry, in Node.js): it says so, and can be imported."""
+"""The JavaScript package where there is no Worker (browsers' entry, in Node.js): it says so; it can be imported."""
 
 from __future__ import annotations
 
