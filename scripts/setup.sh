@@ -10,7 +10,7 @@
 # browser  Chromium for Playwright: the system's; else by apt (root); else Playwright's own.
 #          build/chromium holds its path, empty for Playwright's own.
 # runtimes build/runtimes with e2e/runtimes.txt: Bun and Deno from npm, where tests run the package; 190 MB
-# programs build/programs with tests/programs/requirements.txt: programs of others that tests run; 600 MB
+# programs build/programs with tests/programs/requirements.txt and npm.txt: programs of others that tests run; 600 MB
 #
 # Stamps and logs are in build/setup; `make clean` removes them.
 set -euo pipefail
@@ -76,11 +76,18 @@ setup_python() {
 }
 
 setup_programs() {
-  local list=tests/programs/requirements.txt
-  fresh programs "$list" && [ -d build/programs ] && return
+  local list=tests/programs/requirements.txt packages=tests/programs/npm.txt package folder
+  fresh programs "$list" "$packages" && [ -d build/programs ] && return
   rm -rf build/programs
   quietly pip-programs .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --target build/programs -r "$list"
-  done_with programs "$list"
+  grep -v '^#' "$packages" | while read -r package; do
+    folder=build/programs/npm/$(basename "${package%@*}")
+    mkdir -p "$folder"
+    quietly "npm-$(basename "$folder")" npm pack --pack-destination "$folder" "$package"
+    tar xzf "$folder"/*.tgz -C "$folder" --strip-components 1
+    rm "$folder"/*.tgz
+  done
+  done_with programs "$list" "$packages"
 }
 
 setup_runtimes() {

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from kit.docs import ROOT
+from kit.programs.same import assert_same
 
 PROGRAMS = ROOT / "build" / "programs"
 SCRIPTS = sorted((ROOT / "tests" / "programs").glob("*.py"))
 OURS = ["-m", "pyruntime.onnxruntime"]
 REFERENCE = {"texts": ["scikit"]}  # arguments of the run to compare with, where it is not onnxruntime's
-TOLERANCE = 1e-4  # of numbers, relative and absolute
 
 
 def start(script: Path, before: list[str], after: list[str]) -> subprocess.Popen[str]:
@@ -34,22 +34,6 @@ def told(process: subprocess.Popen[str]) -> Any:
     out, error = process.communicate(timeout=300)
     assert process.returncode == 0, error[-3000:]
     return json.loads(out.splitlines()[-1])
-
-
-def assert_same(found: Any, expected: Any, where: str = "") -> None:
-    """Numbers within the tolerance, all else equal."""
-    if isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=TOLERANCE, abs=TOLERANCE), where
-    elif isinstance(expected, list):
-        assert len(found) == len(expected), where
-        for number, (a, b) in enumerate(zip(found, expected, strict=True)):
-            assert_same(a, b, f"{where}[{number}]")
-    elif isinstance(expected, dict):
-        assert found.keys() == expected.keys(), where
-        for key in expected:
-            assert_same(found[key], expected[key], f"{where}.{key}")
-    else:
-        assert found == expected, where
 
 
 def test_there_are_ten_of_different_makers() -> None:

@@ -1,0 +1,94 @@
+"""Published programs written for onnxruntime-web, unmodified: with this package in its place, and with itself.
+
+The whole matrix of transformers.js: `python -m kit.programs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from e2e.conftest import Tab, new_tab
+from kit.chromium import ARGS, chromium_path
+from kit.programs import folders, transformers, vad
+from kit.programs.same import assert_same
+from kit.speech import speech
+from pyruntime.cli.serve import Server
+
+# Each task, each precision on both providers, and a cache that stays on the GPU.
+CASES = [
+    ("features", "wasm", "q8"),
+    ("texts", "webgpu", "q8"),
+    ("pictures", "wasm", "q8"),
+    ("pictures", "webgpu", "fp32"),
+    ("generation", "wasm", "fp32"),
+    ("generation", "wasm", "q8"),
+    ("generation", "wasm", "q4"),
+    ("generation", "webgpu", "q4"),
+]
+
+
+@pytest.fixture(scope="module")
+def transformers_pages(browser: Browser, servers: dict[str, Server]) -> Iterator[dict[str, Tab]]:
+    """By package: ours, theirs."""
+    folders.write()
+    tabs = {package: new_tab(browser, servers["isolated"]) for package in ("ours", "theirs")}
+    for package, tab in tabs.items():
+        transformers.open_page(tab.page, tab.origin, package)
+    yield tabs
+    for tab in tabs.values():
+        tab.page.context.close()
+
+
+@pytest.mark.parametrize(("task", "device", "precision"), CASES, ids=map("-".join, CASES))
+def test_transformers(transformers_pages: dict[str, Tab], task: str, device: str, precision: str) -> None:
+    """The original on WebAssembly: its GPU kernels take minutes on a CPU."""
+    found, expected = (
+        transformers.result(transformers_pages[package].page, task, where, precision)
+        for package, where in {"ours": device, "theirs": "wasm"}.items()
+    )
+    transformers.assert_as_original(task, device, precision, found, expected)
+    for tab in transformers_pages.values():
+        tab.forgive("404")  # it asks for a tokenizer where there is none
+        tab.check()
+
+
+@pytest.fixture(scope="module")
+def microphone(browser: Browser, built: None) -> Iterator[Browser]:
+    """Another browser, whose microphone hears generated speech again and again."""
+    arguments = [*ARGS, *vad.record(speech(4.0, seed=2))]
+    listening = browser.browser_type.launch(executable_path=chromium_path(), args=arguments)
+    yield listening
+    listening.close()
+
+
+def test_vad_of_a_recording(tab: Callable[..., Tab], microphone: Browser) -> None:
+    """By script tags."""
+    found: dict[str, Any] = {}
+    for script in ("/dist/ort.js", "/onnxruntime-web/ort.wasm.min.js"):
+        made = tab()
+        made.open("/bridge/blank.html")
+        for source in (script, "/vad/bundle.min.js"):
+            made.page.add_script_tag(url=source)
+        found[script] = made.page.evaluate(vad.SEGMENTS)
+    ours, theirs = found.values()
+    assert len(ours) > 2
+    assert_same(ours, theirs)
+
+
+def test_vad_of_a_microphone(microphone: Browser, servers: dict[str, Server]) -> None:
+    """Bundled."""
+    vad.bundle()
+    tab = new_tab(microphone, servers["isolated"])
+    tab.open("/bridge/blank.html")
+    for package in ("ours", "theirs"):
+        tab.page.add_script_tag(url=f"/built/vad.{package}.js")
+    told: Any = tab.page.evaluate(vad.LISTEN, 150)
+    tab.page.context.close()
+    tab.check()
+    assert_same(told["ours"], told["theirs"])
+    for name in told:
+        assert "speech" in told[name], name

@@ -1,0 +1,53 @@
+"""Models in the precisions of transformers.js: fp32, q8 as onnxruntime quantises, q4 in blocks of MatMul's weights."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+BLOCK = 32  # weights that share a scale
+
+
+def q8(model: onnx.ModelProto, path: Path) -> None:
+    """Writes it with weights of eight bits; activations are quantised as they come."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    logging.getLogger().setLevel(logging.ERROR)  # it advises to preprocess
+    quantize_dynamic(model, path, weight_type=QuantType.QUInt8)
+
+
+def q4(model: onnx.ModelProto, path: Path) -> None:
+    """Writes it with each constant second factor of a MatMul as blocks of four bits."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "MatMul" and node.input[1] in constants:
+            weight = numpy_helper.to_array(constants[node.input[1]])
+            tensors = [numpy_helper.from_array(part, f"{node.output[0]}.{i}") for i, part in enumerate(_blocks(weight))]
+            model.graph.initializer.extend(tensors)
+            (depth, columns), names = weight.shape, [tensor.name for tensor in tensors]
+            sizes = {"K": depth, "N": columns, "bits": 4, "block_size": BLOCK}
+            inputs, outputs = [node.input[0], *names], list(node.output)
+            node.CopyFrom(helper.make_node("MatMulNBits", inputs, outputs, node.name, domain="com.microsoft", **sizes))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(pruned(model), path)
+
+
+def pruned(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same without nodes and weights that nothing needs."""
+    inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+    return onnx.utils.Extractor(model).extract_model(inputs, outputs)
+
+
+def _blocks(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(K, N) as codes uint8 (N, K / BLOCK, BLOCK / 2), the first of two in the low half, and scales (N * K / BLOCK).
+
+    A code stands for scale * (code - 8).
+    """
+    blocks = np.ascontiguousarray(weight.T, np.float32).reshape(weight.shape[1], -1, BLOCK)
+    scales = np.abs(blocks).max(2, keepdims=True) / 7
+    codes = np.rint(blocks / scales + 8).astype(np.uint8)
+    return codes[..., ::2] | codes[..., 1::2] << 4, scales.ravel()

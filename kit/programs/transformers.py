@@ -1,0 +1,48 @@
+"""transformers.js in two pages: one with this package in place of onnxruntime-web, one with that itself."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from playwright.sync_api import Page
+
+from kit.programs.folders import PRECISIONS
+from kit.programs.same import assert_same
+
+TASKS = ["features", "texts", "pictures", "generation"]
+DEVICES = ["wasm", "webgpu"]
+MATRIX = list(product(TASKS, DEVICES, PRECISIONS))
+
+# Of scores and numbers. Eight bits: a rounding that falls the other way moves an activation by 1/255 of its range, and
+# on the GPU, whose sums are others, soon a text.
+TOLERANCE = {"fp32": 1e-4, "q8": 5e-3, "q4": 1e-4}
+ROUNDED = 0.1
+
+
+def open_page(page: Page, origin: str, package: str) -> None:
+    """package: ours or theirs."""
+    page.goto(f"{origin}/bridge/transformers.html?ort={package}")
+    page.wait_for_function("globalThis.tasks")
+
+
+def result(page: Page, task: str, device: str, precision: str) -> Any:
+    """What kit/pages/transformers.js finds, as plain data."""
+    options = {"device": device, "dtype": precision}
+    return page.evaluate("([task, options]) => tasks[task](options)", [task, options])
+
+
+def assert_as_original(task: str, device: str, precision: str, found: Any, expected: Any) -> None:
+    """The same, and not one answer to every question: else a wrong one could agree."""
+    if task == "generation":
+        for (text,) in found["texts"]:
+            assert len(set(text["generated_text"][-32:])) > 8, text
+    elif task == "features":
+        assert found["sentences"][0] != found["sentences"][1]
+    else:
+        scores = [answer["score"] for answer in found[0]]
+        assert max(scores) > 2 * min(scores), found
+    if (task, device, precision) == ("generation", "webgpu", "q8"):
+        assert_same(found["logits"], expected["logits"], ROUNDED)
+    else:
+        assert_same(found, expected, TOLERANCE[precision])

@@ -1,0 +1,74 @@
+"""@ricky0123/vad-web in pages: by script tags, and bundled with this package in place of onnxruntime-web."""
+
+from __future__ import annotations
+
+import subprocess
+import wave
+from pathlib import Path
+
+import numpy as np
+
+from kit.chromium import ROOT
+from kit.speech import RATE
+
+BUNDLES = ROOT / "build" / "pages"
+
+# By script tags the global `ort` is what is looked for.
+SEGMENTS = """async () => {
+  const file = await fetch('/built/speech.wav');
+  const { audio, sampleRate } = await vad.utils.audioFileToArray(await file.blob());
+  const detector = await vad.NonRealTimeVAD.new({ redemptionMs: 200, minSpeechMs: 100 });
+  const found = [];
+  for await (const { audio: part, start, end } of detector.run(audio, sampleRate)) {
+    found.push({ start, end, samples: part.length, loudest: Math.max(...part) });
+  }
+  return found;
+}"""
+
+# Ours hears the microphone; then both are given the frames that it heard, one after the other. What is heard may differ
+# from that: the package never waits for a run (docs/api.md), and with a busy processor a frame comes before its end.
+LISTEN = """async (count) => {
+  const told = { heard: [], ours: [], theirs: [] };
+  const frames = [];
+  const full = Promise.withResolvers();
+  const options = (name, onnxWASMBasePath) => ({
+    model: 'v5', baseAssetPath: '/vad/', onnxWASMBasePath, redemptionMs: 200, minSpeechMs: 100,
+    onFrameProcessed: ({ isSpeech }, frame) => {
+      told[name].push(isSpeech);
+      if (name === 'heard' && frames.push(frame.slice()) === count) full.resolve();
+    },
+    onSpeechStart: () => told[name].push('speech'),
+    onSpeechEnd: (audio) => told[name].push(`${audio.length} samples`),
+    onVADMisfire: () => told[name].push('a misfire'),
+  });
+  const live = await vad_ours.MicVAD.new(options('heard', '/dist/'));
+  await full.promise;
+  await live.destroy();
+  for (const [name, { MicVAD }, path] of [['ours', vad_ours, '/dist/'], ['theirs', vad_theirs, '/onnxruntime-web/']]) {
+    const detector = await MicVAD.new({ ...options(name, path), startOnLoad: false });
+    detector.frameProcessor.resume();
+    for (const frame of frames) await detector.processFrame(frame);
+  }
+  return told;
+}"""
+
+
+def bundle() -> None:
+    """vad.ours.js and vad.theirs.js, scripts that set vad_ours and vad_theirs: a bundler's alias is the difference."""
+    for name, more in {"ours": ["--alias:onnxruntime-web=pyruntime"], "theirs": []}.items():
+        entry = "node_modules/@ricky0123/vad-web/dist/index.js"
+        command = ["node_modules/.bin/esbuild", entry, "--bundle", "--log-level=error", f"--global-name=vad_{name}"]
+        subprocess.run([*command, f"--outfile={BUNDLES / f'vad.{name}.js'}", *more], cwd=ROOT, check=True)
+
+
+def record(sound: np.ndarray) -> list[str]:
+    """Writes a sound (float32 samples in [-1, 1], 16 kHz) to /built/speech.wav; Chromium's arguments that make it the
+    microphone."""
+    path: Path = BUNDLES / "speech.wav"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes((np.clip(sound, -1, 1) * 32767).astype("<i2").tobytes())
+    return [f"--use-file-for-fake-audio-capture={path}", "--autoplay-policy=no-user-gesture-required"]
