@@ -9,7 +9,7 @@ import pytest
 
 from kit.chromium import ROOT
 
-LIMIT = 80_000  # bytes, minified; most of it is onnxruntime-common, the executor, and the table of options
+LIMIT = 122_000  # bytes, minified: onnxruntime-common, the executor and its GPU, and the table of options
 
 
 def parts(entry: str) -> dict[str, int]:
@@ -31,10 +31,8 @@ def page() -> dict[str, int]:
 
 
 def test_page_has_no_code_for_the_worker_alone(page: dict[str, int]) -> None:
-    """Programs in the page have no GPU and no Python; of the GPU's tensors the page holds numbers
-    (web/page/gpu_handles.js)."""
-    assert {name for name in page if name.startswith(("web/gpu/", "web/worker/"))} <= {"web/worker/build.js"}
-    assert "web/run/explain.js" not in page
+    """Programs run in the page, on its GPU, too; Python, downloads and what browsers keep are the worker's."""
+    assert {name for name in page if name.startswith("web/worker/")} <= {"web/worker/build.js"}
     assert page["web/run/executor.js"] > 0
 
 

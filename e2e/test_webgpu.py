@@ -151,15 +151,14 @@ def test_cache_stays_on_the_gpu(tab: Any) -> None:
     made: Tab = tab()
     page = made.open("/esm.html")
     zoo.materialize("llama_mini")
-    made.run("await ort.boot()")
-    page.workers[0].evaluate(COUNT_READS)
+    page.evaluate(COUNT_READS)
     names = [f"{n}.{kind}" for n in range(4) for kind in ("key", "value")]
     inputs, outputs = [[f"{prefix}.{name}" for name in names] for prefix in ("past_key_values", "present")]
     found: Any = made.run(GENERATE, {"inputs": inputs, "outputs": outputs})
     tokens, logits = generate(64, 4)
     assert found["tokens"] == tokens
     np.testing.assert_allclose(found["last"], logits, rtol=1e-3, atol=1e-3)
-    assert page.workers[0].evaluate("bytesRead") == 64 * (4096 * 4 + FAULT_BYTES)
+    assert page.evaluate("bytesRead") == 64 * (4096 * 4 + FAULT_BYTES)
     assert found["live"] == 8 and found["left"] == 0
 
 
@@ -174,7 +173,7 @@ def test_tensors(tab: Any) -> None:
       const gpu = await ort.InferenceSession.create('/models/add.onnx', options);
       const cpu = await ort.InferenceSession.create('/models/add.onnx');
       const { c, d } = await gpu.run({ a: tensor(6), b: tensor(10) });
-      const out = { location: c.location, buffer: await reason(() => c.gpuBuffer), data: await reason(() => c.data) };
+      const out = { location: c.location, buffer: c.gpuBuffer.size, data: await reason(() => c.data) };
       const again = await gpu.run({ a: c, b: d });
       out.again = Array.from(await again.c.getData());
       const home = await cpu.run({ a: c, b: d });
@@ -187,7 +186,7 @@ def test_tensors(tab: Any) -> None:
       const { n, t } = await types.run({ i, p });
       out.types = [n.type, ...Array.from(await n.getData(), String), t.type, ...(await t.getData())];
       const wide = new ort.Tensor('int64', [1n, -2n, 2n ** 40n], [3]);
-      out.wide = await reason(() => types.run({ i: wide, p }));
+      out.wide = Array.from(await (await types.run({ i: wide, p })).n.getData(), String);
       const foreign = ort.Tensor.fromGpuBuffer({}, { dataType: 'float32', dims: [2, 3] });
       out.foreign = await reason(() => gpu.run({ a: foreign, b: foreign }));
       const { c: gone } = await gpu.run({ a: tensor(6), b: tensor(10) });
@@ -195,12 +194,12 @@ def test_tensors(tab: Any) -> None:
       return out;
     """)
     assert found["location"] == "gpu-buffer"
-    assert found["buffer"].startswith("InvalidInput") and "worker" in found["buffer"] and "getData" in found["data"]
+    assert found["buffer"] >= 24 and "getData" in found["data"]
     assert found["again"] == [2, 4, 6, 8, 10, 12]
     assert found["home"] == ["cpu", 2, 4, 6, 8, 10, 12]
     assert found["filled"] == [True, 4, 8, 12, 16, 20, 32]
     assert found["read"] == [2, 4, 6, 8, 10, 16]
     assert found["types"] == ["int64", "2", "-4", "6", "bool", 0, 1]
-    assert str(2**41) in found["wide"] and "32-bit" in found["wide"]  # the sum, made at home, is to stay there
-    assert found["foreign"].startswith("InvalidInput") and "page" in found["foreign"]
+    assert found["wide"] == ["2", "-4", str(2**41)]  # made on the CPU
+    assert found["foreign"].startswith("InvalidInput") and "not a GPUBuffer" in found["foreign"]
     assert found["memory"]["gpu"] > 0 and found["memory"]["tensors"] > 0

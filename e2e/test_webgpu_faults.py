@@ -136,10 +136,11 @@ def test_device_lost_while_a_session_is_made_or_runs(booted: tuple[Tab, Page], m
     assert worker(page).evaluate("devices.length") == 2
 
 
-def test_device_lost_for_good(booted: tuple[Tab, Page]) -> None:
+def test_device_lost_for_good(tab: Callable[..., Tab]) -> None:
     """No other device: the session continues on WebAssembly; a tensor that was on the GPU says that it is gone."""
-    made, page = booted
-    worker(page).evaluate(KEEP_DEVICES)
+    made = tab()
+    page = made.open("/esm.html")
+    page.evaluate(KEEP_DEVICES)
     made.run(
         """
         const add = { executionProviders: ['webgpu'], preferredOutputLocation: 'gpu-buffer' };
@@ -148,7 +149,7 @@ def test_device_lost_for_good(booted: tuple[Tab, Page]) -> None:
         globalThis.kept = await session.run({ a, b: a });
         """
     )
-    worker(page).evaluate(f"() => {{ {NO_ADAPTER}; devices.at(-1).destroy(); }}")
+    page.evaluate(f"() => {{ {NO_ADAPTER}; devices.at(-1).destroy(); }}")
     found: Any = made.run(
         OPEN
         + """

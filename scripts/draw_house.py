@@ -25,6 +25,7 @@ PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}
 WEB = {
     "page": ("", "The API as the page has it: sessions, feeds, tensors; short Programs run here."),
     "worker": ("compile", "The engine's worker: Python, models, what browsers keep of both."),
+    "session": ("run", "A model where it runs, in the worker or in the page: its Programs, and their executors."),
     "run": ("run", "The executor of Programs: steps, plans, memory."),
     "gpu": ("run", "The device, its memory, and what moves in and out."),
     "threads": ("run", "Workers that help with a step."),

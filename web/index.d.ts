@@ -91,7 +91,10 @@ export interface KernelTiming {
   /** Label of its node, name of its function. */
   readonly node: string;
   readonly kernel: string;
+  readonly place: 'wasm' | 'webgpu';
   readonly milliseconds: number;
+  /** Milliseconds after the run's first kernel on the GPU, by its clock, if it has one that can be read. */
+  readonly start?: number;
   /** Sizes of the buffers that it reads and writes; 0 where they are not known. */
   readonly bytes: number;
 }
@@ -127,7 +130,7 @@ declare module 'onnxruntime-common' {
     verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number }): Promise<Verification>;
     /** Gives back memory that an earlier, larger run took: the next run starts from constants alone. */
     trim(): Promise<void>;
-    /** Runs once, each kernel on its own on one thread; their times in the order they ran. */
+    /** Runs once, each kernel on its own, on one thread or on the GPU; their times in the order they ran. */
     profile(feeds: InferenceSession.OnnxValueMapType): Promise<KernelTiming[]>;
     readonly timings: Timings;
   }
@@ -167,7 +170,7 @@ export interface Stats {
   readonly heap: number;
   readonly arenas: number;
   readonly sessions: number;
-  /** Tensors that runs left on the GPU. */
+  /** Tensors that runs left on the page's GPU. */
   readonly tensors: number;
   /** Threads besides the worker, and programs that they have code of. */
   readonly threads: number;

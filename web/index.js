@@ -2,6 +2,7 @@
 
 import { env } from 'onnxruntime-common';
 import { attach, shutdown } from './page/client.js';
+import { pageTensors } from './page/own_gpu.js';
 import { offer } from './page/session.js';
 import * as ort from './index.js';
 
@@ -21,9 +22,10 @@ export async function boot(onProgress) {
   await attach().call('boot', null, { progress: onProgress });
 }
 
-/** Bytes and sessions in the worker. */
+/** Bytes and sessions in the worker, tensors on the page's GPU. */
 export async function stats() {
-  return attach().call('stats', null);
+  const [told, tensors] = await Promise.all([attach().call('stats', null), pageTensors()]);
+  return { ...told, tensors };
 }
 
 /**

@@ -56,7 +56,7 @@ for (const [options, message] of [
   [{ onProgress: {} }, 'onProgress cannot be an object Object (a function)'],
   [webgpu({ preferredLayout: 'CHWN' }), 'preferredLayout cannot be CHWN'],
   [webgpu({ storageBufferCacheMode: 'big' }), 'storageBufferCacheMode cannot be big'],
-  [webgpu({ device: {} }), "device: the engine's worker has a GPUDevice of its own"],
+  [webgpu({ device: {} }), 'device cannot be an object Object (a GPUDevice)'],
 ]) {
   test(`refused: ${message}`, () => assert.throws(() => sessionOptions(options), (error) => error instanceof InvalidInput && error.message.includes(message)));
 }
@@ -102,8 +102,7 @@ test('captured graphs leave outputs on the GPU', () => {
 
 for (const [room, name, value] of [
   ['wasm', 'initTimeout', 100], ['wasm', 'wasmBinary', new Uint8Array(1)], ['wasm', 'simd', false], ['wasm', 'numThreads', 'two'],
-  ['webgl', 'pack', true], ['webgpu', 'profilingMode', 'default'], ['webgpu', 'profiling', { mode: 'default' }], ['webgpu', 'device', {}],
-  ['webgpu', 'adapter', {}], ['webgpu', 'validateInputContent', false],
+  ['webgl', 'pack', true], ['webgpu', 'validateInputContent', false],
 ]) {
   test(`told once: env.${room}.${name}`, () => {
     env[room][name] = value;

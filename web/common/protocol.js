@@ -5,11 +5,11 @@ import { Stop, StopWords } from './stop.js';
 
 /** @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array|BigUint64Array} NumericData */
 /**
- * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred; that of a tensor on the GPU
- * stays in the worker, and its number crosses.
- * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: number } }} WireTensor
+ * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred; that on the GPU cannot leave the
+ * place that it is in.
+ * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: GPUBuffer } }} WireTensor
  */
-/** @typedef {WireTensor | 'gpu' | null} Fetch an output: the tensor to fill, a new one on the GPU, a new one in the page */
+/** @typedef {WireTensor | 'gpu' | null} Fetch an output: the tensor to fill, a new one on the GPU, a new one on the CPU */
 /** @typedef {WireTensor | WireTensor[] | null} WireValue a sequence is a list, an absent optional is null */
 /** @typedef {{ url: string } | { bytes: Uint8Array } | { blob: Blob }} Origin where bytes come from */
 /** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
@@ -30,9 +30,17 @@ import { Stop, StopWords } from './stop.js';
  * @property {Limits} limits
  * @property {import('./log.js').Said} [said] of messages of the session
  * @property {{ least: number, adapter: GPURequestAdapterOptions }} env
+ * @property {Record<string, unknown>} [gpu] of the page: the session is compiled for it, and runs in the page
  */
 /** Session options that refuse what would be too large, under their names. @typedef {{ memoryLimit?: number, compileTimeLimit?: number, codeSizeLimit?: number }} Limits */
-/** @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, timings: Timings }} CreateResult threads: that its Program is for */
+/**
+ * threads: that its Program is for; gpu: whether it runs on one; compiled: of a session in the page.
+ * @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, gpu: boolean, timings: Timings, compiled: Compiled | null }} CreateResult
+ */
+/** What a compiler knows of a model, as JSON (web/session/compiler.js). @typedef {{ info: string, needs: string, timings: string }} Compiled */
+/** How a session in the page has its model compiled. @typedef {'main' | 'specialise' | 'fallBack' | 'watched' | 'takeApart'} How */
+/** number: its name in `host` and `forget`; timings: JSON. @typedef {{ number: number, header: import('./program.js').Header, blob: Uint8Array, timings: string }} CompiledProgram */
+/** A step that Python runs, of a Program in the page. @typedef {{ session: number, program: number, id: number, inputs: unknown[], symbols: [string, number][] }} HostParams */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch>, profile?: boolean }} RunParams profile: kernels are timed */
 /** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number, kernels: KernelTiming[] }} RunResult milliseconds: of the run, without waiting for its turn */
 /**
@@ -51,11 +59,13 @@ import { Stop, StopWords } from './stop.js';
  * @property {boolean} shared whether its code wants shared memory
  */
 /**
- * Bytes and counts in the worker; tensors: those kept on the GPU, threads: besides the worker, teams: programs that they
- * have code of.
- * @typedef {{ heap: number, arenas: number, sessions: number, tensors: number, threads: number, teams: number }} WorkerStats
+ * Bytes and counts in the worker; threads: besides the worker, teams: programs that they have code of.
+ * @typedef {{ heap: number, arenas: number, sessions: number, threads: number, teams: number }} WorkerStats
  */
-/** @typedef {{ node: string, kernel: string, milliseconds: number, bytes: number }} KernelTiming one call; bytes: sizes of its buffers, 0 unknown */
+/**
+ * One call; bytes: sizes of its buffers, 0 unknown; start: milliseconds after the run's first kernel on the GPU, by its clock.
+ * @typedef {{ node: string, kernel: string, place: 'wasm' | 'webgpu', milliseconds: number, start?: number, bytes: number }} KernelTiming
+ */
 
 /**
  * The calls: name to parameters and result.
@@ -72,8 +82,11 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
- * @property {{ params: { tensor: number }, result: WireTensor }} download
- * @property {{ params: { tensor: number }, result: null }} dispose
+ * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} settle the session runs in the page from now on, on this GPU
+ * @property {{ params: { session: number, how: How, given: unknown }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile
+ * @property {{ params: { session: number, places: [source: string, offset: number, size: number][] }, result: Uint8Array[] }} weights
+ * @property {{ params: HostParams, result: { dims: number[], data: (string | number)[] }[] }} host
+ * @property {{ params: { session: number, program: number }, result: null }} forget
  * @property {{ params: null, result: WorkerStats }} stats
  * @property {{ params: { code: string, args: unknown }, result: { value: unknown, providers: string[] } }} python
  */
@@ -88,8 +101,8 @@ import { Stop, StopWords } from './stop.js';
 /** @typedef {{ resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void, words: StopWords | null }} Pending */
 /** Calls its argument when a call is wanted no more; gives what ends that. @typedef {(stop: () => void) => () => void} Watch */
 
-/** @param {WireTensor['data'] | undefined} data @returns {number} the number of a tensor on the GPU, 0 for others */
-export const gpuId = (data) => (data && 'gpu' in data ? data.gpu : 0);
+/** @param {WireTensor['data'] | undefined} data @returns {GPUBuffer | null} of a tensor on the GPU */
+export const gpuBuffer = (data) => (data && 'gpu' in data ? data.gpu : null);
 
 /** The page's end: sends calls, and answers or fails their promises. */
 export class Caller {

@@ -1,12 +1,20 @@
-// The worker's GPU: adapter, device, compiled pipelines, error scopes. One for all sessions; a lost one is replaced.
+// The GPU of the worker or of the page: adapter, device, compiled pipelines, error scopes. One for all sessions there,
+// unless the page gives devices of its own; a lost one is replaced, if it is ours.
 
 import { DeviceLost, ExecutionError, OutOfMemory } from '../common/errors.js';
 import { COMPUTE, READ, USAGE } from './flags.js';
+import { Moves } from './moves.js';
 import { GpuRunner } from './runner.js';
-import { GpuTensors, sizeClass } from './tensors.js';
+import { sizeClass } from './sizes.js';
+import { GpuTensors } from './tensors.js';
 
 /** @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader providers/webgpu/printer/loops.py */
 /** @typedef {Promise<Error | null>} Caught */
+/**
+ * What a Program is compiled for.
+ * @typedef {{ name: string, software: boolean, f16: boolean, subgroups: boolean, timestamps: boolean, storage_buffers: number,
+ *   binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number }} Description
+ */
 
 const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 'timestamp-query']);
 const LIMITS = /** @type {const} */ (['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',
@@ -17,11 +25,21 @@ const PIPELINES = 4096; // kept for sessions to come; a session keeps those that
 /** @type {Promise<Gpu | null> | null} */
 let current = null;
 
-/** What adapter is asked for: env.webgpu of the page. @type {GPURequestAdapterOptions} */
-export const wishes = { powerPreference: 'high-performance' };
+/**
+ * What is said of it before: which adapter is asked for, or given, or a device in place of ours (env.webgpu of the page);
+ * alone: whether nobody but us uses it, so that all that goes wrong with it is ours.
+ * @type {{ wishes: GPURequestAdapterOptions, adapter: GPUAdapter | null, device: GPUDevice | null, alone: boolean }}
+ */
+export const setting = { wishes: { powerPreference: 'high-performance' }, adapter: null, device: null, alone: true };
+
+/** Adapters that gave their device. @type {WeakSet<GPUAdapter>} */
+const spent = new WeakSet();
+/** Of devices that the page gave. @type {WeakMap<GPUDevice, Gpu>} */
+const given = new WeakMap();
 
 /** The GPU, or null where there is none. @returns {Promise<Gpu | null>} */
 export async function acquireGpu() {
+  if (setting.device) return gpuOf(setting.device);
   current ??= open();
   const gpu = await current;
   if (gpu && !gpu.lost) return gpu;
@@ -31,29 +49,41 @@ export async function acquireGpu() {
 }
 
 /** The GPU if one was acquired before. @returns {Promise<Gpu | null>} */
-export const currentGpu = async () => current;
+export const currentGpu = async () => (setting.device ? gpuOf(setting.device) : current);
+
+/** @param {GPUDevice} device of the page @returns {Gpu} */
+export function gpuOf(device) {
+  const known = given.get(device);
+  if (known) return known;
+  const made = new Gpu(device, describe(device), null);
+  given.set(device, made);
+  return made;
+}
 
 /** @returns {Promise<Gpu | null>} */
 async function open() {
   try {
-    const adapter = await navigator.gpu?.requestAdapter(wishes);
+    const chosen = setting.adapter && !spent.has(setting.adapter) ? setting.adapter : null;
+    const adapter = chosen ?? await navigator.gpu?.requestAdapter(setting.wishes);
     if (!adapter) return null;
+    spent.add(adapter);
     const device = await adapter.requestDevice({
       requiredFeatures: FEATURES.filter((name) => adapter.features.has(name)),
       requiredLimits: Object.fromEntries(LIMITS.map((name) => [name, adapter.limits[name]])),
     });
-    return new Gpu(device, describe(adapter));
+    return new Gpu(device, describe(device, adapter.info), adapter);
   } catch {
     return null;
   }
 }
 
-/** Under the names of providers/webgpu/adapter.py. @param {GPUAdapter} adapter */
-function describe({ info, limits, features }) {
-  const name = [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(' ');
+/** Under the names of providers/webgpu/adapter.py. @param {GPUDevice} device @param {GPUAdapterInfo} [info] @returns {Description} */
+function describe(device, info = device.adapterInfo) {
+  const { limits, features } = device;
+  const name = [info?.vendor, info?.architecture, info?.device, info?.description].filter(Boolean).join(' ');
   return {
     name,
-    software: info.isFallbackAdapter || /swiftshader|llvmpipe|basic render/i.test(name),
+    software: Boolean(info?.isFallbackAdapter) || /swiftshader|llvmpipe|basic render/i.test(name),
     f16: features.has('shader-f16'),
     subgroups: features.has('subgroups') && navigator.gpu.wgslLanguageFeatures.has('subgroup_id'),
     timestamps: features.has('timestamp-query'),
@@ -66,10 +96,12 @@ function describe({ info, limits, features }) {
 }
 
 export class Gpu {
-  /** @param {GPUDevice} device @param {ReturnType<typeof describe>} adapter */
-  constructor(device, adapter) {
+  /** @param {GPUDevice} device @param {Description} adapter @param {GPUAdapter | null} source what gave it; null: the page */
+  constructor(device, adapter, source) {
     this.device = device;
     this.adapter = adapter;
+    this.source = source;
+    this.alone = setting.alone && source !== null;
     this.lost = '';
     /** By source. @type {Map<string, Promise<GPUComputePipeline>>} */
     this.pipelines = new Map();
@@ -80,13 +112,19 @@ export class Gpu {
     /** Buffers that are read from, while no run uses them. @type {GPUBuffer[]} */
     this.staging = [];
     this.tensors = new GpuTensors(this);
+    this.moves = new Moves(this);
     device.lost.then(({ reason, message }) => {
       this.lost = message || reason || 'unknown';
     });
-    device.addEventListener('uncapturederror', (event) => {
+    if (this.alone) device.addEventListener('uncapturederror', (event) => {
       const { error } = /** @type {GPUUncapturedErrorEvent} */ (event);
       this.pending.push(Promise.resolve(new ExecutionError(`WebGPU: ${error.message}`)));
     });
+  }
+
+  /** Whether it can be replaced. */
+  get ours() {
+    return this.source !== null;
   }
 
   /** @param {import('../common/program.js').ProgramData} program */
@@ -122,7 +160,16 @@ export class Gpu {
   }
 
   alive() {
-    if (this.lost) throw new DeviceLost(`the GPU device is lost: ${this.lost}`);
+    if (!this.lost) return;
+    const hint = this.ours ? '' : 'create the session again, on another GPUDevice';
+    throw new DeviceLost(`the GPU device is lost: ${this.lost}`, { hint });
+  }
+
+  /** What the page does to its buffers meanwhile shows here. @param {GPUCommandEncoder} encoder @param {Caught[]} [pending] */
+  submit(encoder, pending = this.pending) {
+    const submit = () => this.device.queue.submit([encoder.finish()]);
+    if (this.alone) submit();
+    else this.catchErrors(submit, pending);
   }
 
   // ── pipelines ──

@@ -89,9 +89,9 @@ export class GpuMemory {
 
   flush() {
     if (!this.encoder) return;
-    const commands = this.encoder.finish();
+    const { encoder } = this;
     this.encoder = null;
-    this.gpu.device.queue.submit([commands]);
+    this.gpu.submit(encoder, this.pending);
   }
 
   // ── data ──

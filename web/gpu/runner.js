@@ -1,6 +1,7 @@
 // Runs a Program's GPU steps: shaders, prepared steps, replay. Mirrors providers/webgpu/wgpu_runner.py.
 
 import { submitInPortions } from '../run/portions.js';
+import { KernelTimer } from './timer.js';
 import { Transfers } from './transfers.js';
 import { USAGE } from './flags.js';
 import { FAULT_BYTES, GpuMemory } from './memory.js';
@@ -30,6 +31,8 @@ export class Prepared {
     this.counts = [];
     /** @type {GPUBuffer | null} */
     this.params = null;
+    /** What each dispatch is. @type {Call[]} */
+    this.dispatched = [];
     /** Dispatches of a submission, in a run that may be stopped. */
     this.portion = 1;
   }
@@ -55,6 +58,8 @@ export class GpuRunner {
     this.prepared = [];
     /** Bytes of parameter blocks since plans were last dropped. */
     this.parameterBytes = 0;
+    /** Of a run whose kernels are timed. @type {KernelTimer | null} */
+    this.timer = null;
   }
 
   /** Compiles the shaders. @param {Gpu} gpu @param {import('../common/program.js').ProgramData} program @returns {Promise<GpuRunner>} */
@@ -97,9 +102,21 @@ export class GpuRunner {
     await submitInPortions(step, step.groups.length, { encode, sent: () => this.gpu.device.queue.onSubmittedWorkDone() }, stop);
   }
 
-  /** @param {Prepared} step @param {number} begin @param {number} end dispatches */
-  encode({ pipelines, groups, counts }, begin, end) {
-    const pass = this.memory.commands().beginComputePass();
+  /** From now on kernels are timed. @param {import('./timer.js').Timed[]} found gets them */
+  beginTiming(found) {
+    this.timer = new KernelTimer(this.gpu, found);
+  }
+
+  /** The times of those since are there. */
+  async endTiming() {
+    const { timer } = this;
+    this.timer = null;
+    await timer?.read(this.memory);
+  }
+
+  /** @param {Prepared} step @param {number} begin @param {number} end dispatches @param {GPUComputePassDescriptor} [how] */
+  encode({ pipelines, groups, counts }, begin, end, how) {
+    const pass = this.memory.commands().beginComputePass(how);
     for (let i = begin; i < end; i++) {
       pass.setPipeline(pipelines[i]);
       pass.setBindGroup(0, groups[i]);
@@ -114,6 +131,7 @@ export class GpuRunner {
     step.pipelines = [];
     step.groups = [];
     step.counts = [];
+    step.dispatched = [];
     const calls = this.unpack(step).filter(({ params }) => params[params.length - 1] > 0);
     step.generation = this.memory.generation;
     if (!calls.length) return;
@@ -163,6 +181,7 @@ export class GpuRunner {
     const label = labelOf(call);
     const { group: layout } = this.gpu.layout(shader.buffers);
     step.groups.push(this.gpu.device.createBindGroup({ layout, entries, label }));
+    step.dispatched.push(call);
     step.pipelines.push(this.pipelines[Number(call.kernel)]);
     const groups = Math.ceil(words[words.length - 1] / shader.span);
     const rows = Math.ceil(groups / this.gpu.adapter.workgroups);

@@ -1,89 +1,103 @@
-// Tensors that stay on the GPU between runs. The page holds their numbers: buffers cannot leave the worker.
+// Tensors on the GPU, as sessions take and leave them: a GPUBuffer each, with elements as they are in linear memory.
 
-import { elementSize, load } from '../common/elements.js';
-import { DeviceLost, InvalidInput } from '../common/errors.js';
+import { load } from '../common/elements.js';
+import { InvalidInput } from '../common/errors.js';
 import { USAGE } from './flags.js';
-import { fromGpuStorage } from './storage.js';
+import { bytesOf, sizeClass, wholeSize } from './sizes.js';
+import { isWide } from './storage.js';
 
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {{ id: number, dtype: string, dims: number[], size: number, buffer: GPUBuffer }} GpuTensor size: bytes as stored */
+/** @typedef {'feed' | 'fill' | 'download'} Use */
+/** @typedef {WireTensor & { data: { gpu: GPUBuffer } }} GpuTensor */
 
 const POOL = 64 << 20; // bytes of disposed tensors kept for new ones
 
-let next = 1;
+/** Element types that onnxruntime's tensors of a GPU may have, without those of four bits, which are not packed here. */
+export const GPU_TYPES = new Set(['float32', 'float16', 'int32', 'int64', 'uint32', 'uint8', 'bool']);
 
-/** Element types that onnxruntime's tensors of a GPU may have. */
-export const GPU_TYPES = new Set(['float32', 'float16', 'int32', 'int64', 'uint32', 'uint8', 'bool', 'uint4', 'int4']);
+/** Usages, one of which a buffer must have. @type {Record<Use, (keyof typeof USAGE)[]>} */
+const USES = { feed: ['COPY_SRC', 'STORAGE'], fill: ['COPY_DST', 'STORAGE'], download: ['COPY_SRC'] };
+const WIDE_USES = { feed: USES.feed.slice(1), fill: USES.fill.slice(1), download: USES.download };
 
 /** Those of a device. */
 export class GpuTensors {
   /** @param {import('./device.js').Gpu} gpu */
   constructor(gpu) {
     this.gpu = gpu;
-    /** @type {Map<number, GpuTensor>} */
-    this.live = new Map();
+    /** Made here, and not disposed of. @type {Set<GPUBuffer>} */
+    this.live = new Set();
     /** @type {GPUBuffer[]} */
     this.pool = [];
+    /** What probes copy from and to. @type {GPUBuffer | null} */
+    this.scratch = null;
   }
 
-  /** @param {string} dtype @param {number[]} dims @returns {GpuTensor} its contents are to be written */
-  create(dtype, dims) {
-    const size = dims.reduce((product, dim) => product * dim, 1) * Math.min(4, elementSize(dtype));
-    const wanted = sizeClass(size);
-    const fit = this.pool.findIndex((buffer) => buffer.size === wanted);
+  /** A new one. @param {string} type @param {number[]} dims @returns {GpuTensor} */
+  create(type, dims) {
+    const needed = sizeClass(bytesOf(type, dims));
+    const fit = this.pool.findIndex(({ size }) => size === needed);
+    const buffer = fit >= 0 ? this.pool.splice(fit, 1)[0] : this.buffer(needed);
+    this.live.add(buffer);
+    return { type, dims, data: { gpu: buffer } };
+  }
+
+  /** @param {number} size */
+  buffer(size) {
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
-    const buffer = fit >= 0 ? this.pool.splice(fit, 1)[0]
-      : this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size: wanted, usage, label: 'tensor' }));
-    const tensor = { id: next++, dtype, dims, size, buffer };
-    this.live.set(tensor.id, tensor);
-    return tensor;
+    return this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size, usage, label: 'tensor' }));
   }
 
-  /** @param {number} id @returns {GpuTensor} */
-  find(id) {
-    const tensor = this.live.get(id);
-    if (tensor) return tensor;
-    throw new DeviceLost('this GPU tensor is gone: it was disposed, or its device was lost', { hint: 'keep a copy with getData()' });
+  /**
+   * Refuses tensors in buffers that cannot be used so: by what they say of themselves, and those of the page by a command
+   * that does nothing, for nothing else tells that a buffer was destroyed or is another device's.
+   * @param {[string, GpuTensor | WireTensor][]} named @param {Use} use
+   */
+  async check(named, use) {
+    const all = /** @type {[string, GpuTensor][]} */ (named.filter(([, { data }]) => 'gpu' in data));
+    for (const [name, tensor] of all) refuseShape(name, tensor, use);
+    await Promise.all(all.filter(([, { data }]) => !this.live.has(data.gpu)).map(([name, { data }]) => this.probe(name, data.gpu)));
   }
 
-  /** A tensor to be filled, which must be as the result is. @param {number} id @param {string} dtype @param {number[]} dims @returns {GpuTensor} */
-  target(id, dtype, dims) {
-    const tensor = this.find(id);
-    if (tensor.dtype !== dtype || tensor.dims.join() !== dims.join()) {
-      throw new InvalidInput(`the output is ${dtype} [${dims.join(', ')}], the tensor given for it ${tensor.dtype} [${tensor.dims.join(', ')}]`);
-    }
-    return tensor;
+  /** @param {string} name @param {GPUBuffer} buffer */
+  async probe(name, buffer) {
+    const { device } = this.gpu;
+    this.scratch ??= this.buffer(512);
+    const { scratch } = this;
+    const bound = !(buffer.usage & (USAGE.COPY_SRC | USAGE.COPY_DST));
+    if (bound) await this.gpu.moves.compile('copy');
+    device.pushErrorScope('validation');
+    const encoder = device.createCommandEncoder();
+    if (bound) this.gpu.moves.touch(encoder, buffer, scratch);
+    else if (buffer.usage & USAGE.COPY_SRC) encoder.copyBufferToBuffer(buffer, 0, scratch, 0, 0);
+    else encoder.copyBufferToBuffer(scratch, 0, buffer, 0, 0);
+    device.queue.submit([encoder.finish()]);
+    const error = await device.popErrorScope().catch(() => null);
+    this.gpu.alive();
+    if (!error) return;
+    if (/destroyed/.test(error.message)) throw new InvalidInput(`${name} lies in a GPUBuffer that was destroyed`);
+    const hint = "make it on the session's: await ort.env.webgpu.device, or the one that you gave";
+    throw new InvalidInput(`${name} lies in a GPUBuffer of another GPUDevice, or in one that is not valid: ${error.message}`, { hint });
   }
 
-  /** Its elements as they are in linear memory; waits for the GPU. @param {GpuTensor} tensor @returns {Promise<Uint8Array>} */
-  async bytes({ dtype, size, buffer }) {
-    if (!size) return new Uint8Array(0);
-    const whole = Math.ceil(size / 4) * 4;
-    let bytes = new Uint8Array(0);
+  /** A tensor on the CPU; waits for the GPU. @param {GpuTensor | WireTensor} tensor @returns {Promise<WireTensor>} */
+  async download({ type, dims, data }) {
+    const { gpu: buffer } = /** @type {GpuTensor['data']} */ (data);
+    const size = bytesOf(type, dims);
+    const found = new Uint8Array(size);
+    const whole = wholeSize(type, dims);
     const copy = (/** @type {GPUBuffer} */ staging) => {
       const encoder = this.gpu.device.createCommandEncoder();
       encoder.copyBufferToBuffer(buffer, 0, staging, 0, whole);
-      this.gpu.device.queue.submit([encoder.finish()]);
+      this.gpu.submit(encoder);
     };
-    await this.gpu.read(whole, copy, (found) => {
-      bytes = new Uint8Array((size / Math.min(4, elementSize(dtype))) * elementSize(dtype));
-      fromGpuStorage(new Uint8Array(found, 0, size), dtype, bytes);
-    });
-    return bytes;
+    if (size) await this.gpu.read(whole, copy, (bytes) => found.set(new Uint8Array(bytes, 0, size)));
+    return load(found, type, [...dims], null);
   }
 
-  /** @param {number} id @returns {Promise<WireTensor>} */
-  async download(id) {
-    const tensor = this.find(id);
-    return load(await this.bytes(tensor), tensor.dtype, tensor.dims, null);
-  }
-
-  /** Nothing for one that is gone. @param {number} id */
-  dispose(id) {
-    const tensor = this.live.get(id);
-    if (!tensor) return;
-    this.live.delete(id);
-    this.pool.push(tensor.buffer);
+  /** Nothing for one that is gone. @param {GPUBuffer} buffer */
+  dispose(buffer) {
+    if (!this.live.delete(buffer)) return;
+    this.pool.push(buffer);
     while (this.pool.reduce((sum, { size }) => sum + size, 0) > POOL) this.pool.shift()?.destroy();
   }
 
@@ -93,12 +107,20 @@ export class GpuTensors {
 
   /** Bytes of the tensors that are alive. */
   get size() {
-    return [...this.live.values()].reduce((sum, { buffer }) => sum + buffer.size, 0);
+    return [...this.live].reduce((sum, { size }) => sum + size, 0);
   }
 }
 
-/** What crosses to the page in place of data. @param {GpuTensor} tensor @returns {WireTensor} */
-export const wireOf = ({ id, dtype, dims }) => ({ type: dtype, dims, data: { gpu: id } });
-
-/** Sizes that are used again more often: the next power of two, or of the larger ones a multiple of a MiB. @param {number} size */
-export const sizeClass = (size) => (size <= 1 << 20 ? 2 ** Math.ceil(Math.log2(Math.max(size, 256))) : Math.ceil(size / (1 << 20)) * (1 << 20));
+/** @param {string} name @param {GpuTensor} tensor @param {Use} use */
+function refuseShape(name, { type, dims, data: { gpu: buffer } }, use) {
+  if (typeof GPUBuffer === 'undefined' || !(buffer instanceof GPUBuffer)) throw new InvalidInput(`the gpuBuffer of ${name} is not a GPUBuffer`);
+  if (!GPU_TYPES.has(type)) throw new InvalidInput(`${name} of type ${type} cannot lie in a GPUBuffer`, { hint: `its data on the CPU, or one of ${[...GPU_TYPES].join(', ')}` });
+  const needed = wholeSize(type, dims);
+  if (buffer.size < needed) {
+    throw new InvalidInput(`${name}, ${type} [${dims.join(', ')}], needs ${needed} bytes, its GPUBuffer has ${buffer.size}`, { hint: 'sizes are of whole words of four bytes' });
+  }
+  if (buffer.mapState !== 'unmapped') throw new InvalidInput(`${name} lies in a GPUBuffer that is mapped`, { hint: 'unmap() it before the run' });
+  const usages = (isWide(type) ? WIDE_USES : USES)[use];
+  if (usages.some((usage) => buffer.usage & USAGE[usage])) return;
+  throw new InvalidInput(`${name} lies in a GPUBuffer without the usage ${usages.join(' or ')}`, { hint: 'GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST' });
+}

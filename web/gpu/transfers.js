@@ -1,12 +1,13 @@
 // What moves between linear memory and the GPU in a run, and what need not: GPU tensors that come in or go out.
 
-import { outOfRange } from '../common/errors.js';
-import { gpuId } from '../common/protocol.js';
+import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
+import { gpuBuffer } from '../common/protocol.js';
 import { evaluateAll } from '../run/dims.js';
 import { feedOf } from '../run/input_dims.js';
-import { GPU_TYPES, wireOf } from './tensors.js';
+import { USAGE } from './flags.js';
 import { FAULT_BYTES, padToWords } from './memory.js';
-import { toGpuStorage, fromGpuStorage } from './storage.js';
+import { fromGpuStorage } from './storage.js';
+import { GPU_TYPES } from './tensors.js';
 
 /** @typedef {import('../run/executor.js').Executor} Executor */
 /** @typedef {import('./runner.js').GpuRunner} GpuRunner */
@@ -47,6 +48,8 @@ export class Transfers {
     this.kept = new Map();
     /** @type {GpuTensor[]} */
     this.made = [];
+    /** Whether integers of 64 bits came from a buffer in this run. */
+    this.narrowed = false;
   }
 
   /** Whether a feed on the GPU may stay there. @param {string} name @param {number} [item] in a sequence */
@@ -54,22 +57,36 @@ export class Transfers {
     return this.inputs.some((input) => input.name === name && input.item === item);
   }
 
+  /** Refuses buffers that cannot be used, and makes ready for the others. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches */
+  async prepare(feeds, fetches) {
+    const { tensors, moves } = this.gpu.gpu;
+    const ins = named(feeds, (name, item) => `input "${name}"${item}`);
+    const outs = named(fetches, (name) => `the tensor to fill for "${name}"`);
+    const fresh = this.executor.header.outputs.filter(({ name }) => fetches[name] === 'gpu');
+    if (ins.length + outs.length + fresh.length === 0) return;
+    await tensors.check(ins, 'feed');
+    await tensors.check(outs, 'fill');
+    const types = fresh.flatMap(({ value }) => (value && 'dtype' in value ? [value.dtype] : []));
+    await moves.prepare(ins.map(([, tensor]) => tensor), outs.map(([, tensor]) => tensor), types);
+  }
+
   /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches */
   beginRun(feeds, fetches) {
     this.fetches = fetches;
     this.kept.clear();
     this.made = [];
+    this.narrowed = false;
     this.remote.clear();
     for (const input of this.executor.header.inputs) {
-      const id = gpuId(feedOf(feeds, input)?.data);
-      if (id) this.remote.set(input.buffer, this.gpu.gpu.tensors.find(id));
+      const feed = feedOf(feeds, input);
+      if (onGpu(feed)) this.remote.set(input.buffer, feed);
     }
   }
 
   /** The run failed: nobody will get what it made. */
   abandon() {
     this.gpu.memory.encoder = null;
-    for (const { id } of this.made) this.gpu.gpu.tensors.dispose(id);
+    for (const { data } of this.made) this.gpu.gpu.tensors.dispose(data.gpu);
   }
 
   /** Brings tensors into the other memory. @param {CopyStep} step @param {State} state @param {string} key @returns {State | Promise<State>} */
@@ -83,7 +100,7 @@ export class Transfers {
     for (const [{ buffer, dtype }, target] of step.pairs) {
       const { address } = plan.span(after, target.buffer);
       const remote = this.remote.get(buffer);
-      if (remote) this.gpu.memory.copyIn(address, remote.buffer, remote.size);
+      if (remote) this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
       else this.gpu.memory.write(address, plan.bytes(state, buffer), dtype);
     }
     return after;
@@ -96,8 +113,8 @@ export class Transfers {
     const sizes = wanted.map(([{ buffer }]) => plan.size(state, buffer));
     const starts = sizes.map((_, n) => sizes.slice(0, n).reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0));
     const total = sizes.reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0);
-    if (!total) return after;
-    const record = this.gpu.checks ? FAULT_BYTES : 0;
+    const record = this.gpu.checks || this.narrowed ? FAULT_BYTES : 0;
+    if (!total && !record) return after;
     const copy = (/** @type {GPUBuffer} */ staging) => {
       if (record) this.gpu.memory.commands().copyBufferToBuffer(this.gpu.memory.faults, 0, staging, total, record);
       wanted.forEach(([{ buffer }], n) => this.gpu.memory.copyOut(plan.span(state, buffer).address, sizes[n], staging, starts[n]));
@@ -111,9 +128,10 @@ export class Transfers {
 
   /** Refuses what kernels made of an index out of range. The record is cleared for the next run. @param {DataView} record */
   checkFaults(record) {
-    const [node, extent, index] = [0, 4, 8].map((at) => record.getInt32(at, true));
-    if (!node) return;
+    const [node, extent, index, wide] = [0, 4, 8, 12].map((at) => record.getInt32(at, true));
+    if (!node && !wide) return;
     this.gpu.gpu.device.queue.writeBuffer(this.gpu.memory.faults, 0, new Uint8Array(FAULT_BYTES));
+    if (wide) throw new ExecutionError("an integer of 64 bits fed on the GPU does not fit the GPU's 32-bit integers", { hint: 'use the provider "wasm"' });
     throw outOfRange(this.executor.header.checked[node - 1], index, extent);
   }
 
@@ -125,20 +143,22 @@ export class Transfers {
     let onCpu = false;
     for (const name of names.filter((each) => Object.hasOwn(this.fetches, each))) {
       const kept = this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
-      if (kept) this.gpu.memory.copyOut(plan.span(state, source.buffer).address, kept.size, kept.buffer);
+      if (kept) this.gpu.gpu.moves.out(this.gpu.memory, plan.span(state, source.buffer).address, kept);
       else onCpu = true;
     }
     return onCpu;
   }
 
-  /** The tensor on the GPU that an output goes to, null where it goes to the page. @param {string} name @param {string} dtype @param {number[]} dims */
+  /** The tensor on the GPU that an output goes to, null where it goes to the CPU. @param {string} name @param {string} dtype @param {number[]} dims */
   keep(name, dtype, dims) {
     const fetch = this.fetches[name];
-    const id = typeof fetch === 'object' ? gpuId(fetch?.data) : 0;
-    if (!id && (fetch !== 'gpu' || !GPU_TYPES.has(dtype))) return null;
-    const { tensors } = this.gpu.gpu;
-    const tensor = id ? tensors.target(id, dtype, dims) : tensors.create(dtype, dims);
-    if (!id) this.made.push(tensor);
+    const into = onGpu(fetch) ? fetch : null;
+    if (!into && (fetch !== 'gpu' || !GPU_TYPES.has(dtype))) return null;
+    if (into && (into.type !== dtype || into.dims.join() !== dims.join())) {
+      throw new InvalidInput(`the output "${name}" is ${dtype} [${dims.join(', ')}], the tensor given for it ${into.type} [${into.dims.join(', ')}]`);
+    }
+    const tensor = into ?? this.gpu.gpu.tensors.create(dtype, dims);
+    if (!into) this.made.push(tensor);
     this.kept.set(name, tensor);
     return tensor;
   }
@@ -146,13 +166,24 @@ export class Transfers {
   /** An output that stays on the GPU, wherever it was made. @param {string} name @param {TensorValue} value @param {State} state @returns {WireTensor | null} */
   output(name, value, state) {
     const kept = this.kept.get(name);
-    if (kept) return wireOf(kept);
+    if (kept) return kept;
     const made = this.keep(name, value.dtype, evaluateAll(value.dims, state.env));
     if (!made) return null;
-    const data = padToWords(toGpuStorage(this.executor.plan.bytes(state, value.buffer), value.dtype));
-    this.gpu.gpu.device.queue.writeBuffer(made.buffer, 0, /** @type {Uint8Array<ArrayBuffer>} */ (data));
-    return wireOf(made);
+    const { gpu: buffer } = made.data;
+    if (!(buffer.usage & USAGE.COPY_DST)) throw new InvalidInput(`the output "${name}" is made on the CPU: its GPUBuffer needs the usage COPY_DST`);
+    const data = padToWords(this.executor.plan.bytes(state, value.buffer));
+    this.gpu.gpu.device.queue.writeBuffer(buffer, 0, /** @type {Uint8Array<ArrayBuffer>} */ (data));
+    return made;
   }
+}
+
+/** @param {WireValue | Fetch | undefined} value @returns {value is GpuTensor} */
+const onGpu = (value) => Boolean(value && typeof value === 'object' && !Array.isArray(value) && gpuBuffer(value.data));
+
+/** Tensors on the GPU, with what errors call them. @param {Record<string, WireValue | Fetch>} values @param {(name: string, item: string) => string} call @returns {[string, GpuTensor][]} */
+function named(values, call) {
+  const items = Object.entries(values).flatMap(([name, value]) => (Array.isArray(value) ? value.map((item, n) => ({ name: call(name, `[${n}]`), item })) : [{ name: call(name, ''), item: value }]));
+  return items.flatMap(({ name, item }) => (onGpu(item) ? [/** @type {[string, GpuTensor]} */ ([name, item])] : []));
 }
 
 /** Buffers in linear memory that something other than a copy to the GPU reads. @param {Header} header @returns {Set<number>} */

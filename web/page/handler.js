@@ -1,12 +1,16 @@
-// One session of the worker, as onnxruntime-common's InferenceSession and ours call it.
+// One session of the worker or of the page, as onnxruntime-common's InferenceSession and ours call it.
 
 import { pool } from './client.js';
 import { SessionFailed } from '../common/errors.js';
 import { log } from '../common/log.js';
-import { gpuId } from '../common/protocol.js';
+import { gpuBuffer } from '../common/protocol.js';
 import { differingDims } from '../common/dim_names.js';
 import { checkFeeds, RAW } from './feeds.js';
+import { isProfiling, report } from './gpu_profiling.js';
+import { hasBuffers, withoutBuffers } from './gpu_tensors.js';
+import { LocalSession } from './local_session.js';
 import { ms } from './options.js';
+import { pageGpu } from './own_gpu.js';
 import { PageRunner } from './page_runner.js';
 import { Stopper } from './stopper.js';
 import { Packer, packTarget, unpackValue } from './tensors.js';
@@ -21,15 +25,22 @@ import { Trace } from './trace.js';
 /** @typedef {ReturnType<typeof import('./options.js').runOptions>} RunSettings */
 /** @typedef {ReturnType<typeof import('./options.js').sessionOptions>} Settings */
 
-/** One session in the worker. */
+/** One session. */
 export class Handler {
   /**
    * @param {import('../common/protocol.js').Caller} caller
    * @param {CreateResult} created
    * @param {Settings} settings
    */
-  constructor(caller, created, { preferred, said, limits }) {
+  constructor(caller, created, settings) {
+    const { preferred, said, limits } = settings;
     this.caller = caller;
+    this.settings = settings;
+    this.gpu = created.gpu;
+    /** Where it runs on the page's GPU: a promise, as it may move there. @type {Promise<LocalSession> | null} */
+    this.here = null;
+    /** Whether the worker only compiles for it. */
+    this.moved = created.compiled !== null;
     this.preferred = preferred;
     this.said = said;
     /** @type {Trace | null} of a session that is profiled */
@@ -59,32 +70,54 @@ export class Handler {
     const stopper = settings && new Stopper(settings.given, 'the run');
     feeds = checkFeeds(feeds, this.inputs);
     stopper?.check();
-    const stays = this.preferred || this.trace || differingDims(this.inputs, feeds).size;
+    const buffers = hasBuffers(feeds) || hasBuffers(fetches);
+    const local = this.gpu && (this.moved || buffers) ? await this.settled() : null;
+    if (buffers && !local) feeds = await withoutBuffers(feeds, fetches);
+    const timed = Boolean(this.trace) || this.gpu && isProfiling();
+    const stays = local || timed || differingDims(this.inputs, feeds).size;
     const here = stays ? null : this.pageRunner.find(feeds, fetches);
-    const results = here ? this.pageRunner.run(here, feeds, fetches) : await this.send(feeds, fetches, stopper);
+    const results = here ? this.pageRunner.run(here, feeds, fetches) : await this.send(local, feeds, fetches, { stopper, timed });
     if (here && stopper) await stopper.afterwards();
-    log('verbose', () => `a run in the ${here ? 'page' : 'worker'}: ${ms(performance.now() - start)}`, settings?.said ?? this.said);
+    log('verbose', () => `a run in the ${here || local ? 'page' : 'worker'}: ${ms(performance.now() - start)}`, settings?.said ?? this.said);
     if (settings?.shrinks) await this.trim();
-    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(name, wire, fetches[name] ?? null, this.caller)]));
+    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(name, wire, fetches[name] ?? null, local?.gpu ?? null)]));
   }
 
-  /** A run in the worker. @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches @param {Stopper | null} stopper */
-  async send(feeds, fetches, stopper) {
-    const wanted = Object.entries(fetches).map(([name, into]) => [name, into ? packTarget(name, into, this.caller) : this.location(name)]);
+  /** The session on the page's GPU, which it moves to if it was in the worker: no GPUBuffer can be sent there. */
+  settled() {
+    this.here ??= this.settle().catch((error) => {
+      this.here = null;
+      throw error;
+    });
+    return this.here;
+  }
+
+  async settle() {
+    const gpu = await pageGpu(this.settings.device);
+    this.moved = true;
+    this.pageRunner.release();
+    const created = await this.caller.call('settle', { session: this.session, gpu: gpu.adapter });
+    return LocalSession.open(this.caller, created, gpu, this.settings);
+  }
+
+  /**
+   * A run that takes a queue: on the page's GPU or in the worker.
+   * @param {LocalSession | null} local @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches
+   * @param {{ stopper: Stopper | null, timed: boolean }} how timed: kernels are
+   */
+  async send(local, feeds, fetches, { stopper, timed }) {
     const start = performance.now();
     const { trace } = this;
-    const sent = this.call('run', feeds, { fetches: Object.fromEntries(wanted), profile: Boolean(trace) }, stopper?.watch);
-    const { outputs, milliseconds, kernels } = await (stopper ? stopper.result(sent, ({ outputs: late }) => this.drop(late, fetches)) : sent);
-    trace?.kernels(kernels);
+    const wanted = Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into ?? this.location(name)]));
+    const sent = local ? local.run(feeds, wanted, stopper, timed) : this.ask('run', feeds, {
+      fetches: Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && packTarget(into)])), profile: timed,
+    }, stopper?.watch);
+    const { outputs, milliseconds, kernels } = await (stopper ? stopper.result(sent, ({ outputs: late }) => drop(late, fetches, local)) : sent);
+    trace?.kernels(kernels, start);
     trace?.session('model_run', start);
-    if (!trace) this.pageRunner.countWorkerRun(feeds, milliseconds, performance.now() - start);
+    if (timed && isProfiling()) report(kernels);
+    if (!timed && !local) this.pageRunner.countWorkerRun(feeds, milliseconds, performance.now() - start);
     return outputs;
-  }
-
-  /** Outputs on the GPU that nobody gets. @param {Record<string, WireValue>} outputs @param {Record<string, Tensor | null>} fetches those to fill are the page's */
-  drop(outputs, fetches) {
-    const made = Object.entries(outputs).filter(([name]) => !fetches[name]).flatMap(([, value]) => value);
-    for (const id of made.map((tensor) => gpuId(tensor?.data)).filter(Boolean)) this.caller.call('dispose', { tensor: id }).catch(() => {});
   }
 
   /**
@@ -94,10 +127,10 @@ export class Handler {
    * @param {import('../common/protocol.js').Watch} [watch] it may be stopped
    * @returns {Promise<import('../common/protocol.js').Calls[K]['result']>}
    */
-  async call(call, feeds, more, watch) {
-    const packer = new Packer(pool, this.caller);
+  async ask(call, feeds, more, watch) {
+    const packer = new Packer(pool);
     try {
-      const wire = Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, packer.packValue(name, value)]));
+      const wire = Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, packer.packValue(value)]));
       const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
       return await this.caller.call(call, params, { transfer: packer.transfer, watch });
     } finally {
@@ -109,7 +142,9 @@ export class Handler {
     if (this.released) return;
     this.released = true;
     this.pageRunner.release();
-    await this.caller.call('release', { session: this.session });
+    const local = await this.here?.catch(() => null);
+    if (local) await local.release();
+    else await this.caller.call('release', { session: this.session });
   }
 
   /** Where a new output goes. @param {string} name @returns {import('../common/protocol.js').Fetch} */
@@ -121,25 +156,32 @@ export class Handler {
   /** @param {Feeds} feeds @param {number} tolerance */
   async verify(feeds, tolerance) {
     this.usable();
-    return this.call('verify', checkFeeds(feeds, this.inputs), { tolerance });
+    const checked = checkFeeds(feeds, this.inputs);
+    const local = await this.here;
+    return local ? local.verify(checked, tolerance) : this.ask('verify', checked, { tolerance });
   }
 
   /** @param {Feeds} feeds */
   async profile(feeds) {
     this.usable();
-    return this.call('profile', checkFeeds(feeds, this.inputs), {});
+    const checked = checkFeeds(feeds, this.inputs);
+    const local = await this.here;
+    return local ? local.profile(checked) : this.ask('profile', checked, {});
   }
 
   async trim() {
     this.usable();
     this.pageRunner.clear();
-    await this.caller.call('trim', { session: this.session });
+    const local = await this.here;
+    if (local) await local.trim();
+    else await this.caller.call('trim', { session: this.session });
   }
 
   /** @param {'memory' | 'explain'} what */
-  async ask(what) {
+  async tell(what) {
     this.usable();
-    const told = await this.caller.call(what, { session: this.session });
+    const local = await this.here;
+    const told = local ? local.ask(what) : await this.caller.call(what, { session: this.session });
     return what === 'memory' ? { ...told, page: this.pageRunner.bytes() } : told;
   }
 
@@ -159,6 +201,14 @@ export class Handler {
     this.trace = null;
     if (text) console.log(text);
     return text;
+  }
+}
+
+/** Outputs on the GPU that nobody gets; those to fill are the page's. @param {Record<string, WireValue>} outputs @param {Record<string, Tensor | null>} fetches @param {LocalSession | null} local */
+function drop(outputs, fetches, local) {
+  for (const tensor of Object.entries(outputs).filter(([name]) => !fetches[name]).flatMap(([, value]) => value)) {
+    const buffer = gpuBuffer(tensor?.data);
+    if (buffer) local?.gpu?.tensors.dispose(buffer);
   }
 }
 

@@ -4,6 +4,7 @@
 import { env } from 'onnxruntime-common';
 import { InvalidInput } from '../common/errors.js';
 import { log, logging, SEVERITIES, warnOnce } from '../common/log.js';
+import { isDevice, wishes } from './own_gpu.js';
 import { anything, callable, check, count, flag, flatten, idle, list, oneOf, positive, record, text } from './option_kinds.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
@@ -109,9 +110,12 @@ export const PROVIDERS = {
     uniformBufferCacheMode: cache,
     queryResolveBufferCacheMode: cache,
     defaultBufferCacheMode: cache,
-    device: { ...anything, refused: () => "the engine's worker has a GPUDevice of its own, and one of the page cannot be sent there; leave it out" },
+    device: { wants: 'a GPUDevice', takes: isDevice },
   },
 };
+
+/** @param {any} value of env.webgpu.profiling */
+const isProfile = (value) => record.takes(value) && [undefined, 'off', 'default'].includes(value.mode) && (value.ondata === undefined || callable.takes(value.ondata));
 
 /** Flags in env that are no options of this package. @type {Record<string, Table>} */
 export const ENV = {
@@ -129,10 +133,10 @@ export const ENV = {
   webgpu: {
     powerPreference: oneOf('low-power', 'high-performance'),
     forceFallbackAdapter: flag,
-    profilingMode: { ...oneOf('off', 'default'), idle: (value) => value !== 'off' && 'set enableProfiling' },
-    profiling: { ...record, idle: ({ mode, ondata }) => Boolean(ondata || mode && mode !== 'off') && 'set enableProfiling' },
-    adapter: idle(anything, "the engine's worker asks for its own; powerPreference and forceFallbackAdapter choose it"),
-    device: idle(anything, "the engine's worker has its own; tensors over buffers of another cannot be fed"),
+    profilingMode: oneOf('off', 'default'),
+    profiling: { wants: "{ mode: 'off' or 'default', ondata: a function }", takes: isProfile },
+    adapter: anything, // own_gpu.js
+    device: anything,
     validateInputContent: { ...anything, idle: (value) => value === false && 'indices are always checked' },
   },
 };
@@ -156,6 +160,8 @@ export function sessionOptions(options) {
   return {
     given,
     said,
+    webgpu: names.slice(0, names.indexOf('wasm') >>> 0).includes('webgpu'),
+    device: deviceOf(given.executionProviders ?? []),
     preferred: outputLocation(given, names),
     options: picked({
       executionProviders: names.length ? names : undefined,
@@ -166,6 +172,9 @@ export function sessionOptions(options) {
     limits: pick(given, ['memoryLimit', 'compileTimeLimit', 'codeSizeLimit']),
   };
 }
+
+/** @param {any[]} asked @returns {GPUDevice | undefined} that a provider is to use */
+const deviceOf = (asked) => asked.find((item) => item.name === 'webgpu')?.device;
 
 /** Before onnxruntime-common looks for them. @param {unknown[]} args of create, without the model */
 export function checkProviders(args) {
@@ -212,8 +221,7 @@ function checkEnv(said) {
 
 /** What the worker is told of env. */
 export function workerEnv() {
-  const { powerPreference, forceFallbackAdapter } = env.webgpu;
-  return { least: logging.least(), adapter: picked({ powerPreference, forceFallbackAdapter }) };
+  return { least: logging.least(), adapter: wishes() };
 }
 
 /** Names of outputs that are none. @param {SessionOptions['preferredOutputLocation']} preferred @param {string[]} outputs @param {import('../common/log.js').Said} [said] */

@@ -2,11 +2,13 @@
 
 import { InferenceSession as Base, registerBackend, Tensor, TRACE_EVENT_BEGIN, TRACE_EVENT_END } from 'onnxruntime-common';
 import { attach, checkPlatform, threadCount } from './client.js';
-import { InvalidInput } from '../common/errors.js';
+import { InvalidInput, NoAdapter } from '../common/errors.js';
 import { warnOnce } from '../common/log.js';
 import { checkFetches, checkTargets } from './feeds.js';
 import { Handler } from './handler.js';
+import { LocalSession } from './local_session.js';
 import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions, workerEnv } from './options.js';
+import { hasPageGpu, noteAdapter, pageGpu } from './own_gpu.js';
 import { externalFile, origin } from './origins.js';
 import { Stopper } from './stopper.js';
 import { Trace } from './trace.js';
@@ -31,6 +33,7 @@ export const backend = {
     const start = performance.now();
     const settings = sessionOptions(options);
     const { given, said, limits } = settings;
+    const gpu = await ownGpu(settings);
     const params = {
       model: origin(model),
       external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model)),
@@ -39,12 +42,15 @@ export const backend = {
       limits,
       said,
       env: workerEnv(),
+      gpu: gpu?.adapter,
     };
     const caller = attach();
     const sent = caller.call('create', params, { progress: given.onProgress, watch: stopper?.watch });
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
     const created = await (stopper ? stopper.race(sent, release) : sent);
     const handler = new Handler(caller, created, settings);
+    if (gpu && created.compiled) await settle(handler, created, gpu, stopper);
+    else if (created.gpu) await noteAdapter();
     checkOutputNames(settings.preferred, handler.outputNames, said);
     logCreated(created, said);
     if (given.enableProfiling) {
@@ -54,6 +60,27 @@ export const backend = {
     return handler;
   },
 };
+
+/** The page's GPU, if the session is to run there. @param {ReturnType<typeof sessionOptions>} settings */
+async function ownGpu({ webgpu, device, preferred, given }) {
+  const buffers = [preferred].flatMap((where) => (typeof where === 'object' ? Object.values(where) : where)).includes('gpu-buffer');
+  if (!webgpu || !device && !buffers && !hasPageGpu()) return null;
+  const asked = given.executionProviders.map((/** @type {any} */ item) => item.name ?? item);
+  const gpu = await pageGpu(device).catch((error) => {
+    if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has none, either, and says so
+    throw error;
+  });
+  gpu?.alive();
+  return gpu;
+}
+
+/** @param {Handler} handler @param {CreateResult} created @param {import('../gpu/device.js').Gpu} gpu @param {Stopper | null} stopper */
+async function settle(handler, created, gpu, stopper) {
+  const start = performance.now();
+  handler.here = LocalSession.open(handler.caller, created, gpu, handler.settings, stopper);
+  await handler.here;
+  created.timings.init = performance.now() - start;
+}
 
 /** The names under which pages ask for an execution provider; all of them are this engine. */
 export function register() {
@@ -138,7 +165,7 @@ export class InferenceSession extends Concrete {
 
   /** The plan: bytes at peak, of the arena, of weights. */
   memory() {
-    return this.handler.ask('memory');
+    return this.handler.tell('memory');
   }
 
   /** Gives back memory that an earlier, larger run took. */
@@ -148,7 +175,7 @@ export class InferenceSession extends Concrete {
 
   /** What the compiler did: operators, kernels, placement. */
   explain() {
-    return this.handler.ask('explain');
+    return this.handler.tell('explain');
   }
 
   /**

@@ -2,7 +2,7 @@
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../common/errors.js';
-import { gpuNumber, onGpu } from './gpu_handles.js';
+import { onGpu } from './gpu_tensors.js';
 import { RAW } from './feeds.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 
@@ -35,34 +35,27 @@ export class SharedPool {
  * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
  */
 export class Packer {
-  /** @param {SharedPool} pool @param {import('../common/protocol.js').Caller} caller */
-  constructor(pool, caller) {
+  /** @param {SharedPool} pool */
+  constructor(pool) {
     this.pool = pool;
-    this.caller = caller;
     /** @type {Transferable[]} */
     this.transfer = [];
     /** @type {SharedArrayBuffer[]} */
     this.borrowed = [];
   }
 
-  /**
-   * @param {string} name
-   * @param {Tensor | Tensor[] | null} value
-   * @returns {import('../common/protocol.js').WireValue}
-   */
-  packValue(name, value) {
+  /** @param {Tensor | Tensor[] | null} value @returns {import('../common/protocol.js').WireValue} */
+  packValue(value) {
     if (!value) return null;
-    return Array.isArray(value) ? value.map((item, n) => this.pack(`${name}[${n}]`, item)) : this.pack(name, value);
+    return Array.isArray(value) ? value.map((item) => this.pack(item)) : this.pack(value);
   }
 
   /**
    * The caller's buffer is never detached: shared data goes as it is, other data as one copy.
-   * @param {string} name
    * @param {Tensor} tensor
    * @returns {WireTensor}
    */
-  pack(name, tensor) {
-    if (tensor.location === 'gpu-buffer') return handle(name, tensor, this.caller);
+  pack(tensor) {
     const { type, dims } = tensor;
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data) || isShared(data)) return { type, dims, data };
@@ -86,18 +79,8 @@ export class Packer {
   }
 }
 
-/** A tensor that a run left on the GPU. @param {string} name @param {Tensor} tensor @param {import('../common/protocol.js').Caller} caller @returns {WireTensor} */
-function handle(name, tensor, caller) {
-  return { type: tensor.type, dims: tensor.dims, data: { gpu: gpuNumber(name, tensor, caller) } };
-}
-
-/**
- * A preallocated output crosses only where the worker can write into it.
- * @param {string} name @param {Tensor} tensor @param {import('../common/protocol.js').Caller} caller @returns {WireTensor | null}
- */
-export function packTarget(name, tensor, caller) {
-  if (tensor.location === 'gpu-buffer') return handle(name, tensor, caller);
-  const { type, dims, data } = tensor;
+/** A preallocated output crosses only where the worker can write into it. @param {Tensor} tensor @returns {WireTensor | null} */
+export function packTarget({ type, dims, data }) {
   const numeric = /** @type {NumericData} */ (data);
   return !Array.isArray(data) && isShared(numeric) ? { type, dims, data: numeric } : null;
 }
@@ -122,13 +105,13 @@ const classOf = (data) => /** @type {any} */ (globalThis)[data[Symbol.toStringTa
  * @param {string} name
  * @param {import('../common/protocol.js').WireValue} wire
  * @param {Tensor | null} into
- * @param {import('../common/protocol.js').Caller} caller
+ * @param {import('../gpu/device.js').Gpu | null} gpu of the page, where the session runs on it
  * @returns {Tensor | Tensor[] | null}
  */
-export function unpackValue(name, wire, into, caller) {
+export function unpackValue(name, wire, into, gpu) {
   if (!wire) return null;
   if (into && !Array.isArray(wire)) checkTarget(name, wire, into);
-  return Array.isArray(wire) ? wire.map((item) => unpack(item, null, caller)) : unpack(wire, into, caller);
+  return Array.isArray(wire) ? wire.map((item) => unpack(item, null, gpu)) : unpack(wire, into, gpu);
 }
 
 /** Dims of outputs are known after the run. @param {string} name @param {WireTensor} wire @param {Tensor} into */
@@ -141,11 +124,11 @@ function checkTarget(name, { type, dims }, into) {
  * The result tensor; a preallocated one is filled and returned itself.
  * @param {WireTensor} wire
  * @param {Tensor | null} into
- * @param {import('../common/protocol.js').Caller} caller
+ * @param {import('../gpu/device.js').Gpu | null} gpu
  * @returns {Tensor}
  */
-function unpack({ type, dims, data }, into, caller) {
-  if ('gpu' in data) return into ?? onGpu(data.gpu, type, dims, caller);
+function unpack({ type, dims, data }, into, gpu) {
+  if ('gpu' in data) return into ?? onGpu({ type, dims, data }, data.gpu, /** @type {import('../gpu/device.js').Gpu} */ (gpu));
   if (into?.location === 'gpu-buffer') throw new InvalidInput(`a tensor on the GPU cannot hold this output of type ${type}`, { hint: 'the session runs on WebAssembly, or the GPU has no such type' });
   if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (data), dims);
   const target = /** @type {any} */ (into.data);

@@ -4,6 +4,8 @@
 
 /** @typedef {import('../common/protocol.js').KernelTiming} KernelTiming */
 
+const GPU = 2; // its row
+
 /** Events of one session. */
 export class Trace {
   /** @param {number} [start] when it begins, by performance.now() */
@@ -11,6 +13,8 @@ export class Trace {
     this.start = start;
     /** @type {object[]} */
     this.events = [];
+    /** Names of the rows, where there is more than one. @type {object[] | null} */
+    this.rows = null;
   }
 
   /** Something that the session did from `start` until now. @param {string} name @param {number} start @param {Record<string, unknown>} [args] */
@@ -18,26 +22,34 @@ export class Trace {
     this.add('Session', name, start, performance.now() - start, args);
   }
 
-  /** The kernels of a run that just ended, each with its own time, one after the other. @param {readonly KernelTiming[]} calls */
-  kernels(calls) {
-    let start = performance.now() - calls.reduce((sum, { milliseconds }) => sum + milliseconds, 0);
-    for (const [number, { node, kernel, milliseconds, bytes }] of calls.entries()) {
-      this.add('Node', `${node}_kernel_time`, start, milliseconds, { op_name: operatorOf(node), node_index: String(number), node, kernel, bytes });
-      start += milliseconds;
+  /**
+   * The kernels of a run that just ended, each with its own time: those on the CPU one after the other, those on the GPU
+   * in a row of their own, as far apart as its clock says.
+   * @param {readonly KernelTiming[]} calls @param {number} begun when the run began
+   */
+  kernels(calls, begun) {
+    const home = calls.filter(({ place }) => place === 'wasm');
+    const ends = { wasm: performance.now() - home.reduce((sum, { milliseconds }) => sum + milliseconds, 0), webgpu: begun };
+    for (const [number, { node, kernel, place, milliseconds, start, bytes }] of calls.entries()) {
+      const at = start === undefined ? ends[place] : begun + start;
+      ends[place] = at + milliseconds;
+      const args = { op_name: operatorOf(node), node_index: String(number), node, kernel, bytes, provider: place };
+      this.add('Node', `${node}_kernel_time`, at, milliseconds, args, place === 'webgpu' ? GPU : 1);
     }
+    if (home.length < calls.length && !this.rows) this.rows = [[1, 'session'], [GPU, 'GPU']].map(([tid, name]) => ({ ph: 'M', pid: 1, tid, name: 'thread_name', args: { name } }));
   }
 
-  /** Times are in microseconds. @param {string} cat @param {string} name @param {number} start @param {number} duration @param {Record<string, unknown>} args */
-  add(cat, name, start, duration, args) {
+  /** Times are in microseconds. @param {string} cat @param {string} name @param {number} start @param {number} duration @param {Record<string, unknown>} args @param {number} [tid] row */
+  add(cat, name, start, duration, args, tid = 1) {
     const [ts, dur] = [Math.max(0, start - this.start), duration].map((time) => Math.round(1e6 * time) / 1e3);
-    this.events.push({ cat, pid: 1, tid: 1, ts, dur, ph: 'X', name, args });
+    this.events.push({ cat, pid: 1, tid, ts, dur, ph: 'X', name, args });
   }
 
   /** The trace as a file's text. */
   text() {
-    return JSON.stringify(this.events);
+    return JSON.stringify([...(this.rows ?? []), ...this.events]);
   }
 }
 
 /** The operator of a node, by its label: `If "a" (opset 17) > Add "b" (opset 17)`. @param {string} label */
-const operatorOf = (label) => /** @type {string} */ (label.split(/" \(opset \d+\) > /).pop()).split(' ')[0];
+export const operatorOf = (label) => /** @type {string} */ (label.split(/" \(opset \d+\) > /).pop()).split(' ')[0];

@@ -8,7 +8,7 @@ import { exactNumbers, fromNumbers, load, numbers, store } from '../common/eleme
 import { ExecutionError, ShapeError } from '../common/errors.js';
 import { TICK } from '../common/stop.js';
 import { checkFaults } from './faults.js';
-import { gpuId } from '../common/protocol.js';
+import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
 import { finishInit, loadConstants, loadProgram } from './load_program.js';
 import { Planner } from './plan.js';
@@ -167,7 +167,7 @@ export class Executor {
     if ('items' in value) return value.items.map((item) => /** @type {WireTensor} */ (this.output(state, item)));
     const kept = fetch && this.transfers?.output(name, value, state);
     if (kept) return kept;
-    const target = typeof fetch === 'object' && fetch && !gpuId(fetch.data) ? fetch : null;
+    const target = typeof fetch === 'object' && fetch && !gpuBuffer(fetch.data) ? fetch : null;
     const host = this.hosts.get(value.buffer);
     const dims = evaluateAll(value.dims, state.env);
     if (dims.some((n) => n < 0)) throw new ShapeError(`an output cannot have the shape [${dims.join(', ')}]`);
@@ -236,6 +236,7 @@ export class Executor {
     if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
     const { state: after } = found;
     const prepared = /** @type {import('../gpu/runner.js').Prepared} */ (found.prepared);
+    if (gpu.timer) return gpu.timer.run(gpu, prepared, this.stop).then(() => after);
     if (this.stop) return gpu.runInPortions(prepared, this.stop).then(() => after);
     gpu.run(prepared);
     return after;
@@ -281,9 +282,15 @@ export class Executor {
     });
   }
 
-  /** @param {import('../common/program.js').HostStep} step @param {State} state @param {string} key @returns {State} */
+  /** @param {import('../common/program.js').HostStep} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runHost(step, state, key) {
-    const results = /** @type {import('./environment.js').HostSteps} */ (this.python).host(this.program.python, step, step.inputs.map((value) => this.hostValue(state, value)), state.env, this.stop);
+    const python = /** @type {import('./environment.js').HostSteps} */ (this.python);
+    const inputs = step.inputs.map((value) => this.hostValue(state, value));
+    return andThen(python.host(this.program.python, step, inputs, state.env, this.stop), (results) => this.hostResults(step, state, key, results));
+  }
+
+  /** @param {import('../common/program.js').HostStep} step @param {State} state @param {string} key @param {HostArray[]} results @returns {State} */
+  hostResults(step, state, key, results) {
     const dims = results.map((result) => result.dims);
     const after = this.plan.advance(state, `${key}:${JSON.stringify(dims)}`, (next) => {
       this.plan.bind(next, step.binds, dims);

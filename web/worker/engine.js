@@ -1,19 +1,22 @@
 // The engine in its worker: answers the calls of protocol.js. Compiles in Python, runs without it.
 
-import { DeviceLost, SessionFailed } from '../common/errors.js';
+import { SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
-import { currentGpu, wishes } from '../gpu/device.js';
+import { setting } from '../gpu/device.js';
 import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
 import { logging } from '../common/log.js';
 import { answer } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { Interpreter } from './interpreter.js';
-import { openModel } from './open_model.js';
-import { verify } from './verify.js';
+import { Model } from '../session/model.js';
+import { verify } from '../session/verify.js';
+import { openModel, serve } from './open_model.js';
+import { portable, Service } from './portable.js';
 
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {{ model: import('./model.js').Model, queue: Promise<unknown> }} Session runs of a session follow one another */
+/** @typedef {import('./open_model.js').Opened} Opened */
+/** Runs of a session follow one another; it runs here, or a Service compiles for the page. @typedef {{ opened: Opened, queue: Promise<unknown> }} Session */
 
 const interpreter = new Interpreter();
 /** Threads need memory that they can share. @type {ThreadPool | null} */
@@ -29,6 +32,28 @@ function find(id) {
   return session;
 }
 
+/** A session that runs here. @param {Session} session @returns {Model} */
+function running({ opened: { model } }) {
+  if (!(model instanceof Model)) throw new SessionFailed('the session runs in the page');
+  return model;
+}
+
+/** What compiles for one in the page. @param {number} id @returns {Service} */
+function service(id) {
+  const { model } = find(id).opened;
+  if (!(model instanceof Service)) throw new SessionFailed('the session runs in the worker');
+  return model;
+}
+
+/** @param {number} session @param {Opened} opened @returns {import('../common/protocol.js').CreateResult} */
+function described(session, { model, source, timings }) {
+  if (model instanceof Model) {
+    const { inputs, outputs, host } = model;
+    return { session, inputs, outputs, threads: host.threads ?? 1, gpu: Boolean(host.gpu && source), timings, compiled: null };
+  }
+  return { session, ...model.values, threads: source?.host.threads ?? 1, gpu: true, timings, compiled: model.compiled };
+}
+
 /** @template T @param {Session} session @param {() => Promise<T> | T} action @param {Stop | null} [stop] @returns {Promise<T>} */
 function enqueue(session, action, stop = null) {
   const done = session.queue.then(() => {
@@ -39,7 +64,7 @@ function enqueue(session, action, stop = null) {
   return done;
 }
 
-/** @param {import('./model.js').Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop @returns {Promise<import('../common/protocol.js').RunResult>} */
+/** @param {Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop @returns {Promise<import('../common/protocol.js').RunResult>} */
 async function timed(model, { feeds, fetches, profile }, stop) {
   const start = performance.now();
   const outputs = await model.run(feeds, fetches, stop, profile);
@@ -69,72 +94,89 @@ const handlers = {
 
   async create(params, progress, stop) {
     logging.least = () => params.env.least;
-    Object.assign(wishes, params.env.adapter);
-    const { model, timings } = await openModel(params, progress, interpreter, pool, stop);
+    Object.assign(setting.wishes, params.env.adapter);
+    const opened = await openModel(params, progress, interpreter, pool, stop);
     const session = nextSession++;
-    sessions.set(session, { model, queue: Promise.resolve() });
-    return { result: { session, inputs: model.inputs, outputs: model.outputs, threads: model.host.threads ?? 1, timings } };
+    sessions.set(session, { opened, queue: Promise.resolve() });
+    return { result: described(session, opened) };
   },
 
   async run(params, _, stop) {
     const found = find(params.session);
-    const result = await enqueue(found, () => timed(found.model, params, stop), stop);
+    const result = await enqueue(found, () => timed(running(found), params, stop), stop);
     const tensors = Object.values(result.outputs).flat();
-    const buffers = tensors.map((tensor) => (!tensor || Array.isArray(tensor.data) || 'gpu' in tensor.data ? null : tensor.data.buffer));
+    const buffers = tensors.map((tensor) => (tensor && 'buffer' in tensor.data ? tensor.data.buffer : null));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
     return { result, transfer: [...new Set(transfer)] };
   },
 
   async program({ session }) {
     const found = find(session);
-    return { result: await enqueue(found, () => found.model.portable()) };
+    return { result: await enqueue(found, () => portable(running(found))) };
   },
 
   async profile({ session, feeds }) {
     const found = find(session);
-    return { result: await enqueue(found, () => found.model.profile(feeds)) };
+    return { result: await enqueue(found, () => running(found).profile(feeds)) };
   },
 
   async release({ session }) {
     const found = find(session);
     sessions.delete(session);
-    await enqueue(found, () => found.model.release());
+    await enqueue(found, () => found.opened.model.release());
     return { result: null };
   },
 
   async trim({ session }) {
     const found = find(session);
-    await enqueue(found, () => found.model.trim());
+    await enqueue(found, () => running(found).trim());
     return { result: null };
   },
 
-  memory: ({ session }) => ({ result: find(session).model.latest.memoryReport() }),
+  memory: ({ session }) => ({ result: running(find(session)).latest.memoryReport() }),
   explain({ session }) {
-    const { model } = find(session);
+    const model = running(find(session));
     const { header, env } = model.latest;
     return { result: { ...explain(header, env), phases: model.phases } };
   },
 
   async verify({ session, feeds, tolerance }) {
     const found = find(session);
-    return { result: await enqueue(found, () => verify(found.model, feeds, tolerance)) };
+    return { result: await enqueue(found, () => verify(running(found), feeds, tolerance)) };
   },
 
-  async download({ tensor }) {
-    const gpu = await currentGpu();
-    if (!gpu) throw new DeviceLost('this GPU tensor is gone with its device');
-    return { result: await gpu.tensors.download(tensor) };
+  async settle({ session, gpu }) {
+    const found = find(session);
+    const { source } = found.opened;
+    if (!source) throw new SessionFailed('a Program from a file runs in the worker');
+    await enqueue(found, async () => {
+      const opened = await serve({ ...source, gpu, stop: null, start: performance.now() }, interpreter);
+      found.opened.model.release();
+      found.opened = opened;
+    });
+    return { result: described(session, found.opened) };
   },
 
-  async dispose({ tensor }) {
-    (await currentGpu())?.tensors.dispose(tensor);
+  async compile({ session, how, given }, _, stop) {
+    const result = await enqueue(find(session), () => service(session).compile(how, given, stop), stop);
+    return { result, transfer: result.programs.flatMap((program) => (program ? [program.blob.buffer] : [])) };
+  },
+
+  weights({ session, places }) {
+    const result = service(session).weights(places);
+    return { result, transfer: result.map(({ buffer }) => buffer) };
+  },
+
+  host: (params, _, stop) => ({ result: service(params.session).host(params, stop) }),
+
+  forget({ session, program }) {
+    service(session).forget(program);
     return { result: null };
   },
 
   async stats() {
-    const arenas = [...sessions.values()].reduce((sum, { model }) => sum + model.arenaBytes(), 0);
-    const tensors = (await currentGpu())?.tensors.live.size ?? 0;
-    return { result: { heap: await interpreter.heap(), arenas, sessions: sessions.size, tensors, ...threadStats() } };
+    const arenas = [...sessions.values()].reduce((sum, { opened: { model } }) => sum + ('arenaBytes' in model ? model.arenaBytes() : 0), 0);
+    return { result: { heap: await interpreter.heap(), arenas, sessions: sessions.size, ...threadStats() } };
   },
 
   async python({ code, args }) {

@@ -3,10 +3,11 @@
 import { InvalidModel, NoAdapter } from '../common/errors.js';
 import { acquireGpu } from '../gpu/device.js';
 import { during, warn } from '../common/log.js';
-import { Model } from './model.js';
+import { Model } from '../session/model.js';
 import { downloads, readerOf, weightsOf } from './model_files.js';
 import { cachedPrograms } from './program_cache.js';
 import { Exported, isProgram, looksLikeProgram } from './program_file.js';
+import { Service } from './portable.js';
 import { hasRelaxedSimd } from './simd.js';
 
 /** @typedef {import('../common/protocol.js').CreateParams} CreateParams */
@@ -15,15 +16,17 @@ import { hasRelaxedSimd } from './simd.js';
 /** @typedef {import('./interpreter.js').Interpreter} Interpreter */
 /** @typedef {import('./model_files.js').OnProgress} OnProgress */
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {{ model: Model, timings: Timings }} Opened */
+/** source: to compile it once more; none of a Program from a file. @typedef {{ model: Model | Service, timings: Timings, source?: Source }} Opened */
 /**
- * A model whose files are there; start: when the call came, in milliseconds; options: for Python; stop: of the call.
+ * A model whose files are there; start: when the call came, in milliseconds; gpu: what it is compiled for; options: for
+ * Python; stop: of the call.
  * @typedef {object} Source
  * @property {number} start
  * @property {Map<string, Uint8Array>} files by path, the model's own under ""
  * @property {Uint8Array} bytes of the model
  * @property {Awaited<ReturnType<typeof cachedPrograms>>} cache
  * @property {import('../run/environment.js').Host} host
+ * @property {Record<string, unknown> | null} gpu
  * @property {Record<string, unknown>} options
  * @property {Stop | null} stop
  */
@@ -39,14 +42,27 @@ export async function openModel(params, progress, interpreter, pool, stop) {
   const threads = shared ? params.threads : 1;
   const options = { ...params.options, threads, shared, relaxed: !params.options.fixedSimd && hasRelaxedSimd() };
   const [files, gpu, cache] = await Promise.all([
-    downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), gpuFor(params), prepare(params, options, interpreter, progress),
+    downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), params.gpu ? null : gpuFor(params), prepare(params, options, interpreter, progress),
   ]);
   const bytes = /** @type {Uint8Array} */ (files.get(''));
   const { memoryLimit, ...limits } = params.limits;
-  const source = { start, files, bytes, cache, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
+  const source = { start, files, bytes, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
   if (isProgram(bytes)) return openProgram(params, source, progress);
+  if (params.gpu) return serve(source, interpreter, progress);
   const cached = interpreter.customised ? null : await openCached(source, progress, interpreter);
   return cached ?? compile(source, interpreter, progress);
+}
+
+/** A session in the page has its model compiled here. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] @returns {Promise<Opened>} */
+export async function serve(source, interpreter, progress = () => {}) {
+  const download = performance.now() - source.start;
+  await interpreter.start(progress);
+  const booted = performance.now();
+  progress({ phase: 'compile', loaded: 0, total: 1 });
+  const { python, proxy } = await opened(source, interpreter);
+  const model = new Service(python, proxy, readerOf(source.files), source.host.said);
+  progress({ phase: 'compile', loaded: 1, total: 1 });
+  return { model, source, timings: { download, compile: performance.now() - booted, init: 0 } };
 }
 
 /** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {CreateParams} params */
@@ -80,7 +96,7 @@ async function openCached(source, progress, interpreter) {
   const download = performance.now() - start;
   try {
     const program = new Exported(known);
-    const model = new Model(program, program.proxy, readerOf(files), host);
+    const model = new Model(program, program.proxy, weightsIn(files), host);
     model.compiler = () => opened(source, interpreter);
     return await started(model, progress, { download, compile: 0 }, stop);
   } catch {
@@ -91,10 +107,10 @@ async function openCached(source, progress, interpreter) {
 }
 
 /** Python, and its model. @param {Source} source @param {Interpreter} interpreter */
-async function opened({ files, bytes, host, options, stop }, interpreter) {
+async function opened({ files, bytes, host, gpu, options, stop }, interpreter) {
   const python = await interpreter.start();
   const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.length]));
-  return { python, proxy: during(host.said, () => python.open(readerOf(files), bytes.length, { ...options, gpu: host.gpu?.adapter ?? null, external }, stop)) };
+  return { python, proxy: during(host.said, () => python.open(readerOf(files), bytes.length, { ...options, gpu, external }, stop)) };
 }
 
 /** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
@@ -106,11 +122,17 @@ async function compile(source, interpreter, progress) {
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const { python, proxy } = await opened(source, interpreter);
-  const model = new Model(python, proxy, readerOf(files), host);
+  const model = new Model(python, proxy, weightsIn(files), host);
   progress({ phase: 'compile', loaded: 1, total: 1 });
   const ready = await started(model, progress, { download, compile: performance.now() - booted }, stop);
   if (!interpreter.customised) cache?.save(bytes, model);
-  return ready;
+  return { ...ready, source };
+}
+
+/** @param {Map<string, Uint8Array>} files @returns {import('../session/compiler.js').WeightsOf} */
+function weightsIn(files) {
+  const read = readerOf(files);
+  return () => read;
 }
 
 /** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */
@@ -120,7 +142,7 @@ async function openProgram(params, { start, files, bytes, stop, host: { pool, me
   const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, said: params.said };
   const download = performance.now() - start;
   try {
-    return await started(new Model(program, program.proxy, read, host), progress, { download, compile: 0 }, stop);
+    return await started(new Model(program, program.proxy, () => read, host), progress, { download, compile: 0 }, stop);
   } catch (error) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });

@@ -78,7 +78,7 @@ class CachedPrograms {
     await this.name(model).then((name) => this.cache.delete(name)).catch(() => {});
   }
 
-  /** Keeps the Program for later pages, if it is for all feeds and needs no Python. @param {Uint8Array} bytes @param {import('./model.js').Model} model */
+  /** Keeps the Program for later pages, if it is for all feeds and needs no Python. @param {Uint8Array} bytes @param {import('../session/model.js').Model} model */
   save(bytes, model) {
     const program = model.programs.get('');
     if (!program || model.needs || hostStep(program.header)) return;

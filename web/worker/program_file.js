@@ -6,7 +6,7 @@ import { validate } from './validate.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../common/program.js').Header} Header */
-/** @typedef {import('./model.js').Compiler} Compiler */
+/** @typedef {import('../session/compiler.js').Compiler} Compiler */
 const MAGIC = 0x74727970; // "pyrt"
 const FORMAT = 3;
 const HEAD = 16; // bytes: magic, format, CRC-32 of what follows this head, bytes of the header

@@ -139,7 +139,7 @@ export class Python {
 
   /**
    * A host step: the only Python in a run. Values cross as JSON.
-   * @param {any} program @param {import('../common/program.js').HostStep} step @param {(HostArray | null)[]} inputs
+   * @param {any} program @param {{ id: number }} step @param {unknown[]} inputs each a HostArray or null
    * @param {import('../run/dims.js').Env} env @param {Stop | null} stop
    * @returns {HostArray[]}
    */

@@ -1,11 +1,11 @@
-// A model in the worker: its Program, or one for each set of values that its compilation needs.
+// A model where it runs, in the worker or in the page: its Program, or one for each set of values that its compilation
+// needs, and their executors.
 
-import { downloadFeeds, hasGpuFeeds } from './gpu_feeds.js';
+import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
 import { freeSpare } from '../run/arena.js';
 import { Executor } from '../run/executor.js';
-import { InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
+import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
 import { during, warn } from '../common/log.js';
-import { hostStep } from './program_file.js';
 import { acquireGpu } from '../gpu/device.js';
 import { profile } from './profile.js';
 import { differingDims, withDimsApart } from '../common/dim_names.js';
@@ -16,26 +16,21 @@ import { describeFeed, programKey } from '../common/flat_feeds.js';
 /** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('./python.js').Python} Python */
-/** @typedef {import('../run/environment.js').ReadFile} ReadFile */
-/** @typedef {Pick<Python, 'main' | 'specialise' | 'fallBack' | 'watched' | 'host'> & Partial<Pick<Python, 'takeApart'>>} Compiler Python, or what stands in its place (program_file.js) */
+/** @typedef {import('./compiler.js').Compiler} Compiler */
 /** @typedef {import('../run/environment.js').Host} Host */
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
 
 const PROGRAMS = 16; // for different values, before the oldest is forgotten
-const PORTABLE = 24 * 2 ** 20; // bytes of weights that are worth a copy in the page
 
 export class Model {
-  /** @param {Compiler} python @param {import('./python.js').ModelProxy} proxy @param {ReadFile} read @param {Host} host */
-  constructor(python, proxy, read, host) {
+  /** @param {Compiler} python @param {import('./compiler.js').Compiled} proxy @param {import('./compiler.js').WeightsOf} weights @param {Host} host */
+  constructor(python, proxy, weights, host) {
     this.python = python;
     this.proxy = proxy;
-    this.read = read;
+    this.weights = weights;
     this.host = host;
-    const { inputs, outputs } = JSON.parse(proxy.info);
-    this.inputs = inputs.map(valueInfo);
-    this.outputs = outputs.map(valueInfo);
+    Object.assign(this, valuesOf(proxy.info));
     /** Milliseconds of the phases of reading and compiling. @type {Record<string, number>} */
     this.phases = JSON.parse(proxy.timings);
     /** By the values they were compiled for. @type {Map<string, ProgramData>} */
@@ -54,7 +49,14 @@ export class Model {
     this.timed = false;
     /** @type {import('../common/protocol.js').KernelTiming[]} */
     this.kernels = [];
+    /** Why there is no GPU any more. */
+    this.lost = '';
   }
+
+  /** @type {ValueInfo[]} */
+  inputs = [];
+  /** @type {ValueInfo[]} */
+  outputs = [];
 
   /** After `prepare` the model runs; a fault of the GPU meanwhile is met as in a run. @param {Stop | null} [stop] */
   async start(stop = null) {
@@ -69,7 +71,7 @@ export class Model {
 
   /** Makes the Program ready, if there is one for all feeds. */
   async prepare() {
-    const program = during(this.host.said, () => this.python.main(this.proxy));
+    const program = await during(this.host.said, () => this.python.main(this.proxy));
     const needs = JSON.parse(this.proxy.needs);
     this.needs = needs.defaults?.length === 0 ? null : needs;
     if (program) await this.add('', program);
@@ -79,7 +81,7 @@ export class Model {
   async add(key, program) {
     this.programs.set(key, program);
     Object.assign(this.phases, JSON.parse(program.python.timings));
-    const executor = await Executor.create(program, this.read, this.python, { ...this.host, memoryLimit: this.room() }, this.stop);
+    const executor = await Executor.create(program, await this.weights(program), this.python, { ...this.host, memoryLimit: this.room() }, this.stop);
     this.executors.set(key, executor);
     return executor;
   }
@@ -97,13 +99,18 @@ export class Model {
     this.stop = stop;
     this.timed = timed;
     this.kernels = [];
-    if (!this.host.gpu) return this.attempt(feeds, fetches);
+    const { gpu } = this.host;
+    if (!gpu) {
+      if (this.lost) this.refuseBuffers(feeds, fetches, this.lost);
+      return this.attempt(feeds, fetches);
+    }
     try {
-      this.host.gpu.alive();
+      gpu.alive();
       return await this.attempt(feeds, fetches);
     } catch (error) {
       if (!(await this.recover(error))) throw error;
     }
+    this.refuseBuffers(feeds, fetches, gpu.lost);
     try {
       return await this.attempt(feeds, fetches);
     } catch (error) {
@@ -111,6 +118,11 @@ export class Model {
       await this.fallBack(/** @type {Error} */ (error).message);
       return this.attempt(feeds, fetches);
     }
+  }
+
+  /** Tensors on a device that was lost. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @param {string} lost why; "": none was */
+  refuseBuffers(feeds, fetches, lost) {
+    if (lost && hasGpuTensors({ ...feeds, ...fetches })) throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
   }
 
   /** A full memory is tried once more without what only other feeds need. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
@@ -128,11 +140,12 @@ export class Model {
     const apart = differingDims(this.inputs, feeds);
     if (apart.size) await this.takeApart(apart);
     const { needs } = this;
-    if (needs && hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name) => !needs.values.includes(name));
+    if (needs && hasGpuTensors(feeds)) feeds = await downloadFeeds(this.host.gpu, feeds, (name) => !needs.values.includes(name));
     const executor = await this.executor(feeds);
     executor.plan.memory.limit = this.room(executor);
-    if (hasGpuFeeds(feeds)) feeds = await downloadFeeds(feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
+    if (hasGpuTensors(feeds)) feeds = await downloadFeeds(this.host.gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
+      await executor.transfers?.prepare(feeds, fetches);
       const run = () => executor.run(feeds, fetches, this.stop);
       return this.timed ? await profile(executor, run, this.kernels) : await run();
     } catch (error) {
@@ -164,7 +177,7 @@ export class Model {
     this.drop();
     this.programs.clear();
     this.inputs = withDimsApart(this.inputs, dims);
-    this.python.takeApart?.(this.proxy, [...dims.keys()]);
+    await this.python.takeApart?.(this.proxy, [...dims.keys()]);
     await this.prepare();
   }
 
@@ -174,10 +187,10 @@ export class Model {
   async recover(error) {
     const gpu = /** @type {import('../gpu/device.js').Gpu} */ (this.host.gpu);
     const full = error instanceof OutOfMemory && 'gpu' in error;
-    if (!gpu.lost && !full) return false;
+    if (gpu.lost ? !gpu.ours : !full) return false;
     this.drop();
     gpu.freePools();
-    const next = await acquireGpu();
+    const next = gpu.lost ? await acquireGpu() : gpu;
     if (next) this.host = { ...this.host, gpu: next };
     else await this.fallBack(/** @type {Error} */ (error).message);
     return true;
@@ -188,8 +201,9 @@ export class Model {
     warn(`${reason}; the session continues on WebAssembly`, this.host.said);
     this.drop();
     this.programs.clear();
+    this.lost = this.host.gpu?.lost ?? '';
     this.host = { ...this.host, gpu: null };
-    this.python.fallBack(this.proxy);
+    await this.python.fallBack(this.proxy);
     await this.prepare();
   }
 
@@ -232,19 +246,14 @@ export class Model {
 
   /** A run with every kernel call timed. @param {Record<string, WireValue>} feeds */
   async profile(feeds) {
-    this.stop = null;
-    if (this.host.gpu) throw new SessionFailed('only sessions on WebAssembly alone are profiled');
-    const executor = await this.executor(feeds);
-    /** @type {import('../common/protocol.js').KernelTiming[]} */
-    const kernels = [];
-    await profile(executor, () => executor.run(feeds, {}), kernels);
-    return kernels;
+    await this.run(feeds, {}, null, true);
+    return this.kernels;
   }
 
   /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
   async specialise(feeds) {
     for (;;) {
-      const program = during(this.host.said, () => this.python.specialise(this.proxy, this.describe(feeds), this.stop));
+      const program = await during(this.host.said, () => this.python.specialise(this.proxy, this.describe(feeds), this.stop));
       this.needs = /** @type {import('../common/protocol.js').Needs} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;
       const [oldest] = this.programs.keys();
@@ -263,20 +272,9 @@ export class Model {
   /** Feeds on the CPU, and as Python is told of them. @param {Record<string, WireValue>} feeds */
   async given(feeds) {
     this.stop = null;
-    const here = await downloadFeeds(feeds, () => false);
+    const here = await downloadFeeds(this.host.gpu, feeds, () => false);
     await this.executor(here);
     return { feeds: here, described: this.describe(here) };
-  }
-
-  /** The Program used last, for the page to run; null where it takes the worker: for Python, the GPU, or its size. @returns {import('../common/protocol.js').Portable | null} */
-  portable() {
-    const program = this.programs.get(this.used);
-    if (!program || this.host.gpu || hostStep(program.header)) return null;
-    const { header, blob, module } = program;
-    const apart = header.constants.filter((constant) => 'source' in constant);
-    if (apart.reduce((sum, { size }) => sum + size, blob.length) > PORTABLE) return null;
-    const weights = new Map(apart.map(({ source, offset, size }) => [`${source}:${offset}`, this.read(offset, size, source).slice()]));
-    return { key: this.used, needs: this.needs, program: { header, blob, module }, weights, shared: this.host.shared };
   }
 
   /** The Program used last, for reports. @returns {Executor} */
@@ -302,6 +300,12 @@ export class Model {
     for (const key of [...this.programs.keys()]) this.forget(key);
     this.proxy.destroy();
   }
+}
+
+/** Inputs and outputs of a model. @param {string} info as its compiler tells of them @returns {{ inputs: ValueInfo[], outputs: ValueInfo[] }} */
+export function valuesOf(info) {
+  const { inputs, outputs } = JSON.parse(info);
+  return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo) };
 }
 
 /** @param {{ name: string, default?: boolean } & Type} type @returns {ValueInfo} */

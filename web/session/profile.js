@@ -6,27 +6,32 @@ import { evaluate } from '../run/dims.js';
 /** @typedef {import('../common/program.js').Call} Call */
 /** @typedef {import('../common/protocol.js').KernelTiming} KernelTiming */
 
+/** @typedef {import('../gpu/timer.js').Timed} Timed */
+
 /**
- * Runs with each kernel called on its own, on this thread, in place of the generated code that calls them all.
+ * Runs with each kernel called on its own: on this thread in place of the generated code that calls them all, on the GPU
+ * in a pass of its own.
  * @template T @param {Executor} executor @param {() => T} run @param {KernelTiming[]} kernels gets them, in the order they ran
  * @returns {Promise<Awaited<T>>} what the run gives
  */
 export async function profile(executor, run, kernels) {
-  const { code, team } = executor;
-  /** @type {{ call: Call, milliseconds: number }[]} */
+  const { code, team, gpu } = executor;
+  /** @type {Timed[]} */
   const found = [];
   Object.assign(executor, { code: timed(executor, found), team: null });
+  gpu?.beginTiming(found);
   try {
     return await run();
   } finally {
     Object.assign(executor, { code, team });
-    kernels.push(...found.map(({ call, milliseconds }) => ({ node: call.node, kernel: call.kernel, milliseconds, bytes: bytesOf(executor, call) })));
+    await gpu?.endTiming();
+    kernels.push(...found.map(({ call, ...times }) => ({ node: call.node, kernel: call.kernel, ...times, bytes: bytesOf(executor, call) })));
   }
 }
 
 /**
  * The code with other functions for whole steps.
- * @param {Executor} executor @param {{ call: Call, milliseconds: number }[]} found
+ * @param {Executor} executor @param {Timed[]} found
  */
 function timed({ header, code, plan }, found) {
   const kernels = /** @type {Record<string, (args: number, begin: number, end: number, tid: number) => void>} */ (/** @type {unknown} */ (code));
@@ -37,7 +42,7 @@ function timed({ header, code, plan }, found) {
       const work = new Int32Array(plan.memory.memory.buffer, table, words + 1)[words];
       const start = performance.now();
       kernels[call.kernel](table, 0, work, 0);
-      found.push({ call, milliseconds: performance.now() - start });
+      found.push({ call, place: 'wasm', milliseconds: performance.now() - start });
       table += 4 * (words + 1);
     }
   }]]));

@@ -1,0 +1,124 @@
+// Between a session's memory and a tensor's buffer: a copy, where both have the same elements; else a shader, since
+// integers of 64 bits have 32 in the memory (storage.js), and for buffers that may be bound but not copied.
+
+import { COMPUTE, USAGE } from './flags.js';
+import { isWide } from './storage.js';
+import { FAULT_BYTES } from './memory.js';
+import { storedSize, wholeSize } from './sizes.js';
+
+/** @typedef {import('./tensors.js').GpuTensor} GpuTensor */
+/** @typedef {import('./memory.js').GpuMemory} GpuMemory */
+/** @typedef {{ buffer: GPUBuffer, offset: number, size: number }} Range */
+
+const WIDTH = 64; // invocations of a workgroup
+const ROW = 32768; // workgroups along x
+
+/** What an invocation does, by name; `i` counts elements. The last word of the record of faults tells of those that do not fit. @type {Record<string, string>} */
+const KINDS = {
+  copy: 'if (i < arrayLength(&made)) { made[i] = given[i]; }',
+  ...Object.fromEntries([['int64', 'bitcast<u32>(bitcast<i32>(low) >> 31u)'], ['uint64', '0u']].flatMap(([type, high]) => [
+    [`narrow ${type}`, `if (i < arrayLength(&made)) { let low = given[2u * i]; made[i] = low; if (given[2u * i + 1u] != ${high}) { faults[3] = 1u; } }`],
+    [`widen ${type}`, `if (i < arrayLength(&given)) { let low = given[i]; made[2u * i] = low; made[2u * i + 1u] = ${high}; }`],
+  ])),
+};
+
+/** @param {string} body */
+const shader = (body) => `
+@group(0) @binding(0) var<storage, read_write> given: array<u32>;
+@group(0) @binding(1) var<storage, read_write> made: array<u32>;
+@group(0) @binding(2) var<storage, read_write> faults: array<u32, 4>;
+@compute @workgroup_size(${WIDTH}) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
+  let i = at.y * ${ROW * WIDTH}u + at.x;
+  ${body}
+}`;
+
+/** Of a device. */
+export class Moves {
+  /** @param {import('./device.js').Gpu} gpu */
+  constructor(gpu) {
+    this.gpu = gpu;
+    /** By kind. @type {Map<string, Promise<GPUComputePipeline>>} */
+    this.pipelines = new Map();
+    /** Those that are there. @type {Map<string, GPUComputePipeline>} */
+    this.ready = new Map();
+    /** @type {GPUBindGroupLayout | null} */
+    this.layout = null;
+  }
+
+  /** Makes ready for tensors that come in, or go out. @param {GpuTensor[]} feeds @param {GpuTensor[]} fills @param {string[]} types of new ones */
+  async prepare(feeds, fills, types) {
+    const kinds = [...feeds.map((tensor) => kindOf(tensor, 'narrow')), ...fills.map((tensor) => kindOf(tensor, 'widen')), ...types.filter(isWide).map((type) => `widen ${type}`)];
+    await Promise.all([...new Set(kinds)].map((kind) => kind && !this.ready.has(kind) && this.compile(kind)));
+  }
+
+  /** @param {string} kind */
+  async compile(kind) {
+    const made = this.pipelines.get(kind) ?? this.pipeline(kind);
+    this.pipelines.set(kind, made);
+    made.catch(() => this.pipelines.delete(kind));
+    this.ready.set(kind, await made);
+  }
+
+  /** @param {string} kind */
+  pipeline(kind) {
+    const { device } = this.gpu;
+    const module = device.createShaderModule({ code: shader(KINDS[kind]), label: kind });
+    const layout = device.createPipelineLayout({ bindGroupLayouts: [this.groups()] });
+    return device.createComputePipelineAsync({ layout, compute: { module, entryPoint: 'main' }, label: kind });
+  }
+
+  groups() {
+    const entries = [0, 1, 2].map((binding) => ({ binding, visibility: COMPUTE, buffer: { type: /** @type {const} */ ('storage') } }));
+    this.layout ??= this.gpu.device.createBindGroupLayout({ entries });
+    return this.layout;
+  }
+
+  /** A tensor into the memory; whether its elements had to fit. @param {GpuMemory} memory @param {number} address @param {GpuTensor} tensor */
+  in(memory, address, tensor) {
+    const kind = kindOf(tensor, 'narrow');
+    const size = storedSize(tensor.type, tensor.dims);
+    const { gpu: buffer } = tensor.data;
+    if (!kind) memory.copyIn(address, buffer, size);
+    else if (size) this.dispatch(memory, kind, { buffer, offset: 0, size: wholeSize(tensor.type, tensor.dims) }, memory.locate(address, size));
+    return kind.startsWith('narrow');
+  }
+
+  /** From the memory into a tensor. @param {GpuMemory} memory @param {number} address @param {GpuTensor} tensor */
+  out(memory, address, tensor) {
+    const kind = kindOf(tensor, 'widen');
+    const size = storedSize(tensor.type, tensor.dims);
+    const { gpu: buffer } = tensor.data;
+    if (!kind) memory.copyOut(address, size, buffer);
+    else if (size) this.dispatch(memory, kind, memory.locate(address, size), { buffer, offset: 0, size: wholeSize(tensor.type, tensor.dims) });
+  }
+
+  /** @param {GpuMemory} memory @param {string} kind @param {Range} from @param {Range} to */
+  dispatch(memory, kind, from, to) {
+    const pass = memory.commands().beginComputePass();
+    pass.setPipeline(/** @type {GPUComputePipeline} */ (this.ready.get(kind)));
+    pass.setBindGroup(0, this.group([from, to, { buffer: memory.faults, offset: 0, size: FAULT_BYTES }]));
+    const groups = Math.ceil(Math.min(from.size, to.size) / 4 / WIDTH);
+    pass.dispatchWorkgroups(Math.min(groups, ROW), Math.ceil(groups / ROW));
+    pass.end();
+  }
+
+  /** @param {Range[]} ranges */
+  group(ranges) {
+    return this.gpu.device.createBindGroup({ layout: this.groups(), entries: ranges.map((resource, binding) => ({ binding, resource })) });
+  }
+
+  /** Uses a buffer that may only be bound. @param {GPUCommandEncoder} encoder @param {GPUBuffer} buffer @param {GPUBuffer} scratch */
+  touch(encoder, buffer, scratch) {
+    const pass = encoder.beginComputePass();
+    pass.setPipeline(/** @type {GPUComputePipeline} */ (this.ready.get('copy')));
+    pass.setBindGroup(0, this.group([{ buffer, offset: 0, size: 4 }, { buffer: scratch, offset: 0, size: 4 }, { buffer: scratch, offset: 256, size: FAULT_BYTES }]));
+    pass.dispatchWorkgroups(1); // its first word into what nobody reads
+    pass.end();
+  }
+}
+
+/** The shader that a tensor takes, "" where a copy does. @param {GpuTensor} tensor @param {'narrow' | 'widen'} wide */
+function kindOf({ type, data: { gpu: { usage } } }, wide) {
+  if (isWide(type)) return `${wide} ${type}`;
+  return usage & (wide === 'narrow' ? USAGE.COPY_SRC : USAGE.COPY_DST) ? '' : 'copy';
+}

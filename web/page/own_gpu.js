@@ -1,0 +1,69 @@
+// The page's GPU: `env.webgpu.device` and `env.webgpu.adapter`, which pages read and give. A session runs on it where the
+// page has it, or has its outputs left in buffers; the others use the worker's (docs/adr/0054).
+
+import { env } from 'onnxruntime-common';
+import { InvalidInput, NoAdapter } from '../common/errors.js';
+import { acquireGpu, currentGpu, gpuOf, setting } from '../gpu/device.js';
+
+/** @typedef {import('../gpu/device.js').Gpu} Gpu */
+
+setting.alone = false; // the page's code may use the device, too
+
+/** Whether the page has asked for the device, or given it. */
+let wanted = false;
+/** For who reads it: of the device, or of sessions in the worker. @type {GPUAdapter | null} */
+let adapter = null;
+
+Object.defineProperties(env.webgpu, {
+  device: {
+    configurable: true,
+    enumerable: true,
+    get: async () => (await pageGpu()).device,
+    set(device) {
+      if (device && !isDevice(device)) throw new InvalidInput('env.webgpu.device cannot be set to this', { hint: 'a GPUDevice' });
+      setting.device = device ?? null;
+    },
+  },
+  adapter: {
+    configurable: true,
+    enumerable: true,
+    get: () => setting.adapter ?? adapter ?? undefined,
+    set(given) {
+      if (given && typeof given.requestDevice !== 'function') throw new InvalidInput('env.webgpu.adapter cannot be set to this', { hint: 'a GPUAdapter' });
+      setting.adapter = given ?? null;
+    },
+  },
+});
+
+/** @param {unknown} device @returns {device is GPUDevice} */
+export const isDevice = (device) => typeof GPUDevice !== 'undefined' && device instanceof GPUDevice;
+
+/** What env says of the adapter. */
+export function wishes() {
+  const { powerPreference, forceFallbackAdapter } = env.webgpu;
+  return Object.fromEntries(Object.entries({ powerPreference, forceFallbackAdapter }).filter(([, value]) => value !== undefined));
+}
+
+/** Whether sessions on the GPU are to run in the page. */
+export const hasPageGpu = () => wanted || Boolean(setting.device ?? setting.adapter);
+
+/** @param {GPUDevice} [device] of a session @returns {Promise<Gpu>} */
+export async function pageGpu(device) {
+  if (device) return gpuOf(device);
+  Object.assign(setting.wishes, wishes());
+  const gpu = await acquireGpu();
+  if (!gpu) throw new NoAdapter('this browser gives no WebGPU adapter', { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  wanted = true;
+  adapter = gpu.source;
+  return gpu;
+}
+
+/** Tensors that sessions left on it. */
+export async function pageTensors() {
+  return (await currentGpu())?.tensors.live.size ?? 0;
+}
+
+/** For who reads `env.webgpu.adapter` after a session was created in the worker. */
+export async function noteAdapter() {
+  adapter ??= (await navigator.gpu?.requestAdapter({ ...setting.wishes, ...wishes() }).catch(() => null)) ?? null;
+}

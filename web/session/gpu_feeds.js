@@ -1,0 +1,33 @@
+// Feeds that lie on the GPU where the CPU needs them.
+
+import { InvalidInput } from '../common/errors.js';
+import { gpuBuffer } from '../common/protocol.js';
+
+/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('../gpu/device.js').Gpu} Gpu */
+
+/** Whether any feed, or tensor to fill, lies there. @param {Record<string, WireValue | 'gpu'>} values @returns {boolean} */
+export const hasGpuTensors = (values) => Object.values(values).flat().some((value) => value && value !== 'gpu' && gpuBuffer(value.data));
+
+/**
+ * Tensors of the GPU on the CPU, but for those that may stay where they are.
+ * @param {Gpu | null | undefined} gpu @param {Record<string, WireValue>} feeds
+ * @param {(name: string, item?: number) => boolean} stays by the input's name and, in a sequence, the item's number
+ * @returns {Promise<Record<string, WireValue>>}
+ */
+export async function downloadFeeds(gpu, feeds, stays) {
+  const entries = Object.entries(feeds).map(async ([name, feed]) => {
+    if (!Array.isArray(feed)) return [name, feed && (stays(name) ? feed : await onCpu(gpu, name, feed))];
+    return [name, await Promise.all(feed.map((item, n) => (stays(name, n) ? item : onCpu(gpu, `${name}[${n}]`, item))))];
+  });
+  return Object.fromEntries(await Promise.all(entries));
+}
+
+/** @param {Gpu | null | undefined} gpu @param {string} name @param {WireTensor} feed @returns {Promise<WireTensor>} */
+async function onCpu(gpu, name, feed) {
+  if (!gpuBuffer(feed.data)) return feed;
+  if (!gpu) throw new InvalidInput(`"${name}" lies in a GPUBuffer, and the session has no GPU`, { hint: "feed its data, or create the session with executionProviders: ['webgpu']" });
+  await gpu.tensors.check([[`input "${name}"`, feed]], 'download');
+  return gpu.tensors.download(feed);
+}

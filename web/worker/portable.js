@@ -1,0 +1,89 @@
+// What of a session crosses to the page, where its Programs run: a short one of its own (docs/adr/0014), or all that are
+// compiled for the GPU of the page (docs/adr/0054).
+
+import { during } from '../common/log.js';
+import { valuesOf } from '../session/model.js';
+import { hostStep } from './program_file.js';
+
+/** @typedef {import('../common/protocol.js').CompiledProgram} CompiledProgram */
+/** @typedef {import('../common/protocol.js').How} How */
+/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @typedef {import('../run/environment.js').ReadFile} ReadFile */
+/** @typedef {import('./python.js').ModelProxy} ModelProxy */
+/** @typedef {import('./python.js').Python} Python */
+
+const PORTABLE = 24 * 2 ** 20; // bytes of weights that are worth a copy in the page
+
+/**
+ * The Program used last; null where it takes the worker: for Python, the GPU, or its size.
+ * @param {import('../session/model.js').Model} model @returns {Promise<import('../common/protocol.js').Portable | null>}
+ */
+export async function portable(model) {
+  const program = model.programs.get(model.used);
+  if (!program || model.host.gpu || hostStep(program.header)) return null;
+  const { header, blob, module } = program;
+  const apart = header.constants.filter((constant) => 'source' in constant);
+  if (apart.reduce((sum, { size }) => sum + size, blob.length) > PORTABLE) return null;
+  const read = await model.weights(program);
+  const weights = new Map(apart.map(({ source, offset, size }) => [`${source}:${offset}`, read(offset, size, source).slice()]));
+  return { key: model.used, needs: model.needs, program: { header, blob, module }, weights, shared: model.host.shared };
+}
+
+/** What compiles for a session in the page (remote_compiler.js). */
+export class Service {
+  /** @param {Python} python @param {ModelProxy} proxy @param {ReadFile} read @param {import('../common/log.js').Said} [said] */
+  constructor(python, proxy, read, said) {
+    this.python = python;
+    this.proxy = proxy;
+    this.read = read;
+    this.said = said;
+    /** What Python keeps of the Programs in the page. @type {Map<number, any>} */
+    this.programs = new Map();
+    this.next = 1;
+  }
+
+  get compiled() {
+    const { info, needs, timings } = this.proxy;
+    return { info, needs, timings };
+  }
+
+  get values() {
+    return valuesOf(this.proxy.info);
+  }
+
+  /** @param {How} how @param {any} given @param {Stop | null} stop */
+  compile(how, given, stop) {
+    const { python, proxy } = this;
+    const made = during(this.said, () => (how === 'watched' ? python.watched(proxy, given) : [python[how](proxy, given, stop)]));
+    const programs = made.map((program) => (program ? this.keep(program) : null));
+    return { programs, compiled: this.compiled };
+  }
+
+  /** @param {import('../common/program.js').ProgramData} program @returns {CompiledProgram} */
+  keep({ header, blob, python }) {
+    const number = this.next++;
+    this.programs.set(number, python);
+    return { number, header, blob, timings: python.timings };
+  }
+
+  /** @param {[source: string, offset: number, size: number][]} places */
+  weights(places) {
+    return places.map(([source, offset, size]) => this.read(offset, size, source).slice());
+  }
+
+  /** @param {import('../common/protocol.js').HostParams} step @param {Stop | null} stop */
+  host({ program, id, inputs, symbols }, stop) {
+    return this.python.host(this.programs.get(program), { id }, inputs, new Map(symbols), stop);
+  }
+
+  /** @param {number} number of a Program */
+  forget(number) {
+    this.programs.get(number)?.destroy();
+    this.programs.delete(number);
+  }
+
+  release() {
+    for (const number of [...this.programs.keys()]) this.forget(number);
+    this.proxy.destroy();
+  }
+}
