@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx
@@ -16,7 +16,8 @@ from pyruntime.cli.serve import Server
 # c = a + b, d = a - b, of float32 [2, 3]
 OPEN = """
   const FULL = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
-  const add = (options) => ort.InferenceSession.create('/models/add.onnx', { executionProviders: ['webgpu'], ...options });
+  const create = (model, options) => ort.InferenceSession.create(model, { executionProviders: ['webgpu'], ...options });
+  const add = (options) => create('/models/add.onnx', options);
   const kept = { preferredOutputLocation: 'gpu-buffer' };
   const cpu = (...values) => new ort.Tensor('float32', Float32Array.from(values), [2, 3]);
   const six = cpu(1, 2, 3, 4, 5, 6);
@@ -26,8 +27,9 @@ OPEN = """
     buffer.unmap();
     return buffer;
   };
-  const wrap = (gpuBuffer, dims = [2, 3], dataType = 'float32') => ort.Tensor.fromGpuBuffer(gpuBuffer, { dataType, dims });
-  const reason = (action) => Promise.resolve().then(action).then(() => 'taken', (e) => `${e.type}: ${e.message}`);
+  const wrap = (buffer, dims = [2, 3], dataType = 'float32') => ort.Tensor.fromGpuBuffer(buffer, { dataType, dims });
+  const words = (error) => `${error.type}: ${error.message}`;
+  const reason = (action) => Promise.resolve().then(action).then(() => 'taken', words);
 """
 COUNT = """() => {
   const crossed = globalThis.crossed = { read: 0, written: 0 };
@@ -71,19 +73,19 @@ def test_device_after_a_session(page: Tab) -> None:
         const device = await ort.env.webgpu.device;
         const [a, b, c] = [6, 5, 4].map((k) => wrap(filled(device, Float32Array.of(k, 2, 3, 4, 5, 6))));
         const made = await session.run({ a, b }, { c });
-        const read = async (tensor) => Array.from(new Float32Array(await bytesOf(device, tensor.gpuBuffer)).slice(0, 6));
-        const bytesOf = async (device, buffer) => {
+        const read = async ({ gpuBuffer }) => {
           const staging = device.createBuffer({ size: 24, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
           const encoder = device.createCommandEncoder();
-          encoder.copyBufferToBuffer(buffer, 0, staging, 0, 24);
+          encoder.copyBufferToBuffer(gpuBuffer, 0, staging, 0, 24);
           device.queue.submit([encoder.finish()]);
           await staging.mapAsync(GPUMapMode.READ);
-          return staging.getMappedRange();
+          return Array.from(new Float32Array(staging.getMappedRange()));
         };
         const place = Object.keys((await session.explain()).placement);
         const later = await session.run({ a: six, b });
-        return [adapter instanceof GPUAdapter, device instanceof GPUDevice, made.c === c, Object.keys(made), await read(c),
-          place, Array.from(later.c.data), later.c.location, await reason(() => c.getData())];
+        const kinds = [adapter instanceof GPUAdapter, device instanceof GPUDevice, made.c === c];
+        const taken = [Array.from(later.c.data), later.c.location, await reason(() => c.getData())];
+        return [...kinds, Object.keys(made), await read(c), place, ...taken];
         """
     )
     eleven = [11, 4, 6, 8, 10, 12]
@@ -106,7 +108,10 @@ def test_device_that_is_given(page: Tab, way: str) -> None:
         const options = arg === 'provider' ? { executionProviders: [{ name: 'webgpu', device: given }] } : {};
         const { createBuffer } = GPUDevice.prototype;
         const used = new Set();
-        GPUDevice.prototype.createBuffer = function (...args) { used.add(this); return createBuffer.apply(this, args); };
+        GPUDevice.prototype.createBuffer = function (how) {
+          used.add(this);
+          return createBuffer.call(this, how);
+        };
         const session = await add({ ...options, ...kept });
         const { c } = await session.run({ a: six, b: six });
         const data = Array.from(await c.getData());
@@ -139,7 +144,8 @@ def test_nothing_crosses(page: Tab) -> None:
     found = page.run(
         OPEN
         + """
-        const [first, second] = [await add(kept), await add({ preferredOutputLocation: { c: 'gpu-buffer', d: 'cpu' } })];
+        const first = await add(kept);
+        const second = await add({ preferredOutputLocation: { c: 'gpu-buffer', d: 'cpu' } });
         const device = await ort.env.webgpu.device;
         const a = wrap(filled(device, Float32Array.of(1, 2, 3, 4, 5, 6)));
         const into = wrap(filled(device, new Float32Array(6)));
@@ -167,7 +173,8 @@ def test_nothing_crosses(page: Tab) -> None:
     assert found == [{"read": 0, "written": 0}, [21, 42, 63, 84, 105, 126], 48, ["gpu-buffer", "cpu"], 0]
 
 
-PICK = """<ir_version: 9, opset_import: ["" : 18]> g (float[4] x, int64[3] i, bool[3] p) => (float[3] y, int64[1] n, bool[3] q)
+PICK = """<ir_version: 9, opset_import: ["" : 18]>
+    g (float[4] x, int64[3] i, bool[3] p) => (float[3] y, int64[1] n, bool[3] q)
     { y = Gather (x, i)  n = ArgMax (y)  q = Not (p) }"""
 
 
@@ -176,7 +183,7 @@ def test_integers_in_buffers(page: Tab) -> None:
     found = page.run(
         OPEN
         + """
-        const session = await ort.InferenceSession.create(Uint8Array.from(arg), { executionProviders: ['webgpu'], ...kept });
+        const session = await create(Uint8Array.from(arg), kept);
         const device = await ort.env.webgpu.device;
         const wide = (...values) => wrap(filled(device, BigInt64Array.from(values)), [3], 'int64');
         const x = new ort.Tensor('float32', [10, 40, 20, 30], [4]);
@@ -232,13 +239,15 @@ def test_buffers_that_cannot_be_used(page: Tab) -> None:
           disposed: gone,
         };
         const out = {};
-        for (const [name, tensor] of Object.entries(feeds)) out[name] = await reason(() => session.run({ a: good, b: tensor }));
-        const targets = { into: feeds.small, shape: wrap(good.gpuBuffer, [6]), read: wrap(filled(device, data, GPUBufferUsage.COPY_SRC)) };
-        for (const [name, tensor] of Object.entries(targets)) out[name] = await reason(() => session.run({ a: good, b: good }, { c: tensor }));
+        for (const name in feeds) out[name] = await reason(() => session.run({ a: good, b: feeds[name] }));
+        const read = wrap(filled(device, data, GPUBufferUsage.COPY_SRC));
+        const targets = { into: feeds.small, shape: wrap(good.gpuBuffer, [6]), read };
+        const both = { a: good, b: good };
+        for (const name in targets) out[name] = await reason(() => session.run(both, { c: targets[name] }));
         const plain = await ort.InferenceSession.create('/models/add.onnx');
-        out.plain = await reason(() => plain.run({ a: good, b: good }));
+        out.plain = await reason(() => plain.run(both));
         out.fill = await reason(() => plain.run({ a: six, b: six }, { c: good }));
-        const bound = wrap(filled(device, data, GPUBufferUsage.STORAGE)), target = wrap(filled(device, data, GPUBufferUsage.STORAGE));
+        const [bound, target] = [1, 2].map(() => wrap(filled(device, data, GPUBufferUsage.STORAGE)));
         const { c } = await session.run({ a: bound, b: good }, { c: target });
         const { d } = await session.run({ a: c, b: good });
         return [out, Array.from(await d.getData())];
@@ -268,7 +277,8 @@ def test_a_given_device_is_lost(page: Tab) -> None:
         const { c } = await session.run({ a: six, b: six });
         device.destroy();
         await device.lost;
-        const out = [await reason(() => session.run({ a: six, b: six })), await reason(() => c.getData()), await reason(() => add(options))];
+        const ways = [() => session.run({ a: six, b: six }), () => c.getData(), () => add(options)];
+        const out = await Promise.all(ways.map(reason));
         const { d } = await (await add()).run({ a: six, b: six });
         return [out, Array.from(d.data)];
         """
@@ -298,15 +308,15 @@ def test_own_device_is_lost(page: Tab) -> None:
 
 
 @pytest.mark.parametrize("place", ["page", "worker"])
-def test_traces(page: Tab, place: str) -> None:
+def test_traces(page: Tab, tab: Callable[..., Tab], place: str) -> None:
     """Kernels of the GPU in a row of their own, by its clock, as long as they take and within the run's time."""
+    if place == "worker":  # a page that never asked for its GPU
+        page = tab()
+        page.open("/esm.html")
     found = page.run(
         OPEN
         + """
-        const session = arg === 'page' ? await add({ ...kept, enableProfiling: true }) : await inWorker();
-        async function inWorker() { // a page that has not asked for its GPU
-          return ort.InferenceSession.create('/models/add.onnx', { executionProviders: ['webgpu'], enableProfiling: true });
-        }
+        const session = await add({ ...(arg === 'page' && kept), enableProfiling: true });
         for (let n = 0; n < 3; n++) await session.run({ a: six, b: six });
         const { log } = console;
         console.log = () => {};
