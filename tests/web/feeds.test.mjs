@@ -47,14 +47,14 @@ test('an output that there is not', () => {
 });
 
 test("the caller's data is sent as one copy, what is shared as it is", () => {
-  const packer = new Packer(new SharedPool(), {});
+  const packer = new Packer(new SharedPool());
   const own = floats(1, 2);
-  const sent = packer.pack('x', own);
+  const sent = packer.pack(own);
   assert.notEqual(sent.data.buffer, own.data.buffer);
   assert.deepEqual(packer.transfer, [sent.data.buffer]);
   const data = new Float32Array(new SharedArrayBuffer(8));
-  assert.equal(packer.pack('x', new Tensor('float32', data, [2])).data, data);
-  assert.equal(packer.packValue('x', null), null);
+  assert.equal(packer.pack(new Tensor('float32', data, [2])).data, data);
+  assert.equal(packer.packValue(null), null);
   assert.equal(packer.transfer.length, 1);
 });
 
@@ -72,11 +72,11 @@ test('shared buffers are used again where they are not far too large', () => {
 test('a tensor to fill must be of the type and dims that come out', () => {
   const wire = { type: 'float32', dims: [2], data: Float32Array.of(1, 2) };
   const into = floats(2);
-  assert.equal(unpackValue('y', wire, into, {}), into);
+  assert.equal(unpackValue('y', wire, into, null), into);
   assert.deepEqual([...into.data], [1, 2]);
-  assert.throws(() => unpackValue('y', wire, floats(1, 2), {}), { type: 'InvalidInput', message: 'output "y" is float32 [2], the tensor to fill is float32 [1, 2]' });
-  assert.deepEqual(unpackValue('y', [wire, wire], null, {}).map(({ dims }) => dims), [[2], [2]]);
-  assert.equal(unpackValue('y', null, null, {}), null);
+  assert.throws(() => unpackValue('y', wire, floats(1, 2), null), { type: 'InvalidInput', message: 'output "y" is float32 [2], the tensor to fill is float32 [1, 2]' });
+  assert.deepEqual(unpackValue('y', [wire, wire], null, null).map(({ dims }) => dims), [[2], [2]]);
+  assert.equal(unpackValue('y', null, null, null), null);
 });
 
 const A = { type: 'int64', dims: [2], data: BigInt64Array.of(3n, -4n) };
