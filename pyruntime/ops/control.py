@@ -28,6 +28,7 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Any, else_branch: Any) -> Seque
     """The values of one branch. A dim that differs between the branches is known only at run time; where ranks differ
     or sequences come out, the session compiles for one value of the condition.
     Spec: https://onnx.ai/onnx/operators/onnx__If.html"""
+    t.require(sh.compare("eq", sh.size(cond.shape), 1), f"the condition must be one element, has shape {[*cond.shape]}")
     known = t.known(cond)
     if known is not None and not isinstance(known[0], Dim):
         return t.subgraph(then_branch if known[0] else else_branch, [])

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from kit.interpret import run
+from pyruntime.errors import ShapeError
 from tests.ops.compare import by_onnxruntime, by_session, check, parsed, same
 
 TRUE, FALSE = np.array(True), np.array(False)
@@ -72,6 +73,18 @@ IFS = {
         z = ReduceSum <keepdims = 0> (y)
     }""",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", ["1", "1, 1", "n", "n, 1"])
+@pytest.mark.parametrize("c", [TRUE, FALSE])
+def test_a_condition_of_any_rank(shape: str, c: np.ndarray) -> None:
+    """Of one element: openwakeword's hey_jarvis has it in rank 2."""
+    model = graph(IFS["nested"].replace("bool c", f"bool[{shape}] c", 1))
+    check(model, {"c": c.reshape([1] * (1 + shape.count(","))), "x": X})
+    if "n" in shape:
+        two = np.array([True, False]).reshape([2] + [1] * shape.count(","))
+        with pytest.raises(ShapeError, match='If "z".*the condition must be one element, has shape'):
+            by_session(model, {"c": two, "x": X})
 
 
 @pytest.mark.parametrize("name", IFS)
