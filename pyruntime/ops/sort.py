@@ -25,7 +25,7 @@ def same(a: Expr, b: Expr) -> Expr:
 
 @op("TopK")
 def topk_1(t: Tracer, x: Tensor, *, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
-    return _topk(t, x, k, axis, True)
+    return top_k(t, x, k, axis, True)
 
 
 @op("TopK", since=10)
@@ -34,10 +34,10 @@ def topk(
 ) -> tuple[Tensor, Tensor]:
     """The k largest (or smallest) elements along an axis and their positions, best first; of equal ones the first.
     Spec: https://onnx.ai/onnx/operators/onnx__TopK.html"""
-    return _topk(t, x, t.ints(k, lower=0)[0], axis, bool(largest))
+    return top_k(t, x, t.ints(k, lower=0)[0], axis, bool(largest))
 
 
-def _topk(t: Tracer, x: Tensor, count: AnyDim, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+def top_k(t: Tracer, x: Tensor, count: AnyDim, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
     axis = t.axis(axis, x.rank)
     n = x.shape[axis]
     t.require(sh.compare("le", count, n), f"k = {count} of {n} elements")

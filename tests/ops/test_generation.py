@@ -1,0 +1,141 @@
+"""GreedySearch and BeamSearch over a small decoder, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from pyruntime import InferenceSession
+from pyruntime.errors import ShapeError, UnsupportedOp
+from tests.ops.compare import same
+from tests.ops.dynamic import by_onnxruntime
+
+V, PAD = 12, 11
+DECODER = """<ir_version: 10, opset_import: ["" : 18]> dec (
+    int32[B, S] input_ids, int32[B, S] position_ids, int32[B, T] attention_mask, float[2, B, 2, P, 3] past_0
+) => (float[B, S, 12] logits, float[2, B, 2, T, 3] present_0) {
+    e = Gather (words, input_ids)  p = Gather (places, position_ids)  h = Add (e, p)
+    parts = Constant <value = int64[4] {0, 0, 2, 3}> ()  r = Reshape (h, parts)  q = Transpose <perm = [0, 2, 1, 3]> (r)
+    zero = Constant <value = int64[1] {0}> ()  u = Unsqueeze (q, zero)  kv = Concat <axis = 0> (u, u)
+    present_0 = Concat <axis = 3> (past_0, kv)
+    first = Constant <value = int64 {0}> ()  k = Gather <axis = 0> (present_0, first)
+    m = Cast <to = 1> (attention_mask)  ends = Constant <value = int64[2] {1, 3}> ()  wide = Unsqueeze (m, ends)
+    seen = Mul (k, wide)  two = Constant <value = int64[1] {2}> ()  total = ReduceSum (seen, two)
+    mixed = Mul (q, total)  back = Transpose <perm = [0, 2, 1, 3]> (mixed)
+    joined = Constant <value = int64[3] {0, 0, 6}> ()  f = Reshape (back, joined)
+    scores = MatMul (f, w)  logits = Add (scores, bias)
+}"""
+INPUTS = {
+    "GreedySearch": "input_ids max_length min_length repetition_penalty vocab_mask prefix_vocab_mask attention_mask",
+    "BeamSearch": "input_ids max_length min_length num_beams num_return_sequences length_penalty repetition_penalty"
+    " vocab_mask prefix_vocab_mask attention_mask decoder_input_ids logits_processor",
+}
+IDS = np.array([[PAD, PAD, 3, 4], [5, 6, 7, 8]], np.int32)
+
+
+def i32(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def decoder() -> onnx.GraphProto:
+    """Never gives PAD."""
+    rng = np.random.default_rng(3)
+    weights = {"words": rng.normal(size=(V, 6)), "places": rng.normal(size=(20, 6)), "w": rng.normal(size=(6, V))}
+    weights["bias"] = np.where(np.arange(V) == PAD, -1000, 0)
+    graph = onnx.parser.parse_model(DECODER).graph
+    graph.initializer.extend(onnx.numpy_helper.from_array(x.astype(np.float32), name) for name, x in weights.items())
+    return graph
+
+
+def model(op: str, feeds: dict[str, np.ndarray], named: bool, **attrs: Any) -> bytes:
+    """With the feeds' dims, or names for them."""
+    names = [n if n in feeds else "" for n in INPUTS[op].split()]
+    outputs = ["sequences"] if op == "GreedySearch" else ["sequences", "scores"]
+    attrs = {"decoder": decoder(), "pad_token_id": PAD, "eos_token_id": 9, "model_type": 0, **attrs}
+    node = helper.make_node(op, names, outputs, domain="com.microsoft", **attrs)
+    dims = {
+        n: [f"{n}_{axis}" if named and x.ndim > 1 else d for axis, d in enumerate(x.shape)] for n, x in feeds.items()
+    }
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), dims[n]) for n, x in feeds.items()
+    ]
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=n) for n in outputs])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def check(op: str, feeds: dict[str, np.ndarray], **attrs: Any) -> None:
+    want = by_onnxruntime(onnx.load_from_string(model(op, feeds, False, **attrs)), feeds)
+    if op == "GreedySearch":
+        want = [ended(want[0])]
+    for named in (False, True):
+        same(InferenceSession(model(op, feeds, named, **attrs), providers=["wasm"]).run(None, feeds), want, 1e-4)
+
+
+def ended(sequences: np.ndarray) -> np.ndarray:
+    """With padding behind the place where all have ended: ONNX Runtime leaves there what it finds."""
+    over = (sequences == PAD)[:, IDS.shape[1] :].all(0)
+    if over.any():
+        sequences[:, IDS.shape[1] + int(over.argmax()) :] = PAD
+    return sequences
+
+
+RULES: list[tuple[dict[str, np.ndarray], dict[str, int]]] = [
+    ({}, {}),
+    ({}, {"eos_token_id": 2, "no_repeat_ngram_size": 2}),
+    ({"min_length": i32(9)}, {"no_repeat_ngram_size": 3}),
+    ({"repetition_penalty": f32(1.7)}, {"eos_token_id": 2}),
+    ({"vocab_mask": i32(*[1] * 6, *[0] * 6)}, {}),
+    ({"prefix_vocab_mask": i32(*[0, 1] * V).reshape(2, V)}, {"eos_token_id": 2}),
+    ({"attention_mask": i32(0, 1, 1, 1, 1, 1, 1, 1).reshape(2, 4)}, {}),
+]
+
+
+@pytest.mark.parametrize(("feeds", "attrs"), RULES, ids=lambda x: " ".join(x) or "plain")
+def test_greedy_search(feeds: dict[str, np.ndarray], attrs: dict[str, int]) -> None:
+    check("GreedySearch", {"input_ids": IDS, "max_length": i32(12), **feeds}, **attrs)
+
+
+# beams, sequences that come out, whether to stop early, penalty of the length
+BEAMS = [(3, 2, 0, 1.0), (1, 1, 0, 1.0), (4, 4, 1, 0.5), (3, 1, 0, 2.0), (2, 2, 1, 1.0), (3, 3, 0, 0.5), (4, 1, 1, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("feeds", "attrs", "beams"), [(*rule, beams) for rule, beams in zip(RULES, BEAMS, strict=True)],
+    ids=lambda x: " ".join(map(str, x)) or "plain",
+)  # fmt: skip
+def test_beam_search(feeds: dict[str, np.ndarray], attrs: dict[str, int], beams: tuple[int, int, int, float]) -> None:
+    width, kept, early, penalty = beams
+    given = {
+        "input_ids": IDS, "max_length": i32(10), "min_length": i32(1), "num_beams": i32(width),
+        "num_return_sequences": i32(kept), "length_penalty": f32(penalty), "repetition_penalty": f32(1.0), **feeds,
+    }  # fmt: skip
+    check("BeamSearch", given, early_stopping=early, **attrs)
+
+
+def test_the_first_call_may_have_a_decoder_of_its_own() -> None:
+    feeds = {"input_ids": IDS, "max_length": i32(8)}
+    plain, apart = (model("GreedySearch", feeds, False, **more) for more in ({}, {"init_decoder": decoder()}))
+    a, b = (InferenceSession(m, providers=["wasm"]).run(None, feeds)[0] for m in (plain, apart))
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "places", "error", "message"),
+    [
+        ({"model_type": 1}, 8, UnsupportedOp, "model_type 1 is not implemented"),
+        ({}, 4, ShapeError, "must be more than the prompt's 4 tokens"),
+    ],
+)
+def test_refused(attrs: dict[str, int], places: int, error: type[Exception], message: str) -> None:
+    feeds = {"input_ids": IDS, "max_length": i32(places)}
+    with pytest.raises(error, match=message):
+        InferenceSession(model("GreedySearch", feeds, False, **attrs), providers=["wasm"]).run(None, feeds)
