@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from e2e.conftest import Tab
 from e2e.test_program_cache import KEPT, profile  # noqa: F401  a fixture
+from kit import zoo
+from kit.programs.same import assert_same
+from kit.small_models import zipped
 
 JOIN = """
   const session = await ort.InferenceSession.create('/models/joined.onnx', { executionProviders: arg.providers });
@@ -46,6 +50,34 @@ def test_and_in_a_program_that_an_earlier_page_compiled(profile: Any) -> None:  
         assert found is python
         tab.run(KEPT, 1)
     assert tab.run(JOIN, {"providers": ["wasm"]}) == JOINED
+
+
+ZIP = """
+  const session = await ort.InferenceSession.create('/models/zipped.onnx');
+  const x = new ort.Tensor('float32', [1, 2, 3, 6, 5, 4], [2, 3]);
+  const { y, z } = await session.run({ x });
+  const plain = [y, z].map((maps) => maps.map((map) => [...map]));
+  const into = new ort.Tensor('float32', new Float32Array(6), [2, 3]);
+  const refused = await session.run({ x }, { y: into, z: null }).catch(({ message }) => message);
+  const told = session.outputMetadata.map(({ name, isTensor }) => [name, isTensor]);
+  await session.release();
+  return { plain, refused, told };
+"""
+
+
+def test_maps_come_out_of_a_zip_map(profile: Any) -> None:  # noqa: F811
+    """Compiled in the page, and by an earlier one."""
+    feeds = {"x": np.array([[1, 2, 3], [6, 5, 4]], np.float32)}
+    rows = zoo.oracle_session(zipped().SerializeToString()).run(None, feeds)
+    expected = [[[[*pair] for pair in row.items()] for row in maps] for maps in rows]
+    for _ in range(2):
+        tab = profile.tab()
+        found = tab.run(ZIP)
+        assert_same(found["plain"], expected)
+        assert 'output "y" is a sequence of maps' in found["refused"]
+        assert found["told"] == [["y", False], ["z", False]]
+        tab.run(KEPT, 1)
+    assert tab.run("return (await ort.stats()).heap") == 0
 
 
 def test_one_number_may_come_in_any_rank(page: Tab) -> None:

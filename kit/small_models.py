@@ -124,10 +124,26 @@ def number() -> onnx.ModelProto:
     )
 
 
+def zipped() -> onnx.ModelProto:
+    """y = softmax(x) by class, x (N, 3): maps from names that are not in order, and from numbers."""
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["s"], axis=1),
+        helper.make_node("ZipMap", ["s"], ["y"], domain="ai.onnx.ml", classlabels_strings=["pear", "apple", "fig"]),
+        helper.make_node("ZipMap", ["s"], ["z"], domain="ai.onnx.ml", classlabels_int64s=[10, -2, 9]),
+    ]
+    made = model(nodes, [("x", TensorProto.FLOAT, ["N", 3])], [])
+    score = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    for name, key in {"y": TensorProto.STRING, "z": TensorProto.INT64}.items():
+        maps = helper.make_sequence_type_proto(helper.make_map_type_proto(key, score))
+        made.graph.output.append(helper.make_value_info(name, maps))
+    made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    return made
+
+
 def write(folder: Path) -> None:
     """All of them as NAME.onnx; affine also as `external.onnx`, with its weights in external.bin, and `affine.ort`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable, joined, number):
+    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable, joined, number, zipped):
         onnx.save(make(), folder / f"{make.__name__}.onnx")
     (folder / "external.bin").unlink(missing_ok=True)
     onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)

@@ -13,16 +13,17 @@ from typing import Any
 
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.user_passes import Pipeline
-from pyruntime.errors import InvalidModel, NeedsValue, our_fault
+from pyruntime.errors import InvalidModel, NeedsValue, UnsupportedOp, our_fault
 from pyruntime.frontend import budget, interpreter
 from pyruntime.frontend.specialise import GivenTensor, Needs, required
 from pyruntime.frontend.trace_graph import Path, Spec, TensorSpec, declared_specs, trace_graph
+from pyruntime.frontend.zip_maps import with_scores
 from pyruntime.host import call
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
 from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx import load
 from pyruntime.onnx.describe import describe
-from pyruntime.onnx.graph import Graph
+from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.graph_pruning import prune
 from pyruntime.placement.provider_list import effective, known, registered, target
@@ -117,7 +118,10 @@ class Model:
         watch = Stopwatch()
         graph = load(_Window(read, size), open_external=open_external)
         self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses") or ())
-        self.graph = self.pipeline.graph(graph.with_dims(options.get("freeDimensionOverrides") or {}))
+        graph = self.pipeline.graph(graph.with_dims(options.get("freeDimensionOverrides") or {}))
+        self.graph, self.classes = with_scores(graph)
+        if any(isinstance(c, int) and abs(c) > SAFE for found in self.classes.values() for c in found):
+            raise UnsupportedOp("ZipMap: a class is beyond what JavaScript's numbers count to")
         watch.lap("read")
         self.timings = json.dumps(watch.timings)
         self._prepare()
@@ -142,8 +146,12 @@ class Model:
         weights = self.graph.weights
         return json.dumps({
             "inputs": [{"name": v.name, "default": v.name in weights, **describe(v.type)} for v in self.graph.inputs],
-            "outputs": [{"name": v.name, **describe(v.type)} for v in self.graph.outputs],
+            "outputs": [{"name": v.name, **self._output(v)} for v in self.graph.outputs],
         })  # fmt: skip
+
+    def _output(self, value: Value) -> dict[str, Any]:
+        found = self.classes.get(value.name)
+        return describe(value.type) if found is None else {"kind": "maps", "classes": found}
 
     @property
     def needs(self) -> str:

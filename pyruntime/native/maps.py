@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import InvalidInput
+from pyruntime.frontend.zip_maps import classes, identity, zip_maps
 from pyruntime.ir.dtype import F32, I64, STRING, DType
-from pyruntime.onnx.graph import Graph, MapType, Node, TensorType, Value, uses
+from pyruntime.onnx.graph import Graph, MapType, Node, TensorType, Value
 
 _DOMAIN = "ai.onnx.ml"
 _KEYS = {I64: (int, np.integer), STRING: (str,)}
@@ -33,22 +34,19 @@ class Maps:
 
     def __init__(self, declared: Graph) -> None:
         self.declared = declared
-        self._outputs: dict[str, Node] = {}  # graph output -> its ZipMap
         self._inputs: dict[str, MapType] = {}  # graph input -> its type
         self._columns: dict[str, Node] = {}  # input of `graph` -> what makes it of a map
-        used = [name for node in declared.nodes for name in uses(node)]
-        given = {value.name for value in declared.outputs}
+        self._outputs = zip_maps(declared)  # graph output -> its ZipMap
         maps = {v.name: v.type for v in declared.inputs if isinstance(v.type, MapType)}
         nodes = []
         for node in declared.nodes:
-            if node.domain == _DOMAIN and node.op == "ZipMap" and node.outputs[0] in given - set(used):
-                self._outputs[node.outputs[0]] = node
-                node = _identity(node, node.inputs[0])
+            if node.outputs and self._outputs.get(node.outputs[0]) is node:
+                node = identity(node, node.inputs[0])
             elif node.domain == _DOMAIN and node.op in ("DictVectorizer", "CastMap") and node.inputs[0] in maps:
                 column = f"{node.inputs[0]} as {node.outputs[0]}"
                 self._inputs[node.inputs[0]] = maps[node.inputs[0]]
                 self._columns[column] = node
-                node = _identity(node, column)
+                node = identity(node, column)
             nodes.append(node)
         self.graph = self._with_tensors(nodes) if self else declared
 
@@ -106,14 +104,10 @@ class Maps:
         if node is None:
             return result
         rows = result[None] if result.ndim == 1 else result
-        labels: Any = node.attrs.get("classlabels_int64s") or node.attrs.get("classlabels_strings") or ()
+        labels: Any = classes(node)
         if rows.ndim != 2 or rows.shape[1] != len(labels):
             raise InvalidInput(f"{len(labels)} classes do not fit scores of shape {result.shape}", node=node.label)
         return [dict(sorted(zip(labels, row, strict=True))) for row in rows.tolist()]
-
-
-def _identity(node: Node, source: str) -> Node:
-    return replace(node, op="Identity", domain="", opset=13, inputs=(source,), attrs={})
 
 
 def _vocabulary(node: Node) -> Sequence[Any]:

@@ -174,7 +174,7 @@
  * @property {Dim} [crossing]
  * @property {string} [why]
  */
-/** @typedef {{ name?: string, default?: boolean, kind: 'tensor', dtype: string | null, dims: null | (number | string | null)[] } | { name?: string, default?: boolean, kind: string, of: Type } | { name?: string, default?: boolean, kind: 'unknown' }} Type */
+/** @typedef {{ name?: string, default?: boolean, kind: 'tensor', dtype: string | null, dims: null | (number | string | null)[] } | { name?: string, default?: boolean, kind: string, of: Type } | { name?: string, default?: boolean, kind: 'unknown' } | { name?: string, kind: 'maps', classes: (number | string)[] }} Type */
 /**
  * Of a file: inputs and outputs as the model declares them.
  * @typedef {object} Types

@@ -15,8 +15,8 @@ import { Stop, StopWords } from './stop.js';
 /** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
 /**
  * An input or an output; `dtype` null is any type, `shape` null any rank, a dim null or a name a free one;
- * both are of the items where it is a sequence.
- * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean, hasDefault?: boolean }} ValueInfo
+ * both are of the items where it is a sequence. classes: of an output whose rows become maps.
+ * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean, hasDefault?: boolean, classes?: (string|number)[] }} ValueInfo
  */
 /** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
 /** @typedef {{ assets: Assets, least: number }} OpenParams least: severity of messages */

@@ -13,6 +13,7 @@ import { ms } from './options.js';
 import { pageGpu } from './own_gpu.js';
 import { PageRunner } from './page_runner.js';
 import { Stopper } from './stopper.js';
+import { checkFetches, mapsAmong, toMaps } from './maps.js';
 import { Packer, packTarget, unpackValue } from './tensors.js';
 import { Trace } from './trace.js';
 
@@ -55,6 +56,7 @@ export class Handler {
     this.inputNames = created.inputs.filter((info) => !info.optional && !info.hasDefault).map((info) => info.name);
     this.outputNames = created.outputs.map((info) => info.name);
     this.inputMetadata = created.inputs.filter((info) => !info.hasDefault).map(metadata);
+    this.maps = mapsAmong(created.outputs);
     this.outputMetadata = created.outputs.map(metadata);
   }
 
@@ -75,12 +77,13 @@ export class Handler {
     if (buffers && !local) feeds = await withoutBuffers(feeds, fetches);
     const timed = Boolean(this.trace) || this.gpu && isProfiling();
     const stays = local || timed || differingDims(this.inputs, feeds).size;
+    checkFetches(this.maps, fetches);
     const here = stays ? null : this.pageRunner.find(feeds, fetches);
     const results = here ? this.pageRunner.run(here, feeds, fetches) : await this.send(local, feeds, fetches, { stopper, timed });
     if (here && stopper) await stopper.afterwards();
     log('verbose', () => `a run in the ${here || local ? 'page' : 'worker'}: ${ms(performance.now() - start)}`, settings?.said ?? this.said);
     if (settings?.shrinks) await this.trim();
-    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, unpackValue(name, wire, fetches[name] ?? null, local?.gpu ?? null)]));
+    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, this.unpack(name, wire, fetches[name] ?? null, local?.gpu ?? null)]));
   }
 
   /** The session on the page's GPU, which it moves to if it was in the worker: no GPUBuffer can be sent there. */
@@ -147,8 +150,16 @@ export class Handler {
     else await this.caller.call('release', { session: this.session });
   }
 
+  /** @param {string} name @param {WireValue} wire @param {Tensor | null} into @param {import('../gpu/device.js').Gpu | null} gpu */
+  unpack(name, wire, into, gpu) {
+    const value = unpackValue(name, wire, into, gpu);
+    const classes = this.maps.get(name);
+    return classes ? toMaps(name, /** @type {Tensor} */ (value), classes) : value;
+  }
+
   /** Where a new output goes. @param {string} name @returns {import('../common/protocol.js').Fetch} */
   location(name) {
+    if (this.maps.has(name)) return null;
     const where = typeof this.preferred === 'string' ? this.preferred : this.preferred?.[name];
     return where === 'gpu-buffer' ? 'gpu' : null;
   }

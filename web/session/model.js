@@ -19,7 +19,7 @@ import { describeFeed, programKey } from '../common/flat_feeds.js';
 /** @typedef {import('./compiler.js').Compiler} Compiler */
 /** @typedef {import('../run/environment.js').Host} Host */
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type }} Type */
+/** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type, classes?: (string | number)[] }} Type */
 
 const PROGRAMS = 16; // for different values, before the oldest is forgotten
 
@@ -314,5 +314,5 @@ function valueInfo({ name, default: hasDefault, ...type }) {
   const inner = /** @type {Type} */ (optional ? type.of : type);
   const sequence = inner.kind === 'sequence';
   const tensor = /** @type {Type} */ (sequence ? inner.of : inner);
-  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence, hasDefault };
+  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence, hasDefault, classes: type.classes };
 }
