@@ -38,7 +38,7 @@ quick: check ## after each change: check, and the first case of every test that 
 	@$(PY) -m pytest -q -n $(JOBS) -p tests.quick --ignore tests/test_house.py tests
 
 test: check ## everything: check, native tests, browser tests
-	@$(SETUP) python node vulkan browser programs runtimes
+	@$(SETUP) python node vulkan browser programs browsers runtimes
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" tests
 	@$(PY) -m pytest -q -m alone tests
 	@$(PY) -m pytest -q e2e

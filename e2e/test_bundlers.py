@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from pyruntime.cli.serve import Server
+
 ROOT = Path(__file__).parents[1]
 VITE = ROOT / "node_modules/vite/bin/vite.js"
 FILES = {
@@ -44,7 +46,7 @@ def project(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(text)
     (folder / "public").mkdir()
     shutil.copy(ROOT / "build/models/add.onnx", folder / "public")
-    for package in ("onnxruntime-common", "vite"):
+    for package in ("onnxruntime-common", "vite", "webpack"):
         (folder / "node_modules").mkdir(exist_ok=True)
         (folder / "node_modules" / package).symlink_to(ROOT / "node_modules" / package)
     installed = folder / "node_modules/pyruntime"
@@ -81,6 +83,37 @@ def test_vite(command: str, project: Path, browser: Browser) -> None:
         try:
             page.goto(address)
             page.wait_for_function("globalThis.go !== undefined")
+            assert page.evaluate("go()") == [2, 4, 6, 8, 10, 12, 1]
+        finally:
+            page.close()
+
+
+WEBPACK = """
+const webpack = require('webpack');
+webpack({ mode: 'production', entry: './main.cjs', output: { path: `${__dirname}/packed` } }, (error, stats) => {
+  if (!error && !stats.hasErrors() && !stats.hasWarnings()) return;
+  console.error(error ?? stats.toString());
+  process.exit(1);
+});
+"""
+
+
+def test_webpack(project: Path, browser: Browser) -> None:
+    """A program that has the package by require()."""
+    (project / "main.cjs").write_text(
+        FILES["main.js"].replace("import * as ort from 'pyruntime'", "const ort = require('pyruntime')")
+    )
+    (project / "webpack.cjs").write_text(WEBPACK)
+    subprocess.run(["node", "webpack.cjs"], cwd=project, check=True)
+    packed = project / "packed"
+    (packed / "index.html").write_text(
+        FILES["index.html"].replace('type="module" src="./main.js"', 'src="./main.js" defer')
+    )
+    shutil.copy(ROOT / "build/models/add.onnx", packed)
+    with Server({"/": packed}) as server:
+        page = browser.new_page()
+        try:
+            page.goto(f"{server.url}/index.html")
             assert page.evaluate("go()") == [2, 4, 6, 8, 10, 12, 1]
         finally:
             page.close()

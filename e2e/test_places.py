@@ -1,4 +1,5 @@
-"""Where pages have the package from: another origin, a sandboxed frame, a folder that env.wasm.wasmPaths names."""
+"""Where the package runs, and where pages have it from: another origin, a sandboxed frame, workers of a page's own, a
+folder that env.wasm.wasmPaths names."""
 
 from __future__ import annotations
 
@@ -55,6 +56,40 @@ def test_a_sandboxed_frame(browser: Browser, servers: dict[str, Server], elsewhe
     frame = page.frames[1]
     assert frame.evaluate(f"async (arg) => {{ {RUN} }}", f"{elsewhere.url}/models/add.onnx") == RIGHT
     page.context.close()
+
+
+WORKERS = {"own_worker.js": "classic", "own_worker.mjs": "module"}
+
+
+@pytest.mark.parametrize("kind", ["isolated", "plain"])
+@pytest.mark.parametrize("file", WORKERS)
+def test_a_worker_of_the_pages_own(tab: Callable[..., Tab], file: str, kind: str) -> None:
+    made = tab(kind)
+    made.open("/bridge.html")
+    found = made.run("""
+      const worker = new Worker(`/${arg.file}`, { type: arg.type });
+      worker.postMessage('/models/add.onnx');
+      return new Promise((resolve, reject) => {
+        worker.onmessage = ({ data }) => resolve(data);
+        worker.onerror = ({ message }) => reject(new Error(message));
+      });
+    """, {"file": file, "type": WORKERS[file]})  # fmt: skip
+    assert found == [",".join(map(str, RIGHT)), 1 if kind == "isolated" else 0]
+
+
+@pytest.mark.parametrize("file", WORKERS)
+def test_a_service_worker(tab: Callable[..., Tab], file: str) -> None:
+    """There is no Worker, and import() is forbidden: an extension's background has neither, too."""
+    made = tab("plain")
+    made.open("/bridge.html")
+    failed, message = made.run("""
+      const { serviceWorker } = navigator;
+      await serviceWorker.register(`/${arg.file}`, { type: arg.type });
+      const { active } = await serviceWorker.ready;
+      active.postMessage('/models/add.onnx');
+      return new Promise((resolve) => { serviceWorker.onmessage = ({ data }) => resolve(data); });
+    """, {"file": file, "type": WORKERS[file]})  # fmt: skip
+    assert failed and "the engine needs a Worker, which this place does not give (create sessions in" in message
 
 
 PATHS = {

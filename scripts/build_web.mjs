@@ -14,9 +14,9 @@ const CACHE = join(ROOT, 'build', 'web');
 const PYODIDE = join(ROOT, 'node_modules', 'pyodide');
 const SITE = join(ROOT, 'build', 'site');
 
-/** Where the script itself was loaded from, for builds that have no import.meta. */
+/** Where the script itself was loaded from, for builds that have no import.meta; in a worker the stack tells it. */
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
-  || (typeof location !== 'undefined' ? location.href : 'file:///');`;
+  || (/[a-z-]+:\\/\\/[^\\s()@]+(?=:\\d+:\\d+)/.exec(new Error().stack) || [])[0] || (typeof location !== 'undefined' ? location.href : 'file:///');`;
 
 /** The same of require() in Node.js. */
 const MODULE_URL = `const __script = require('node:url').pathToFileURL(__filename).href;`;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Set up what the Makefile's targets need; each part once, again only when its inputs change.
 #
-#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [runtimes]
+#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [browsers] [runtimes]
 #                    (none named: all of them)
 #
 # python   .venv with requirements.txt and this project (editable)
@@ -9,6 +9,7 @@
 # vulkan   a software Vulkan device for wgpu natively (Mesa lavapipe), where there is none; needs root and apt
 # browser  Chromium for Playwright: the system's; else by apt (root); else Playwright's own.
 #          build/chromium holds its path, empty for Playwright's own.
+# browsers Firefox and WebKitGTK with its driver, by apt (root); without it tests use those that are there
 # runtimes build/runtimes with e2e/runtimes.txt: Bun and Deno from npm, where tests run the package; 190 MB
 # programs build/programs with tests/programs/requirements.txt and npm.txt: programs of others that tests run; 600 MB
 #
@@ -153,10 +154,22 @@ setup_browser() {
   fi
 }
 
-[ $# -gt 0 ] || set -- python node vulkan browser programs runtimes
+setup_browsers() {
+  [ -f "$state/browsers.stamp" ] && return
+  if command -v firefox-esr >/dev/null && command -v WebKitWebDriver >/dev/null && command -v Xvfb >/dev/null; then
+    touch "$state/browsers.stamp"
+  elif can_apt; then
+    apt_install browsers firefox-esr webkit2gtk-driver xvfb
+    touch "$state/browsers.stamp"
+  else
+    echo "setup: tests in Firefox and WebKitGTK run where firefox-esr, webkit2gtk-driver and xvfb are installed" >&2
+  fi
+}
+
+[ $# -gt 0 ] || set -- python node vulkan browser programs browsers runtimes
 for part in "$@"; do
   case $part in
-    python | node | vulkan | browser | programs | runtimes) "setup_$part" ;;
+    python | node | vulkan | browser | programs | browsers | runtimes) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

@@ -1,0 +1,2 @@
+import './own_worker_ort.mjs';
+import './own_worker.js';
