@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from e2e.conftest import Server
 from kit import browsers
-from kit.chromium import Engine
+from kit.chromium import ROOT, Engine
 from kit.models import MODELS
 
 NAMES = ["bert_tiny", "lstm_tagger", "llama_mini.dyn", "mobilenet_v2"]  # attention, a loop, integers, convolutions
@@ -49,3 +50,12 @@ def test_models(place: tuple[Engine, bool]) -> None:
             model.check(session.run(None, model.feeds()))
             session.release()
         assert engine.page.evaluate("async () => (await ort.stats()).threads") == (threads - 1 if shared else 0)
+
+
+def test_the_readme_names_the_places() -> None:
+    """All that tests run in, with the versions that are pinned; browsers come from the system, of any version."""
+    rows = re.findall(r"^\| ([^|]+?) \| ([\d.]+) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    named = {name.partition(",")[0] for name in PLACES}
+    pinned = dict(line.split("@") for line in (ROOT / "e2e/runtimes.txt").read_text().split())
+    assert {name for name, _ in rows} == {"Chromium", "Node.js", "Deno", "Bun", *named}
+    assert {name.lower(): version for name, version in rows if name.lower() in pinned} == pinned

@@ -90,7 +90,8 @@ def test_vite(command: str, project: Path, browser: Browser) -> None:
 
 WEBPACK = """
 const webpack = require('webpack');
-webpack({ mode: 'production', entry: './main.cjs', output: { path: `${__dirname}/packed` } }, (error, stats) => {
+const how = { mode: 'production', optimization: { minimize: false }, performance: false, entry: './main.cjs' };
+webpack({ ...how, output: { path: `${__dirname}/packed` } }, (error, stats) => {
   if (!error && !stats.hasErrors() && !stats.hasWarnings()) return;
   console.error(error ?? stats.toString());
   process.exit(1);

@@ -65,7 +65,7 @@ WORKERS = {"own_worker.js": "classic", "own_worker.mjs": "module"}
 @pytest.mark.parametrize("file", WORKERS)
 def test_a_worker_of_the_pages_own(tab: Callable[..., Tab], file: str, kind: str) -> None:
     made = tab(kind)
-    made.open("/bridge.html")
+    made.open("/esm.html")
     found = made.run("""
       const worker = new Worker(`/${arg.file}`, { type: arg.type });
       worker.postMessage('/models/add.onnx');
@@ -81,7 +81,7 @@ def test_a_worker_of_the_pages_own(tab: Callable[..., Tab], file: str, kind: str
 def test_a_service_worker(tab: Callable[..., Tab], file: str) -> None:
     """There is no Worker, and import() is forbidden: an extension's background has neither, too."""
     made = tab("plain")
-    made.open("/bridge.html")
+    made.open("/esm.html")
     failed, message = made.run("""
       const { serviceWorker } = navigator;
       await serviceWorker.register(`/${arg.file}`, { type: arg.type });
