@@ -29,7 +29,6 @@ REASONS = {
     "NGramHashMapping": "not implemented",
     "SampleOp": "an example for authors of operators",
     "Sampling": "a generation loop that draws from ONNX Runtime's own random numbers",
-    "SparseAttention": "not implemented",
     "SparseToDenseMatMul": "takes sparse tensors",
     "VarlenNGramHashMapping": "not implemented",
     "WhisperBeamSearch": _ENCODER,

@@ -51,6 +51,7 @@ from pyruntime.ops import (  # noqa: F401
     sequence,
     signal,
     sort,
+    sparse_attention,
     text,
     tokens,
     training,

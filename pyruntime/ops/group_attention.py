@@ -35,7 +35,7 @@ def group_query_attention(
     Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, P, D)
     -> (N, S, H·D), present key and value (N, G, max(P, total), D)
     """
-    q, k, v = _group_heads(t, query, key, value, num_heads, kv_num_heads)
+    q, k, v = group_heads(t, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q, k = (
             scaled(t, root_mean_square(t, x, -1, qk_norm_epsilon)[0], w, None, x.dtype)
@@ -51,7 +51,7 @@ def group_query_attention(
         return select(first != 0, 0, cast(seqlens_k.at(n), I32) + 1 - dim(rows))
 
     if do_rotary and cos_cache is not None and sin_cache is not None:
-        q, k = (_turned(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
+        q, k = (turned_by_caches(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
     elif do_rotary:
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     codes = _codes(t, past_key, (k_scale, v_scale), (k_quant_type, v_quant_type), kv_cache_bit_width)
@@ -108,7 +108,7 @@ def _sink(head_sink: Tensor | None, smooth: bool) -> PerItem | None:
     return (lambda h: const(0.0)) if smooth else None
 
 
-def _group_heads(
+def group_heads(
     t: Tracer, query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, groups: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     if key is not None and value is not None:
@@ -119,7 +119,7 @@ def _group_heads(
     return q, k, v
 
 
-def _turned(
+def turned_by_caches(
     t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, ids: Tensor | None, start: PerItem, interleaved: int
 ) -> Tensor:
     def angle(cache: Tensor) -> Angle:
@@ -133,4 +133,4 @@ def _turned(
     return rotate(t, x, angle(cos), angle(sin), cos.shape[1] * 2, bool(interleaved))
 
 
-__all__ = ["group_query_attention"]
+__all__ = ["group_heads", "group_query_attention", "turned_by_caches"]
