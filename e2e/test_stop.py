@@ -47,7 +47,8 @@ RUNS = """
   const endless = { x: square(arg.n) };
   if (!arg.loops) for (let k = 0; k < 60; k++) await session.run(small); // the first fifty run on one thread
   const stopped = async (options, stop) => {
-    const run = told(session.run(endless, options));
+    const into = { y: square(arg.n) }; // a run that fills a tensor rejects when it has ended
+    const run = told(session.run(endless, into, options));
     await sleep(400);
     const start = performance.now();
     stop();
@@ -121,19 +122,26 @@ QUEUED = """
   const runs = controllers.map(({ signal }) => told(session.run({ x }, { signal })));
   controllers[1].abort();
   const queued = await Promise.all(runs);
+  const order = [];
+  const third = new AbortController();
+  const long = session.run({ x: square(1500) }).then(() => order.push('long'));
+  const waits = told(session.run({ x }, { signal: third.signal })).then(({ name }) => order.push(name));
+  third.abort();
+  await Promise.all([long, waits]);
   const into = new Tensor('float32', new Float32Array(16), [4, 4]);
   const { y } = await session.run({ x: square(4) }, { y: into }, { signal: controllers[2].signal, terminate: false });
   controllers[2].abort(); // too late
   await session.release();
   const names = [refused, queued].map((all) => all.map(({ name }) => name ?? ''));
-  return [...names, y === into && into.data[0], (await settled()).sessions - sessions];
+  return [...names, order, y === into && into.data[0], (await settled()).sessions - sessions];
 """
 
 
 def test_what_is_refused_or_waits_for_its_turn(page: Tab) -> None:
-    refused, queued, value, sessions = page.run(TOOLS + QUEUED, encoded(parsed(MODELS["a product"])))  # type: ignore[misc]
+    refused, queued, order, value, sessions = page.run(TOOLS + QUEUED, encoded(parsed(MODELS["a product"])))  # type: ignore[misc]
     assert refused == ["TypeError", "Terminated", "TypeError", "TypeError", "InvalidInput", "InvalidInput"]
     assert queued == ["", "AbortError", ""]
+    assert order == ["AbortError", "long"]
     assert value == pytest.approx(0.25)
     assert sessions == 0
 
@@ -207,7 +215,8 @@ TEXT = """
   const texts = (count) => ({ x: new Tensor('string', Array(count).fill('ab'.repeat(200)), [count]) });
   await session.run(texts(2));
   const controller = new AbortController();
-  const run = told(session.run(texts(20000), { signal: controller.signal }));
+  const into = new Tensor('bool', new Uint8Array(20000), [20000]);
+  const run = told(session.run(texts(20000), { y: into }, { signal: controller.signal }));
   await sleep(1500);
   const start = performance.now();
   controller.abort();
@@ -260,7 +269,7 @@ GPU = """
   const took = [];
   for (let k = 0; k < 2; k++) {
     const controller = new AbortController();
-    const run = told(session.run({ x: square(arg.n) }, { signal: controller.signal }));
+    const run = told(session.run({ x: square(arg.n) }, { y: square(arg.n) }, { signal: controller.signal }));
     await sleep(500);
     const start = performance.now();
     controller.abort();

@@ -9,6 +9,7 @@ import onnx
 
 from fuzz.node import nodes
 
+NARROW = {onnx.TensorProto.DataType.Value(f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32)}
 # Operators, and how.
 FAULTS = {
     "reference": {
@@ -19,30 +20,30 @@ FAULTS = {
         "Trilu": "fills strings with the number 0",
         "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
         "GridSample": "interpolates integers in their own type",
-        "ReduceSumSquare": "gives uint64 for uint32",
         "StringNormalizer": "takes accents away",
     },
 }
-# The same, of some nodes only, by their opset.
-PARTLY: dict[str, list[tuple[str, Callable[[Any, int], bool], str]]] = {
+# The same, of some nodes only, by their opset and the types of what is fed.
+PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] = {
     "onnxruntime": [
         (
             "GroupQueryAttention",
-            lambda node, _: len(node.output) < 3,
+            lambda node, *_: len(node.output) < 3,
             "reads what it never wrote if no present is wanted",
         ),
         (
             "MatMulNBits",
-            lambda node, _: any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute),
+            lambda node, *_: any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute),
             "rounds what it multiplies to 8 bits",
         ),
     ],
     "reference": [
-        ("Attention", lambda node, _: any(a.name == "scale" and a.f == 0 for a in node.attribute), "0 is the default"),
-        ("Dropout", lambda node, _: len(node.input) > 2, "gives float32 for halves in training"),
-        ("Hardmax", lambda node, opset: opset < 13, "knows one axis where older ones take all from there on"),
+        ("Attention", lambda node, *_: any(a.name == "scale" and a.f == 0 for a in node.attribute), "0 is the default"),
+        ("Dropout", lambda node, *_: len(node.input) > 2, "gives float32 for halves in training"),
+        ("ReduceSumSquare", lambda node, _, types: bool(types & NARROW), "gives 64 bits for 32 and fewer"),
+        ("Hardmax", lambda node, opset, _: opset < 13, "knows one axis where older ones take all from there on"),
         *[
-            (op, lambda node, _: len(node.output) > 1, "gives the mean in the input's type")
+            (op, lambda node, *_: len(node.output) > 1, "gives the mean in the input's type")
             for op in ("LayerNormalization", "BatchNormalization")
         ],
     ],
@@ -52,8 +53,9 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int], bool], str]]] = {
 def trusted(peer: str, model: onnx.ModelProto) -> bool:
     """Whether a peer is right about operators like these."""
     opset = next((o.version for o in model.opset_import if not o.domain), 1)
-    known, partly = FAULTS.get(peer, {}), PARTLY.get(peer, [])
+    types = {v.type.tensor_type.elem_type for v in model.graph.input} | {w.data_type for w in model.graph.initializer}
     return not any(
-        node.op_type in known or any(node.op_type == op and wrong(node, opset) for op, wrong, _ in partly)
+        node.op_type in FAULTS.get(peer, {})
+        or any(node.op_type == op and wrong(node, opset, types) for op, wrong, _ in PARTLY.get(peer, []))
         for node in nodes(model.graph)
     )

@@ -62,9 +62,11 @@ def _leaves(a: Arriving) -> bool:
     return False
 
 
-def _e8m0_unsaturated(a: Arriving) -> bool:
+def _e8m0(a: Arriving) -> bool:
     targets = {a.attribute("to")} | {x.dtype.name for x in a.at(1)}
-    return not a.attribute("saturate", 1) and bool(targets & {onnx.TensorProto.FLOAT8E8M0, "float8_e8m0fnu"})
+    if not targets & {onnx.TensorProto.FLOAT8E8M0, "float8_e8m0fnu"}:
+        return False
+    return not a.attribute("saturate", 1) or any((np.signbit(wide(x)) | np.isinf(wide(x))).any() for x in a.floats(0))
 
 
 def _sums_overflow(a: Arriving) -> bool:
@@ -73,6 +75,12 @@ def _sums_overflow(a: Arriving) -> bool:
     terms = max((x.size for x in a.floats()), default=0)
     limit = min((float(ml_dtypes.finfo(x.dtype).max) for x in a.floats()), default=np.inf)
     return not np.prod(sizes[:2]) * terms * WINOGRAD < limit
+
+
+def _all_masked(a: Arriving) -> bool:
+    """Whether a mask of Microsoft's operators leaves a row without keys."""
+    masks = [x for x in a.at() if x.dtype == np.int32 and x.ndim]
+    return a.node.domain == "com.microsoft" and any(not x.any(-1).all() for x in masks)
 
 
 def _squares_overflow(a: Arriving) -> bool:
@@ -96,13 +104,18 @@ def _empty(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: any(not x.size for x in a.at(*inputs))
 
 
+def _no_integers(a: Arriving) -> bool:
+    return any(not x.size and is_int(x.dtype) for x in a.at(0))
+
+
 COORDINATES = "coordinates become integers"
 # Words in operators' names, when, and why only types and shapes are compared.
 OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("RandomNormal RandomUniform Multinomial Bernoulli", lambda a: True, "results are random"),
     ("Dropout", lambda a: len(a.node.input) > 2, "results are random"),
     ("Cast", _leaves, "floats that an integer type does not hold"),
-    ("Cast", _e8m0_unsaturated, "float8e8m0 without saturation: said of rounding to the nearest alone"),
+    ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
+    ("ReduceMean", _no_integers, "the mean of no integers"),
     ("Loop", _zero(0, 1), SIZES),
     ("Scan", _empty(), SIZES),
     ("RNN LSTM GRU", _zero(4), "the state after no step"),
@@ -114,8 +127,9 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("DeformConv", _over(1e4, 2), COORDINATES),
     ("AffineGrid", _over(1e4, 0), COORDINATES),
     ("Resize", _over(1e4, 1, 2), COORDINATES),
-    ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
+    ("GridSample RoiAlign DeformConv Resize DFT STFT", _not_finite(0), "0 times what is not finite"),
     ("Attention", _not_finite(), "a softmax of infinities"),
+    ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),
     ("Attention", _sums_overflow, "a softmax of sums that overflow"),
     ("Norm", _squares_overflow, "squares that overflow, or not in a wider type"),
     ("Norm", _not_finite(), "0 times what is not finite"),

@@ -16,6 +16,7 @@ from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum,
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.cast import float_of
+from pyruntime.ops.formula import float_type
 from pyruntime.ops.matmul import product
 
 Bias = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]  # (score, n, h, s, t) -> score with masks; -inf excludes a key
@@ -58,7 +59,7 @@ def default_scale(head: AnyDim, dtype: DType) -> float | Expr:
     """1/√D of a head size D, at run time where that is not known before; 1 where D is 0, and all scores are."""
     if isinstance(head, int):
         return 1.0 / math.sqrt(head or 1)
-    wide = F64 if dtype is F64 else F32  # products of halves are float32
+    wide = float_type(dtype)  # products of halves are float32
     return 1.0 / sqrt(maximum(cast(dim(head), wide), const(1.0, wide)))
 
 

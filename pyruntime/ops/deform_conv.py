@@ -12,10 +12,11 @@ from operator import and_
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, dim, floor, guard, index
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.conv import bias_added, check_kernel, check_ranks, flat
+from pyruntime.ops.formula import float_type
 from pyruntime.ops.window import sliding
 
 
@@ -36,17 +37,18 @@ def deform_conv(
     t.require_equal(offset.shape[1], sh.size(window.kernel) * offset_group * rank, "offset has the wrong channels")
     filters = sh.floordiv(w.shape[0], group)
     shared = sh.floordiv(x.shape[1], offset_group)
+    wide = float_type(x.dtype)
 
     def body(n: Expr, m: Expr, *i: Expr) -> Expr:
         o, c, k = i[:rank], i[rank], i[rank + 1 :]
         channel = c if group == 1 else index(1) / dim(filters) * dim(w.shape[1]) + c
         element = flat([channel / dim(shared), *k], (1, *window.kernel))
         at = [
-            cast(p, F32) + cast(offset.at(n, element * rank + axis, *o), F32)
+            cast(p, wide) + cast(offset.at(n, element * rank + axis, *o), wide)
             for axis, p in enumerate(window.positions(o, k))
         ]
-        value = interpolated(x, (n, channel), at) * cast(w.at(m, c, *k), F32)
-        return value if mask is None else value * cast(mask.at(n, element, *o), F32)
+        value = interpolated(x, (n, channel), at) * cast(w.at(m, c, *k), wide)
+        return value if mask is None else value * cast(mask.at(n, element, *o), wide)
 
     shape = (x.shape[0], w.shape[0], *window.out)
     y = t.reduce_compute("sum", shape, (w.shape[1], *window.kernel), body)
@@ -54,13 +56,13 @@ def deform_conv(
 
 
 def interpolated(x: Tensor, lead: Sequence[Expr], at: Sequence[Expr]) -> Expr:
-    """x between its elements at float32 coordinates, as float32; elements outside are 0."""
+    """x between its elements, in the type of the coordinates; elements outside are 0."""
     low = [floor(a) for a in at]
     out: Expr | None = None
     for corner in product((0, 1), repeat=len(at)):
         places = [cast(f, I32) + step for f, step in zip(low, corner, strict=True)]
         inside = [(p >= 0) & (p < dim(d)) for p, d in zip(places, x.shape[len(lead) :], strict=True)]
-        value = guard(reduce(and_, inside), cast(x.at(*lead, *places), F32), 0.0)
+        value = guard(reduce(and_, inside), cast(x.at(*lead, *places), at[0].dtype), 0.0)
         for a, f, step in zip(at, low, corner, strict=True):
             value = value * (a - f if step else f + 1.0 - a)
         out = value if out is None else out + value

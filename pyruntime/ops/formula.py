@@ -80,6 +80,11 @@ def numeric(t: Tracer, x: Tensor) -> Tensor:
     return t.compute(x.shape, lambda *i: decode(x.at(*i), x.dtype)) if x.dtype in MINIFLOATS else x
 
 
+def float_type(dtype: DType) -> DType:
+    """The type in which floats are computed: float64 for itself, float32 for all others."""
+    return F64 if dtype is F64 else F32
+
+
 def real(e: Expr) -> Expr:
     """As a float that a transcendental function takes."""
     return e if e.dtype.is_float else cast(e, F64 if e.dtype.size == 8 else F32)

@@ -11,9 +11,10 @@ from pyruntime.ir.dtype import BOOL, F32, I32
 from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, const, erf, log, maximum, minimum, select, sigmoid, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.conv import causal_conv, conv
+from pyruntime.ops.formula import float_type
 from pyruntime.ops.linear_attention import linear_attention
 from pyruntime.ops.matmul import gemm
-from pyruntime.ops.norm import group_normalization, stat_type
+from pyruntime.ops.norm import group_normalization
 from pyruntime.ops.pool import max_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of
 from pyruntime.ops.reduce import softmax_of
@@ -179,7 +180,7 @@ def skip_group_norm(
     """GroupNorm of x + skip + bias, and that sum; skip (N, C) or (N, 1, 1, C) broadcasts."""
     if not channels_last:
         raise t.unsupported("channels first are not implemented")
-    dtype = stat_type(x.dtype)
+    dtype = float_type(x.dtype)
     wide = t.reshape(skip, (skip.shape[0], 1, 1, skip.shape[1])) if skip.rank == 2 else skip
     total = t.map(cast(X, dtype) + cast(Y, dtype), x, wide)
     total = t.cast(total if bias is None else t.map(X + cast(Y, dtype), total, bias), x.dtype)

@@ -7,10 +7,11 @@ from itertools import product
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, clip, const, dim, floor, guard, maximum, minimum, rem, round_even, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.formula import float_type
 from pyruntime.ops.resample import cubic_weight, linear_weight, real
 
 CUBIC = -0.75
@@ -18,10 +19,10 @@ CUBIC = -0.75
 
 def _reflected(x: Expr, d: AnyDim, align: bool) -> Expr:
     """A float position folded back into the axis, at the centres (align) or the edges of its end pixels."""
-    low = const(0.0 if align else -0.5, F32)
-    span = maximum(real(d - 1 if align else d), 1.0)
+    low = const(0.0 if align else -0.5, x.dtype)
+    span = maximum(real(d - 1 if align else d, x.dtype), 1.0)
     r = rem(abs(x - low), span * 2.0)
-    return minimum(maximum(low + minimum(r, span * 2.0 - r), low), real(d) - (1.0 if align else 0.5))
+    return minimum(maximum(low + minimum(r, span * 2.0 - r), low), real(d, x.dtype) - (1.0 if align else 0.5))
 
 
 def _fold(i: Expr, d: AnyDim, align: bool) -> Expr:
@@ -35,16 +36,17 @@ def _fold(i: Expr, d: AnyDim, align: bool) -> Expr:
 
 def _position(t: Tracer, grid: Tensor, axis: int, d: AnyDim, mode: str, padding: str, align: bool) -> Tensor:
     """Where each output element reads on one axis, in pixels. The grid holds the last axis first."""
-    last = grid.shape[-1]
+    last, wide = grid.shape[-1], float_type(grid.dtype)
 
     def element(*i: Expr) -> Expr:
-        n = cast(grid.at(*i, dim(last - 1 - axis)), F32)
-        x = (n + 1.0) * 0.5 * real(d - 1) if align else ((n + 1.0) * real(d) - 1.0) * 0.5
+        n = cast(grid.at(*i, dim(last - 1 - axis)), wide)
+        size, end = real(d, wide), real(d - 1, wide)
+        x = (n + 1.0) * 0.5 * end if align else ((n + 1.0) * size - 1.0) * 0.5
         if mode == "nearest":
             x = round_even(x)
         if padding == "border":  # cubic weighs the border with what lies beyond, as PyTorch does
-            return clip(x, -4.0, real(d + 4)) if mode == "cubic" else clip(x, 0.0, real(d - 1))
-        inside = (x >= (0.0 if align else -0.5)) & (x <= real(d) - (1.0 if align else 0.5))
+            return clip(x, -4.0, size + 4.0) if mode == "cubic" else clip(x, 0.0, end)
+        inside = (x >= (0.0 if align else -0.5)) & (x <= size - (1.0 if align else 0.5))
         return select(inside, x, _reflected(x, d, align)) if padding == "reflection" else x
 
     return t.compute(grid.shape[:-1], element)
@@ -68,7 +70,7 @@ def grid_sample(
     t.require_equal(grid.shape[-1], len(sizes), "the grid's last axis and the number of spatial axes differ")
     where = [_position(t, grid, n, d, mode, padding_mode, align) for n, d in enumerate(sizes)]
     out = (*x.shape[:2], *grid.shape[1:-1])
-    dtype = F32 if x.dtype in (F16, BF16) or not x.dtype.is_float else x.dtype
+    dtype = float_type(x.dtype)
 
     def read(lead: Sequence[Expr], at: Sequence[Expr]) -> Expr:
         value = x.at(*lead, *[_inside(i, d, padding_mode, align) for i, d in zip(at, sizes, strict=True)])
@@ -119,7 +121,7 @@ def affine_grid(t: Tracer, theta: Tensor, size: Tensor, *, align_corners: int = 
     if size.rank != 1 or len(given) not in (4, 5):
         raise t.shape_error(f"size has the shape {list(size.shape)}, not [4] or [5]")
     batch, _, *sizes = given
-    rank = len(sizes)
+    rank, wide = len(sizes), float_type(theta.dtype)
     if theta.rank != 3:
         raise t.shape_error(f"theta has rank {theta.rank}, not 3")
     for have, want in zip(theta.shape, (batch, rank, rank + 1), strict=True):
@@ -127,14 +129,14 @@ def affine_grid(t: Tracer, theta: Tensor, size: Tensor, *, align_corners: int = 
 
     def coordinate(i: Expr, d: AnyDim) -> Expr:
         if align_corners:
-            return cast(i, F32) * 2.0 / maximum(real(d - 1), 1.0) - 1.0
-        return (cast(i, F32) * 2.0 + 1.0) / real(d) - 1.0
+            return cast(i, wide) * 2.0 / maximum(real(d - 1, wide), 1.0) - 1.0
+        return (cast(i, wide) * 2.0 + 1.0) / real(d, wide) - 1.0
 
     def element(n: Expr, *i: Expr) -> Expr:
         row = i[-1]
-        out = cast(theta.at(n, row, rank), F32)
+        out = cast(theta.at(n, row, rank), wide)
         for k in range(rank):  # x belongs to the last axis
-            out = out + cast(theta.at(n, row, k), F32) * coordinate(i[rank - 1 - k], sizes[rank - 1 - k])
+            out = out + cast(theta.at(n, row, k), wide) * coordinate(i[rank - 1 - k], sizes[rank - 1 - k])
         return cast(out, theta.dtype)
 
     return t.compute((batch, *sizes, rank), element)

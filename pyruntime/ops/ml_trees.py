@@ -16,10 +16,11 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32, F64, I32, DType
+from pyruntime.ir.dtype import F32, I32, DType
 from pyruntime.ir.expr import Expr, X, Y, const, isnan, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.formula import float_type
 from pyruntime.ops.ml_scores import above, best, labels, transformed, two_classes
 
 DOMAIN = "ai.onnx.ml"
@@ -241,10 +242,6 @@ def _sets(t: Tracer, values: Any) -> list[list[float]]:
 # ── operators ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _work(x: Tensor) -> DType:
-    return F64 if x.dtype is F64 else F32
-
-
 def _based(t: Tracer, scores: Tensor, base: Sequence[float]) -> Tensor:
     return t.map(X + Y, scores, t.constant(base, scores.dtype)) if base else scores
 
@@ -262,7 +259,7 @@ def tree_ensemble(
     if not (0 <= aggregate_function < len(AGGREGATES) and 0 <= post_transform < len(POST)):
         raise t.unsupported(f"aggregate_function {aggregate_function}, post_transform {post_transform} are not known")
     forest = _forest_5(t, dict(locals()))
-    scores = walk(t, forest, x, n_targets, AGGREGATES[aggregate_function], _work(x))
+    scores = walk(t, forest, x, n_targets, AGGREGATES[aggregate_function], float_type(x.dtype))
     return t.cast(transformed(t, scores, POST[post_transform]), x.dtype)
 
 
@@ -279,7 +276,7 @@ def tree_ensemble_regressor(
 ) -> Tensor:  # fmt: skip
     """(N, F) -> float32 (N, n_targets)"""
     forest = _forest_3(t, dict(locals()), "target")
-    scores = walk(t, forest, x, n_targets, aggregate_function, _work(x))
+    scores = walk(t, forest, x, n_targets, aggregate_function, float_type(x.dtype))
     scores = _based(t, scores, _numbers(t, base_values, base_values_as_tensor))
     return t.cast(transformed(t, scores, post_transform), F32)
 
@@ -304,14 +301,14 @@ def tree_ensemble_classifier(
     if count == 2 and len(voted) == 1:
         forest.targets = [0] * len(forest.targets)
         positive = all(w >= 0 for w in forest.weights)
-        score = _based(t, walk(t, forest, x, 1, "SUM", _work(x)), base[-1:])
+        score = _based(t, walk(t, forest, x, 1, "SUM", float_type(x.dtype)), base[-1:])
         place = above(t, score, 0.5 if positive else 0.0)
         if voted == {0}:
             scores = two_classes(t, score, post_transform, positive)
         else:
             scores = transformed(t, t.concat([t.fill(score.shape, 0.0, score.dtype), score], 1), post_transform)
     else:
-        raw = _based(t, walk(t, forest, x, count, "SUM", _work(x)), base)
+        raw = _based(t, walk(t, forest, x, count, "SUM", float_type(x.dtype)), base)
         place = best(t, raw)
         scores = transformed(t, raw, post_transform)
     return labels(t, place, classlabels_int64s, classlabels_strings), t.cast(scores, F32)

@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BY_CODE, F32, F64, I32, DType
+from pyruntime.ir.dtype import BY_CODE, I32, DType
 from pyruntime.ir.expr import Expr, X, Y, Z, cast, const, dim, guard, power, sqrt
 from pyruntime.ir.kernel import Tensor
-
-
-def stat_type(dtype: DType) -> DType:
-    return F64 if dtype is F64 else F32
+from pyruntime.ops.formula import float_type
 
 
 def mean_of(t: Tracer, x: Tensor, axes: Sequence[int], of: Expr = X) -> Tensor:
@@ -25,8 +22,8 @@ def mean_of(t: Tracer, x: Tensor, axes: Sequence[int], of: Expr = X) -> Tensor:
 
 
 def centre(t: Tracer, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(x - mean) · inverse, mean, inverse = 1 / sqrt(variance + epsilon), in `stat_type`."""
-    x = t.cast(x, stat_type(x.dtype))
+    """(x - mean) · inverse, mean, inverse = 1 / sqrt(variance + epsilon), in `float_type`."""
+    x = t.cast(x, float_type(x.dtype))
     mean = mean_of(t, x, axes)
     distance = t.map(X - Y, x, mean)
     inverse = t.map(1.0 / sqrt(X + epsilon), mean_of(t, distance, axes, X * X))
@@ -56,7 +53,7 @@ def batch_norm(
     t: Tracer, x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilon: float, spatial: bool = True
 ) -> Tensor:
     """x · a + (b - mean · a) with a = scale / sqrt(var + epsilon), per channel (or per feature if not spatial)."""
-    dtype = stat_type(x.dtype)
+    dtype = float_type(x.dtype)
     channels = x.shape[1:] if not spatial else x.shape[1:2] or (1,)
     for v in (scale, b, mean, var):
         if v.rank != len(channels):
@@ -79,7 +76,7 @@ def batch_statistics(t: Tracer, x: Tensor, spatial: bool = True) -> tuple[Tensor
     if x.rank < 2:
         raise t.shape_error(f"input has rank {x.rank}; training needs a batch and channels")
     axes = [n for n in range(x.rank) if n != 1] if spatial else [0]
-    x = t.cast(x, stat_type(x.dtype))
+    x = t.cast(x, float_type(x.dtype))
     mean = mean_of(t, x, axes)
     var = mean_of(t, t.map(X - Y, x, mean), axes, X * X)
     shape = [x.shape[1]] if spatial else list(x.shape[1:])
@@ -195,8 +192,8 @@ def layer_normalization(
 
 
 def root_mean_square(t: Tracer, x: Tensor, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:
-    """x / rms and 1 / rms, rms = sqrt(mean(x²) + epsilon) over axes axis…, in `stat_type`."""
-    x = t.cast(x, stat_type(x.dtype))
+    """x / rms and 1 / rms, rms = sqrt(mean(x²) + epsilon) over axes axis…, in `float_type`."""
+    x = t.cast(x, float_type(x.dtype))
     inverse = t.map(1.0 / sqrt(X + epsilon), mean_of(t, x, range(t.axis(axis, x.rank), x.rank), X * X))
     return t.map(X * Y, x, inverse), inverse
 
@@ -219,7 +216,7 @@ def lrn(t: Tracer, x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: 
     """x / (bias + alpha/size · Σ x²)^beta, the sum over `size` channels around each.
     Spec: https://onnx.ai/onnx/operators/onnx__LRN.html"""
     before = (size - 1) // 2
-    dtype = stat_type(x.dtype)
+    dtype = float_type(x.dtype)
 
     def body(n: Expr, c: Expr, *i: Expr) -> Expr:
         place = c + i[-1] - before
@@ -235,9 +232,9 @@ def lrn(t: Tracer, x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: 
 def mean_variance_normalization(t: Tracer, x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     """(x - mean) / (sqrt(variance) + 1e-9) over axes.
     Spec: https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html"""
-    full = t.cast(x, stat_type(x.dtype))
+    full = t.cast(x, float_type(x.dtype))
     distance = t.map(X - Y, full, mean_of(t, full, axes))
     return t.cast(t.map(X / (sqrt(Y) + 1e-9), distance, mean_of(t, distance, axes, X * X)), x.dtype)
 
 
-__all__ = ["along_channels", "centre", "mean_of", "root_mean_square", "scaled", "stash", "stat_type"]
+__all__ = ["along_channels", "centre", "mean_of", "root_mean_square", "scaled", "stash"]

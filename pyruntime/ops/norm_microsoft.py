@@ -7,7 +7,8 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr, X, Y, cast
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.norm import centre, root_mean_square, scaled, stash, stat_type
+from pyruntime.ops.formula import float_type
+from pyruntime.ops.norm import centre, root_mean_square, scaled, stash
 
 MICROSOFT = "com.microsoft"
 
@@ -24,7 +25,7 @@ def simplified_layer_normalization(
 
 def _sum(t: Tracer, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
     """x + skip + bias in the type of statistics; skip broadcasts over the batch."""
-    dtype = stat_type(x.dtype)
+    dtype = float_type(x.dtype)
     total = t.map(cast(X, dtype) + cast(Y, dtype), x, skip)
     return total if bias is None else t.map(X + cast(Y, dtype), total, bias)
 

@@ -15,10 +15,11 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F32, I32, U32, DType
-from pyruntime.ir.expr import Expr, cast, const, cos, dim, log, select, sqrt
+from pyruntime.ir.expr import Expr, X, Y, cast, const, cos, dim, log, select, sqrt
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.cast import dtype_of
+from pyruntime.ops.cast import converted, dtype_of
+from pyruntime.ops.formula import float_type, numeric
 
 
 def _seed(t: Tracer, seed: float | None) -> int:
@@ -127,12 +128,11 @@ def _kept(t: Tracer, x: Tensor, mask: DType) -> tuple[Tensor, Tensor | None]:
 
 def _dropped(t: Tracer, x: Tensor, ratio: Expr, seed: float | None, mask: DType) -> tuple[Tensor, Tensor]:
     """Training: each element stays with probability 1 - ratio, and is scaled by its inverse."""
-    s = _seed(t, seed)
+    s, wide = _seed(t, seed), float_type(x.dtype)
     keep = t.compute(x.shape, lambda *i: uniform(s, x.shape, i) >= ratio)
-    y = t.compute(
-        x.shape, lambda *i: select(keep.at(*i), cast(cast(x.at(*i), F32) / (1.0 - ratio), x.dtype), const(0, x.dtype))
-    )
-    return y, t.cast(keep, mask)
+    scale = cast(1.0 - ratio, wide)
+    y = t.map(select(Y, cast(X, wide) / scale, const(0, wide)), numeric(t, x), keep)
+    return converted(t, y, x.dtype), t.cast(keep, mask)
 
 
 @op("Dropout")
@@ -157,5 +157,5 @@ def dropout(
     """Identity unless training_mode holds."""
     if training_mode is None or not t.static(training_mode)[0]:
         return _kept(t, x, BOOL)
-    share = const(0.5, F32) if ratio is None else cast(t.reshape(ratio, ()).at(), F32)
+    share = const(0.5, F32) if ratio is None else cast(numeric(t, t.reshape(ratio, ())).at(), F32)
     return _dropped(t, x, share, seed, BOOL)

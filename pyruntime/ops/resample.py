@@ -69,8 +69,8 @@ class Rule:
     extrapolation: float = 0.0
 
 
-def real(x: AnyDim | float) -> Expr:
-    return cast(dim(x), F32) if isinstance(x, sh.Dim) else const(float(x), F32)
+def real(x: AnyDim | float, dtype: DType = F32) -> Expr:
+    return cast(dim(x), dtype) if isinstance(x, sh.Dim) else const(float(x), dtype)
 
 
 # ── coordinates ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.dtype import F32, F64, I32
 from pyruntime.ir.expr import Expr, cast, ceil, clip, const, dim, floor, maximum, minimum, rem, select
 from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ops.formula import float_type
 
 
 def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
@@ -23,6 +24,9 @@ def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
     return out
 
 
+LEAST = {F32: -3.4028234663852886e38, F64: -1.7976931348623157e308}
+
+
 @op("MaxRoiPool", since=1)
 def max_roi_pool(
     t: Tracer, x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
@@ -31,7 +35,8 @@ def max_roi_pool(
     Shapes: x (N, C, H, W), rois (R, 5): batch, x1, y1, x2, y2 -> (R, C, P, Q).
     Spec: https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html"""
     shape = (rois.shape[0], x.shape[1], *pooled_shape)
-    data, regions = t.cast(x, F32), t.cast(rois, F32)
+    wide = float_type(x.dtype)
+    data, regions = t.cast(x, wide), t.cast(rois, wide)
 
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(sh.size(shape)) as i:
@@ -40,13 +45,13 @@ def max_roi_pool(
             columns = _bin(k, regions[r, 1], regions[r, 3], spatial_scale, q, pooled_shape[1], x.shape[3])
             empty = (rows[1] <= rows[0]) | (columns[1] <= columns[0])
             batch = k.let(t.checked_index(regions[r, 0], x.shape[0]))
-            best = k.var(select(empty, const(0.0), const(-3.4028234663852886e38)), F32)
+            best = k.var(select(empty, const(0.0, wide), const(LEAST[wide], wide)), wide)
             with k.loop(maximum(rows[1] - rows[0], 0)) as h, k.loop(maximum(columns[1] - columns[0], 0)) as w:
                 value = data[batch, c, rows[0] + h, columns[0] + w]
                 best.set(maximum(best.get, value))
             k.store(out, (r, c, p, q), best.get)
 
-    return t.cast(t.loops("max_roi_pool", (data, regions), [(shape, F32)], body)[0], x.dtype)
+    return t.cast(t.loops("max_roi_pool", (data, regions), [(shape, wide)], body)[0], x.dtype)
 
 
 def _bin(k: Builder, low: Expr, high: Expr, scale: float, n: Expr, count: int, extent: sh.AnyDim) -> tuple[Expr, Expr]:
@@ -54,8 +59,8 @@ def _bin(k: Builder, low: Expr, high: Expr, scale: float, n: Expr, count: int, e
     start = floor(low * scale + 0.5)
     width = maximum(floor(high * scale + 0.5) - start + 1.0, 1.0)
     step = width / float(count)
-    first = cast(floor(cast(n, F32) * step) + start, I32)
-    last = cast(ceil(cast(n + 1, F32) * step) + start, I32)
+    first = cast(floor(cast(n, low.dtype) * step) + start, I32)
+    last = cast(ceil(cast(n + 1, low.dtype) * step) + start, I32)
     return k.let(clip(first, 0, dim(extent))), k.let(clip(last, 0, dim(extent)))
 
 
@@ -74,7 +79,8 @@ def roi_align(
         raise t.unsupported(f'mode "{mode}" is not known')
     half = coordinate_transformation_mode == "half_pixel"
     shape = (rois.shape[0], x.shape[1], output_height, output_width)
-    data, regions = t.cast(x, F32), t.cast(rois, F32)
+    wide = float_type(x.dtype)
+    data, regions = t.cast(x, wide), t.cast(rois, wide)
 
     def axis(k: Builder, r: Expr, n: int, place: Expr, count: int) -> tuple[Expr, Expr, Expr]:
         """Of one bin along an axis (n 0: columns, 1: rows): start, width, number of samples."""
@@ -83,7 +89,7 @@ def roi_align(
         size = regions[r, n + 2] * spatial_scale - offset - start
         width = k.let((size if half else maximum(size, 1.0)) / float(count))
         samples = dim(sampling_ratio) if sampling_ratio > 0 else maximum(cast(ceil(width), I32), 0)
-        return k.let(start + cast(place, F32) * width), width, k.let(samples)
+        return k.let(start + cast(place, wide) * width), width, k.let(samples)
 
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(sh.size(shape)) as i:
@@ -91,20 +97,20 @@ def roi_align(
             top, height, rows = axis(k, r, 1, p, output_height)
             left, width, columns = axis(k, r, 0, q, output_width)
             batch = k.let(t.checked_index(batch_indices[r], x.shape[0]))
-            total = k.var(0.0, F32)
+            total = k.var(0.0, wide)
             with k.loop(rows) as iy, k.loop(columns) as ix:
-                y = k.let(top + (cast(iy, F32) + 0.5) * height / cast(rows, F32))
-                z = k.let(left + (cast(ix, F32) + 0.5) * width / cast(columns, F32))
+                y = k.let(top + (cast(iy, wide) + 0.5) * height / cast(rows, wide))
+                z = k.let(left + (cast(ix, wide) + 0.5) * width / cast(columns, wide))
                 parts = _samples(k, data, batch, c, y, z)
                 if mode == "avg":
                     total.set(total.get + parts[0] + parts[1] + parts[2] + parts[3])
                 else:
                     best = maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3]))
                     total.set(select((iy + ix) == 0, best, maximum(total.get, best)))
-            count = cast(maximum(rows * columns, 1), F32)
+            count = cast(maximum(rows * columns, 1), wide)
             k.store(out, (r, c, p, q), total.get / count if mode == "avg" else total.get)
 
-    return t.cast(t.loops("roi_align", (data, regions, batch_indices), [(shape, F32)], body)[0], x.dtype)
+    return t.cast(t.loops("roi_align", (data, regions, batch_indices), [(shape, wide)], body)[0], x.dtype)
 
 
 @op("RoiAlign", since=10)
@@ -123,8 +129,8 @@ def roi_align_10(
 def _samples(k: Builder, x: Tensor, batch: Expr, c: Expr, y: Expr, z: Expr) -> list[Expr]:
     """The four weighted neighbours of a point; 0 for a point more than one pixel outside."""
     height, width = x.shape[2:]
-    outside = (y < -1.0) | (y > cast(dim(height), F32)) | (z < -1.0) | (z > cast(dim(width), F32))
-    keep = k.let(select(outside, const(0.0), const(1.0)))
+    outside = (y < -1.0) | (y > cast(dim(height), y.dtype)) | (z < -1.0) | (z > cast(dim(width), y.dtype))
+    keep = k.let(select(outside, const(0.0, y.dtype), const(1.0, y.dtype)))
     rows, columns = _neighbours(k, y, height), _neighbours(k, z, width)
     return [k.let(wy * wz * keep * x[batch, c, iy, iz]) for iy, wy in rows for iz, wz in columns]
 
@@ -132,10 +138,10 @@ def _samples(k: Builder, x: Tensor, batch: Expr, c: Expr, y: Expr, z: Expr) -> l
 def _neighbours(k: Builder, place: Expr, extent: sh.AnyDim) -> list[tuple[Expr, Expr]]:
     """The two positions around a coordinate, kept inside, and their weights."""
     last = dim(extent) - 1
-    inside = k.let(clip(place, 0.0, cast(last, F32)))
+    inside = k.let(clip(place, 0.0, cast(last, place.dtype)))
     low = k.let(cast(inside, I32))
     high = k.let(minimum(low + 1, last))
-    part = k.let(inside - cast(low, F32))
+    part = k.let(inside - cast(low, place.dtype))
     return [(low, 1.0 - part), (high, part)]
 
 

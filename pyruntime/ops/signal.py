@@ -18,6 +18,7 @@ from pyruntime.ir.expr import Expr, cast, const, cos, dim, select, sin
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.cast import dtype_of
+from pyruntime.ops.formula import float_type
 from pyruntime.ops.matmul import product
 
 
@@ -135,7 +136,7 @@ def _window(name: str, terms: tuple[float, float, float]) -> None:
     def window(t: Tracer, size: Tensor, *, output_datatype: int = 1, periodic: int = 1) -> Tensor:
         count = t.ints(size, lower=0)[0]
         out = dtype_of(t, output_datatype)
-        dtype = F64 if out is F64 else F32
+        dtype = float_type(out)
 
         def element(n: Expr) -> Expr:
             angle = cast(n, dtype) * (2 * math.pi) / cast(dim(count if periodic else count - 1), dtype)
@@ -178,7 +179,7 @@ def mel_weight_matrix(
     at = t.constant(corners, I32)
     dtype = dtype_of(t, output_datatype)
     table = t.compute((rows, bins), lambda row, n: _filter(row, at[n], at[n + 1], at[n + 2]), F64)
-    return t.cast(t.cast(table, F64 if dtype is F64 else F32), dtype)
+    return t.cast(t.cast(table, float_type(dtype)), dtype)
 
 
 def _filter(row: Expr, left: Expr, center: Expr, right: Expr) -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from tests.ops.node import f32, only, run_node
@@ -53,6 +54,17 @@ def test_dropout() -> None:
     y, mask = run_node("Dropout", [x, np.float32(0.25), np.array(True)], 13, outputs=2)
     assert mask.dtype == bool and abs(mask.mean() - 0.75) < 0.05
     np.testing.assert_allclose(y, mask / 0.75, rtol=1e-6)
+    for dtype, digits in (
+        ("float64", 1e-15),
+        ("float16", 1e-3),
+        (ml_dtypes.bfloat16, 8e-3),
+        (ml_dtypes.float8_e4m3fn, 0.07),
+    ):
+        thirds = (np.ones(N) / 3).astype(dtype)
+        y, mask = run_node("Dropout", [thirds, np.float32(0.25).astype(dtype), np.array(True)], 22, outputs=2)
+        assert y.dtype == thirds.dtype and abs(mask.mean() - 0.75) < 0.05
+        want = mask * thirds.astype(np.float64) / 0.75
+        np.testing.assert_allclose(y.astype(np.float64), want, rtol=digits)
     for opset, attrs, kind in (
         (22, {}, np.bool_),
         (10, {}, np.bool_),

@@ -115,7 +115,9 @@ export class Handler {
     const sent = local ? local.run(feeds, wanted, stopper, timed) : this.ask('run', feeds, {
       fetches: Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && packTarget(into)])), profile: timed,
     }, stopper?.watch);
-    const { outputs, milliseconds, kernels } = await (stopper ? stopper.result(sent, ({ outputs: late }) => drop(late, fetches, local)) : sent);
+    const late = (/** @type {import('../common/protocol.js').RunResult} */ { outputs }) => drop(outputs, fetches, local);
+    const busy = local || Object.values(fetches).some(Boolean); // with what is the caller's, until the run has ended
+    const { outputs, milliseconds, kernels } = await (!stopper ? sent : busy ? stopper.result(sent, late) : stopper.race(sent, late));
     trace?.kernels(kernels, start);
     trace?.session('model_run', start);
     if (timed && isProfiling()) report(kernels);
