@@ -10,11 +10,20 @@ import onnx
 from fuzz.node import nodes
 
 NARROW = {onnx.TensorProto.DataType.Value(f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32)}
+HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+
+
+def _given(name: str, value: float) -> Callable[..., bool]:
+    """Whether a node has this attribute."""
+    return lambda node, *_: any(onnx.helper.get_attribute_value(a) == value for a in node.attribute if a.name == name)
+
+
 # Operators, and how.
 FAULTS = {
     "reference": {
         "Loop": "stacked outputs of scalars have an axis more",
         "Erf": "has eight digits",
+        "Gelu": "has its Erf",
         "QLinearMatMul": "takes float8 for whole numbers",
         "OneHot": "takes a depth of 0.3 for 1",
         "Trilu": "fills strings with the number 0",
@@ -31,14 +40,15 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
             lambda node, *_: len(node.output) < 3,
             "reads what it never wrote if no present is wanted",
         ),
-        (
-            "MatMulNBits",
-            lambda node, *_: any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute),
-            "rounds what it multiplies to 8 bits",
-        ),
+        ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
     ],
     "reference": [
-        ("Attention", lambda node, *_: any(a.name == "scale" and a.f == 0 for a in node.attribute), "0 is the default"),
+        ("Attention", _given("scale", 0), "0 is the default"),
+        ("AveragePool", lambda node, opset, _: opset < 7, "counts padding"),
+        ("MaxPool", _given("storage_order", 1), "does not know it"),
+        ("LpNormalization", _given("p", 1), "keeps signs"),
+        ("NegativeLogLikelihoodLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
+        ("SoftmaxCrossEntropyLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
         ("Dropout", lambda node, *_: len(node.input) > 2, "gives float32 for halves in training"),
         ("ReduceSumSquare", lambda node, _, types: bool(types & NARROW), "gives 64 bits for 32 and fewer"),
         ("Hardmax", lambda node, opset, _: opset < 13, "knows one axis where older ones take all from there on"),

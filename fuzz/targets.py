@@ -69,5 +69,5 @@ def make(target: str, seed: int, index: int) -> Case | None:
     """The case, the same on every machine; None where what was drawn makes no model."""
     try:
         return TARGETS[target](Draw(f"{target}/{seed}/{index}"))
-    except (TypeError, ValueError, OverflowError, AttributeError):
+    except (TypeError, ValueError, OverflowError, AttributeError, NotImplementedError):
         return None  # onnx's own helpers cannot write it

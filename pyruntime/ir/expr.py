@@ -281,14 +281,15 @@ def isinf(x: Expr) -> Expr:
 
 def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
     """Rebuild bottom-up. `visit` gets each node with new operands and returns its replacement, or None to keep it.
-    Shared subtrees stay shared; folding is applied anew."""
+    Shared subtrees stay shared; folding is applied anew, and a leaf that it leaves is not visited a second time:
+    of 0 + i, where i stands for another index already, i would be replaced again."""
     memo = {} if memo is None else memo
     done = memo.get(id(x))
     if done is not None:
         return done
     args = tuple([rewrite(a, visit, memo) for a in x.args])
     out = x if all(map(_same, args, x.args)) else rebuild(x, args)
-    replaced = visit(out)
+    replaced = None if x.args and not out.args else visit(out)
     result = out if replaced is None else replaced
     memo[id(x)] = result
     return result

@@ -63,6 +63,8 @@ def tfidf_vectorizer(
         raise t.unsupported(f"mode {mode!r} is not known")
     if x.rank not in (1, 2):
         raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
+    if bool(pool_strings) == bool(pool_int64s) or bool(pool_strings) != (x.dtype is STRING):
+        raise t.unsupported(f"a pool of {'strings' if pool_strings else 'integers'} for an input of {x.dtype}")
     pool: Sequence[int] = pool_int64s
     if x.dtype is STRING:
         keys = tuple(dict.fromkeys(pool_strings))

@@ -219,6 +219,15 @@ def test_broadcast_and_symbols(bench):
         check(bench, t.map(X - Y, x, y), arrays, dict.fromkeys(sh.symbols(n), size))
 
 
+def test_an_index_is_replaced_once():
+    """Where folding leaves an operand that stands for another index already."""
+    i, j = ex.index(0), ex.index(1)
+    places = (const(0, dt.I32), ex.index(2), ex.index(3))
+    for e in (i + j, j - i, (i + j) + i):
+        new = ex.rewrite(e, lambda x: places[x.value] if x.op == "index" else None)
+        assert new.op == "index" and new.value == 2, (e, new)
+
+
 def test_guard_and_gather(bench):
     t, arrays = Tracer(lambda w: []), {}
     x = operand(t, dt.F32, [1.0, 2.0, 3.0], arrays)

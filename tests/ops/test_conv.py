@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from pyruntime.errors import ShapeError, UnsupportedOp
+from tests.ops.compare import by_session, same
 from tests.ops.dynamic import Case, arrays, build, by_onnx, by_onnxruntime, check
 
 ONE = ({"B": 2, "T": 9}, {"B": 1, "T": 4}, {"B": 0, "T": 5})
@@ -81,6 +83,16 @@ def test_nhwc_conv() -> None:
         return [by_onnxruntime(build(plain, arrays(plain, TWO[0])), first_)[0].transpose(0, 2, 3, 1)]
 
     check(fused("NhwcFusedConv", {"x": "B T U 4", "w": "3 4 2 2", "b": "3"}, **attrs), peer)
+
+
+def test_places_of_maxima_in_another_order() -> None:
+    """A batch of one folds away where the transpose is read through."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 22]>
+      g (float[1, 2, 5, 6] x) => (int64[h, w, c] r) <int64[1] first = {0}> {
+        y, i = MaxPool <kernel_shape = [2, 3]> (x)  t = Transpose <perm = [0, 2, 3, 1]> (i)  r = Squeeze (t, first)
+      }""")
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 2, 5, 6)).astype(np.float32)}
+    same(by_session(model, feeds), by_onnxruntime(model, feeds), 0)
 
 
 def test_deform_conv_with_named_dims() -> None:

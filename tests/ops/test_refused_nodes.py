@@ -67,6 +67,8 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = com.microsoft.MultiHeadAttention<num_heads=1, unidirectional=2> (x)", "unidirectional is 2, must be 0 or 1"),
     ("y = ai.onnx.ml.LabelEncoder<keys_floats=[1.0], values_floats=[1.0], values_int64s=[1]> (x)",
      "needs one list of values, has 2"),
+    ('y = TfIdfVectorizer<max_gram_length=1, max_skip_count=0, min_gram_length=1, mode="TF", ngram_counts=[0], '
+     'ngram_indexes=[0], pool_strings=["a"]> (n)', "a pool of strings for an input of int64"),
     ("y = ReverseSequence<batch_axis=0, time_axis=-2> (x, n)", "time_axis -2: must be 0 and 1"),
     ("y = ReverseSequence<batch_axis=1, time_axis=1> (x, n)", "must be 0 and 1"),
     ("y = DequantizeLinear<axis=0> (x, w)", "allowed is"),
