@@ -25,6 +25,20 @@ def test_digits(tab: Callable[..., Tab]) -> None:
     page.wait_for_function("document.querySelector('#digit').textContent === '2'")
 
 
+def test_camera(tab: Callable[..., Tab]) -> None:
+    """Generated pictures are read, then a camera's; ten probabilities leave the GPU, nothing is written to it."""
+    page = tab().open("/site/camera/index.html")
+    page.wait_for_selector("#status.done")
+    for n in range(1, 6):
+        page.wait_for_function("n => document.querySelector('#count').textContent === `${n}`", arg=n)
+        assert page.inner_text("#digit") == page.get_attribute("#picture", "data-label")
+        assert (page.inner_text("#read"), page.inner_text("#written")) == ("40", "0")
+        page.click("#next")
+    page.click("#camera")
+    page.wait_for_function("Number(document.querySelector('#count').textContent) >= 9")
+    assert page.is_visible("#video") and (page.inner_text("#read"), page.inner_text("#written")) == ("40", "0")
+
+
 def test_speech(tab: Callable[..., Tab]) -> None:
     """The generated voice is speech and its pauses are not."""
     page = tab().open("/site/vad/index.html")

@@ -8,6 +8,7 @@ import { Model } from '../session/model.js';
 import { verify } from '../session/verify.js';
 import { RemoteCompiler } from './remote_compiler.js';
 import { wireOf } from './gpu_tensors.js';
+import { copyOf } from './tensors.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
 /** @typedef {import('../common/protocol.js').CreateResult} CreateResult */
@@ -112,7 +113,7 @@ const wires = (feeds) => Object.fromEntries(Object.entries(feeds).map(([name, fe
 function wire(tensor) {
   if (tensor.location === 'gpu-buffer') return wireOf(tensor);
   const { type, dims, data } = tensor;
-  return { type, dims: [...dims], data: /** @type {any} */ (data).slice() };
+  return { type, dims: [...dims], data: Array.isArray(data) ? [...data] : copyOf(/** @type {import('../common/protocol.js').NumericData} */ (data)) };
 }
 
 /** @param {Tensor} into @returns {WireTensor | null} those on the CPU are filled after the run */

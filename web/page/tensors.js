@@ -73,7 +73,7 @@ export class Packer {
 
   /** @param {NumericData} data @returns {NumericData} */
   copy(data) {
-    const copy = new (classOf(data))(data); // .slice() of a Buffer of Node.js is a view
+    const copy = copyOf(data);
     this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
     return copy;
   }
@@ -100,6 +100,9 @@ function viewLike(like, buffer, length) {
 
 /** Its typed array, of which a Buffer of Node.js is a kind. @param {NumericData} data @returns {any} */
 const classOf = (data) => /** @type {any} */ (globalThis)[data[Symbol.toStringTag]];
+
+/** Not by .slice(), which gives a view of a Buffer of Node.js. @param {NumericData} data @returns {NumericData} */
+export const copyOf = (data) => new (classOf(data))(data);
 
 /**
  * @param {string} name
