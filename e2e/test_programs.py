@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from e2e.conftest import Tab, new_tab
-from kit.chromium import ARGS, chromium_path
+from kit.chromium import ARGS, MOUNTS, chromium_path
 from kit.programs import folders, transformers, vad
 from kit.programs.same import assert_same
 from kit.speech import speech
@@ -34,6 +34,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def transformers_pages(browser: Browser, servers: dict[str, Server]) -> Iterator[dict[str, Tab]]:
     """By package: ours, theirs."""
+    assert MOUNTS["/programs/"].is_dir(), "scripts/setup.sh programs installs them"
     folders.write()
     tabs = {package: new_tab(browser, servers["isolated"]) for package in ("ours", "theirs")}
     for package, tab in tabs.items():
