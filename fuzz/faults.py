@@ -40,10 +40,12 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
             lambda node, *_: len(node.output) < 3,
             "reads what it never wrote if no present is wanted",
         ),
+        ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
     ],
     "reference": [
         ("Attention", _given("scale", 0), "0 is the default"),
+        ("AffineGrid", lambda node, _, types: bool(types & {*HALVES, onnx.TensorProto.DOUBLE}), "gives float32"),
         ("AveragePool", lambda node, opset, _: opset < 7, "counts padding"),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
         ("LpNormalization", _given("p", 1), "keeps signs"),

@@ -8,7 +8,7 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I64
+from pyruntime.ir.dtype import BF16, F16, F32, I64, STRING
 from pyruntime.ir.expr import Expr, cast, clip, const, dim, guard, maximum, select, unary
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
@@ -166,7 +166,8 @@ def space_to_depth(t: Tracer, x: Tensor, *, blocksize: int, mode: str = "DCR") -
 @op("Trilu", since=14)
 def trilu(t: Tracer, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     """The upper (or lower) triangle of the last two axes from the k-th diagonal; 0 elsewhere."""
-    offset = dim(0 if k is None else sh.clamp(t.ints(k)[0], -x.shape[-2], x.shape[-1]))
+    number = 0 if k is None else t.static(k)[0] if x.dtype is STRING else t.ints(k)[0]  # strings are Python's
+    offset = dim(sh.clamp(number, -x.shape[-2], x.shape[-1]))
     empty = zero(x.dtype)
 
     def element(*i: Expr) -> Expr:

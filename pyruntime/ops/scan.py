@@ -25,9 +25,9 @@ def scan(
     Directions: 1 goes (or stacks) backwards. Axes: of the inputs that are scanned, of the outputs that are stacked.
     Spec: https://onnx.ai/onnx/operators/onnx__Scan.html"""
     states, scans = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
-    axes = [t.axis(a, x.rank) for a, x in zip(scan_input_axes or [0] * len(scans), scans, strict=True)]
+    axes = [t.axis(a, x.rank) for a, x in zip(_each(t, "scan_input_axes", scan_input_axes, scans), scans, strict=True)]
     count = _length(t, scans, axes)
-    back = scan_input_directions or [0] * len(scans)
+    back = _each(t, "scan_input_directions", scan_input_directions, scans)
 
     def step(n: Tensor, state: list[Any]) -> tuple[None, list[Any], list[Any]]:
         parts = [_at(t, x, a, n, dim(count) if r else None) for x, a, r in zip(scans, axes, back, strict=True)]
@@ -36,10 +36,19 @@ def scan(
 
     results = iterate(t, None, None, states, step, count)
     outs = results[len(states) :]
-    out_axes = scan_output_axes or [0] * len(outs)
-    out_back = scan_output_directions or [0] * len(outs)
+    out_axes = _each(t, "scan_output_axes", scan_output_axes, outs)
+    out_back = _each(t, "scan_output_directions", scan_output_directions, outs)
     stacked = [_placed(t, x, a, r) for x, a, r in zip(outs, out_axes, out_back, strict=True)]
     return [*results[: len(states)], *stacked]
+
+
+def _each(t: Tracer, name: str, given: Sequence[int], values: Sequence[Tensor]) -> Sequence[int]:
+    """An attribute that has an entry for each value; 0 for each where it is not given."""
+    if given and len(given) != len(values):
+        raise t.shape_error(f"{name} has {len(given)} entries, not {len(values)}")
+    if name.endswith("directions") and not set(given) <= {0, 1}:
+        raise t.shape_error(f"{name} is {list(given)}, must be 0 or 1 each")
+    return given or [0] * len(values)
 
 
 def _length(t: Tracer, scans: Sequence[Tensor], axes: Sequence[int]) -> AnyDim:
@@ -78,7 +87,7 @@ def scan_batched(
     states, scans = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
     length = _length(t, scans, [1] * len(scans))
     batch = inputs[0].shape[0]
-    back = directions or [0] * len(scans)
+    back = _each(t, "directions", directions, scans)
 
     def one_batch(b: Tensor, _: list[Any]) -> tuple[None, list[Any], list[Any]]:
         mine = [_at(t, x, 0, b) for x in scans]

@@ -247,3 +247,13 @@ def test_scan_with_batches(directions: str, lens: bool) -> None:
     if lens:
         feeds = {"lens": np.array([4, 2]), **feeds}
     check(parsed(text, opset=8), feeds)
+
+
+@pytest.mark.parametrize(("directions", "text"), [("[0, 1]", "has 2 entries, not 1"), ("[-1]", "must be 0 or 1")])
+def test_a_scan_has_a_direction_for_each_input(directions: str, text: str) -> None:
+    made = parsed(f"""g (float[b, h] s, float[b, t, h] x) => (float[b, h] y) {{
+        y = Scan <num_scan_inputs = 1, directions = {directions},
+            body = b (float[h] v, float[h] u) => (float[h] w) {{ w = Add (u, v) }}> (, s, x)
+    }}""", opset=8)  # fmt: skip
+    with pytest.raises(ShapeError, match=text):
+        by_session(made, {"s": np.ones((1, 2), np.float32), "x": np.ones((1, 3, 2), np.float32)})

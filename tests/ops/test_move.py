@@ -248,6 +248,14 @@ def test_trilu(k: int | None, upper: int) -> None:
     check_node("Trilu", args, 14, upper=upper)
 
 
+def test_trilu_of_strings_from_a_diagonal_that_is_fed() -> None:
+    session = InferenceSession(parsed("g (string[?, ?] x, int64 k) => (y) { y = Trilu (x, k) }").SerializeToString())
+    x = np.array([["a", "b"], ["c", "d"]], object)
+    for k, want in ((-1, "abcd"), (0, "ab d"), (1, " b  "), (0, "ab d")):
+        got = session.run(None, {"x": x, "k": np.array(k)})[0]
+        assert [v or " " for v in got.ravel()] == list(want)
+
+
 @pytest.mark.parametrize(
     "start,limit,delta", [(0, 5, 1), (5, 0, -2), (0, 5, 2), (0, 0, 1), (5, 0, 1), (0, 6, 3), (-5, 5, 4)]
 )
