@@ -6,6 +6,7 @@ Each load opens the page anew, makes a session on two threads, and runs it. Exit
 from __future__ import annotations
 
 import argparse
+import sys
 
 from kit import browsers, chromium
 from kit import small_models as models
@@ -33,7 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     models.write(chromium.ROOT / "build" / "models")
     ends: dict[str, int] = {}
     with chromium.serve() as server, browsers.firefox() as page:
-        for _ in range(args.loads):
+        for n in range(args.loads):
+            if n and n % 20 == 0:
+                print(f"{n} of {args.loads}", file=sys.stderr, flush=True)
             page.goto(f"{server.url}/esm.html")
             page.wait_for_function("globalThis.ort")
             end = page.evaluate(LOAD, args.limit)
