@@ -40,6 +40,7 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
             lambda node, *_: len(node.output) < 3,
             "reads what it never wrote if no present is wanted",
         ),
+        ("Dropout", lambda node, opset, _: len(node.output) > 1 and opset < 10, "has a mask of zeros where all stays"),
         ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
     ],
@@ -52,6 +53,7 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
         ("NegativeLogLikelihoodLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
         ("SoftmaxCrossEntropyLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
         ("Dropout", lambda node, *_: len(node.input) > 2, "gives float32 for halves in training"),
+        ("Dropout", lambda node, opset, _: len(node.output) > 1 and opset < 10, "has a mask of bools"),
         ("ReduceSumSquare", lambda node, _, types: bool(types & NARROW), "gives 64 bits for 32 and fewer"),
         ("Hardmax", lambda node, opset, _: opset < 13, "knows one axis where older ones take all from there on"),
         *[
