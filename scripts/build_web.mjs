@@ -7,6 +7,7 @@ import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
+import { trimmed } from './glue.mjs';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
 const DIST = join(ROOT, 'dist');
@@ -39,9 +40,17 @@ const named = (name) => ({
   },
 });
 
-/** Another one for every change of the engine or of the standard library: it names the snapshots that browsers keep. */
+/** Pyodide's JavaScript without the exports that nothing uses. */
+const withoutUnused = {
+  name: 'without-unused',
+  setup(builder) {
+    builder.onLoad({ filter: /pyodide\.asm\.mjs$/ }, async () => ({ contents: (await glue()).code }));
+  },
+};
+
+/** Another one for every change of the engine, of the standard library or of the interpreter's halves: it names the snapshots that browsers keep. */
 async function buildName() {
-  const hash = createHash('sha256').update(await stdlibStamp());
+  const hash = createHash('sha256').update(await stdlibStamp()).update(await splitStamp());
   for (const [file, bytes] of Object.entries(await engineSources()).sort()) hash.update(file).update(bytes);
   return hash.digest('hex').slice(0, 16);
 }
@@ -60,8 +69,15 @@ async function bundles() {
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
     build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
     build({ ...worker, plugins: [browserOnly, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
-    build({ ...worker, entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
+    build({ ...worker, plugins: [browserOnly, withoutUnused], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
+}
+
+/** Pyodide's JavaScript, trimmed, and the exports that it uses. */
+async function glue() {
+  const files = ['pyodide.asm.mjs', 'pyodide.mjs'].map((file) => readFile(join(PYODIDE, file), 'utf8'));
+  const [source, others] = await Promise.all(files);
+  return trimmed(source, others);
 }
 
 /** Every file below `folder`, as paths relative to the repository. */
@@ -71,13 +87,19 @@ async function walk(folder) {
   return files.filter((file) => !file.includes('__pycache__'));
 }
 
-/** The engine's sources: what the browser needs of pyruntime and providers. */
+/** The engine's sources: pyruntime and providers, without what stands on them natively. */
 async function engineSources() {
   const files = [...(await walk('pyruntime')), ...(await walk('providers'))];
   const kept = files.filter((file) => /\.(py|wgsl)$/.test(file) && !/^pyruntime\/(api|cli|onnxruntime)\//.test(file));
   const entries = kept.map(async (file) => [file.replace(/^providers/, 'pyruntime/providers'), new Uint8Array(await readFile(join(ROOT, file)))]);
   return Object.fromEntries(await Promise.all(entries));
 }
+
+/** Sources that only other Pythons can use: they need wasmtime or wgpu. */
+const NATIVE = /\/native\/|\/(wasmtime|wgpu)_\w+\.py$/;
+
+/** The engine's sources for a page. */
+const forPages = async () => Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));
 
 /** Boots Pyodide on `stdlib` and loads pack.py into it. */
 async function packer(stdlib) {
@@ -93,56 +115,91 @@ function take(proxy) {
   return bytes;
 }
 
-/** Another one for another Pyodide or another pack.py. */
+/** Another one for another Pyodide, another pack.py or other imports. */
 async function stdlibStamp() {
   const { version } = JSON.parse(await readFile(join(PYODIDE, 'package.json'), 'utf8'));
-  return `${version} ${await readFile(join(ROOT, 'scripts/pack.py'), 'utf8')}`;
+  return `${version} ${await imports()} ${await readFile(join(ROOT, 'scripts/pack.py'), 'utf8')}`;
 }
 
-/** The trimmed standard library; made again only for another Pyodide or another pack.py. */
-async function stdlib() {
-  const target = join(CACHE, 'python_stdlib.zip');
-  const stamp = await stdlibStamp();
-  const made = await readFile(`${target}.stamp`, 'utf8').catch(() => '');
-  if (made !== stamp) {
-    const pyodide = await packer(join(PYODIDE, 'python_stdlib.zip'));
+/** Names of modules, and of what is in them, that the engine imports. */
+async function imports() {
+  const text = Object.values(await forPages()).map((bytes) => new TextDecoder().decode(bytes)).join('\n');
+  return [...new Set([...text.matchAll(/^[ \t]*(?:from|import) ([\w.]+)/gm)].map(([, name]) => name))].sort();
+}
+
+/**
+ * Files of dist/, made again only for another stamp.
+ * @param {string[]} names @param {string} stamp @param {() => Promise<Uint8Array[]>} make
+ */
+async function kept(names, stamp, make) {
+  const mark = join(CACHE, `${names[0]}.stamp`);
+  if (await readFile(mark, 'utf8').catch(() => '') !== stamp) {
     await mkdir(CACHE, { recursive: true });
-    await writeFile(target, take(pyodide.runPython('stdlib("/lib/python314.zip")')));
-    await writeFile(`${target}.stamp`, stamp);
+    for (const [n, bytes] of (await make()).entries()) await writeFile(join(CACHE, names[n]), bytes);
+    await writeFile(mark, stamp);
   }
-  await cp(target, join(DIST, 'python_stdlib.zip'));
-  return target;
+  await Promise.all(names.map((name) => cp(join(CACHE, name), join(DIST, name))));
 }
 
-/** The engine's byte code; a missing part of the standard library shows here and not in a browser. */
-async function engine(library) {
-  const pyodide = await packer(library);
-  const pack = pyodide.globals.get('engine');
-  const sources = await engineSources();
-  const bytes = take(pack(sources));
-  await writeFile(join(DIST, 'engine.zip'), bytes);
+/** What the engine needs of the standard library, and the rest. */
+async function stdlib() {
+  await kept(['python_stdlib.zip', 'python_rest.zip'], await stdlibStamp(), async () => {
+    const whole = join(PYODIDE, 'python_stdlib.zip');
+    const used = (await packer(whole)).globals.get('used_by')(await imports());
+    const made = (await packer(whole)).globals.get('stdlib')('/lib/python314.zip', used.toJs());
+    return [take(made.get(0)), take(made.get(1))];
+  });
+}
+
+/** The engine's byte code and its wheel; a missing part of the standard library shows here and not in a browser. */
+async function engine() {
+  const { version, description, license } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
+  const name = `pyruntime-${version}-py3-none-any.whl`;
+  await kept(['engine.zip', name, 'pyodide-lock.json'], `${await buildName()} ${version} ${description}`, async () => {
+    const pyodide = await packer(join(DIST, 'python_stdlib.zip'));
+    const bytes = take(pyodide.globals.get('engine')(await forPages()));
+    useEngine(pyodide, bytes);
+    pyodide.runPython('import pyruntime.browser');
+    const metadata = ['Metadata-Version: 2.4', 'Name: pyruntime', `Version: ${version}`, `Summary: ${description}`,
+      `License-Expression: ${license}`, 'Requires-Python: >=3.11', '', ''].join('\n');
+    const wheel = pyodide.globals.get('wheel')(await engineSources(), metadata);
+    const stock = await readFile(join(PYODIDE, 'pyodide-lock.json'), 'utf8');
+    const lock = pyodide.globals.get('lock')(stock, name, version, wheel);
+    return [bytes, take(wheel), new TextEncoder().encode(lock)];
+  });
+}
+
+/** @param pyodide @param {Uint8Array} bytes of engine.zip */
+function useEngine(pyodide, bytes) {
   pyodide.FS.writeFile('/lib/engine.zip', bytes);
   pyodide.runPython('import sys; sys.path.insert(0, "/lib/engine.zip")');
-  if (await stat(join(ROOT, 'pyruntime/browser.py')).catch(() => null)) pyodide.runPython('import pyruntime.browser');
-  await wheel(pyodide, sources);
 }
 
-/** The engine as a wheel and the pyodide-lock.json that lists it: for JupyterLite and micropip. */
-async function wheel(pyodide, sources) {
-  const { version, description, license } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
-  const metadata = ['Metadata-Version: 2.4', 'Name: pyruntime', `Version: ${version}`, `Summary: ${description}`,
-    `License-Expression: ${license}`, 'Requires-Python: >=3.11', '', ''].join('\n');
-  const make = pyodide.globals.get('wheel');
-  const made = make(sources, metadata);
-  const name = `pyruntime-${version}-py3-none-any.whl`;
-  const stock = await readFile(join(PYODIDE, 'pyodide-lock.json'), 'utf8');
-  await writeFile(join(DIST, 'pyodide-lock.json'), pyodide.globals.get('lock')(stock, name, version, made));
-  await writeFile(join(DIST, name), take(made));
+/** Another one for another Pyodide, another way to split its WebAssembly, or other functions that are used. */
+async function splitStamp() {
+  const files = ['split_wasm.py', 'glue.mjs', 'python_used.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
+  return `${await stdlibStamp()} ${(await Promise.all(files)).join('')}`;
 }
 
-async function assets() {
-  await cp(join(PYODIDE, 'pyodide.asm.wasm'), join(DIST, 'pyodide.asm.wasm'));
-  await types();
+/** Pyodide's WebAssembly in halves, the first without exports that its JavaScript does not name. */
+async function halves() {
+  await kept(['pyodide.asm.wasm', 'pyodide.rest.wasm'], await splitStamp(), async () => {
+    const pyodide = await packer(join(DIST, 'python_stdlib.zip'));
+    useEngine(pyodide, new Uint8Array(await readFile(join(DIST, 'engine.zip'))));
+    pyodide.runPython(await readFile(join(ROOT, 'scripts/split_wasm.py'), 'utf8'));
+    const whole = new Uint8Array(await readFile(join(PYODIDE, 'pyodide.asm.wasm')));
+    const used = await readFile(join(ROOT, 'scripts/python_used.txt'), 'utf8');
+    const { exports } = await glue();
+    const made = pyodide.globals.get('halves')(whole, used, (name) => exports.has(name));
+    return [take(made.get(0)), take(made.get(1))];
+  });
+}
+
+/** What Python makes: each needs the one before. */
+async function python() {
+  await stdlib();
+  await engine();
+  await halves();
 }
 
 /** The types, as ES modules and once more for require(): to TypeScript a file is one or the other. */
@@ -167,7 +224,7 @@ const start = performance.now();
 if (!process.argv.includes('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
   await mkdir(DIST, { recursive: true });
-  await Promise.all([bundles(), assets(), stdlib().then(engine)]);
+  await Promise.all([bundles(), types(), python()]);
 }
 await site();
 console.log(`dist/ and build/site/ built in ${((performance.now() - start) / 1000).toFixed(1)} s`);

@@ -18,7 +18,7 @@ import { Stop, StopWords } from './stop.js';
  * both are of the items where it is a sequence. classes: of an output whose rows become maps.
  * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean, hasDefault?: boolean, classes?: (string|number)[] }} ValueInfo
  */
-/** @typedef {{ asm: string, wasm: string, stdlib: string, engine: string }} Assets addresses of the engine's files */
+/** @typedef {{ asm: string, wasm: string, rest: string, stdlib: string, stdlibRest: string, engine: string }} Assets addresses of the engine's files */
 /** @typedef {{ assets: Assets, least: number }} OpenParams least: severity of messages */
 /** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
 /**

@@ -14,6 +14,7 @@ declare module 'node:worker_threads' {
 }
 declare module 'node:fs' {
   export function createReadStream(file: URL, options: { signal?: AbortSignal | null }): unknown;
+  export function readFileSync(file: URL): Uint8Array<ArrayBuffer>;
 }
 declare module 'node:fs/promises' {
   export function stat(file: URL): Promise<{ size: number, isFile(): boolean }>;

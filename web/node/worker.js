@@ -1,7 +1,7 @@
 // What a worker thread of Node.js begins with: it is made to look like a worker of a browser, so that worker.mjs, Pyodide
 // in it, and the engine run here as they do there (docs/adr/0056).
 
-import { createReadStream } from 'node:fs';
+import { createReadStream, readFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { parentPort, workerData } from 'node:worker_threads';
@@ -27,9 +27,25 @@ async function fetchFile(resource, options) {
   return new Response(/** @type {any} */ (Readable.toWeb(createReadStream(file, { signal: options?.signal }))), { headers });
 }
 
+/** As much of it as reads a file while the caller waits. */
+class XMLHttpRequest {
+  status = 0;
+
+  /** @param {string} _ @param {string} url */
+  open(_, url) {
+    this.url = new URL(url);
+  }
+
+  send() {
+    const bytes = readFileSync(/** @type {URL} */ (this.url));
+    this.response = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length);
+    this.status = 200;
+  }
+}
+
 const browsers = {
   name: workerData.name, location: new URL(workerData.url), origin: 'null', self: globalThis, WorkerGlobalScope,
-  Worker: NodeWorker, fetch: fetchFile, postMessage: parentPort.postMessage.bind(parentPort), onmessage: null,
+  Worker: NodeWorker, XMLHttpRequest, fetch: fetchFile, postMessage: parentPort.postMessage.bind(parentPort), onmessage: null,
 };
 for (const [name, value] of Object.entries(browsers)) Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
 

@@ -5,12 +5,12 @@
 import { warn } from '../common/log.js';
 import { place } from '../common/place.js';
 
-/** @typedef {{ worker: string, asm: string, wasm: string, stdlib: string, engine: string }} AssetUrls */
+/** @typedef {{ worker: string, asm: string, wasm: string, rest: string, stdlib: string, stdlibRest: string, engine: string }} AssetUrls */
 
 /** @type {Record<keyof AssetUrls, string>} */
 const NAMES = {
-  worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', stdlib: 'python_stdlib.zip',
-  engine: 'engine.zip',
+  worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', rest: 'pyodide.rest.wasm',
+  stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip',
 };
 
 /** Of the files that were built together with this one. @returns {AssetUrls} */
@@ -19,7 +19,9 @@ export function ownUrls() {
     worker: new URL('./worker.mjs', import.meta.url).href,
     asm: new URL('./pyodide.asm.mjs', import.meta.url).href,
     wasm: new URL('./pyodide.asm.wasm', import.meta.url).href,
+    rest: new URL('./pyodide.rest.wasm', import.meta.url).href,
     stdlib: new URL('./python_stdlib.zip', import.meta.url).href,
+    stdlibRest: new URL('./python_rest.zip', import.meta.url).href,
     engine: new URL('./engine.zip', import.meta.url).href,
   };
 }

@@ -2,6 +2,7 @@
 
 import { SessionFailed } from '../common/errors.js';
 import { warn } from '../common/log.js';
+import { joined } from './halves.js';
 
 const HINT = 'serve all files of dist/ unchanged, from one folder';
 
@@ -28,6 +29,16 @@ export async function download(url) {
 /** Whether the record that ends a ZIP file without a comment is there: 22 bytes, of which the first four are a signature. @param {Uint8Array} bytes */
 const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).getUint32(length - 22, true) === 0x06054b50;
 
+/** A file that code which cannot wait needs at once. @param {string} url @returns {ArrayBuffer} */
+export function downloadNow(url) {
+  const request = new XMLHttpRequest();
+  request.open('GET', url, false);
+  request.responseType = 'arraybuffer';
+  request.send();
+  if (request.status !== 200) throw new Error(`${url}: HTTP ${request.status}`);
+  return request.response;
+}
+
 /** @param {string} url @returns {Promise<any>} the module */
 export async function importModule(url) {
   try {
@@ -39,9 +50,11 @@ export async function importModule(url) {
 
 /**
  * Runs `start`, which makes Pyodide fetch its .wasm and the standard library; rejects when one of them cannot be had.
- * @template T @param {{ wasm: string, stdlib: string }} urls @param {() => Promise<T>} start @returns {Promise<T>}
+ * @template T @param {{ wasm: string, rest: string, stdlib: string }} urls
+ * @param {(error: Error) => void} broken told when a running Pyodide cannot get the rest of itself
+ * @param {() => Promise<T>} start @returns {Promise<T>}
  */
-export async function watchDownloads({ wasm, stdlib }, start) {
+export async function watchDownloads({ wasm, rest, stdlib }, broken, start) {
   const { fetch } = globalThis;
   const { instantiateStreaming } = WebAssembly;
   /** @type {(error: Error) => void} */
@@ -54,7 +67,12 @@ export async function watchDownloads({ wasm, stdlib }, start) {
   };
   WebAssembly.instantiateStreaming = async (source, imports) => {
     try {
-      return await instantiate(checkStatus(await source), imports, instantiateStreaming);
+      const made = await instantiate(checkStatus(await source), imports, instantiateStreaming);
+      return joined(made, imports ?? {}, () => downloadNow(rest), (cause) => {
+        const error = failure(rest, cause);
+        broken(error);
+        return error;
+      });
     } catch (cause) {
       const error = failure(wasm, cause);
       fail(error);

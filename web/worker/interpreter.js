@@ -34,7 +34,8 @@ export class Interpreter {
   async boot() {
     if (!this.assets) throw new SessionFailed('the engine is not started');
     try {
-      return await Python.boot(this.assets, (loaded, total) => this.watchers.forEach((watcher) => watcher({ phase: 'boot', loaded, total })));
+      const progress = (/** @type {number} */ loaded, /** @type {number} */ total) => this.watchers.forEach((watcher) => watcher({ phase: 'boot', loaded, total }));
+      return await Python.boot(this.assets, progress, (error) => this.fail(error));
     } catch (error) {
       this.fail(/** @type {Error} */ (error)); // before those who wait for it: what they ask for next is for another worker
       await new Promise((done) => setTimeout(done, 0));

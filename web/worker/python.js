@@ -3,7 +3,7 @@
 import { loadPyodide } from 'pyodide';
 import { fromPayload, SessionFailed, Terminated } from '../common/errors.js';
 import { warn } from '../common/log.js';
-import { download, importModule, watchDownloads } from './engine_files.js';
+import { download, downloadNow, importModule, watchDownloads } from './engine_files.js';
 import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapshot.js';
 
 /** @typedef {import('../common/protocol.js').Assets} Assets */
@@ -20,7 +20,7 @@ const OURS = 'pyruntime: ';
 
 /** What every session needs, so that it is in the snapshot. Warnings, which go to the console, without places in a file of ours. */
 const STARTED = `
-import sys, warnings
+import sys, warnings, _rest_of_stdlib
 warnings.formatwarning = lambda message, *where, **more: f"pyruntime: {message}\\n"
 sys.path.insert(0, "${ENGINE}")
 import pyruntime.browser, pyruntime.providers.wasm
@@ -54,32 +54,34 @@ export class Python {
    * From the memory that an earlier page kept, if there is one.
    * @param {Assets} assets
    * @param {(done: number, steps: number) => void} progress
+   * @param {(error: Error) => void} broken told when it can no longer be used
    * @returns {Promise<Python>}
    */
-  static async boot(assets, progress) {
+  static async boot(assets, progress, broken) {
     progress(0, 3);
     const files = { engine: download(assets.engine), module: importModule(assets.asm) };
     for (const file of Object.values(files)) file.catch(() => {}); // what fails is told where it is awaited
     const snapshot = await findSnapshot(assets.engine);
     if (snapshot) {
       try {
-        return await Python.start(assets, files, progress, snapshot);
+        return await Python.start(assets, files, progress, broken, snapshot);
       } catch (error) {
         if (error instanceof SessionFailed) throw error; // not of the snapshot
         await removeSnapshot(assets.engine);
       }
     }
-    return Python.start(assets, files, progress, null);
+    return Python.start(assets, files, progress, broken, null);
   }
 
   /**
    * @param {Assets} assets
    * @param {{ engine: Promise<Uint8Array>, module: Promise<any> }} files on their way
    * @param {(done: number, steps: number) => void} progress
+   * @param {(error: Error) => void} broken
    * @param {(() => Promise<Uint8Array>) | null} snapshot what reads it
    */
-  static async start(assets, files, progress, snapshot) {
-    const pyodide = await watchDownloads(assets, () => loadPyodide(/** @type {any} */ ({
+  static async start(assets, files, progress, broken, snapshot) {
+    const pyodide = await watchDownloads(assets, broken, () => loadPyodide(/** @type {any} */ ({
       // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
       indexURL: `${assets.wasm}#/`,
       packageBaseUrl: new URL('.', assets.wasm).href,
@@ -94,6 +96,7 @@ export class Python {
     pyodide.runPython(snapshot ? RESTORED : STARTED);
     progress(2, 3);
     if (!snapshot) saveSnapshot(pyodide, assets.engine);
+    pyodide.registerJsModule('pyruntime_host', { rest_of_stdlib: () => downloadNow(assets.stdlibRest) });
     const python = new Python(pyodide);
     progress(3, 3);
     return python;

@@ -1,0 +1,68 @@
+"""The interpreter and its library come in halves (web/worker/halves.js, scripts/pack.py): sessions need the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from e2e.conftest import Tab
+from e2e.test_loading import RUN, assert_affine
+
+REST = "/pyodide.rest.wasm"
+LIBRARY = "/python_rest.zip"
+DECIMAL = "return ort.python('import decimal; str(decimal.Decimal(1) / 7)')"
+MODULES = """return ort.python(`
+import difflib, email.message, encodings.cp1252, html
+[html.escape("<"), "€".encode("cp1252")[0], difflib.__file__, email.message.__file__]`)"""
+MAKE = "const session = await ort.InferenceSession.create('/models/affine.onnx');"
+
+
+def loads(tab: Tab, file: str) -> int:
+    return sum(url.endswith(file) for url in tab.requests)
+
+
+@pytest.mark.parametrize("kind", ["isolated", "plain"])
+def test_the_second_half_comes_when_it_is_needed(kind: str, tab: Callable[..., Tab]) -> None:
+    page = tab(kind)
+    page.open("/esm.html")
+    assert_affine(page.run(MAKE + RUN))
+    assert (loads(page, REST), loads(page, LIBRARY)) == (0, 0)
+    assert page.run(DECIMAL) == "0.1428571428571428571428571429"
+    assert loads(page, REST) == 1
+    escaped, euro, *files = page.run(MODULES)  # type: ignore[misc]
+    assert (escaped, euro) == ("&lt;", 0x80)
+    assert all(file.startswith("/lib/python_rest.zip/") for file in files)
+    assert_affine(page.run(MAKE + RUN))
+    assert (loads(page, REST), loads(page, LIBRARY)) == (1, 1)
+
+
+@pytest.mark.parametrize("fault", ["aborted", "cut"])
+def test_the_second_half_cannot_be_had(fault: str, tab: Callable[..., Tab]) -> None:
+    """Who called is told which file it is; the next session starts another worker, which gets it."""
+    page = tab()
+    page.open("/esm.html")
+    context = page.page.context
+    act = {"aborted": lambda route: route.abort(), "cut": lambda route: route.fulfill(body=b"\0asm\1\0\0\0")}[fault]
+    context.route(f"**{REST}", act)
+    told: Any = page.run(MAKE + DECIMAL.replace("return ", "return await ") + ".catch((e) => [e.name, e.message])")
+    context.unroute(f"**{REST}")
+    page.forgive(REST)
+    for text in ("fatal error", "Pyodide"):
+        page.forgive(text)
+    assert told[0] == "SessionFailed" and REST in told[1], told
+    assert page.run(DECIMAL) == "0.1428571428571428571428571429"
+    assert_affine(page.run(MAKE + RUN))
+
+
+def test_the_rest_of_the_library_cannot_be_had(tab: Callable[..., Tab]) -> None:
+    """The import fails, as any may; later it does not."""
+    page = tab()
+    page.open("/esm.html")
+    page.page.context.route(f"**{LIBRARY}", lambda route: route.abort())
+    told: Any = page.run(MODULES.replace("return ", "return await ") + ".catch((e) => e.message)")
+    page.page.context.unroute(f"**{LIBRARY}")
+    page.forgive("net::ERR_FAILED")
+    assert "difflib" in told and LIBRARY in told, told
+    assert page.run(MODULES)[0] == "&lt;"  # type: ignore[index]

@@ -1,0 +1,101 @@
+"""Which functions of Pyodide's WebAssembly are used? Writes scripts/python_used.txt, by which the build splits it.
+
+    python -m scripts.profile_python        in Chromium: starts, sessions of real and of small models, errors
+
+A function that is missing there costs a page one more download when it is first called, and nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from kit import small_models
+from kit.chromium import MOUNTS, ROOT, BrowserError, Engine, build, launch
+from kit.models import MODELS, silero_path
+from pyruntime.cli.serve import Server
+from scripts.split_wasm import Splitter, ranges
+
+WASM = ROOT / "node_modules" / "pyodide" / "pyodide.asm.wasm"
+USED = ROOT / "scripts" / "python_used.txt"
+FOLDER = ROOT / "build" / "profiled"
+NAMES = """digits mobilenet_v2 mobilenet_v2.qdq minilm.dyn gpt2_tiny llama_mini.nb4 llama_mini.qdq lstm_tagger yolo_nms
+ unet_resize whisper_tiny_decoder superres wav2vec2_mini""".split()
+ON_GPU = ("digits", "gpt2_tiny", "lstm_tagger")
+PREAMBLE = """{
+  const { instantiateStreaming } = WebAssembly;
+  let flags = [];
+  WebAssembly.instantiateStreaming = async (source, imports) => {
+    const { instance, module } = await instantiateStreaming(source, imports);
+    const mine = ([name]) => name.startsWith('called ');
+    const all = Object.entries(instance.exports);
+    flags = all.filter(mine);
+    return { module, instance: { exports: Object.fromEntries(all.filter((entry) => !mine(entry))) } };
+  };
+  const channel = new BroadcastChannel('profile');
+  const called = () => flags.filter(([, flag]) => flag.value).map(([name]) => Number(name.slice(7)));
+  channel.onmessage = () => channel.postMessage(called());
+}
+"""
+ASK = """() => new Promise((resolve) => {
+  const channel = new BroadcastChannel('profile');
+  channel.onmessage = ({ data }) => resolve(data);
+  channel.postMessage(0);
+})"""
+
+
+def prepare() -> None:
+    """A copy of dist/ whose interpreter notes what is called."""
+    build()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    shutil.copytree(ROOT / "dist", FOLDER)
+    (FOLDER / "pyodide.asm.wasm").write_bytes(Splitter(WASM.read_bytes()).instrumented())
+    worker = FOLDER / "worker.mjs"
+    worker.write_text(PREAMBLE + worker.read_text())
+    small_models.write(ROOT / "build" / "models")
+
+
+def use(engine: Engine) -> None:
+    for path in [*(MODELS[name].path() for name in NAMES), silero_path(), *sorted(Path("build/models").glob("*.onnx"))]:
+        attempt(engine, path)
+    for name in ON_GPU:
+        attempt(engine, MODELS[name].path(), executionProviders=["webgpu"])
+    engine.python("import asyncio; await asyncio.sleep(0.01); sorted([3, 1, 2])")
+
+
+def attempt(engine: Engine, path: Path, **options: Any) -> None:
+    """A session, looked at and released; some models are there to be refused."""
+    try:
+        session = engine.open(path.resolve(), **options)
+    except BrowserError as error:
+        print(path.name, error)
+        return
+    model = next((m for m in MODELS.values() if m.path() == path), None)
+    if model:
+        session.run(None, model.feeds())
+        session.explain()
+        session.memory()
+    session.release()
+
+
+def main() -> None:
+    prepare()
+    found: set[int] = set()
+    with launch() as browser:
+        for isolated in (True, False):
+            with Server({**MOUNTS, "/dist/": FOLDER}, isolated=isolated) as server:
+                context = browser.new_context()
+                for _ in ("a new profile", "one that keeps an interpreter"):
+                    page = context.new_page()
+                    use(Engine(page, server.url))
+                    page.wait_for_timeout(5000)  # until the interpreter is kept
+                    found |= set(page.evaluate(ASK))
+                    print(f"{len(found)} functions", flush=True)
+                    USED.write_text(ranges(found) + "\n")
+                    page.close()
+                context.close()
+
+
+if __name__ == "__main__":
+    main()

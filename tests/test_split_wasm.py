@@ -1,0 +1,112 @@
+"""scripts/split_wasm.py: a module in halves does what the whole one does, however its functions are parted."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import wasmtime
+
+from scripts.split_wasm import Splitter, numbers, ranges
+
+WHOLE = wasmtime.wat2wasm("""(module
+  (type $unary (func (param i32) (result i32)))
+  (type $nothing (func))
+  (import "env" "add" (func $add (param i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (global $count (mut i32) (i32.const 0))
+  (global $start i32 (i32.const 8))
+  (table 2 funcref)
+  (elem (i32.const 0) $even $odd)
+  (data (i32.const 8) "\\05")
+  (func $even (export "even") (param i32) (result i32)
+    (if (result i32) (local.get 0) (then (call $odd (i32.sub (local.get 0) (i32.const 1)))) (else (i32.const 1))))
+  (func $odd (param i32) (result i32) (local i64)
+    (call $counted)
+    (if (result i32) (local.get 0) (then (call $even (i32.sub (local.get 0) (i32.const 1)))) (else (i32.const 0))))
+  (func $counted (type $nothing) (global.set $count (call $add (global.get $count) (i32.const 1))))
+  (func (export "counts") (result i32) (global.get $count))
+  (func (export "at") (param i32 f64 i64 f32) (result f64)
+    (f64.add (local.get 1) (f64.convert_i32_s
+      (call_indirect (type $unary) (local.get 0) (i32.load8_u (global.get $start))))))
+)""")
+COUNT = 5
+UNUSED = [used for n in range(1, COUNT) for used in itertools.combinations(range(COUNT), n)]
+
+
+class Halves:
+    """The primary of a split module, with the secondary at hand."""
+
+    def __init__(self, primary: bytes, secondary: bytes) -> None:
+        self.store = wasmtime.Store()
+        self.imports: dict[tuple[str, str], Any] = {("env", "add"): self.function("ii", "i", lambda a, b: a + b)}
+        self.exports = self.instance(primary)
+        self.secondary, self.loads = secondary, 0
+        shared = {name: self.exports[name] for name in self.exports if name.startswith("split ")}
+        self.imports |= {("split", name): value for name, value in shared.items()}
+        *_, self.slots = (value for value in shared.values() if isinstance(value, wasmtime.Table))
+        self.slots.set(self.store, 0, self.function("", "", self.load))
+
+    def function(self, params: str, results: str, act: Any) -> wasmtime.Func:
+        kinds = [[wasmtime.ValType.i32() for _ in letters] for letters in (params, results)]
+        return wasmtime.Func(self.store, wasmtime.FuncType(*kinds), act)
+
+    def instance(self, data: bytes) -> Any:
+        module = wasmtime.Module(self.store.engine, data)
+        wanted = [self.imports[i.module, i.name] for i in module.imports]
+        return wasmtime.Instance(self.store, module, wanted).exports(self.store)
+
+    def load(self) -> None:
+        self.loads += 1
+        self.instance(self.secondary)
+        self.slots.set(self.store, 0, self.function("", "", lambda: None))
+
+    def call(self, name: str, *args: Any) -> Any:
+        return self.exports[name](self.store, *args)
+
+
+@pytest.mark.parametrize("used", UNUSED, ids=ranges)
+def test_halves_do_what_the_whole_does(used: tuple[int, ...]) -> None:
+    """Recursion across the halves, a global that changes, the module's own table, an import, four types."""
+    halves = Halves(*Splitter(WHOLE).split(set(used), lambda name: True))
+    assert halves.loads == 0
+    assert [halves.call("even", n) for n in range(6)] == [1, 0, 1, 0, 1, 0]
+    assert halves.call("counts") == 9
+    with pytest.raises(wasmtime.Trap, match="undefined element"):
+        halves.call("at", 3, 0.5, 1, 2.0)
+    halves.exports["memory"].write(halves.store, b"\1", 8)
+    assert halves.call("at", 3, 0.5, 1, 2.0) == 1.5
+    assert halves.loads == 1
+
+
+def test_only_what_is_not_used_loads() -> None:
+    halves = Halves(*Splitter(WHOLE).split({0, 1, 2}, lambda name: True))
+    assert halves.call("even", 4) == 1 and halves.loads == 0
+    assert halves.call("counts") == 2 and halves.loads == 1
+
+
+def test_exports_are_those_asked_for() -> None:
+    primary, _ = Splitter(WHOLE).split({0}, {"even"}.__contains__)
+    names = [export.name for export in wasmtime.Module(wasmtime.Engine(), primary).exports]
+    assert [name for name in names if not name.startswith("split ")] == ["even"]
+
+
+def test_halves_of_two_versions_do_not_link() -> None:
+    primary, _ = Splitter(WHOLE).split({0}, lambda name: True)
+    other = WHOLE + b"\0\2\1x"  # a custom section
+    _, secondary = Splitter(other).split({0}, lambda name: True)
+    with pytest.raises(KeyError, match="split "):
+        Halves(primary, secondary).load()
+
+
+def test_what_is_called_is_noted() -> None:
+    halves = Halves(*Splitter(WHOLE).split({0}, lambda name: True))
+    exports = halves.instance(Splitter(WHOLE).instrumented())
+    exports["even"](halves.store, 1)
+    called = [n for n in range(COUNT) if exports[f"called {n}"].value(halves.store)]
+    assert called == [0, 1, 2]
+
+
+def test_profiles() -> None:
+    assert ranges([3, 1, 2, 7]) == "1-3 7" and numbers("1-3 7") == {1, 2, 3, 7}

@@ -1,0 +1,39 @@
+// The interpreter's WebAssembly comes in two halves: the functions that the engine uses, and the rest, which is fetched
+// and joined when one of them is first called (scripts/split_wasm.py, ADR 60).
+
+const SHARED = 'split '; // how the names of the exports begin that are for the second half
+/** Takes a function and exports it as `load`, as tables want it, and beside it `nothing`, which does nothing. */
+const LOADER = Uint8Array.of(
+  0, 97, 115, 109, 1, 0, 0, 0, // "\0asm", version 1
+  1, 4, 1, 96, 0, 0, // types: () → ()
+  2, 5, 1, 0, 0, 0, 0, // import "" "": function 0
+  3, 2, 1, 0, // function 1
+  7, 18, 2, 4, 108, 111, 97, 100, 0, 0, 7, 110, 111, 116, 104, 105, 110, 103, 0, 1, // exports "load": 0, "nothing": 1
+  10, 4, 1, 2, 0, 11, // body of function 1
+);
+
+/**
+ * The first half as what its JavaScript expects: without the exports that are for the second, which it loads itself.
+ * @param {{ instance: WebAssembly.Instance, module: WebAssembly.Module }} made
+ * @param {WebAssembly.Imports} imports
+ * @param {() => BufferSource} second gives the bytes of the second half
+ * @param {(cause: unknown) => Error} broken told why it cannot be had: what called into it is then of no more use
+ */
+export function joined({ instance, module }, imports, second, broken) {
+  const shared = Object.entries(instance.exports).filter(([name]) => name.startsWith(SHARED));
+  const own = Object.entries(instance.exports).filter(([name]) => !name.startsWith(SHARED));
+  const slots = /** @type {WebAssembly.Table} */ (shared.map(([, value]) => value).findLast((value) => value instanceof WebAssembly.Table));
+  if (!slots) return { instance, module }; // Pyodide's own, whole
+  const join = () => {
+    try {
+      new WebAssembly.Instance(new WebAssembly.Module(second()), { ...imports, split: Object.fromEntries(shared) });
+      if (!slots.get(slots.length - 1)) throw new Error('it is of another build');
+      slots.set(0, loader.nothing);
+    } catch (cause) {
+      throw broken(cause);
+    }
+  };
+  const loader = new WebAssembly.Instance(new WebAssembly.Module(LOADER), { '': { '': join } }).exports;
+  slots.set(0, loader.load);
+  return { instance: /** @type {WebAssembly.Instance} */ ({ exports: Object.fromEntries(own) }), module };
+}
