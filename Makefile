@@ -40,8 +40,8 @@ quick: check ## after each change: check, and the first case of every test that 
 test: check ## everything: check, native tests, browser tests
 	@$(SETUP) python node vulkan browser programs browsers runtimes
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" tests
-	@$(PY) -m pytest -q -m alone tests
-	@$(PY) -m pytest -q e2e
+	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" e2e
+	@$(PY) -m pytest -q -m alone tests e2e
 
 bench: ## side by side with peers, as ratios
 	@$(SETUP) python node vulkan browser

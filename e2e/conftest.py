@@ -5,6 +5,8 @@ A page that logs an error, throws, or asks anything of another origin fails its 
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -19,12 +21,19 @@ CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'sel
 
 
 @pytest.fixture(scope="session")
-def built() -> None:
-    """dist/ and build/site/, made from the working tree."""
-    build()
-    bundle = ["node_modules/.bin/esbuild", "e2e/pages/cjs.cjs", "--bundle", "--log-level=warning"]
-    subprocess.run([*bundle, "--outfile=build/pages/cjs.js"], cwd=ROOT, check=True)
-    models.write(ROOT / "build" / "models")
+def built(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """dist/ and build/site/, made from the working tree by the first of the tests' processes."""
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with (shared / "building").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (shared / "built").exists():
+            return
+        build()
+        bundle = ["node_modules/.bin/esbuild", "e2e/pages/cjs.cjs", "--bundle", "--log-level=warning"]
+        subprocess.run([*bundle, "--outfile=build/pages/cjs.js"], cwd=ROOT, check=True)
+        models.write(ROOT / "build" / "models")
+        (shared / "built").touch()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ HOST = """<ir_version: 10, opset_import: ["" : 20]>
 
 
 @pytest.fixture(scope="module")
-def programs(built: None) -> Iterator[Path]:
-    """In build/models, beside their models."""
+def programs(built: None) -> Path:
+    """In build/models, beside their models. Each file appears whole: another process of tests may write it as well."""
     affine = InferenceSession(MODELS / "affine.onnx")
     two = InferenceSession(MODELS / "affine.onnx", SessionOptions(intra_op_num_threads=2))
     files = {
@@ -45,10 +46,10 @@ def programs(built: None) -> Iterator[Path]:
         "no.pyrt": (MODELS / "affine.onnx").read_bytes(),
     }
     for name, data in files.items():
-        (MODELS / name).write_bytes(data)
-    yield MODELS
-    for name in files:
-        (MODELS / name).unlink()
+        new = MODELS / f"{name}.{os.getpid()}"
+        new.write_bytes(data)
+        new.replace(MODELS / name)
+    return MODELS
 
 
 def changed(program: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from kit.chromium import ROOT
 
 
+@pytest.mark.alone  # builds dist/ anew
 def test_demo(built: None) -> None:
     command = [sys.executable, "-m", "demo", "--quick", "--provider", "wasm"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

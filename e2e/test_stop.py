@@ -12,6 +12,8 @@ import pytest
 
 from e2e.conftest import Tab
 
+pytestmark = pytest.mark.alone
+
 SOON = 1500  # milliseconds: some 30 are seen on a quiet machine; what is stopped takes ten seconds and more
 KINDS = [("isolated", 1), ("isolated", 2), ("plain", 1)]  # pages, and threads in them
 MODELS = {

@@ -73,6 +73,7 @@ TRAP = """
 """
 
 
+@pytest.mark.alone
 def test_two_threads_are_faster(tab: Callable[..., Tab]) -> None:
     """By most of what two workers that share nothing are: others may use the processors."""
     page = tab()
