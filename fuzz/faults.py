@@ -10,6 +10,7 @@ import onnx
 from fuzz.node import nodes
 
 NARROW = {onnx.TensorProto.DataType.Value(f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32)}
+FLOAT8 = {code for name, code in onnx.TensorProto.DataType.items() if name.startswith("FLOAT8")}
 HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 
 
@@ -24,7 +25,6 @@ FAULTS = {
         "Loop": "stacked outputs of scalars have an axis more",
         "Erf": "has eight digits",
         "Gelu": "has its Erf",
-        "QLinearMatMul": "takes float8 for whole numbers",
         "OneHot": "takes a depth of 0.3 for 1",
         "Trilu": "fills strings with the number 0",
         "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
@@ -48,6 +48,7 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
         ("Attention", _given("scale", 0), "0 is the default"),
         ("AffineGrid", lambda node, _, types: bool(types & {*HALVES, onnx.TensorProto.DOUBLE}), "gives float32"),
         ("AveragePool", lambda node, opset, _: opset < 7, "counts padding"),
+        ("QLinearMatMul", lambda node, _, types: bool(types & FLOAT8), "takes float8 for whole numbers"),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
         ("LpNormalization", _given("p", 1), "keeps signs"),
         ("NegativeLogLikelihoodLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),

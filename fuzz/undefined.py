@@ -15,7 +15,8 @@ from fuzz.node import nodes
 
 SIZES = "sizes of what no iteration stacks"
 NO_MEAN = "the mean of no integers: onnxruntime loses the axis"
-UNSIZED = {SIZES, NO_MEAN}  # for these not even shapes are compared
+NO_SUM = "the sum of nothing: onnxruntime loses the axis"
+UNSIZED = {SIZES, NO_MEAN, NO_SUM}  # for these not even shapes are compared
 # All compute these by polynomials, or by e^x - 1, whose error is absolute, some units of the last place of 1.
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
@@ -94,6 +95,10 @@ def _not_finite(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: not np.isfinite(a.largest(*inputs))
 
 
+def _nan(*inputs: int) -> Callable[[Arriving], bool]:
+    return lambda a: any(np.isnan(wide(x)).any() for x in a.floats(*inputs))
+
+
 def _over(limit: float, *inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: a.largest(*inputs) > limit
 
@@ -122,6 +127,9 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Cast", _leaves, "floats that an integer type does not hold"),
     ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
     ("ReduceMean", _no_integers, NO_MEAN),
+    ("ReduceSum", _empty(0), NO_SUM),
+    ("TopK", _nan(0), "where NaN is in order"),
+    ("BatchNormalization", lambda a: a.attribute("epsilon", 1e-5) < 0, "roots of negative variances"),
     ("ReduceSum", _integers_overflow, "sums of integers that overflow"),
     ("Loop", _zero(0, 1), SIZES),
     ("Scan", _empty(), SIZES),
