@@ -178,6 +178,44 @@ PICK = """<ir_version: 9, opset_import: ["" : 18]>
     { y = Gather (x, i)  n = ArgMax (y)  q = Not (p) }"""
 
 
+def test_overlapping_runs(page: Tab) -> None:
+    """Feeds changed right after each call: every run saw its own."""
+    found = page.run(
+        OPEN
+        + """
+        const session = await add(kept);
+        const a = cpu(0, 0, 0, 0, 0, 0);
+        const runs = [];
+        for (let k = 0; k < 6; k++) {
+          a.data.fill(k);
+          runs.push(session.run({ a, b: six }));
+        }
+        const values = await Promise.all((await Promise.all(runs)).map(({ c }) => c.getData(true)));
+        await session.release();
+        return values.map((data) => data[5]);
+        """
+    )
+    assert found == [6, 7, 8, 9, 10, 11]
+
+
+def test_creation_is_stopped(page: Tab) -> None:
+    found = page.run(
+        OPEN
+        + """
+        const { sessions } = await ort.stats();
+        const controller = new AbortController();
+        const creating = add({ ...kept, signal: controller.signal }).then(() => 'made', ({ name }) => name);
+        setTimeout(() => controller.abort(), arg);
+        const how = await creating;
+        const session = await add(kept);
+        await session.release();
+        return [how, (await ort.stats()).sessions - sessions];
+        """,
+        0,
+    )
+    assert found == ["AbortError", 0]
+
+
 def test_integers_in_buffers(page: Tab) -> None:
     """64 bits there, 32 in kernels: what does not fit, and an index out of range, is refused though nothing is read."""
     found = page.run(

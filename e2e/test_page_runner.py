@@ -9,6 +9,8 @@ import pytest
 
 from e2e.conftest import Tab
 
+pytestmark = pytest.mark.alone  # what takes few milliseconds moves to the page
+
 OPEN = """
   const messages = [];
   const { postMessage } = Worker.prototype;

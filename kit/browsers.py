@@ -77,7 +77,10 @@ def firefox() -> Iterator[FirefoxPage]:
         finally:
             assert process.stdin
             process.stdin.close()
-            process.wait(30)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 class WebkitPage:

@@ -17,7 +17,7 @@ const SITE = join(ROOT, 'build', 'site');
 
 /** Where the script itself was loaded from, for builds that have no import.meta; in a worker the stack tells it. */
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
-  || (/[a-z-]+:\\/\\/[^\\s()@]+(?=:\\d+:\\d+)/.exec(new Error().stack) || [])[0] || (typeof location !== 'undefined' ? location.href : 'file:///');`;
+  || (/[a-z-]+:\\/\\/[^\\s()]+?(?=:\\d+:\\d+)/.exec(new Error().stack) || [])[0] || (typeof location !== 'undefined' ? location.href : 'file:///');`;
 
 /** The same of require() in Node.js. */
 const MODULE_URL = `const __script = require('node:url').pathToFileURL(__filename).href;`;
@@ -135,7 +135,9 @@ async function kept(names, stamp, make) {
   const mark = join(CACHE, `${names[0]}.stamp`);
   if (await readFile(mark, 'utf8').catch(() => '') !== stamp) {
     await mkdir(CACHE, { recursive: true });
-    for (const [n, bytes] of (await make()).entries()) await writeFile(join(CACHE, names[n]), bytes);
+    const made = await make();
+    await rm(mark, { force: true });
+    for (const [n, bytes] of made.entries()) await writeFile(join(CACHE, names[n]), bytes);
     await writeFile(mark, stamp);
   }
   await Promise.all(names.map((name) => cp(join(CACHE, name), join(DIST, name))));

@@ -95,6 +95,9 @@ class Module:
         while reader.at < len(data):
             (number,) = reader.take(1)
             sections.setdefault(number, reader.take(reader.number()))
+        unknown = set(sections) - set(ORDER) - {0}
+        if unknown:
+            raise ValueError(f"sections that this cannot split: {unknown}")
         return cls(sections)
 
     def items(self, number: int, skip: Callable[[Reader], object]) -> list[bytes]:
@@ -185,9 +188,10 @@ class Splitter:
 
     def split(self, used: Collection[int], exports: Callable[[str], bool]) -> tuple[bytes, bytes]:
         """The primary, which exports what `exports` says, and the secondary."""
+        used = set(used) & set(self._all())  # a profile of another version may know more of them
         slots = {f: 1 + n for n, f in enumerate([*sorted(used), *(f for f in self._all() if f not in used)])}
         table = bytes([FUNCREF, 1]) + leb_u(len(slots) + 1) * 2
-        return self._primary(set(used), slots, table, exports), self._secondary(set(used), slots, table)
+        return self._primary(used, slots, table, exports), self._secondary(used, slots, table)
 
     def _all(self) -> range:
         return range(len(self.functions))

@@ -45,7 +45,8 @@ def write() -> Path:
         _model("generator", precision, GENERATORS[precision], _generator, onnx.save)
     for name, files in _configurations().items():
         for file, content in files.items():
-            (FOLDERS / name / file).write_text(json.dumps(content))
+            with zoo.replacing(FOLDERS / name / file) as part:
+                part.write_text(json.dumps(content))
     return FOLDERS
 
 

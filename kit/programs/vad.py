@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kit import zoo
 from kit.chromium import ROOT
 from kit.speech import RATE
 
@@ -61,14 +62,17 @@ def bundle() -> None:
         subprocess.run([*command, f"--outfile={BUNDLES / f'vad.{name}.js'}", *more], cwd=ROOT, check=True)
 
 
-def record(sound: np.ndarray) -> list[str]:
-    """Writes a sound (float32 samples in [-1, 1], 16 kHz) to /built/speech.wav; Chromium's arguments that make it the
-    microphone."""
+def record(sound: np.ndarray) -> Path:
+    """Writes a sound (float32 samples in [-1, 1], 16 kHz) to /built/speech.wav."""
     path: Path = BUNDLES / "speech.wav"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with wave.open(str(path), "wb") as file:
+    with zoo.replacing(path) as part, wave.open(str(part), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(RATE)
         file.writeframes((np.clip(sound, -1, 1) * 32767).astype("<i2").tobytes())
-    return [f"--use-file-for-fake-audio-capture={path}", "--autoplay-policy=no-user-gesture-required"]
+    return path
+
+
+def microphone(sound: Path) -> list[str]:
+    """Chromium's arguments that make a recording the microphone."""
+    return [f"--use-file-for-fake-audio-capture={sound}", "--autoplay-policy=no-user-gesture-required"]

@@ -17,7 +17,7 @@ def zip_maps(graph: Graph) -> dict[str, Node]:
     used = {name for node in graph.nodes for name in uses(node)}
     given = {value.name for value in graph.outputs} - used
     found = [node for node in graph.nodes if node.domain == "ai.onnx.ml" and node.op == "ZipMap"]
-    return {node.outputs[0]: node for node in found if node.outputs[0] in given}
+    return {node.outputs[0]: node for node in found if node.outputs and node.outputs[0] in given}
 
 
 def classes(node: Node) -> Classes:

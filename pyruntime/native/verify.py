@@ -1,6 +1,6 @@
 """Runs a model on the GPU and on WebAssembly, kernel by kernel, and finds the first one whose results differ.
 
-web/worker/verify.js is its mirror.
+web/session/verify.js is its mirror.
 """
 
 from __future__ import annotations

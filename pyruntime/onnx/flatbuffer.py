@@ -23,18 +23,20 @@ class Buffer:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._pages: dict[int, bytes] = {}
-        self._left = source.size  # tables that may still be read: each takes 4 bytes or more, and few are shared
+        self._left = 2 * source.size  # bytes of tables and vectors that may still be read: few are named twice
 
     def root(self) -> Table:
         return self.table(self.place(0))
 
     def table(self, at: int) -> Table:
-        self._left -= 1
-        if self._left < 0:
-            raise InvalidModel(
-                f"the model is damaged: its tables, as often as they are named, are too many at byte {at}"
-            )
+        self.spend(2, at)
         return Table(self, at)
+
+    def spend(self, size: int, at: int) -> None:
+        """Counts what is read, for a small file may name a large part of itself again and again."""
+        self._left -= size
+        if self._left < 0:
+            raise InvalidModel(f"the model is damaged: what it names again and again is too much at byte {at}")
 
     def place(self, at: int) -> int:
         """Where the offset at a place leads to."""
@@ -107,6 +109,7 @@ class Table:
     def numbers(self, field: int, kind: str) -> tuple[int | float, ...]:
         width = struct.calcsize("<" + kind)
         at, count = self.span(field, width)
+        self.buffer.spend(count * width, at)
         return struct.unpack(f"<{count}{kind}", self.buffer.bytes(at, count * width)) if count else ()
 
     def tables(self, field: int) -> list[Table]:
@@ -120,6 +123,7 @@ class Table:
 
     def _places(self, field: int) -> list[int]:
         at, count = self.span(field, 4)
+        self.buffer.spend(4 * count, at)
         return [self.buffer.place(at + 4 * n) for n in range(count)]
 
     def _at(self, field: int) -> int:
@@ -128,7 +132,9 @@ class Table:
         return self.at + offset if offset else 0
 
     def _string(self, at: int) -> bytes:
-        return self.buffer.bytes(*self.buffer.span(at, 1))
+        start, size = self.buffer.span(at, 1)
+        self.buffer.spend(size, start)
+        return self.buffer.bytes(start, size)
 
     def _decoded(self, data: bytes) -> str:
         try:

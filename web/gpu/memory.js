@@ -6,7 +6,7 @@ import { toGpuStorage } from './storage.js';
 
 /** @typedef {import('./device.js').Gpu} Gpu */
 
-/** Of the record of faults: number of a node whose indices are checked, extent, index (int32), and a word to spare. */
+/** Of the record of faults: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */
 export const FAULT_BYTES = 16;
 
 const EMPTY = 16; // bytes bound of a tensor without elements: a shader may read it by fours, as vec4

@@ -87,6 +87,7 @@ export class Transfers {
   abandon() {
     this.gpu.memory.encoder = null;
     for (const { data } of this.made) this.gpu.gpu.tensors.dispose(data.gpu);
+    this.gpu.gpu.tensors.freePool(); // a page may have destroyed one of its buffers: nothing tells of that
   }
 
   /** Brings tensors into the other memory. @param {CopyStep} step @param {State} state @param {string} key @returns {State | Promise<State>} */

@@ -14,7 +14,7 @@ import { pageGpu } from './own_gpu.js';
 import { PageRunner } from './page_runner.js';
 import { Stopper } from './stopper.js';
 import { checkFetches, mapsAmong, toMaps } from './maps.js';
-import { Packer, packTarget, unpackValue } from './tensors.js';
+import { Packer, asTheyAre, packTarget, unpackValue } from './tensors.js';
 import { Trace } from './trace.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
@@ -38,6 +38,8 @@ export class Handler {
     this.caller = caller;
     this.settings = settings;
     this.gpu = created.gpu;
+    /** Why it can no longer be used. @type {SessionFailed | null} */
+    this.lost = null;
     /** Where it runs on the page's GPU: a promise, as it may move there. @type {Promise<LocalSession> | null} */
     this.here = null;
     /** Whether the worker only compiles for it. */
@@ -73,6 +75,7 @@ export class Handler {
     feeds = checkFeeds(feeds, this.inputs);
     stopper?.check();
     const buffers = hasBuffers(feeds) || hasBuffers(fetches);
+    if (buffers || this.moved) feeds = asTheyAre(feeds);
     const local = this.gpu && (this.moved || buffers) ? await this.settled() : null;
     if (buffers && !local) feeds = await withoutBuffers(feeds, fetches);
     const timed = Boolean(this.trace) || this.gpu && isProfiling();
@@ -100,7 +103,10 @@ export class Handler {
     this.moved = true;
     this.pageRunner.release();
     const created = await this.caller.call('settle', { session: this.session, gpu: gpu.adapter });
-    return LocalSession.open(this.caller, created, gpu, this.settings);
+    return LocalSession.open(this.caller, created, gpu, this.settings).catch((cause) => {
+      this.lost = new SessionFailed(`the session could not move to the page's GPU: ${cause.message}`, { cause });
+      throw this.lost;
+    });
   }
 
   /**
@@ -147,6 +153,7 @@ export class Handler {
     if (this.released) return;
     this.released = true;
     this.pageRunner.release();
+    if (this.lost) return; // with it, everything was released
     const local = await this.here?.catch(() => null);
     if (local) await local.release();
     else await this.caller.call('release', { session: this.session });
@@ -169,7 +176,7 @@ export class Handler {
   /** @param {Feeds} feeds @param {number} tolerance */
   async verify(feeds, tolerance) {
     this.usable();
-    const checked = checkFeeds(feeds, this.inputs);
+    const checked = asTheyAre(checkFeeds(feeds, this.inputs));
     const local = await this.here;
     return local ? local.verify(checked, tolerance) : this.ask('verify', checked, { tolerance });
   }
@@ -177,7 +184,7 @@ export class Handler {
   /** @param {Feeds} feeds */
   async profile(feeds) {
     this.usable();
-    const checked = checkFeeds(feeds, this.inputs);
+    const checked = asTheyAre(checkFeeds(feeds, this.inputs));
     const local = await this.here;
     return local ? local.profile(checked) : this.ask('profile', checked, {});
   }
@@ -200,6 +207,7 @@ export class Handler {
 
   usable() {
     if (this.released) throw new SessionFailed('the session was released');
+    if (this.lost) throw this.lost;
     if (this.caller.gone) throw this.caller.failure();
   }
 

@@ -8,7 +8,6 @@ import { Model } from '../session/model.js';
 import { verify } from '../session/verify.js';
 import { RemoteCompiler } from './remote_compiler.js';
 import { wireOf } from './gpu_tensors.js';
-import { copyOf } from './tensors.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
 /** @typedef {import('../common/protocol.js').CreateResult} CreateResult */
@@ -106,14 +105,14 @@ async function stoppable(stopper, action) {
   return action(stop).finally(end);
 }
 
-/** As they are now: runs may wait. @param {Feeds} feeds @returns {Record<string, WireValue>} */
+/** @param {Feeds} feeds copies: runs may wait @returns {Record<string, WireValue>} */
 const wires = (feeds) => Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, Array.isArray(feed) ? feed.map(wire) : feed && wire(feed)]));
 
 /** @param {Tensor} tensor @returns {WireTensor} */
 function wire(tensor) {
   if (tensor.location === 'gpu-buffer') return wireOf(tensor);
   const { type, dims, data } = tensor;
-  return { type, dims: [...dims], data: Array.isArray(data) ? [...data] : copyOf(/** @type {import('../common/protocol.js').NumericData} */ (data)) };
+  return { type, dims: [...dims], data: /** @type {import('../common/protocol.js').NumericData | string[]} */ (data) };
 }
 
 /** @param {Tensor} into @returns {WireTensor | null} those on the CPU are filled after the run */

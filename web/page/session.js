@@ -78,7 +78,7 @@ async function ownGpu({ webgpu, device, preferred, given }) {
 async function settle(handler, created, gpu, stopper) {
   const start = performance.now();
   handler.here = LocalSession.open(handler.caller, created, gpu, handler.settings, stopper);
-  await handler.here;
+  await (stopper ? stopper.race(handler.here, (local) => void local.release()) : handler.here);
   created.timings.init = performance.now() - start;
 }
 

@@ -32,6 +32,20 @@ export class SharedPool {
 }
 
 /**
+ * Feeds as they are now, for a run that waits: those on the CPU are copied.
+ * @template {Record<string, Tensor | Tensor[] | null>} F @param {F} feeds @returns {F}
+ */
+export const asTheyAre = (feeds) => /** @type {any} */ (Object.fromEntries(Object.entries(feeds).map(([name, feed]) => (
+  [name, Array.isArray(feed) ? feed.map(copied) : feed && copied(feed)]))));
+
+/** @param {Tensor} tensor */
+function copied(tensor) {
+  if (tensor.location !== 'cpu') return tensor;
+  const { type, dims, data } = tensor;
+  return new Tensor(/** @type {any} */ (type), Array.isArray(data) ? [...data] : /** @type {any} */ (copyOf(/** @type {NumericData} */ (data))), [...dims]);
+}
+
+/**
  * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
  */
 export class Packer {

@@ -175,7 +175,7 @@ export class Model {
     }
     for (const text of texts) warn(`${text}; from now on they are taken as different dims`, this.host.said);
     this.drop();
-    this.programs.clear();
+    this.forgetAll();
     this.inputs = withDimsApart(this.inputs, dims);
     await this.python.takeApart?.(this.proxy, [...dims.keys()]);
     await this.prepare();
@@ -200,7 +200,7 @@ export class Model {
   async fallBack(reason) {
     warn(`${reason}; the session continues on WebAssembly`, this.host.said);
     this.drop();
-    this.programs.clear();
+    this.forgetAll();
     this.lost = this.host.gpu?.lost ?? '';
     this.host = { ...this.host, gpu: null };
     await this.python.fallBack(this.proxy);
@@ -296,8 +296,12 @@ export class Model {
     this.programs.delete(key);
   }
 
-  release() {
+  forgetAll() {
     for (const key of [...this.programs.keys()]) this.forget(key);
+  }
+
+  release() {
+    this.forgetAll();
     this.proxy.destroy();
   }
 }
