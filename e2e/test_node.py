@@ -47,6 +47,8 @@ def program(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, place: str, name: str) -> object:
     """What a program prints. It ends by itself, and has nothing to complain of."""
+    if not shutil.which(COMMANDS[place][0]):
+        pytest.skip(f"{place} is not installed (scripts/setup.sh runtimes)")
     done = subprocess.run([*COMMANDS[place], name], cwd=folder, check=True, capture_output=True, text=True, timeout=600)
     assert place == "deno" or not done.stderr  # its WebGPU complains of drivers
     return json.loads(done.stdout)

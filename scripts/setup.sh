@@ -95,9 +95,13 @@ setup_runtimes() {
   local list=e2e/runtimes.txt
   fresh runtimes "$list" && [ -d build/runtimes/node_modules ] && return
   mkdir -p build/runtimes
-  xargs npm install --silent --no-audit --no-fund --no-package-lock --prefix build/runtimes <"$list" >"$state/runtimes.log" 2>&1 ||
-    fail "runtimes failed; the whole log is $state/runtimes.log"
-  done_with runtimes "$list"
+  echo '{}' >build/runtimes/package.json # npm installs beside it; with --prefix it would not read the system's settings
+  echo "setup: runtimes" >&2
+  if (cd build/runtimes && xargs npm install --no-audit --no-fund --no-package-lock --loglevel=error) <"$list" >"$state/runtimes.log" 2>&1; then
+    done_with runtimes "$list"
+  else
+    echo "setup: tests in Bun and Deno run where $list can be installed; the log is $state/runtimes.log" >&2
+  fi
 }
 
 node_works() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 && command -v npm >/dev/null; }
