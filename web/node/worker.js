@@ -1,5 +1,5 @@
 // What a worker thread of Node.js begins with: it is made to look like a worker of a browser, so that worker.mjs, Pyodide
-// in it, and the engine run here as they do there (docs/adr/0056).
+// in it, and the engine run here as they do there (docs/adr/0055).
 
 import { createReadStream, readFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';

@@ -1,4 +1,4 @@
-// Outputs of a ZipMap: what runs gives its scores, and programs get maps (docs/adr/0058).
+// Outputs of a ZipMap: what runs gives its scores, and programs get maps (docs/adr/0057).
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../common/errors.js';

@@ -1,5 +1,5 @@
 // The interpreter's WebAssembly comes in two halves: the functions that the engine uses, and the rest, which is fetched
-// and joined when one of them is first called (scripts/split_wasm.py, ADR 60).
+// and joined when one of them is first called (scripts/split_wasm.py, ADR 59).
 
 const SHARED = 'split '; // how the names of the exports begin that are for the second half
 /** Takes a function and exports it as `load`, as tables want it, and beside it `nothing`, which does nothing. */
