@@ -92,10 +92,11 @@ def test_exports_are_those_asked_for() -> None:
     assert [name for name in names if not name.startswith("split ")] == ["even"]
 
 
-def test_halves_of_two_versions_do_not_link() -> None:
+@pytest.mark.parametrize(("other", "used"), [(WHOLE + b"\0\2\1x", {0}), (WHOLE, {0, 1})], ids=["module", "profile"])
+def test_halves_of_two_versions_do_not_link(other: bytes, used: set[int]) -> None:
+    """Of a module with a custom section more, and of the same module by another profile."""
     primary, _ = Splitter(WHOLE).split({0}, lambda name: True)
-    other = WHOLE + b"\0\2\1x"  # a custom section
-    _, secondary = Splitter(other).split({0}, lambda name: True)
+    _, secondary = Splitter(other).split(used, lambda name: True)
     with pytest.raises(KeyError, match="split "):
         Halves(primary, secondary).load()
 
