@@ -174,7 +174,7 @@ class Splitter:
 
     def __init__(self, data: bytes) -> None:
         self.module = module = Module.read(data)
-        self.digest = hashlib.sha256(data)
+        self.digest = hashlib.sha256(data).digest()
         self.types = module.items(TYPE, _skip_type)
         self.imports = module.items(IMPORT, _skip_import)
         self.functions = [Reader(item).number() for item in module.items(FUNCTION, Reader.number)]
@@ -191,8 +191,8 @@ class Splitter:
         used = set(used) & set(self._all())  # a profile of another version may know more of them
         slots = {f: 1 + n for n, f in enumerate([*sorted(used), *(f for f in self._all() if f not in used)])}
         table = bytes([FUNCREF, 1]) + leb_u(len(slots) + 1) * 2
-        self.digest.update(ranges(used).encode())  # halves by two profiles give their functions other slots
-        self.stamp = self.digest.hexdigest()[:16]
+        # of the profile, too: by another one functions have other slots
+        self.stamp = hashlib.sha256(self.digest + ranges(used).encode()).hexdigest()[:16]
         return self._primary(used, slots, table, exports), self._secondary(used, slots, table)
 
     def _all(self) -> range:
