@@ -28,7 +28,9 @@ globalThis.go = async () => {
   const session = await ort.InferenceSession.create('/add.onnx', { intraOpNumThreads: 2 });
   const tensor = new ort.Tensor('float32', Float32Array.of(1, 2, 3, 4, 5, 6), [2, 3]);
   const { c } = await session.run({ a: tensor, b: tensor });
-  return [...c.data, (await ort.stats()).threads];
+  const options = { executionProviders: ['webgpu'], preferredOutputLocation: 'gpu-buffer' };
+  const { d } = await (await ort.InferenceSession.create('/add.onnx', options)).run({ a: tensor, b: tensor });
+  return [...c.data, (await ort.stats()).threads, d.location, ...(await d.getData())];
 };
 """,
     "vite.config.js": """
@@ -37,6 +39,8 @@ export default { server: { headers }, preview: { headers }, logLevel: 'warn' };
 """,
     "package.json": '{ "type": "module" }',
 }
+
+RESULT = [2, 4, 6, 8, 10, 12, 1, "gpu-buffer", *[0] * 6]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +87,7 @@ def test_vite(command: str, project: Path, browser: Browser) -> None:
         try:
             page.goto(address)
             page.wait_for_function("globalThis.go !== undefined")
-            assert page.evaluate("go()") == [2, 4, 6, 8, 10, 12, 1]
+            assert page.evaluate("go()") == RESULT
         finally:
             page.close()
 
@@ -115,7 +119,7 @@ def test_webpack(project: Path, browser: Browser) -> None:
         page = browser.new_page()
         try:
             page.goto(f"{server.url}/index.html")
-            assert page.evaluate("go()") == [2, 4, 6, 8, 10, 12, 1]
+            assert page.evaluate("go()") == RESULT
         finally:
             page.close()
 

@@ -384,3 +384,35 @@ def test_traces(page: Tab, tab: Callable[..., Tab], place: str) -> None:
     assert all(data["version"] == 1 and data["endTime"] >= data["startTime"] >= 0 for data in told)
     assert [(timing["place"], timing["bytes"]) for timing in profiled] == [("webgpu", 72)] * 2
     assert all("start" in timing for timing in profiled)  # SwiftShader has timestamp-query
+
+
+@pytest.mark.parametrize("path", ["/esm.html", "/script.html"])
+def test_code_for_it_comes_when_it_is_wanted(tab: Callable[..., Tab], path: str) -> None:
+    """Not for sessions on the CPU or on the worker's GPU; once for all others; again after it did not come."""
+    page = tab()
+    page.open(path)
+
+    def fetched() -> int:
+        return sum(url.endswith("gpu.mjs") for url in page.requests)
+
+    page.run(OPEN + "await (await add()).run({ a: six, b: six }); await add({ executionProviders: ['wasm'] })")
+    assert fetched() == 0 and page.run("return (await ort.stats()).tensors") == 0
+    page.page.route("**/gpu.mjs", lambda route: route.abort())
+    refused = page.run(OPEN + "return [await reason(() => add(kept)), await reason(() => ort.env.webgpu.device)]")
+    assert isinstance(refused, list) and all(
+        text.startswith("SessionFailed") and "code for the page's GPU" in text for text in refused
+    )
+    page.page.unroute("**/gpu.mjs")
+    page.forgive("ERR_FAILED")
+    before = fetched()
+    found = page.run(
+        OPEN
+        + """
+        const [one, other] = await Promise.all([add(kept), add(kept)]);
+        const { c } = await one.run({ a: six, b: six });
+        const { d } = await other.run({ a: c, b: six });
+        const wrong = await one.run({ a: six }).catch((error) => error instanceof ort.InvalidInput);
+        return [await d.getData().then((data) => Array.from(data)), (await ort.stats()).tensors, wrong];
+        """
+    )
+    assert found == [[1, 2, 3, 4, 5, 6], 4, True] and fetched() == before + 1

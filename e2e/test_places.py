@@ -39,6 +39,7 @@ def test_the_package_on_another_origin(
     page.add_script_tag(url=f"{elsewhere.url}/dist/ort.js")
     assert page.evaluate(f"async (arg) => {{ {RUN} }}", "/models/add.onnx") == RIGHT
     assert page.evaluate("ort.stats().then(({ threads }) => threads)") == (1 if kind == "isolated" else 0)
+    assert page.evaluate("ort.env.webgpu.device.then((device) => device instanceof GPUDevice)")
     page.context.close()
 
 

@@ -7,6 +7,7 @@ import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
+import { SHARED } from '../web/page/late_gpu.js';
 import { trimmed } from './glue.mjs';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
@@ -48,6 +49,39 @@ const withoutUnused = {
   },
 };
 
+/** Modules that the page has anyway are parameters of gpu.mjs: classes and what they count stay one. */
+const sharesModules = {
+  name: 'shares-modules',
+  setup(builder) {
+    builder.onResolve({ filter: /\.js$/ }, ({ path, resolveDir }) => {
+      const file = relative(join(ROOT, 'web'), join(resolveDir, path));
+      return file in SHARED ? { path: file, external: true } : undefined;
+    });
+  },
+};
+
+/**
+ * The page's bundle fetches gpu.mjs: bundlers see where. A script of another origin does not know its own address, so there
+ * it is a whole one.
+ * @param {boolean} script whether the bundle is for <script>
+ */
+const fetchesGpu = (script) => ({
+  name: 'fetches-gpu',
+  setup(builder) {
+    builder.onResolve({ filter: /^\.\/gpu\.js$/ }, ({ kind }) => (kind === 'dynamic-import' ? { path: './gpu.mjs', external: true } : undefined));
+    if (script) builder.onLoad({ filter: /late_gpu\.js$/ }, async ({ path }) => ({
+      contents: (await readFile(path, 'utf8')).replace("await import('./gpu.js')", "await import(new URL('./gpu.mjs', import.meta.url).href)"),
+    }));
+  },
+});
+
+/** A module that is in the page's bundle and in gpu.mjs would be there twice. @param {import('esbuild').BuildResult[]} built */
+function checkApart(...built) {
+  const [page, gpu] = built.map(({ metafile }) => Object.entries(metafile.inputs).filter(([, { bytes }]) => bytes).map(([file]) => file));
+  const twice = gpu.filter((file) => page.includes(file));
+  if (twice.length) throw new Error(`SHARED of web/page/late_gpu.js lacks ${twice.join(', ')}`);
+}
+
 /** Another one for every change of the engine, of the standard library or of the interpreter's halves: it names the snapshots that browsers keep. */
 async function buildName() {
   const hash = createHash('sha256').update(await stdlibStamp()).update(await splitStamp());
@@ -57,20 +91,26 @@ async function buildName() {
 
 async function bundles() {
   const common = { bundle: true, target: 'es2022', legalComments: 'none', sourcemap: true, logLevel: 'warning' };
-  const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true };
+  const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true, plugins: [fetchesGpu(false)] };
   const worker = { ...common, minify: true, format: 'esm', plugins: [browserOnly], define: NO_NODE };
   const script = { define: { 'import.meta.url': '__script' }, banner: { js: SCRIPT_URL } };
   const node = { ...index, platform: 'node', entryPoints: [join(ROOT, 'web/node.js')] };
-  await Promise.all([
-    build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs') }),
+  const late = {
+    entryPoints: [join(ROOT, 'web/page/gpu.js')], plugins: [sharesModules], format: 'cjs', outfile: join(DIST, 'gpu.mjs'),
+    banner: { js: 'export default (require) => { const module = {};' }, footer: { js: 'return module.exports; };' },
+  };
+  const [page, gpu] = await Promise.all([
+    build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs'), metafile: true }),
+    build({ ...index, ...late, metafile: true }),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
-    build({ ...index, ...script, format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
+    build({ ...index, ...script, plugins: [fetchesGpu(true)], format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
     build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
     build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
     build({ ...worker, plugins: [browserOnly, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
     build({ ...worker, plugins: [browserOnly, withoutUnused], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
+  checkApart(page, gpu);
 }
 
 /** Pyodide's JavaScript, trimmed, and the exports that it uses. */

@@ -5,6 +5,7 @@ import { DeviceLost, ExecutionError, OutOfMemory } from '../common/errors.js';
 import { COMPUTE, READ, USAGE } from './flags.js';
 import { Moves } from './moves.js';
 import { GpuRunner } from './runner.js';
+import { setting } from './setting.js';
 import { sizeClass } from './sizes.js';
 import { GpuTensors } from './tensors.js';
 
@@ -24,13 +25,6 @@ const PIPELINES = 4096; // kept for sessions to come; a session keeps those that
 
 /** @type {Promise<Gpu | null> | null} */
 let current = null;
-
-/**
- * What is said of it before: which adapter is asked for, or given, or a device in place of ours (env.webgpu of the page);
- * alone: whether nobody but us uses it, so that all that goes wrong with it is ours.
- * @type {{ wishes: GPURequestAdapterOptions, adapter: GPUAdapter | null, device: GPUDevice | null, alone: boolean }}
- */
-export const setting = { wishes: { powerPreference: 'high-performance' }, adapter: null, device: null, alone: true };
 
 /** Adapters that gave their device. @type {WeakSet<GPUAdapter>} */
 const spent = new WeakSet();

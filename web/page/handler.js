@@ -8,7 +8,7 @@ import { differingDims } from '../common/dim_names.js';
 import { checkFeeds, RAW } from './feeds.js';
 import { isProfiling, report } from './gpu_profiling.js';
 import { hasBuffers, withoutBuffers } from './gpu_tensors.js';
-import { LocalSession } from './local_session.js';
+import { gpuCode } from './late_gpu.js';
 import { ms } from './options.js';
 import { pageGpu } from './own_gpu.js';
 import { PageRunner } from './page_runner.js';
@@ -22,6 +22,7 @@ import { Trace } from './trace.js';
 /** @typedef {import('../common/protocol.js').CreateResult} CreateResult */
 /** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('./local_session.js').LocalSession} LocalSession */
 /** @typedef {import('./page_runner.js').Feeds} Feeds */
 /** @typedef {ReturnType<typeof import('./options.js').runOptions>} RunSettings */
 /** @typedef {ReturnType<typeof import('./options.js').sessionOptions>} Settings */
@@ -103,10 +104,19 @@ export class Handler {
     this.moved = true;
     this.pageRunner.release();
     const created = await this.caller.call('settle', { session: this.session, gpu: gpu.adapter });
-    return LocalSession.open(this.caller, created, gpu, this.settings).catch((cause) => {
+    return this.open(created, gpu).catch((cause) => {
       this.lost = new SessionFailed(`the session could not move to the page's GPU: ${cause.message}`, { cause });
       throw this.lost;
     });
+  }
+
+  /**
+   * What the worker compiled, in the page.
+   * @param {CreateResult} created @param {import('../gpu/device.js').Gpu} gpu @param {Stopper | null} [stopper] of the creation
+   */
+  async open(created, gpu, stopper = null) {
+    const { LocalSession } = await gpuCode();
+    return LocalSession.open(this.caller, created, gpu, this.settings, stopper);
   }
 
   /**

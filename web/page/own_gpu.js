@@ -3,7 +3,8 @@
 
 import { env } from 'onnxruntime-common';
 import { InvalidInput, NoAdapter } from '../common/errors.js';
-import { acquireGpu, currentGpu, gpuOf, setting } from '../gpu/device.js';
+import { setting } from '../gpu/setting.js';
+import { gpuCode, loadedGpuCode } from './late_gpu.js';
 
 /** @typedef {import('../gpu/device.js').Gpu} Gpu */
 
@@ -49,6 +50,7 @@ export const hasPageGpu = () => wanted || Boolean(setting.device ?? setting.adap
 
 /** @param {GPUDevice} [device] of a session @returns {Promise<Gpu>} */
 export async function pageGpu(device) {
+  const { acquireGpu, gpuOf } = await gpuCode();
   if (device) return gpuOf(device);
   Object.assign(setting.wishes, wishes());
   const gpu = await acquireGpu();
@@ -60,7 +62,8 @@ export async function pageGpu(device) {
 
 /** Tensors that sessions left on it. */
 export async function pageTensors() {
-  return (await currentGpu())?.tensors.live.size ?? 0;
+  const gpu = await (await loadedGpuCode())?.currentGpu();
+  return gpu?.tensors.live.size ?? 0;
 }
 
 /** For who reads `env.webgpu.adapter` after a session was created in the worker. */

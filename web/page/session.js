@@ -6,7 +6,6 @@ import { InvalidInput, NoAdapter } from '../common/errors.js';
 import { warnOnce } from '../common/log.js';
 import { checkFetches, checkTargets } from './feeds.js';
 import { Handler } from './handler.js';
-import { LocalSession } from './local_session.js';
 import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions, workerEnv } from './options.js';
 import { hasPageGpu, noteAdapter, pageGpu } from './own_gpu.js';
 import { externalFile, origin } from './origins.js';
@@ -77,7 +76,7 @@ async function ownGpu({ webgpu, device, preferred, given }) {
 /** @param {Handler} handler @param {CreateResult} created @param {import('../gpu/device.js').Gpu} gpu @param {Stopper | null} stopper */
 async function settle(handler, created, gpu, stopper) {
   const start = performance.now();
-  handler.here = LocalSession.open(handler.caller, created, gpu, handler.settings, stopper);
+  handler.here = handler.open(created, gpu, stopper);
   await (stopper ? stopper.race(handler.here, (local) => void local.release()) : handler.here);
   created.timings.init = performance.now() - start;
 }

@@ -2,7 +2,7 @@
 
 import { SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
-import { setting } from '../gpu/device.js';
+import { setting } from '../gpu/setting.js';
 import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
 import { logging } from '../common/log.js';

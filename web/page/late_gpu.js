@@ -1,0 +1,53 @@
+// The code of sessions on the page's GPU is a file of its own, fetched when the first is made (docs/adr/0054). It shares
+// modules with this one: scripts/build_web.mjs makes it a function of them.
+
+import * as client from './client.js';
+import * as dimNames from '../common/dim_names.js';
+import * as elements from '../common/elements.js';
+import * as errors from '../common/errors.js';
+import * as flatFeeds from '../common/flat_feeds.js';
+import * as log from '../common/log.js';
+import * as protocol from '../common/protocol.js';
+import * as sharedMemory from '../common/shared_memory.js';
+import * as stop from '../common/stop.js';
+import * as setting from '../gpu/setting.js';
+import * as arena from '../run/arena.js';
+import * as dims from '../run/dims.js';
+import * as executor from '../run/executor.js';
+import * as inputDims from '../run/input_dims.js';
+import * as portions from '../run/portions.js';
+import * as gpuTensors from './gpu_tensors.js';
+
+/** By their files. @type {Record<string, object>} */
+export const SHARED = {
+  'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
+  'common/log.js': log, 'common/protocol.js': protocol, 'common/shared_memory.js': sharedMemory, 'common/stop.js': stop,
+  'gpu/setting.js': setting, 'page/client.js': client, 'page/gpu_tensors.js': gpuTensors, 'run/arena.js': arena,
+  'run/dims.js': dims, 'run/executor.js': executor, 'run/input_dims.js': inputDims, 'run/portions.js': portions,
+};
+
+/** @typedef {typeof import('./gpu.js')} GpuCode */
+
+/** @type {Promise<GpuCode> | null} */
+let code = null;
+
+/** @returns {Promise<GpuCode>} */
+export function gpuCode() {
+  code ??= load().catch((error) => {
+    code = null;
+    throw error;
+  });
+  return code;
+}
+
+/** The code if it was fetched before. @returns {Promise<GpuCode | null>} */
+export const loadedGpuCode = async () => code;
+
+async function load() {
+  const hint = 'serve all files of dist/ unchanged, from one folder';
+  /** @type {any} */
+  const built = await import('./gpu.js').catch((cause) => {
+    throw new errors.SessionFailed(`the code for the page's GPU could not be loaded: ${cause.message}`, { hint, cause });
+  });
+  return built.default((/** @type {string} */ file) => SHARED[file]);
+}
