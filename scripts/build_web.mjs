@@ -1,10 +1,12 @@
 // Builds dist/ (the npm package: bundles, worker, Pyodide, byte code, types) and build/site/ (the demo site).
 // Usage: node scripts/build_web.mjs [--site-only]
 
+import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cp, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
 import { SHARED } from '../web/page/late_gpu.js';
@@ -15,6 +17,7 @@ const DIST = join(ROOT, 'dist');
 const CACHE = join(ROOT, 'build', 'web');
 const PYODIDE = join(ROOT, 'node_modules', 'pyodide');
 const SITE = join(ROOT, 'build', 'site');
+const PYTHON = process.env.PYTHON || join(ROOT, '.venv', 'bin', 'python');
 
 /** Where the script itself was loaded from, for builds that have no import.meta; in a worker the stack tells it. */
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
@@ -193,23 +196,19 @@ async function stdlib() {
   });
 }
 
-/** The engine's byte code and its wheel; a missing part of the standard library shows here and not in a browser. */
+/** The engine's byte code; a missing part of the standard library shows here and not in a browser. */
 async function engine() {
-  const { version, description, license } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
-  const name = `pyruntime-${version}-py3-none-any.whl`;
-  await kept(['engine.zip', name, 'pyodide-lock.json'], `${await buildName()} ${version} ${description}`, async () => {
+  await kept(['engine.zip'], await buildName(), async () => {
     const pyodide = await packer(join(DIST, 'python_stdlib.zip'));
     const bytes = take(pyodide.globals.get('engine')(await forPages()));
     useEngine(pyodide, bytes);
     pyodide.runPython('import pyruntime.browser');
-    const metadata = ['Metadata-Version: 2.4', 'Name: pyruntime', `Version: ${version}`, `Summary: ${description}`,
-      `License-Expression: ${license}`, 'Requires-Python: >=3.11', '', ''].join('\n');
-    const wheel = pyodide.globals.get('wheel')(await engineSources(), metadata);
-    const stock = await readFile(join(PYODIDE, 'pyodide-lock.json'), 'utf8');
-    const lock = pyodide.globals.get('lock')(stock, name, version, wheel);
-    return [bytes, take(wheel), new TextEncoder().encode(lock)];
+    return [bytes];
   });
 }
+
+/** The wheel, and the lock file by which a Pyodide finds it: the work of Python's own tools. */
+const wheel = () => promisify(execFile)(PYTHON, ['-m', 'scripts.wheel', DIST, join(PYODIDE, 'pyodide-lock.json')], { cwd: ROOT });
 
 /** @param pyodide @param {Uint8Array} bytes of engine.zip */
 function useEngine(pyodide, bytes) {
@@ -226,7 +225,7 @@ async function splitStamp() {
 /** Pyodide's WebAssembly in halves, the first without exports that its JavaScript does not name. */
 async function halves() {
   await kept(['pyodide.asm.wasm', 'pyodide.rest.wasm'], await splitStamp(), async () => {
-    const pyodide = await packer(join(DIST, 'python_stdlib.zip'));
+    const pyodide = await packer(join(PYODIDE, 'python_stdlib.zip'));
     useEngine(pyodide, new Uint8Array(await readFile(join(DIST, 'engine.zip'))));
     pyodide.runPython(await readFile(join(ROOT, 'scripts/split_wasm.py'), 'utf8'));
     const whole = new Uint8Array(await readFile(join(PYODIDE, 'pyodide.asm.wasm')));
@@ -266,7 +265,7 @@ const start = performance.now();
 if (!process.argv.includes('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
   await mkdir(DIST, { recursive: true });
-  await Promise.all([bundles(), types(), python()]);
+  await Promise.all([bundles(), types(), python(), wheel()]);
 }
 await site();
 console.log(`dist/ and build/site/ built in ${((performance.now() - start) / 1000).toFixed(1)} s`);

@@ -4,11 +4,8 @@ A zip of `.pyc`, stored: the web server or the package compresses it, and Python
 """
 
 import ast
-import base64
-import hashlib
 import importlib
 import io
-import json
 import marshal
 import sys
 import zipfile
@@ -116,47 +113,6 @@ def stdlib(path: str, used) -> tuple[bytes, bytes]:
 def engine(sources) -> bytes:
     """The engine, asserts kept: it must act as it does natively."""
     return write({name: data.to_bytes() for name, data in sources.object_entries()}, asserts=True)
-
-
-def sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def wheel(sources, metadata: str) -> bytes:
-    """A pure wheel of the same sources, for any other Pyodide. Spec: PyPA binary distribution format 1.0."""
-    files = {name: data.to_bytes() for name, data in sources.object_entries()}
-    version = next(line.split()[1] for line in metadata.splitlines() if line.startswith("Version:"))
-    info = f"pyruntime-{version}.dist-info"
-    tag = "Wheel-Version: 1.0\nGenerator: pyruntime\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files |= {f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": tag.encode()}
-    files[f"{info}/top_level.txt"] = b"pyruntime\n"
-    lines = [
-        f"{name},sha256={base64.urlsafe_b64encode(sha256(data)).rstrip(b'=').decode()},{len(data)}"
-        for name, data in sorted(files.items())
-    ]
-    files[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,", ""]).encode()
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in sorted(files.items()):
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
-    return out.getvalue()
-
-
-def lock(stock: str, file_name: str, version: str, data: bytes) -> str:
-    """pyodide-lock.json that knows this one package."""
-    package = {
-        "name": "pyruntime",
-        "version": version,
-        "file_name": file_name,
-        "install_dir": "site",
-        "sha256": sha256(data).hex(),
-        "package_type": "package",
-        "imports": ["pyruntime"],
-        "depends": [],
-        "unvendored_tests": False,
-        "tool": {},
-    }
-    return json.dumps({"info": json.loads(stock)["info"], "packages": {"pyruntime": package}}, indent=1)
 
 
 assert sys.platform == "emscripten", "run by scripts/build_web.mjs"

@@ -17,6 +17,7 @@ COMMANDS = {
     "export": "compile a model into a file that runs without compiling",
     "serve": "a static server for pages that use pyruntime",
 }
+WITHOUT_EXTRAS = ("serve",)
 
 
 def usage() -> str:
@@ -43,12 +44,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f'pyruntime: there is no command "{name}" (one of {", ".join(COMMANDS)})', file=sys.stderr)
         return 2
     try:
+        if name not in WITHOUT_EXTRAS:
+            import pyruntime.native  # noqa: F401  says what is missing
         return int(import_module(f"pyruntime.cli.{name}").main(rest) or 0)
-    except (PyRuntimeError, OSError) as error:
+    except (PyRuntimeError, OSError, ModuleNotFoundError) as error:
         print(f"pyruntime: {_sentence(error)}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        print(f'pyruntime: {error} (pip install "pyruntime[native]")', file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 1

@@ -47,7 +47,8 @@ def no_adapter(providers: Sequence[str]) -> list[str]:
         GpuHost()
         return list(providers)
     except ImportError as e:
-        found = NoAdapter(f"no WebGPU: {e}")
+        missing = 'wgpu is not installed (pip install "pyruntime[native]")'
+        found = NoAdapter(f"no WebGPU: {missing if e.name == 'wgpu' else e}")
     except NoAdapter as e:
         found = e
     if "wasm" not in providers:
