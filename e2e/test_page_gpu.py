@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from playwright.sync_api import Browser
@@ -117,11 +118,14 @@ def test_device_that_is_given(page: Tab, way: str) -> None:
         const data = Array.from(await c.getData());
         GPUDevice.prototype.createBuffer = createBuffer;
         const device = given ?? await ort.env.webgpu.device;
-        return [data, used.size === 1 && used.has(device)];
+        const timings = await session.profile({ a: six, b: six });
+        const byClock = timings.map(({ place, start }) => [place, start !== undefined]);
+        return [data, used.size === 1 && used.has(device), byClock];
         """,
         way,
     )
-    assert found == [[2, 4, 6, 8, 10, 12], True]
+    clock = way == "env.adapter"  # a plain device has no timestamp-query
+    assert found == [[2, 4, 6, 8, 10, 12], True, [["webgpu", clock]] * 2]
 
 
 def test_what_is_given_must_be_a_device(page: Tab) -> None:
@@ -384,6 +388,69 @@ def test_traces(page: Tab, tab: Callable[..., Tab], place: str) -> None:
     assert all(data["version"] == 1 and data["endTime"] >= data["startTime"] >= 0 for data in told)
     assert [(timing["place"], timing["bytes"]) for timing in profiled] == [("webgpu", 72)] * 2
     assert all("start" in timing for timing in profiled)  # SwiftShader has timestamp-query
+
+
+SPLIT = """<ir_version: 10, opset_import: ["" : 20]>
+g (float[n] x, string[n] t) => (float[n] y, float[n] z) {
+  m = RegexFullMatch <pattern = "a+"> (t)  u = Exp (x)  w = Where (m, x, u)
+  d = Cast <to = 11> (w)  s = Sin (d)  v = Cast <to = 1> (s)  y = Mul (v, w)  z = Neg (w)
+}"""
+
+
+def test_a_split_program(page: Tab) -> None:
+    """Steps of the GPU, of WebAssembly and of Python, which is in the worker; buffers in and out, other lengths."""
+    found = page.run(
+        OPEN
+        + """
+        const session = await create(Uint8Array.from(arg), kept);
+        const device = await ort.env.webgpu.device;
+        const out = [];
+        for (const n of [3, 5, 3]) {
+          const x = wrap(filled(device, Float32Array.from({ length: n }, (_, i) => i / 4)), [n]);
+          const t = new ort.Tensor('string', Array.from({ length: n }, (_, i) => (i % 2 ? 'aa' : 'b')), [n]);
+          const { y, z } = await session.run({ x, t });
+          out.push([y.location, Array.from(await y.getData()), Array.from(await z.getData())]);
+        }
+        const { placement } = await session.explain();
+        await session.release();
+        return [out, placement];
+        """,
+        list(onnx.parser.parse_model(SPLIT).SerializeToString()),
+    )
+    assert isinstance(found, list)
+    out, placement = found
+    assert {"webgpu", "wasm"} <= set(placement)
+    for n, (location, y, z) in zip((3, 5, 3), out, strict=True):
+        x = np.arange(n) / 4
+        w = np.where(np.arange(n) % 2, x, np.exp(x))
+        assert location == "gpu-buffer"
+        np.testing.assert_allclose(y, np.sin(w) * w, rtol=1e-5)
+        np.testing.assert_allclose(z, -w, rtol=1e-6)
+
+
+def test_a_session_that_cannot_move(tab: Callable[..., Tab]) -> None:
+    """To the page's GPU, which refuses a kernel: it says so from then on; others move."""
+    page = tab()
+    page.open("/esm.html")
+    found = page.run(
+        OPEN
+        + """
+        const [moves, stays] = [await add(), await add()];
+        const { sessions } = await ort.stats();
+        const a = wrap(filled(await ort.env.webgpu.device, Float32Array.of(1, 2, 3, 4, 5, 6)));
+        const make = GPUDevice.prototype.createComputePipelineAsync;
+        GPUDevice.prototype.createComputePipelineAsync = () => Promise.reject(new Error('no room'));
+        const first = await reason(() => moves.run({ a, b: six }));
+        GPUDevice.prototype.createComputePipelineAsync = make;
+        const later = await reason(() => moves.run({ a: six, b: six }));
+        await moves.release();
+        const { c } = await stays.run({ a, b: six });
+        return [first, later, Array.from(c.data), (await ort.stats()).sessions - sessions];
+        """
+    )
+    assert isinstance(found, list)
+    assert all(text.startswith("SessionFailed: the session could not move") and "no room" in text for text in found[:2])
+    assert found[2:] == [[2, 4, 6, 8, 10, 12], -1]
 
 
 @pytest.mark.parametrize("path", ["/esm.html", "/script.html"])

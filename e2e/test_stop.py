@@ -213,28 +213,29 @@ def test_create_while_python_compiles(kind: str, tab: Callable[..., Tab]) -> Non
 
 
 TEXT = """
-  const session = await open(arg);
+  const session = await open(arg.model, arg.options);
   const texts = (count) => ({ x: new Tensor('string', Array(count).fill('ab'.repeat(200)), [count]) });
   await session.run(texts(2));
   const controller = new AbortController();
-  const into = new Tensor('bool', new Uint8Array(20000), [20000]);
-  const run = told(session.run(texts(20000), { y: into }, { signal: controller.signal }));
+  const into = arg.options.preferredOutputLocation ? ['y'] : { y: new Tensor('bool', new Uint8Array(20000), [20000]) };
+  const run = told(session.run(texts(20000), into, { signal: controller.signal }));
   await sleep(1500);
   const start = performance.now();
   controller.abort();
   const error = await run;
   const { y } = await session.run(texts(2));
-  await session.release();
-  return [error.name, error.at - start, [...y.data]];
+  return [error.name, error.at - start, [...(await y.getData())]];
 """
 
 
-def test_a_step_in_python(tab: Callable[..., Tab]) -> None:
-    """Regular expressions on 8 MB of text, where Python can be interrupted."""
+@pytest.mark.parametrize("place", ["worker", "page"])
+def test_a_step_in_python(tab: Callable[..., Tab], place: str) -> None:
+    """Regular expressions on 8 MB of text, where Python can be interrupted; of a session on the page's GPU, too."""
     page = tab()
     page.open("/esm.html")
     model = parsed('g (string[n] x) => (bool[n] y) { y = RegexFullMatch <pattern = "(a|b|ab)*c"> (x) }')
-    name, took, values = page.run(TOOLS + TEXT, encoded(model))  # type: ignore[misc]
+    options = {"executionProviders": ["webgpu"], "preferredOutputLocation": "gpu-buffer"} if place == "page" else {}
+    name, took, values = page.run(TOOLS + TEXT, {"model": encoded(model), "options": options})  # type: ignore[misc]
     print(f"a step in Python: {name} after {took:.0f} ms")
     assert name == "AbortError" and took < SOON and values == [0, 0]
 
@@ -263,15 +264,15 @@ def test_create_while_the_model_is_fetched(page: Tab) -> None:
 
 
 GPU = """
-  const session = await open(arg.model, { executionProviders: ['webgpu'] });
+  const session = await open(arg.model, { executionProviders: ['webgpu'], enableProfiling: arg.timed, preferredOutputLocation: arg.location });
   const { placement } = await session.explain();
   const small = { x: square(4) };
   await session.run(small);
   const before = await settled();
   const took = [];
-  for (let k = 0; k < 2; k++) {
+  for (let k = 0; k < arg.times; k++) {
     const controller = new AbortController();
-    const run = told(session.run({ x: square(arg.n) }, { y: square(arg.n) }, { signal: controller.signal }));
+    const run = told(session.run({ x: square(arg.n) }, arg.location === 'gpu-buffer' ? ['y'] : { y: square(arg.n) }, { signal: controller.signal }));
     await sleep(500);
     const start = performance.now();
     controller.abort();
@@ -279,21 +280,27 @@ GPU = """
     took.push([error.name, error.at - start]);
   }
   const { y } = await session.run(small, { signal: new AbortController().signal });
+  const value = (await y.getData(true))[0];
   const after = await settled();
+  console.log = () => {};
+  const kernels = JSON.parse(session.endProfiling() || '[]').filter(({ cat }) => cat === 'Node').length;
   await session.release();
-  return { took, placement, value: y.data[0], tensors: [before.tensors, after.tensors] };
+  return { took, placement, value, kernels, tensors: [before.tensors, after.tensors] };
 """
 
 
-def test_runs_on_the_gpu(tab: Callable[..., Tab]) -> None:
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("place", ["worker", "page"])
+def test_runs_on_the_gpu(tab: Callable[..., Tab], place: str, timed: bool) -> None:
     page = tab()
     page.open("/esm.html")
     lines = "".join(f"t{i + 1} = MatMul (t{i}, x)  " for i in range(200))
     text = "g (float[n, n] x) => (float[n, n] y) { t0 = Identity (x) " + lines + "y = Identity (t200) }"
-    found: Any = page.run(TOOLS + GPU, {"model": encoded(parsed(text)), "n": 320})
+    how = {"timed": timed, "location": "gpu-buffer" if place == "page" else "cpu", "times": 1 if timed else 2}
+    found: Any = page.run(TOOLS + GPU, {"model": encoded(parsed(text)), "n": 320, **how})
     assert found["placement"]["webgpu"] >= 200
     for name, took in found["took"]:
-        print(f"GPU: {name} after {took:.0f} ms")
+        print(f"GPU of the {place}, timed {timed}: {name} after {took:.0f} ms")
         assert name == "AbortError" and took < 3 * SOON  # this GPU is a program: a product takes a fifth of a second
     assert found["value"] == pytest.approx(0.25)
-    assert found["tensors"][0] == found["tensors"][1]
+    assert found["tensors"][0] == found["tensors"][1] and (found["kernels"] > 0) is timed

@@ -104,14 +104,12 @@ export class GpuRunner {
 
   /** From now on kernels are timed. @param {import('./timer.js').Timed[]} found gets them */
   beginTiming(found) {
-    this.timer = new KernelTimer(this.gpu, found);
+    this.timer = new KernelTimer(this, found);
   }
 
-  /** The times of those since are there. */
-  async endTiming() {
-    const { timer } = this;
+  endTiming() {
+    this.timer?.release();
     this.timer = null;
-    await timer?.read(this.memory);
   }
 
   /** @param {Prepared} step @param {number} begin @param {number} end dispatches @param {GPUComputePassDescriptor} [how] */

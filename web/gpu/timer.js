@@ -1,9 +1,11 @@
 // Times of kernels on the GPU, each in a compute pass of its own: by the GPU's clock, where the device has it
 // (`timestamp-query`); else from its submission until the queue is done, so the way there and back is counted, too.
 
+import { submitInPortions } from '../run/portions.js';
 import { USAGE } from './flags.js';
 
-/** @typedef {import('./device.js').Gpu} Gpu */
+/** @typedef {import('./runner.js').GpuRunner} GpuRunner */
+/** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {import('./runner.js').Prepared} Prepared */
 /** @typedef {{ call: import('../common/program.js').Call, place: 'wasm' | 'webgpu', milliseconds: number, start?: number }} Timed start: after the first kernel of the run, by the GPU's clock */
 
@@ -12,9 +14,10 @@ const NS = 1e6; // of a millisecond
 
 /** Of one run. */
 export class KernelTimer {
-  /** @param {Gpu} gpu @param {Timed[]} found gets the kernels, in the order they ran */
-  constructor(gpu, found) {
-    this.gpu = gpu;
+  /** @param {GpuRunner} runner @param {Timed[]} found gets the kernels, in the order they ran */
+  constructor(runner, found) {
+    this.runner = runner;
+    this.gpu = runner.gpu;
     this.found = found;
     /** Kernels whose times the query sets will have. @type {Timed[]} */
     this.waiting = [];
@@ -22,26 +25,41 @@ export class KernelTimer {
     this.sets = [];
   }
 
-  /** Runs a step. @param {import('./runner.js').GpuRunner} runner @param {Prepared} step @param {import('../common/stop.js').Stop | null} stop */
-  async run(runner, step, stop) {
-    if (step.generation !== runner.memory.generation) runner.bind(step);
+  /** Runs a step. @param {Prepared} step @param {Stop | null} stop */
+  async run(step, stop) {
+    const { runner } = this;
     const { queue, features } = this.gpu.device;
-    for (const [n, call] of step.dispatched.entries()) {
-      const timed = { call, place: /** @type {const} */ ('webgpu'), milliseconds: 0 };
-      this.found.push(timed);
-      if (features.has('timestamp-query')) {
-        runner.encode(step, n, n + 1, { timestampWrites: this.writes(timed) });
-        continue;
-      }
+    if (step.generation !== runner.memory.generation) runner.bind(step);
+    if (!features.has('timestamp-query')) return this.runOneByOne(step, stop);
+    const encode = (/** @type {number} */ begin, /** @type {number} */ end) => {
+      for (let n = begin; n < end; n++) runner.encode(step, n, n + 1, { timestampWrites: this.writes(this.begin(step, n)) });
       runner.memory.flush();
+    };
+    const count = step.dispatched.length;
+    if (stop) await submitInPortions(step, count, { encode, sent: () => queue.onSubmittedWorkDone() }, stop);
+    else encode(0, count);
+  }
+
+  /** By the queue. @param {Prepared} step @param {Stop | null} stop */
+  async runOneByOne(step, stop) {
+    const { runner } = this;
+    runner.memory.flush();
+    for (const n of step.dispatched.keys()) {
+      const timed = this.begin(step, n);
       const start = performance.now();
       runner.encode(step, n, n + 1);
       runner.memory.flush();
-      await queue.onSubmittedWorkDone();
+      await this.gpu.device.queue.onSubmittedWorkDone();
       timed.milliseconds = performance.now() - start;
       await stop?.look();
     }
-    runner.memory.flush();
+  }
+
+  /** @param {Prepared} step @param {number} n dispatch */
+  begin({ dispatched }, n) {
+    const timed = { call: dispatched[n], place: /** @type {const} */ ('webgpu'), milliseconds: 0 };
+    this.found.push(timed);
+    return timed;
   }
 
   /** Where a pass leaves its times. @param {Timed} timed @returns {GPUComputePassTimestampWrites} */
@@ -52,9 +70,10 @@ export class KernelTimer {
     return { querySet, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 };
   }
 
-  /** Waits for the times. @param {import('./memory.js').GpuMemory} memory of the session */
-  async read(memory) {
-    if (this.gpu.lost || !this.sets.length) return;
+  /** Waits for the times. */
+  async read() {
+    if (!this.sets.length) return;
+    const { memory } = this.runner;
     const size = 16 * this.waiting.length;
     const usage = USAGE.QUERY_RESOLVE | USAGE.COPY_SRC;
     const resolved = this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size, usage, label: 'times' }));
@@ -66,6 +85,9 @@ export class KernelTimer {
     };
     await this.gpu.read(size, copy, (bytes) => this.fill(new BigUint64Array(bytes, 0, 2 * this.waiting.length)));
     resolved.destroy();
+  }
+
+  release() {
     for (const set of this.sets) set.destroy();
   }
 

@@ -21,11 +21,13 @@ export async function profile(executor, run, kernels) {
   Object.assign(executor, { code: timed(executor, found), team: null });
   gpu?.beginTiming(found);
   try {
-    return await run();
+    const given = await run();
+    await gpu?.timer?.read();
+    kernels.push(...found.map(({ call, ...times }) => ({ node: call.node, kernel: call.kernel, ...times, bytes: bytesOf(executor, call) })));
+    return given;
   } finally {
     Object.assign(executor, { code, team });
-    await gpu?.endTiming();
-    kernels.push(...found.map(({ call, ...times }) => ({ node: call.node, kernel: call.kernel, ...times, bytes: bytesOf(executor, call) })));
+    gpu?.endTiming();
   }
 }
 
