@@ -11,6 +11,7 @@ from pathlib import Path
 
 COMMANDS = {
     "compile": "compile and boot times in the browser, from a cold profile",
+    "start": "the first visit of a new browser profile beside onnxruntime-web's, its phases and bytes, and the second",
     "memory": "peak of each model against the largest set of tensors alive at once",
     "overhead": "what a run takes besides its kernels",
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",

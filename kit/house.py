@@ -65,7 +65,7 @@ TOOLS = {
     "fuzz": "kit",
     "bench": "kit",
     "demo": "kit",
-    "e2e": "kit",
+    "e2e": "kit bench",
     "tests": "kit scripts fuzz bench",
     "scripts": "kit",
 }

@@ -10,6 +10,7 @@ import { TICK } from '../common/stop.js';
 import { checkFaults } from './faults.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
+import { mark } from '../common/marks.js';
 import { finishInit, loadConstants, loadProgram } from './load_program.js';
 import { Planner } from './plan.js';
 import { runInPortions } from './portions.js';
@@ -85,6 +86,7 @@ export class Executor {
       gpu?.memory.flush();
       await gpu?.memory.throwErrors();
       executor.begun = executor.arenaBytes();
+      mark('constants folded');
       return executor;
     } catch (error) {
       executor.release();

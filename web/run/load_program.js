@@ -1,6 +1,7 @@
 // From a Program's bytes to code and constants in memory.
 
 import { unpackBits } from '../common/elements.js';
+import { mark } from '../common/marks.js';
 import { Memory } from './arena.js';
 import { State } from './plan_state.js';
 
@@ -38,6 +39,7 @@ async function loadWasm(program, { shared, threads = 1, pool = null, memoryLimit
     const place = header.modules.wasm;
     if (!place) return { memory, code: {}, team: null };
     program.module ??= await WebAssembly.compile(blob.slice(place[0], place[0] + place[1]));
+    mark('kernels compiled');
     return await start(program.module, memory, threads, pool);
   } catch (error) {
     memory.giveBack();
@@ -70,6 +72,7 @@ export function loadConstants(executor, read) {
   plan.ensure(root);
   executor.hosts = new Map(executor.hostConstants);
   for (const constant of header.constants) if (!('strings' in constant)) fill(executor, constant, read);
+  mark('constants placed');
 }
 
 /**

@@ -6,6 +6,7 @@ import { setting } from '../gpu/setting.js';
 import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
 import { logging } from '../common/log.js';
+import { mark } from '../common/marks.js';
 import { answer } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { Interpreter } from './interpreter.js';
@@ -188,5 +189,6 @@ const handlers = {
 };
 
 export function startEngine() {
+  mark('worker started');
   answer(globalThis, handlers);
 }

@@ -2,6 +2,7 @@
 
 import { SessionFailed } from '../common/errors.js';
 import { warn } from '../common/log.js';
+import { mark } from '../common/marks.js';
 import { joined } from './halves.js';
 
 const HINT = 'serve all files of dist/ unchanged, from one folder';
@@ -68,6 +69,7 @@ export async function watchDownloads({ wasm, rest, stdlib }, broken, start) {
   WebAssembly.instantiateStreaming = async (source, imports) => {
     try {
       const made = await instantiate(checkStatus(await source), imports, instantiateStreaming);
+      mark('interpreter instantiated');
       return joined(made, imports ?? {}, () => downloadNow(rest), (cause) => {
         const error = failure(rest, cause);
         broken(error);

@@ -3,6 +3,7 @@
 import { InvalidModel, NoAdapter } from '../common/errors.js';
 import { acquireGpu } from '../gpu/device.js';
 import { during, warn } from '../common/log.js';
+import { mark } from '../common/marks.js';
 import { Model } from '../session/model.js';
 import { downloads, readerOf, weightsOf } from './model_files.js';
 import { cachedPrograms } from './program_cache.js';
@@ -44,6 +45,7 @@ export async function openModel(params, progress, interpreter, pool, stop) {
   const [files, gpu, cache] = await Promise.all([
     downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), params.gpu ? null : gpuFor(params), prepare(params, options, interpreter, progress),
   ]);
+  mark('model fetched');
   const bytes = /** @type {Uint8Array} */ (files.get(''));
   const { memoryLimit, ...limits } = params.limits;
   const source = { start, files, bytes, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
@@ -122,6 +124,7 @@ async function compile(source, interpreter, progress) {
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const { python, proxy } = await opened(source, interpreter);
+  mark('model compiled');
   const model = new Model(python, proxy, weightsIn(files), host);
   progress({ phase: 'compile', loaded: 1, total: 1 });
   const ready = await started(model, progress, { download, compile: performance.now() - booted }, stop);

@@ -3,6 +3,7 @@
 import { loadPyodide } from 'pyodide';
 import { fromPayload, SessionFailed, Terminated } from '../common/errors.js';
 import { warn } from '../common/log.js';
+import { mark } from '../common/marks.js';
 import { download, downloadNow, importModule, watchDownloads } from './engine_files.js';
 import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapshot.js';
 
@@ -91,9 +92,11 @@ export class Python {
       stdin: () => '',
       _loadSnapshot: snapshot?.(),
     })));
+    mark('Python started');
     progress(1, 3);
     pyodide.FS.writeFile(ENGINE, await files.engine);
     pyodide.runPython(snapshot ? RESTORED : STARTED);
+    mark('engine imported');
     progress(2, 3);
     if (!snapshot) saveSnapshot(pyodide, assets.engine);
     pyodide.registerJsModule('pyruntime_host', { rest_of_stdlib: () => downloadNow(assets.stdlibRest) });

@@ -1,0 +1,28 @@
+// A visit: from the import of a package to the first result of a model.
+
+import { difference, expected, Feeds, fetchBuffer } from './model.js';
+import { OrtSession } from './ort.js';
+
+const PACKAGES = { ours: '/dist/ort.mjs', peer: '/peer/ort.wasm.bundle.min.mjs' };
+
+/**
+ * @param {'ours' | 'peer'} which @param {import('./model.js').ModelInfo} info
+ * @returns {Promise<{ milliseconds: number, error: number | string, phases: Record<string, number> }>} error: of the result; phases: of compiling
+ */
+async function visit(which, info) {
+  const feeds = new Feeds(info, await fetchBuffer(info.data));
+  performance.mark('pyruntime package asked for');
+  const begin = performance.now();
+  const ort = await import(PACKAGES[which]);
+  ort.env.wasm.numThreads = 1;
+  performance.mark('pyruntime package loaded');
+  const session = await ort.InferenceSession.create(info.model, { logSeverityLevel: 3 });
+  performance.mark('pyruntime session created');
+  const outputs = await new OrtSession(ort, session, feeds).run();
+  const milliseconds = performance.now() - begin;
+  performance.mark('pyruntime first run done');
+  const phases = which === 'ours' ? (await session.explain()).phases : {};
+  return { milliseconds, error: info.check ? 0 : difference(outputs, await expected(info)), phases };
+}
+
+Object.assign(globalThis, { bench: { visit } });

@@ -1,0 +1,146 @@
+"""python -m bench start: the first visit of a new browser profile, beside onnxruntime-web's `/wasm`, and the second.
+
+From the import of the package to the first result, one thread, files compressed by brotli; over localhost, and over a
+line of so many Mbit/s that all connections share. Both in turns, in new profiles; ratios are ours by theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext
+
+from bench import machine, models
+from bench.chromium import MOUNTS, ROOT, build
+from bench.start_phases import Phases
+from bench.start_server import Server, compressed
+from bench.table import number
+from kit import chromium as shared
+
+MODELS = """mobilenet_v2 efficientnet_b0 vit_tiny minilm.dyn gpt2_tiny llama_mini.qdq lstm_tagger superres yolo_nms
+ wav2vec2_mini""".split()
+KEPT = 5000  # ms after a first visit until what it leaves for later ones is written
+FIRST = "ort.mjs worker.mjs pyodide.asm.mjs pyodide.asm.wasm python_stdlib.zip engine.zip".split()
+LATER = "pyodide.rest.wasm python_rest.zip".split()
+PEER = "ort.wasm.bundle.min.mjs ort-wasm-simd-threaded.wasm".split()
+LIMIT = 300_000  # ms that one call may take
+KINDS = ("local", "slow", "second")
+Times = dict[tuple[str, str, str], list[float]]  # (model, kind, whose): ms
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench start", description=__doc__)
+    parser.add_argument("models", nargs="*", help=f"default: {' '.join(MODELS)}")
+    parser.add_argument("--rounds", type=int, default=5, help="medians of so many visits (default 5)")
+    parser.add_argument("--slow-rounds", type=int, default=1, help="of those over the slow line (default 1; 0: none)")
+    parser.add_argument("--mbits", type=float, default=20.0, help="a second of the slow line (default 20)")
+    args = parser.parse_args(argv)
+    if unknown := sorted(set(args.models) - set(models.names())):
+        parser.error(f"no model {', '.join(unknown)}")
+    build()
+    brotli = compressed(
+        [*(ROOT / "dist" / name for name in FIRST + LATER), *(MOUNTS["/peer/"] / name for name in PEER)]
+    )
+    print(f"{machine.processor()}, load {machine.load()}; ms from the import of the package to the first result")
+    with Server(dict(MOUNTS), brotli) as server, shared.launch() as browser:
+        bench = Bench(server, browser, args.mbits * 1e6)
+        rounds = {"local": args.rounds, "slow": args.slow_rounds}
+        names = args.models or MODELS
+        times = bench.all(names, rounds)
+    print(f"\n{bench.phases.table()}")
+    print(f"\n{files(brotli)}")
+    print(f"\n{summary(times, names, args.mbits, size(brotli, FIRST, '/dist/'))}")
+    return int(bench.wrong)
+
+
+class Bench:
+    """Visits, and what was seen in them."""
+
+    def __init__(self, server: Server, browser: Browser, bits: float) -> None:
+        self.server, self.browser, self.bits = server, browser, bits
+        self.wrong = False
+        self.phases = Phases()
+
+    def all(self, names: list[str], rounds: dict[str, int]) -> Times:
+        print(f"{'model':22}" + "".join(f"{kind:>8}{'peer':>8}{'ratio':>7}" for kind in KINDS))
+        times: Times = defaultdict(list)
+        for name in names:
+            info = models.info(name)
+            for kind, count in rounds.items():
+                for n in range(count):
+                    for whose in ("ours", "peer") if n % 2 else ("peer", "ours"):
+                        self.profile(times, info, kind, whose)
+            print(line(name, times), flush=True)
+        return times
+
+    def profile(self, times: Times, info: models.Info, kind: str, whose: str) -> None:
+        """The first visit of a new profile, and, over no slow line, a second one."""
+        self.server.line.bits = self.bits if kind == "slow" else None
+        context = self.browser.new_context()
+        context.set_default_timeout(LIMIT)
+        try:
+            times[info["name"], kind, whose].append(self.visit(context, info, kind, whose))
+            if kind == "local":
+                times[info["name"], "second", whose].append(self.visit(context, info, "second", whose))
+        finally:
+            context.close()
+
+    def visit(self, context: BrowserContext, info: models.Info, kind: str, whose: str) -> float:
+        page = context.new_page()
+        page.goto(f"{self.server.url}/start.html")
+        page.wait_for_function("globalThis.bench")
+        found: dict[str, Any] = page.evaluate("([whose, info]) => bench.visit(whose, info)", [whose, info])
+        if isinstance(found["error"], str) or found["error"] > info["tolerance"]:
+            print(f"  {info['name']}: the result of {whose} is wrong: {found['error']}")
+            self.wrong |= whose == "ours"
+        if (kind, whose) == ("local", "ours"):
+            self.phases.add(page, found["phases"])
+        if kind == "local":
+            page.wait_for_timeout(KEPT)
+        page.close()
+        return float(found["milliseconds"])
+
+
+def ratio(times: Times, name: str, kind: str) -> float:
+    """Ours by the peer's; NaN where nothing was measured."""
+    ours, peer = (statistics.median(times[name, kind, whose] or [math.nan]) for whose in ("ours", "peer"))
+    return ours / peer
+
+
+def line(name: str, times: Times) -> str:
+    out = f"{name:22}"
+    for kind in KINDS:
+        for whose in ("ours", "peer"):
+            out += f"{number(statistics.median(times[name, kind, whose] or [math.nan]), 4):>8}"
+        out += f"{ratio(times, name, kind):7.2f}"
+    return out
+
+
+def size(brotli: dict[Path, Path], names: list[str], folder: str) -> int:
+    return sum(brotli[(MOUNTS[folder] / name).resolve()].stat().st_size for name in names)
+
+
+def files(brotli: dict[Path, Path]) -> str:
+    """Each file's bytes."""
+    out = [f"{'file':32}{'bytes':>12}{'brotli 11':>12}"]
+    for title, names, folder in (("", FIRST, "/dist/"), ("when needed: ", LATER, "/dist/"), ("peer: ", PEER, "/peer/")):
+        for name in names:
+            whole = (MOUNTS[folder] / name).stat().st_size
+            out.append(f"{title + name:32}{whole:12,}{size(brotli, [name], folder):12,}")
+    out.append(f"{'first visit, ours':32}{size(brotli, FIRST, '/dist/'):24,}")
+    out.append(f"{'first visit, peer':32}{size(brotli, PEER, '/peer/'):24,}")
+    return "\n".join(out)
+
+
+def summary(times: Times, names: list[str], mbits: float, count: int) -> str:
+    means = [statistics.geometric_mean(ratio(times, name, kind) for name in names) for kind in KINDS]
+    local, slow, second = (f"{mean:.2f}" for mean in means)
+    return (
+        f"first visit vs onnxruntime-web wasm: local {local}, {mbits:g} Mbit/s {slow}, bytes {count / 1e6:.2f} MB;"
+        f" second visit {second}"
+    )
