@@ -264,7 +264,7 @@ def test_create_while_the_model_is_fetched(page: Tab) -> None:
 
 
 GPU = """
-  const session = await open(arg.model, { executionProviders: ['webgpu'], enableProfiling: arg.timed, preferredOutputLocation: arg.location });
+  const session = await open(arg.model, { executionProviders: ['webgpu'], ...arg.options });
   const { placement } = await session.explain();
   const small = { x: square(4) };
   await session.run(small);
@@ -272,7 +272,8 @@ GPU = """
   const took = [];
   for (let k = 0; k < arg.times; k++) {
     const controller = new AbortController();
-    const run = told(session.run({ x: square(arg.n) }, arg.location === 'gpu-buffer' ? ['y'] : { y: square(arg.n) }, { signal: controller.signal }));
+    const into = arg.options.preferredOutputLocation ? ['y'] : { y: square(arg.n) };
+    const run = told(session.run({ x: square(arg.n) }, into, { signal: controller.signal }));
     await sleep(500);
     const start = performance.now();
     controller.abort();
@@ -289,15 +290,15 @@ GPU = """
 """
 
 
-@pytest.mark.parametrize("timed", [False, True])
-@pytest.mark.parametrize("place", ["worker", "page"])
+@pytest.mark.parametrize(("place", "timed"), [("worker", False), ("page", True)])
 def test_runs_on_the_gpu(tab: Callable[..., Tab], place: str, timed: bool) -> None:
     page = tab()
     page.open("/esm.html")
     lines = "".join(f"t{i + 1} = MatMul (t{i}, x)  " for i in range(200))
     text = "g (float[n, n] x) => (float[n, n] y) { t0 = Identity (x) " + lines + "y = Identity (t200) }"
-    how = {"timed": timed, "location": "gpu-buffer" if place == "page" else "cpu", "times": 1 if timed else 2}
-    found: Any = page.run(TOOLS + GPU, {"model": encoded(parsed(text)), "n": 320, **how})
+    options = {"enableProfiling": timed, **({"preferredOutputLocation": "gpu-buffer"} if place == "page" else {})}
+    arg = {"model": encoded(parsed(text)), "n": 320, "options": options, "times": 1 if timed else 2}
+    found: Any = page.run(TOOLS + GPU, arg)
     assert found["placement"]["webgpu"] >= 200
     for name, took in found["took"]:
         print(f"GPU of the {place}, timed {timed}: {name} after {took:.0f} ms")
