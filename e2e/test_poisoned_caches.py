@@ -24,7 +24,7 @@ PRODUCT = X @ models.WEIGHT + models.BIAS
 RIGHT = {"/models/affine.onnx": np.maximum(PRODUCT, 0), "/models/negated.onnx": -PRODUCT}
 # how many entries are as they were written, once that many are
 WHOLE = """
-  const { unseal } = await import('/web/worker/sealed_cache.js');
+  const { unseal } = await import('/web/storage/sealed_cache.js');
   const whole = async () => {
     let count = 0;
     for (const name of ['pyruntime', 'pyruntime-programs']) {

@@ -172,7 +172,7 @@ def test_damaged_programs_are_replaced(profile: Profile, sealed: bool, content: 
           return bytes;
         }};
         const body = {content};
-        const {{ seal }} = await import('/web/worker/sealed_cache.js');
+        const {{ seal }} = await import('/web/storage/sealed_cache.js');
         const etag = arg ? await seal(name.url, body) : found.headers.get('etag');
         if (!etag || etag.length !== 64) throw new Error(`its checksum is ${{etag}}`);
         await cache.put(name, new Response(body, {{ headers: {{ etag }} }}));

@@ -45,12 +45,14 @@ MAY_IMPORT = {
 # The same of the rooms of web/, and of its two entry files.
 WEB_MAY_IMPORT = {
     "common": "",
+    "storage": "common",
     "threads": "common",
     "run": "common threads",
     "gpu": "common run",
     "session": "common run gpu",
-    "worker": "common threads run gpu session",
-    "page": "common threads run gpu session",
+    "worker": "common storage threads run gpu session",
+    "page": "common storage threads run gpu session",
+    "offline": "common storage page",
     "node": "common",
     "worker.js": "threads worker",
     "index.js": "common page",

@@ -1,5 +1,5 @@
 // Builds dist/ (the npm package: bundles, worker, Pyodide, byte code, types) and build/site/ (the demo site).
-// Usage: node scripts/build_web.mjs [--site-only]
+// Usage: node scripts/build_web.mjs [--site-only] [--compress], the latter with .br and .gz beside all files that get smaller
 
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -11,6 +11,7 @@ import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
 import { SHARED } from '../web/page/late_gpu.js';
 import { trimmed } from './glue.mjs';
+import { compressAll, writeList } from './list_files.mjs';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
 const DIST = join(ROOT, 'dist');
@@ -110,6 +111,9 @@ async function bundles() {
     build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
     build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
+    build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/install.js')], outfile: join(DIST, 'offline.mjs') }),
+    build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
+    build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),
     build({ ...worker, plugins: [browserOnly, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
     build({ ...worker, plugins: [browserOnly, withoutUnused], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
@@ -243,29 +247,40 @@ async function python() {
   await halves();
 }
 
+/** Files of dist/ that no page fetches: for Node.js, bundlers, pip and tools. Service workers are kept by browsers themselves. */
+const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl)$|\.node\.|^pyodide-lock|\.sw\./;
+
 /** The types, as ES modules and once more for require(): to TypeScript a file is one or the other. */
 async function types() {
-  for (const name of ['index', 'ort']) {
+  for (const name of ['index', 'ort', 'offline', 'offline.sw']) {
     const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
     await writeFile(join(DIST, `${name}.d.ts`), text);
     await writeFile(join(DIST, `${name}.d.cts`), text.replaceAll("'./index.js'", "'./index.cjs'"));
   }
 }
 
+/** Options of scripts/build_web.mjs. */
+const given = (name) => process.argv.includes(name);
+
 /** The demo site, with the package and the models beside it: it may be served from any folder. */
 async function site() {
   await rm(SITE, { recursive: true, force: true });
   await cp(join(ROOT, 'demo'), SITE, { recursive: true, filter: (path) => !/\.py$|__pycache__/.test(path) });
   await cp(DIST, join(SITE, 'dist'), { recursive: true });
+  await cp(join(DIST, 'offline.sw.js'), join(SITE, 'offline.sw.js'));
   const vad = join(ROOT, 'node_modules/@ricky0123/vad-web/dist/silero_vad_v5.onnx');
   if (await stat(vad).catch(() => null)) await cp(vad, join(SITE, 'vad', 'silero_vad_v5.onnx'));
+  await writeList(SITE, 'site.json', () => true, (path) => !/^dist\/|\.sw\.js$/.test(path));
+  if (given('--compress')) await compressAll(SITE);
 }
 
 const start = performance.now();
-if (!process.argv.includes('--site-only')) {
+if (!given('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
   await mkdir(DIST, { recursive: true });
   await Promise.all([bundles(), types(), python(), wheel()]);
+  await writeList(DIST, 'assets.json', (path) => !NOT_IN_PAGES.test(path));
+  if (given('--compress')) await compressAll(DIST);
 }
 await site();
 console.log(`dist/ and build/site/ built in ${((performance.now() - start) / 1000).toFixed(1)} s`);

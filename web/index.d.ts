@@ -104,6 +104,11 @@ declare module 'onnxruntime-common' {
     interface SessionOptions {
       /** Told while the engine starts and the model is fetched, compiled and initialised. */
       onProgress?: (progress: Progress) => void;
+      /**
+       * Keeps the model's files for later visits. true: as long as the server has no other; a text: as long as pages
+       * ask for this version, without asking the server.
+       */
+      cache?: boolean | string;
       /** Names of passes to leave out (docs/extending.md). */
       disabledPasses?: readonly string[];
       /** Bytes of linear memory that the session may hold (4 GiB); more is refused with `OutOfMemory`. */
@@ -157,8 +162,31 @@ export class NoAdapter extends PyRuntimeError {}
 export class SessionFailed extends PyRuntimeError {}
 export class ExecutionError extends PyRuntimeError {}
 export class LimitExceeded extends PyRuntimeError {}
+/** The browser has no room for what was to be kept: bytes. */
+export class QuotaExceeded extends PyRuntimeError {
+  readonly needed: number;
+  readonly usage: number;
+  readonly quota: number;
+}
 /** Stopped by a signal (`cause`: its reason; `name`: the reason's, as `fetch` has it) or by `terminate`. The session stays usable. */
 export class Terminated extends PyRuntimeError {}
+
+/** A model, or a file of one, that pages on this origin keep (`cache`): its size in bytes, and when it was kept, in milliseconds since 1970. */
+export interface KeptModel {
+  readonly url: string;
+  readonly version: string;
+  readonly size: number;
+  readonly kept: number;
+}
+
+/** Models that are kept, the oldest first. The browser may evict them, unless `navigator.storage.persist()` was granted. */
+export const models: {
+  list(): Promise<KeptModel[]>;
+  /** Whether there was one. */
+  delete(url: string): Promise<boolean>;
+  /** Bytes of this origin's storage, and whether the browser may evict it. */
+  room(): Promise<{ usage: number; quota: number; persisted: boolean }>;
+};
 
 /** Starts the engine ahead of the first session. */
 export function boot(onProgress?: (progress: Progress) => void): Promise<void>;

@@ -9,9 +9,10 @@ import * as ort from './index.js';
 export * from 'onnxruntime-common';
 export {
   DeviceLost, ExecutionError, InternalError, InvalidInput, InvalidModel, LimitExceeded, MemoryFault, NoAdapter, OutOfMemory,
-  PyRuntimeError, SessionFailed, ShapeError, Terminated, UnsupportedOp,
+  PyRuntimeError, QuotaExceeded, SessionFailed, ShapeError, Terminated, UnsupportedOp,
 } from './common/errors.js';
 export { InferenceSession } from './page/session.js';
+export { models } from './page/models.js';
 
 Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // of this package
 // Programs for onnxruntime-web put the address of its files on a CDN here where there is nothing (transformers.js does).

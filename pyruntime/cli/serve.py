@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import http.server
+import socket
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 SITE = Path("build/site")
@@ -26,6 +29,7 @@ TYPES = {
     ".onnx": "application/octet-stream",
     ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
+    ".webmanifest": "application/manifest+json",
     ".whl": "application/zip",
     ".zip": "application/zip",
 }
@@ -81,8 +85,17 @@ class Server(http.server.ThreadingHTTPServer):
         quiet: bool = True,
     ) -> None:
         out = {**(ISOLATION if isolated else {}), **(headers or {})}
+        self.connections: set[socket.socket] = set()
         super().__init__(("127.0.0.1", port), partial(Handler, mounts=mounts, headers=out, quiet=quiet))
         self.url = f"http://localhost:{self.server_address[1]}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.discard(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that hangs up in the middle of a file is no error."""
@@ -94,7 +107,11 @@ class Server(http.server.ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Browsers keep connections open; they are cut."""
         self.shutdown()
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self.server_close()
 
 

@@ -54,6 +54,8 @@ export class ExecutionError extends PyRuntimeError {}
 
 /** Compiling would take more time, or give more code, than the session's options allow. */
 export class LimitExceeded extends PyRuntimeError {}
+/** The browser's storage has no room for what a page wants to keep: `needed`, `usage` and `quota` are bytes. */
+export class QuotaExceeded extends PyRuntimeError {}
 /**
  * It was stopped on demand. By a signal: `cause` is the signal's reason and `name` the reason's, "AbortError" if the page
  * gave none, so that what is written for `fetch` works. A session whose run was stopped stays usable.
@@ -70,7 +72,7 @@ export class Terminated extends PyRuntimeError {
 /** @type {Record<string, typeof PyRuntimeError>} */
 const errors = {
   PyRuntimeError, InvalidModel, UnsupportedOp, ShapeError, InvalidInput, OutOfMemory, MemoryFault, InternalError, DeviceLost,
-  NoAdapter, SessionFailed, ExecutionError, LimitExceeded, Terminated,
+  NoAdapter, SessionFailed, ExecutionError, LimitExceeded, QuotaExceeded, Terminated,
 };
 
 /**

@@ -11,7 +11,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /** @typedef {WireTensor | 'gpu' | null} Fetch an output: the tensor to fill, a new one on the GPU, a new one on the CPU */
 /** @typedef {WireTensor | WireTensor[] | null} WireValue a sequence is a list, an absent optional is null */
-/** @typedef {{ url: string } | { bytes: Uint8Array } | { blob: Blob }} Origin where bytes come from */
+/** @typedef {{ url: string, keep?: boolean | string } | { bytes: Uint8Array } | { blob: Blob }} Origin where bytes come from; keep: kept_models.js */
 /** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
 /**
  * An input or an output; `dtype` null is any type, `shape` null any rank, a dim null or a name a free one;

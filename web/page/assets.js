@@ -7,8 +7,8 @@ import { place } from '../common/place.js';
 
 /** @typedef {{ worker: string, asm: string, wasm: string, rest: string, stdlib: string, stdlibRest: string, engine: string }} AssetUrls */
 
-/** @type {Record<keyof AssetUrls, string>} */
-const NAMES = {
+/** Their names in dist/. @type {Record<keyof AssetUrls, string>} */
+export const NAMES = {
   worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', rest: 'pyodide.rest.wasm',
   stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip',
 };

@@ -65,6 +65,7 @@ export const SESSION = {
   enableGraphCapture: flag,
   extra: record,
   externalData: list,
+  cache: { wants: 'true, false or a version of the model, as a text', takes: (value) => flag.takes(value) || text.takes(value) && value },
   onProgress: callable,
   disabledPasses: list,
   memoryLimit: positive('a number of bytes'),

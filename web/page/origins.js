@@ -5,9 +5,9 @@ import { isShared } from './tensors.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 
-/** @param {string | Uint8Array | ArrayBufferLike | Blob} source @param {string} [base] @returns {Origin} */
-export function origin(source, base) {
-  if (typeof source === 'string') return { url: place.address(source, base) };
+/** @param {string | Uint8Array | ArrayBufferLike | Blob} source @param {string} [base] @param {boolean | string} [keep] what has an address @returns {Origin} */
+export function origin(source, base, keep) {
+  if (typeof source === 'string') return { url: place.address(source, base), keep };
   if (source instanceof Blob) return { blob: source };
   if (!(source instanceof Uint8Array)) return { bytes: new Uint8Array(source) };
   const whole = source.byteLength === source.buffer.byteLength || isShared(source);
@@ -19,9 +19,10 @@ export function origin(source, base) {
 /**
  * @param {ExternalFile} file
  * @param {string | Uint8Array} model
+ * @param {boolean | string} [keep]
  */
-export function externalFile(file, model) {
+export function externalFile(file, model, keep) {
   const base = typeof model === 'string' ? /** @type {{ url: string }} */ (origin(model)).url : undefined;
-  if (typeof file === 'string') return { path: file.slice(file.lastIndexOf('/') + 1), origin: origin(file, base) };
-  return { path: file.path, origin: origin(file.data, typeof file.data === 'string' ? undefined : base) };
+  if (typeof file === 'string') return { path: file.slice(file.lastIndexOf('/') + 1), origin: origin(file, base, keep) };
+  return { path: file.path, origin: origin(file.data, typeof file.data === 'string' ? undefined : base, keep) };
 }

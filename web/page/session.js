@@ -34,8 +34,8 @@ export const backend = {
     const { given, said, limits } = settings;
     const gpu = await ownGpu(settings);
     const params = {
-      model: origin(model),
-      external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model)),
+      model: origin(model, undefined, given.cache),
+      external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, given.cache)),
       threads: threadCount(given.intraOpNumThreads, said),
       options: settings.options,
       limits,

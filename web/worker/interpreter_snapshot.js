@@ -2,7 +2,7 @@
 
 import { warn } from '../common/log.js';
 import { BUILD } from './build.js';
-import { cacheStorage, keep, unseal } from './sealed_cache.js';
+import { cacheStorage, keep, unseal } from '../storage/sealed_cache.js';
 
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 

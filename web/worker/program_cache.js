@@ -2,9 +2,9 @@
 
 import { BUILD } from './build.js';
 import { hostStep, toBytes } from './program_file.js';
-import { digest } from './digest.js';
+import { digest } from '../storage/digest.js';
 import { WRITE_DELAY } from './interpreter_snapshot.js';
-import { cacheStorage, keep, unseal } from './sealed_cache.js';
+import { cacheStorage, keep, unseal } from '../storage/sealed_cache.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 
