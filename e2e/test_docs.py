@@ -13,7 +13,8 @@ from e2e.conftest import Tab, new_tab
 from kit.docs import ROOT, Block, blocks
 from pyruntime.cli.serve import Server
 
-MAP = '<script type="importmap">{"imports": {"pyruntime": "/dist/ort.mjs"}}</script>'
+IMPORTS = '{"imports": {"pyruntime": "/dist/ort.mjs", "pyruntime/offline": "/dist/offline.mjs"}}'
+MAP = f'<script type="importmap">{IMPORTS}</script>'
 TYPES = "float[N] x) => (float[N] y"
 FOREIGN = f'<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g ({TYPES}) {{ y = my.ops.%s (x) }}'
 
@@ -22,6 +23,7 @@ FOREIGN = f'<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g ({TYPES}) 
 def folder(built: None, browser: Browser, tmp_path: Path) -> Iterator[tuple[Path, Tab]]:
     """A site with the models that the examples name, and a tab on it."""
     (tmp_path / "digits.onnx").write_bytes((ROOT / "demo" / "digits" / "digits.onnx").read_bytes())
+    (tmp_path / "offline.sw.js").write_bytes((ROOT / "dist" / "offline.sw.js").read_bytes())
     for op in ("Halve", "Square"):
         (tmp_path / f"{op.lower()}.onnx").write_bytes(onnx.parser.parse_model(FOREIGN % op).SerializeToString())
     with Server({"/": tmp_path, "/dist/": ROOT / "dist"}) as server:

@@ -106,7 +106,7 @@ PLACES: dict[str, Callable[[Browser], AbstractContextManager[Any]]] = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_without_a_network(browser: Browser, site: Site, place: str) -> None:
-    """The page opens, a model is compiled there for the first time, and what of the engine comes on demand does come."""
+    """The page opens, compiles a model for the first time, and gets the files of the engine that come on demand."""
     if place == "Firefox" and browsers.firefox_path() is None:
         pytest.skip("not installed; scripts/setup.sh browsers does it as root")
     with PLACES[place](browser) as page:
