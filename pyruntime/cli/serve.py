@@ -1,19 +1,23 @@
 """`pyruntime serve [FOLDER]`: a static server for pages that use pyruntime.
 
-It says the right types (.mjs, .wasm, .onnx) and makes pages cross-origin isolated, which is what allows shared memory
-and threads; `--no-isolation` leaves the two headers out, as most plain servers do.
+It says the right types (.mjs, .wasm, .onnx), compresses, and makes pages cross-origin isolated, which is what allows
+shared memory and threads; `--no-isolation` leaves the two headers out, as most plain servers do.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import http.server
+import io
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
+from http import HTTPStatus
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -38,6 +42,26 @@ ISOLATION = {
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+COMPRESSED = {".css", ".html", ".js", ".json", ".mjs", ".svg", ".wasm", ".webmanifest", ".zip"}
+SMALLEST = 1024  # bytes that are worth it
+
+
+def _encoders() -> dict[str, Callable[[bytes], bytes]]:
+    """What compresses while pages wait, the better first: brotli where it is installed."""
+    found: dict[str, Callable[[bytes], bytes]] = {}
+    with suppress(ImportError):
+        brotli = import_module("brotli")
+        found["br"] = partial(brotli.compress, quality=5)
+    return {**found, "gzip": partial(gzip.compress, compresslevel=6)}
+
+
+ENCODERS = _encoders()
+
+
+@lru_cache(maxsize=128)
+def compressed(path: Path, modified: int, encoding: str) -> bytes:
+    """A file's bytes in that coding; `modified` tells one state of it from the next."""
+    return ENCODERS[encoding](path.read_bytes())
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -46,8 +70,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, **TYPES}
 
-    def __init__(self, *args: object, mounts: Mapping[str, Path], headers: Mapping[str, str], quiet: bool) -> None:
-        self.mounts, self.headers_out, self.quiet = mounts, headers, quiet
+    def __init__(
+        self, *args: object, mounts: Mapping[str, Path], headers: Mapping[str, str], quiet: bool, compress: bool
+    ) -> None:
+        self.mounts, self.headers_out, self.quiet, self.compress = mounts, headers, quiet, compress
         super().__init__(*args)  # type: ignore[arg-type]
 
     def translate_path(self, path: str) -> str:
@@ -59,10 +85,44 @@ class Handler(http.server.SimpleHTTPRequestHandler):
                 return str(target if target.is_relative_to(root) else root / "outside")
         return "/nonexistent"
 
+    def send_head(self) -> Any:
+        """As the base class, with the file as it is or compressed: as it lies beside it, or by `compressed`."""
+        path = Path(self.translate_path(self.path))
+        wanted = self.compress and path.is_file() and "Range" not in self.headers
+        encoded = self.encoded(path) if wanted else None
+        if encoded is None:
+            return super().send_head()
+        encoding, body = encoded
+        modified = self.date_time_string(int(path.stat().st_mtime))
+        unchanged = self.headers.get("If-Modified-Since") == modified
+        self.send_response(HTTPStatus.NOT_MODIFIED if unchanged else HTTPStatus.OK)
+        if not unchanged:
+            self.send_header("Content-Type", self.guess_type(str(path)))
+            self.send_header("Content-Encoding", encoding)
+            self.send_header("Content-Length", str(len(body)))
+        self.send_header("Last-Modified", modified)
+        self.end_headers()
+        return io.BytesIO(b"" if unchanged else body)
+
+    def encoded(self, path: Path) -> tuple[str, bytes] | None:
+        """The coding and bytes to send, of those that the browser takes."""
+        asked = [name.replace(" ", "").partition(";") for name in self.headers.get("Accept-Encoding", "").split(",")]
+        taken = {name for name, _, weight in asked if weight not in ("q=0", "q=0.0")}
+        for encoding, ending in (("br", ".br"), ("gzip", ".gz")):
+            beside = path.with_name(path.name + ending)
+            if encoding in taken and beside.is_file() and beside.stat().st_mtime >= path.stat().st_mtime:
+                return encoding, beside.read_bytes()
+        encoding = next((name for name in ENCODERS if name in taken), "")
+        if not encoding or path.suffix not in COMPRESSED or path.stat().st_size < SMALLEST:
+            return None
+        return encoding, compressed(path, path.stat().st_mtime_ns, encoding)
+
     def end_headers(self) -> None:
         for name, value in self.headers_out.items():
             self.send_header(name, value)
         self.send_header("Cache-Control", "no-cache")
+        if self.compress:
+            self.send_header("Vary", "Accept-Encoding")
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
@@ -83,10 +143,13 @@ class Server(http.server.ThreadingHTTPServer):
         headers: Mapping[str, str] | None = None,
         port: int = 0,
         quiet: bool = True,
+        compress: bool = False,
     ) -> None:
         out = {**(ISOLATION if isolated else {}), **(headers or {})}
         self.connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", port), partial(Handler, mounts=mounts, headers=out, quiet=quiet))
+        super().__init__(
+            ("127.0.0.1", port), partial(Handler, mounts=mounts, headers=out, quiet=quiet, compress=compress)
+        )
         self.url = f"http://localhost:{self.server_address[1]}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -130,7 +193,7 @@ def main(argv: list[str] | None = None) -> int:
     for mount in args.mount:
         prefix, _, folder = mount.partition("=")
         mounts[prefix.rstrip("/") + "/"] = Path(folder)
-    server = Server(mounts, isolated=not args.no_isolation, port=args.port, quiet=False)
+    server = Server(mounts, isolated=not args.no_isolation, port=args.port, quiet=False, compress=True)
     print(
         f"{args.folder} at {server.url}/ ({'not ' if args.no_isolation else ''}isolated); stop with Ctrl-C", flush=True
     )

@@ -1,0 +1,83 @@
+"""What `pyruntime serve` sends: types, codings, what has not changed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyruntime.cli import serve
+
+TEXT = b"export const answer = 42;\n" * 100
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a.mjs").write_bytes(TEXT)
+    (tmp_path / "small.mjs").write_bytes(b"1")
+    (tmp_path / "model.onnx").write_bytes(TEXT)
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[serve.Server]:
+    with serve.Server({"/": folder}, compress=True) as made:
+        yield made
+
+
+def get(server: serve.Server, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection(*server.server_address[:2])
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+@pytest.mark.parametrize(
+    "path, accepted, coding",
+    [
+        ("/a.mjs", "gzip, deflate", "gzip"),
+        ("/a.mjs", "gzip;q=0", None),
+        ("/a.mjs", "", None),
+        ("/small.mjs", "gzip", None),
+        ("/model.onnx", "gzip", None),
+    ],
+)
+def test_compresses_what_gets_smaller(server: serve.Server, path: str, accepted: str, coding: str | None) -> None:
+    response, body = get(server, path, Accept_Encoding=accepted)
+    assert response.getheader("Content-Encoding") == coding
+    assert response.getheader("Vary") == "Accept-Encoding"
+    assert response.getheader("Content-Length") == str(len(body))
+    assert (gzip.decompress(body) if coding else body) == (b"1" if "small" in path else TEXT)
+    assert len(body) < len(TEXT) / 10 or not coding
+    again, nothing = get(
+        server, path, Accept_Encoding=accepted, If_Modified_Since=str(response.getheader("Last-Modified"))
+    )
+    assert (again.status, nothing) == (304, b"")
+
+
+def test_brotli_where_it_is_installed(server: serve.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake: dict[str, Any] = {"br": lambda data: b"br" + data[:1], **serve.ENCODERS}
+    monkeypatch.setattr(serve, "ENCODERS", fake)
+    assert get(server, "/a.mjs", Accept_Encoding="gzip, br")[1] == b"bre"
+
+
+def test_files_that_are_compressed_already(server: serve.Server, folder: Path) -> None:
+    """The better one that the browser takes, unless it is older than the file; for models too."""
+    for name in ("a.mjs", "model.onnx"):
+        for ending in ("br", "gz"):
+            (folder / f"{name}.{ending}").write_bytes(ending.encode())
+    assert get(server, "/a.mjs", Accept_Encoding="gzip, br")[1] == b"br"
+    assert get(server, "/model.onnx", Accept_Encoding="gzip")[1] == b"gz"
+    assert get(server, "/model.onnx")[1] == TEXT
+    head, nothing = get(server, "/a.mjs", "HEAD", Accept_Encoding="br")
+    assert (head.getheader("Content-Encoding"), head.getheader("Content-Length"), nothing) == ("br", "2", b"")
+    os.utime(folder / "model.onnx.gz", (0, 0))
+    os.utime(folder / "model.onnx.br", (0, 0))
+    assert get(server, "/model.onnx", Accept_Encoding="gzip, br")[1] == TEXT
