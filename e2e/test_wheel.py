@@ -1,26 +1,178 @@
-"""The wheel in dist/ installs in any Pyodide by the package's own pyodide-lock.json."""
+"""The wheel in stock Pyodides, where there is no NumPy: in Node.js by its lock file, in a worker in Chromium by
+`unpackArchive`; `InferenceSession` finds there what onnxruntime does."""
 
 from __future__ import annotations
 
+import json
 import subprocess
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from playwright.sync_api import Browser
+
+from kit import small_models
 from kit.chromium import ROOT
+from pyruntime import __version__
+from pyruntime.cli.serve import Server
 
-SCRIPT = """
+FORMATS = {"float32": "f", "int64": "q", "bool": "?", "int8": "b", "object": ""}
+RNG = np.random.default_rng(0)
+
+
+def upper() -> onnx.ModelProto:
+    """Strings, by Python in the middle of a run."""
+    nodes = [helper.make_node("StringNormalizer", ["x"], ["y"], case_change_action="UPPER", locale="C")]
+    made = small_models.model(nodes, [("x", TensorProto.STRING, ["n"])], [("y", TensorProto.STRING, ["n"])])
+    return made
+
+
+def reshape() -> onnx.ModelProto:
+    """y = x in the shape s: one Program for each value of s."""
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    inputs = [("x", TensorProto.FLOAT, ["n"]), ("s", TensorProto.INT64, [2])]
+    return small_models.model(nodes, inputs, [("y", TensorProto.FLOAT, ["a", "b"])])
+
+
+def gather() -> onnx.ModelProto:
+    nodes = [helper.make_node("Gather", ["x", "i"], ["y"])]
+    inputs = [("x", TensorProto.FLOAT, ["n"]), ("i", TensorProto.INT64, ["m"])]
+    return small_models.model(nodes, inputs, [("y", TensorProto.FLOAT, ["m"])])
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+CASES: list[tuple[str, list[dict[str, Any]]]] = [
+    ("affine", [{"x": floats(2, 4)}, {"x": floats(5, 4)}]),
+    ("external", [{"x": floats(3, 4)}]),
+    ("types", [{"i": np.array([2**40, -3, 7]), "p": np.array([True, False])}]),
+    ("number", [{"x": np.array(5)}]),
+    ("joined", [{"a": floats(2), "b": floats(2)}, {"a": floats(2), "b": floats(3)}]),
+    ("zipped", [{"x": floats(2, 3)}]),
+    ("overridable", [{"x": floats(2)}, {"x": floats(2), "w": floats(2)}]),
+    ("upper", [{"x": np.array(["pear", "fig"], object)}]),
+    ("reshape", [{"x": floats(6), "s": np.array([2, 3])}, {"x": floats(6), "s": np.array([3, -1])}]),
+    ("digits", [{"image": RNG.random((1, 1, 28, 28), np.float32)}]),
+]
+
+
+@pytest.fixture(scope="module")
+def models(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    small_models.write(folder)
+    for make in (upper, reshape, gather):
+        onnx.save(make(), folder / f"{make.__name__}.onnx")
+    (folder / "digits.onnx").write_bytes((ROOT / "demo/digits/digits.onnx").read_bytes())
+    names = [p.name for p in folder.iterdir() if p.suffix in (".onnx", ".bin")]
+    (folder / "list.json").write_text(json.dumps(names))
+    cases = [
+        [name, [{k: [FORMATS[x.dtype.name], x.tolist()] for k, x in run.items()} for run in runs]]
+        for name, runs in CASES
+    ]
+    (folder / "cases.json").write_text(json.dumps(cases))
+    return folder
+
+
+def check(found: Any, models: Path) -> None:
+    for (name, runs), outputs in zip(CASES, found["outputs"], strict=True):
+        session = onnxruntime.InferenceSession(models / f"{name}.onnx")
+        for feeds, ours in zip(runs, outputs, strict=True):
+            for theirs, mine in zip(session.run(None, feeds), ours, strict=True):
+                if isinstance(theirs, list):
+                    rows = [[[key, pytest.approx(x, abs=1e-5)] for key, x in row.items()] for row in theirs]
+                    assert mine == rows, name
+                elif theirs.dtype.kind == "f":
+                    np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5, err_msg=name)
+                else:
+                    assert mine == theirs.tolist(), name
+    assert found["inputs"] == [["x", "tensor(float)", ["batch", 4]]] and found["fixed"] == [2, 4]
+    wanted = [
+        'InvalidInput: input "x" has 3 elements along axis 1, expected 4',
+        'InvalidInput: input "x" has rows of different lengths',
+        'InvalidInput: input "x" has element type float64, expected float32',
+        'InvalidInput: input "x" is no tensor: object (lists, memoryviews and arrays of numbers are)',
+        "InvalidInput: output \"z\" does not exist (outputs are ['y'])",
+        "InvalidInput: input \"y\" does not exist (inputs are ['x'])",
+        'ModelNotFound: there is no file "/models/none.onnx"',
+        "UnsupportedOp: Frobnicate",
+        "OutOfMemory: ",
+        "ExecutionError: Gather",
+    ]
+    for ours, start in zip(found["refused"], wanted, strict=True):
+        assert ours and ours.startswith(start), ours
+    np.testing.assert_allclose(
+        found["again"], np.maximum(small_models.WEIGHT.sum(0) + small_models.BIAS, 0)[None], rtol=1e-5
+    )
+
+
+RUN = """
+async function found(pyodide, program, cases, files) {
+  pyodide.FS.mkdir('/models');
+  for (const [name, bytes] of files) pyodide.FS.writeFile(`/models/${name}`, bytes);
+  pyodide.runPython(program);
+  return pyodide.globals.get('main')(cases);
+}
+"""
+NODE = """
+import { readFileSync } from 'node:fs';
 import { loadPyodide } from 'pyodide';
-const pyodide = await loadPyodide({ lockFileURL: process.argv[1] + '/dist/pyodide-lock.json' });
+const [root, models] = process.argv.slice(1);
+const pyodide = await loadPyodide({ lockFileURL: `${root}/dist/pyodide-lock.json` });
 await pyodide.loadPackage('pyruntime', { messageCallback: () => {} });
-console.log(pyodide.runPython(`
-import pyruntime, pyruntime.providers.wasm
-from importlib.metadata import version
-f"{version('pyruntime')} {pyruntime.__file__}"
-`));
+const text = (path) => readFileSync(path, 'utf8');
+const files = JSON.parse(text(`${models}/list.json`)).map((name) => [name, readFileSync(`${models}/${name}`)]);
+console.log(await found(pyodide, text(`${root}/e2e/pages/in_pyodide.py`), text(`${models}/cases.json`), files));
+console.log(pyodide.runPython("from importlib.metadata import version; version('pyruntime')"));
 process.exit(0);
 """
 
 
-def test_wheel_installs(built: None) -> None:
-    command = ["node", "--input-type=module", "-e", SCRIPT, str(ROOT)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    last = done.stdout.strip().splitlines()[-1]
-    assert last.startswith("0.1.0 /lib/python3.14/site-packages/pyruntime/")
+def test_in_node(models: Path) -> None:
+    command = ["node", "--input-type=module", "-e", RUN + NODE, str(ROOT), str(models)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    *_, found, version = done.stdout.strip().splitlines()
+    check(json.loads(found), models)
+    assert version == __version__
+
+
+BROWSER = """
+const bytes = async (path) => new Uint8Array(await (await fetch(path)).arrayBuffer());
+const text = async (path) => (await fetch(path)).text();
+async function all(wheel) {
+  const { loadPyodide } = await import('/pyodide/pyodide.mjs');
+  const pyodide = await loadPyodide({ indexURL: '/pyodide/' });
+  pyodide.unpackArchive((await bytes(`/dist/${wheel}`)).buffer, 'wheel');
+  const names = JSON.parse(await text('/models/list.json'));
+  const files = await Promise.all(names.map(async (name) => [name, await bytes(`/models/${name}`)]));
+  return found(pyodide, await text('/pages/in_pyodide.py'), await text('/models/cases.json'), files);
+}
+"""
+WORKER = "onmessage = ({ data }) => all(data).then(postMessage, (error) => postMessage(String(error)));"
+ASK = """(wheel) => new Promise((resolve) => {
+  const worker = new Worker('/worker.mjs', { type: 'module' });
+  worker.onmessage = ({ data }) => resolve(data);
+  worker.postMessage(wheel);
+})"""
+
+
+def test_in_a_worker_in_chromium(models: Path, browser: Browser, tmp_path: Path) -> None:
+    """Nothing of the page's own is loaded: the wheel brings the executor."""
+    (tmp_path / "index.html").write_text('<link rel="icon" href="data:,">')
+    (tmp_path / "worker.mjs").write_text(RUN + BROWSER + WORKER)
+    (wheel,) = (ROOT / "dist").glob("*.whl")
+    mounts = {"/": tmp_path, "/models/": models, "/pyodide/": ROOT / "node_modules/pyodide", "/dist/": ROOT / "dist",
+              "/pages/": ROOT / "e2e/pages"}  # fmt: skip
+    with Server(mounts) as server:
+        page = browser.new_page()
+        try:
+            page.goto(f"{server.url}/index.html")
+            check(json.loads(page.evaluate(ASK, wheel.name)), models)
+        finally:
+            page.close()

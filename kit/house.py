@@ -36,10 +36,11 @@ MAY_IMPORT = {
     "compiler": "errors ir onnx codegen frontend ops passes placement emit program",
     "browser": "errors ir host onnx frontend passes placement compiler providers.wasm providers.webgpu",
     "native": "errors ir host onnx frontend placement program compiler providers.wasm providers.webgpu",
-    "api": "ort_errors errors ir onnx placement native",
+    "api": "ort_errors errors ir onnx frontend placement native",
     "onnxruntime": "api",
+    "pyodide": "errors ir onnx frontend placement browser",
     "cli": "errors onnx frontend ops placement native pyruntime",
-    "pyruntime": "errors frontend ops placement compiler api",
+    "pyruntime": "errors frontend ops placement compiler api pyodide",
 }
 
 # The same of the rooms of web/, and of its two entry files.
@@ -57,6 +58,7 @@ WEB_MAY_IMPORT = {
     "worker.js": "threads worker",
     "index.js": "common page",
     "node.js": "node index.js",
+    "pyodide.js": "common run worker",
 }
 # No type of these rooms is named in others: a JSDoc type is an arrow, too.
 WEB_ENDS = {"page", "worker"}

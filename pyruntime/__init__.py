@@ -7,6 +7,7 @@ costs nothing: the session and the operators are loaded on first use.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from pyruntime.errors import (
@@ -54,9 +55,14 @@ __all__ = [
 # What is onnxruntime's, here by its names; `pyruntime.onnxruntime` has all of it.
 _API = """ExecutionMode GraphOptimizationLevel IOBinding InferenceSession OrtValue RunOptions SessionOptions
 get_available_providers get_device""".split()
+_IN_PYODIDE = ("InferenceSession", "SessionOptions")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _IN_PYODIDE and sys.platform == "emscripten":
+        from pyruntime.pyodide import session
+
+        return getattr(session, name)
     if name in _API:
         from pyruntime.api.names import NAMES
 

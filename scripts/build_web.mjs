@@ -108,6 +108,7 @@ async function bundles() {
     build({ ...index, ...late, metafile: true }),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
     build({ ...index, ...script, plugins: [fetchesGpu(true)], format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
+    build({ ...index, format: 'iife', globalName: 'executor', sourcemap: false, entryPoints: [join(ROOT, 'web/pyodide.js')], outfile: join(ROOT, 'pyruntime/pyodide/executor.js') }),
     build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
     build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
@@ -143,7 +144,7 @@ async function engineSources() {
 }
 
 /** Sources that only other Pythons can use: they need wasmtime or wgpu. */
-const NATIVE = /\/native\/|\/(wasmtime|wgpu)_\w+\.py$/;
+const NATIVE = /\/(native|pyodide)\/|\/(wasmtime|wgpu)_\w+\.py$/;
 
 /** The engine's sources for a page. */
 const forPages = async () => Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));
@@ -278,7 +279,7 @@ const start = performance.now();
 if (!given('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
   await mkdir(DIST, { recursive: true });
-  await Promise.all([bundles(), types(), python(), wheel()]);
+  await Promise.all([bundles().then(wheel), types(), python()]);
   await writeList(DIST, 'assets.json', (path) => !NOT_IN_PAGES.test(path));
   if (given('--compress')) await compressAll(DIST);
 }

@@ -11,8 +11,8 @@ import numpy as np
 from pyruntime.api.devices import check_here
 from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
 from pyruntime.errors import InvalidInput
+from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.arrays import NUMPY, presented
-from pyruntime.native.feeds import NodeArg
 
 
 class Bindable(Protocol):

@@ -18,7 +18,7 @@ from pyruntime.api import (
     refused,
     session,
 )  # fmt: skip
-from pyruntime.native.feeds import NodeArg
+from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.options import RunOptions
 
 _OF: dict[Any, str] = {

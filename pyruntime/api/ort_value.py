@@ -9,10 +9,10 @@ import numpy as np
 
 from pyruntime.api.devices import OrtMemoryInfo, check_here
 from pyruntime.errors import InvalidInput, NotSupported
+from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.arrays import NUMPY, dtype_of, presented
-from pyruntime.native.feeds import type_name
 from pyruntime.native.gpu_tensor import GpuTensor
 from pyruntime.onnx.graph import TensorType
 

@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from pyruntime.errors import InvalidInput, InvalidModel
-from pyruntime.native.feeds import NodeArg
+from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.session import Session, SessionOptions
 from pyruntime.placement.provider_list import available
 

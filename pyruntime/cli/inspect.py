@@ -11,7 +11,7 @@ import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime.cli import common
 from pyruntime.errors import InvalidInput, InvalidModel, SessionFailed, UnsupportedOp
 from pyruntime.frontend import registry
-from pyruntime.native.feeds import NodeArg, arguments
+from pyruntime.frontend.feed_checks import NodeArg, arguments
 from pyruntime.native.program_file import is_program
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Node, Weight

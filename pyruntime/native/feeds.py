@@ -3,52 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pyruntime.errors import InvalidInput
+from pyruntime.frontend.feed_checks import check_names, check_tensor, differing_dims
 from pyruntime.frontend.specialise import GivenTensor, Needs, required
 from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.arrays import dtype_of, presented, storage, to_python
 from pyruntime.native.gpu_tensor import GpuTensor
-from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
+from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
-_ORT_NAMES = {"float32": "float", "float64": "double"}
-
-
-@dataclass(frozen=True, slots=True)
-class NodeArg:
-    """An input or output: name, type ("tensor(float)"), shape (ints, names, None)."""
-
-    name: str
-    type: str
-    shape: list[int | str | None]
-
-
-def arguments(values: Sequence[Value]) -> list[NodeArg]:
-    return [NodeArg(v.name, type_name(v.type), _shape(v.type)) for v in values]
-
-
-def type_name(t: Type | None) -> str:
-    if isinstance(t, TensorType):
-        name = t.dtype.name if t.dtype else "undefined"
-        return f"tensor({_ORT_NAMES.get(name, name)})"
-    if isinstance(t, SequenceType):
-        return f"seq({type_name(t.elem)})"
-    if isinstance(t, OptionalType):
-        return f"optional({type_name(t.elem)})"
-    if isinstance(t, MapType):
-        return f"map({t.key.name},{type_name(t.value)})"
-    return "undefined"
-
-
-def _shape(t: Type | None) -> list[int | str | None]:
-    return list(t.shape) if isinstance(t, TensorType) and t.shape is not None else []
 
 
 class Feeds:
@@ -84,28 +53,15 @@ class Feeds:
         """Refuse what does not fit the model's input types."""
         if not isinstance(feeds, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(feeds).__name__}")
-        for name in feeds:
-            if name not in self.types:
-                raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {self.required}")
+        check_names(feeds, self.types, self.required)
         out: dict[str, Any] = {}
-        for name in self.required:
-            if name not in feeds and not isinstance(self.types[name], OptionalType):
-                raise InvalidInput(f'input "{name}" is missing', hint=f"inputs are {self.required}")
         for name in self.types:
             if name in feeds:
                 out[name] = self._value(name, feeds[name], self.types[name])
         return out
 
     def differing_dims(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Names that dims of several inputs bear whose sizes differ, and the inputs."""
-        sizes: dict[str, dict[int, str]] = {}
-        for name, x in feeds.items():
-            t = self.types[name]
-            if isinstance(t, TensorType) and t.shape is not None and x is not None:
-                for have, want in zip(x.shape, t.shape, strict=True):
-                    if isinstance(want, str):
-                        sizes.setdefault(want, {}).setdefault(have, name)
-        return {dim: list(found.values()) for dim, found in sizes.items() if len(found) > 1}
+        return differing_dims(self.types, feeds)
 
     def _value(self, name: str, x: Any, t: Type | None) -> Any:
         if isinstance(t, OptionalType):
@@ -122,19 +78,8 @@ class Feeds:
         if isinstance(t, TensorType):
             if t.shape == () and array.size == 1 and isinstance(array, np.ndarray):
                 array = array.reshape(())  # one number may come in any rank, as onnxruntime takes it
-            self._tensor(name, array, t)
+            check_tensor(name, _dtype(array), array.shape, t)
         return array
-
-    def _tensor(self, name: str, x: np.ndarray | GpuTensor, t: TensorType) -> None:
-        if t.dtype is not None and _dtype(x) is not t.dtype:
-            raise InvalidInput(f'input "{name}" has element type {_dtype(x)}, expected {t.dtype}')
-        if t.shape is None:
-            return
-        if x.ndim != len(t.shape):
-            raise InvalidInput(f'input "{name}" has rank {x.ndim}, expected {len(t.shape)} {list(t.shape)}')
-        for axis, (have, want) in enumerate(zip(x.shape, t.shape, strict=True)):
-            if isinstance(want, int) and have != want:
-                raise InvalidInput(f'input "{name}" has {have} elements along axis {axis}, expected {want}')
 
     # ── specialisation ──
 

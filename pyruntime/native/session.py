@@ -14,10 +14,11 @@ from pyruntime.compiler.listing import listing
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed, our_fault
 from pyruntime.frontend.budget import CODE, SECONDS, Budget
+from pyruntime.frontend.feed_checks import NodeArg, arguments
 from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
-from pyruntime.native.feeds import Feeds, NodeArg, arguments
+from pyruntime.native.feeds import Feeds
 from pyruntime.native.gpu_session import gpu_engine, no_adapter, open_gpu, warn
 from pyruntime.native.host_calls import HostCalls
 from pyruntime.native.maps import Maps

@@ -11,7 +11,7 @@ import { checkFaults } from './faults.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
 import { mark } from '../common/marks.js';
-import { finishInit, loadConstants, loadProgram } from './load_program.js';
+import { finishInit, loadConstants, loadNow, loadProgram } from './load_program.js';
 import { Planner } from './plan.js';
 import { runInPortions } from './portions.js';
 
@@ -94,6 +94,24 @@ export class Executor {
     } finally {
       stop?.disarm();
       executor.stop = null;
+    }
+  }
+
+  /**
+   * The same for who cannot wait: one thread, no GPU.
+   * @param {import('../common/program.js').ProgramData} program @param {import('./environment.js').ReadFile} read
+   * @param {import('./environment.js').HostSteps} python whose host steps wait for nothing @param {number} memoryLimit
+   */
+  static createNow(program, read, python, memoryLimit) {
+    const { memory, code } = loadNow(program, memoryLimit);
+    const executor = new Executor(program, python, memory, code);
+    try {
+      loadConstants(executor, read);
+      finishInit(executor, /** @type {State} */ (executor.runBlock(0, executor.plan.root)));
+      return executor;
+    } catch (error) {
+      executor.release();
+      throw error;
     }
   }
 

@@ -47,6 +47,21 @@ async function loadWasm(program, { shared, threads = 1, pool = null, memoryLimit
   }
 }
 
+/** The same for who cannot wait: one thread, no GPU. @param {import('../common/program.js').ProgramData} program @param {number} memoryLimit */
+export function loadNow({ header, blob }, memoryLimit) {
+  const memory = Memory.take(false, memoryLimit);
+  try {
+    const place = header.modules.wasm;
+    if (!place) return { memory, code: {} };
+    const module = new WebAssembly.Module(blob.slice(place[0], place[0] + place[1]));
+    const { exports } = new WebAssembly.Instance(module, { env: { memory: memory.memory } });
+    return { memory, code: /** @type {import('../threads/mailbox.js').Code} */ (/** @type {unknown} */ (exports)) };
+  } catch (error) {
+    memory.giveBack();
+    throw error;
+  }
+}
+
 /** @param {WebAssembly.Module} module @param {Memory} memory @param {number} threads @param {import('../threads/pool.js').ThreadPool | null} pool */
 async function start(module, memory, threads, pool) {
   const instance = await WebAssembly.instantiate(module, { env: { memory: memory.memory } });

@@ -1,0 +1,83 @@
+"""Runs in a stock Pyodide: models on `InferenceSession`, fed as lists and as buffers; what came out, as JSON.
+
+`cases` is text: [model, [{input: [format of its elements, nested list]}, …]] of each; "" is for what has no buffer.
+"""
+
+import array
+import json
+import sys
+
+from pyruntime import InferenceSession, SessionOptions
+from pyruntime.pyodide.tensors import Tensor
+
+
+def flat(rows):
+    return [x for row in rows for x in flat(row)] if isinstance(rows, list) else [rows]
+
+
+def shape_of(rows):
+    return [len(rows), *shape_of(rows[0])] if isinstance(rows, list) else []
+
+
+def buffer(form, rows):
+    """The same elements with a buffer."""
+    if not form:
+        return rows
+    if form == "?":
+        return memoryview(bytes(flat(rows))).cast("?", shape_of(rows))
+    return memoryview(array.array(form, flat(rows))).cast("B").cast(form, shape_of(rows))
+
+
+def plain(value):
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return [[key, round(number, 6)] for key, number in value.items()]
+    assert isinstance(value, Tensor)
+    if isinstance(value.data, bytes) and 0 not in value.shape:
+        assert memoryview(value).tolist() == value.tolist() and memoryview(value).shape == value.shape
+    return value.tolist()
+
+
+def run(model, runs):
+    found = []
+    session = InferenceSession(f"/models/{model}.onnx")
+    for feeds in runs:
+        lists = session.run(None, {name: rows for name, (_, rows) in feeds.items()})
+        buffers = session.run(None, {name: buffer(*feed) for name, feed in feeds.items()})
+        assert list(map(plain, lists)) == list(map(plain, buffers))
+        found.append([plain(value) for value in lists])
+    return found
+
+
+def refused(action):
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def main(cases):
+    assert "numpy" not in sys.modules
+    session = InferenceSession(open("/models/affine.onnx", "rb").read())
+    rows = [[1.0] * 4]
+    return json.dumps({
+        "outputs": [run(*case) for case in json.loads(cases)],
+        "inputs": [[i.name, i.type, i.shape] for i in session.get_inputs()],
+        "fixed": InferenceSession(
+            "/models/affine.onnx", SessionOptions(free_dimension_overrides={"batch": 2})
+        ).get_inputs()[0].shape,
+        "refused": [refused(action) for action in (
+            lambda: session.run(None, {"x": [[1, 2, 3]]}),
+            lambda: session.run(None, {"x": [[1, 2], [3]]}),
+            lambda: session.run(None, {"x": array.array("d", range(4))}),
+            lambda: session.run(None, {"x": object()}),
+            lambda: session.run(["z"], {"x": rows}),
+            lambda: session.run(None, {"y": rows}),
+            lambda: InferenceSession("/models/none.onnx"),
+            lambda: InferenceSession("/models/unsupported.onnx"),
+            lambda: InferenceSession("/models/affine.onnx", SessionOptions(memory_limit=100)),
+            lambda: InferenceSession("/models/gather.onnx").run(None, {"x": [1.0, 2.0], "i": [5]}),
+        )],
+        "again": plain(session.run(["y"], {"x": rows})[0]),
+    })  # fmt: skip

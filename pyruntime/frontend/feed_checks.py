@@ -1,0 +1,81 @@
+"""What a program sees of a model's inputs and outputs, and whether feeds fit them, whatever holds their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+from pyruntime.ir.dtype import DType
+from pyruntime.onnx.graph import MapType, OptionalType, SequenceType, TensorType, Type, Value
+
+_ORT_NAMES = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output: name, type ("tensor(float)"), shape (ints, names, None)."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+def arguments(values: Sequence[Value]) -> list[NodeArg]:
+    return [NodeArg(v.name, type_name(v.type), _shape(v.type)) for v in values]
+
+
+def type_name(t: Type | None) -> str:
+    if isinstance(t, TensorType):
+        name = t.dtype.name if t.dtype else "undefined"
+        return f"tensor({_ORT_NAMES.get(name, name)})"
+    if isinstance(t, SequenceType):
+        return f"seq({type_name(t.elem)})"
+    if isinstance(t, OptionalType):
+        return f"optional({type_name(t.elem)})"
+    if isinstance(t, MapType):
+        return f"map({t.key.name},{type_name(t.value)})"
+    return "undefined"
+
+
+def _shape(t: Type | None) -> list[int | str | None]:
+    return list(t.shape) if isinstance(t, TensorType) and t.shape is not None else []
+
+
+def check_names(given: Iterable[str], types: Mapping[str, Type | None], required: Sequence[str]) -> None:
+    """Errors: InvalidInput for a feed that the model has no input for, or an input that is missing."""
+    for name in given:
+        if name not in types:
+            raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {list(required)}")
+    for name in required:
+        if name not in given and not isinstance(types[name], OptionalType):
+            raise InvalidInput(f'input "{name}" is missing', hint=f"inputs are {list(required)}")
+
+
+def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -> None:
+    """Errors: InvalidInput for another element type, rank or extent than the input has."""
+    if t.dtype is not None and dtype is not t.dtype:
+        raise InvalidInput(f'input "{name}" has element type {dtype}, expected {t.dtype}')
+    if t.shape is None:
+        return
+    if len(shape) != len(t.shape):
+        raise InvalidInput(f'input "{name}" has rank {len(shape)}, expected {len(t.shape)} {list(t.shape)}')
+    for axis, (have, want) in enumerate(zip(shape, t.shape, strict=True)):
+        if isinstance(want, int) and have != want:
+            raise InvalidInput(f'input "{name}" has {have} elements along axis {axis}, expected {want}')
+
+
+def differing_dims(types: Mapping[str, Type | None], feeds: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names that dims of several inputs bear whose sizes differ, and the inputs. feeds: anything with a shape."""
+    sizes: dict[str, dict[int, str]] = {}
+    for name, x in feeds.items():
+        t = types[name]
+        if isinstance(t, TensorType) and t.shape is not None and x is not None:
+            for have, want in zip(x.shape, t.shape, strict=True):
+                if isinstance(want, str):
+                    sizes.setdefault(want, {}).setdefault(have, name)
+    return {dim: list(found.values()) for dim, found in sizes.items() if len(found) > 1}
+
+
+__all__ = ["NodeArg", "arguments", "check_names", "check_tensor", "differing_dims", "type_name"]

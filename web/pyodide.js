@@ -1,0 +1,54 @@
+// What a Pyodide that is not ours runs Programs with (pyruntime/pyodide/session.py): the executor for Python that cannot
+// wait. All that crosses is plain data and bytes; what is thrown here comes back as the payload of an error.
+
+import { unpackBits } from './common/elements.js';
+import { toPayload } from './common/errors.js';
+import { Executor } from './run/executor.js';
+import { hasRelaxedSimd } from './worker/simd.js';
+
+/** @typedef {import('./common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('./common/protocol.js').WireValue} WireValue */
+/** @typedef {{ type: string, dims: number[], data: Uint8Array | string[] }} Stored a tensor in the engine's storage layout */
+/** @typedef {(id: number, inputs: string, symbols: string) => string} RunStep runs a host step, JSON in and out; "": Python failed */
+
+/** @template T @param {() => T} action */
+function answered(action) {
+  try {
+    return { value: action() };
+  } catch (error) {
+    return { error: JSON.stringify(toPayload(error)) };
+  }
+}
+
+/** @param {string} header @param {Uint8Array} blob @param {import('./run/environment.js').ReadFile} read @param {RunStep} step @param {number} memoryLimit */
+export function open(header, blob, read, step, memoryLimit) {
+  /** @type {import('./run/environment.js').HostSteps} */
+  const python = {
+    host: (_, { id }, inputs, env) => JSON.parse(step(id, JSON.stringify(inputs), JSON.stringify(Object.fromEntries(env)))),
+  };
+  return answered(() => Executor.createNow({ header: JSON.parse(header), blob, python: null }, read, python, memoryLimit));
+}
+
+/** @param {Executor} executor @param {Record<string, WireValue>} feeds @param {string[]} names of outputs */
+export function run(executor, feeds, names) {
+  return answered(() => {
+    const found = /** @type {Record<string, WireTensor | WireTensor[] | null>} */ (executor.run(feeds, Object.fromEntries(names.map((name) => [name, null]))));
+    return names.map((name) => (Array.isArray(found[name]) ? found[name].map(stored) : found[name] && stored(found[name])));
+  });
+}
+
+/** @param {WireTensor} tensor @returns {Stored} */
+function stored({ type, dims, data }) {
+  if (Array.isArray(data)) return { type, dims: [...dims], data };
+  const { buffer, byteOffset, byteLength } = /** @type {import('./common/protocol.js').NumericData} */ (data);
+  const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+  if (type !== 'int4' && type !== 'uint4') return { type, dims: [...dims], data: bytes };
+  const wide = new Uint8Array(dims.reduce((product, dim) => product * dim, 1));
+  unpackBits(bytes, 4, type === 'int4', wide);
+  return { type, dims: [...dims], data: wide };
+}
+
+/** @param {Executor} executor */
+export const release = (executor) => executor.release();
+
+export { hasRelaxedSimd };
