@@ -38,6 +38,35 @@ def test_the_second_half_comes_when_it_is_needed(kind: str, tab: Callable[..., T
     assert (loads(page, REST), loads(page, LIBRARY)) == (1, 1)
 
 
+TABLES = """
+import hashlib, unicodedata
+known = [c for c in map(chr, range(0x110000)) if unicodedata.ucd_3_2_0.category(c) not in ("Cn", "Cs")]
+def of(texts):
+    return hashlib.sha256("\\n".join(texts).encode()).hexdigest()
+def decoded(codec):
+    pairs = (bytes([a, b]) for a in range(128, 256) for b in range(64, 256))
+    return [pair.decode(codec, "replace") for pair in pairs]
+found = {codec: of(decoded(codec)) for codec in "big5 cp949 euc_jp gbk shift_jis".split()}
+found["encoded"] = of(text.encode("gb18030").hex() for text in known)
+found["names"] = of(unicodedata.name(c, "") for c in known)
+found["looked up"] = all(unicodedata.lookup(name) == c for c in known[::99] if (name := unicodedata.name(c, "")))
+found["parts"] = of(unicodedata.normalize("NFKD", c) for c in known)
+found
+"""
+
+
+def test_tables_that_come_with_the_second_half(tab: Callable[..., Tab]) -> None:
+    """Maps of character sets and Unicode's names are as here, though the interpreter is of another version."""
+    page = tab()
+    page.open("/esm.html")
+    assert_affine(page.run(MAKE + RUN))
+    assert loads(page, REST) == 0
+    here: dict[str, Any] = {}
+    exec(TABLES, here)
+    assert page.run("return ort.python(arg)", TABLES) == here["found"]
+    assert loads(page, REST) == 1
+
+
 @pytest.mark.parametrize("fault", ["aborted", "cut"])
 def test_the_second_half_cannot_be_had(fault: str, tab: Callable[..., Tab]) -> None:
     """Who called is told which file it is; the next session starts another worker, which gets it."""

@@ -221,9 +221,11 @@ function useEngine(pyodide, bytes) {
   pyodide.runPython('import sys; sys.path.insert(0, "/lib/engine.zip")');
 }
 
+const SPLITTER = ['wasm_data.py', 'split_wasm.py'];
+
 /** Another one for another Pyodide, another way to split its WebAssembly, or other functions that are used. */
 async function splitStamp() {
-  const files = ['split_wasm.py', 'glue.mjs', 'python_used.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
+  const files = [...SPLITTER, 'glue.mjs', 'python_used.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
   return `${await stdlibStamp()} ${(await Promise.all(files)).join('')}`;
 }
 
@@ -232,11 +234,13 @@ async function halves() {
   await kept(['pyodide.asm.wasm', 'pyodide.rest.wasm'], await splitStamp(), async () => {
     const pyodide = await packer(join(PYODIDE, 'python_stdlib.zip'));
     useEngine(pyodide, new Uint8Array(await readFile(join(DIST, 'engine.zip'))));
-    pyodide.runPython(await readFile(join(ROOT, 'scripts/split_wasm.py'), 'utf8'));
+    pyodide.FS.mkdirTree('/lib/split/scripts');
+    for (const file of SPLITTER) pyodide.FS.writeFile(`/lib/split/scripts/${file}`, await readFile(join(ROOT, 'scripts', file)));
+    pyodide.runPython('import sys; sys.path.insert(0, "/lib/split")');
     const whole = new Uint8Array(await readFile(join(PYODIDE, 'pyodide.asm.wasm')));
-    const used = await readFile(join(ROOT, 'scripts/python_used.txt'), 'utf8');
+    const [used, later] = await Promise.all(['used', 'data'].map((name) => readFile(join(ROOT, `scripts/python_${name}.txt`), 'utf8')));
     const { exports } = await glue();
-    const made = pyodide.globals.get('halves')(whole, used, (name) => exports.has(name));
+    const made = pyodide.pyimport('scripts.split_wasm').halves(whole, used, later, (name) => exports.has(name));
     return [take(made.get(0)), take(made.get(1))];
   });
 }

@@ -14,11 +14,12 @@ Binary format: https://webassembly.github.io/spec/core/binary/modules.html
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.providers.wasm.printer.opcodes import leb_s, leb_u
+from scripts.wasm_data import Segments, parted, tables
 
 TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, ELEMENT, CODE, TAG = 1, 2, 3, 4, 5, 6, 7, 9, 10, 13
 DATA_COUNT, DATA = 12, 11
@@ -55,6 +56,11 @@ class Reader:
         if self.take(1)[0] & 1:
             self.number()
         self.number()
+
+    def signed(self) -> int:
+        start, value = self.at, self.number()
+        bits = 7 * (self.at - start)
+        return value - (1 << bits) if value >> (bits - 1) else value
 
     def constant(self) -> None:
         """A constant expression of one instruction: a number, a null or a global."""
@@ -154,6 +160,27 @@ def _skip_export(r: Reader) -> None:
     r.number()
 
 
+def _skip_data(r: Reader) -> None:
+    if r.number():
+        raise ValueError("a data segment that is not active")
+    r.constant()
+    r.take(r.number())
+
+
+def _segment(entry: bytes) -> tuple[int, bytes]:
+    """Its address and bytes."""
+    r = Reader(entry, 1)
+    if r.take(1) != b"\x41":
+        raise ValueError("a data segment whose place is not a number")
+    start = r.signed()
+    r.take(1)
+    return start, r.take(r.number())
+
+
+def _data(segments: Segments) -> bytes:
+    return _vector(b"\0\x41" + leb_s(start) + b"\x0b" + _sized(data) for start, data in segments)
+
+
 def _kind(entry: bytes, names: int) -> int:
     r = Reader(entry)
     for _ in range(names):
@@ -183,17 +210,22 @@ class Splitter:
         self.tags = module.items(TAG, _skip_tag)
         self.globals = module.items(GLOBAL, _skip_global)
         self.exports = module.items(EXPORT, _skip_export)
+        self.data = [_segment(item) for item in module.items(DATA, _skip_data)]
         self.bodies = module.items(CODE, lambda r: r.take(r.number()))
         self.first = {kind: sum(_kind(entry, 2) == kind for entry in self.imports) for kind in KINDS}
 
-    def split(self, used: Collection[int], exports: Callable[[str], bool]) -> tuple[bytes, bytes]:
-        """The primary, which exports what `exports` says, and the secondary."""
+    def split(
+        self, used: Collection[int], exports: Callable[[str], bool], moved: Sequence[range] = ()
+    ) -> tuple[bytes, bytes]:
+        """The primary, which exports what `exports` says, and the secondary, with the data at the addresses `moved`."""
         used = set(used) & set(self._all())  # a profile of another version may know more of them
         slots = {f: 1 + n for n, f in enumerate([*sorted(used), *(f for f in self._all() if f not in used)])}
         table = bytes([FUNCREF, 1]) + leb_u(len(slots) + 1) * 2
-        # of the profile, too: by another one functions have other slots
-        self.stamp = hashlib.sha256(self.digest + ranges(used).encode()).hexdigest()[:16]
-        return self._primary(used, slots, table, exports), self._secondary(used, slots, table)
+        # of the profile, too: by another one functions have other slots; and of what data came along
+        how = f"{ranges(used)} {moved}"
+        self.stamp = hashlib.sha256(self.digest + how.encode()).hexdigest()[:16]
+        here, there = parted(self.data, moved)
+        return self._primary(used, slots, table, exports, here), self._secondary(used, slots, table, there)
 
     def _all(self) -> range:
         return range(len(self.functions))
@@ -227,7 +259,9 @@ class Splitter:
             for kind, entries in own.items() for n, entry in enumerate(entries)
         ]  # fmt: skip
 
-    def _primary(self, used: set[int], slots: dict[int, int], table: bytes, exports: Callable[[str], bool]) -> bytes:
+    def _primary(
+        self, used: set[int], slots: dict[int, int], table: bytes, exports: Callable[[str], bool], data: Segments
+    ) -> bytes:
         shared = [_entry(None, name, kind, leb_u(index)) for name, kind, index, _ in self._shared(table)]
         elements = Reader(self.module.sections.get(ELEMENT, b"\0"))
         count = leb_u(elements.number() + 1)
@@ -236,14 +270,15 @@ class Splitter:
             EXPORT: _vector([*(e for e in self.exports if exports(_export_name(e))), *shared]),
             ELEMENT: count + elements.data[elements.at :] + self._filled(used, slots),
             CODE: self._code(used, slots, loads=True),
+            DATA_COUNT: b"", DATA: _data(data),
         })  # fmt: skip
 
-    def _secondary(self, used: set[int], slots: dict[int, int], table: bytes) -> bytes:
+    def _secondary(self, used: set[int], slots: dict[int, int], table: bytes, data: Segments) -> bytes:
         shared = [_entry("split", name, kind, entry) for name, kind, _, entry in self._shared(table)]
         rest = set(self._all()) - used
         return self._module({
             IMPORT: _vector([*self.imports, *shared]),
-            TABLE: b"", MEMORY: b"", TAG: b"", EXPORT: b"", DATA_COUNT: b"", DATA: b"",
+            TABLE: b"", MEMORY: b"", TAG: b"", EXPORT: b"", DATA_COUNT: b"", DATA: _data(data),
             GLOBAL: _vector(entry for entry in self.globals if not entry[1]),
             ELEMENT: _vector([self._filled(rest, slots)]),
             CODE: self._code(rest, slots, loads=False),
@@ -278,9 +313,10 @@ def _prefixed(body: bytes, code: bytes) -> bytes:
     return _sized(r.since(start) + code + body[r.at :])
 
 
-def halves(data: Any, used: str, exports: Callable[[str], bool]) -> tuple[bytes, bytes]:
-    """What the build calls in Pyodide: `data` is a buffer of JavaScript, `used` a profile."""
-    return Splitter(data.to_bytes()).split(numbers(used), exports)
+def halves(buffer: Any, used: str, later: str, exports: Callable[[str], bool]) -> tuple[bytes, bytes]:
+    """What the build calls in Pyodide: `buffer` is JavaScript's, `used` a profile, `later` says which data may wait."""
+    data = buffer.to_bytes()
+    return Splitter(data).split(numbers(used), exports, tables(later, data, numbers(used)))
 
 
 # ── profiles: numbers of functions as text, "7 9-12" ──────────────────────────────────────────────────────────────────

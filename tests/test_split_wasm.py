@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import wasmtime
 
+from kit.chromium import ROOT
 from scripts.split_wasm import Splitter, numbers, ranges
+from scripts.wasm_data import parted, tables
 
 WHOLE = wasmtime.wat2wasm("""(module
   (type $unary (func (param i32) (result i32)))
@@ -92,11 +94,14 @@ def test_exports_are_those_asked_for() -> None:
     assert [name for name in names if not name.startswith("split ")] == ["even"]
 
 
-@pytest.mark.parametrize(("other", "used"), [(WHOLE + b"\0\2\1x", {0}), (WHOLE, {0, 1})], ids=["module", "profile"])
-def test_halves_of_two_versions_do_not_link(other: bytes, used: set[int]) -> None:
-    """Of a module with a custom section more, and of the same module by another profile."""
+OTHERS = {"module": (WHOLE + b"\0\2\1x", {0}, []), "profile": (WHOLE, {0, 1}, []), "data": (WHOLE, {0}, [range(9)])}
+
+
+@pytest.mark.parametrize(("other", "used", "moved"), OTHERS.values(), ids=OTHERS)
+def test_halves_of_two_versions_do_not_link(other: bytes, used: set[int], moved: list[range]) -> None:
+    """Of a module with a custom section more, and of the same module by another profile, or with its data elsewhere."""
     primary, _ = Splitter(WHOLE).split({0}, lambda name: True)
-    _, secondary = Splitter(other).split(used, lambda name: True)
+    _, secondary = Splitter(other).split(used, lambda name: True, moved)
     with pytest.raises(KeyError, match="split "):
         Halves(primary, secondary).load()
 
@@ -111,3 +116,52 @@ def test_what_is_called_is_noted() -> None:
 
 def test_profiles() -> None:
     assert ranges([3, 1, 2, 7]) == "1-3 7" and numbers("1-3 7") == {1, 2, 3, 7}
+
+
+# ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PYODIDE = ROOT / "node_modules" / "pyodide" / "pyodide.asm.wasm"
+LISTED = (ROOT / "scripts" / "python_data.txt").read_text()
+
+
+def test_data_comes_with_the_functions_that_read_it() -> None:
+    halves = Halves(*Splitter(WHOLE).split({0, 1, 2, 3}, lambda name: True, [range(8, 9)]))
+    assert halves.exports["memory"].read(halves.store, 0, 16) == bytes(16)
+    halves.exports["memory"].write(halves.store, b"\1", 9)
+    with pytest.raises(wasmtime.Trap, match="undefined element"):
+        halves.call("at", 3, 0.5, 1, 2.0)
+    assert halves.exports["memory"].read(halves.store, 8, 10) == b"\5\1"
+
+
+@pytest.mark.parametrize("moved", [[], [range(3, 5)], [range(99)], [range(9, 12), range(30, 80)]], ids=str)
+def test_no_byte_is_lost(moved: list[range]) -> None:
+    """Segments are cut and joined; those with more than 64 zeros between them stay apart."""
+    segments = [(2, b"abcd"), (10, b"efgh"), (90, b"ij"), (20, b"k")]
+    here, there = parted(segments, moved)
+    assert image([*here, *there]) == image(segments)
+    inside = {address for part in moved for address in part}
+    assert all(start + n in inside for start, data in there for n in range(len(data)))
+    assert not any(data[n] and start + n in inside for start, data in here for n in range(len(data)))
+    assert moved or [start for start, _ in here] == [2, 90]
+
+
+def image(segments: list[tuple[int, bytes]]) -> bytes:
+    memory = bytearray(max(start + len(data) for start, data in segments))
+    for start, data in segments:
+        memory[start : start + len(data)] = data
+    return bytes(memory)
+
+
+def test_tables_of_the_interpreter() -> None:
+    """All that are listed can wait, by the profile that is there; not where a function of theirs is used, and none of
+    another binary."""
+    binary = PYODIDE.read_bytes()
+    used = numbers((ROOT / "scripts" / "python_used.txt").read_text())
+    listed = tables(LISTED, binary, used)
+    assert len(listed) == 8 and sum(map(len, listed)) > 1_300_000
+    assert len(tables(LISTED, binary, used | {6700})) == 2
+    assert tables(LISTED, binary + b"\0", used) == []
+    whole = Splitter(binary).data
+    here, there = parted(whole, listed)
+    assert image([*here, *there]) == image(whole)
+    assert len(here) < len(whole) / 10
