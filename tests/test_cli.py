@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
+import sys
+import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from kit import zoo
+from kit import small_models, zoo
 from kit.models import MODELS
 from pyruntime import InferenceSession, __version__
-from pyruntime.cli import COMMANDS, main
+from pyruntime.cli import COMMANDS, main, progress
 from pyruntime.cli.timeline import Span, draw, record
 from tests.test_session import info, model
 
@@ -44,6 +50,45 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit) as stop:
         main([name, "--help"])
     assert stop.value.code == 0 and f"pyruntime {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])
+def test_examples_of_the_help_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(small_models.affine(), "model.onnx")
+    np.savez("x.npz", x=np.zeros((2, 4), np.float32))
+    examples = import_module(f"pyruntime.cli.{name}").EXAMPLES
+    assert examples
+    for arguments in examples:
+        assert say(capsys, name, *shlex.split(arguments)), arguments
+
+
+def test_what_takes_long_is_told_on_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "SECOND", 0.02)
+    with progress.doing("waiting"):
+        time.sleep(0.1)
+    assert capsys.readouterr() == ("", "waiting …\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert [time.sleep(0.05) for _ in progress.counted("run", range(3))] == [None] * 3
+    lines = capsys.readouterr().err.split("\r")
+    assert "run 2 of 3: 0 s" in lines and lines[-1] == "" and lines[-2].isspace(), "and taken away"
+    with progress.doing("soon over"):
+        pass
+    assert not capsys.readouterr().err
+
+
+def test_a_reader_that_stops_reading_is_no_error() -> None:
+    """As in `pyruntime inspect … | head -1`."""
+    command = [sys.executable, "-m", "pyruntime.cli", "inspect", str(DIGITS), "--code"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=DIGITS.parents[2]) as process:
+        assert process.stdout and process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait() == 1 and b"Broken pipe" not in process.stderr.read()
 
 
 def test_run_takes_and_saves_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +213,10 @@ def test_an_exported_model_runs_from_its_folder(tmp_path: Path, capsys: pytest.C
 
 
 REFUSED: dict[str, tuple[list[Any], str]] = {
+    "no model named": (["run"], "arguments are required: MODEL (pyruntime run --help)"),
+    "number": (["bench", DIGITS, "--runs", "many"], "argument --runs: invalid int value: 'many'"),
+    "option": (["inspect", DIGITS, "--colour"], "unrecognized arguments: --colour (pyruntime inspect --help)"),
+    "no folder": (["serve", "nowhere"], "nowhere does not exist"),
     "command": (["blend"], 'no command "blend"'),
     "no file": (["run", "nowhere.onnx"], "nowhere.onnx is not a file"),
     "no model": (["inspect", __file__], "test_cli.py: "),

@@ -5,6 +5,7 @@ A command prints to standard output; what it refuses goes to standard error as o
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -46,7 +47,12 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if name not in WITHOUT_EXTRAS:
             import pyruntime.native  # noqa: F401  says what is missing
-        return int(import_module(f"pyruntime.cli.{name}").main(rest) or 0)
+        status = int(import_module(f"pyruntime.cli.{name}").main(rest) or 0)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # of `pyruntime … | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (PyRuntimeError, OSError, ModuleNotFoundError) as error:
         print(f"pyruntime: {_sentence(error)}", file=sys.stderr)
         return 2

@@ -7,10 +7,17 @@ import statistics
 import time
 
 from pyruntime.cli import common
+from pyruntime.cli.progress import counted
+
+EXAMPLES = {
+    "model.onnx": "random inputs, free dims 1",
+    "model.onnx --threads 4 --runs 100": "on four threads",
+    "model.onnx --json": "for a program to read",
+}
 
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("bench", "Time to compile, first and median run.")
+    parser = common.parser("bench", "Time to compile, first and median run.", EXAMPLES)
     common.add_feeds(parser)
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs after the first (default 20)")
     parser.add_argument("--json", action="store_true", help="print seconds and bytes as JSON")
@@ -20,7 +27,7 @@ def main(argv: list[str]) -> int:
     ready = time.perf_counter()
     feeds = common.feeds(args, session.get_inputs())
     times = []
-    for _ in range(1 + max(args.runs, 1)):
+    for _ in counted("run", range(1 + max(args.runs, 1))):
         begin = time.perf_counter()
         session.run(None, feeds)
         times.append(time.perf_counter() - begin)

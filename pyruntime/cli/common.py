@@ -10,6 +10,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from pyruntime.cli.parser import Parser
+from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.session import Session, SessionOptions
@@ -18,9 +20,9 @@ from pyruntime.placement.provider_list import available
 TYPES = {"float": "float32", "double": "float64"}
 
 
-def parser(name: str, description: str) -> argparse.ArgumentParser:
+def parser(name: str, description: str, examples: dict[str, str]) -> argparse.ArgumentParser:
     """With the options of every command that compiles a model."""
-    out = argparse.ArgumentParser(prog=f"pyruntime {name}", description=description)
+    out = Parser(name, description, examples)
     out.add_argument("model", type=Path, metavar="MODEL", help="an ONNX model, or a Program that `export` wrote")
     out.add_argument(
         "--provider", default="wasm", metavar="NAME", help="runs what it can: wasm (default), webgpu, or one installed"
@@ -43,7 +45,8 @@ def session(args: argparse.Namespace) -> Session:
     if args.provider not in available():
         raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(available())}")
     try:
-        return Session(args.model, options, list(dict.fromkeys([args.provider, "wasm"])))
+        with doing(f"compiling {args.model.name}"):
+            return Session(args.model, options, list(dict.fromkeys([args.provider, "wasm"])))
     except InvalidModel as error:
         raise error.at(str(args.model)) from None
 

@@ -8,9 +8,14 @@ from pyruntime.cli import common
 from pyruntime.errors import InvalidInput
 from pyruntime.native.program_file import is_program
 
+EXAMPLES = {
+    "model.onnx model.pyrt --weights": "all in one file",
+    "model.onnx model.pyrt": "a small one, for a page that has the model, too",
+}
+
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("export", "Compile a model into a file that runs without compiling.")
+    parser = common.parser("export", "Compile a model into a file that runs without compiling.", EXAMPLES)
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--weights", action="store_true", help="put the weights into the file: no model needed")
     args = parser.parse_args(argv)

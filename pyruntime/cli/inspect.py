@@ -16,9 +16,15 @@ from pyruntime.native.program_file import is_program
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Node, Weight
 
+EXAMPLES = {
+    "model.onnx": "what it is and what becomes of it",
+    "model.onnx --kernels": "its kernels and their loops",
+    "model.onnx --code --node MatMul": "the WebAssembly of one operator",
+}
+
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("inspect", "Inputs, outputs, operators, kernels, weights, and what is not supported.")
+    parser = common.parser("inspect", "What a model is, what becomes of it, and what is not supported.", EXAMPLES)
     parser.add_argument("--kernels", action="store_true", help="only its kernels after the passes, and their loops")
     parser.add_argument("--code", action="store_true", help="the same, with their WebAssembly or WGSL")
     parser.add_argument("--node", default="", metavar="NAME", help="only those of a node, by its name or operator")

@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyruntime.cli import common
+from pyruntime.cli.progress import doing
 from pyruntime.cli.timeline import draw, page, record
+
+EXAMPLES = {
+    "model.onnx --dim batch=8": "of eight at once",
+    "model.onnx --html plan.html": "a page with every buffer",
+}
 
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("memory", "The memory plan of a run.")
+    parser = common.parser("memory", "The memory plan of a run.", EXAMPLES)
     common.add_feeds(parser)
     parser.add_argument(
         "--svg", type=Path, metavar="M.svg", help="save a drawing: each buffer a rectangle over calls and addresses"
@@ -19,8 +25,9 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     session = common.session(args)
     feeds = common.feeds(args, session.get_inputs())
-    session.run(None, feeds)
-    spans = record(session, feeds)
+    with doing(f"running {args.model.name}"):
+        session.run(None, feeds)
+        spans = record(session, feeds)
     report = session.memory()
     rows = [("", "weights", "peak", "requested", "reuse", "fragmentation")]
     for name, s in report.providers.items():

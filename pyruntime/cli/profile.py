@@ -7,12 +7,18 @@ from collections import defaultdict
 from pathlib import Path
 
 from pyruntime.cli import common
+from pyruntime.cli.progress import counted
 from pyruntime.native.session import Timing
 from pyruntime.onnx.graph import operator_of
 
+EXAMPLES = {
+    "model.onnx --top 5": "the five slowest",
+    "model.onnx --trace t.json": "for chrome://tracing or Perfetto",
+}
+
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("profile", "Time of each kernel, called one by one.")
+    parser = common.parser("profile", "Time of each kernel, called one by one.", EXAMPLES)
     common.add_feeds(parser)
     parser.add_argument(
         "--runs", type=int, default=10, metavar="N", help="the best time of each call counts (default 10)"
@@ -23,7 +29,7 @@ def main(argv: list[str]) -> int:
     session = common.session(args)
     feeds = common.feeds(args, session.get_inputs())
     session.run(None, feeds)
-    calls = best([session.profile(feeds) for _ in range(max(args.runs, 1))])
+    calls = best([session.profile(feeds) for _ in counted("run", range(max(args.runs, 1)))])
     total = sum(c.seconds for c in calls) or 1e-12
     kinds: dict[str, list[float]] = defaultdict(list)
     for c in calls:

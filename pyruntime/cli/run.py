@@ -8,16 +8,24 @@ from typing import Any
 import numpy as np
 
 from pyruntime.cli import common
+from pyruntime.cli.progress import doing
+
+EXAMPLES = {
+    "model.onnx --random": "made-up inputs",
+    "model.onnx --inputs x.npz --out y.npz": "arrays from NumPy, and back",
+    "model.onnx --random --dim batch=8 --provider webgpu": "on the GPU, eight at once",
+}
 
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("run", "Run a model and print its outputs.")
+    parser = common.parser("run", "Run a model and print its outputs.", EXAMPLES)
     common.add_feeds(parser)
     parser.add_argument("--out", type=Path, metavar="Y.npz", help="save the outputs to this file")
     args = parser.parse_args(argv)
     session = common.session(args)
     feeds = common.feeds(args, session.get_inputs(), default_random=False)
-    outputs = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+    with doing(f"running {args.model.name}"):
+        outputs = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
     print(common.table([[name, *summary(value)] for name, value in outputs.items()]))
     if args.out is not None:
         tensors = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}

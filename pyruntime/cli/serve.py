@@ -6,7 +6,6 @@ shared memory and threads; `--no-isolation` leaves the two headers out, as most 
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import http.server
 import io
@@ -21,6 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from pyruntime.cli.parser import Parser
 
 SITE = Path("build/site")
 TYPES = {
@@ -62,6 +63,13 @@ ENCODERS = _encoders()
 def compressed(path: Path, modified: int, encoding: str) -> bytes:
     """A file's bytes in that coding; `modified` tells one state of it from the next."""
     return ENCODERS[encoding](path.read_bytes())
+
+
+EXAMPLES = {
+    "": "the demo site, after `npm run build`",
+    "public --port 9000": "a folder of your own",
+    "public --mount /models=../models": "with another one beside it",
+}
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -179,7 +187,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="pyruntime serve", description="Serve pages that use pyruntime.")
+    parser = Parser("serve", "Serve pages that use pyruntime.", EXAMPLES)
     parser.add_argument("folder", nargs="?", type=Path, default=SITE, help=f"what to serve (default {SITE})")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--no-isolation", action="store_true", help="leave out the headers that allow shared memory")

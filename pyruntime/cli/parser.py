@@ -1,0 +1,27 @@
+"""Arguments of a command: help with examples, and errors as one sentence."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from pyruntime.errors import InvalidInput
+
+
+class Parser(argparse.ArgumentParser):
+    """Of the command `name`. examples: its arguments and what they do, for `--help`."""
+
+    def __init__(self, name: str, description: str, examples: dict[str, str]) -> None:
+        lines = [f"  pyruntime {name} {text}  # {does}" for text, does in examples.items()]
+        super().__init__(
+            prog=f"pyruntime {name}",
+            description=description,
+            epilog="\n".join(["examples:", *lines]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise InvalidInput(message, hint=f"{self.prog} --help")
+
+
+__all__ = ["Parser"]
