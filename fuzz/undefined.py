@@ -20,7 +20,8 @@ UNSIZED = {SIZES, NO_MEAN, NO_SUM}  # for these not even shapes are compared
 # All compute these by polynomials, or by e^x - 1, whose error is absolute, some units of the last place of 1.
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
-STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization", "FlexAttention"}
+# HardSwish's 1/6 is an attribute of the function that defines it, and attributes are float32.
+STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization", "FlexAttention", "HardSwish"}
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie.
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
 HALVES = {np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)}
@@ -63,6 +64,12 @@ def _leaves(a: Arriving) -> bool:
         if not all(((x >= low) & (x <= high)).all() for x in whole):
             return True
     return False
+
+
+def _power_leaves(a: Arriving) -> bool:
+    base, exponent = (max((float(np.abs(wide(x)).max()) for x in a.at(n) if x.size), default=1.0) for n in (0, 1))
+    widths = [8 * x.itemsize - 1 for x in a.at(0) if is_int(x.dtype)]
+    return bool(widths) and not exponent * np.log2(max(base, 1.0)) < min(widths)
 
 
 def _e8m0(a: Arriving) -> bool:
@@ -125,6 +132,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("RandomNormal RandomUniform Multinomial Bernoulli", lambda a: True, "results are random"),
     ("Dropout", lambda a: len(a.node.input) > 2, "results are random"),
     ("Cast", _leaves, "floats that an integer type does not hold"),
+    ("Pow", _power_leaves, "powers that an integer type does not hold"),
     ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
     ("ReduceMean", _no_integers, NO_MEAN),
     ("ReduceSum", _empty(0), NO_SUM),
@@ -146,8 +154,8 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Attention", _not_finite(), "a softmax of infinities"),
     ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),
     ("Attention", _sums_overflow, "a softmax of sums that overflow"),
-    ("Norm", _squares_overflow, "squares that overflow, or not in a wider type"),
-    ("Norm", _not_finite(), "0 times what is not finite"),
+    ("Norm LRN", _squares_overflow, "squares that overflow, or not in a wider type"),
+    ("Norm LRN", _not_finite(), "0 times what is not finite"),
     ("AveragePool", _not_finite(), "the reference takes NaN for padding"),
     ("MaxPool MaxRoiPool", _not_finite(), "peers drop NaN or not, by its place in the window"),
     ("DFT STFT", _not_finite(), "0 times what is not finite"),
