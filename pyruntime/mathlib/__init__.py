@@ -11,7 +11,7 @@ from functools import partial
 
 from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
 from pyruntime.ir.expr import Expr, cast, rewrite
-from pyruntime.mathlib import explog, hyperbolic, power, trig
+from pyruntime.mathlib import explog, hyperbolic, power, remainder, trig
 from pyruntime.mathlib.f32 import SINGLE
 from pyruntime.mathlib.f64 import DOUBLE
 from pyruntime.mathlib.format import Format
@@ -35,7 +35,7 @@ BY_FORMAT: dict[DType, tuple[Format, dict[str, Callable[[Format, Expr], Expr]]]]
     F32: (SINGLE, UNARY | {name: partial(hyperbolic.saturating, name=name.upper()) for name in ("tanh", "erf")}),
     F64: (DOUBLE, UNARY | {"tanh": hyperbolic.tanh, "erf": hyperbolic.erf}),
 }
-BINARY = {"pow": power.power, "rem": power.rem, "mod": power.mod}
+BINARY = {"pow": power.power, "rem": remainder.rem, "mod": remainder.mod}
 
 
 def expand(e: Expr) -> Expr:

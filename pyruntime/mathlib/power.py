@@ -1,16 +1,14 @@
-"""pow of floats and integers; rem and mod of floats."""
+"""pow of floats and integers."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from pyruntime.ir.expr import Expr, cast, clip, const, round_even, select, trunc, unary
+from pyruntime.ir.expr import Expr, cast, clip, const, round_even, select, unary
 from pyruntime.mathlib.format import Format, absolute, poly, signed
 
 Pair = tuple[Expr, Expr]  # an unevaluated sum, the larger part first
-
-REM_STEPS = 4  # each takes half a significand's bits of the quotient
 
 
 def power(f: Format, x: Expr, y: Expr) -> Expr:
@@ -47,7 +45,7 @@ def _small_power(x: Expr, y: Expr) -> Expr | None:
     return form() if form else None
 
 
-def _upper(f: Format, x: Expr) -> Expr:
+def upper(f: Format, x: Expr) -> Expr:
     """x with the lower half of its significand cleared: products of two such are exact."""
     return f.float(f.bits(x) & -(1 << (f.fraction + 2) // 2))
 
@@ -64,14 +62,14 @@ def _log2(f: Format, a: Expr) -> Pair:
     z = s * s
     more = z * z * poly(z, f.table["POW_LOG"]) + s_low * (s_high + s)
     square = s_high * s_high
-    t_high = _upper(f, square + 3.0 + more)
+    t_high = upper(f, square + 3.0 + more)
     t_low = more - ((t_high - 3.0) - square)
     u, v = s_high * t_high, s_low * t_high + t_low * s
-    p_high = _upper(f, u + v)
+    p_high = upper(f, u + v)
     p_low = v - (p_high - u)
     scale, scale_high, scale_low = f.table["POW_SCALE"]
     high, low = p_high * scale_high, p_high * scale_low + p_low * scale
-    first = _upper(f, high + low + k)
+    first = upper(f, high + low + k)
     return first, low - ((first - k) - high)
 
 
@@ -79,7 +77,7 @@ def _half_tanh(f: Format, m: Expr) -> tuple[Expr, Expr, Expr]:
     """s = (m - 1) / (m + 1), its upper half, and the rest beyond float precision."""
     g, w = m - 1.0, m + 1.0
     s = g / w
-    s_high, w_high = _upper(f, s), _upper(f, w)
+    s_high, w_high = upper(f, s), upper(f, w)
     w_low = m - (w_high - 1.0)
     return s, s_high, (g - s_high * w_high - s_high * w_low) / w
 
@@ -89,7 +87,7 @@ def _times(f: Format, log: Pair, y: Expr) -> Pair:
     high, low = log
     limit, most = f.table["POW_LIMIT"]
     y = clip(y, -limit, limit)
-    y_high = _upper(f, y)
+    y_high = upper(f, y)
     return clip(high * y_high, -most, most), clip((y - y_high) * high + y * low, -1.0, 1.0)
 
 
@@ -97,7 +95,7 @@ def _exp2(f: Format, exponent: Pair) -> Expr:
     high, low = exponent
     n = round_even(high + low)
     part = high - n
-    t = _upper(f, part + low)
+    t = upper(f, part + low)
     ln2, ln2_high, ln2_low = f.table["POW_LN2"]
     u, v = t * ln2_high, (low - (t - part)) * ln2 + t * ln2_low
     z = u + v
@@ -125,22 +123,3 @@ def integer_power(x: Expr, n: Expr) -> Expr:
         return result
     unit = x == one if x.dtype.kind == "u" else (x == one) | (x == -1)
     return select((n >= 0) | unit, result, zero)
-
-
-def rem(f: Format, a: Expr, b: Expr) -> Expr:
-    """C's fmod: exact where |a / b| < 2^44 (float64: 2^100); greater quotients give NaN."""
-    x, d = absolute(a), absolute(b)
-    d_high = _upper(f, d)
-    d_low = d - d_high
-    r = x
-    for _ in range(REM_STEPS):  # the quotient may be one too great; then r turns negative and the next takes it back
-        q = trunc(_upper(f, r / d))
-        r = r - q * d_high - q * d_low
-    r = select(r < 0.0, r + d, r)
-    return signed(f, select(x < d, x, select(r < d, r, math.nan)), a)
-
-
-def mod(f: Format, a: Expr, b: Expr) -> Expr:
-    """Python's %: the remainder that has the sign of b."""
-    r = rem(f, a, b)
-    return select((r < 0.0) ^ (b < 0.0), select(r == 0.0, r, r + b), r)
