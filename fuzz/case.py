@@ -12,7 +12,8 @@ Feeds = Mapping[str, Any]
 @dataclass(frozen=True)
 class Case:
     """model: bytes of an ONNX model, or of a program. runs: feeds, in turn. judged: outputs are compared with peers;
-    else only crashes, hangs and untyped errors count. options: of the session."""
+    else only crashes, hangs and untyped errors count. options: of the session. sound: model and feeds before a change
+    by which operands may no longer fit each other: a peer that answers them and refuses these has a reason."""
 
     target: str
     model: bytes
@@ -20,6 +21,7 @@ class Case:
     judged: bool = True
     note: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    sound: tuple[bytes, Feeds] | None = None
 
 
 @dataclass(frozen=True)

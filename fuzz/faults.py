@@ -29,6 +29,7 @@ FAULTS = {
         "Trilu": "fills strings with the number 0",
         "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
         "Adam": "gives doubles for scalars",
+        "STFT": "takes a signal of rank 2 for windows",
         "GridSample": "interpolates integers in their own type",
         "StringNormalizer": "takes accents away",
     },
@@ -69,6 +70,27 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
         ],
     ],
 }
+
+# What we take and peers do not, with the meaning that suggests itself.
+MORE = {
+    "SwiGLU": "operands broadcast",
+    "LRN": "any rank",
+    "OneHot": "a depth of shape (1,)",
+    "Dropout": "numbers of shape (1,)",
+    "Loop": "a condition of shape (1,)",
+    "Col2Im": "no channels",
+    "ConvTranspose": "an output_shape beyond what windows reach, 0 there",
+    "Einsum": "axes of 1 that have a letter broadcast",
+    "MatMulNBits": "weights in any shape of their size",
+    "Squeeze": "one axis as a scalar",
+    "StringNormalizer": "no strings",
+    "TfIdfVectorizer": "no rows",
+    "TopK": "k as a scalar",
+}
+
+
+def takes_more(model: onnx.ModelProto) -> bool:
+    return any(node.op_type in MORE for node in nodes(model.graph))
 
 
 def trusted(peer: str, model: onnx.ModelProto) -> bool:

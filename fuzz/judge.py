@@ -16,11 +16,18 @@ from fuzz import ours
 from fuzz.case import Case, Verdict
 from fuzz.compare import difference, nudged, spread
 from fuzz.draw import Draw
-from fuzz.faults import trusted
+from fuzz.faults import takes_more, trusted
 from fuzz.inner import revealed, shaken
 from fuzz.ours import PLAIN, TWINS, Failed, Twin
 from fuzz.peers import PEERS, Peers
 from fuzz.undefined import UNSIZED, reason, tolerance
+
+NO_REASON = (
+    "Refused",
+    "IndexError",
+    "TypeError",
+    "AttributeError",
+)  # a peer that stumbles has no reason
 
 Ask = Callable[[bytes, list[Any]], list[Any]]  # model and runs in, answers out
 Say = Callable[[str, bool], None]  # what is done now; whether it is ours (and its time counts)
@@ -123,9 +130,22 @@ class _Case:
             if what is not None:
                 found[peer] = what
         if not found:
-            return None
+            return self._accepted()
         detail = "; ".join(f"{peer}: {what}" for peer, what in found.items())
         return Verdict("wrong", f"{'+'.join(found)}: {self._core()}", detail)
+
+    def _accepted(self) -> Verdict | None:
+        """Wrong if a peer knows the operator and refuses these operands."""
+        if self.case.sound is None or self.standing != "alone" or isinstance(self.got[0], Failed):
+            return None
+        model, feeds = self.case.sound
+        for peer in PEERS:
+            refusal = self.peers.ask(peer, self.case.model, self.runs)[0]
+            if takes_more(self.model) or not isinstance(refusal, str) or refusal.startswith(NO_REASON):
+                continue
+            if not isinstance(self.peers.ask(peer, model, [ours.plain(feeds)])[0], str):
+                return Verdict("wrong", f"accepted: {self._core()}", f"{peer} refuses: {refusal}")
+        return None
 
     def _by_peer(self, ask: Ask) -> str | None:
         """What differs; None if it does not answer."""

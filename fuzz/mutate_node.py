@@ -81,7 +81,20 @@ def change_one_dim(draw: Draw, node: Node) -> None:
     places = [(n, a) for n, x in enumerate(node.inputs) if isinstance(x, np.ndarray) for a in range(x.ndim)]
     if places:
         n, axis = draw.pick(places)
-        node.inputs[n] = resize(node.inputs[n], axis, draw.pick([0, 1, 1, 2, node.inputs[n].shape[axis] + 1]))
+        node.inputs[n] = resize(node.inputs[n], axis, draw.pick(_near(node.inputs[n].shape[axis])))
+
+
+def _near(size: int) -> list[int]:
+    return [0, 1, 1, 2, max(size - 1, 0), size + 1]
+
+
+def change_one_rank(draw: Draw, node: Node) -> None:
+    """One input gains or loses a leading axis."""
+    places = [n for n, x in enumerate(node.inputs) if isinstance(x, np.ndarray)]
+    if places:
+        n = draw.pick(places)
+        x = node.inputs[n]
+        node.inputs[n] = np.asarray(x[0]) if x.ndim and x.shape[0] and draw.chance(0.5) else x[None]
 
 
 def change_rank(draw: Draw, node: Node) -> None:

@@ -19,13 +19,15 @@ LONGEST = 6000  # characters of a model's text
 
 def as_test(case: Case, verdict: Verdict, name: str) -> str:
     """Python source of a test that fails as the case does."""
-    lines = ["import numpy as np", "import onnx.parser", "import onnx.reference", "import onnxruntime", ""]
-    lines += ["from pyruntime import InferenceSession, SessionOptions"]
+    lines = ["import numpy as np", "import onnx.parser", "import onnx.reference", "import onnxruntime"]
+    lines += ["import pytest", "", "from pyruntime import InferenceSession, SessionOptions"]
     lines += ["from pyruntime.errors import PyRuntimeError", "", ""]
     lines += [f"def test_{re.sub(r'[^a-z0-9]+', '_', name.lower())}():"]
     lines += [f'    """{_line(verdict.outcome + ": " + verdict.detail)}"""']
     lines += [f"    model = {_model(case.model)}"]
     lines += [f"    runs = [{', '.join(_python(feeds) for feeds in case.runs)}]"]
+    if verdict.kind.startswith("accepted"):
+        return "\n".join(lines) + TYPED.replace("try:", "with pytest.raises(PyRuntimeError):").split("    except")[0]
     return "\n".join(lines) + (WRONG.replace("PEER", _peer(verdict)) if verdict.outcome == "wrong" else TYPED)
 
 

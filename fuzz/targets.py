@@ -10,7 +10,7 @@ from fuzz import feeds, hostile, models, programs, seeds
 from fuzz.case import Case
 from fuzz.draw import Draw
 from fuzz.graphs import Around
-from fuzz.mutate_node import CHANGES, change_dims, change_values, mutate
+from fuzz.mutate_node import CHANGES, change_dims, change_one_dim, change_one_rank, change_values, mutate
 from fuzz.node import Node, describe, model_of
 
 Maker = Callable[[Draw], Case | None]
@@ -28,6 +28,15 @@ def operators(draw: Draw) -> Case:
     mutate(draw, node)
     model, given = model_of(draw, node)
     return Case("operators", model, (given,), note=describe(node))
+
+
+def misfits(draw: Draw) -> Case:
+    """One node, of which one operand has another shape."""
+    node = seed_node(draw)
+    sound = model_of(draw, node, "static", fixed=0.0)
+    draw.pick([change_one_dim, change_one_dim, change_one_rank])(draw, node)
+    model, given = model_of(draw, node, draw.pick(["static", "rankless"]), fixed=0.0)
+    return Case("misfits", model, (given,), note=describe(node), sound=sound)
 
 
 def graphs(draw: Draw) -> Case:
@@ -56,6 +65,7 @@ def sequences(draw: Draw) -> Case:
 
 TARGETS: dict[str, Maker] = {
     "operators": operators,
+    "misfits": misfits,
     "graphs": graphs,
     "sequences": sequences,
     "models": models.case,

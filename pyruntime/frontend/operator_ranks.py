@@ -111,10 +111,26 @@ ai.onnx.ml.TreeEnsembleClassifier 2
 ai.onnx.ml.TreeEnsembleRegressor 2
 ai.onnx.ml.ZipMap 1-2
 ai.onnx.preview.FlexAttention 4 4 4
+com.microsoft.Attention 3 2 1 * 5
+com.microsoft.BiasAdd 3 1 3
+com.microsoft.BiasGelu 1+ 1
+com.microsoft.BiasSplitGelu 3 1
+com.microsoft.CausalConvWithState 3 3 1 3
 com.microsoft.EmbedLayerNormalization 2 2 2 2 2 1 1 2 2
+com.microsoft.FastGelu 1+ 1
+com.microsoft.FusedConv 3+ 3+ 1 3+
+com.microsoft.FusedGemm 2 2 0-2
+com.microsoft.GatherBlockQuantized 1+ * 1+ 1+
+com.microsoft.GridSample 4 4
+com.microsoft.GroupNorm 4 1 1
 com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2
 com.microsoft.LinearAttention 3 3 3 4 3 3
+com.microsoft.MultiHeadAttention 3-5 3-5 3-4 1 1-3 4 4 4
+com.microsoft.QAttention 3 2 1 n 0-1 1-3 n 0-1 5
+com.microsoft.QGemm 2 n n 2 0-1 0-1 1-2 n n
 com.microsoft.RotaryEmbedding 3-4 1-2 2 2
+com.microsoft.SkipLayerNormalization 2-3 2-3 1 1 1
+com.microsoft.SkipSimplifiedLayerNormalization 2-3 2-3 1 1
 """
 
 

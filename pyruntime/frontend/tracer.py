@@ -140,6 +140,12 @@ class Tracer:
         shape = self.broadcast(*xs)
         return self.add(*self._map(shape, instantiate(template, [self.aligned(x, shape) for x in xs])))[0]
 
+    def map_onto(self, template: Expr, x: Tensor, *xs: Tensor) -> Tensor:
+        """`map` whose result has the shape of x: the others may not widen it."""
+        y = self.map(template, x, *xs)
+        self.require_shape("what the operands give", y, x.shape)
+        return y
+
     @staticmethod
     def _map(shape: Sequence[AnyDim], e: Expr) -> tuple[Kernel, list[tuple[Sequence[AnyDim], DType]]]:
         return Map(e), [(shape, e.dtype)]
@@ -162,10 +168,14 @@ class Tracer:
                 self.require_equal(d, full, "dims do not broadcast")
                 coords.append(axes[skip + n])
             else:
-                one = sh.compare("eq", d, 1)
-                self.require(sh.maximum(one, sh.compare("eq", d, full)), f"dims {d} and {full} do not broadcast")
-                coords.append(axes[skip + n] * dim(1 - one))
+                self.require_one_or(d, full)
+                coords.append(axes[skip + n] * dim(1 - sh.compare("eq", d, 1)))
         return x.at(*coords)
+
+    def require_one_or(self, d: AnyDim, full: AnyDim) -> None:
+        """Refuse a dim that broadcasting does not make `full`."""
+        fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, full))
+        self.require(fits, f"dims {d} and {full} do not broadcast")
 
     def require(self, condition: AnyDim, message: str) -> None:
         """Refuse shapes for which `condition` is 0: now if it is known, else when they are bound."""
@@ -174,8 +184,23 @@ class Tracer:
         elif not condition:
             raise ShapeError(message, node=self.node)
 
+    def divided(self, d: AnyDim, by: AnyDim, what: str) -> AnyDim:
+        """d / by; refused unless it is whole. what: "channels into groups"."""
+        out = sh.floordiv(d, by)
+        self.require_equal(out * by, d, f"{by} do not divide {d} {what}")
+        return out
+
     def require_equal(self, a: AnyDim, b: AnyDim, message: str) -> None:
         self.require(sh.compare("eq", a, b), f"{message}: {a} and {b}")
+
+    def require_shape(self, name: str, x: Tensor | None, shape: Sequence[AnyDim]) -> None:
+        """Refuse an operand of another shape; an absent one has any."""
+        if x is None:
+            return
+        wanted = f"({', '.join(map(str, shape))})"
+        self.require(int(x.rank == len(shape)), f"{name} has rank {x.rank}, its shape must be {wanted}")
+        for d, want in zip(x.shape, shape, strict=True):
+            self.require_equal(d, want, f"{name} must have the shape {wanted}")
 
     def cast(self, x: Tensor, dtype: DType) -> Tensor:
         return x if x.dtype is dtype else self.compute(x.shape, lambda *i: cast(x.at(*i), dtype))
@@ -201,6 +226,8 @@ class Tracer:
     def expand(self, x: Tensor, shape: Sequence[AnyDim]) -> Tensor:
         """Broadcast to a shape."""
         full = sh.broadcast(x.shape, tuple(shape))
+        for d, whole in zip(reversed(shape), reversed(full), strict=False):
+            self.require_one_or(d, whole)
         return x if full == x.shape else self.add(*self._map(full, self.aligned(x, full)))[0]
 
     def slice(self, x: Tensor, axis: int, start: AnyDim, size: AnyDim, step: AnyDim = 1) -> Tensor:
@@ -457,13 +484,17 @@ class Tracer:
     # ── small helpers ────────────────────────────────────────────────────────────────────────────────────────────
 
     def axis(self, axis: int, rank: int) -> int:
-        if not -max(rank, 1) <= axis < max(rank, 1):
+        if not -rank <= axis < rank:
             raise ShapeError(f"axis {axis} is out of range for rank {rank}", node=self.node)
         return axis + rank if axis < 0 else axis
 
     def axes(self, axes: Sequence[int], rank: int) -> list[int]:
-        """Normalised, sorted, without duplicates allowed."""
-        out = sorted(self.axis(int(a), rank) for a in axes)
+        """Normalised and sorted; none may repeat."""
+        return sorted(self.ordered_axes(axes, rank))
+
+    def ordered_axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Normalised; none may repeat."""
+        out = [self.axis(int(a), rank) for a in axes]
         if len(set(out)) != len(out):
             raise ShapeError(f"axes {list(axes)} repeat", node=self.node)
         return out

@@ -43,6 +43,7 @@ def attend(
 
     Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv)
     """
+    require_values(t, k, v)
     raw = t.map(X * (scale or default_scale(q.shape[3], q.dtype)), shared_product(t, q, t.transpose(k, [0, 1, 3, 2])))
     capped = t.map(tanh(X / softcap) * softcap, raw) if softcap > 0 else raw
     biased = capped
@@ -55,6 +56,11 @@ def attend(
     return Attended(t.cast(shared_product(t, weights, v), q.dtype), raw, capped, biased, probabilities)
 
 
+def require_values(t: Tracer, k: Tensor, v: Tensor) -> None:
+    """Refuse values that are not one for each key."""
+    t.require_shape("the values", v, (*k.shape[:3], v.shape[-1]))
+
+
 def default_scale(head: AnyDim, dtype: DType) -> float | Expr:
     """1/√D of a head size D, at run time where that is not known before; 1 where D is 0, and all scores are."""
     if isinstance(head, int):
@@ -65,6 +71,9 @@ def default_scale(head: AnyDim, dtype: DType) -> float | Expr:
 
 def shared_product(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
     """a·b where each of b's G heads serves H / G neighbouring heads of a, whose rows are taken as one matrix."""
+    if not a.rank == b.rank == 4:
+        raise t.shape_error(f"operands of rank {a.rank} and {b.rank}, must have 4: batch, heads, rows and features")
+    t.require_equal(a.shape[0], b.shape[0], "operands differ in the batch")
     n, heads, rows, inner = a.shape
     groups = b.shape[1]
     if heads == groups:
@@ -111,6 +120,7 @@ def merged(t: Tracer, x: Tensor) -> Tensor:
 def add_mask(t: Tracer, mask: Tensor, shape: sh.Shape) -> Bias:
     """A bool mask keeps where true; one of numbers is added. Its last axis may be shorter than the keys."""
     last = mask.shape[-1]
+    t.require(sh.compare("le", last, shape[-1]), f"the mask has {last} columns for {shape[-1]} keys")
     padded = last != shape[-1]
 
     def bias(score: Expr, n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:

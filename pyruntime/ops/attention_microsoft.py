@@ -33,11 +33,12 @@ def padding_bias(t: Tracer, mask: Tensor, value: float, keys: AnyDim, batch: Any
         if not bounds:
             t.require_equal(mask.shape[0], batch, "a 1-D mask has one length an item")
     elif mask.rank == 2:
-        t.require_equal(mask.shape[1], keys, "mask and keys differ")
+        t.require_shape("the mask", mask, (batch, keys))
 
         def keeps(n: Expr, i: Expr, j: Expr) -> Expr:
             return mask.at(n, j) > 0
     elif mask.rank == 3:
+        t.require_shape("the mask", mask, (batch, mask.shape[1], keys))
 
         def keeps(n: Expr, i: Expr, j: Expr) -> Expr:
             return mask.at(n, i, j) > 0

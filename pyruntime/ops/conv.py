@@ -48,7 +48,7 @@ def _sum_type(dtype: DType) -> DType:
 def bias_added(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
     """Add a bias per filter and return to the operator's type."""
     if bias is not None:
-        t.require_equal(bias.shape[0], y.shape[1], "bias and filters differ")
+        t.require_shape("the bias", bias, (y.shape[1],))
         out = y
         y = t.compute(out.shape, lambda *i: out.at(*i) + cast(bias.at(i[1]), out.dtype))
     return t.cast(y, dtype)
@@ -181,7 +181,7 @@ def col2im(
     w = sliding(t, image, block, pads=pads, strides=strides, dilations=dilations)
     t.require_equal(x.shape[2], sh.size(w.out), "columns and window positions differ")
     back = Window(w.out, block, w.strides, w.dilations, w.begin, w.end, image)
-    channels = sh.floordiv(x.shape[1], sh.size(block))
+    channels = t.divided(x.shape[1], sh.size(block), "channels into blocks")
 
     def body(n: Expr, c: Expr, *i: Expr) -> Expr:
         o, k = i[:rank], i[rank:]
@@ -237,7 +237,8 @@ def convolve_integers(
     check_ranks(t, x, w)
     check_kernel(t, kernel_shape, w)
     zero = w_zero
-    if zero is not None and zero.rank == 1:
+    if zero is not None and zero.rank == 1 and zero.shape != (1,):
+        t.require_shape("the weight's zero point", zero, (w.shape[0],))
         zero = t.reshape(zero, [zero.shape[0], *[1] * (w.rank - 1)])
     if x_zero is not None and x_zero.rank == 1:
         x_zero = t.reshape(x_zero, ())

@@ -33,10 +33,12 @@ def deform_conv(
     check_ranks(t, x, w)
     check_kernel(t, kernel_shape, w)
     window = sliding(t, x.shape[2:], w.shape[2:], pads=pads, strides=strides, dilations=dilations)
-    rank = len(window.size)
-    t.require_equal(offset.shape[1], sh.size(window.kernel) * offset_group * rank, "offset has the wrong channels")
-    filters = sh.floordiv(w.shape[0], group)
-    shared = sh.floordiv(x.shape[1], offset_group)
+    rank, moved = len(window.size), sh.size(window.kernel) * offset_group
+    t.require_shape("offset", offset, (x.shape[0], moved * rank, *window.out))
+    t.require_shape("mask", mask, (x.shape[0], moved, *window.out))
+    t.require_equal(x.shape[1], w.shape[1] * group, "input channels and the weight's times group differ")
+    filters = t.divided(w.shape[0], group, "filters into groups")
+    shared = t.divided(x.shape[1], offset_group, "channels into groups of offsets")
     wide = float_type(x.dtype)
 
     def body(n: Expr, m: Expr, *i: Expr) -> Expr:

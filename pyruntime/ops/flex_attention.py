@@ -9,7 +9,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, F16, F32
 from pyruntime.ir.expr import X
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.attention import default_scale, masked_softmax, shared_product
+from pyruntime.ops.attention import default_scale, masked_softmax, require_values, shared_product
 from pyruntime.ops.cast import float_of
 
 
@@ -26,6 +26,7 @@ def flex_attention(
     """
     precision = float_of(t, softmax_precision) if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
     factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
+    require_values(t, k, v)
     scores = t.cast(t.map(X * factor, shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
     probabilities = masked_softmax(t, _modified(t, score_mod, scores))
     weights = t.cast(_modified(t, prob_mod, probabilities), v.dtype)

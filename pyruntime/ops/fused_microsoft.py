@@ -52,7 +52,7 @@ def fused_conv(
         t, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads,
         strides=strides,
     )  # fmt: skip
-    return _activated(t, y if z is None else t.map(X + Y, y, z), activation, activation_params)
+    return _activated(t, y if z is None else t.map_onto(X + Y, y, z), activation, activation_params)
 
 
 @op("NhwcConv", domain=MICROSOFT)
@@ -99,13 +99,13 @@ def fused_gemm(
 @op("BiasAdd", domain=MICROSOFT)
 def bias_add(t: Tracer, x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
     """x + bias + skip."""
-    return t.map(X + Y + Z, x, bias, skip)
+    return t.map_onto(X + Y + Z, x, bias, skip)
 
 
 @op("BiasSplitGelu", domain=MICROSOFT)
 def bias_split_gelu(t: Tracer, x: Tensor, bias: Tensor) -> Tensor:
     """left · gelu(right) of the two halves of x + bias. Shapes: x (*A, 2·D), bias (2·D,) -> (*A, D)."""
-    total = t.map(X + Y, x, bias)
+    total = t.map_onto(X + Y, x, bias)
     half = x.shape[-1] // 2
     left, right = t.slice(total, -1, 0, half), t.slice(total, -1, half, half)
     return t.map(X * (Y * 0.5 * (erf(Y * math.sqrt(0.5)) + 1.0)), left, right)
@@ -119,7 +119,7 @@ def bias_softmax(t: Tracer, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_
     if is_inner_broadcast and bias.rank < x.rank:
         missing = x.rank - bias.rank
         bias = t.unsqueeze(bias, list(range(start - missing, start)))
-    return softmax_of(t, t.map(X + Y, x, bias), list(range(start, x.rank)))
+    return softmax_of(t, t.map_onto(X + Y, x, bias), list(range(start, x.rank)))
 
 
 @op("BiasDropout", domain=MICROSOFT)
@@ -130,8 +130,8 @@ def bias_dropout(
     """x + bias + residual, and a mask that keeps all: nothing is dropped when a model runs."""
     if training_mode is not None and t.static(training_mode)[0]:
         raise t.unsupported("training_mode is not implemented")
-    y = t.map(X + Y, x, bias)
-    return y if residual is None else t.map(X + Y, y, residual), t.fill(x.shape, 1, BOOL)
+    y = t.map_onto(X + Y, x, bias)
+    return y if residual is None else t.map_onto(X + Y, y, residual), t.fill(x.shape, 1, BOOL)
 
 
 @op("RelativePositionBias", domain=MICROSOFT)

@@ -67,6 +67,8 @@ def grid_sample(
     if mode not in ("nearest", "linear", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
         raise t.unsupported(f"mode {mode} with padding_mode {padding_mode} is not supported")
     sizes, align = x.shape[2:], bool(align_corners)
+    t.require(int(grid.rank == x.rank), f"grid has rank {grid.rank}, the input {x.rank}")
+    t.require_equal(grid.shape[0], x.shape[0], "grid and input differ in the batch")
     t.require_equal(grid.shape[-1], len(sizes), "the grid's last axis and the number of spatial axes differ")
     where = [_position(t, grid, n, d, mode, padding_mode, align) for n, d in enumerate(sizes)]
     out = (*x.shape[:2], *grid.shape[1:-1])

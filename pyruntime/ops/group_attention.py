@@ -42,6 +42,7 @@ def group_query_attention(
             for x, w in ((q, q_norm_weight), (k, k_norm_weight))
         )
     rows = q.shape[2]
+    t.require_equal(k.shape[2], rows, "keys and queries differ in number")
     seqlens_k = t.reshape(seqlens_k, (q.shape[0],))  # of older models (N, 1)
     total = t.ints(t.reshape(total_sequence_length, ()), 0)[0]
     first = dim(sh.compare("eq", rows, total))

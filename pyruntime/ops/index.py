@@ -60,10 +60,19 @@ def gather(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor
     return t.compute([*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]], element)
 
 
+def _within(t: Tracer, indices: Tensor, data: Tensor, axis: int) -> None:
+    """Refuse indices that reach over data on any other axis."""
+    t.require(int(indices.rank == data.rank), f"indices have rank {indices.rank}, data {data.rank}")
+    for n, (d, extent) in enumerate(zip(indices.shape, data.shape, strict=True)):
+        if n != axis:
+            t.require(sh.compare("le", d, extent), f"indices have {d} rows on axis {n}, data {extent}")
+
+
 @op("GatherElements", since=11)
 def gather_elements(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """out[i, j, …] = data[i, indices[i, j, …], …], the index at `axis`."""
     axis = t.axis(axis, data.rank)
+    _within(t, indices, data, axis)
 
     def flat(*i: Expr) -> Expr:
         return t.checked_index(indices.at(*i), data.shape[axis], from_end=True)
@@ -80,6 +89,8 @@ def gather_nd(t: Tracer, data: Tensor, indices: Tensor, *, batch_dims: int = 0) 
     if not 0 <= b < indices.rank or b + count > data.rank:
         raise t.shape_error(f"{count} indices after {b} batch axes do not fit data of rank {data.rank}")
     check_known(t, indices, data.shape[b : b + count])
+    for d, other in zip(data.shape[:b], indices.shape[:b], strict=True):
+        t.require_equal(d, other, "data and indices differ in a batch axis")
     inner = data.shape[b + count :]
     lead = indices.rank - 1
 
@@ -141,6 +152,8 @@ def scatter_elements(
     """A copy of data with out[i, indices[i, j, …], …] = updates[i, j, …], the index at `axis`.
     Spec: https://onnx.ai/onnx/operators/onnx__ScatterElements.html"""
     axis = t.axis(axis, data.rank)
+    _within(t, indices, data, axis)
+    t.require_shape("updates", updates, indices.shape)
     put = _put(t, reduction)
     check_known(t, indices, [data.shape[axis]])
 
@@ -175,6 +188,7 @@ def scatter_nd(t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, red
         raise t.shape_error(f"{count} indices do not fit data of rank {data.rank}")
     check_known(t, indices, data.shape[:count])
     lead = data.shape[:count]
+    t.require_shape("updates", updates, (*indices.shape[:-1], *data.shape[count:]))
     flat = t.reshape(data, [*lead, sh.size(data.shape[count:])])
     rows = t.reshape(indices, [sh.size(indices.shape[:-1]), count])
     values = t.reshape(updates, [rows.shape[0], flat.shape[-1]])
@@ -206,9 +220,15 @@ def tensor_scatter(
         raise t.unsupported(f"mode {mode}")
     axis = t.axis(axis, past.rank)
     length, count = past.shape[axis], update.shape[axis]
+    t.require_shape("update", update, [count if n == axis else d for n, d in enumerate(past.shape)])
+    t.require(sh.compare("le", count, length), f"{count} rows to write into {length}")
+    t.require_shape("write_indices", write_indices, (past.shape[0],))
+    places = length - count + 1 if mode == "linear" else length
 
     def element(*i: Expr) -> Expr:
-        step = i[axis] if write_indices is None else i[axis] - cast(write_indices.at(i[0]), I32)
+        step = i[axis]
+        if write_indices is not None:
+            step = step - t.checked_index(write_indices.at(i[0]), places)
         step = step % dim(length) if mode == "circular" else step
         new = update.at(*[step if n == axis else c for n, c in enumerate(i)])
         return guard((step >= 0) & (step < dim(count)), new, past.at(*i))

@@ -107,7 +107,7 @@ def pad(
 ) -> Tensor:  # fmt: skip
     """Units: pads hold the begin values of all (given) axes, then their end values; negative ones crop.
     Spec: https://onnx.ai/onnx/operators/onnx__Pad.html"""
-    which = list(range(x.rank)) if axes is None else [t.axis(a, x.rank) for a in t.static(axes)]
+    which = t.ordered_axes(range(x.rank) if axes is None else t.static(axes), x.rank)
     given = t.entries("pads", t.ints(pads), 2 * len(which))
     before, after = [0] * x.rank, [0] * x.rank
     for k, n in enumerate(which):
@@ -121,9 +121,8 @@ def center_crop_pad(t: Tracer, x: Tensor, shape: Tensor, *, axes: Sequence[int] 
     Spec: https://onnx.ai/onnx/operators/onnx__CenterCropPad.html"""
     before: list[AnyDim] = [0] * x.rank
     after = list(before)
-    which = range(x.rank) if axes is None else axes
-    for a, size in zip(which, t.entries("shape", t.ints(shape, lower=0), len(which)), strict=True):
-        n = t.axis(a, x.rank)
+    which = t.ordered_axes(range(x.rank) if axes is None else axes, x.rank)
+    for n, size in zip(which, t.entries("shape", t.ints(shape, lower=0), len(which)), strict=True):
         more = size - x.shape[n]
         before[n] = sh.truncdiv(more, 2)
         after[n] = more - before[n]
@@ -182,6 +181,7 @@ def reverse_sequence(t: Tracer, x: Tensor, lengths: Tensor, *, batch_axis: int =
     """The first lengths[b] steps of sequence b backwards, the others as they are."""
     if sorted((batch_axis, time_axis)) != [0, 1]:
         raise t.shape_error(f"batch_axis is {batch_axis}, time_axis {time_axis}: must be 0 and 1")
+    t.require_shape("sequence_lens", lengths, (x.shape[batch_axis],))
 
     def element(*i: Expr) -> Expr:
         step = i[time_axis]

@@ -62,7 +62,7 @@ def gemm(
         y = t.map(X * _number(alpha, a.dtype), y)
     if c is None:
         return y
-    return t.map(X + Y if beta == 1.0 else X + Y * _number(beta, c.dtype), y, c)
+    return t.map_onto(X + Y if beta == 1.0 else X + Y * _number(beta, c.dtype), y, c)
 
 
 @op("Gemm", since=1)

@@ -137,7 +137,7 @@ def reshape(t: Tracer, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tenso
 
 @op("Flatten")
 def flatten(t: Tracer, x: Tensor, *, axis: int = 1) -> Tensor:
-    axis = axis + x.rank if axis < 0 else axis
+    axis = x.rank if axis == x.rank else t.axis(axis, x.rank)
     return t.reshape(x, [prod(x.shape[:axis]), prod(x.shape[axis:])])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, dim, index, minimum
 from pyruntime.ir.kernel import Tensor
@@ -136,11 +137,17 @@ def gather_block_quantized(
     each = 8 // bits if packed else 1
     full = (*data.shape[:-1], data.shape[-1] * each)
     ids = indices.rank
+    block = block_size or full[blocked]
+    blocks = [sh.ceildiv(d, block) if n == blocked else d for n, d in enumerate(full)]
+    shared = [n for n, d in enumerate(scales.shape) if d == 1]
+    t.require_shape("scales", scales, [1 if n in shared else d for n, d in enumerate(blocks)])
+    if zero_points is not None:
+        t.require_shape("zero_points", zero_points, [*blocks[:-1], sh.ceildiv(blocks[-1], each)])
 
     def body(*i: Expr) -> Expr:
         row = t.checked_index(indices.at(*i[gather : gather + ids]), full[gather], from_end=True)
         place = [*i[:gather], row, *i[gather + ids :]]
-        at_block = [c / (block_size or full[blocked]) if n == blocked else c for n, c in enumerate(place)]
+        at_block = [c / dim(block) if n == blocked else c for n, c in enumerate(place)]
         at_scale = [0 if scales.shape[n] == 1 else c for n, c in enumerate(at_block)]
         code = _code(data, place, bits, packed)
         zero = _zero(zero_points, data.dtype, at_block, bits, packed)

@@ -33,9 +33,9 @@ def centre(t: Tracer, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[T
 def scaled(t: Tracer, x: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: DType) -> Tensor:
     """x · scale + bias, computed in x's type, as `dtype`."""
     if scale is not None:
-        x = t.map(X * cast(Y, x.dtype), x, scale)
+        x = t.map_onto(X * cast(Y, x.dtype), x, scale)
     if bias is not None:
-        x = t.map(X + cast(Y, x.dtype), x, bias)
+        x = t.map_onto(X + cast(Y, x.dtype), x, bias)
     return t.cast(x, dtype)
 
 
@@ -93,6 +93,8 @@ def batch_normalization(
     Spec: https://onnx.ai/onnx/operators/onnx__BatchNormalization.html"""
     if not training_mode:
         return (batch_norm(t, x, scale, b, mean, var, epsilon),)
+    for name, v in (("mean", mean), ("var", var)):
+        t.require_shape(name, v, x.shape[1:2])
     own_mean, own_var = batch_statistics(t, x)
     y = batch_norm(t, x, scale, b, own_mean, own_var, epsilon)
     return y, _running(t, mean, own_mean, momentum), _running(t, var, own_var, momentum)

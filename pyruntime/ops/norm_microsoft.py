@@ -26,8 +26,10 @@ def simplified_layer_normalization(
 def _sum(t: Tracer, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
     """x + skip + bias in the type of statistics; skip broadcasts over the batch."""
     dtype = float_type(x.dtype)
-    total = t.map(cast(X, dtype) + cast(Y, dtype), x, skip)
-    return total if bias is None else t.map(X + cast(Y, dtype), total, bias)
+    batch = () if skip.rank < x.rank else (1 if skip.shape[0] == 1 else x.shape[0],)
+    t.require_shape("skip", skip, (*batch, *x.shape[1:]))
+    total = t.map_onto(cast(X, dtype) + cast(Y, dtype), x, skip)
+    return total if bias is None else t.map_onto(X + cast(Y, dtype), total, bias)
 
 
 @op("SkipLayerNormalization", domain=MICROSOFT)
@@ -62,7 +64,15 @@ def embed_layer_normalization(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """LayerNormalization of word + position + segment embeddings; further outputs: how many mask elements are 1, the
     sum. Shapes: ids and mask (N, S), embeddings (·, D) -> (N, S, D), (N,), (N, S, D)."""
-    shape = (*input_ids.shape, word_embedding.shape[1])
+    batch, steps = input_ids.shape
+    width = word_embedding.shape[1]
+    for name, table in (("position_embedding", position_embedding), ("segment_embedding", segment_embedding)):
+        t.require_shape(name, table, (table.shape[0], width) if table is not None else ())
+    for name, ids in (("segment_ids", segment_ids), ("mask", mask)):
+        t.require_shape(name, ids, (batch, steps))
+    if position_ids is not None:
+        t.require_shape("position_ids", position_ids, (1 if position_ids.shape[0] == 1 else batch, steps))
+    shape = (batch, steps, width)
 
     def row(table: Tensor, i: Expr, d: Expr) -> Expr:
         return cast(table.at(t.checked_index(i, table.shape[0]), d), F32)

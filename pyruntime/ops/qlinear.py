@@ -12,7 +12,7 @@ from pyruntime.ir.expr import X, Y, Z, cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.conv import centred, convolve_integers
 from pyruntime.ops.matmul import matmul
-from pyruntime.ops.quant import dynamic_quantize_linear, saturated
+from pyruntime.ops.quant import dynamic_quantize_linear, require_pair, saturated
 
 MICROSOFT = "com.microsoft"
 
@@ -29,7 +29,9 @@ def product_of_codes(t: Tracer, a: Tensor, a_zero: Tensor | None, b: Tensor, b_z
 
 def requantised(t: Tracer, codes: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
     """codes · factor as the zero point's type."""
-    return t.map(saturated(cast(X, F32) * Y, cast(Z, F32), zero.dtype), codes, factor, zero)
+    y = t.map(saturated(cast(X, F32) * Y, cast(Z, F32), zero.dtype), codes, factor, zero)
+    t.require_shape("a scale or zero point does not fit: the result", y, codes.shape)
+    return y
 
 
 @op("MatMulInteger", since=10)
@@ -48,6 +50,8 @@ def qlinear_matmul(
 ) -> Tensor:  # fmt: skip
     """MatMulInteger, requantised by a_scale · b_scale / y_scale.
     Spec: https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html"""
+    for scale, point in ((a_scale, a_zero_point), (b_scale, b_zero_point), (y_scale, y_zero_point)):
+        require_pair(t, scale, point)
     codes = product_of_codes(t, a, a_zero_point, b, b_zero_point)
     left, out, zero = (_row_wise(t, v) for v in (a_scale, y_scale, y_zero_point))
     assert left is not None and out is not None and zero is not None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType, bounds
 from pyruntime.ir.expr import Expr, X, Y, cast, clip, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Tensor
@@ -32,6 +33,8 @@ def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequenc
     if block:
         if v.rank != x.rank:
             raise t.shape_error(f"blocked {name} has rank {v.rank}, the input {x.rank}")
+        shape = [sh.ceildiv(d, block) if n == axis else d for n, d in enumerate(x.shape)]
+        t.require_shape(f"blocked {name}", v, shape)
         return v.at(*[c / block if n == axis else c for n, c in enumerate(i)])
     if not x.rank:
         raise t.shape_error(f"{name} has rank {v.rank}, the input is one number")
@@ -39,6 +42,12 @@ def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequenc
         raise t.unsupported(f"{name} of rank {v.rank} needs a block_size")
     t.require_equal(v.shape[0], x.shape[axis], f"{name} does not fit axis {axis}")
     return v.at(i[axis])
+
+
+def require_pair(t: Tracer, scale: Tensor, zero: Tensor | None) -> None:
+    """Refuse a zero point whose shape is not its scale's; one number may be () or (1,)."""
+    if zero is not None and not {scale.shape, zero.shape} <= {(), (1,)}:
+        t.require_shape("the zero point", zero, scale.shape)
 
 
 def _through(value: Expr, dtype: DType) -> Expr:
@@ -58,6 +67,7 @@ def quantize_linear(
     dtype = y_zero_point.dtype if y_zero_point is not None else dtype_of(t, output_dtype or None, U8)
     if not (dtype.is_int or dtype in FORMATS):
         raise t.unsupported(f"quantising to {dtype} is not supported")
+    require_pair(t, y_scale, y_zero_point)
     work = dtype_of(t, precision or None, y_scale.dtype)
 
     def body(*i: Expr) -> Expr:
@@ -82,6 +92,7 @@ def dequantize_linear(
     dtype = dtype_of(t, output_dtype or None, x_scale.dtype)
     if not dtype.is_float or dtype in MINIFLOATS:
         raise t.unsupported(f"dequantising to {dtype} is not supported")
+    require_pair(t, x_scale, x_zero_point)
 
     def body(*i: Expr) -> Expr:
         zero = None if x_zero_point is None else parameter(t, x_zero_point, x, axis, block_size, i, "x_zero_point")

@@ -155,7 +155,7 @@ def dropout(
     t: Tracer, x: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None, *, seed: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Identity unless training_mode holds."""
-    if training_mode is None or not t.static(training_mode)[0]:
+    if training_mode is None or not t.static(t.reshape(training_mode, ()))[0]:
         return _kept(t, x, BOOL)
     share = const(0.5, F32) if ratio is None else cast(numeric(t, t.reshape(ratio, ())).at(), F32)
     return _dropped(t, x, share, seed, BOOL)

@@ -60,9 +60,9 @@ class Layer:
         self.D = DIRECTIONS[direction]
         self.T, self.B = (x.shape[1], x.shape[0]) if layout else (x.shape[0], x.shape[1])
         self.H: AnyDim = r.shape[2]
-        t.require_equal(w.shape[0], self.D, f"weights of {direction} have that many directions")
-        t.require_equal(w.shape[1], gates * self.H, "rows of W are not gates x hidden size")
         t.require_equal(self.H if size is None else size, self.H, "hidden_size and R differ")
+        t.require_shape("W", w, (self.D, gates * self.H, x.shape[2]))
+        t.require_shape("R", r, (self.D, gates * self.H, self.H))
         self.r = t.reshape(t.cast(r, self.dtype), (self.D, gates, self.H, self.H))
         self.args: list[Tensor] = []
 
@@ -81,6 +81,7 @@ class Layer:
         x = t.reshape(self.x, (self.T * self.B, self.x.shape[2]))
         w = t.transpose(t.reshape(self.w, (self.D * rows, self.w.shape[2])), [1, 0])
         y = t.cast(product(t, x, w), self.dtype)
+        t.require_shape("B", bias, (self.D, 2 * rows))
         if bias is not None:
             b = t.cast(bias, self.dtype)
             both = rows - apart * self.H
@@ -116,6 +117,9 @@ class Layer:
         kept = [n for n in range(len(initial)) if wanted[1 + n]]
         hidden = [n for n in range(len(initial)) if n not in kept]
         shapes = [y_shape] * wanted[0] + [(*lead, self.H)] * len(kept)
+        t.require_shape("sequence_lens", lens, (self.B,))
+        for x in initial:
+            t.require_shape("an initial state", x, (*lead, self.H))
         if lens is not None:
             self.args.append(lens)
 

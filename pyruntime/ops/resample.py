@@ -225,6 +225,9 @@ def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tenso
         raise t.unsupported(f"mode {rule.mode}")
     if not axes:
         return x
+    for a in axes:
+        some = sh.maximum(sh.compare("lt", 0, a.size), sh.compare("eq", a.out, 0))
+        t.require(some, f"axis {a.number} has no elements to make {a.out} of")
     if rule.mode == "nearest":
         return nearest(t, x, axes, rule)
     dtype = x.dtype

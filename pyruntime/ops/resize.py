@@ -59,6 +59,7 @@ def _changed(t: Tracer, axes: Sequence[Axis], roi: Tensor | None) -> list[Axis]:
     """The axes that need work, each with its region of interest."""
     if roi is None:
         return [a for a in axes if a.scale.top != a.scale.bottom or a.out != a.size]
+    t.require_equal(roi.shape[0], 2 * len(axes), "roi has not two ends for each axis")
     known = t.known(roi)
     out = []
     for k, a in enumerate(axes):
@@ -81,7 +82,7 @@ def resize(
     exclude_outside: int = 0, extrapolation_value: float = 0.0, nearest_mode: str = "round_prefer_floor",
     antialias: int = 0, axes: Sequence[int] | None = None, keep_aspect_ratio_policy: str = "stretch",
 ) -> Tensor:  # fmt: skip
-    numbers = list(range(x.rank)) if axes is None else [t.axis(a, x.rank) for a in axes]
+    numbers = t.ordered_axes(range(x.rank) if axes is None else axes, x.rank)
     if (given := _given(scales)) is not None:
         changed = scaled(t, x, numbers, t.static(given))
     elif (given := _given(sizes)) is not None:

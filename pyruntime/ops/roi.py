@@ -34,6 +34,7 @@ def max_roi_pool(
     """The largest element of each of P x Q bins of a region; 0 for an empty bin.
     Shapes: x (N, C, H, W), rois (R, 5): batch, x1, y1, x2, y2 -> (R, C, P, Q).
     Spec: https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html"""
+    t.require_equal(rois.shape[1], 5, "rois have not a batch and four coordinates")
     shape = (rois.shape[0], x.shape[1], *pooled_shape)
     wide = float_type(x.dtype)
     data, regions = t.cast(x, wide), t.cast(rois, wide)
@@ -77,6 +78,8 @@ def roi_align(
         raise t.unsupported(f'coordinate_transformation_mode "{coordinate_transformation_mode}" is not known')
     if mode not in ("avg", "max"):
         raise t.unsupported(f'mode "{mode}" is not known')
+    t.require_equal(rois.shape[0], batch_indices.shape[0], "rois and batch_indices are not as many")
+    t.require_equal(rois.shape[1], 4, "rois have not four coordinates")
     half = coordinate_transformation_mode == "half_pixel"
     shape = (rois.shape[0], x.shape[1], output_height, output_width)
     wide = float_type(x.dtype)

@@ -59,6 +59,11 @@ def require_caches(t: Tracer, cos: Tensor, sin: Tensor, pairs: AnyDim) -> None:
     t.require(sh.compare("le", pairs, cos.shape[-1]), f"caches of {cos.shape[-1]} pairs are too small for {pairs}")
 
 
+def _rows(x: Tensor) -> sh.Shape:
+    """Batch and steps."""
+    return x.shape[0], x.shape[1 if x.rank == 3 else 2]
+
+
 def _applied(
     t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, angle: Callable[[Tensor], Angle], size: AnyDim, interleaved: int,
     num_heads: int,
@@ -80,6 +85,9 @@ def rotary_embedding(
     (N, S, D/2). Spec: https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html"""
     if x.rank == 3 and not num_heads:
         raise t.unsupported("3-D input needs num_heads")
+    if position_ids is None:
+        t.require_shape("cos_cache", cos_cache, (*_rows(x), cos_cache.shape[-1]))
+    t.require_shape("position_ids", position_ids, _rows(x))
 
     def angle(cache: Tensor) -> Angle:
         if position_ids is None:
@@ -109,6 +117,7 @@ def rotary_embedding_microsoft(
         if not isinstance(head, int) or not isinstance(x.shape[2], int):
             raise t.unsupported("3-D input needs num_heads")
         num_heads = x.shape[2] // head
+    t.require_shape("position_ids", position_ids, _rows(x) if position_ids.rank == 2 else (1,))
 
     def angle(cache: Tensor) -> Angle:
         def at(n: Expr, s: Expr, pair: Expr) -> Expr:

@@ -26,6 +26,9 @@ HALVES = [x.astype(np.float16) for x in CACHED[3:]]
 LENGTHS = ints(4, 4, dtype=np.int32)
 TOTAL = ints(5, dtype=np.int32)
 MIXED = [*CACHED[:3], *HALVES, LENGTHS, TOTAL]
+DEFORMED = [floats(1, 1, 4, 4), floats(1, 1, 2, 2), floats(1, 8, 3, 3)]
+CODES = ints(*range(16), dtype=np.uint8).reshape(1, 1, 4, 4)
+LSTM = [floats(1, 2, 3), floats(1, 8, 3), floats(1, 8, 2), floats(1, 16), ints(1, 1, dtype=np.int32)]
 TARGET = ints(*[1] * 36).reshape(3, 3, 4)
 
 
@@ -65,16 +68,57 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("CausalConvWithState", [floats(1, 2, 5), floats(2, 1, 0)], 27, "without elements", {}),
         ("RotaryEmbedding", [*ROTATED[:2], floats(50, 3), ROTATED[3]], 23, "sin_cache", {}),
         ("RotaryEmbedding", [ROTATED[0], floats(50, 3), floats(50, 3), ROTATED[3]], 23, "pairs", {}),
-        ("RotaryEmbedding", [*ROTATED[:3], ROTATED[3][:1]], 23, "too small|rank", {}),
+        ("RotaryEmbedding", [*ROTATED[:3], ROTATED[3][:1]], 23, "position_ids", {}),
         ("RotaryEmbedding", ROTATED, 23, "caches", {"rotary_embedding_dim": 10}),
-        ("RotaryEmbedding", [ROTATED[0], floats(2, 3, 4), floats(2, 3, 4)], 23, "small", {}),
+        ("RotaryEmbedding", [ROTATED[0], floats(2, 3, 4), floats(2, 3, 4)], 23, "cos_cache", {}),
         ("GroupQueryAttention", [*CACHED, LENGTHS[:1], TOTAL], 1, "reshape", SHARED),
+        ("RoiAlign", [floats(1, 1, 8, 8), floats(4, 4), ints(0)], 16, "not as many", {}),
+        ("RoiAlign", [floats(1, 1, 8, 8), floats(1, 2), ints(0)], 16, "four coordinates", {}),
+        ("MaxRoiPool", [floats(1, 1, 8, 8), floats(1, 4)], 1, "four coordinates", {"pooled_shape": [2, 2]}),
+        ("DeformConv", [*DEFORMED[:2], floats(1, 8, 2, 3)], 19, "offset", {}),
+        ("DeformConv", [*DEFORMED[:2], floats(2, 8, 3, 3)], 19, "offset", {}),
+        ("DeformConv", [*DEFORMED, None, floats(1, 4, 3, 2)], 19, "mask", {}),
+        ("DeformConv", [floats(1, 2, 4, 4), *DEFORMED[1:]], 19, "channels", {}),
+        ("Col2Im", [floats(1, 6, 5), ints(5, 5), ints(1, 5)], 18, "do not divide", {}),
+        ("Compress", [floats(4), ints(1, 0, 1, 0, 1, dtype=bool)], 11, "5 conditions for 4|conditions", {"axis": 0}),
+        ("ConvInteger", [CODES, CODES, None, CODES[0, 0, 0]], 10, "zero point", {}),
+        ("Conv", [floats(1, 1, 4, 4), floats(1, 1, 0, 2)], 11, "a window of", {}),
+        ("DFT", [floats(1, 4, 0)], 17, "not 1", {}),
+        ("GRU", [floats(1, 2, 3), floats(1, 6, 3), floats(1, 6, 2), floats(1, 11)], 14, "B must", {"hidden_size": 2}),
+        ("LSTM", [*LSTM, None, floats(1, 3, 2)], 14, "initial state", {"hidden_size": 2}),
+        ("LSTM", [*LSTM[:4], ints(1, 1, 1, dtype=np.int32)], 14, "sequence_lens", {"hidden_size": 2}),
+        ("Attention", [*QKV, floats(4, 7)], 23, "7 columns|columns", {}),
+        ("Attention", [*QKV[:2], floats(3, 1, 6, 8)], 23, "values", {}),
+        ("GatherND", [floats(3, 2, 2), ints(0, 1).reshape(2, 1)], 12, "batch axis", {"batch_dims": 1}),
+        ("GatherElements", [floats(3, 3), ints(0, 0, 0, 0).reshape(1, 4)], 13, "rows on axis 1", {}),
+        ("GatherElements", [floats(3, 3), ints(0)], 13, "rank", {}),
+        ("ScatterElements", [floats(3, 3), ints(0, 0).reshape(1, 2), floats(1, 3)], 18, "updates", {}),
+        ("ScatterElements", [floats(3, 3), *[floats(1, 4).astype(t) for t in (np.int64, np.float32)]], 18, "rows", {}),
+        ("ScatterND", [floats(4, 4), ints(0).reshape(1, 1), floats(1, 1, 4)], 18, "updates", {}),
+        ("TensorScatter", [floats(2, 1, 4, 5), floats(2, 1, 1, 4), ints(0, 0)], 24, "update", {}),
+        ("TensorScatter", [floats(2, 1, 4, 5), floats(2, 1, 5, 5), ints(0, 0)], 24, "rows to write", {}),
+        ("GridSample", [floats(2, 1, 4, 4), floats(1, 3, 3, 2)], 20, "batch", {}),
+        ("ReverseSequence", [floats(4, 3), ints(1, 1)], 10, "sequence_lens", {}),
+        ("QuantizeLinear", [floats(3, 4), floats(4, 2), None], 21, "blocked", {"axis": 1, "block_size": 2}),
+        ("DequantizeLinear", [CODES[0], floats(2), CODES[0, 0, 0, :1]], 13, "zero point", {"axis": 1}),
+        ("RotaryEmbedding", [*ROTATED[:3], ints(*range(5)).reshape(1, 5)], 23, "position_ids", {}),
+        ("LayerNormalization", [floats(2, 3, 1), floats(3, 5)], 17, "operands", {"axis": 1}),
+        ("BatchNormalization", [floats(2, 3, 4), *[floats(3)] * 3, floats(1)], 15, "var", {"training_mode": 1}),
+        ("Gemm", [floats(3, 4), floats(4, 1), floats(5)], 13, "operands", {}),
+        ("Resize", [floats(1, 0), None, None, ints(1, 3)], 19, "no elements", {"mode": "nearest"}),
+        ("Pad", [floats(4, 5), ints(1, 1, 1, 1), None, ints(0, 0)], 19, "repeat", {}),
+        ("Flatten", [floats(3, 4)], 13, "axis -3", {"axis": -3}),
+        ("BiasGelu", [floats(2, 3, 1), floats(8)], 1, "operands|broadcast", {"domain": MS}),
+        ("SkipLayerNormalization", [floats(2, 3, 8), floats(2, 1, 8), floats(8)], 1, "skip", {"domain": MS}),
+        ("FusedGemm", [floats(3, 4), floats(4, 1), floats(5)], 1, "operands", {"domain": MS}),
+        ("MultiHeadAttention", [*BY_HEADS[:2], floats(2, 4, 16)], 1, "values", HEADS),
+        ("GroupQueryAttention", [floats(2, 2, 32), *CACHED[1:], LENGTHS, TOTAL], 1, "keys and queries", SHARED),
         ("Slice", [floats(4, 5), ints(0, 0), ints(2, 2), ints()], 13, "2 starts, 2 ends, 0 axes", {}),
         ("Slice", [floats(4, 5), ints(0, 0), ints(2, 2), ints(1, -1)], 13, "repeat", {}),
     ],
 )
 def test_refused(op: str, args: list[Any], opset: int, text: str, rest: dict[str, Any], free: bool) -> None:
-    constants = tuple(n for n, a in enumerate(args) if op == "Slice" and n)
+    constants = tuple(n for n, a in enumerate(args) if op in ("Slice", "Pad", "Resize") and a is not None and n)
     model, feeds = node_model(op, args, opset, constants=constants, **rest)
     if free:
         for value in model.graph.input:
