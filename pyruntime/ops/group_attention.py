@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F8E4M3FN, I8, I32, U8
-from pyruntime.ir.expr import Expr, cast, const, dim, select
+from pyruntime.ir.dtype import F8E4M3FN, I8, U8
+from pyruntime.ir.expr import Expr, const, dim, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, length_mask, merged, window_mask
 from pyruntime.ops.kv_cache import Codes, PerItem, Window, appended
@@ -47,9 +47,13 @@ def group_query_attention(
     total = t.ints(t.reshape(total_sequence_length, ()), 0)[0]
     first = dim(sh.compare("eq", rows, total))
 
+    def end(n: Expr) -> Expr:
+        """How many keys item n has."""
+        return t.checked_index(seqlens_k.at(n), total) + 1
+
     def start(n: Expr) -> Expr:
         """How many keys item n had before."""
-        return select(first != 0, 0, cast(seqlens_k.at(n), I32) + 1 - dim(rows))
+        return select(first != 0, 0, end(n) - dim(rows))
 
     if do_rotary and cos_cache is not None and sin_cache is not None:
         q, k = (turned_by_caches(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
@@ -57,9 +61,6 @@ def group_query_attention(
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     codes = _codes(t, past_key, (k_scale, v_scale), (k_quant_type, v_quant_type), kv_cache_bit_width)
     olds, news = (past_key, past_value), [code.encoded(t, x) for code, x in zip(codes, (k, v), strict=True)]
-
-    def end(n: Expr) -> Expr:
-        return cast(seqlens_k.at(n), I32) + 1
 
     if sliding_window_cache:
         window = _window(t, past_key, local_window_size if causal else 0, start, end)

@@ -85,6 +85,7 @@ def appended(t: Tracer, old: Tensor | None, new: Tensor, start: PerItem, total: 
     (N, G, max(P, total), D)."""
     n_, g_, rows, d_ = new.shape
     past = 0 if old is None else old.shape[2]
+    t.require_shape("the past", old, (n_, g_, past, d_))
 
     def body(n: Expr, g: Expr, j: Expr, d: Expr) -> Expr:
         place = j - start(n)
@@ -133,6 +134,7 @@ class Window:
 
     def kept(self, t: Tracer, old: Tensor, new: Tensor) -> Tensor:
         """The cache afterwards; places without a key hold 0."""
+        t.require_shape("new keys or values", new, (*old.shape[:2], new.shape[2], old.shape[3]))
 
         def body(n: Expr, g: Expr, i: Expr, d: Expr) -> Expr:
             before, total = self.start(n), self.end(n)
