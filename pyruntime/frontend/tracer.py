@@ -10,6 +10,7 @@ from typing import Any
 
 from pyruntime.errors import NeedsValue, ShapeError, UnsupportedOp
 from pyruntime.frontend.access_bounds import accesses_to_check
+from pyruntime.frontend.requirements import Requirements
 from pyruntime.ir import reference
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
@@ -18,7 +19,6 @@ from pyruntime.ir.expr import (
     Scalar,
     as_expr,
     cast,
-    checked,
     const,
     dim,
     guard,
@@ -39,7 +39,6 @@ from pyruntime.ir.kernel import (
     Read,
     Reduce,
     Tensor,
-    tensors_in,
 )  # fmt: skip
 from pyruntime.ir.shape import AnyDim, Dim, Undecided
 from pyruntime.ir.symbol import VALUE, Symbol
@@ -50,7 +49,7 @@ MOST_JOINED = 64  # tensors that one kernel reads to join them
 LARGEST_DIM = 2**31 - 1  # kernels count in int32
 
 
-class Tracer:
+class Tracer(Requirements):
     """Records the kernels of one program. Dims of shapes are ints or Dims; axes may be negative everywhere.
 
     `elements(weight)` decodes a weight to Python numbers (given by the front end). `wanted` tells which outputs of
@@ -58,10 +57,8 @@ class Tracer:
     """
 
     def __init__(self, elements: Callable[[Any], list[Any]]) -> None:
+        super().__init__()
         self.block = Block()
-        # (dim that must not be 0, message, node): checked when shapes are bound
-        self.guards: list[tuple[AnyDim, str, str]] = []
-        self.node = ""
         self.names: dict[int, str] = {}  # of the values of the main graph, by uid
         self.opset = 0
         self.wanted: tuple[bool, ...] = ()
@@ -172,36 +169,6 @@ class Tracer:
                 coords.append(axes[skip + n] * dim(1 - sh.compare("eq", d, 1)))
         return x.at(*coords)
 
-    def require_one_or(self, d: AnyDim, full: AnyDim) -> None:
-        """Refuse a dim that broadcasting does not make `full`."""
-        fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, full))
-        self.require(fits, f"dims {d} and {full} do not broadcast")
-
-    def require(self, condition: AnyDim, message: str) -> None:
-        """Refuse shapes for which `condition` is 0: now if it is known, else when they are bound."""
-        if isinstance(condition, Dim):
-            self.guards.append((condition, message, self.node))
-        elif not condition:
-            raise ShapeError(message, node=self.node)
-
-    def divided(self, d: AnyDim, by: AnyDim, what: str) -> AnyDim:
-        """d / by; refused unless it is whole. what: "channels into groups"."""
-        out = sh.floordiv(d, by)
-        self.require_equal(out * by, d, f"{by} do not divide {d} {what}")
-        return out
-
-    def require_equal(self, a: AnyDim, b: AnyDim, message: str) -> None:
-        self.require(sh.compare("eq", a, b), f"{message}: {a} and {b}")
-
-    def require_shape(self, name: str, x: Tensor | None, shape: Sequence[AnyDim]) -> None:
-        """Refuse an operand of another shape; an absent one has any."""
-        if x is None:
-            return
-        wanted = f"({', '.join(map(str, shape))})"
-        self.require(int(x.rank == len(shape)), f"{name} has rank {x.rank}, its shape must be {wanted}")
-        for d, want in zip(x.shape, shape, strict=True):
-            self.require_equal(d, want, f"{name} must have the shape {wanted}")
-
     def cast(self, x: Tensor, dtype: DType) -> Tensor:
         return x if x.dtype is dtype else self.compute(x.shape, lambda *i: cast(x.at(*i), dtype))
 
@@ -289,18 +256,6 @@ class Tracer:
         for a in gone:
             self.require_equal(x.shape[a], 1, f"axis {a} cannot be removed, it does not have 1 element")
         return self.reshape(x, [d for n, d in enumerate(x.shape) if n not in gone])
-
-    def checked_index(self, i: Expr, extent: AnyDim, from_end: bool = False) -> Expr:
-        """An index that comes from data, as an int32 that lies in [0, extent); `from_end`: -1 is the last.
-
-        Every load or store at such an index goes through here, for an integer of any type, whatever its value. An index
-        out of range ends the run with an ExecutionError; where it is not used (the side of a `guard`, no iteration) it
-        is not looked at, but both sides of a `select` are."""
-        some = sh.compare("lt", 0, extent)
-        for t in tensors_in(i):
-            some = sh.maximum(some, sh.compare("eq", sh.size(t.shape), 0))
-        self.require(some, "an index into an empty axis")
-        return checked(i, extent, self.node, from_end=from_end)
 
     # ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -480,36 +435,6 @@ class Tracer:
                 todo += [s for s in y.kernel.inputs if s.uid not in seen]
                 seen.update(s.uid for s in y.kernel.inputs)
         return NeedsValue(asked or x.name, node=self.node)
-
-    # ── small helpers ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def axis(self, axis: int, rank: int) -> int:
-        if not -rank <= axis < rank:
-            raise ShapeError(f"axis {axis} is out of range for rank {rank}", node=self.node)
-        return axis + rank if axis < 0 else axis
-
-    def axes(self, axes: Sequence[int], rank: int) -> list[int]:
-        """Normalised and sorted; none may repeat."""
-        return sorted(self.ordered_axes(axes, rank))
-
-    def ordered_axes(self, axes: Sequence[int], rank: int) -> list[int]:
-        """Normalised; none may repeat."""
-        out = [self.axis(int(a), rank) for a in axes]
-        if len(set(out)) != len(out):
-            raise ShapeError(f"axes {list(axes)} repeat", node=self.node)
-        return out
-
-    def entries(self, name: str, values: Sequence[Any], count: int) -> Sequence[Any]:
-        """The values, of which there must be `count`."""
-        if len(values) != count:
-            raise ShapeError(f"{name} has {len(values)} entries, not {count}", node=self.node)
-        return values
-
-    def unsupported(self, message: str, hint: str = "") -> UnsupportedOp:
-        return UnsupportedOp(message, node=self.node, hint=hint)
-
-    def shape_error(self, message: str, hint: str = "") -> ShapeError:
-        return ShapeError(message, node=self.node, hint=hint)
 
 
 def decoded(values: list[Any], dtype: DType) -> list[Any]:

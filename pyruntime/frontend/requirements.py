@@ -1,0 +1,95 @@
+"""What operators require of their operands: refused when they are traced, or, where dims are open, when these are
+bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyruntime.errors import ShapeError, UnsupportedOp
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import Expr, checked
+from pyruntime.ir.kernel import Tensor, tensors_in
+from pyruntime.ir.shape import AnyDim, Dim
+
+
+class Requirements:
+    """The part of the Tracer that refuses. Every method may raise a ShapeError that names the node."""
+
+    def __init__(self) -> None:
+        # (dim that must not be 0, message, node): checked when shapes are bound
+        self.guards: list[tuple[AnyDim, str, str]] = []
+        self.node = ""
+
+    def require_one_or(self, d: AnyDim, full: AnyDim) -> None:
+        """Refuse a dim that broadcasting does not make `full`."""
+        fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, full))
+        self.require(fits, f"dims {d} and {full} do not broadcast")
+
+    def require(self, condition: AnyDim, message: str) -> None:
+        """Refuse shapes for which `condition` is 0: now if it is known, else when they are bound."""
+        if isinstance(condition, Dim):
+            self.guards.append((condition, message, self.node))
+        elif not condition:
+            raise ShapeError(message, node=self.node)
+
+    def divided(self, d: AnyDim, by: AnyDim, what: str) -> AnyDim:
+        """d / by; refused unless it is whole. what: "channels into groups"."""
+        out = sh.floordiv(d, by)
+        self.require_equal(out * by, d, f"{by} do not divide {d} {what}")
+        return out
+
+    def require_equal(self, a: AnyDim, b: AnyDim, message: str) -> None:
+        self.require(sh.compare("eq", a, b), f"{message}: {a} and {b}")
+
+    def require_shape(self, name: str, x: Tensor | None, shape: Sequence[AnyDim]) -> None:
+        """Refuse an operand of another shape; an absent one has any."""
+        if x is None:
+            return
+        wanted = f"({', '.join(map(str, shape))})"
+        self.require(int(x.rank == len(shape)), f"{name} has rank {x.rank}, its shape must be {wanted}")
+        for d, want in zip(x.shape, shape, strict=True):
+            self.require_equal(d, want, f"{name} must have the shape {wanted}")
+
+    def checked_index(self, i: Expr, extent: AnyDim, from_end: bool = False) -> Expr:
+        """An index that comes from data, as an int32 that lies in [0, extent); `from_end`: -1 is the last.
+
+        Every load or store at such an index goes through here, for an integer of any type, whatever its value. An index
+        out of range ends the run with an ExecutionError; where it is not used (the side of a `guard`, no iteration) it
+        is not looked at, but both sides of a `select` are."""
+        some = sh.compare("lt", 0, extent)
+        for t in tensors_in(i):
+            some = sh.maximum(some, sh.compare("eq", sh.size(t.shape), 0))
+        self.require(some, "an index into an empty axis")
+        return checked(i, extent, self.node, from_end=from_end)
+
+    def axis(self, axis: int, rank: int) -> int:
+        if not -rank <= axis < rank:
+            raise ShapeError(f"axis {axis} is out of range for rank {rank}", node=self.node)
+        return axis + rank if axis < 0 else axis
+
+    def axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Normalised and sorted; none may repeat."""
+        return sorted(self.ordered_axes(axes, rank))
+
+    def ordered_axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Normalised; none may repeat."""
+        out = [self.axis(int(a), rank) for a in axes]
+        if len(set(out)) != len(out):
+            raise ShapeError(f"axes {list(axes)} repeat", node=self.node)
+        return out
+
+    def entries(self, name: str, values: Sequence[Any], count: int) -> Sequence[Any]:
+        """The values, of which there must be `count`."""
+        if len(values) != count:
+            raise ShapeError(f"{name} has {len(values)} entries, not {count}", node=self.node)
+        return values
+
+    def unsupported(self, message: str, hint: str = "") -> UnsupportedOp:
+        return UnsupportedOp(message, node=self.node, hint=hint)
+
+    def shape_error(self, message: str, hint: str = "") -> ShapeError:
+        return ShapeError(message, node=self.node, hint=hint)
+
+
+__all__ = ["Requirements"]
