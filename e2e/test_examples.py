@@ -1,0 +1,164 @@
+"""The examples, as they stand, against the package as it is published."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from kit.chromium import ROOT
+from pyruntime import InferenceSession
+from pyruntime.cli.serve import Server
+
+EXAMPLES = ROOT / "examples"
+DIGITS = ROOT / "demo/digits/digits.onnx"
+VITE = "node_modules/vite/bin/vite.js"
+SWISH = (
+    '<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g (float[N] x) => (float[N] y) { y = my.ops.Swish (x) }'
+)
+
+
+@pytest.fixture(scope="module")
+def blank() -> str:
+    (probabilities,) = InferenceSession(DIGITS).run(None, {"image": np.zeros((1, 1, 28, 28), np.float32)})
+    return f"A blank is read as {probabilities.argmax()}"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context()
+    page = context.new_page()
+    page.on("pageerror", lambda error: pytest.fail(f"uncaught: {error}"))
+    yield page
+    context.close()
+
+
+def project(built: None, folder: Path, name: str) -> Path:
+    """The example with this package and its tools installed, and nothing else of the tree."""
+    shutil.copytree(EXAMPLES / name, folder, dirs_exist_ok=True)
+    installed = folder / "node_modules/pyruntime"
+    shutil.copytree(ROOT / "dist", installed / "dist")
+    shutil.copy(ROOT / "package.json", installed)
+    for package in ("onnxruntime-common", "vite", "webpack"):
+        (folder / "node_modules" / package).symlink_to(ROOT / "node_modules" / package)
+    return folder
+
+
+# ── without tools ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def site(built: None, tmp_path: Path) -> Path:
+    """Models and `dist/` where the examples look for them."""
+    shutil.copy(DIGITS, tmp_path)
+    onnx.save(onnx.parser.parse_model(SWISH), tmp_path / "swish.onnx")
+    (tmp_path / "pyruntime").symlink_to(ROOT / "dist")
+    shutil.copy(ROOT / "dist/offline.sw.js", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("script-tag", "A blank is read as"),
+        ("own-worker", "A blank is read as"),
+        ("custom-operator", "swish(-1, 0, 1) = -0.2689, 0.0000, 0.7311"),
+        ("camera", "The camera's picture is read as"),
+    ],
+)
+def test_pages(name: str, text: str, site: Path, page: Page, blank: str) -> None:
+    with served(site, name) as server:
+        page.goto(f"{server.url}/index.html")
+        expect(page.locator("body")).to_contain_text(blank if text in blank else text, timeout=60_000)
+
+
+def test_pwa(site: Path, page: Page, blank: str) -> None:
+    with served(site, "pwa") as server:
+        page.goto(f"{server.url}/")
+        expect(page.locator("body")).to_have_text(f"{blank}. The network may go.", timeout=60_000)
+    page.reload()
+    expect(page.locator("body")).to_contain_text(blank, timeout=60_000)
+
+
+def served(site: Path, name: str) -> Server:
+    shutil.copytree(EXAMPLES / name, site, dirs_exist_ok=True)
+    return Server({"/": site, "/pyruntime/": ROOT / "dist"})
+
+
+def test_python(blank: str, tmp_path: Path) -> None:
+    command = [sys.executable, EXAMPLES / "python/desktop.py", DIGITS]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{blank}.\n", "")
+
+
+def test_all_are_listed() -> None:
+    names = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    text = (EXAMPLES / "README.md").read_text()
+    assert names == {name for name in names if f"[{name}]({name}" in text}
+
+
+# ── bundlers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def vite(folder: Path, *command: str) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = ["--host", "127.0.0.1", "--port", str(port), "--strictPort"]
+    server = subprocess.Popen(["node", VITE, *command, *where], cwd=folder, start_new_session=True)
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+@pytest.mark.parametrize("command", ["dev", "preview"])
+def test_vite(command: str, built: None, tmp_path: Path, page: Page, blank: str) -> None:
+    """The development server, and the built site; with threads."""
+    folder = project(built, tmp_path, "vite")
+    (folder / "public").mkdir()
+    shutil.copy(DIGITS, folder / "public")
+    if command == "preview":
+        subprocess.run(["node", VITE, "build"], cwd=folder, check=True)
+    with vite(folder, command) as address:
+        page.goto(address)
+        expect(page.locator("body")).to_have_text(f"{blank}, by 2 threads.", timeout=60_000)
+
+
+PACK = """
+const config = { ...require('./webpack.config.cjs'), optimization: { minimize: false } }; // which takes longest
+require('webpack')(config, (error, stats) => {
+  if (!error && !stats.hasErrors() && !stats.hasWarnings()) return;
+  console.error(error ?? stats.toString());
+  process.exit(1);
+});
+"""
+
+
+def test_webpack(built: None, tmp_path: Path, page: Page, blank: str) -> None:
+    folder = project(built, tmp_path, "webpack")
+    subprocess.run(["node", "-e", PACK], cwd=folder, check=True)
+    for file in (folder / "index.html", DIGITS):
+        shutil.copy(file, folder / "dist")
+    with Server({"/": folder / "dist"}) as server:
+        page.goto(f"{server.url}/index.html")
+        expect(page.locator("body")).to_have_text(f"{blank}.", timeout=60_000)
