@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.history import HISTORY
 
-ROW, BAR, LEFT, WIDTH, TOP = 26, 9, 170, 760, 64
+ROW, BAR, LEFT, WIDTH, TOP = 26, 9, 170, 760, 82
 COLOURS = {"1": "#4c78a8", "2": "#f58518"}
 TEXT = "#767676"  # readable on light and on dark
 
@@ -34,9 +34,9 @@ def main(argv: list[str]) -> int:
 
 
 def svg(result: dict[str, Any]) -> str:
-    """Horizontal bars, one a model and number of threads; a line at 1, where both take the same time."""
-    models = result["models"]
-    ratios = {name: {n: _ratio(times) for n, times in found.items()} for name, found in models.items()}
+    """Bars, one a model and number of threads, the longest first; a line at 1, where both take the same time."""
+    ratios = {name: {n: _ratio(times) for n, times in found.items()} for name, found in result["models"].items()}
+    ratios = dict(sorted(ratios.items(), key=lambda item: -item[1].get("1", 0.0)))
     most = max((value for found in ratios.values() for value in found.values() if not math.isnan(value)), default=1.0)
     scale = (WIDTH - LEFT - 60) / max(1.0, most)
     height = TOP + ROW * len(ratios) + 24
@@ -70,7 +70,7 @@ def _legend(result: dict[str, Any], ratios: dict[str, dict[str, float]]) -> list
             out.append(_text(x + 15, 43, f"{threads} thread{'s' * (threads != '1')}, geometric mean {mean:.2f}x", 12))
             x += 230
     where = f"{result['machine']['processor']}, Chromium {result['chromium'].split('.')[0]}, {result['date'][:10]}"
-    return [*out, _text(WIDTH - 8, 43, where, 11, "end")]
+    return [*out, _text(12, 61, where, 11)]
 
 
 def _bars(name: str, found: dict[str, float], y: int, scale: float) -> list[str]:

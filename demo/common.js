@@ -30,30 +30,49 @@ export class Status {
   constructor(node) {
     this.node = node;
     this.bar = make('i');
-    this.text = make('span', {}, 'Starting');
-    node.className = 'status';
-    node.setAttribute('role', 'status');
-    node.replaceChildren(make('span', { class: 'bar' }, this.bar), this.text);
+    this.text = make('span', { role: 'status' }, 'Starting');
+    this.seconds = make('span', { 'aria-hidden': 'true' });
+    this.phase = '';
+    this.timer = 0;
+    node.className = 'status waiting';
+    node.replaceChildren(make('span', { class: 'bar' }, this.bar), this.text, this.seconds);
     this.progress = this.progress.bind(this);
   }
 
-  /** @param {Progress} progress */
+  /** A phase that tells no share of its work has a bar that moves, and seconds that count. @param {Progress} progress */
   progress({ phase, loaded, total }) {
-    this.node.className = 'status';
-    this.bar.style.width = `${total ? Math.round((100 * loaded) / total) : 40}%`;
+    if (phase !== this.phase) this.begin(phase);
+    const share = total ? loaded / total : 0;
+    this.node.className = share ? 'status' : 'status waiting';
+    this.bar.style.width = share ? `${Math.round(100 * share)}%` : '';
     const amount = phase === 'download' ? ` ${bytes(loaded)}${total ? ` of ${bytes(total)}` : ''}` : '';
     this.text.textContent = `${PHASES[phase]}${amount}`;
   }
 
+  /** @param {Progress['phase']} phase */
+  begin(phase) {
+    this.end('');
+    this.phase = phase;
+    const start = performance.now();
+    this.timer = setInterval(() => { this.seconds.textContent = `${Math.round((performance.now() - start) / 1000)} s`; }, 1000);
+  }
+
+  /** @param {string} how */
+  end(how) {
+    clearInterval(this.timer);
+    this.phase = this.seconds.textContent = '';
+    this.node.className = `status ${how}`;
+  }
+
   /** @param {string} text */
   done(text) {
-    this.node.className = 'status done';
+    this.end('done');
     this.text.textContent = text;
   }
 
   /** @param {unknown} error */
   failed(error) {
-    this.node.className = 'status failed';
+    this.end('failed');
     this.text.textContent = error instanceof Error ? error.message : String(error);
   }
 }

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+from playwright.sync_api import Browser, Page
+
 from e2e.conftest import Tab
+from kit.chromium import ROOT
 from pyruntime import InferenceSession
+from pyruntime.cli.serve import Server
+
+AXE = ROOT / "node_modules/axe-core/axe.min.js"
+
+
+def faults(page: Page) -> list[str]:
+    """What axe finds wrong, once in light and once in dark."""
+    found: list[str] = []
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    for theme in ("light", "dark"):
+        page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+        for rule in page.evaluate("axe.run().then(({ violations }) => violations)"):
+            found.append(f"{theme}: {rule['id']}: {[node['html'] for node in rule['nodes']]}")
+    return found
 
 
 def test_digits(tab: Callable[..., Tab]) -> None:
@@ -23,6 +41,28 @@ def test_digits(tab: Callable[..., Tab]) -> None:
         page.mouse.move(*corner, steps=4)
     page.mouse.up()
     page.wait_for_function("document.querySelector('#digit').textContent === '2'")
+    assert not faults(page)
+
+
+def test_digits_by_keys_and_samples(tab: Callable[..., Tab]) -> None:
+    """A one, drawn by keys, is read as a one; samples are read and shown as they were learned, from 0 to 1."""
+    page = tab().open("/site/digits/index.html")
+    page.wait_for_selector("#status.done")
+    samples = json.loads((ROOT / "demo/digits/samples.json").read_text())[:3]
+    for sample in samples:
+        page.click("#sample")
+        page.wait_for_function("n => document.querySelector('#digit').textContent === `${n}`", arg=sample["label"])
+        alpha = page.evaluate("""() => {
+          const { data } = document.querySelector('#seen').getContext('2d').getImageData(0, 0, 28, 28);
+          return Array.from({ length: 784 }, (_, i) => data[4 * i + 3]);
+        }""")
+        assert max(abs(a - b) for a, b in zip(alpha, sample["pixels"], strict=True)) <= 1
+    page.focus("#pad")
+    for key in [" ", *["ArrowDown"] * 12]:
+        page.keyboard.press(key)
+    page.wait_for_function("document.querySelector('#digit').textContent === '1'")
+    page.keyboard.press("Escape")
+    page.wait_for_function("document.querySelector('#digit').textContent === '–'")
 
 
 def test_camera(tab: Callable[..., Tab]) -> None:
@@ -34,6 +74,7 @@ def test_camera(tab: Callable[..., Tab]) -> None:
         assert page.inner_text("#digit") == page.get_attribute("#picture", "data-label")
         assert (page.inner_text("#read"), page.inner_text("#written")) == ("40", "0")
         page.click("#next")
+    assert not faults(page)
     page.click("#camera")
     page.wait_for_function("Number(document.querySelector('#count').textContent) >= 9")
     assert page.is_visible("#video") and (page.inner_text("#read"), page.inner_text("#written")) == ("40", "0")
@@ -45,16 +86,54 @@ def test_speech(tab: Callable[..., Tab]) -> None:
     page.click("#voice:enabled")
     for verdict in ("Speech", "No speech"):
         page.wait_for_function("text => document.querySelector('#verdict').textContent === text", arg=verdict)
+    assert not faults(page)
+
+
+def test_speech_without_an_audio_device(tab: Callable[..., Tab]) -> None:
+    """Time stands still for audio: the voice is shown all the same, and the page says why nothing is heard."""
+    made = tab()
+    made.page.add_init_script("""
+      Object.defineProperty(BaseAudioContext.prototype, 'currentTime', { get: () => 0 });
+      Object.defineProperty(AudioWorkletNode.prototype, 'port', { get: () => ({}) });
+    """)
+    page = made.open("/site/vad/index.html")
+    page.click("#voice:enabled")
+    page.wait_for_function("document.querySelector('#verdict').textContent === 'Speech'")
+    page.wait_for_function("document.querySelector('#sound').textContent.includes('not heard')")
+    page.click("#microphone")
+    page.wait_for_selector("#status.failed")
+    assert "No sound arrives" in page.inner_text("#status")
 
 
 def test_bring_your_own(tab: Callable[..., Tab]) -> None:
+    """A model's report before and after it ran; no word of what was not asked for. A text file is called one."""
     made = tab("plain")
     page = made.open("/site/model/index.html")
     page.set_input_files("#file", "build/models/affine.onnx")
+    page.wait_for_selector("#time")
+    before = page.inner_text("#report")
+    assert "known after the first" in before and "Peak" not in before and "Why not on the GPU" not in before
+    assert not faults(page)
+    page.fill("#runs", "3000000")
     page.click("#time")
     page.wait_for_selector("#latency svg")
     text = page.inner_text("#report")
-    assert "MatMul" in text and "batch" in text and "Median" in text
+    assert "MatMul" in text and "batch stands for" in text and "Median" in text and "Peak" in text
+    assert "of 3000000" in text and "Five seconds had passed" in text and "float32 [1, " in text
+    assert not faults(page)
+    page.set_input_files("#file", "README.md")
+    page.wait_for_selector("#status.failed")
+    assert "a text file" in page.inner_text("#status")
+
+
+def test_small_screens(browser: Browser, servers: dict[str, Server]) -> None:
+    """No page is wider than a telephone."""
+    context = browser.new_context(viewport={"width": 360, "height": 740})
+    page = context.new_page()
+    for path in ("", "digits/", "camera/", "vad/", "model/"):
+        page.goto(f"{servers['isolated'].url}/site/{path}index.html")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    context.close()
 
 
 def test_bring_your_own_program_and_a_broken_one(tab: Callable[..., Tab]) -> None:
@@ -80,9 +159,11 @@ def test_bring_your_own_to_the_gpu(tab: Callable[..., Tab]) -> None:
     page.wait_for_selector("#verified p")
     assert "all agree" in page.inner_text("#verified")
     assert 'Conv "conv1"' in page.inner_text("#nodes") and "webgpu" in page.inner_text("#nodes")
+    assert "On the GPU" in page.inner_text("#report")
 
 
 def test_front_page(tab: Callable[..., Tab]) -> None:
     page = tab().open("/site/index.html")
     page.wait_for_selector("#status.done")
     assert "Python 3" in page.inner_text("#status")
+    assert not faults(page)

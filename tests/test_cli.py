@@ -170,6 +170,9 @@ def test_memory_draws_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[st
     svg = ElementTree.parse(tmp_path / "m.svg").getroot()
     titles = [t.text or "" for t in svg.iter("{http://www.w3.org/2000/svg}title")]
     assert any(t.startswith("image") for t in titles) and any(t.startswith("Conv") for t in titles)
+    texts = [t.text or "" for t in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert "Conv" in texts and any(t.startswith("weights: ") and "held all the time" in t for t in texts)
+    assert not any("…" in t for t in texts)
     assert "<svg" in (tmp_path / "m.html").read_text()
 
 

@@ -2,7 +2,8 @@
 // there, ten probabilities come back. What crosses is counted.
 
 import * as ort from 'pyruntime';
-import { $, make, readyText, Status } from '../common.js';
+import { $, readyText, Status } from '../common.js';
+import { showBars } from '../digits/bars.js';
 import { PictureTensor } from './picture.js';
 
 const SIDE = 280; // of a generated picture
@@ -23,15 +24,6 @@ function count() {
     crossed.written += data.byteLength;
     return writeBuffer.call(this, buffer, at, data, ...rest);
   };
-}
-
-/** @param {ArrayLike<number>} shares */
-function showBars(shares) {
-  const all = Array.from(shares);
-  const best = all.indexOf(Math.max(...all));
-  $('#bars').replaceChildren(...all.map((share, digit) => make('div', digit === best ? { class: 'top' } : {}, make('span', {}, `${digit}`),
-    make('i', { style: `--share: ${share}` }), make('span', {}, `${(100 * share).toFixed(1)} %`))));
-  $('#digit').textContent = String(best);
 }
 
 class Reader {

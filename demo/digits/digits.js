@@ -1,76 +1,14 @@
 // A digit is classified again with each movement of the pen.
 
 import * as ort from 'pyruntime';
-import { $, colour, make, milliseconds, readyText, Status } from '../common.js';
+import { $, colour, milliseconds, readyText, Status } from '../common.js';
+import { showBars } from './bars.js';
+import { Pad, trace } from './pad.js';
 
 const SIZE = 28; // the model's side
 const INK = 22; // of which the digit takes this much, as in its training
 
-/** @typedef {{ label: number, pixels: number[] }} Sample */
-
-/** Strokes on the canvas, as lists of points. */
-class Pad {
-  /** @param {HTMLCanvasElement} canvas @param {() => void} changed */
-  constructor(canvas, changed) {
-    this.canvas = canvas;
-    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
-    this.changed = changed;
-    /** @type {[number, number][][]} */
-    this.strokes = [];
-    canvas.addEventListener('pointerdown', (event) => this.down(event));
-    canvas.addEventListener('pointermove', (event) => event.buttons && this.move(event));
-    document.addEventListener('themechange', () => this.draw());
-  }
-
-  /** @param {PointerEvent} event @returns {[number, number]} */
-  point(event) {
-    const box = this.canvas.getBoundingClientRect();
-    return [((event.clientX - box.left) / box.width) * 300, ((event.clientY - box.top) / box.height) * 300];
-  }
-
-  /** @param {PointerEvent} event */
-  down(event) {
-    this.canvas.setPointerCapture(event.pointerId);
-    this.strokes.push([this.point(event)]);
-    this.draw();
-    this.changed();
-  }
-
-  /** @param {PointerEvent} event */
-  move(event) {
-    if (!this.strokes.length) return;
-    for (const part of event.getCoalescedEvents?.() ?? [event]) this.strokes[this.strokes.length - 1].push(this.point(part));
-    this.draw();
-    this.changed();
-  }
-
-  clear() {
-    this.strokes = [];
-    this.draw();
-    this.changed();
-  }
-
-  draw() {
-    this.context.clearRect(0, 0, 300, 300);
-    trace(this.context, this.strokes, colour('ink'));
-  }
-}
-
-/**
- * @param {CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D} context
- * @param {[number, number][][]} strokes
- * @param {string} style
- */
-function trace(context, strokes, style) {
-  Object.assign(context, { lineWidth: 26, lineCap: 'round', lineJoin: 'round', strokeStyle: style });
-  for (const [first, ...rest] of strokes) {
-    context.beginPath();
-    context.moveTo(...first);
-    context.lineTo(...first);
-    for (const point of rest) context.lineTo(...point);
-    context.stroke();
-  }
-}
+/** pixels: 28 x 28, from 0 to 255. @typedef {{ label: number, pixels: number[] }} Sample */
 
 /** Ink as the model learned it: the digit's box, brought to 8 x 8, magnified to 22 of 28. @param {[number, number][][]} strokes */
 function preprocess(strokes) {
@@ -110,19 +48,8 @@ function showSeen(pixels) {
   context.putImageData(image, 0, 0);
 }
 
-/** @param {ArrayLike<number>} shares */
-function showBars(shares) {
-  const all = Array.from(shares);
-  const best = all.indexOf(Math.max(...all));
-  const rows = all.map((share, digit) => make('div', digit === best && share ? { class: 'top' } : {}, make('span', {}, `${digit}`),
-    make('i', { style: `--share: ${share}` }), make('span', {}, `${(100 * share).toFixed(1)} %`)));
-  $('#bars').replaceChildren(...rows);
-  $('#digit').textContent = String(best);
-}
-
 function showNothing() {
-  showBars(new Array(10).fill(0));
-  $('#digit').textContent = '–';
+  showBars(null);
   showSeen(new Float32Array(SIZE * SIZE));
 }
 
@@ -134,11 +61,20 @@ class Classifier {
     /** @type {Float32Array | null} */
     this.next = null;
     this.busy = false;
+    /** Whether what is read is still to be seen. */
+    this.wanted = false;
+  }
+
+  /** The pad was cleared. */
+  forget() {
+    this.next = null;
+    this.wanted = false;
   }
 
   /** @param {Float32Array} pixels */
   async show(pixels) {
     this.next = pixels;
+    this.wanted = true;
     if (this.busy) return;
     this.busy = true;
     try {
@@ -154,6 +90,7 @@ class Classifier {
       this.next = null;
       const start = performance.now();
       const { probabilities } = await this.session.run({ image: new ort.Tensor('float32', image, [1, 1, SIZE, SIZE]) });
+      if (!this.wanted) continue;
       $('#time').textContent = `One run took ${milliseconds(performance.now() - start)}, there and back.`;
       showSeen(image);
       showBars(/** @type {Float32Array} */ (probabilities.data));
@@ -167,7 +104,10 @@ async function main() {
   /** @type {Classifier | null} */
   let classifier = null;
   const pad = new Pad($('#pad'), () => {
-    if (!pad.strokes.length) return showNothing();
+    if (!pad.strokes.length) {
+      classifier?.forget();
+      return showNothing();
+    }
     classifier?.show(preprocess(pad.strokes)).catch((error) => status.failed(error));
   });
   $('#clear').addEventListener('click', () => pad.clear());
@@ -191,7 +131,7 @@ async function samples(classifier, pad) {
   button.addEventListener('click', () => {
     pad.clear();
     const { pixels } = all[turn++ % all.length];
-    classifier.show(Float32Array.from(pixels)).catch((error) => { $('#time').textContent = error.message; });
+    classifier.show(Float32Array.from(pixels, (value) => value / 255)).catch((error) => { $('#time').textContent = error.message; });
   });
 }
 

@@ -12,6 +12,8 @@ export class Dims {
     this.inputs = session.inputMetadata.filter((value) => value.isTensor);
     /** @type {Map<string, HTMLInputElement>} */
     this.fields = new Map();
+    /** What each is the size of. @type {Map<string, string>} */
+    this.labels = new Map();
     for (const { name, shape } of this.inputs) shape.forEach((dim, axis) => this.ask(name, dim, axis));
   }
 
@@ -19,6 +21,7 @@ export class Dims {
   ask(input, dim, axis) {
     const key = this.key(input, dim, axis);
     if (typeof dim === 'number' || this.fields.has(key)) return;
+    this.labels.set(key, `${dim ? `${dim}: ` : ''}axis ${axis} of ${input}`);
     this.fields.set(key, /** @type {HTMLInputElement} */ (make('input', { type: 'number', min: 0, value: guess(key, input) })));
   }
 
@@ -29,7 +32,7 @@ export class Dims {
 
   /** @returns {HTMLElement} */
   form() {
-    const labels = [...this.fields].map(([name, field]) => make('label', { class: 'small' }, `${name} `, field));
+    const labels = [...this.fields].map(([name, field]) => make('label', { class: 'small' }, `${this.labels.get(name)} `, field));
     return make('div', { class: 'row' }, ...labels);
   }
 

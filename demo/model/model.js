@@ -1,9 +1,10 @@
 // Bring your own model: what it is, where it runs, how long it takes.
 
 import * as ort from 'pyruntime';
-import { $, bytes, make, milliseconds, quantile, readyText, Status } from '../common.js';
+import { $, bytes, make, milliseconds, readyText, Status } from '../common.js';
 import { Dims } from './inputs.js';
 import * as report from './report.js';
+import { latency, outputs, summary } from './results.js';
 
 const status = new Status($('#status'));
 status.done('Python starts with the first model');
@@ -42,7 +43,7 @@ async function show(session) {
   $('#report').replaceChildren(
     timer(session, dims, refresh),
     ...(provider.value.startsWith('webgpu') ? [checker(session, dims)] : []),
-    pair(report.card('Inputs', report.signature(session.inputMetadata)), report.card('Outputs', report.signature(session.outputMetadata))),
+    pair(report.signature('Inputs', session.inputMetadata), report.signature('Outputs', session.outputMetadata)),
     details,
   );
   $('#report').hidden = false;
@@ -82,21 +83,22 @@ function checker(session, dims) {
 
 /** The card that runs the model. @param {ort.InferenceSession} session @param {Dims} dims @param {() => Promise<unknown>} after */
 function timer(session, dims, after) {
-  const runs = /** @type {HTMLInputElement} */ (make('input', { type: 'number', min: 1, value: 50 }));
+  const runs = /** @type {HTMLInputElement} */ (make('input', { type: 'number', id: 'runs', min: 1, value: 50 }));
   const button = /** @type {HTMLButtonElement} */ (make('button', { class: 'main', id: 'time' }, 'Time it'));
   const result = make('div', { id: 'latency' });
   button.addEventListener('click', async () => {
     button.disabled = true;
     try {
-      const times = await measure(session, dims.feeds(), Math.max(1, Number(runs.value)), result);
-      result.replaceChildren(summary(times), report.latency(times.slice(1)));
+      const asked = Math.max(1, Number(runs.value));
+      const { times, results } = await measure(session, dims.feeds(), asked, result);
+      result.replaceChildren(summary(times, asked), latency(times.slice(1)), make('h2', { style: 'margin-top: 1.2rem' }, 'What the last run gave'), outputs(results));
       await after();
     } catch (error) {
       result.replaceChildren(make('p', { style: 'color: var(--bad)' }, error instanceof Error ? error.message : String(error)));
     }
     button.disabled = false;
   });
-  const row = make('div', { class: 'row', style: 'margin-bottom: 1rem' }, button, runs, make('span', { class: 'small soft' }, 'runs on random numbers'));
+  const row = make('div', { class: 'row', style: 'margin-bottom: 1rem' }, button, make('label', { class: 'small soft' }, runs, ' runs on random numbers'));
   return report.card('Latency', row, dims.form(), result);
 }
 
@@ -107,21 +109,15 @@ function timer(session, dims, after) {
 async function measure(session, feeds, runs, result) {
   /** @type {number[]} */
   const times = [];
+  let results = {};
   const begin = performance.now();
   while (times.length <= runs && (times.length < 4 || performance.now() - begin < 5000)) {
     const start = performance.now();
-    await session.run(feeds);
+    results = await session.run(feeds);
     times.push(performance.now() - start);
     if (times.length % 10 === 1) result.textContent = `Run ${times.length} of ${runs + 1}`;
   }
-  return times;
-}
-
-/** @param {number[]} times */
-function summary([first, ...rest]) {
-  const entries = /** @type {[string, string][]} */ ([['First run', milliseconds(first)], ['Median', milliseconds(quantile(rest, 0.5))],
-    ['95th percentile', milliseconds(quantile(rest, 0.95))], ['Fastest', milliseconds(Math.min(...rest))], ['Runs', String(rest.length)]]);
-  return make('div', { style: 'margin-top: 1rem' }, report.stats(entries));
+  return { times, results };
 }
 
 /** @param {Iterable<File>} files */

@@ -1,6 +1,6 @@
 // The parts of the report, as plain DOM.
 
-import { bytes, make, milliseconds, quantile } from '../common.js';
+import { bytes, make } from '../common.js';
 
 /** @typedef {import('pyruntime').Explanation} Explanation */
 /** @typedef {import('pyruntime').MemoryReport} MemoryReport */
@@ -16,37 +16,48 @@ export function stats(entries) {
   return make('dl', { class: 'stats' }, ...parts);
 }
 
-/** @param {readonly ValueMetadata[]} values */
-export function signature(values) {
+/** @param {string} title @param {readonly ValueMetadata[]} values */
+export function signature(title, values) {
   const rows = values.map((value) => make('tr', {}, make('td', { class: 'mono' }, value.name),
     make('td', {}, value.isTensor ? value.type : 'not a tensor'),
     make('td', { class: 'mono' }, value.isTensor ? `[${value.shape.map((dim) => dim || '?').join(', ')}]` : '')));
-  return make('div', { class: 'scroll' }, make('table', {},
-    make('thead', {}, make('tr', {}, ...['Name', 'Type', 'Shape'].map((name) => make('th', {}, name)))), make('tbody', {}, ...rows)));
+  const free = values.flatMap((value) => (value.isTensor ? value.shape : [])).find((dim) => typeof dim === 'string');
+  const note = free === undefined ? [] : [make('p', { class: 'soft small', style: 'margin: 0.7rem 0 0' }, `${free || '?'} stands for a size that each run chooses.`)];
+  return card(title, scroll(title, table(['Name', 'Type', 'Shape'], rows)), ...note);
 }
+
+/** With the keyboard it is scrolled, too. @param {string} label @param {...Node} children */
+export const scroll = (label, ...children) => make('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label }, ...children);
+
+/** @param {string[]} names @param {HTMLElement[]} rows */
+export const table = (names, rows) => make('table', {}, make('thead', {}, make('tr', {}, ...names.map((name) => make('th', { scope: 'col' }, name)))), make('tbody', {}, ...rows));
 
 /** @param {Explanation} explanation */
 export function operators({ operators }) {
   const most = Math.max(1, ...operators.map(({ nodes }) => nodes));
   const rows = operators.map(({ op, nodes, place }) => make('div', { class: 'share', title: `${op}: ${nodes}, on ${place}` },
     make('span', {}, op), make('i', { style: `--share: ${nodes / most}` }), make('span', {}, String(nodes))));
-  return make('div', { class: 'scroll' }, ...rows);
+  return scroll('Operators and how often they occur', ...rows);
 }
+
+const PLACES = /** @type {Record<string, string>} */ ({ wasm: 'On WebAssembly', webgpu: 'On the GPU', host: 'In Python' });
 
 /** @param {Explanation} explanation */
-export function placement({ placement, kernels, functions, code, steps }) {
-  const where = Object.entries(placement).map(([place, count]) => /** @type {[string, string]} */ ([place, `${count} calls`]));
-  return stats([...where, ['Distinct kernels', String(functions)], ['Kernel calls', String(kernels)], ['Steps', String(steps)],
-    ['Code', bytes(code)]]);
+export function placement({ placement, functions, code }) {
+  const where = Object.entries(placement).map(([place, count]) => /** @type {[string, string]} */ ([PLACES[place] ?? place, `${count} calls`]));
+  return stats([...where, ['Functions written', String(functions)], ['Their code', bytes(code)]]);
 }
 
-/** What became of each node, and why it is not on the GPU. @param {Explanation} explanation */
+/** What became of each node, and why it is not on the GPU, where that was asked for. @param {Explanation} explanation */
 export function nodes({ nodes: all }) {
+  const reasons = all.some(({ why }) => why);
   const rows = all.map(({ node, place, into, kernels, why }) => make('tr', {}, make('td', { class: 'mono' }, node),
     make('td', {}, into ? `${place}, ${into.split(' ').slice(0, 2).join(' ')}` : place), make('td', { class: 'mono' }, kernels.join(', ')),
-    make('td', { class: 'soft' }, why)));
-  const head = make('tr', {}, ...['Node', 'Where', 'Kernels', 'Why not on the GPU'].map((name) => make('th', {}, name)));
-  return make('div', { class: 'scroll', id: 'nodes' }, make('table', {}, make('thead', {}, head), make('tbody', {}, ...rows)));
+    ...(reasons ? [make('td', { class: 'soft' }, why)] : [])));
+  const made = scroll('Nodes and what became of them', table(['Node', 'Where', 'Kernels', ...(reasons ? ['Why not on the GPU'] : [])], rows));
+  made.id = 'nodes';
+  const words = 'fused: part of another node’s kernel; view: no work of its own; init: once, before the first run; plan: only shapes';
+  return make('div', {}, made, make('p', { class: 'soft small', style: 'margin: 0.7rem 0 0' }, words));
 }
 
 /** @param {Verification} verification */
@@ -58,30 +69,7 @@ export function verification({ ok, compared, first, tolerance }) {
 
 /** @param {MemoryReport} memory */
 export function memory({ weights, peak, arena, requested, gpu }) {
-  return stats([['Weights', bytes(weights)], ['Peak of a run', bytes(peak)], ['Without reuse', bytes(requested)],
-    ['Reuse', peak ? `${(requested / peak).toFixed(1)}×` : '–'], ['Memory held', bytes(arena)],
-    ...(gpu ? [/** @type {[string, string]} */ (['On the GPU', bytes(gpu)])] : [])]);
-}
-
-/**
- * Every run as a dot over its number, the median as a line.
- * @param {number[]} times
- */
-export function latency(times) {
-  const [width, height, left, bottom] = [720, 210, 46, 24];
-  const top = 1.15 * quantile(times, 0.98) || 1;
-  const x = (/** @type {number} */ i) => left + ((width - left - 8) * (i + 0.5)) / times.length;
-  const y = (/** @type {number} */ time) => height - bottom - (height - bottom - 8) * Math.min(1, time / top);
-  const middle = quantile(times, 0.5);
-  const grid = [0, 0.5, 1].map((share) => `<line class="axis" x1="${left}" x2="${width}" y1="${y(share * top)}" y2="${y(share * top)}"/>
-    <text x="${left - 6}" y="${y(share * top) + 4}" text-anchor="end">${(share * top).toPrecision(2)}</text>`);
-  const dots = times.map((time, i) => `<circle class="mark" cx="${x(i)}" cy="${y(time)}" r="${times.length > 150 ? 1.8 : 2.8}"/>`);
-  const line = `<line class="middle" x1="${left}" x2="${width}" y1="${y(middle)}" y2="${y(middle)}"/>
-    <text x="${width - 4}" y="${y(middle) - 6}" text-anchor="end">median ${milliseconds(middle)}</text>`;
-  const plot = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  plot.setAttribute('viewBox', `0 0 ${width} ${height}`);
-  plot.setAttribute('class', 'plot');
-  plot.innerHTML = `${grid.join('')}${dots.join('')}${line}<text x="${left}" y="${height - 6}">run 1</text>
-    <text x="${width - 4}" y="${height - 6}" text-anchor="end">run ${times.length}, milliseconds</text>`;
-  return plot;
+  const held = /** @type {[string, string][]} */ ([['Weights', bytes(weights)], ['Memory held', bytes(arena)], ...(gpu ? [['On the GPU', bytes(gpu)]] : [])]);
+  if (!peak) return make('div', {}, stats(held), make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'What a run takes is known after the first.'));
+  return stats([...held, ['Peak of a run', bytes(peak)], ['Without reuse', bytes(requested)], ['Reuse', `${(requested / peak).toFixed(1)}×`]]);
 }

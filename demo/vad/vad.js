@@ -4,7 +4,7 @@ import * as ort from 'pyruntime';
 import { $, milliseconds, quantile, readyText, Status } from '../common.js';
 import { Chart } from './chart.js';
 import { Detector, FRAME, RATE } from './detector.js';
-import { voice } from './voice.js';
+import { generated, microphone } from './sources.js';
 
 const chart = new Chart($('#chart'));
 /** @type {number[]} */
@@ -27,51 +27,31 @@ function heard(probability, frame, took) {
 
 /** One source of sound at a time. */
 class Listener {
-  /** @param {Detector} detector */
-  constructor(detector) {
+  /** @param {Detector} detector @param {(error: unknown) => void} failed */
+  constructor(detector, failed) {
     this.detector = detector;
-    /** @type {() => void} */
+    this.failed = failed;
     this.close = () => {};
   }
 
-  /** @param {(context: AudioContext, tap: AudioWorkletNode) => Promise<() => void>} connect returns what ends the source */
-  async start(connect) {
+  /** @param {typeof microphone} source */
+  async start(source) {
     this.stop();
     chart.clear();
     this.detector.reset();
-    const context = new AudioContext({ sampleRate: RATE });
-    await context.audioWorklet.addModule('tap.js');
-    const tap = new AudioWorkletNode(context, 'tap');
-    tap.port.onmessage = ({ data }) => this.detector.push(data);
-    const end = await connect(context, tap);
-    this.close = () => {
-      end();
-      context.close();
-    };
+    const say = (/** @type {string} */ text, over = false) => (over ? this.failed(new Error(text)) : ($('#sound').textContent = text));
+    try {
+      this.close = await source((samples) => this.detector.push(samples), say);
+    } catch (error) {
+      this.failed(new Error(`No sound: ${/** @type {Error} */ (error).message}`, { cause: error }));
+    }
   }
 
   stop() {
     this.close();
     this.close = () => {};
+    $('#sound').textContent = '';
   }
-}
-
-/** @param {AudioContext} context @param {AudioWorkletNode} tap */
-async function microphone(context, tap) {
-  const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, echoCancellation: true } });
-  context.createMediaStreamSource(stream).connect(tap);
-  return () => stream.getTracks().forEach((track) => track.stop());
-}
-
-/** @param {AudioContext} context @param {AudioWorkletNode} tap */
-async function generated(context, tap) {
-  const buffer = context.createBuffer(1, 16 * RATE, RATE);
-  buffer.copyToChannel(voice(16, RATE), 0);
-  const source = new AudioBufferSourceNode(context, { buffer, loop: true });
-  source.connect(tap);
-  source.connect(context.destination);
-  source.start();
-  return () => source.stop();
 }
 
 async function main() {
@@ -83,8 +63,11 @@ async function main() {
       listener.stop();
       status.failed(error);
     };
-    const listener = new Listener(new Detector(session, heard, failed));
-    const start = (/** @type {typeof microphone} */ source) => listener.start(source).catch(failed);
+    const listener = new Listener(new Detector(session, heard, failed), failed);
+    const start = (/** @type {typeof microphone} */ source) => {
+      status.done(readyText(session.timings));
+      listener.start(source);
+    };
     $('#microphone').addEventListener('click', () => start(microphone));
     $('#voice').addEventListener('click', () => start(generated));
     $('#stop').addEventListener('click', () => listener.stop());

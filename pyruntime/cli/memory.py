@@ -45,6 +45,7 @@ def main(argv: list[str]) -> int:
         print(common.table(listed, "r"))
     for path, text in ((args.svg, draw), (args.html, page)):
         if path is not None:
-            path.write_text(text(spans, args.model.name), encoding="utf-8")
+            weights = {name: s.weights for name, s in report.providers.items()}
+            path.write_text(text(spans, args.model.name, weights), encoding="utf-8")
             print(f"picture in {path}")
     return 0

@@ -93,32 +93,40 @@ def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
 
 # ── the picture ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-WIDTH, HEIGHT, LEFT, TOP = 1200, 640, 76, 34
-STYLE = "text{font:11px system-ui,sans-serif;fill:#888}rect{stroke:#fff;stroke-width:.5}.t{font-size:14px}.n{fill:#222}"
+WIDTH, HEIGHT, LEFT, TOP, BELOW = 1200, 640, 76, 34, 110  # BELOW: for calls, weights and the legend
+KINDS = 8  # of nodes in the legend
+STYLE = """text{font:11px system-ui,sans-serif;fill:#888}rect{stroke:#fff;stroke-width:.5}
+.t{font-size:14px}.n{fill:#222}.l{font-size:12px}"""
 
 
-def draw(spans: list[Span], title: str) -> str:
-    """SVG: calls from left to right, addresses from bottom to top; a panel for each memory."""
-    panels = [p for p in ([s for s in spans if s.address < GPU], [s for s in spans if s.address >= GPU]) if p]
-    parts = [_panel(p, TOP + n * (HEIGHT + 60), title) for n, p in enumerate(panels)]
-    height = TOP + len(parts) * (HEIGHT + 60)
+def draw(spans: list[Span], title: str, weights: Mapping[str, int] | None = None) -> str:
+    """SVG: calls from left to right, addresses from bottom to top; a panel for each memory, and below it its weights.
+
+    weights: bytes, by provider, that lie there between runs
+    """
+    held = weights or {}
+    memories = [("wasm", [s for s in spans if s.address < GPU]), ("webgpu", [s for s in spans if s.address >= GPU])]
+    panels = [(p, held.get(name, 0)) for name, p in memories if p]
+    parts = [_panel(p, TOP + n * (HEIGHT + BELOW), title, size) for n, (p, size) in enumerate(panels)]
+    height = TOP + len(parts) * (HEIGHT + BELOW)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 36} {height}"><style>{STYLE}</style>'
     return "\n".join([head, *parts, "</svg>"])
 
 
-def page(spans: list[Span], title: str) -> str:
+def page(spans: list[Span], title: str, weights: Mapping[str, int] | None = None) -> str:
     style = "body{margin:24px;background:Canvas;color-scheme:light dark}svg{width:100%;height:auto}"
     head = f'<!doctype html><meta charset="utf-8"><title>{escape(title)}: memory</title><style>{style}</style>'
-    return f"{head}\n{draw(spans, title)}\n"
+    return f"{head}\n{draw(spans, title, weights)}\n"
 
 
-def _panel(spans: list[Span], top: int, title: str) -> str:
+def _panel(spans: list[Span], top: int, title: str, weights: int) -> str:
     place = _places(spans)
     total = max(place(s.address) + s.size for s in spans)
     end = max(s.end for s in spans)
     held = max(sum(s.size for s in spans if s.start <= t < s.end) for t in range(end))
     memory = "GPU memory" if spans[0].address >= GPU else "linear memory"
-    caption = f"{title}: {memory}, {len(spans)} buffers, {common.size(held)} at the peak, without weights"
+    sizes = f"{common.size(held)} at the peak, {common.size(weights)} of weights"
+    caption = f"{title}: {memory}, {len(spans)} buffers, {sizes}"
     parts = [f'<text class="t" x="{LEFT}" y="{top - 12}">{escape(caption)}</text>']
     for k in range(5):
         y = top + HEIGHT * (1 - k / 4)
@@ -127,7 +135,36 @@ def _panel(spans: list[Span], top: int, title: str) -> str:
         x = LEFT + WIDTH * k / 4
         parts.append(f'<text x="{x:.0f}" y="{top + HEIGHT + 18}" text-anchor="middle">call {round(end * k / 4)}</text>')
     parts += [_rectangle(s, place(s.address), total, end, top) for s in spans]
-    return "\n".join(parts)
+    return "\n".join([*parts, *_weights(weights, top + HEIGHT + 28), *_legend(spans, top + HEIGHT + 74)])
+
+
+def _weights(size: int, y: int) -> list[str]:
+    """A bar from the first call to the last, not to scale: weights may be a thousand times what a run takes."""
+    if not size:
+        return []
+    bar = f'<rect x="{LEFT}" y="{y}" width="{WIDTH}" height="22" fill="#8884"/>'
+    return [bar, f'<text class="l" x="{LEFT + 6}" y="{y + 15}">weights: {common.size(size)}, held all the time</text>']
+
+
+def _legend(spans: list[Span], y: int) -> list[str]:
+    """Kinds of nodes by their colours, those that hold most first."""
+    bytes_of: dict[str, int] = {}
+    for s in spans:
+        bytes_of[_kind(s)] = bytes_of.get(_kind(s), 0) + s.size * (s.end - s.start)
+    out, x = [], LEFT
+    for kind in sorted(bytes_of, key=lambda kind: -bytes_of[kind])[:KINDS]:
+        out.append(f'<rect x="{x}" y="{y - 10}" width="11" height="11" fill="{_colour(kind)}"/>')
+        out.append(f'<text class="l" x="{x + 16}" y="{y}">{escape(kind)}</text>')
+        x += 34 + 8 * len(kind)
+    return out
+
+
+def _kind(s: Span) -> str:
+    return s.name.partition(" ")[0] or "other"
+
+
+def _colour(kind: str) -> str:
+    return f"hsl({zlib.crc32(kind.encode()) % 360} 60% 72%)"
 
 
 def _places(spans: list[Span]) -> Callable[[int], int]:
@@ -149,11 +186,11 @@ def _rectangle(s: Span, at: int, total: int, end: int, top: int) -> str:
     x, width = LEFT + WIDTH * s.start / end, WIDTH * (s.end - s.start) / end
     height = HEIGHT * s.size / total
     y = top + HEIGHT * (1 - at / total) - height
-    hue = zlib.crc32(s.name.partition(" ")[0].encode()) % 360
     tip = f"{s.name}\n{common.size(s.size)} at {s.address}, calls {s.start} to {s.end - 1}"
-    box = f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" fill="hsl({hue} 60% 72%)">'
+    box = f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" fill="{_colour(_kind(s))}">'
     text = ""
-    if height > 13 and width > 40:
-        name = escape(common.short(s.name, int((width - 6) / 6.5)))
+    fitting = [name for name in (s.name, _kind(s)) if 7 * len(name) + 8 < width]
+    if height > 13 and fitting:
+        name = escape(fitting[0])
         text = f'<text class="n" x="{x + 4:.1f}" y="{y + height / 2 + 4:.1f}">{name}</text>'
     return f"{box}<title>{escape(tip)}</title></rect>{text}"

@@ -1,0 +1,113 @@
+// A pad to draw on, with a pointer or with keys.
+
+import { colour } from '../common.js';
+
+const SIDE = 300; // of the canvas
+const STEP = 12; // of an arrow key
+const PEN = 26; // its width
+/** @type {Record<string, [number, number]>} */
+const ARROWS = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP], ArrowDown: [0, STEP] };
+
+/** Strokes on the canvas, as lists of points. */
+export class Pad {
+  /** @param {HTMLCanvasElement} canvas @param {() => void} changed */
+  constructor(canvas, changed) {
+    this.canvas = canvas;
+    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
+    this.changed = changed;
+    /** @type {[number, number][][]} */
+    this.strokes = [];
+    /** Of the keys: where the pen is, once they are used, and whether it draws. @type {[number, number] | null} */
+    this.pen = null;
+    this.draws = false;
+    canvas.addEventListener('pointerdown', (event) => this.down(event));
+    canvas.addEventListener('pointermove', (event) => event.buttons && this.move(event));
+    canvas.addEventListener('keydown', (event) => this.key(event));
+    canvas.addEventListener('blur', () => this.lift());
+    document.addEventListener('themechange', () => this.draw());
+  }
+
+  /** @param {PointerEvent} event @returns {[number, number]} */
+  point(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return [((event.clientX - box.left) / box.width) * SIDE, ((event.clientY - box.top) / box.height) * SIDE];
+  }
+
+  /** @param {PointerEvent} event */
+  down(event) {
+    this.canvas.setPointerCapture(event.pointerId);
+    this.lift();
+    this.begin(this.point(event));
+  }
+
+  /** @param {PointerEvent} event */
+  move(event) {
+    if (!this.strokes.length) return;
+    for (const part of event.getCoalescedEvents?.() ?? [event]) this.strokes[this.strokes.length - 1].push(this.point(part));
+    this.draw();
+    this.changed();
+  }
+
+  /** Arrows move the pen, space sets it down and lifts it, Escape clears. @param {KeyboardEvent} event */
+  key(event) {
+    const arrow = ARROWS[event.key];
+    if (!arrow && event.key !== ' ' && event.key !== 'Escape') return;
+    event.preventDefault();
+    if (event.key === 'Escape') return this.clear();
+    const pen = this.pen ??= [SIDE / 2, SIDE / 4];
+    if (arrow) arrow.forEach((by, axis) => { pen[axis] = Math.min(SIDE - PEN / 2, Math.max(PEN / 2, pen[axis] + by)); });
+    else if ((this.draws = !this.draws)) return this.begin([...pen]);
+    if (this.draws && arrow) {
+      this.strokes[this.strokes.length - 1].push([...pen]);
+      this.changed();
+    }
+    this.draw();
+  }
+
+  /** @param {[number, number]} point of a new stroke */
+  begin(point) {
+    this.strokes.push([point]);
+    this.draw();
+    this.changed();
+  }
+
+  /** The pen of the keys is put away. */
+  lift() {
+    this.pen = null;
+    this.draws = false;
+    this.draw();
+  }
+
+  clear() {
+    this.strokes = [];
+    this.lift();
+    this.changed();
+  }
+
+  draw() {
+    this.context.clearRect(0, 0, SIDE, SIDE);
+    trace(this.context, this.strokes, colour('ink'));
+    if (!this.pen) return;
+    Object.assign(this.context, { lineWidth: 3, strokeStyle: colour('accent'), fillStyle: colour(this.draws ? 'accent' : 'accent-soft') });
+    this.context.beginPath();
+    this.context.arc(...this.pen, PEN / 2, 0, 2 * Math.PI);
+    this.context.fill();
+    this.context.stroke();
+  }
+}
+
+/**
+ * @param {CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D} context
+ * @param {[number, number][][]} strokes
+ * @param {string} style
+ */
+export function trace(context, strokes, style) {
+  Object.assign(context, { lineWidth: PEN, lineCap: 'round', lineJoin: 'round', strokeStyle: style });
+  for (const [first, ...rest] of strokes) {
+    context.beginPath();
+    context.moveTo(...first);
+    context.lineTo(...first);
+    for (const point of rest) context.lineTo(...point);
+    context.stroke();
+  }
+}
