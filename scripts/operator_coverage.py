@@ -21,18 +21,14 @@ _REORDERED = "in models that ONNX Runtime has optimised for one processor; open 
 REASONS = {
     "AttnLSTM": "not implemented",
     "BifurcationDetector": "not implemented",
-    "ConvTransposeWithDynamicPads": "not implemented",
     "MatMulFpQ4": "weights in the private layout of ONNX Runtime's kernels",
     "MaxpoolWithMask": "ONNX Runtime documents it as internal",
     "MemcpyFromHost": _BETWEEN_DEVICES,
     "MemcpyToHost": _BETWEEN_DEVICES,
-    "NGramHashMapping": "not implemented",
-    "SampleOp": "an example for authors of operators",
     "Sampling": "a generation loop that draws from ONNX Runtime's own random numbers",
     "SparseToDenseMatMul": "takes sparse tensors",
     "VarlenNGramHashMapping": "not implemented",
     "WhisperBeamSearch": _ENCODER,
-    "WordConvEmbedding": "not implemented",
 }
 
 

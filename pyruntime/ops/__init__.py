@@ -57,4 +57,5 @@ from pyruntime.ops import (  # noqa: F401
     training,
     unique,
     vision,
+    words_microsoft,
 )

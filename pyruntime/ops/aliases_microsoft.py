@@ -1,11 +1,14 @@
-"""Operators that ONNX Runtime had before the standard took them over."""
+"""Operators that ONNX Runtime had before the standard took them over, or has beside it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.conv import conv_transpose
 from pyruntime.ops.grid import grid_sample
 from pyruntime.ops.index import gather_nd
 from pyruntime.ops.layout import pad, range_, trilu
@@ -15,6 +18,25 @@ from pyruntime.ops.unique import unique
 
 op("GatherND", domain=MICROSOFT)(gather_nd)
 op("Trilu", domain=MICROSOFT)(trilu)
+
+
+@op("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+def conv_transpose_with_dynamic_pads(
+    t: Tracer, x: Tensor, w: Tensor, pads: Tensor | None = None, b: Tensor | None = None, *, auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None, group: int = 1, kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """ConvTranspose, whose pads are an input."""
+    return conv_transpose(
+        t, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
+        output_padding=output_padding, pads=None if pads is None else t.static(pads), strides=strides,
+    )  # fmt: skip
+
+
+@op("SampleOp", domain=MICROSOFT)
+def sample_op(t: Tracer, x: Tensor) -> Tensor:
+    """x, as the example for authors of operators gives it."""
+    return t.reshape(x, x.shape)
 
 
 @op("ExpandDims", domain=MICROSOFT)

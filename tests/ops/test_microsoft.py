@@ -60,6 +60,16 @@ LAYER = [floats(4, 16, 8), floats(4, 16), floats(4, 8, 16), floats(4, 8)]
 SWIGLU = {"activation_type": "swiglu", "swiglu_fusion": 1, "swiglu_limit": 2.0, "activation_alpha": 1.7}
 ROIS = f32([[0, 0, 1, 1], [0.2, 0.1, 0.7, 1.2], [-0.5, 0.3, 0.5, 0.4], [0.9, 0.9, 0.1, 0.1]])
 BATCHES = np.array([0, 1, 1, 0], np.int32)
+NGRAMS = {"max_ngram_size": 3, "n_head_per_ngram": 2, "pad_id": 2}
+HASHED = [rng.integers(0, 8, (2, 7)), ints(3, -7, 2**61 + 5), ints(11, 13, 17, 19)]
+HASHED_32 = [a.astype(np.int32) for a in (HASHED[0], ints(3, -7, 2**30 + 5), HASHED[2])]
+HISTORY = [ints(5, 8, 7, 4).reshape(2, 2), ints(0, 11, 24, 41), np.array(5)]  # past, offsets, end
+SEGMENTS = np.array([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 1]], np.int32)
+LETTERS = np.maximum(rng.integers(-3, 6, (30, 6)), np.eye(1, 6, dtype=np.int64)).astype(
+    np.int32
+)  # not 0 first: undefined
+WORD = [floats(4, 1, 3, 5), floats(4), floats(6, 5)]
+UP = [floats(1, 3, 4, 5), floats(3, 2, 3, 3)]
 IDS = ints(1, 2, 3, 1, 2, 5, 5, 5, 5, 5).reshape(2, 5)
 GATES = [floats(2, 3, 4), floats(2, 3, 4, 1), floats(2, 3, 4, 5)]
 
@@ -141,6 +151,19 @@ CASES = [
         ],
         outputs=2, constants=tuple(range(8, 18)), tolerance=1e-3,
     ),
+    Case("NGramHashMapping", HASHED, NGRAMS, outputs=2),
+    Case("NGramHashMapping", HASHED_32, {**NGRAMS, "reset_on_eos": 1}, outputs=2),
+    Case("NGramHashMapping", [*HASHED, HISTORY[0], None, None, SEGMENTS], NGRAMS, outputs=2),
+    *[
+        Case("NGramHashMapping", [*HASHED, past, *HISTORY[1:], SEGMENTS], {**NGRAMS, "reset_on_eos": reset}, outputs=2)
+        for past in (None, HISTORY[0]) for reset in (0, 1)
+    ],
+    Case("WordConvEmbedding", [LETTERS, *WORD], static=True),
+    Case("WordConvEmbedding", [LETTERS, *WORD],
+         {"char_embedding_size": 5, "conv_window_size": 3, "embedding_size": 4}, static=True),
+    Case("ConvTransposeWithDynamicPads", [*UP, ints(1, 0, 0, 1), floats(2)], {"strides": [2, 1]}, constants=(2,)),
+    Case("ConvTransposeWithDynamicPads", [*UP, ints(1, 0, 0, 1)], {"output_padding": [1, 0], "strides": [2, 1]}),
+    Case("SampleOp", [floats(2, 3)]),
     *[
         Case("MRotaryEmbedding", [x, rng.integers(0, 10, (3, 2, 5)), floats(10, 8), floats(10, 8)],
              {"mrope_section": section, "mrope_layout": layout, "interleaved": interleaved,
