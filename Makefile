@@ -9,7 +9,7 @@ WHERE ?= native
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo serve quick test check bench conformance fuzz clean
+.PHONY: help demo serve quick test check bench conformance fuzz docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -55,6 +55,10 @@ conformance: ## the official ONNX backend suite (PROVIDER=wasm|webgpu WHERE=nati
 fuzz: ## cases at random against peers and ourselves (ARGS="--seconds S --targets a,b --seed N --case T/N")
 	@$(SETUP) python
 	@$(PY) -m fuzz $(ARGS)
+
+docs: ## the documentation as a site, in build/docs
+	@$(SETUP) python
+	@$(PY) -m scripts.docs_site
 
 clean: ## remove what was built; keeps .venv and node_modules
 	@rm -rf build dist *.egg-info
