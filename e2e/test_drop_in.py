@@ -12,7 +12,7 @@ from e2e.conftest import Tab
 from e2e.test_program_cache import KEPT, profile  # noqa: F401  a fixture
 from kit import zoo
 from kit.programs.same import assert_same
-from kit.small_models import zipped
+from kit.small_models import mapped, zipped
 
 JOIN = """
   const session = await ort.InferenceSession.create('/models/joined.onnx', { executionProviders: arg.providers });
@@ -78,6 +78,37 @@ def test_maps_come_out_of_a_zip_map(profile: Any) -> None:  # noqa: F811
         assert found["told"] == [["y", False], ["z", False]]
         tab.run(KEPT, 1)
     assert tab.run("return (await ort.stats()).heap") == 0
+
+
+MAPPED = """
+  const session = await ort.InferenceSession.create('/models/mapped.onnx');
+  const x = new Map([['fig', 1.5], ['pear', 2], ['plum', 3]]);
+  const m = new Map([[3, 1.25], [1n, 2], [9, 0.1]]);
+  const run = async (feeds) => Object.values(await session.run(feeds)).map(({ data, dims }) => [[...data], dims]);
+  const out = [await run({ x, m }), await run({ x: { fig: 1.5, pear: 2, plum: 3 }, m: { 9: 0.1, 1: 2, 3: 1.25 } })];
+  const wrong = [
+    { x }, { x, m: new ort.Tensor('float32', [1], [1]) }, { x: { fig: 'b' }, m }, { x: new Map([[1, 1]]), m },
+    { x, m: { a: 1 } }, { x, m: { '-1': 1 } }, { x, m, y: m },
+  ];
+  const words = [];
+  for (const feeds of wrong) words.push(await session.run(feeds).then(() => 'taken', ({ name, message }) => `${name}: ${message}`));
+  const told = [session.inputNames, session.inputMetadata.map(({ isTensor }) => isTensor)];
+  await session.release();
+  return { out, words, told };
+"""
+
+
+def test_maps_as_inputs(page: Tab) -> None:
+    """As Maps and as objects."""
+    feeds = {"x": {"fig": 1.5, "pear": 2.0, "plum": 3.0}, "m": {3: 1.25, 1: 2.0, 9: 0.1}}
+    rows = zoo.oracle_session(mapped().SerializeToString()).run(None, feeds)
+    expected = [[row.ravel().tolist(), list(row.shape)] for row in rows]
+    parts = ['"m" is missing', '"m" is a map', "of another type: b", "no string", "no int64", "negative", 'no input "y"']
+    found: Any = page.run(MAPPED)
+    assert_same(found["out"], [expected, expected])
+    for word, part in zip(found["words"], parts, strict=True):
+        assert word.startswith("InvalidInput") and part in word
+    assert found["told"] == [["x", "m"], [False, False]]
 
 
 def test_one_number_may_come_in_any_rank(page: Tab) -> None:

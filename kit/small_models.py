@@ -140,10 +140,27 @@ def zipped() -> onnx.ModelProto:
     return made
 
 
+def mapped() -> onnx.ModelProto:
+    """Rows of a map by names, (1, 3), and of one by numbers: what is at 0 to 4, (1, 5), and all values as text, (1, n)."""
+    nodes = [
+        helper.make_node("DictVectorizer", ["x"], ["a"], domain="ai.onnx.ml", string_vocabulary=["pear", "fig", "nut"]),
+        helper.make_node("CastMap", ["m"], ["b"], domain="ai.onnx.ml", map_form="SPARSE", max_map=5),
+        helper.make_node("CastMap", ["m"], ["c"], domain="ai.onnx.ml", cast_to="TO_STRING"),
+        helper.make_node("Neg", ["a"], ["d"]),
+    ]
+    kinds = {"b": TensorProto.FLOAT, "c": TensorProto.STRING, "d": TensorProto.FLOAT}
+    made = model(nodes, [], [(name, kind, [1, "n"]) for name, kind in kinds.items()])
+    number = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    for name, key in {"x": TensorProto.STRING, "m": TensorProto.INT64}.items():
+        made.graph.input.append(helper.make_value_info(name, helper.make_map_type_proto(key, number)))
+    made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    return made
+
+
 def write(folder: Path) -> None:
     """All of them as NAME.onnx; affine also as `external.onnx`, with its weights in external.bin, and `affine.ort`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable, joined, number, zipped):
+    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable, joined, number, zipped, mapped):
         onnx.save(make(), folder / f"{make.__name__}.onnx")
     (folder / "external.bin").unlink(missing_ok=True)
     onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)

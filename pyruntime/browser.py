@@ -15,9 +15,9 @@ from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import InvalidModel, NeedsValue, UnsupportedOp, our_fault
 from pyruntime.frontend import budget, interpreter
+from pyruntime.frontend.maps import Column, classes, without_maps
 from pyruntime.frontend.specialise import GivenTensor, Needs, required
 from pyruntime.frontend.trace_graph import Path, Spec, TensorSpec, declared_specs, trace_graph
-from pyruntime.frontend.zip_maps import with_scores
 from pyruntime.host import call
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
 from pyruntime.ir.kernel import Tensor
@@ -86,6 +86,11 @@ def _text(x: float) -> float | str:
     return "NaN" if x != x else x if isfinite(x) else "Infinity" if x > 0 else "-Infinity"
 
 
+def _described(column: Column) -> dict[str, Any]:
+    """The map that an input is made of, for web/page/maps.js."""
+    return {"input": column.source, "key": column.kind.key.name, "keys": column.keys, "length": column.length}
+
+
 def _given(feed: Any) -> Any:
     """A feed as `Needs` asks for it."""
     if feed is None or isinstance(feed, list):
@@ -119,9 +124,14 @@ class Model:
         graph = load(_Window(read, size), open_external=open_external)
         self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses") or ())
         graph = self.pipeline.graph(graph.with_dims(options.get("freeDimensionOverrides") or {}))
-        self.graph, self.classes = with_scores(graph)
-        if any(isinstance(c, int) and abs(c) > SAFE for found in self.classes.values() for c in found):
-            raise UnsupportedOp("ZipMap: a class is beyond what JavaScript's numbers count to")
+        border = without_maps(graph)
+        self.graph, self.columns = border.graph, border.columns
+        self.classes = {name: classes(node) for name, node in border.scores.items()}
+        keys = [
+            key for found in (*self.classes.values(), *(c.keys or () for c in self.columns.values())) for key in found
+        ]
+        if any(isinstance(key, int) and abs(key) > SAFE for key in keys):
+            raise UnsupportedOp("a map has a key beyond what JavaScript's numbers count to")
         watch.lap("read")
         self.timings = json.dumps(watch.timings)
         self._prepare()
@@ -143,11 +153,15 @@ class Model:
     @property
     def info(self) -> str:
         """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it, and whether it has a default."""
-        weights = self.graph.weights
         return json.dumps({
-            "inputs": [{"name": v.name, "default": v.name in weights, **describe(v.type)} for v in self.graph.inputs],
+            "inputs": [{"name": v.name, **self._input(v)} for v in self.graph.inputs],
             "outputs": [{"name": v.name, **self._output(v)} for v in self.graph.outputs],
         })  # fmt: skip
+
+    def _input(self, value: Value) -> dict[str, Any]:
+        column = self.columns.get(value.name)
+        made = {} if column is None else {"map": _described(column)}
+        return {"default": value.name in self.graph.weights, **describe(value.type), **made}
 
     def _output(self, value: Value) -> dict[str, Any]:
         found = self.classes.get(value.name)

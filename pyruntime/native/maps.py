@@ -1,31 +1,24 @@
-"""Maps at a session's border: programs feed and get dicts, the compiled Program takes and gives tensors.
-
-The operators of ai.onnx.ml that make or take maps stand at the ends of a graph, where converters of scikit-learn
-pipelines put them; there each becomes an Identity of the tensor that it stands for. Elsewhere their definitions refuse
-them.
-
-Spec: ZipMap, DictVectorizer and CastMap of https://onnx.ai/onnx/operators/#ai-onnx-ml
-"""
+"""Maps at a session's border: programs feed and get dicts, the compiled Program takes and gives tensors
+(`pyruntime.frontend.maps`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from pyruntime.errors import InvalidInput
-from pyruntime.frontend.zip_maps import classes, identity, zip_maps
+from pyruntime.frontend.maps import Column, classes, without_maps
 from pyruntime.ir.dtype import F32, I64, STRING, DType
-from pyruntime.onnx.graph import Graph, MapType, Node, TensorType, Value
+from pyruntime.onnx.graph import Graph
 
-_DOMAIN = "ai.onnx.ml"
 _KEYS = {I64: (int, np.integer), STRING: (str,)}
-_CASTS: dict[str, tuple[DType, Callable[[Any], Any], Any]] = {
-    "TO_FLOAT": (F32, float, 0.0),
-    "TO_INT64": (I64, lambda x: int(float(x)), 0),
-    "TO_STRING": (STRING, lambda x: x if isinstance(x, str) else f"{x:f}", "0.f"),  # as onnxruntime writes them
+# for CastMap: what converts a value, and what stands where a key is absent
+_CASTS: dict[DType, tuple[Callable[[Any], Any], Any]] = {
+    F32: (float, 0.0),
+    I64: (lambda x: int(float(x)), 0),
+    STRING: (lambda x: x if isinstance(x, str) else f"{x:f}", "0.f"),  # as onnxruntime writes them
 }
 
 
@@ -34,73 +27,32 @@ class Maps:
 
     def __init__(self, declared: Graph) -> None:
         self.declared = declared
-        self._inputs: dict[str, MapType] = {}  # graph input -> its type
-        self._columns: dict[str, Node] = {}  # input of `graph` -> what makes it of a map
-        self._outputs = zip_maps(declared)  # graph output -> its ZipMap
-        maps = {v.name: v.type for v in declared.inputs if isinstance(v.type, MapType)}
-        nodes = []
-        for node in declared.nodes:
-            if node.outputs and self._outputs.get(node.outputs[0]) is node:
-                node = identity(node, node.inputs[0])
-            elif node.domain == _DOMAIN and node.op in ("DictVectorizer", "CastMap") and node.inputs[0] in maps:
-                column = f"{node.inputs[0]} as {node.outputs[0]}"
-                self._inputs[node.inputs[0]] = maps[node.inputs[0]]
-                self._columns[column] = node
-                node = identity(node, column)
-            nodes.append(node)
-        self.graph = self._with_tensors(nodes) if self else declared
+        self._border = without_maps(declared)
+        self.graph = self._border.graph
 
     def __bool__(self) -> bool:
-        return bool(self._outputs or self._columns)
-
-    def _with_tensors(self, nodes: Sequence[Node]) -> Graph:
-        inputs = [v for v in self.declared.inputs if v.name not in self._inputs]
-        inputs += [Value(name, self._column_type(node)) for name, node in self._columns.items()]
-        outputs = [Value(v.name, None) if v.name in self._outputs else v for v in self.declared.outputs]
-        values = {name: t for name, t in self.declared.values.items() if name not in self._outputs}
-        return replace(self.declared, inputs=tuple(inputs), outputs=tuple(outputs), nodes=tuple(nodes), values=values)
-
-    def _column_type(self, node: Node) -> TensorType:
-        if node.op == "CastMap":
-            dense = node.attrs.get("map_form", "DENSE") == "DENSE"
-            return TensorType(_cast_of(node)[0], (1, None if dense else _int(node.attrs.get("max_map", 1))))
-        value = self._inputs[node.inputs[0]].value
-        return TensorType(value.dtype if isinstance(value, TensorType) else None, (1, len(_vocabulary(node))))
+        return bool(self._border.scores or self._border.columns)
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def entered(self, feeds: Any) -> Any:
         """The feeds with tensors in place of maps. Errors: InvalidInput for what is no map of the input's type."""
-        if not self._columns or not isinstance(feeds, Mapping):
+        columns = self._border.columns
+        if not columns or not isinstance(feeds, Mapping):
             return feeds
-        out = {name: x for name, x in feeds.items() if name not in self._inputs}
-        for name, kind in self._inputs.items():
+        kinds = {column.source: column.kind for column in columns.values()}
+        for name, kind in kinds.items():
             if name not in feeds:
-                raise InvalidInput(f'input "{name}" is missing', hint=f"inputs are {[*self._inputs]}")
+                raise InvalidInput(f'input "{name}" is missing', hint=f"inputs are {[*kinds]}")
             x = feeds[name]
             if not isinstance(x, Mapping) or not all(isinstance(key, _KEYS[kind.key]) for key in x):
                 raise InvalidInput(f'input "{name}" is a map: a dict with keys of {kind.key} is expected, got {x!r}')
-        for column, node in self._columns.items():
-            out[column] = self._column(node, feeds[node.inputs[0]])
-        return out
-
-    def _column(self, node: Node, x: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
-        """A map as a row."""
-        try:
-            if node.op == "CastMap":
-                return _cast(node, x)
-            dtype = self._column_type(node).dtype or F32
-            absent: Any = "" if dtype is STRING else 0
-            row = [x.get(key, absent) for key in _vocabulary(node)]
-            return np.array([row], object if dtype is STRING else dtype.name)
-        except InvalidInput:
-            raise
-        except (ValueError, TypeError, OverflowError) as e:
-            raise InvalidInput(f'input "{node.inputs[0]}" has a value of another type: {e}', node=node.label) from None
+        out = {name: x for name, x in feeds.items() if name not in kinds}
+        return out | {name: _row(column, feeds[column.source]) for name, column in columns.items()}
 
     def left(self, name: str, result: Any) -> Any:
         """What a program gets of an output: for one of a ZipMap a dict for each row, by class."""
-        node = self._outputs.get(name)
+        node = self._border.scores.get(name)
         if node is None:
             return result
         rows = result[None] if result.ndim == 1 else result
@@ -110,32 +62,32 @@ class Maps:
         return [dict(sorted(zip(labels, row, strict=True))) for row in rows.tolist()]
 
 
-def _vocabulary(node: Node) -> Sequence[Any]:
-    found = node.attrs.get("string_vocabulary") or node.attrs.get("int64_vocabulary") or ()
-    assert isinstance(found, tuple | list)
-    return found
+def _row(column: Column, x: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
+    """A map as a row."""
+    node, dtype = column.node, column.dtype
+    try:
+        if column.keys is None:
+            values = _cast(column, x)
+        else:
+            values = [x.get(key, "" if dtype is STRING else 0) for key in column.keys]
+        return np.array([values], object if dtype is STRING else dtype.name)
+    except InvalidInput:
+        raise
+    except (ValueError, TypeError, OverflowError) as e:
+        raise InvalidInput(f'input "{column.source}" has a value of another type: {e}', node=node.label) from None
 
 
-def _int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
-
-
-def _cast_of(node: Node) -> tuple[DType, Callable[[Any], Any], Any]:
-    return _CASTS[str(node.attrs.get("cast_to", "TO_FLOAT"))]
-
-
-def _cast(node: Node, x: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
-    dtype, convert, absent = _cast_of(node)
-    row = [convert(x[key]) for key in sorted(x)]
-    if node.attrs.get("map_form", "DENSE") != "DENSE":
-        row = [absent] * _int(node.attrs.get("max_map", 1))
-        for key, value in x.items():
-            if key < 0:
-                raise InvalidInput(f"key {key} is negative", node=node.label)
-            if key < len(row):  # onnxruntime, too, leaves out what is beyond
-                row[key] = convert(value)
-    return np.array([row], object if dtype is STRING else dtype.name)
+def _cast(column: Column, x: Mapping[Any, Any]) -> list[Any]:
+    convert, absent = _CASTS[column.dtype]
+    if column.length is None:
+        return [convert(x[key]) for key in sorted(x)]
+    row = [absent] * column.length
+    for key, value in x.items():
+        if key < 0:
+            raise InvalidInput(f"key {key} is negative", node=column.node.label)
+        if key < len(row):  # onnxruntime, too, leaves out what is beyond
+            row[key] = convert(value)
+    return row
 
 
 __all__ = ["Maps"]

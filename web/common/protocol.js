@@ -15,8 +15,13 @@ import { Stop, StopWords } from './stop.js';
 /** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
 /**
  * An input or an output; `dtype` null is any type, `shape` null any rank, a dim null or a name a free one;
- * both are of the items where it is a sequence. classes: of an output whose rows become maps.
- * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean, hasDefault?: boolean, classes?: (string|number)[] }} ValueInfo
+ * both are of the items where it is a sequence. classes: of an output whose rows become maps; map: of which the input is a row.
+ * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean, hasDefault?: boolean, classes?: (string|number)[], map?: MapInfo }} ValueInfo
+ */
+/**
+ * input: its name; key: type of its keys; keys: of the row's places, or null, where all values come: sorted by their keys, or
+ * at the places that their keys tell in a row of this length.
+ * @typedef {{ input: string, key: 'string' | 'int64', keys: (string | number)[] | null, length: number | null }} MapInfo
  */
 /** @typedef {{ asm: string, wasm: string, rest: string, stdlib: string, stdlibRest: string, engine: string }} Assets addresses of the engine's files */
 /** @typedef {{ assets: Assets, least: number }} OpenParams least: severity of messages */

@@ -13,7 +13,7 @@ import { ms } from './options.js';
 import { pageGpu } from './own_gpu.js';
 import { PageRunner } from './page_runner.js';
 import { Stopper } from './stopper.js';
-import { checkFetches, mapsAmong, toMaps } from './maps.js';
+import { checkFetches, mapsAmong, rowsOfMaps, toMaps } from './maps.js';
 import { Packer, asTheyAre, packTarget, unpackValue } from './tensors.js';
 import { Trace } from './trace.js';
 
@@ -56,9 +56,11 @@ export class Handler {
     this.released = false;
     this.pageRunner = new PageRunner(() => caller.call('program', { session: this.session }), created.threads);
     this.pageRunner.refused = limits.memoryLimit !== undefined; // the worker's memory is what is limited
-    this.inputNames = created.inputs.filter((info) => !info.optional && !info.hasDefault).map((info) => info.name);
+    const own = created.inputs.filter(({ map, hasDefault }) => !map && !hasDefault);
+    const maps = [...new Set(created.inputs.flatMap(({ map }) => map?.input ?? []))];
+    this.inputNames = [...own.filter(({ optional }) => !optional).map(({ name }) => name), ...maps];
     this.outputNames = created.outputs.map((info) => info.name);
-    this.inputMetadata = created.inputs.filter((info) => !info.hasDefault).map(metadata);
+    this.inputMetadata = [...own.map(metadata), ...maps.map((name) => ({ name, isTensor: /** @type {const} */ (false) }))];
     this.maps = mapsAmong(created.outputs);
     this.outputMetadata = created.outputs.map(metadata);
   }
@@ -73,7 +75,7 @@ export class Handler {
     this.usable();
     const start = performance.now();
     const stopper = settings && new Stopper(settings.given, 'the run');
-    feeds = checkFeeds(feeds, this.inputs);
+    feeds = this.checked(feeds);
     stopper?.check();
     const buffers = hasBuffers(feeds) || hasBuffers(fetches);
     if (buffers || this.moved) feeds = asTheyAre(feeds);
@@ -88,6 +90,11 @@ export class Handler {
     log('verbose', () => `a run in the ${here || local ? 'page' : 'worker'}: ${ms(performance.now() - start)}`, settings?.said ?? this.said);
     if (settings?.shrinks) await this.trim();
     return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, this.unpack(name, wire, fetches[name] ?? null, local?.gpu ?? null)]));
+  }
+
+  /** Feeds that fit, with rows in the place of maps. @param {Feeds} feeds */
+  checked(feeds) {
+    return checkFeeds(rowsOfMaps(feeds, this.inputs), this.inputs);
   }
 
   /** The session on the page's GPU, which it moves to if it was in the worker: no GPUBuffer can be sent there. */
@@ -186,7 +193,7 @@ export class Handler {
   /** @param {Feeds} feeds @param {number} tolerance */
   async verify(feeds, tolerance) {
     this.usable();
-    const checked = asTheyAre(checkFeeds(feeds, this.inputs));
+    const checked = asTheyAre(this.checked(feeds));
     const local = await this.here;
     return local ? local.verify(checked, tolerance) : this.ask('verify', checked, { tolerance });
   }
@@ -194,7 +201,7 @@ export class Handler {
   /** @param {Feeds} feeds */
   async profile(feeds) {
     this.usable();
-    const checked = asTheyAre(checkFeeds(feeds, this.inputs));
+    const checked = asTheyAre(this.checked(feeds));
     const local = await this.here;
     return local ? local.profile(checked) : this.ask('profile', checked, {});
   }

@@ -312,11 +312,11 @@ export function valuesOf(info) {
   return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo) };
 }
 
-/** @param {{ name: string, default?: boolean } & Type} type @returns {ValueInfo} */
-function valueInfo({ name, default: hasDefault, ...type }) {
+/** @param {{ name: string, default?: boolean, map?: import('../common/protocol.js').MapInfo } & Type} type @returns {ValueInfo} */
+function valueInfo({ name, default: hasDefault, map, ...type }) {
   const optional = type.kind === 'optional';
   const inner = /** @type {Type} */ (optional ? type.of : type);
   const sequence = inner.kind === 'sequence';
   const tensor = /** @type {Type} */ (sequence ? inner.of : inner);
-  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence, hasDefault, classes: type.classes };
+  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence, hasDefault, map, classes: type.classes };
 }
