@@ -91,7 +91,8 @@ MAPPED = """
     { x, m: { a: 1 } }, { x, m: { '-1': 1 } }, { x, m, y: m },
   ];
   const words = [];
-  for (const feeds of wrong) words.push(await session.run(feeds).then(() => 'taken', ({ name, message }) => `${name}: ${message}`));
+  const reason = ({ name, message }) => `${name}: ${message}`;
+  for (const feeds of wrong) words.push(await session.run(feeds).then(() => 'taken', reason));
   const told = [session.inputNames, session.inputMetadata.map(({ isTensor }) => isTensor)];
   await session.release();
   return { out, words, told };
@@ -103,7 +104,7 @@ def test_maps_as_inputs(page: Tab) -> None:
     feeds = {"x": {"fig": 1.5, "pear": 2.0, "plum": 3.0}, "m": {3: 1.25, 1: 2.0, 9: 0.1}}
     rows = zoo.oracle_session(mapped().SerializeToString()).run(None, feeds)
     expected = [[row.ravel().tolist(), list(row.shape)] for row in rows]
-    parts = ['"m" is missing', '"m" is a map', "of another type: b", "no string", "no int64", "negative", 'no input "y"']
+    parts = ['"m" is missing', '"m" is a map', "another type: b", "no string", "no int64", "negative", 'no input "y"']
     found: Any = page.run(MAPPED)
     assert_same(found["out"], [expected, expected])
     for word, part in zip(found["words"], parts, strict=True):

@@ -141,7 +141,7 @@ def zipped() -> onnx.ModelProto:
 
 
 def mapped() -> onnx.ModelProto:
-    """Rows of a map by names, (1, 3), and of one by numbers: what is at 0 to 4, (1, 5), and all values as text, (1, n)."""
+    """Rows of a map by names, (1, 3), and of one by numbers: what is at 0 to 4, (1, 5), and all as text, (1, n)."""
     nodes = [
         helper.make_node("DictVectorizer", ["x"], ["a"], domain="ai.onnx.ml", string_vocabulary=["pear", "fig", "nut"]),
         helper.make_node("CastMap", ["m"], ["b"], domain="ai.onnx.ml", map_form="SPARSE", max_map=5),
@@ -160,7 +160,8 @@ def mapped() -> onnx.ModelProto:
 def write(folder: Path) -> None:
     """All of them as NAME.onnx; affine also as `external.onnx`, with its weights in external.bin, and `affine.ort`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable, joined, number, zipped, mapped):
+    maps = (zipped, mapped)
+    for make in (affine, add, types, unsupported, product, chain, softmax, steps, overridable, joined, number, *maps):
         onnx.save(make(), folder / f"{make.__name__}.onnx")
     (folder / "external.bin").unlink(missing_ok=True)
     onnx.save(affine(), folder / "external.onnx", save_as_external_data=True, location="external.bin", size_threshold=0)
