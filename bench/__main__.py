@@ -19,6 +19,7 @@ COMMANDS = {
     "gpu": "GFLOP/s and GB/s of the WebGPU kernels on the native adapter",
     "checks": "what the checks of indices from data cost",
     "soak": "growth of memory and of latency, natively and in Chromium, over a long time",
+    "visits": "the first visit against the second, on the GPU",
     "loads": "two-thread sessions of fresh pages in Firefox: whether all of them come to an end",
     "chart": "an SVG of the newest results",
 }

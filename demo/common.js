@@ -1,5 +1,7 @@
 // What every page of the site uses: the theme switch, the status line, a few numbers.
 
+import './offline.js';
+
 /** @typedef {import('pyruntime').Progress} Progress */
 
 /** @template {Element} [T=HTMLElement] @param {string} selector @returns {T} */

@@ -166,9 +166,10 @@ def test_damaged_programs_are_replaced(profile: Profile, sealed: bool, content: 
         const bytes = new Uint8Array(await found.arrayBuffer());
         const {{ crc32 }} = await import('/web/worker/crc32.js');
         const broken = (place) => {{
-          const view = new DataView(bytes.buffer);
-          bytes[place(16 + view.getUint32(12, true))] ^= 1; // word, format, checksum, length of the header
-          view.setUint32(8, crc32(bytes.subarray(16)), true);
+          const start = 4 + new DataView(bytes.buffer).getUint32(0, true); // after the head: the Program
+          const view = new DataView(bytes.buffer, start);
+          bytes[start + place(16 + view.getUint32(12, true))] ^= 1; // word, format, checksum, length of the header
+          view.setUint32(8, crc32(bytes.subarray(start + 16)), true);
           return bytes;
         }};
         const body = {content};
@@ -271,15 +272,13 @@ def serve_as(profile: Profile, name: str, body: bytes) -> None:
 
 
 def test_what_is_not_kept(profile: Profile) -> None:
-    """What needs Python, what is for the GPU, external data, a model in shared memory, a large Program."""
-    texts = {"host": onnx.parser.parse_model(HOST), "values": onnx.parser.parse_model(VALUES), "big": big()}
+    """What needs Python, a model in shared memory, a large Program."""
+    texts = {"host": onnx.parser.parse_model(HOST), "big": big()}
     for name, model in texts.items():
         serve_as(profile, f"{name}.onnx", model.SerializeToString())
     tab = profile.tab()
     tab.run("""
-      for (const name of ['host', 'values', 'big']) await ort.InferenceSession.create(`/models/${name}.onnx`);
-      await ort.InferenceSession.create('/models/external.onnx', { externalData: ['external.bin'] });
-      await ort.InferenceSession.create('/models/affine.onnx', { executionProviders: ['webgpu', 'wasm'] });
+      for (const name of ['host', 'big']) await ort.InferenceSession.create(`/models/${name}.onnx`);
       const bytes = new Uint8Array(await (await fetch('/models/add.onnx')).arrayBuffer());
       const shared = new Uint8Array(new SharedArrayBuffer(bytes.length));
       shared.set(bytes);
@@ -289,6 +288,77 @@ def test_what_is_not_kept(profile: Profile) -> None:
     """)
     assert len(tab.run(KEPT, 1)) == 1  # type: ignore[arg-type]
     tab.check()
+
+
+# arg: shapes to run with; what they give, and whether it took Python
+RESHAPE = """
+  const session = await ort.InferenceSession.create('/models/values.onnx');
+  const x = new ort.Tensor('float32', Float32Array.from([0, 1, 2, 3, 4, 5]), [6]);
+  const dims = [];
+  for (const s of arg) {
+    const { y } = await session.run({ x, s: new ort.Tensor('int64', s, [s.length]) });
+    dims.push([...y.dims]);
+    if (y.data.join() !== '0,1,2,3,4,5') throw new Error(`got ${y.data}`);
+  }
+  return [dims, (await ort.stats()).heap > 0];
+"""
+
+
+def test_programs_for_values(profile: Profile) -> None:
+    """One for each shape that was asked for; a new one is compiled, and kept beside the others."""
+    serve_as(profile, "values.onnx", onnx.parser.parse_model(VALUES).SerializeToString())
+    for shapes, python in (([[2, 3]], True), ([[2, 3], [1, 6, 1]], True), ([[1, 6, 1], [2, 3]], False)):
+        tab = profile.tab()
+        assert tab.run(RESHAPE, shapes) == [shapes, python]
+        tab.run("return new Promise((done) => setTimeout(done, 2500))")  # the second page changes an entry
+        assert len(tab.run(KEPT, 1)) == 1  # type: ignore[arg-type]
+        tab.page.close()
+        tab.check()
+
+
+def test_models_with_external_data(profile: Profile) -> None:
+    """All files count: with other weights it is another model."""
+    external = "async () => '/models/external.onnx'"
+    assert visit(profile, 1, model=external, externalData=["external.bin"])
+    assert not visit(profile, model=external, externalData=["external.bin"])
+    weights = bytearray((MODELS / "external.bin").read_bytes())
+    serve_as(profile, "external.bin", bytes([*weights[:-4], 0, 0, 0, 0]))
+    tab = profile.tab()
+    found = tab.run(RUN, {"model": external, "options": {"externalData": ["external.bin"]}})
+    assert isinstance(found, dict) and found["python"]
+    assert not np.allclose(found["y"], Y.ravel())
+
+
+# arg: options; what digits say of a blank, whether it took Python, and the places of the nodes
+ON_GPU = """
+  if (arg.own) {
+    const adapter = await navigator.gpu.requestAdapter();
+    arg.options.executionProviders = [{ name: 'webgpu', device: await adapter.requestDevice() }];
+  }
+  const session = await ort.InferenceSession.create('/demo/digits/digits.onnx', arg.options);
+  const feeds = { image: new ort.Tensor('float32', new Float32Array(784), [1, 1, 28, 28]) };
+  const { probabilities } = await session.run(feeds);
+  const python = (await ort.stats()).heap > 0;
+  const { placement } = await session.explain();
+  const verified = arg.verify ? await session.verify(feeds) : { ok: true };
+  return { data: [...probabilities.data], python, placement, ok: verified.ok };
+"""
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["worker", "page"])
+def test_programs_for_the_gpu(profile: Profile, own: bool) -> None:
+    """In the worker, and on a device of the page; what needs Python after all starts it."""
+    told = []
+    for verify in (False, False, True):
+        tab = profile.tab()
+        found = tab.run(ON_GPU, {"own": own, "verify": verify, "options": {"executionProviders": ["webgpu"]}})
+        assert isinstance(found, dict) and found["ok"] and found["placement"]["webgpu"] > 0
+        told.append(found)
+        assert len(tab.run(KEPT, 1)) == 1  # type: ignore[arg-type]
+        tab.page.close()
+        tab.check()
+    assert [found["python"] for found in told] == [True, False, False]
+    np.testing.assert_allclose(told[1]["data"], told[0]["data"], rtol=1e-6)
 
 
 def test_no_more_than_sixteen(profile: Profile) -> None:

@@ -26,7 +26,8 @@ function fromTensor(tensor) {
   return { type, dims, base64: new Uint8Array(data.buffer, data.byteOffset, data.byteLength).toBase64() };
 }
 
-const toFeeds = (values) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, toTensor(value)]));
+/** Feeds of kit/chromium.py's `to_feeds`. */
+export const toFeeds = (values) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, toTensor(value)]));
 
 const calls = {
   async boot() {

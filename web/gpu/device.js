@@ -4,7 +4,7 @@
 import { DeviceLost, ExecutionError, OutOfMemory } from '../common/errors.js';
 import { COMPUTE, READ, USAGE } from './flags.js';
 import { Moves } from './moves.js';
-import { GpuRunner } from './runner.js';
+import { GpuRunner, shadersOf } from './runner.js';
 import { setting } from './setting.js';
 import { sizeClass } from './sizes.js';
 import { GpuTensors } from './tensors.js';
@@ -124,6 +124,13 @@ export class Gpu {
   /** @param {import('../common/program.js').ProgramData} program */
   load(program) {
     return GpuRunner.create(this, program);
+  }
+
+  /** Begins to compile the shaders of a Program that is likely to be loaded. @param {import('../common/program.js').ProgramData} program */
+  warm(program) {
+    if (!program.header.modules.webgpu) return;
+    const { shaders, labels } = shadersOf(program);
+    this.compile(shaders, labels).catch(() => {}); // told where it is loaded
   }
 
   // ── errors ──

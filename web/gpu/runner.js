@@ -44,6 +44,18 @@ export class Prepared {
   }
 }
 
+/** A Program's shaders, and what errors call them. @param {import('../common/program.js').ProgramData} program */
+export function shadersOf({ header, blob }) {
+  const [at, size] = header.modules.webgpu;
+  /** @type {Shader[]} */
+  const shaders = JSON.parse(new TextDecoder().decode(blob.slice(at, at + size)));
+  const labels = shaders.map((_, n) => `kernel ${n}`);
+  for (const { steps } of header.blocks) {
+    for (const step of steps) if (step.op === 'gpu') for (const call of step.calls) labels[Number(call.kernel)] = labelOf(call);
+  }
+  return { shaders, labels };
+}
+
 /** Of one Program. */
 export class GpuRunner {
   /** @param {Gpu} gpu @param {Shader[]} shaders @param {GPUComputePipeline[]} pipelines */
@@ -63,14 +75,8 @@ export class GpuRunner {
   }
 
   /** Compiles the shaders. @param {Gpu} gpu @param {import('../common/program.js').ProgramData} program @returns {Promise<GpuRunner>} */
-  static async create(gpu, { header, blob }) {
-    const [at, size] = header.modules.webgpu;
-    /** @type {Shader[]} */
-    const shaders = JSON.parse(new TextDecoder().decode(blob.slice(at, at + size)));
-    const labels = shaders.map((_, n) => `kernel ${n}`);
-    for (const { steps } of header.blocks) {
-      for (const step of steps) if (step.op === 'gpu') for (const call of step.calls) labels[Number(call.kernel)] = labelOf(call);
-    }
+  static async create(gpu, program) {
+    const { shaders, labels } = shadersOf(program);
     return new GpuRunner(gpu, shaders, await gpu.compile(shaders, labels));
   }
 

@@ -39,8 +39,8 @@ export class Model {
     this.executors = new Map();
     /** @type {import('../common/protocol.js').Needs | null} null: one Program for all feeds */
     this.needs = null;
-    /** Of a Program that an earlier page compiled: Python and its model. @type {(() => Promise<Pick<Model, 'python' | 'proxy'>>) | null} */
-    this.compiler = null;
+    /** Told when there are more Programs, as long as they are for the model as it is. @type {() => void} */
+    this.grown = () => {};
     /** The Program used last. */
     this.used = '';
     /** Of the run in progress, or of the start. @type {Stop | null} */
@@ -169,15 +169,13 @@ export class Model {
   /** From now on dims of these names are different ones. @param {Map<string, string[]>} dims */
   async takeApart(dims) {
     const texts = [...dims].map(([dim, inputs]) => `dims named "${dim}" have different sizes in the inputs ${inputs.map((name) => `"${name}"`).join(', ')}`);
-    if (!this.python.takeApart) {
-      if (!this.compiler) throw new InvalidInput(texts[0], { hint: 'the Program takes them for one; open the model' });
-      Object.assign(this, await this.compiler());
-    }
+    if (!this.python.takeApart) throw new InvalidInput(texts[0], { hint: 'the Program takes them for one; open the model' });
+    this.grown = () => {};
     for (const text of texts) warn(`${text}; from now on they are taken as different dims`, this.host.said);
     this.drop();
     this.forgetAll();
     this.inputs = withDimsApart(this.inputs, dims);
-    await this.python.takeApart?.(this.proxy, [...dims.keys()]);
+    await this.python.takeApart(this.proxy, [...dims.keys()]);
     await this.prepare();
   }
 
@@ -201,6 +199,7 @@ export class Model {
     warn(`${reason}; the session continues on WebAssembly`, this.host.said);
     this.drop();
     this.forgetAll();
+    this.grown = () => {};
     this.lost = this.host.gpu?.lost ?? '';
     this.host = { ...this.host, gpu: null };
     await this.python.fallBack(this.proxy);
@@ -259,7 +258,9 @@ export class Model {
       const [oldest] = this.programs.keys();
       if (this.programs.size >= PROGRAMS) this.forget(oldest);
       this.used = programKey(feeds, this.needs);
-      return this.add(this.used, program);
+      const executor = await this.add(this.used, program);
+      this.grown();
+      return executor;
     }
   }
 

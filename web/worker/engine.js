@@ -151,7 +151,7 @@ const handlers = {
     const { source } = found.opened;
     if (!source) throw new SessionFailed('a Program from a file runs in the worker');
     await enqueue(found, async () => {
-      const opened = await serve({ ...source, gpu, stop: null, start: performance.now() }, interpreter);
+      const opened = await serve({ ...source, gpu, cache: null, stop: null, start: performance.now() }, interpreter);
       found.opened.model.release();
       found.opened = opened;
     });
@@ -168,7 +168,7 @@ const handlers = {
     return { result, transfer: result.map(({ buffer }) => buffer) };
   },
 
-  host: (params, _, stop) => ({ result: service(params.session).host(params, stop) }),
+  host: async (params, _, stop) => ({ result: await service(params.session).host(params, stop) }),
 
   forget({ session, program }) {
     service(session).forget(program);

@@ -6,6 +6,7 @@ import { during, warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
 import { Model } from '../session/model.js';
 import { downloads, readerOf, weightsOf } from './model_files.js';
+import { KeptPrograms } from './kept_programs.js';
 import { cachedPrograms } from './program_cache.js';
 import { Exported, isProgram, looksLikeProgram } from './program_file.js';
 import { Service } from './portable.js';
@@ -42,8 +43,9 @@ export async function openModel(params, progress, interpreter, pool, stop) {
   const shared = pool !== null;
   const threads = shared ? params.threads : 1;
   const options = { ...params.options, threads, shared, relaxed: !params.options.fixedSimd && hasRelaxedSimd() };
+  const device = params.gpu ? Promise.resolve(null) : gpuFor(params);
   const [files, gpu, cache] = await Promise.all([
-    downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), params.gpu ? null : gpuFor(params), prepare(params, options, interpreter, progress),
+    downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), device, prepare(params, options, device, interpreter, progress),
   ]);
   mark('model fetched');
   const bytes = /** @type {Uint8Array} */ (files.get(''));
@@ -57,12 +59,17 @@ export async function openModel(params, progress, interpreter, pool, stop) {
 
 /** A session in the page has its model compiled here. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] @returns {Promise<Opened>} */
 export async function serve(source, interpreter, progress = () => {}) {
-  const download = performance.now() - source.start;
-  await interpreter.start(progress);
+  const { cache, files, host, start } = source;
+  const known = interpreter.customised ? null : await cache?.find(files);
+  const download = performance.now() - start;
+  if (!known) await interpreter.start(progress);
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
-  const { python, proxy } = await opened(source, interpreter);
-  const model = new Service(python, proxy, readerOf(source.files), source.host.said);
+  const open = () => opened(source, interpreter);
+  const kept = known && new KeptPrograms(known, open);
+  const { python, proxy } = kept ? { python: kept, proxy: kept.proxy } : await open();
+  const model = new Service(python, proxy, readerOf(files), host.said);
+  if (!known) model.made = (program) => keep(source, { proxy, programs: new Map([['', program]]) }, interpreter);
   progress({ phase: 'compile', loaded: 1, total: 1 });
   return { model, source, timings: { download, compile: performance.now() - booted, init: 0 } };
 }
@@ -80,30 +87,34 @@ async function gpuFor({ options: { executionProviders: asked = [] }, said }) {
 
 /**
  * Where an earlier page may have left the Program. If none did, Python starts beside the download.
- * @param {CreateParams} params @param {Record<string, unknown>} options for Python
+ * @param {CreateParams} params @param {Record<string, unknown>} options for Python @param {ReturnType<typeof gpuFor>} device
  * @param {Interpreter} interpreter @param {OnProgress} progress
  */
-async function prepare({ model, external }, options, interpreter, progress) {
+async function prepare({ model, external, gpu: pages }, options, device, interpreter, progress) {
   const { assets, customised } = interpreter;
-  const cache = assets && !customised && !external.length ? await cachedPrograms(assets.engine, model, options) : null;
+  const told = device.then((gpu) => pages ?? gpu?.adapter ?? null);
+  const origins = [model, ...external.map(({ origin }) => origin)];
+  const cache = assets && !customised ? await cachedPrograms(assets.engine, origins, options, told) : null;
   if (!cache?.known && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // told where it is awaited
+  device.then(async (gpu) => gpu && (await cache?.guess())?.programs.forEach((program) => gpu.warm(program))).catch(() => {}); // as above
   return cache;
 }
 
 /** What an earlier page compiled, if it runs here. @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened | null>} */
 async function openCached(source, progress, interpreter) {
-  const { start, files, bytes, cache, host, stop } = source;
-  const known = await cache?.find(bytes);
+  const { start, files, cache, host, stop } = source;
+  const known = await cache?.find(files);
   if (!cache || !known) return null;
   const download = performance.now() - start;
   try {
-    const program = new Exported(known);
-    const model = new Model(program, program.proxy, weightsIn(files), host);
-    model.compiler = () => opened(source, interpreter);
-    return await started(model, progress, { download, compile: 0 }, stop);
+    const compiler = new KeptPrograms(known, () => opened(source, interpreter));
+    const model = new Model(compiler, compiler.proxy, weightsIn(files), host);
+    for (const [key, program] of known.programs) model.programs.set(key, program);
+    model.grown = () => keep(source, model, interpreter);
+    return { ...await started(model, progress, { download, compile: 0 }, stop), source };
   } catch {
     stop?.check();
-    await cache.remove(bytes); // what else may be wrong shows when it is compiled
+    await cache.remove(files); // what else may be wrong shows when it is compiled
     return null;
   }
 }
@@ -117,7 +128,7 @@ async function opened({ files, bytes, host, gpu, options, stop }, interpreter) {
 
 /** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
 async function compile(source, interpreter, progress) {
-  const { start, files, bytes, cache, host, stop } = source;
+  const { start, files, host, stop } = source;
   const download = performance.now() - start;
   await interpreter.start(progress);
   await stop?.look();
@@ -128,8 +139,14 @@ async function compile(source, interpreter, progress) {
   const model = new Model(python, proxy, weightsIn(files), host);
   progress({ phase: 'compile', loaded: 1, total: 1 });
   const ready = await started(model, progress, { download, compile: performance.now() - booted }, stop);
-  if (!interpreter.customised) cache?.save(bytes, model);
+  model.grown = () => keep(source, model, interpreter);
+  model.grown();
   return { ...ready, source };
+}
+
+/** What a session compiled, for later pages. @param {Source} source @param {Pick<Model, 'proxy' | 'programs'>} model @param {Interpreter} interpreter */
+function keep({ cache, files }, { proxy, programs }, interpreter) {
+  if (!interpreter.customised) cache?.save(files, { info: proxy.info, needs: proxy.needs, programs });
 }
 
 /** @param {Map<string, Uint8Array>} files @returns {import('../session/compiler.js').WeightsOf} */

@@ -9,8 +9,8 @@ import { hostStep } from './program_file.js';
 /** @typedef {import('../common/protocol.js').How} How */
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
-/** @typedef {import('./python.js').ModelProxy} ModelProxy */
-/** @typedef {import('./python.js').Python} Python */
+/** @typedef {import('../session/compiler.js').Compiled} Compiled */
+/** @typedef {import('../session/compiler.js').Compiler} Compiler */
 
 const PORTABLE = 24 * 2 ** 20; // bytes of weights that are worth a copy in the page
 
@@ -31,7 +31,7 @@ export async function portable(model) {
 
 /** What compiles for a session in the page (remote_compiler.js). */
 export class Service {
-  /** @param {Python} python @param {ModelProxy} proxy @param {ReadFile} read @param {import('../common/log.js').Said} [said] */
+  /** @param {Compiler} python @param {Compiled} proxy @param {ReadFile} read @param {import('../common/log.js').Said} [said] */
   constructor(python, proxy, read, said) {
     this.python = python;
     this.proxy = proxy;
@@ -40,6 +40,8 @@ export class Service {
     /** What Python keeps of the Programs in the page. @type {Map<number, any>} */
     this.programs = new Map();
     this.next = 1;
+    /** Told of the Program for all feeds. @type {(program: import('../common/program.js').ProgramData) => void} */
+    this.made = () => {};
   }
 
   get compiled() {
@@ -52,18 +54,22 @@ export class Service {
   }
 
   /** @param {How} how @param {any} given @param {Stop | null} stop */
-  compile(how, given, stop) {
-    const { python, proxy } = this;
-    const made = during(this.said, () => (how === 'watched' ? python.watched(proxy, given) : [python[how](proxy, given, stop)]));
+  async compile(how, given, stop) {
+    const { proxy } = this;
+    const python = /** @type {any} */ (this.python);
+    const result = await during(this.said, () => python[how](proxy, given, stop));
+    const made = /** @type {(import('../common/program.js').ProgramData | null)[]} */ (how === 'watched' ? result : [result]);
+    if (how === 'main' && made[0]) this.made(made[0]);
+    if (how === 'fallBack' || how === 'takeApart') this.made = () => {}; // what comes is for this session alone
     const programs = made.map((program) => (program ? this.keep(program) : null));
     return { programs, compiled: this.compiled };
   }
 
-  /** @param {import('../common/program.js').ProgramData} program @returns {CompiledProgram} */
+  /** Its code crosses as a copy, for the original may be kept for later pages. @param {import('../common/program.js').ProgramData} program @returns {CompiledProgram} */
   keep({ header, blob, python }) {
     const number = this.next++;
     this.programs.set(number, python);
-    return { number, header, blob, timings: python.timings };
+    return { number, header, blob: blob.slice(), timings: python.timings };
   }
 
   /** @param {[source: string, offset: number, size: number][]} places */
@@ -73,7 +79,7 @@ export class Service {
 
   /** @param {import('../common/protocol.js').HostParams} step @param {Stop | null} stop */
   host({ program, id, inputs, symbols }, stop) {
-    return this.python.host(this.programs.get(program), { id }, inputs, new Map(symbols), stop);
+    return this.python.host(this.programs.get(program), /** @type {any} */ ({ id }), /** @type {any[]} */ (inputs), new Map(symbols), stop);
   }
 
   /** @param {number} number of a Program */

@@ -1,96 +1,119 @@
-// Programs that earlier pages compiled, kept in the browser's cache: later pages open them without Python (ADR 17).
+// Programs that earlier pages compiled, kept in the browser's cache: later pages open them without Python (ADR 17, 65).
 
 import { BUILD } from './build.js';
-import { hostStep, toBytes } from './program_file.js';
+import { packed, unpacked } from './kept_programs.js';
+import { hostStep } from './program_file.js';
 import { digest } from '../storage/digest.js';
 import { WRITE_DELAY } from './interpreter_snapshot.js';
 import { cacheStorage, keep, unseal } from '../storage/sealed_cache.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
+/** @typedef {import('./kept_programs.js').Kept} Kept */
+/** By path, the model's own under "". @typedef {ReadonlyMap<string, Uint8Array>} Files */
 
 const CACHE = 'pyruntime-programs';
-/** Programs kept on an origin, the newest, and bytes of one: most take 60 to 260 KB. */
+/** Models on an origin whose Programs are kept, the newest, and bytes of one: most take 60 to 260 KB, shaders up to 2 MB. */
 const MOST = 16;
 const LARGEST = 4 * 2 ** 20;
 
+const text = new TextEncoder();
+
 /**
- * The place for Programs of models from this origin, compiled with these options; null where nothing is kept.
+ * The place for Programs of models from these origins, compiled with these options; null where nothing is kept.
  * @param {string} engine address of the engine
- * @param {Origin} model
+ * @param {Origin[]} origins of the model and of its files
  * @param {Record<string, any>} options as Python is told them
+ * @param {Promise<Record<string, unknown> | null>} gpu as Python is told of it
  * @returns {Promise<CachedPrograms | null>}
  */
-export async function cachedPrograms(engine, model, options) {
-  if (!BUILD || !cacheStorage() || !cacheable(options)) return null;
+export async function cachedPrograms(engine, origins, options, gpu) {
+  if (!BUILD || !cacheStorage() || options.uncached) return null;
   try {
     const cache = await caches.open(CACHE);
     const name = new URL(engine);
     name.hash = '';
-    name.search = `?program=${await digest(new TextEncoder().encode(JSON.stringify([BUILD, source(model), options])))}&model=`;
-    const known = (await cache.keys()).some(({ url }) => url.startsWith(name.href));
-    return new CachedPrograms(cache, name.href, known);
+    name.search = `?program=${await digest(text.encode(JSON.stringify([BUILD, origins.map(source), options])))}`;
+    const known = (await cache.keys()).map(({ url }) => url).filter((url) => url.startsWith(name.href));
+    const prefix = gpu.then(async (told) => `${name.href}&gpu=${told ? await digest(text.encode(JSON.stringify(told))) : ''}&model=`);
+    return new CachedPrograms(cache, prefix, known);
   } catch {
     return null; // storage is forbidden here
   }
 }
 
-/** Not for the GPU: shaders are for one adapter. @param {Record<string, any>} options */
-function cacheable({ executionProviders, uncached }) {
-  return executionProviders?.[0] !== 'webgpu' && !uncached;
-}
-
 /** What is known of a model before its bytes are: for an address of this page alone, nothing. @param {Origin} model */
 const source = (model) => ('url' in model ? /^http/.test(model.url) && model.url : 'bytes' in model ? model.bytes.length : model.blob.size);
 
-/** Where the Programs of one source lie, by the hash of the model. */
+/** Where the Programs of one source lie, by the GPU and the hash of the model. */
 class CachedPrograms {
-  /** @param {Cache} cache @param {string} prefix of names @param {boolean} known whether there is one */
+  /** @param {Cache} cache @param {Promise<string>} prefix of names @param {string[]} known names, perhaps for other GPUs, the newest last */
   constructor(cache, prefix, known) {
     this.cache = cache;
     this.prefix = prefix;
-    this.known = known;
+    this.names = known;
     /** @type {Promise<string> | null} */
     this.named = null;
+    /** By their names. @type {Map<string, Promise<Kept | null>>} */
+    this.read = new Map();
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.timer = undefined;
   }
 
-  /** @param {Uint8Array} model */
-  name(model) {
-    this.named ??= digest(model).then((hash) => this.prefix + hash);
+  get known() {
+    return this.names.length > 0;
+  }
+
+  /** @param {Files} files */
+  name(files) {
+    this.named ??= Promise.all([...files].sort().map(async ([path, bytes]) => `${path} ${await digest(bytes)}`))
+      .then(async (hashes) => await this.prefix + await digest(text.encode(hashes.join('\n'))));
     return this.named;
   }
 
-  /** The Program of this very model, as a file; null if there is none, or not as it was written. @param {Uint8Array} model */
-  async find(model) {
+  /** What the newest entry holds, most likely the right one: there is time while the model is fetched. */
+  async guess() {
+    const prefix = await this.prefix;
+    const name = this.names.findLast((known) => known.startsWith(prefix));
+    return name ? this.load(name).catch(() => null) : null;
+  }
+
+  /** @param {string} name @returns {Promise<Kept | null>} null: none, or not as it was written */
+  load(name) {
+    let found = this.read.get(name);
+    if (!found) {
+      found = this.cache.match(name).then(async (response) => {
+        const bytes = response && await unseal(response, name);
+        if (response && !bytes) await this.cache.delete(name);
+        return bytes ? unpacked(bytes) : null;
+      });
+      this.read.set(name, found);
+    }
+    return found;
+  }
+
+  /** The Programs of this very model. @param {Files} files */
+  async find(files) {
     if (!this.known) return null;
     try {
-      const name = await this.name(model);
-      const found = await this.cache.match(name);
-      if (!found) return null;
-      const bytes = await unseal(found, name);
-      if (bytes) return bytes;
-      await this.remove(model);
-    } catch {} // forbidden, or a model in shared memory: it is compiled
-    return null;
+      return await this.load(await this.name(files));
+    } catch {
+      await this.remove(files); // it cannot be read
+      return null; // or forbidden, or a model in shared memory: it is compiled
+    }
   }
 
-  /** One that cannot run here. @param {Uint8Array} model */
-  async remove(model) {
-    await this.name(model).then((name) => this.cache.delete(name)).catch(() => {});
+  /** One that cannot run here. @param {Files} files */
+  async remove(files) {
+    await this.name(files).then((name) => this.cache.delete(name)).catch(() => {});
   }
 
-  /** Keeps the Program for later pages, if it is for all feeds and needs no Python. @param {Uint8Array} bytes @param {import('../session/model.js').Model} model */
-  save(bytes, model) {
-    const program = model.programs.get('');
-    if (!program || model.needs || hostStep(program.header)) return;
-    const { header, blob } = program;
-    const more = { types: JSON.parse(model.proxy.info), threads: model.host.threads };
-    if (blob.length > LARGEST) return;
-    const write = () => this.write(bytes, toBytes({ ...header, ...more }, blob));
-    setTimeout(() => write().catch(() => {}), WRITE_DELAY); // no room, or forbidden: the next page compiles, too
-  }
-
-  /** @param {Uint8Array} model @param {Uint8Array<ArrayBuffer>} program */
-  async write(model, program) {
-    await keep(this.cache, await this.name(model), program, MOST);
+  /** Keeps the Programs for later pages, those that need no Python. @param {Files} files @param {Kept} kept */
+  save(files, { info, needs, programs }) {
+    const able = new Map([...programs].filter(([, { header }]) => !hostStep(header)));
+    const size = [...able.values()].reduce((sum, { blob }) => sum + blob.length, 0);
+    if (!able.size || size > LARGEST) return;
+    clearTimeout(this.timer); // more of them
+    const write = async () => keep(this.cache, await this.name(files), packed({ info, needs, programs: able }), MOST);
+    this.timer = setTimeout(() => write().catch(() => {}), WRITE_DELAY); // no room, or forbidden: the next page compiles, too
   }
 }
