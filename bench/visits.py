@@ -16,7 +16,7 @@ from kit import chromium
 from kit.models import MODELS
 from pyruntime.cli.serve import Server
 
-NAMES = ["squeezenet", "mobilenet_v2", "bert_tiny", "gpt2_tiny", "vit_tiny"]
+NAMES = ["digits", "bert_tiny", "gpt2_tiny", "llama_mini", "vit_tiny"]
 VISIT = """async ([url, values, executionProviders]) => {
   const { toFeeds } = await import('/bridge/bridge.js');
   const feeds = toFeeds(values);

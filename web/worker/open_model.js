@@ -92,7 +92,7 @@ async function gpuFor({ options: { executionProviders: asked = [] }, said }) {
  */
 async function prepare({ model, external, gpu: pages }, options, device, interpreter, progress) {
   const { assets, customised } = interpreter;
-  const told = device.then((gpu) => pages ?? gpu?.adapter ?? null);
+  const told = device.then((gpu) => pages ?? gpu?.adapter ?? null, () => null); // why there is none is told where it is awaited
   const origins = [model, ...external.map(({ origin }) => origin)];
   const cache = assets && !customised ? await cachedPrograms(assets.engine, origins, options, told) : null;
   if (!cache?.known && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // told where it is awaited
