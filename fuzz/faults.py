@@ -19,6 +19,10 @@ def _given(name: str, value: float) -> Callable[..., bool]:
     return lambda node, *_: any(onnx.helper.get_attribute_value(a) == value for a in node.attribute if a.name == name)
 
 
+def _negative(name: str) -> Callable[..., bool]:
+    return lambda node, *_: any(onnx.helper.get_attribute_value(a) < 0 for a in node.attribute if a.name == name)
+
+
 # Operators, and how.
 FAULTS = {
     "reference": {
@@ -28,8 +32,8 @@ FAULTS = {
         "OneHot": "takes a depth of 0.3 for 1",
         "Trilu": "fills strings with the number 0",
         "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
-        "Adam": "gives doubles for scalars",
         "STFT": "takes a signal of rank 2 for windows",
+        "Adam": "gives doubles for scalars",
         "GridSample": "interpolates integers in their own type",
         "StringNormalizer": "takes accents away",
     },
@@ -48,7 +52,7 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
     ],
     "reference": [
         ("Attention", _given("scale", 0), "0 is the default"),
-        ("AffineGrid", lambda node, _, types: bool(types & {*HALVES, onnx.TensorProto.DOUBLE}), "gives float32"),
+        ("Attention", _negative("scale"), "takes its root"),
         ("AveragePool", lambda node, opset, _: opset < 7, "counts padding"),
         ("QLinearMatMul", lambda node, _, types: bool(types & FLOAT8), "takes float8 for whole numbers"),
         (
@@ -60,9 +64,7 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
         ("LpNormalization", _given("p", 1), "keeps signs"),
         ("NegativeLogLikelihoodLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
         ("SoftmaxCrossEntropyLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
-        ("Dropout", lambda node, *_: len(node.input) > 2, "gives float32 for halves in training"),
         ("Dropout", lambda node, opset, _: len(node.output) > 1 and opset < 10, "has a mask of bools"),
-        ("ReduceSumSquare", lambda node, _, types: bool(types & NARROW), "gives 64 bits for 32 and fewer"),
         ("Hardmax", lambda node, opset, _: opset < 13, "knows one axis where older ones take all from there on"),
         *[
             (op, lambda node, *_: len(node.output) > 1, "gives the mean in the input's type")
@@ -80,6 +82,7 @@ MORE = {
     "Loop": "a condition of shape (1,)",
     "Col2Im": "no channels",
     "ConvTranspose": "an output_shape beyond what windows reach, 0 there",
+    "DynamicQuantizeMatMul": "a stack of weights, of one scale",
     "Einsum": "axes of 1 that have a letter broadcast",
     "MatMulNBits": "weights in any shape of their size",
     "Squeeze": "one axis as a scalar",

@@ -18,6 +18,7 @@ from fuzz.compare import difference, nudged, spread
 from fuzz.draw import Draw
 from fuzz.faults import takes_more, trusted
 from fuzz.inner import revealed, shaken
+from fuzz.node import code_of
 from fuzz.ours import PLAIN, TWINS, Failed, Twin
 from fuzz.peers import PEERS, Peers
 from fuzz.undefined import UNSIZED, reason, tolerance
@@ -64,6 +65,7 @@ class _Case:
         self.fed = [{**weights, **feeds} for feeds in runs]
         self.tolerance = tolerance(self.model, [x for fed in self.fed for x in fed.values()])
         self.values = cache(self._values)
+        self.types = cache(partial(_inferred, self.model))
         self.standing = "alone"
 
     def _core(self) -> str:
@@ -150,11 +152,17 @@ class _Case:
     def _by_peer(self, ask: Ask) -> str | None:
         """What differs; None if it does not answer."""
         pairs = [(n, b) for n, b in enumerate(ask(self.case.model, self.runs))
-                 if not isinstance(self.got[n], Failed) and not isinstance(b, str)]  # fmt: skip
+                 if not isinstance(self.got[n], Failed) and not isinstance(b, str) and self._typed(b)]  # fmt: skip
         if not pairs:
             return None
         self.standing = "right"
         return next((f"run {n}: {d}" for n, b in pairs if (d := self._differs(n, b, ask))), "")
+
+    def _typed(self, answer: Sequence[Any]) -> bool:
+        """Whether the arrays have the types that the schemas infer: a peer that gives another one has no answer."""
+        return all(
+            code in (0, code_of(x)) for code, x in zip(self.types(), answer, strict=True) if isinstance(x, np.ndarray)
+        )
 
     def by_evaluator(self, draw: Draw) -> Verdict | None:
         """On some of the small cases: it takes a second where the session takes a millisecond."""
@@ -180,6 +188,15 @@ class _Case:
             exact = [isinstance(b, np.ndarray) and b.dtype.kind in "iub" for b in base]
             noise = [None if e else v for e, v in zip(exact, noise, strict=True)]
         return noise
+
+
+def _inferred(model: onnx.ModelProto) -> list[int]:
+    """Element types of the outputs, 0 where inference finds none."""
+    try:
+        outputs = onnx.shape_inference.infer_shapes(model).graph.output
+    except onnx.shape_inference.InferenceError:
+        outputs = model.graph.output
+    return [value.type.tensor_type.elem_type for value in outputs]
 
 
 def _size(x: Any) -> int:

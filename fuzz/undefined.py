@@ -22,8 +22,8 @@ APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
 # HardSwish's 1/6 is an attribute of the function that defines it, and attributes are float32.
 STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization", "FlexAttention", "HardSwish"}
-# Inner roundings to integers: runtimes differ by a unit where a product falls on a tie.
-QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
+# Inner roundings to integers: runtimes differ by a unit where a product falls on a tie, or by cutting off.
+QUANTISED = ("Resize", "Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
 HALVES = {np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)}
 WINOGRAD = 100.0  # how much larger its inner sums are
 
@@ -98,6 +98,15 @@ def _squares_overflow(a: Arriving) -> bool:
     return any(not a.largest(0) ** 2 * x.size < float(ml_dtypes.finfo(x.dtype).max) for x in a.floats(0))
 
 
+def _one_value(a: Arriving) -> bool:
+    """Whether a channel varies by no more than rounding."""
+    for x in a.floats(0):
+        axes = tuple(n for n in a.attribute("axes", (0, 2, 3)) if -x.ndim <= n < x.ndim)
+        if (np.ptp(wide(x), axis=axes) <= 1e-3 * np.abs(wide(x)).max(axis=axes)).any():
+            return True
+    return False
+
+
 def _not_finite(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: not np.isfinite(a.largest(*inputs))
 
@@ -151,6 +160,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("AffineGrid", _over(1e4, 0), COORDINATES),
     ("Resize", _over(1e4, 1, 2), COORDINATES),
     ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
+    ("MeanVariance", _one_value, "values that are all the same: what is left of them is rounding"),
     ("Attention", _not_finite(), "a softmax of infinities"),
     ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),
     ("Attention", _sums_overflow, "a softmax of sums that overflow"),

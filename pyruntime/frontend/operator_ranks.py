@@ -76,6 +76,7 @@ RNN 3 3 3 2 1 3
 Range n n n
 ReduceSum * 0-1
 Reshape * 1
+Resize * 1 1 1
 ReverseSequence 2+ 1
 RoiAlign 4 2 1
 RotaryEmbedding 3-4 2-3 2-3 2

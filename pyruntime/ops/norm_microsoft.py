@@ -23,11 +23,15 @@ def simplified_layer_normalization(
     return scaled(t, y, scale, None, scale.dtype), t.cast(inverse, stash(t, stash_type))
 
 
-def _sum(t: Tracer, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+def _sum(
+    t: Tracer, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None, bias: Tensor | None
+) -> Tensor:  # fmt: skip
     """x + skip + bias in the type of statistics; skip broadcasts over the batch."""
     dtype = float_type(x.dtype)
     batch = () if skip.rank < x.rank else (1 if skip.shape[0] == 1 else x.shape[0],)
     t.require_shape("skip", skip, (*batch, *x.shape[1:]))
+    for name, v in (("gamma", gamma), ("beta", beta), ("bias", bias)):
+        t.require_shape(name, v, x.shape[-1:])
     total = t.map_onto(cast(X, dtype) + cast(Y, dtype), x, skip)
     return total if bias is None else t.map_onto(X + cast(Y, dtype), total, bias)
 
@@ -39,7 +43,7 @@ def skip_layer_normalization(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """LayerNormalization of x + skip + bias over the last axis; outputs y, mean, 1/deviation, the sum.
     Shapes: x (N, S, D), skip (N, S, D), (1, S, D) or (S, D), others (D,)."""
-    total = _sum(t, x, skip, bias)
+    total = _sum(t, x, skip, gamma, beta, bias)
     y, mean, inverse = centre(t, total, [-1], epsilon)
     return scaled(t, y, gamma, beta, x.dtype), t.cast(mean, F32), t.cast(inverse, F32), t.cast(total, x.dtype)
 
@@ -51,7 +55,7 @@ def skip_simplified_layer_normalization(
     """SimplifiedLayerNormalization of x + skip + bias; outputs y, nothing, 1/root, the sum."""
     if len(t.wanted) > 1 and t.wanted[1]:
         raise t.unsupported("the second output, mean, is not supported: this norm has no mean")
-    total = _sum(t, x, skip, bias)
+    total = _sum(t, x, skip, gamma, None, bias)
     y, inverse = root_mean_square(t, total, -1, epsilon)
     return scaled(t, y, gamma, None, x.dtype), None, t.cast(inverse, F32), t.cast(total, x.dtype)
 

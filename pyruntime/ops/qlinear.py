@@ -109,8 +109,8 @@ def matmul_integer_to_float(
     codes = product_of_codes(t, a, a_zero_point, b, b_zero_point)
     left = _row_wise(t, a_scale)
     assert left is not None
-    y = t.map(cast(X, F32) * (cast(Y, F32) * cast(Z, F32)), codes, left, b_scale)
-    return t.cast(y if bias is None else t.map(X + cast(Y, F32), y, bias), a_scale.dtype)
+    y = t.map_onto(cast(X, F32) * (cast(Y, F32) * cast(Z, F32)), codes, left, b_scale)
+    return t.cast(y if bias is None else t.map_onto(X + cast(Y, F32), y, bias), a_scale.dtype)
 
 
 @op("DynamicQuantizeMatMul", domain=MICROSOFT)

@@ -117,7 +117,8 @@ def stft(
     length = t.ints(frame_length, lower=0)[0] if frame_length is not None else window.shape[0]  # type: ignore[union-attr]
     width = length if window is None else window.shape[0]
     t.require(sh.compare("le", width, length), "the window is longer than a frame")
-    frames = sh.maximum((x.shape[1] - length) // step + 1, 0)
+    t.require(sh.compare("le", length, x.shape[1]), f"a frame of {length} is longer than the signal of {x.shape[1]}")
+    frames = (x.shape[1] - length) // step + 1
 
     def element(b: Expr, f: Expr, n: Expr, p: Expr) -> Expr:
         value = x[b, f * dim(step) + n, p]
