@@ -72,6 +72,10 @@ def _power_leaves(a: Arriving) -> bool:
     return bool(widths) and not exponent * np.log2(max(base, 1.0)) < min(widths)
 
 
+def _roots_of_negatives(a: Arriving) -> bool:
+    return any((wide(x) < 0).any() for x in a.floats(0)) and any(x.size > 1 for x in a.floats(1))
+
+
 def _e8m0(a: Arriving) -> bool:
     targets = {a.attribute("to")} | {x.dtype.name for x in a.at(1)}
     if not targets & {onnx.TensorProto.FLOAT8E8M0, "float8_e8m0fnu"}:
@@ -141,9 +145,11 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("RandomNormal RandomUniform Multinomial Bernoulli", lambda a: True, "results are random"),
     ("Dropout", lambda a: len(a.node.input) > 2, "results are random"),
     ("Cast", _leaves, "floats that an integer type does not hold"),
+    ("Pow", _roots_of_negatives, "powers of negative numbers, whose exponents a last digit makes whole or not"),
     ("Pow", _power_leaves, "powers that an integer type does not hold"),
     ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
     ("ReduceMean", _no_integers, NO_MEAN),
+    ("ReduceMean", _empty(0), "the mean of nothing: 0 / 0, or 0"),
     ("ReduceSum", _empty(0), NO_SUM),
     ("TopK", _nan(0), "where NaN is in order"),
     ("BatchNormalization", lambda a: a.attribute("epsilon", 1e-5) < 0, "roots of negative variances"),

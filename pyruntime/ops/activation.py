@@ -108,12 +108,14 @@ def gelu(x: Expr, *, approximate: str = "none") -> Expr:
 
 @op("FastGelu", domain=MICROSOFT)
 def fast_gelu(t: Tracer, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    return mapped(t, _gelu_tanh, x if bias is None else t.map_onto(X + Y, x, bias))
+    t.require_shape("bias", bias, x.shape[-1:])
+    return mapped(t, _gelu_tanh, x if bias is None else t.map(X + Y, x, bias))
 
 
 @op("BiasGelu", domain=MICROSOFT)
 def bias_gelu(t: Tracer, x: Tensor, bias: Tensor) -> Tensor:
-    return mapped(t, gelu, t.map_onto(X + Y, x, bias))
+    t.require_shape("bias", bias, x.shape[-1:])
+    return mapped(t, gelu, t.map(X + Y, x, bias))
 
 
 @formula("Shrink", since=9)

@@ -258,6 +258,9 @@ def tree_ensemble(
     """(N, F) -> (N, n_targets)"""
     if not (0 <= aggregate_function < len(AGGREGATES) and 0 <= post_transform < len(POST)):
         raise t.unsupported(f"aggregate_function {aggregate_function}, post_transform {post_transform} are not known")
+    for name, numbers in (("nodes_splits", nodes_splits), ("leaf_weights", leaf_weights)):
+        if numbers.dtype is not x.dtype:
+            raise t.unsupported(f"{name} are {numbers.dtype.name}, the input is {x.dtype.name}: they must be alike")
     forest = _forest_5(t, dict(locals()))
     scores = walk(t, forest, x, n_targets, AGGREGATES[aggregate_function], float_type(x.dtype))
     return t.cast(transformed(t, scores, POST[post_transform]), x.dtype)
