@@ -80,14 +80,11 @@ MORE = {
     "OneHot": "a depth of shape (1,)",
     "Dropout": "numbers of shape (1,)",
     "Loop": "a condition of shape (1,)",
-    "Col2Im": "no channels",
     "ConvTranspose": "an output_shape beyond what windows reach, 0 there",
     "DynamicQuantizeMatMul": "a stack of weights, of one scale",
     "Einsum": "axes of 1 that have a letter broadcast",
     "MatMulNBits": "weights in any shape of their size",
     "Squeeze": "one axis as a scalar",
-    "StringNormalizer": "no strings",
-    "TfIdfVectorizer": "no rows",
     "TopK": "k as a scalar",
 }
 

@@ -140,6 +140,8 @@ class _Case:
         """Wrong if a peer knows the operator and refuses these operands."""
         if self.case.sound is None or self.standing != "alone" or isinstance(self.got[0], Failed):
             return None
+        if any(isinstance(x, np.ndarray) and not x.size for x in self.fed[0].values()):
+            return None  # peers refuse empty operands here and there
         model, feeds = self.case.sound
         for peer in PEERS:
             refusal = self.peers.ask(peer, self.case.model, self.runs)[0]

@@ -161,6 +161,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("DynamicQuantize", _over(1e30, 0), "a scale that overflows, or NaN as an integer"),
     ("QuantizeLinear", _zero(1), "a scale of 0"),
     ("QuantizeLinear", _not_finite(0, 1), "NaN as an integer"),
+    ("QuantizeLinear", _over(2.0**31, 0), "the reference casts through int32"),
     ("GridSample RoiAlign", _over(1e4, 1), COORDINATES),
     ("DeformConv", _over(1e4, 2), COORDINATES),
     ("AffineGrid", _over(1e4, 0), COORDINATES),

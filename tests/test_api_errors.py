@@ -59,6 +59,14 @@ def test_numbers_in_lists_take_the_type_of_the_input(dtype: str, value: Any, ok:
             session.run(None, {"x": value})
 
 
+def test_strings_as_bytes_are_utf_8() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 19]> g (string[N] x) => (string[N] y) { y = Identity (x) }'
+    session = InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    assert session.run(None, {"x": np.array(["é".encode()])})[0].tolist() == ["é"]
+    with pytest.raises(InvalidInput, match="no UTF-8"):
+        session.run(None, {"x": np.array([b"\xff"])})
+
+
 @pytest.mark.parametrize("names", ["y", 5, ["z"], [1], [None], [["y"]]])
 def test_output_names(session: InferenceSession, names: Any) -> None:
     with pytest.raises(InvalidInput, match="output"):

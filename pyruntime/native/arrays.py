@@ -46,7 +46,10 @@ def storage(x: np.ndarray) -> np.ndarray:
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if d is dt.STRING:
-        flat = [v.decode() if isinstance(v, bytes) else str(v) for v in x.ravel().tolist()]
+        try:
+            flat = [v.decode() if isinstance(v, bytes) else str(v) for v in x.ravel().tolist()]
+        except UnicodeDecodeError as e:
+            raise InvalidInput(f"bytes that are no UTF-8 among strings: {e}") from None
         return np.array(flat, dtype=object).reshape(x.shape)
     if d.name in ("int4", "uint4", "int2", "uint2"):
         return x.astype(NUMPY[d.name])
