@@ -213,7 +213,13 @@ async function engine() {
 }
 
 /** The wheel, and the lock file by which a Pyodide finds it: the work of Python's own tools. */
-const wheel = () => promisify(execFile)(PYTHON, ['-m', 'scripts.wheel', DIST, join(PYODIDE, 'pyodide-lock.json')], { cwd: ROOT });
+async function wheel() {
+  const command = ['-m', 'scripts.wheel', DIST, join(PYODIDE, 'pyodide-lock.json')];
+  await promisify(execFile)(PYTHON, command, { cwd: ROOT }).catch(({ code, stderr }) => {
+    console.error(code === 'ENOENT' ? `there is no ${PYTHON}: scripts/setup.sh python makes it, or PYTHON names another` : stderr);
+    process.exit(1);
+  });
+}
 
 /** @param pyodide @param {Uint8Array} bytes of engine.zip */
 function useEngine(pyodide, bytes) {

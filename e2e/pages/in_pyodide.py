@@ -6,6 +6,7 @@
 import array
 import json
 import sys
+from importlib import import_module
 
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.pyodide.tensors import Tensor
@@ -78,6 +79,7 @@ def main(cases):
             lambda: InferenceSession("/models/unsupported.onnx"),
             lambda: InferenceSession("/models/affine.onnx", SessionOptions(memory_limit=100)),
             lambda: InferenceSession("/models/gather.onnx").run(None, {"x": [1.0, 2.0], "i": [5]}),
+            lambda: import_module("pyruntime.onnxruntime"),
         )],
         "again": plain(session.run(["y"], {"x": rows})[0]),
     })  # fmt: skip
