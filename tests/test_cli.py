@@ -28,6 +28,12 @@ from tests.test_session import info, model
 DIGITS = Path(__file__).parents[1] / "demo" / "digits" / "digits.onnx"
 
 
+@pytest.fixture(autouse=True)
+def nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine either."""
+    monkeypatch.setattr(progress, "SECOND", 60.0)
+
+
 def say(capsys: pytest.CaptureFixture[str], *argv: object, status: int = 0) -> str:
     """What a command prints; with another status, what it complains."""
     assert main([str(a) for a in argv]) == status

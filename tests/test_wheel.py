@@ -80,4 +80,5 @@ def test_with_its_extra_it_runs_on_both_providers(installed: Path, tmp_path: Pat
             (site / found.name).symlink_to(found)
     for provider in ("wasm", "webgpu"):
         done = run(installed.with_name("pyruntime"), "run", MODEL, "--random", "--provider", provider, folder=tmp_path)
-        assert (done.returncode, done.stderr) == (0, "") and "probabilities" in done.stdout, done.stderr
+        told = [line for line in done.stderr.splitlines() if not line.endswith(" …")]  # on a busy machine: progress
+        assert (done.returncode, told) == (0, []) and "probabilities" in done.stdout
