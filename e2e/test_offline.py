@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
+from e2e.test_examples import PACK, VITE, project
 from e2e.test_loading import Y
 from kit import browsers
 from kit.chromium import ROOT
@@ -294,3 +296,45 @@ def test_the_demo_site(chromium: Any, built: None, tmp_path: Path) -> None:
     chromium.set_input_files("#file", str(ROOT / "build" / "models" / "affine.onnx"))
     chromium.click("#time")
     chromium.wait_for_selector("#latency svg")
+
+
+BUNDLED = """
+import * as ort from 'pyruntime';
+import * as offline from 'pyruntime/offline';
+const scripts = [...document.scripts].map(({ src }) => src).filter(Boolean);
+globalThis.ort = ort;
+globalThis.offline = offline;
+globalThis.install = () => offline.install({ files: ['./', ...scripts], models: ['digits.onnx'] });
+globalThis.blank = async () => {
+  const session = await ort.InferenceSession.create('digits.onnx');
+  const image = new ort.Tensor('float32', new Float32Array(784), [1, 1, 28, 28]);
+  const { probabilities } = await session.run({ image });
+  return probabilities.dims;
+};
+"""
+TOOLS = {"vite": ["node", VITE, "build"], "webpack": ["node", "-e", PACK]}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_in_a_bundle(chromium: Any, built: None, tmp_path: Path, tool: str) -> None:
+    """The engine's files are kept where the bundler put them."""
+    folder = project(built, tmp_path, tool)
+    main = folder / ("main.js" if tool == "vite" else "main.cjs")
+    main.write_text(BUNDLED)
+    if tool == "webpack":
+        main.rename(folder / "main.js")
+        config = folder / "webpack.config.cjs"
+        config.write_text(config.read_text().replace("main.cjs", "main.js"))
+    subprocess.run(TOOLS[tool], cwd=folder, check=True)
+    site = Site.__new__(Site)
+    site.folder, site.isolated, site.port = folder / "dist", True, 0
+    if tool == "webpack":
+        shutil.copy(folder / "index.html", site.folder)
+    for file in (ROOT / "demo/digits/digits.onnx", ROOT / "dist/offline.sw.js"):
+        shutil.copy(file, site.folder)
+    with site.online():
+        visit(chromium, site)
+        (version,) = chromium.evaluate("async () => (await install()).versions")
+        assert version["files"] >= 9 and version["size"] > 15_000_000
+    visit(chromium, site)
+    assert chromium.evaluate("async () => blank()") == [1, 10]

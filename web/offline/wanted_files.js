@@ -15,8 +15,8 @@ const LIST = 'assets.json';
 /** Of the files beside this one. A bundler puts the address here that it gives the list. */
 const ownList = () => new URL('./assets.json', import.meta.url).href;
 
-/** Whether this file lies in dist/ as it was built; in a bundle the files are where the bundler put them. */
-const unbundled = () => import.meta.url.endsWith('/offline.mjs');
+/** Whether this file lies beside its list, as in dist/; in a bundle each file is where the bundler put it. */
+const unbundled = () => new URL('offline.mjs', ownList()).href === import.meta.url;
 
 /** @param {Wanted} wanted @param {import('./versions.js').Versions} store @param {import('./versions.js').Version | undefined} newest @returns {Promise<{ build: string, files: Expected[] }>} */
 export async function expectedFiles({ engine, lists, files }, store, newest) {
