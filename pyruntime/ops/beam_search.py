@@ -14,7 +14,8 @@ from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, log, maximum, p
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.control import iterate
-from pyruntime.ops.generation import Feeds, Rules, call, check_decoder, counted, feeds_of, prompt, started
+from pyruntime.ops.encoder_decoder import check_encoder, encoded, repeated
+from pyruntime.ops.generation import Rules, call, check_decoder, counted, prompt, started
 from pyruntime.ops.sort import top_k
 
 NEVER = -1e9  # the score of all but the first beam of an item, which are its copies in the beginning
@@ -46,24 +47,38 @@ def beam_search(
     vocab_size: int = -1,
 ) -> list[Tensor]:  # fmt: skip
     """The W likeliest sequences go on with their 2·W likeliest tokens, until as many have ended, or have L = max_length
-    tokens. Shapes: input_ids and attention_mask (B, S) int32 -> the N best (B, N, L), their scores (B, N): the sum of
+    tokens. model_type 0: a decoder alone, which goes on from the prompt; 1: an encoder of it and a decoder.
+    Shapes: input_ids and attention_mask (B, S) int32 -> the N best (B, N, L), their scores (B, N): the sum of
     logarithms of probabilities over length^length_penalty."""
-    check_decoder(t, decoder, model_type)
+    if model_type == 1:
+        check_encoder(t, encoder, decoder)
+    else:
+        check_decoder(t, decoder, model_type)
     if decoder_input_ids is not None or logits_processor is not None or any(t.wanted[2:]):
         raise t.unsupported("decoder_input_ids, logits_processor and the output scores are not implemented")
     places, beams, kept = (t.ints(t.reshape(x, ()), 1)[0] for x in (max_length, num_beams, num_return_sequences))
     t.require(sh.compare("le", kept, beams), f"{kept} sequences of {beams} beams are asked for")
-    items, tokens = input_ids.shape
+    items = input_ids.shape[0]
     rows = items * beams
-    ids, mask = (None if x is None else _repeated(t, x, beams) for x in (input_ids, attention_mask))
-    assert ids is not None
+    first: Any
+    if model_type == 1:
+        said, first = encoded(
+            t, encoder, decoder, input_ids, attention_mask, pad_token_id, decoder_start_token_id, beams, vocab_size
+        )
+        ids = first.ids
+    else:
+        ids, mask = (None if x is None else repeated(t, x, beams) for x in (input_ids, attention_mask))
+        assert ids is not None
+        first = prompt(t, ids, mask, pad_token_id, decoder)
+        said = call(t, init_decoder or decoder, first, vocab_size)
+    tokens = ids.shape[1]
     rules = Rules(
         eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length, beams
     )
     search = _Search(t, items, beams, places, eos_token_id, pad_token_id, length_penalty, bool(early_stopping))
 
-    def step(n: Tensor | None, graph: Any, feeds: Feeds, sequences: Tensor, scores: Tensor, found: Found) -> list[Any]:
-        logits, present = call(t, graph, feeds, vocab_size)
+    def step(n: Tensor | None, said: Any, feeds: Any, sequences: Tensor, scores: Tensor, found: Found) -> list[Any]:
+        logits, present = said
         count = counted(t, n, tokens)
         ruled = rules.applied(t, _log_softmax(t, logits), sequences, count, n is None)
         scores, token, source, found = search.chosen(ruled, sequences, scores, count, found)
@@ -72,30 +87,23 @@ def beam_search(
             return select(j == count.at(), token.at(r), sequences.at(t.checked_index(source.at(r), rows), j))
 
         after = feeds.after(t, token, present, source)
-        state = [t.compute(sequences.shape, grown), scores, *found.parts()]
-        return [*state, after.ids, after.positions, after.mask, *after.past]
+        return [t.compute(sequences.shape, grown), scores, *found.parts(), *after.state()]
 
     def going(done: Tensor) -> Tensor:
         return t.map(X == 0, t.reduce("min", done, [0], keepdims=False))
 
     def body(n: Tensor, carried: list[Any]) -> tuple[Tensor, list[Any], list[Any]]:
         sequences, scores, *rest = carried
-        found, (ids, positions, mask, *past) = Found(*rest[:5]), rest[5:]
-        values = step(n, decoder, feeds_of(t, ids, positions, mask, past), sequences, scores, found)
+        feeds = first.again(t, rest[5:])
+        values = step(n, call(t, decoder, feeds, vocab_size), feeds, sequences, scores, Found(*rest[:5]))
         return going(values[6]), values, []
 
     begun = started(t, ids, places, pad_token_id)
     likely = t.compute((rows,), lambda r: select(r - r / dim(beams) * dim(beams) == 0, const(0.0, F32), NEVER))
-    first = prompt(t, ids, mask, pad_token_id, decoder)
-    carried = step(None, init_decoder or decoder, first, begun, likely, search.nothing())
+    carried = step(None, said, first, begun, likely, search.nothing())
     trip = t.reshape(t.dims([places - tokens - 1]), ())
     sequences, scores, *rest = iterate(t, trip, going(carried[6]), list(carried), body)
     return search.finished(sequences, scores, Found(*rest[:5]), kept)
-
-
-def _repeated(t: Tracer, x: Tensor, beams: AnyDim) -> Tensor:
-    """(B, S) -> (B·W, S)."""
-    return t.compute((x.shape[0] * beams, x.shape[1]), lambda r, s: x.at(r / dim(beams), s))
 
 
 def _log_softmax(t: Tracer, x: Tensor) -> Tensor:

@@ -31,6 +31,18 @@ class Feeds:
     past: Sequence[Tensor]
     next: Tensor
 
+    def inputs(self) -> list[Tensor]:
+        return [self.ids, self.positions, self.mask, *self.past]
+
+    def state(self) -> list[Tensor]:
+        """What changes from call to call."""
+        return self.inputs()
+
+    def again(self, t: Tracer, state: Sequence[Tensor]) -> Feeds:
+        """With another state."""
+        ids, positions, mask, *past = state
+        return feeds_of(t, ids, positions, mask, past)
+
     def after(self, t: Tracer, token: Tensor, present: Sequence[Tensor], source: Tensor | None = None) -> Feeds:
         """Of the call for the token (R,) that was chosen; row r goes on from row source[r]."""
         rows = token.shape[0]
@@ -85,14 +97,19 @@ def check_decoder(t: Tracer, decoder: Any, model_type: int) -> None:
         raise t.unsupported(text, f"it takes {', '.join(_INPUTS)} and past_0, …; gives logits and present_0, …")
 
 
-def call(t: Tracer, decoder: Any, feeds: Feeds, vocabulary: int) -> tuple[Tensor, list[Tensor]]:
+def call(t: Tracer, decoder: Any, feeds: Any, vocabulary: int) -> tuple[Tensor, list[Tensor]]:
     """The logits of the last token, (R, V) float32, and the present keys and values."""
-    logits, *present = t.subgraph(decoder, [feeds.ids, feeds.positions, feeds.mask, *feeds.past])
+    logits, *present = t.subgraph(decoder, feeds.inputs())
+    return last_scores(t, logits, vocabulary), present
+
+
+def last_scores(t: Tracer, logits: Tensor, vocabulary: int) -> Tensor:
+    """Those of the last token, float32. Shapes: (R, s, V) -> (R, V)"""
     rows, tokens, width = logits.shape
     if vocabulary > 0:
         t.require(sh.compare("le", vocabulary, width), f"vocab_size {vocabulary} is more than the decoder's {width}")
         width = vocabulary
-    return t.compute((rows, width), lambda r, v: cast(logits.at(r, dim(tokens) - 1, v), F32)), present
+    return t.compute((rows, width), lambda r, v: cast(logits.at(r, dim(tokens) - 1, v), F32))
 
 
 # ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,4 +196,4 @@ def counted(t: Tracer, n: Tensor | None, tokens: AnyDim) -> Tensor:
     return t.compute((), lambda: cast(n.at(*(0,) * n.rank), I32) + dim(tokens) + 1, I32)
 
 
-__all__ = ["Feeds", "Rules", "call", "check_decoder", "counted", "feeds_of", "present_of", "prompt", "started"]
+__all__ = ["Feeds", "Rules", "call", "check_decoder", "counted", "last_scores", "prompt", "started"]

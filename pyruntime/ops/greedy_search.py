@@ -10,7 +10,7 @@ from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import X, cast, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.control import iterate
-from pyruntime.ops.generation import Feeds, Rules, call, check_decoder, counted, feeds_of, prompt, started
+from pyruntime.ops.generation import Feeds, Rules, call, check_decoder, counted, prompt, started
 
 
 @op("GreedySearch", domain="com.microsoft")
@@ -37,14 +37,14 @@ def greedy_search(
         token = t.compute((rows,), lambda r: select(over.at(r) != 0, pad_token_id, cast(best.at(r), I32)))
         grown = t.compute(sequences.shape, lambda r, j: select(j == count.at(), token.at(r), sequences.at(r, j)))
         after = feeds.after(t, token, present)
-        return [grown, over, after.ids, after.positions, after.mask, *after.past]
+        return [grown, over, *after.state()]
 
     def going(ended: Tensor) -> Tensor:
         return t.map(X == 0, t.reduce("min", ended, [0], keepdims=False))
 
     def body(n: Tensor, carried: list[Any]) -> tuple[Tensor, list[Any], list[Any]]:
-        sequences, ended, ids, positions, mask, *past = carried
-        values = step(n, decoder, feeds_of(t, ids, positions, mask, past), sequences, ended)
+        sequences, ended, *state = carried
+        values = step(n, decoder, first.again(t, state), sequences, ended)
         return going(values[1]), values, []
 
     first = prompt(t, input_ids, attention_mask, pad_token_id, decoder)
