@@ -70,6 +70,10 @@ class InferenceSession:
         if self._model.main is not None:
             self._programs[""] = self._opened(self._model.main)
 
+    def __del__(self) -> None:
+        for program in getattr(self, "_programs", {}).values():
+            program.release()
+
     def get_inputs(self) -> list[NodeArg]:
         """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
         return arguments(required(self._model.graph))
@@ -218,7 +222,12 @@ class _Program:
 
         self._proxies = [create_proxy(read), create_proxy(self._step)]
         blob = to_js(memoryview(compiled.blob))
-        self._executor = self._answer(js.open(compiled.json, blob, *self._proxies, memory_limit))
+        self._executor = None
+        try:
+            self._executor = self._answer(js.open(compiled.json, blob, *self._proxies, memory_limit))
+        except PyRuntimeError:
+            self.release()
+            raise
 
     def run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
         from js import Object
@@ -248,7 +257,9 @@ class _Program:
         raise SessionFailed(f"{payload['type']}: {payload['message']}")
 
     def release(self) -> None:
-        self._js.release(self._executor)
+        """Gives its memory back. JavaScript holds what it calls in Python, so nothing else does."""
+        if self._executor is not None:
+            self._js.release(self._executor)
         for proxy in self._proxies:
             proxy.destroy()
 
