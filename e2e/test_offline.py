@@ -127,6 +127,9 @@ def test_without_a_network(browser: Browser, site: Site, place: str) -> None:
         late = "import colorsys, unicodedata; [colorsys.rgb_to_hsv(0, 0, 0)[0], unicodedata.name('a'), [*globals()][0]]"
         assert page.evaluate("async (code) => ort.python(code)", late)[:2] == [0, "LATIN SMALL LETTER A"]
         assert page.evaluate("async () => (await fetch('add.onnx').catch(() => null)) === null")
+        told = "async () => new Promise((onError) => install({ onError: ({ type }) => onError(type) }))"
+        assert page.evaluate(told) == "SessionFailed"
+        assert page.evaluate("async () => (await install()).status.versions.length") == 1
 
 
 TAIL = "() => fetch('/dist/worker.mjs').then((response) => response.text()).then((text) => text.slice(-5).trim())"

@@ -23,6 +23,8 @@ export interface Options {
   onProgress?: (progress: { file: string; loaded: number; total: number }) => void;
   /** Told when something new was fetched, for pages that are opened from now on. */
   onUpdate?: (status: Status) => void;
+  /** Told why what is new could not be fetched on a later visit: no network, or `QuotaExceeded`. */
+  onError?: (error: Error) => void;
 }
 
 export interface Status {

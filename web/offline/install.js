@@ -33,7 +33,7 @@ const TOLD = 'pyruntime-isolation'; // of the session: that it was told to reloa
  * Keeps what the page needs and starts the service worker. Where it is kept already, what is new is fetched behind the
  * page's back, for the next visit.
  * @param {{ worker?: string, type?: WorkerType, scope?: string, isolation?: 'require-corp' | 'credentialless', engine?: string, lists?: string[], files?: string[],
- *   models?: (string | { url: string, version?: string })[], onProgress?: OnProgress, onUpdate?: (status: Status) => void }} [options]
+ *   models?: (string | { url: string, version?: string })[], onProgress?: OnProgress, onUpdate?: (status: Status) => void, onError?: (error: Error) => void }} [options]
  */
 export async function install(options = {}) {
   const wanted = wantedOf(options);
@@ -42,7 +42,7 @@ export async function install(options = {}) {
   const book = await store.read();
   const onProgress = options.onProgress ?? (() => {});
   if (!book.versions.length || JSON.stringify(book.wanted) !== JSON.stringify(wanted)) await updated(store, wanted, onProgress);
-  else updated(store, wanted, onProgress).then(async (changed) => changed && options.onUpdate?.(await status(options))).catch(() => {}); // offline: next time
+  else updated(store, wanted, onProgress).then(async (changed) => changed && options.onUpdate?.(await status(options))).catch((error) => options.onError?.(error)); // offline, or no room: next time
   registration.active?.postMessage({ pyruntime: 'tidy' });
   return status(options);
 }
