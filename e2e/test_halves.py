@@ -67,6 +67,28 @@ def test_tables_that_come_with_the_second_half(tab: Callable[..., Tab]) -> None:
     assert loads(page, REST) == 1
 
 
+AWAITED = """
+import asyncio
+from js import fetch
+slept = await asyncio.gather(*(asyncio.sleep(0.01 * n, n) for n in range(3)))
+[slept, (await fetch("/esm.html")).status, type(asyncio.get_running_loop()).__name__, asyncio.__name__]"""
+
+
+def test_asyncio_comes_when_it_is_used(tab: Callable[..., Tab]) -> None:
+    """A start has a short module in its place; where the rest cannot be had, it stays one."""
+    page = tab()
+    page.open("/esm.html")
+    assert page.run("return ort.python('1 + 1')") == 2
+    assert loads(page, LIBRARY) == 0
+    page.page.context.route(f"**{LIBRARY}", lambda route: route.abort())
+    told: Any = page.run("return await ort.python(arg).catch((e) => e.message)", AWAITED)
+    page.page.context.unroute(f"**{LIBRARY}")
+    page.forgive("net::ERR_FAILED")
+    assert "asyncio" in told and LIBRARY in told, told
+    assert page.run("return ort.python(arg)", AWAITED) == [[0, 1, 2], 200, "WebLoop", "asyncio"]
+    assert_affine(page.run(MAKE + RUN))
+
+
 @pytest.mark.parametrize("fault", ["aborted", "cut"])
 def test_the_second_half_cannot_be_had(fault: str, tab: Callable[..., Tab]) -> None:
     """Who called is told which file it is; the next session starts another worker, which gets it."""

@@ -144,15 +144,17 @@ async function engineSources() {
 }
 
 /** Sources that only other Pythons can use: they need wasmtime or wgpu. */
-const NATIVE = /\/(native|pyodide)\/|\/(wasmtime|wgpu)_\w+\.py$/;
+const NATIVE = /\/(native|pyodide)\/|\/(host_threads|(wasmtime|wgpu)_\w+)\.py$/;
 
 /** The engine's sources for a page. */
 const forPages = async () => Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));
 
-/** Boots Pyodide on `stdlib` and loads pack.py into it. */
-async function packer(stdlib) {
+const STOCK = join(PYODIDE, 'python_stdlib.zip');
+
+/** A Pyodide on `stdlib`, in which a file of scripts/ has run. */
+async function booted(file, stdlib = STOCK) {
   const pyodide = await loadPyodide({ indexURL: PYODIDE, stdLibURL: stdlib });
-  pyodide.runPython(await readFile(join(ROOT, 'scripts/pack.py'), 'utf8'));
+  pyodide.runPython(await readFile(join(ROOT, 'scripts', file), 'utf8'));
   return pyodide;
 }
 
@@ -166,13 +168,17 @@ function take(proxy) {
 /** Another one for another Pyodide, another pack.py or other imports. */
 async function stdlibStamp() {
   const { version } = JSON.parse(await readFile(join(PYODIDE, 'package.json'), 'utf8'));
-  return `${version} ${await imports()} ${await readFile(join(ROOT, 'scripts/pack.py'), 'utf8')}`;
+  const files = ['scripts/pack.py', 'scripts/used_modules.py', ...(await walk(SHORT)).sort()];
+  const texts = await Promise.all(files.map((file) => readFile(join(ROOT, file), 'utf8')));
+  return `${version} ${await imports()} ${texts.join('')}`;
 }
 
 /** Names of modules, and of what is in them, that the engine imports. */
 async function imports() {
   const text = Object.values(await forPages()).map((bytes) => new TextDecoder().decode(bytes)).join('\n');
-  return [...new Set([...text.matchAll(/^[ \t]*(?:from|import) ([\w.]+)/gm)].map(([, name]) => name))].sort();
+  const names = new Set([...text.matchAll(/^[ \t]*(?:from|import) ([\w.]+)/gm)].map(([, name]) => name));
+  names.delete('importlib.metadata'); // asked for providers that are installed, as none is in a page
+  return [...names].sort();
 }
 
 /**
@@ -191,12 +197,20 @@ async function kept(names, stamp, make) {
   await Promise.all(names.map((name) => cp(join(CACHE, name), join(DIST, name))));
 }
 
+const LIBRARY = '/lib/python314.zip'; // where Pyodide puts its standard library
+const SHORT = 'scripts/stdlib'; // modules in the place of Pyodide's, or besides
+
 /** What the engine needs of the standard library, and the rest. */
 async function stdlib() {
   await kept(['python_stdlib.zip', 'python_rest.zip'], await stdlibStamp(), async () => {
-    const whole = join(PYODIDE, 'python_stdlib.zip');
-    const used = (await packer(whole)).globals.get('used_by')(await imports());
-    const made = (await packer(whole)).globals.get('stdlib')('/lib/python314.zip', used.toJs());
+    const short = Object.fromEntries(await Promise.all((await walk(SHORT)).map(async (file) => {
+      return [relative(SHORT, file), new Uint8Array(await readFile(join(ROOT, file)))];
+    })));
+    const { globals } = await booted('pack.py');
+    const prepared = join(CACHE, 'prepared_stdlib.zip');
+    await writeFile(prepared, take(globals.get('prepared')(LIBRARY, short)));
+    const used = (await booted('used_modules.py', prepared)).globals.get('used_by')(await imports());
+    const made = globals.get('stdlib')(LIBRARY, used.toJs(), short);
     return [take(made.get(0)), take(made.get(1))];
   });
 }
@@ -204,8 +218,8 @@ async function stdlib() {
 /** The engine's byte code; a missing part of the standard library shows here and not in a browser. */
 async function engine() {
   await kept(['engine.zip'], await buildName(), async () => {
-    const pyodide = await packer(join(DIST, 'python_stdlib.zip'));
-    const bytes = take(pyodide.globals.get('engine')(await forPages()));
+    const bytes = take((await booted('pack.py')).globals.get('engine')(await forPages()));
+    const pyodide = await loadPyodide({ indexURL: PYODIDE, stdLibURL: join(DIST, 'python_stdlib.zip') });
     useEngine(pyodide, bytes);
     pyodide.runPython('import pyruntime.browser');
     return [bytes];
@@ -238,7 +252,7 @@ async function splitStamp() {
 /** Pyodide's WebAssembly in halves, the first without exports that its JavaScript does not name. */
 async function halves() {
   await kept(['pyodide.asm.wasm', 'pyodide.rest.wasm'], await splitStamp(), async () => {
-    const pyodide = await packer(join(PYODIDE, 'python_stdlib.zip'));
+    const pyodide = await loadPyodide({ indexURL: PYODIDE });
     useEngine(pyodide, new Uint8Array(await readFile(join(DIST, 'engine.zip'))));
     pyodide.FS.mkdirTree('/lib/split/scripts');
     for (const file of SPLITTER) pyodide.FS.writeFile(`/lib/split/scripts/${file}`, await readFile(join(ROOT, 'scripts', file)));

@@ -4,7 +4,6 @@ A zip of `.pyc`, stored: the web server or the package compresses it, and Python
 """
 
 import ast
-import importlib
 import io
 import marshal
 import sys
@@ -16,37 +15,14 @@ DROP = """
 __phello__ _android_support _apple_support _ios_support _pyrepl antigravity ensurepip idlelib lib2to3 pydoc_data
 site-packages test this tkinter turtle turtledemo venv
 """.split()
-# Of those that a program may ask for by name.
-ENCODINGS = """
-ascii latin_1 cp437 utf_8 utf_16 utf_16_le utf_32 raw_unicode_escape unicode_escape
-""".split()
-# What comes when it is first imported: the rest of the standard library, in a file of its own.
-REST = """
-import sys, zipimport
+# What Pyodide's own package does at its start, and the short asyncio does when something of it is asked for.
+EVENT_LOOP = b"""from .webloop import _initialize_event_loop
 
-NAMES = frozenset({names!r})
-FILE = "/lib/python_rest.zip"
-
-class Rest:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name not in NAMES:
-            return None
-        try:
-            open(FILE).close()
-        except FileNotFoundError:
-            from pyruntime_host import rest_of_stdlib
-            try:
-                data = rest_of_stdlib().to_bytes()
-            except Exception as error:
-                raise ImportError(f"{{name}} is in a file that cannot be loaded: {{error}}") from error
-            with open(FILE, "wb") as file:
-                file.write(data)
-        folder = name.rpartition(".")[0].replace(".", "/")
-        return zipimport.zipimporter(f"{{FILE}}/{{folder}}".rstrip("/")).find_spec(name)
-
-sys.meta_path.append(Rest)
+_initialize_event_loop()
+del _initialize_event_loop
 """
+# What takes its place: a snapshot of the memory is made only if objects of JavaScript have the numbers that these get.
+NUMBERED = b"from pyodide_js._api import scheduleCallback\n"
 
 
 def code_of(source: bytes, name: str, docs: bool, asserts: bool) -> bytes:
@@ -67,13 +43,20 @@ def without_docs(tree: ast.AST) -> None:
 
 def write(files: dict[str, bytes], keep_docs=lambda module: False, asserts: bool = False) -> bytes:
     """files: path in the zip to source. Everything but `.py` goes in as it is."""
+    packed = {}
+    for path, data in files.items():
+        if path.endswith(".py"):
+            docs = keep_docs(module_of(path))
+            data = code_of(data, path, docs, asserts or docs)
+            path += "c"
+        packed[path] = data
+    return zipped(packed)
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         for path, data in sorted(files.items()):
-            if path.endswith(".py"):
-                docs = keep_docs(module_of(path))
-                data = code_of(data, path, docs, asserts or docs)
-                path += "c"
             archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), data)
     return out.getvalue()
 
@@ -82,27 +65,37 @@ def module_of(file: str) -> str:
     return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
-def used_by(names) -> list[str]:
-    """The modules of the standard library that a start of Pyodide and these imports need; asks a fresh interpreter."""
-    for name in [*names, *(f"encodings.{name}" for name in ENCODINGS)]:
-        if name.partition(".")[0] in sys.stdlib_module_names:
-            try:
-                importlib.import_module(name)
-            except ImportError:
-                pass  # not on this platform, or a name inside a module
-    return sorted(sys.modules)
+def prepared(path: str, short) -> bytes:
+    """Pyodide's standard library, as sources, with the modules `short` in the place of whole ones."""
+    files = whole(path)
+    for file, data in short.object_entries():
+        files.pop(file.removesuffix(".py") + "/__init__.py", None)
+        files[file] = data.to_bytes()
+    return zipped(files)
 
 
-def stdlib(path: str, used) -> tuple[bytes, bytes]:
-    """Pyodide's standard library: what is used, and the rest. Pyodide reads its own doc strings."""
-    main, rest = {}, {}
+def whole(path: str) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
-        for file in filter(lambda name: name.endswith(".py"), archive.namelist()):
-            module = module_of(file)
-            if module.partition(".")[0] not in DROP and ".test" not in module:
-                (main if module in used else rest)[file] = archive.read(file)
-    names = sorted(map(module_of, rest))
-    main["_rest_of_stdlib.py"] = REST.format(names=names).encode()
+        files = {name: archive.read(name) for name in archive.namelist() if name.endswith(".py")}
+    files = {file: data for file, data in files.items() if is_kept(module_of(file))}
+    if EVENT_LOOP not in files["pyodide/__init__.py"]:
+        raise ValueError("Pyodide starts its event loop in another way")
+    files["pyodide/__init__.py"] = files["pyodide/__init__.py"].replace(EVENT_LOOP, NUMBERED)
+    return files
+
+
+def is_kept(module: str) -> bool:
+    return module.partition(".")[0] not in DROP and ".test" not in module
+
+
+def stdlib(path: str, used, short) -> tuple[bytes, bytes]:
+    """Pyodide's standard library: what is used, and the rest. Pyodide reads its own doc strings."""
+    sources = {file: data.to_bytes() for file, data in short.object_entries()}
+    main, rest = {}, {}
+    for file, data in whole(path).items():
+        late = module_of(file) in map(module_of, sources) or module_of(file) not in used
+        (rest if late else main)[file] = data
+    main |= sources | {"_rest_names.py": f"NAMES = frozenset({sorted(map(module_of, rest))!r})".encode()}
 
     def keep_docs(module: str) -> bool:
         return module.startswith(("_pyodide", "pyodide"))

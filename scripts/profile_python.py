@@ -61,7 +61,7 @@ def use(engine: Engine) -> None:
         attempt(engine, path)
     for name in ON_GPU:
         attempt(engine, MODELS[name].path(), executionProviders=["webgpu"])
-    engine.python("import asyncio; await asyncio.sleep(0.01); sorted([3, 1, 2])")
+    engine.python("sorted([3, 1, 2])")
 
 
 def attempt(engine: Engine, path: Path, **options: Any) -> None:

@@ -27,7 +27,10 @@ sys.path.insert(0, "${ENGINE}")
 import pyruntime.browser, pyruntime.providers.wasm
 `;
 /** Or every page would draw the same numbers. */
-const RESTORED = 'import random; random.seed()';
+const RESTORED = 'import sys; "random" in sys.modules and sys.modules["random"].seed()';
+
+/** Words of code that may wait for a promise, for which asyncio has to be there: it is in the rest of the library. */
+const WAITS = /\b(await|async\w*|run_sync)\b/;
 
 /** The last Python error as a payload; forgets it, for its traceback would keep the model alive. */
 const LAST_ERROR = `
@@ -158,7 +161,7 @@ export class Python {
   async exec(code, args) {
     const globals = this.pyodide.toPy({ args });
     try {
-      const value = await this.pyodide.runPythonAsync(code, { globals });
+      const value = WAITS.test(code) ? await this.pyodide.runPythonAsync(code, { globals }) : this.pyodide.runPython(code, { globals });
       return plain(value);
     } catch (error) {
       throw this.translate(error);

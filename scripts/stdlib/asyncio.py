@@ -1,0 +1,18 @@
+"""Stands for asyncio until something of it is asked for (_rest_of_stdlib.py)."""
+
+
+def get_event_loop():
+    """Pyodide's C code takes this function at its start, to call it later."""
+    return __getattr__("get_event_loop")()
+
+
+def __getattr__(name):
+    if name.startswith("__") and name not in ("__path__", "__all__"):
+        raise AttributeError(f"module 'asyncio' has no attribute {name!r}")
+    import _rest_of_stdlib
+
+    _rest_of_stdlib.become_whole("asyncio")
+    from pyodide.webloop import _initialize_event_loop
+
+    _initialize_event_loop()
+    return globals()[name]
