@@ -36,7 +36,7 @@ export function summary([first, ...rest], asked) {
   const runs = rest.length < asked ? `${rest.length} of ${asked}` : String(rest.length);
   const why = rest.length < asked ? [make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'Five seconds had passed.')] : [];
   return make('div', { style: 'margin-top: 1rem' }, stats([['First run', milliseconds(first)], ['Median', milliseconds(quantile(rest, 0.5))],
-    ['95th percentile', milliseconds(quantile(rest, 0.95))], ['Fastest', milliseconds(Math.min(...rest))], ['Runs', runs]]), ...why);
+    ['95th percentile', milliseconds(quantile(rest, 0.95))], ['Fastest', milliseconds(quantile(rest, 0))], ['Runs', runs]]), ...why);
 }
 
 /** Runs as dots over their numbers, the median as a line. @param {number[]} times */
