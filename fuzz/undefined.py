@@ -111,6 +111,23 @@ def _one_value(a: Arriving) -> bool:
     return False
 
 
+def _on_the_threshold(a: Arriving) -> bool:
+    """Whether the intersection over union of two boxes is the threshold, to six digits."""
+    thresholds = [float(np.ravel(x)[0]) for x in a.at(3) if x.size] or [0.0]
+    for boxes in (wide(item) for x in a.floats(0) if x.ndim == 3 and x.shape[2] == 4 for item in x):
+        first, second = boxes[:, :2], boxes[:, 2:]
+        if a.attribute("center_point_box", 0):
+            first, second = first - second / 2, first + second / 2
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        shared = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)
+        both = np.prod(np.maximum(shared, 0), axis=-1)
+        areas = np.prod(high - low, axis=-1)
+        overlap = both / np.maximum(areas[:, None] + areas - both, 1e-300)
+        if any(((np.abs(overlap - t) < 1e-6) & (both > 0)).any() for t in thresholds):
+            return True
+    return False
+
+
 def _not_finite(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: not np.isfinite(a.largest(*inputs))
 
@@ -168,6 +185,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Resize", _over(1e4, 1, 2), COORDINATES),
     ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
     ("MeanVariance", _one_value, "values that are all the same: what is left of them is rounding"),
+    ("NonMaxSuppression", _on_the_threshold, "boxes whose overlap is the threshold but for rounding"),
     ("Attention", _not_finite(), "a softmax of infinities"),
     ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),
     ("Attention", _sums_overflow, "a softmax of sums that overflow"),
