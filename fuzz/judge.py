@@ -154,16 +154,18 @@ class _Case:
     def _by_peer(self, ask: Ask) -> str | None:
         """What differs; None if it does not answer."""
         pairs = [(n, b) for n, b in enumerate(ask(self.case.model, self.runs))
-                 if not isinstance(self.got[n], Failed) and not isinstance(b, str) and self._typed(b)]  # fmt: skip
+                 if not isinstance(self.got[n], Failed) and not isinstance(b, str) and self._whole(n, b)]  # fmt: skip
         if not pairs:
             return None
         self.standing = "right"
         return next((f"run {n}: {d}" for n, b in pairs if (d := self._differs(n, b, ask))), "")
 
-    def _typed(self, answer: Sequence[Any]) -> bool:
+    def _whole(self, n: int, answer: Sequence[Any]) -> bool:
         """Whether tensors are there, of the types that the schemas infer: a peer that gives another has no answer."""
-        found = [code_of(x) if isinstance(x, np.ndarray) else None for x in answer]
-        return all(code in (0, other) for code, other in zip(self.types(), found, strict=True))
+        if any(x is None and mine is not None for x, mine in zip(answer, self.got[n], strict=True)):
+            return False
+        found = [code_of(x) if isinstance(x, np.ndarray) else 0 for x in answer]
+        return all(0 in (code, other) or code == other for code, other in zip(self.types(), found, strict=True))
 
     def by_evaluator(self, draw: Draw) -> Verdict | None:
         """On some of the small cases: it takes a second where the session takes a millisecond."""
