@@ -75,7 +75,9 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, mounts: dict[str, Path], brotli: dict[Path, Path]) -> None:
-        super().__init__(("127.0.0.1", 0), partial(Handler, mounts=mounts, headers=serve.ISOLATION, quiet=True))
+        super().__init__(
+            ("127.0.0.1", 0), partial(Handler, mounts=mounts, headers=serve.ISOLATION, quiet=True, compress=False)
+        )
         self.brotli = brotli
         self.line = Line()
         self.url = f"http://localhost:{self.server_address[1]}"
