@@ -84,6 +84,7 @@ MORE = {
     "DynamicQuantizeMatMul": "a stack of weights, of one scale",
     "Einsum": "axes of 1 that have a letter broadcast",
     "MatMulNBits": "weights in any shape of their size",
+    "Scan": "states that grow from step to step",
     "Squeeze": "one axis as a scalar",
     "TopK": "k as a scalar",
 }

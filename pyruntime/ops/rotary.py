@@ -51,12 +51,12 @@ def turned(t: Tracer, x: Tensor, start: AnyDim, size: AnyDim) -> Tensor:
 
 
 def require_caches(t: Tracer, cos: Tensor, sin: Tensor, pairs: AnyDim) -> None:
-    """Refuse tables of cosines and sines that differ in shape or hold fewer than these pairs a position."""
+    """Refuse tables of cosines and sines that differ in shape, or do not hold so many pairs a position."""
     if cos.rank != sin.rank:
         raise t.shape_error(f"cos_cache has rank {cos.rank}, sin_cache {sin.rank}")
     for a, b in zip(cos.shape, sin.shape, strict=True):
         t.require_equal(a, b, "cos_cache and sin_cache differ")
-    t.require(sh.compare("le", pairs, cos.shape[-1]), f"caches of {cos.shape[-1]} pairs are too small for {pairs}")
+    t.require_equal(cos.shape[-1], pairs, "caches and the features that turn differ in their pairs")
 
 
 def _rows(x: Tensor) -> sh.Shape:
