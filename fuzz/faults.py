@@ -80,6 +80,7 @@ MORE = {
     "OneHot": "a depth of shape (1,)",
     "Dropout": "numbers of shape (1,)",
     "Loop": "a condition of shape (1,)",
+    "Compress": "conditions beyond the end, without a meaning; onnxruntime takes them, too",
     "ConvTranspose": "an output_shape beyond what windows reach, 0 there",
     "DynamicQuantizeMatMul": "a stack of weights, of one scale",
     "Einsum": "axes of 1 that have a letter broadcast",

@@ -140,12 +140,12 @@ class _Case:
         """Wrong if a peer knows the operator and refuses these operands."""
         if self.case.sound is None or self.standing != "alone" or isinstance(self.got[0], Failed):
             return None
-        if any(isinstance(x, np.ndarray) and not x.size for x in self.fed[0].values()):
-            return None  # peers refuse empty operands here and there
+        if takes_more(self.model) or any(isinstance(x, np.ndarray) and not x.size for x in self.fed[0].values()):
+            return None  # empty operands are refused by peers here and there
         model, feeds = self.case.sound
         for peer in PEERS:
             refusal = self.peers.ask(peer, self.case.model, self.runs)[0]
-            if takes_more(self.model) or not isinstance(refusal, str) or refusal.startswith(NO_REASON):
+            if not isinstance(refusal, str) or refusal.startswith(NO_REASON):
                 continue
             if not isinstance(self.peers.ask(peer, model, [ours.plain(feeds)])[0], str):
                 return Verdict("wrong", f"accepted: {self._core()}", f"{peer} refuses: {refusal}")

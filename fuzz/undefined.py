@@ -23,7 +23,7 @@ APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # HardSwish's 1/6 is an attribute of the function that defines it, and attributes are float32.
 STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization", "FlexAttention", "HardSwish"}
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie, or by cutting off.
-QUANTISED = ("Resize", "Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
+QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
 HALVES = {np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)}
 WINOGRAD = 100.0  # how much larger its inner sums are
 
@@ -43,6 +43,10 @@ class Arriving:
 
     def _of(self, name: str) -> Iterable[Any]:
         return [self._values[name]] if name in self._values else self._fed.values()
+
+    def is_computed(self, n: int) -> bool:
+        """Whether input n is what another node gives."""
+        return len(self.node.input) > n and self.node.input[n] not in self._fed
 
     def floats(self, *inputs: int) -> list[np.ndarray]:
         return [x for x in self.at(*inputs) if is_float(x.dtype) and x.size]
@@ -73,7 +77,7 @@ def _power_leaves(a: Arriving) -> bool:
 
 
 def _roots_of_negatives(a: Arriving) -> bool:
-    return any((wide(x) < 0).any() for x in a.floats(0)) and any(x.size > 1 for x in a.floats(1))
+    return a.is_computed(1) and any((wide(x) < 0).any() for x in a.floats(0)) and bool(a.floats(1))
 
 
 def _e8m0(a: Arriving) -> bool:
@@ -213,6 +217,12 @@ def reason(model: onnx.ModelProto, values: Mapping[str, Any], fed: Mapping[str, 
     return ""
 
 
+def _rounds(node: Any) -> bool:
+    """Whether results may be integers that were not before."""
+    between = any(a.name == "mode" and a.s != b"nearest" for a in node.attribute)
+    return node.op_type == "Resize" and between or any(word in node.op_type for word in QUANTISED)
+
+
 def tolerance(model: onnx.ModelProto, fed: Sequence[Any]) -> Tolerance:
     """What may differ in answers to this model. A sum has at most as many terms as the largest input has elements.
     What several nodes hand on to each other may have been near 1 before it cancelled."""
@@ -221,7 +231,7 @@ def tolerance(model: onnx.ModelProto, fed: Sequence[Any]) -> Tolerance:
     types = {x.dtype for x in arrays} | (set() if STASHED.isdisjoint(names) else {np.dtype("float32")})
     return Tolerance(
         max((x.size for x in arrays), default=1) + 1,
-        int(any(word in name for name in names for word in QUANTISED)),
+        int(any(map(_rounds, nodes(model.graph)))),
         float(len(model.graph.node) > 1 or not APPROXIMATE.isdisjoint(names)),
         max((epsilon(d) for d in types if d in FLOATS), default=0.0),
     )

@@ -219,6 +219,7 @@ def test_rem_and_mod_are_exact(name: str, true: Callable[[Array, Array], Array],
     rng, largest = np.random.default_rng(7), math.log2(np.finfo(numpy_type(dtype)).max)
     parts = [[rng.normal(size=50_000) * 2.0 ** rng.uniform(-n, n, 50_000) for _ in "ab"] for n in (20, largest - 3)]
     parts += [[rng.integers(-9999, 9999, 20_000), rng.integers(-50, 50, 20_000) / 4], grid(SPECIALS, dtype)]
+    parts += [[2.0 ** np.linspace(-largest, largest - 1, 4000) * 1.2345, np.tile([0.0, -0.0], 2000)]]
     with np.errstate(all="ignore"):
         a, b = (np.concatenate(p).astype(numpy_type(dtype)) for p in zip(*parts, strict=True))
         np.testing.assert_array_equal(evaluate(e, a, b), true(a, b))

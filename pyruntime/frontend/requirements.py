@@ -21,7 +21,7 @@ class Requirements:
         self.guards: list[tuple[AnyDim, str, str]] = []
         self.node = ""
 
-    def require_one_or(self, d: AnyDim, full: AnyDim) -> None:
+    def require_broadcasts(self, d: AnyDim, full: AnyDim) -> None:
         """Refuse a dim that broadcasting does not make `full`."""
         fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, full))
         self.require(fits, f"dims {d} and {full} do not broadcast")
@@ -34,7 +34,7 @@ class Requirements:
             raise ShapeError(message, node=self.node)
 
     def divided(self, d: AnyDim, by: AnyDim, what: str) -> AnyDim:
-        """d / by; refused unless it is whole. what: "channels into groups"."""
+        """How often `by` goes into d; refused unless that is whole. what: for people, "channels into groups"."""
         out = sh.floordiv(d, by)
         self.require_equal(out * by, d, f"{by} do not divide {d} {what}")
         return out

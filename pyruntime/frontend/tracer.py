@@ -165,7 +165,7 @@ class Tracer(Requirements):
                 self.require_equal(d, full, "dims do not broadcast")
                 coords.append(axes[skip + n])
             else:
-                self.require_one_or(d, full)
+                self.require_broadcasts(d, full)
                 coords.append(axes[skip + n] * dim(1 - sh.compare("eq", d, 1)))
         return x.at(*coords)
 
@@ -194,7 +194,7 @@ class Tracer(Requirements):
         """Broadcast to a shape."""
         full = sh.broadcast(x.shape, tuple(shape))
         for d, whole in zip(reversed(shape), reversed(full), strict=False):
-            self.require_one_or(d, whole)
+            self.require_broadcasts(d, whole)
         return x if full == x.shape else self.add(*self._map(full, self.aligned(x, full)))[0]
 
     def slice(self, x: Tensor, axis: int, start: AnyDim, size: AnyDim, step: AnyDim = 1) -> Tensor:

@@ -45,7 +45,7 @@ def _by_powers(f: Format, x: Expr, d: Expr) -> Expr:
         power = select((k & (1 << bit)) != 0, power + power, power)
     r = cast(_product(f, m, power, n), f.floats)
     scaled = r * 2.0**-f.fraction * f.float(unit << f.fraction)
-    return select(x < math.inf, scaled, math.nan)
+    return select((x < math.inf) & (d > 0.0), scaled, math.nan)
 
 
 def _parts(f: Format, x: Expr) -> tuple[Expr, Expr]:

@@ -55,9 +55,9 @@ def check_encoder(t: Tracer, encoder: Any, decoder: Any) -> None:
     pasts = [n for n in names if n.startswith("past_") and ("_self_" in n or "_cross_" in n)]
     wanted = ["input_ids", *[n for n in _FIXED if n in names], *sorted(pasts, key=lambda n: "_cross_" in n)]
     given = {v.name for v in encoder.outputs}
-    missing = {n.replace("past_", "present_") for n in pasts} | ({_FIXED[1]} & {*names})
+    needed = {n.replace("past_", "present_") for n in pasts} | ({_FIXED[1]} & {*names})
     own = sum("_self_" in n for n in pasts)
-    if names != wanted or not missing <= given or len(decoder.outputs) != own + 1:
+    if names != wanted or not needed <= given or len(decoder.outputs) != own + 1:
         text = f"a decoder with the inputs {', '.join(names)} is not implemented"
         raise t.unsupported(
             text, f"it takes input_ids, {', '.join(_FIXED)}, past_key_self_0, … and past_key_cross_0, …"

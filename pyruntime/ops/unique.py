@@ -47,9 +47,8 @@ def compress(t: Tracer, x: Tensor, condition: Tensor, *, axis: int | None = None
     """The slices along an axis (default: of the flattened tensor) whose condition holds."""
     x = t.reshape(x, [sh.size(x.shape)]) if axis is None else x
     axis = t.axis(axis or 0, x.rank)
-    fits = sh.compare("le", condition.shape[0], x.shape[axis])
-    t.require(fits, f"{condition.shape[0]} conditions for {x.shape[axis]} slices")
-    places = nonzero(t, condition)
+    length = sh.minimum(condition.shape[0], x.shape[axis])
+    places = nonzero(t, t.slice(condition, 0, 0, length))
     shape = [*x.shape[:axis], places.shape[1], *x.shape[axis + 1 :]]
     return t.compute(shape, lambda *i: x.at(*i[:axis], cast(places.at(0, i[axis]), I32), *i[axis + 1 :]))
 

@@ -81,7 +81,6 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("DeformConv", [*DEFORMED, None, floats(1, 4, 3, 2)], 19, "mask", {}),
         ("DeformConv", [floats(1, 2, 4, 4), *DEFORMED[1:]], 19, "channels", {}),
         ("Col2Im", [floats(1, 6, 5), ints(5, 5), ints(1, 5)], 18, "do not divide", {}),
-        ("Compress", [floats(4), ints(1, 0, 1, 0, 1, dtype=bool)], 11, "5 conditions for 4|conditions", {"axis": 0}),
         ("ConvInteger", [CODES, CODES, None, CODES[0, 0, 0]], 10, "zero point", {}),
         ("Conv", [floats(1, 1, 4, 4), floats(1, 1, 0, 2)], 11, "a window of", {}),
         ("DFT", [floats(1, 4, 0)], 17, "not 1", {}),
