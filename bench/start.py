@@ -133,6 +133,7 @@ def files(brotli: dict[Path, Path]) -> str:
             whole = (MOUNTS[folder] / name).stat().st_size
             out.append(f"{title + name:32}{whole:12,}{size(brotli, [name], folder):12,}")
     out.append(f"{'first visit, ours':32}{size(brotli, FIRST, '/dist/'):24,}")
+    out.append(f"{'exported program, ours':32}{size(brotli, FIRST[:2], '/dist/'):24,}")
     out.append(f"{'first visit, peer':32}{size(brotli, PEER, '/peer/'):24,}")
     return "\n".join(out)
 

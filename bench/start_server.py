@@ -7,8 +7,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable
-from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
 
@@ -71,21 +69,10 @@ class Handler(serve.Handler):
             outputfile.write(data)
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
+class Server(serve.Server):
+    handler = Handler
 
     def __init__(self, mounts: dict[str, Path], brotli: dict[Path, Path]) -> None:
-        super().__init__(
-            ("127.0.0.1", 0), partial(Handler, mounts=mounts, headers=serve.ISOLATION, quiet=True, compress=False)
-        )
+        super().__init__(mounts)
         self.brotli = brotli
         self.line = Line()
-        self.url = f"http://localhost:{self.server_address[1]}"
-
-    def __enter__(self) -> Server:
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()

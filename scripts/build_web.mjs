@@ -3,7 +3,7 @@
 
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cp, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -11,7 +11,7 @@ import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
 import { SHARED } from '../web/page/late_gpu.js';
 import { trimmed } from './glue.mjs';
-import { compressAll, writeList } from './list_files.mjs';
+import { compressAll, walk, writeList } from './list_files.mjs';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
 const DIST = join(ROOT, 'dist');
@@ -73,9 +73,11 @@ const fetchesGpu = (script) => ({
   name: 'fetches-gpu',
   setup(builder) {
     builder.onResolve({ filter: /^\.\/gpu\.js$/ }, ({ kind }) => (kind === 'dynamic-import' ? { path: './gpu.mjs', external: true } : undefined));
-    if (script) builder.onLoad({ filter: /late_gpu\.js$/ }, async ({ path }) => ({
-      contents: (await readFile(path, 'utf8')).replace("await import('./gpu.js')", "await import(new URL('./gpu.mjs', import.meta.url).href)"),
-    }));
+    if (script) builder.onLoad({ filter: /late_gpu\.js$/ }, async ({ path }) => {
+      const [before, after] = (await readFile(path, 'utf8')).split("await import('./gpu.js')");
+      if (after === undefined) throw new Error(`${path} does not import gpu.js as scripts/build_web.mjs knows`);
+      return { contents: `${before}await import(new URL('./gpu.mjs', import.meta.url).href)${after}` };
+    });
   },
 });
 
@@ -128,16 +130,15 @@ async function glue() {
   return trimmed(source, others);
 }
 
-/** Every file below `folder`, as paths relative to the repository. */
-async function walk(folder) {
-  const entries = await readdir(join(ROOT, folder), { recursive: true, withFileTypes: true });
-  const files = entries.filter((entry) => entry.isFile()).map((entry) => relative(ROOT, join(entry.parentPath, entry.name)));
-  return files.filter((file) => !file.includes('__pycache__'));
+/** Every source below `folder`, as paths relative to the repository. */
+async function sources(folder) {
+  const files = await walk(join(ROOT, folder));
+  return files.filter((file) => !file.includes('__pycache__')).map((file) => `${folder}/${file}`);
 }
 
 /** The engine's sources: pyruntime and providers, without what stands on them natively. */
 async function engineSources() {
-  const files = [...(await walk('pyruntime')), ...(await walk('providers'))];
+  const files = [...(await sources('pyruntime')), ...(await sources('providers'))];
   const kept = files.filter((file) => /\.(py|wgsl)$/.test(file) && !/^pyruntime\/(api|cli|onnxruntime)\//.test(file));
   const entries = kept.map(async (file) => [file.replace(/^providers/, 'pyruntime/providers'), new Uint8Array(await readFile(join(ROOT, file)))]);
   return Object.fromEntries(await Promise.all(entries));
@@ -168,7 +169,7 @@ function take(proxy) {
 /** Another one for another Pyodide, another pack.py or other imports. */
 async function stdlibStamp() {
   const { version } = JSON.parse(await readFile(join(PYODIDE, 'package.json'), 'utf8'));
-  const files = ['scripts/pack.py', 'scripts/used_modules.py', ...(await walk(SHORT)).sort()];
+  const files = ['scripts/pack.py', 'scripts/used_modules.py', ...(await sources(SHORT))];
   const texts = await Promise.all(files.map((file) => readFile(join(ROOT, file), 'utf8')));
   return `${version} ${await imports()} ${texts.join('')}`;
 }
@@ -203,7 +204,7 @@ const SHORT = 'scripts/stdlib'; // modules in the place of Pyodide's, or besides
 /** What the engine needs of the standard library, and the rest. */
 async function stdlib() {
   await kept(['python_stdlib.zip', 'python_rest.zip'], await stdlibStamp(), async () => {
-    const short = Object.fromEntries(await Promise.all((await walk(SHORT)).map(async (file) => {
+    const short = Object.fromEntries(await Promise.all((await sources(SHORT)).map(async (file) => {
       return [relative(SHORT, file), new Uint8Array(await readFile(join(ROOT, file)))];
     })));
     const { globals } = await booted('pack.py');

@@ -7,12 +7,12 @@ import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 
 const COMPRESSED = /\.(br|gz)$/;
-/** What compresses: Pyodide's archives are stored, not deflated; weights are as good as random. */
+/** What compresses, as in pyruntime/cli/serve.py: Pyodide's archives are stored, not deflated; weights are as good as random. */
 const COMPRESSIBLE = /\.(css|html|js|json|mjs|svg|wasm|webmanifest|zip)$/;
 const SMALLEST = 1024; // bytes that are worth it
 
 /** Every file in a folder, as paths from there. @param {string} folder */
-async function walk(folder) {
+export async function walk(folder) {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   return entries.filter((entry) => entry.isFile()).map((entry) => relative(folder, join(entry.parentPath, entry.name)).split(sep).join('/')).sort();
 }
@@ -32,10 +32,14 @@ export async function writeList(folder, name, page, listed = () => true) {
   await writeFile(join(folder, name), `${JSON.stringify({ build, files }, null, 1)}\n`);
 }
 
+/** At its best. @param {Uint8Array} bytes */
+export const brotli = (bytes) => promisify(brotliCompress)(bytes, {
+  params: { [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY, [constants.BROTLI_PARAM_LGWIN]: constants.BROTLI_MAX_WINDOW_BITS },
+});
+
 /** Writes .br and .gz beside all files of a folder that get smaller by it. @param {string} folder */
 export async function compressAll(folder) {
-  const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY, [constants.BROTLI_PARAM_LGWIN]: constants.BROTLI_MAX_WINDOW_BITS } };
-  const ways = { br: (bytes) => promisify(brotliCompress)(bytes, quality), gz: (bytes) => promisify(gzip)(bytes, { level: 9 }) };
+  const ways = { br: brotli, gz: (bytes) => promisify(gzip)(bytes, { level: 9 }) };
   for (const path of (await walk(folder)).filter((path) => COMPRESSIBLE.test(path))) {
     const bytes = await readFile(join(folder, path));
     if (bytes.length < SMALLEST) continue;

@@ -18,6 +18,8 @@ TEXT = b"export const answer = 42;\n" * 100
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages/index.html").write_bytes(TEXT)
     (tmp_path / "a.mjs").write_bytes(TEXT)
     (tmp_path / "small.mjs").write_bytes(b"1")
     (tmp_path / "model.onnx").write_bytes(TEXT)
@@ -43,6 +45,8 @@ def get(server: serve.Server, path: str, method: str = "GET", **headers: str) ->
     "path, accepted, coding",
     [
         ("/a.mjs", "gzip, deflate", "gzip"),
+        ("/pages/", "gzip", "gzip"),
+        ("/pages/?query", "gzip", "gzip"),
         ("/a.mjs", "gzip;q=0", None),
         ("/a.mjs", "", None),
         ("/small.mjs", "gzip", None),
@@ -81,3 +85,13 @@ def test_files_that_are_compressed_already(server: serve.Server, folder: Path) -
     os.utime(folder / "model.onnx.gz", (0, 0))
     os.utime(folder / "model.onnx.br", (0, 0))
     assert get(server, "/model.onnx", Accept_Encoding="gzip, br")[1] == TEXT
+
+
+def test_mounts_and_what_is_outside(folder: Path) -> None:
+    """A longer prefix wins; nothing beside a folder is sent, and a name that no file can have is told quietly."""
+    mounts = {"/": folder / "pages", "/more/": folder}
+    paths = "/ /more/a.mjs /more/ /more/pages /a.mjs /../a.mjs /%2e%2e/a.mjs /more/..%2f..%2fa.mjs /%00".split()
+    with serve.Server(mounts, compress=True) as server:
+        found = {path: get(server, path, Accept_Encoding="gzip")[0] for path in paths}
+    assert [answer.status for answer in found.values()] == [200, 200, 200, 301, *[404] * 5]
+    assert found["/"].getheader("Content-Encoding") == found["/more/a.mjs"].getheader("Content-Encoding") == "gzip"

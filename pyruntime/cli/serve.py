@@ -18,12 +18,17 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from pyruntime.cli.parser import Parser
 
 SITE = Path("build/site")
+EXAMPLES = {
+    "": "the demo site, after `npm run build`",
+    "public --port 9000": "a folder of your own",
+    "public --mount /models=../models": "with another one beside it",
+}
 TYPES = {
     ".css": "text/css",
     ".html": "text/html; charset=utf-8",
@@ -43,6 +48,7 @@ ISOLATION = {
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+# What compresses, as in scripts/list_files.mjs, which does so ahead.
 COMPRESSED = {".css", ".html", ".js", ".json", ".mjs", ".svg", ".wasm", ".webmanifest", ".zip"}
 SMALLEST = 1024  # bytes that are worth it
 
@@ -63,13 +69,6 @@ ENCODERS = _encoders()
 def compressed(path: Path, modified: int, encoding: str) -> bytes:
     """A file's bytes in that coding; `modified` tells one state of it from the next."""
     return ENCODERS[encoding](path.read_bytes())
-
-
-EXAMPLES = {
-    "": "the demo site, after `npm run build`",
-    "public --port 9000": "a folder of your own",
-    "public --mount /models=../models": "with another one beside it",
-}
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -95,7 +94,13 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def send_head(self) -> Any:
         """As the base class, with the file as it is or compressed: as it lies beside it, or by `compressed`."""
-        path = Path(self.translate_path(self.path))
+        try:
+            path = Path(self.translate_path(self.path))
+        except ValueError:  # a name that no file can have
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        if path.is_dir() and urlsplit(self.path).path.endswith("/"):
+            path /= "index.html"
         wanted = self.compress and path.is_file() and "Range" not in self.headers
         encoded = self.encoded(path) if wanted else None
         if encoded is None:
@@ -142,6 +147,7 @@ class Server(http.server.ThreadingHTTPServer):
     """A server in a thread of its own: `with Server({"/": folder}) as server: server.url`."""
 
     daemon_threads = True
+    handler = Handler
 
     def __init__(
         self,
@@ -156,7 +162,7 @@ class Server(http.server.ThreadingHTTPServer):
         out = {**(ISOLATION if isolated else {}), **(headers or {})}
         self.connections: set[socket.socket] = set()
         super().__init__(
-            ("127.0.0.1", port), partial(Handler, mounts=mounts, headers=out, quiet=quiet, compress=compress)
+            ("127.0.0.1", port), partial(self.handler, mounts=mounts, headers=out, quiet=quiet, compress=compress)
         )
         self.url = f"http://localhost:{self.server_address[1]}"
 
@@ -173,7 +179,7 @@ class Server(http.server.ThreadingHTTPServer):
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, daemon=True).start()
         return self
 
