@@ -74,8 +74,16 @@ slept = await asyncio.gather(*(asyncio.sleep(0.01 * n, n) for n in range(3)))
 [slept, (await fetch("/esm.html")).status, type(asyncio.get_running_loop()).__name__, asyncio.__name__]"""
 
 
+# No word of it tells that it waits.
+PROMISE = """
+from js import Promise
+def of(n): return Promise.resolve(n).then(lambda x: x + 1)
+exec("a" + "sync def both(): return [a" + "wait of(2), a" + "wait of(3)]", globals())
+both()"""
+
+
 def test_asyncio_comes_when_it_is_used(tab: Callable[..., Tab]) -> None:
-    """A start has a short module in its place; where the rest cannot be had, it stays one."""
+    """A start has a short module in its place; where the rest cannot be had, it stays one. What is given is awaited."""
     page = tab()
     page.open("/esm.html")
     assert page.run("return ort.python('1 + 1')") == 2
@@ -85,6 +93,7 @@ def test_asyncio_comes_when_it_is_used(tab: Callable[..., Tab]) -> None:
     page.page.context.unroute(f"**{LIBRARY}")
     page.forgive("net::ERR_FAILED")
     assert "asyncio" in told and LIBRARY in told, told
+    assert page.run("return ort.python(arg)", PROMISE) == [3, 4]
     assert page.run("return ort.python(arg)", AWAITED) == [[0, 1, 2], 200, "WebLoop", "asyncio"]
     assert_affine(page.run(MAKE + RUN))
 

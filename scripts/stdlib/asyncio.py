@@ -2,8 +2,10 @@
 
 
 def get_event_loop():
-    """Pyodide's C code takes this function at its start, to call it later."""
-    return __getattr__("get_event_loop")()
+    """Pyodide's C code takes this function at its start, to call it whenever it waits."""
+    import asyncio
+
+    return asyncio.events.get_event_loop()  # `events` is of the whole one
 
 
 def __getattr__(name):

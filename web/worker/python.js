@@ -157,11 +157,11 @@ export class Python {
     return this.stoppable(stop, () => JSON.parse(program.host(step.id, JSON.stringify(inputs), symbols)));
   }
 
-  /** Runs the user's code; its last value comes back as plain data. @param {string} code @param {unknown} args */
+  /** Runs the user's code; its last value, awaited, comes back as plain data. @param {string} code @param {unknown} args */
   async exec(code, args) {
     const globals = this.pyodide.toPy({ args });
     try {
-      const value = WAITS.test(code) ? await this.pyodide.runPythonAsync(code, { globals }) : this.pyodide.runPython(code, { globals });
+      const value = await (WAITS.test(code) ? this.pyodide.runPythonAsync(code, { globals }) : this.pyodide.runPython(code, { globals }));
       return plain(value);
     } catch (error) {
       throw this.translate(error);
