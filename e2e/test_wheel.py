@@ -99,6 +99,7 @@ def check(found: Any, models: Path) -> None:
         'InvalidInput: input "x" is no tensor: object (lists, memoryviews and arrays of numbers are)',
         "InvalidInput: output \"z\" does not exist (outputs are ['y'])",
         "InvalidInput: input \"y\" does not exist (inputs are ['x'])",
+        "InvalidInput: a run in Pyodide has no options",
         'ModelNotFound: there is no file "/models/none.onnx"',
         "UnsupportedOp: Frobnicate",
         "OutOfMemory: ",

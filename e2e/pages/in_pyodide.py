@@ -86,6 +86,7 @@ def main(cases):
             lambda: session.run(None, {"x": object()}),
             lambda: session.run(["z"], {"x": rows}),
             lambda: session.run(None, {"y": rows}),
+            lambda: session.run(None, {"x": rows}, object()),
             lambda: InferenceSession("/models/none.onnx"),
             lambda: InferenceSession("/models/unsupported.onnx"),
             lambda: InferenceSession("/models/affine.onnx", SessionOptions(memory_limit=100)),

@@ -89,6 +89,8 @@ class InferenceSession:
     ) -> list[Any]:
         """The outputs of these names, all of them for None. Errors: InvalidInput names the feed at fault; the session
         stays usable."""
+        if run_options is not None:
+            raise InvalidInput("a run in Pyodide has no options", hint="run_options=None")
         names = [o.name for o in self.get_outputs()]
         for name in output_names or ():
             if name not in names:
@@ -288,9 +290,10 @@ def _executor() -> Any:
     code = files("pyruntime.pyodide") / "executor.js"
     if not code.is_file():
         raise SessionFailed("this wheel was built without executor.js", hint="npm run build, then build the wheel")
-    if not hasattr(js, "__pyruntime"):
-        js.__pyruntime = js.Function.new(f"{code.read_text()};return executor")()
-    return js.__pyruntime
+    name = f"__pyruntime_{pyruntime.__version__}"  # a page may install another wheel later
+    if not hasattr(js, name):
+        setattr(js, name, js.Function.new(f"{code.read_text()};return executor")())
+    return getattr(js, name)
 
 
 __all__ = ["InferenceSession", "SessionOptions", "Tensor"]
