@@ -40,7 +40,7 @@ class Asked:
 
 @pytest.fixture
 def site(built: None, tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
+    made = Site.made(tmp_path)
     for name in ("external.onnx", "external.bin"):
         shutil.copy(ROOT / "build" / "models" / name, tmp_path)
     yield made

@@ -26,10 +26,14 @@ NOT_SERVED = {".map", ".whl", ".cjs"}
 
 
 class Site:
-    """A folder with the page, the engine and models, and its server, which can be cut off."""
+    """A folder and its server, which can be cut off."""
 
     def __init__(self, folder: Path, isolated: bool = True) -> None:
-        self.folder, self.isolated = folder, isolated
+        self.folder, self.isolated, self.port = folder, isolated, 0
+
+    @classmethod
+    def made(cls, folder: Path, isolated: bool = True) -> Site:
+        """With the page, the engine and models."""
         shutil.copytree(ROOT / "e2e" / "pages" / "offline", folder, dirs_exist_ok=True)
         (folder / "dist").mkdir()
         for file in (ROOT / "dist").iterdir():
@@ -38,13 +42,12 @@ class Site:
         for name in ("affine", "add"):
             shutil.copy(ROOT / "build" / "models" / f"{name}.onnx", folder)
         shutil.copy(ROOT / "dist" / "offline.sw.js", folder)
-        self.server: Server | None = None
-        self.port = 0
+        return cls(folder, isolated)
 
     @contextmanager
     def online(self) -> Iterator[str]:
         """Its address; the same each time."""
-        with Server({"/": self.folder}, isolated=self.isolated, port=self.port) as server:
+        with Server({"/": self.folder}, isolated=self.isolated, headers={"Vary": "*"}, port=self.port) as server:
             self.port = server.server_address[1]
             yield server.url
 
@@ -70,15 +73,7 @@ class Site:
 
 @pytest.fixture
 def site(built: None, tmp_path: Path) -> Site:
-    return Site(tmp_path)
-
-
-@pytest.fixture
-def chromium(browser: Browser) -> Iterator[Any]:
-    context = browser.new_context()
-    context.set_default_timeout(60_000)
-    yield context.new_page()
-    context.close()
+    return Site.made(tmp_path)
 
 
 def visit(page: Any, site: Site) -> None:
@@ -98,6 +93,12 @@ def in_chromium(browser: Browser) -> Iterator[Any]:
     context.set_default_timeout(60_000)
     yield context.new_page()
     context.close()
+
+
+@pytest.fixture
+def chromium(browser: Browser) -> Iterator[Any]:
+    with in_chromium(browser) as page:
+        yield page
 
 
 PLACES: dict[str, Callable[[Browser], AbstractContextManager[Any]]] = {
@@ -157,6 +158,9 @@ def test_update(chromium: Any, site: Site) -> None:
     assert len(third.evaluate("async () => (await offline.status()).versions")) == 2
     chromium.goto("about:blank")
     second.close()
+    # of a page that was noted a moment ago nobody can tell whether it is about to open
+    (worker,) = third.context.service_workers
+    worker.evaluate("() => { const { now } = Date; Date.now = () => now() + 60_000; }")
     with site.online():
         visit(third, site)
         assert third.evaluate("() => edition") == 2
@@ -167,6 +171,59 @@ def test_update(chromium: Any, site: Site) -> None:
         visit(third, site)
         status = third.evaluate("async () => offline.status()")
         assert not status["controlled"] and not status["versions"] and not status["models"]
+
+
+def test_another_page_while_an_update_stalls(chromium: Any, site: Site) -> None:
+    """It leaves alone what was fetched. When a file of the new version is lost, the one before is no way out."""
+    with site.online():
+        visit(chromium, site)
+        chromium.evaluate("async () => install()")
+        site.publish(2)
+        visit(chromium, site)
+        chromium.evaluate("""() => {
+          const { fetch } = globalThis;
+          globalThis.fetch = async (url, init) => {
+            if (url.endsWith('worker.mjs')) await new Promise((go) => { globalThis.go = go; });
+            return fetch(url, init);
+          };
+          globalThis.updated = offline.update();
+        }""")
+        chromium.wait_for_function("Boolean(globalThis.go)")
+        second = chromium.context.new_page()
+        visit(second, site)
+        second.evaluate("async () => install()")
+        second.wait_for_timeout(500)
+        assert chromium.evaluate("() => { go(); return updated; }")
+        second.close()
+    third = chromium.context.new_page()
+    visit(third, site)
+    assert third.evaluate("() => edition") == 2
+    assert third.evaluate("async () => (await offline.status()).versions.length") == 2
+    with site.online():
+        site.publish(3)
+        lose = "(key) => key.url.includes('worker.mjs') && cache.delete(key)"
+        third.evaluate(f"async () => {{ {KEPT} await Promise.all((await cache.keys()).map({lose})); }}")
+        assert third.evaluate(TAIL) == "// 3"
+        assert not third.evaluate("async () => (await offline.status()).versions.length")
+
+
+def test_models_beside_the_list(chromium: Any, site: Site) -> None:
+    """What a session keeps counts for others without a network alone; what is no longer listed goes."""
+    size = "(name, cache) => fetch(name, { cache }).then((response) => response.arrayBuffer()).then((all) => all.byteLength)"
+    sizes = f"async () => [await ({size})('affine.onnx'), await ({size})('affine.onnx', 'reload'), await ({size})('add.onnx')]"
+    models = "async () => (await offline.status()).models.map(({ url }) => url.split('/').at(-1))"
+    affine, add = ((site.folder / f"{name}.onnx").stat().st_size for name in ("affine", "add"))
+    with site.online():
+        visit(chromium, site)
+        chromium.evaluate("async () => { await install(); await ort.InferenceSession.create('add.onnx', { cache: '1' }); }")
+        chromium.wait_for_function(f"({models})().then((all) => all.length === 2)")
+        for name in ("affine", "add"):
+            (site.folder / f"{name}.onnx").write_bytes(b"12345")
+        assert chromium.evaluate(sizes) == [affine, 5, 5]
+    assert chromium.evaluate(sizes) == [affine, affine, add]
+    with site.online():
+        chromium.evaluate("async () => install({ models: [] })")
+        assert chromium.evaluate(models) == ["add.onnx"]
 
 
 KEPT = """
@@ -250,7 +307,7 @@ def test_no_room(chromium: Any, site: Site) -> None:
 
 def test_isolation_by_the_service_worker(chromium: Any, built: None, tmp_path: Path) -> None:
     """For hosts that cannot set headers: after one reload there is shared memory, and threads."""
-    site = Site(tmp_path, isolated=False)
+    site = Site.made(tmp_path, isolated=False)
     with site.online():
         visit(chromium, site)
         asked = "async () => (await install({ isolation: 'require-corp' })).status"
@@ -284,8 +341,7 @@ def test_in_a_service_worker_of_ones_own(chromium: Any, site: Site, kind: str) -
 
 def test_the_demo_site(chromium: Any, built: None, tmp_path: Path) -> None:
     """It can be installed; with the network cut its pages open, and run a model that was never compiled before."""
-    site = Site.__new__(Site)
-    site.folder, site.isolated, site.port = ROOT / "build" / "site", True, 0
+    site = Site(ROOT / "build" / "site")
     devtools = chromium.context.new_cdp_session(chromium)
     with site.online():
         chromium.goto(f"{site.url}index.html")
@@ -329,8 +385,7 @@ def test_in_a_bundle(chromium: Any, built: None, tmp_path: Path, tool: str) -> N
         config = folder / "webpack.config.cjs"
         config.write_text(config.read_text().replace("main.cjs", "main.js"))
     subprocess.run(TOOLS[tool], cwd=folder, check=True)
-    site = Site.__new__(Site)
-    site.folder, site.isolated, site.port = folder / "dist", True, 0
+    site = Site(folder / "dist")
     if tool == "webpack":
         shutil.copy(folder / "index.html", site.folder)
     for file in (ROOT / "demo/digits/digits.onnx", ROOT / "dist/offline.sw.js"):

@@ -13,7 +13,7 @@ export interface Options {
   isolation?: 'require-corp' | 'credentialless';
   /** Folder of the engine's files, if they are not beside this one. */
   engine?: string;
-  /** Lists of files with hashes, as dist/assets.json is one: `{ files: { 'app.js': { size, hash } } }`, by addresses from there. */
+  /** Lists of files with hashes, as dist/assets.json is one: `{ files: { 'app.js': { size, hash } } }`, by paths from there. */
   lists?: readonly string[];
   /** Addresses of further files of the page. */
   files?: readonly string[];
@@ -32,6 +32,7 @@ export interface Status {
   readonly controlled: boolean;
   /** What is kept, the newest last: older ones as long as a page is open that was opened with them. */
   readonly versions: readonly { readonly name: string; readonly build: string; readonly files: number; readonly size: number }[];
+  /** All that the origin keeps, whoever asked. */
   readonly models: readonly KeptModel[];
   readonly isolated: boolean;
   /** Whether a reload would isolate the page; told once. */

@@ -13,19 +13,8 @@ import { expectedFiles, wantedOf } from './wanted_files.js';
 export { PyRuntimeError, InvalidInput, QuotaExceeded, SessionFailed } from '../common/errors.js';
 
 /** @typedef {import('./versions.js').OfflineFile} OfflineFile */
-/** @typedef {import('./versions.js').Version} Version */
 /** @typedef {import('./versions.js').Wanted} Wanted */
 /** loaded, total: bytes of all that is fetched; total 0 where the server does not tell. @typedef {(progress: { file: string, loaded: number, total: number }) => void} OnProgress */
-
-/** What fetches and removes, one after the other. @type {Promise<unknown>} */
-let work = Promise.resolve();
-
-/** @template T @param {() => Promise<T>} action @returns {Promise<T>} */
-function inTurn(action) {
-  const done = work.then(action);
-  work = done.catch(() => {});
-  return done;
-}
 
 const TOLD = 'pyruntime-isolation'; // of the session: that it was told to reload
 
@@ -41,24 +30,32 @@ export async function install(options = {}) {
   const store = await Versions.open(registration.scope);
   const book = await store.read();
   const onProgress = options.onProgress ?? (() => {});
-  if (!book.versions.length || JSON.stringify(book.wanted) !== JSON.stringify(wanted)) await updated(store, wanted, onProgress);
-  else updated(store, wanted, onProgress).then(async (changed) => changed && options.onUpdate?.(await status(options))).catch((error) => options.onError?.(error)); // offline, or no room: next time
-  registration.active?.postMessage({ pyruntime: 'tidy' });
+  if (!book.versions.length || JSON.stringify(book.wanted) !== JSON.stringify(wanted)) await updated(store, wanted, onProgress, registration);
+  else updated(store, wanted, onProgress, registration).then(async (changed) => changed && options.onUpdate?.(await status(options))).catch((error) => options.onError?.(error)); // offline, or no room: next time
   return status(options);
 }
 
 /** Fetches what is new; pages that are opened from now on have it. Whether there was anything. @param {{ scope?: string, onProgress?: OnProgress }} [options] */
 export async function update(options = {}) {
-  const { store, book } = await opened(options);
+  const { store, book, registration } = await opened(options);
   if (!book.wanted) throw new SessionFailed('nothing is kept here', { hint: 'call install() first' });
-  return updated(store, book.wanted, options.onProgress ?? (() => {}));
+  return updated(store, book.wanted, options.onProgress ?? (() => {}), registration);
 }
 
-/** @param {Versions} store @param {Wanted} wanted @param {OnProgress} onProgress */
-const updated = (store, wanted, onProgress) => inTurn(async () => {
-  const newest = (await store.read()).versions.at(-1);
-  return await bring(store, wanted, newest, onProgress) !== newest?.name;
-});
+/** @param {Versions} store @param {Wanted} wanted @param {OnProgress} onProgress @param {ServiceWorkerRegistration | undefined} registration */
+async function updated(store, wanted, onProgress, registration) {
+  let whole = false; // else what was fetched stays, for the next time
+  try {
+    return await store.inTurn(async () => {
+      const book = await store.read();
+      const name = await bring(store, wanted, book, onProgress);
+      whole = true;
+      return name !== book.versions.at(-1)?.name;
+    });
+  } finally {
+    registration?.active?.postMessage({ pyruntime: 'tidy', loose: whole });
+  }
+}
 
 /** @typedef {Awaited<ReturnType<typeof status>>} Status */
 /** What is kept, and whether it is in use. @param {{ scope?: string, isolation?: string }} [options] */
@@ -84,9 +81,10 @@ function reloads() {
 
 /** Removes all that install() made, models too. @param {{ scope?: string }} [options] */
 export async function remove(options = {}) {
-  await inTurn(async () => {
-    const { book, registration, scope } = await opened(options);
-    await Promise.all((book.wanted?.models ?? []).map(({ url }) => deleteModel(url)));
+  const { store, registration, scope } = await opened(options);
+  await store.inTurn(async () => {
+    const { wanted } = await store.read();
+    await Promise.all((wanted?.models ?? []).map(({ url }) => deleteModel(url)));
     await registration?.unregister();
     await caches.delete(nameFor(scope));
   });
@@ -126,8 +124,9 @@ async function started({ worker = './offline.sw.js', type, scope, isolation }) {
 
 // ── what is kept ──
 
-/** The newest version, checked file by file; what is not there is fetched. Its name. @param {Versions} store @param {Wanted} wanted @param {Version | undefined} newest before @param {OnProgress} onProgress */
-async function bring(store, wanted, newest, onProgress) {
+/** The newest version, checked file by file; what is not there is fetched. Its name. @param {Versions} store @param {Wanted} wanted @param {import('./versions.js').Book} before @param {OnProgress} onProgress */
+async function bring(store, wanted, before, onProgress) {
+  const newest = before.versions.at(-1);
   const { build, files: expected } = await expectedFiles(wanted, store, newest);
   const there = await Promise.all(expected.map(async (file) => Boolean(file.hash && await store.find(file))));
   const missing = expected.filter((_, i) => !there[i]);
@@ -144,6 +143,8 @@ async function bring(store, wanted, newest, onProgress) {
   for (const [i, file] of expected.entries()) files.push(there[i] ? file : await fetched(store, file, cache, (bytes) => tell(file.url, bytes)));
   const name = (await digest(new TextEncoder().encode(JSON.stringify(files)))).slice(0, 16);
   await store.add({ name, build, files }, wanted);
+  const dropped = (before.wanted?.models ?? []).filter(({ url }) => !wanted.models.some((model) => model.url === url));
+  await Promise.all(dropped.map(({ url }) => deleteModel(url)));
   for (const model of wanted.models) await keepModel(model, (bytes) => tell(model.url, bytes));
   return name;
 }

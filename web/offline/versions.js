@@ -11,11 +11,13 @@ import { withinQuota } from '../storage/quota.js';
  * What a page wants kept: the folder of the engine's files, lists of files with hashes, files, models.
  * @typedef {{ engine: string, lists: string[], files: string[], models: { url: string, version: string }[] }} Wanted
  */
-/** versions: the newest last; pages: of which version each page and worker is, by its id. @typedef {{ wanted: Wanted | null, versions: Version[], pages: Record<string, string> }} Book */
+/** Of which version a page or a worker is, and since when, in milliseconds since 1970. @typedef {{ name: string, since: number }} Page */
+/** versions: the newest last; pages: by their ids. @typedef {{ wanted: Wanted | null, versions: Version[], pages: Record<string, Page> }} Book */
 
 const BOOK = 'pyruntime-offline';
 /** Headers that tell of the way here, not of the file. */
-const OF_THE_WAY = ['content-encoding', 'content-length', 'transfer-encoding', 'connection', 'keep-alive', 'set-cookie'];
+const OF_THE_WAY = ['content-encoding', 'content-length', 'transfer-encoding', 'connection', 'keep-alive', 'set-cookie', 'vary', 'clear-site-data'];
+const MINUTE = 60_000;
 
 export class Versions {
   /** @param {Cache} cache @param {string} scope */
@@ -46,6 +48,11 @@ export class Versions {
       await this.cache.put(this.place, new Response(bytes, { headers: { etag: await seal(this.place, bytes) } }));
       return book;
     });
+  }
+
+  /** Fetches or removes: one page at a time. @template T @param {() => Promise<T>} action @returns {Promise<T>} */
+  inTurn(action) {
+    return navigator.locks.request(`${this.lock} update`, action);
   }
 
   /** @param {OfflineFile} file */
@@ -83,16 +90,27 @@ export class Versions {
     });
   }
 
-  /** Removes versions that no page is of, but for the newest, and files of none. @param {string[]} alive ids of pages and workers */
-  tidy(alive) {
-    return this.change(async (book) => {
-      const pages = alive.map((id) => [id, versionOf(id, book)?.name]);
-      book.pages = Object.fromEntries(pages.filter(([, name]) => name));
-      const used = new Set(Object.values(book.pages));
+  /**
+   * Removes versions that no page is of, but for the newest, and their files; not while a page fetches, whose files are of
+   * no version yet. @param {string[]} alive ids of pages and workers @param {boolean} loose files of no version, too
+   */
+  tidy(alive, loose) {
+    return navigator.locks.request(`${this.lock} update`, { ifAvailable: true }, (lock) => lock && this.change(async (book) => {
+      const all = await this.cache.keys();
+      const before = this.keys(book);
+      const young = Object.entries(book.pages).filter(([, { since }]) => Date.now() - since < MINUTE); // perhaps not alive yet
+      const pages = alive.map((id) => /** @type {[string, Page]} */ ([id, { name: versionOf(id, book)?.name ?? '', since: 0 }]));
+      book.pages = Object.fromEntries([...pages.filter(([, { name }]) => name), ...young]);
+      const used = new Set(Object.values(book.pages).map(({ name }) => name));
       book.versions = book.versions.filter(({ name }, i, { length }) => i === length - 1 || used.has(name));
-      const keys = new Set([this.place, ...book.versions.flatMap(({ files }) => files.map((file) => this.key(file)))]);
-      await Promise.all((await this.cache.keys()).map(({ url }) => keys.has(url) || this.cache.delete(url)));
-    });
+      const after = this.keys(book);
+      await Promise.all(all.map(({ url }) => (loose || before.has(url)) && !after.has(url) && this.cache.delete(url)));
+    }));
+  }
+
+  /** Of all that is kept. @param {Book} book */
+  keys({ versions }) {
+    return new Set([this.place, ...versions.flatMap(({ files }) => files.map((file) => this.key(file)))]);
   }
 }
 
@@ -101,7 +119,7 @@ export class Versions {
  * anything was kept. @param {string} id @param {Book} book
  */
 export function versionOf(id, { pages, versions }) {
-  const [name, ...others] = id in pages ? [pages[id]] : new Set(Object.values(pages));
+  const [name, ...others] = new Set((id in pages ? [pages[id]] : Object.values(pages)).map((page) => page.name));
   return versions.find((version) => version.name === name && !others.length) ?? versions.at(-1);
 }
 

@@ -7,7 +7,7 @@ import { unchanged, validators } from '../storage/kept_models.js';
 
 /** @typedef {import('./versions.js').OfflineFile} OfflineFile */
 /** @typedef {import('./versions.js').Wanted} Wanted */
-/** A list of files, by their addresses from there; page: whether pages use it. @typedef {{ build?: string, files: Record<string, { size: number, hash: string, page?: boolean }> }} List */
+/** A list of files, by their paths from there; page: whether pages use it. @typedef {{ build?: string, files: Record<string, { size: number, hash: string, page?: boolean }> }} List */
 /** A file before it is fetched: hash "" where nobody tells. @typedef {OfflineFile} Expected */
 
 const LIST = 'assets.json';
@@ -21,7 +21,7 @@ const unbundled = () => new URL('offline.mjs', ownList()).href === import.meta.u
 /** @param {Wanted} wanted @param {import('./versions.js').Versions} store @param {import('./versions.js').Version | undefined} newest @returns {Promise<{ build: string, files: Expected[] }>} */
 export async function expectedFiles({ engine, lists, files }, store, newest) {
   const [own, ...others] = await Promise.all([engine ? new URL(LIST, engine).href : ownList(), ...lists].map(read));
-  const listed = [...engineFiles(own, engine), ...others.flatMap(({ url, list }) => Object.entries(list.files).map(([name, file]) => at(new URL(name, url).href, file)))];
+  const listed = [...engineFiles(own, engine), ...others.flatMap(({ url, list }) => Object.entries(list.files).map(([name, file]) => at(addressIn(url, name), file)))];
   const plain = await Promise.all(files.map((url) => plainFile(url, store, newest)));
   return { build: own.list.build ?? '', files: [...new Map([...plain, ...listed].map((file) => [file.url, file])).values()] };
 }
@@ -29,13 +29,16 @@ export async function expectedFiles({ engine, lists, files }, store, newest) {
 /** @param {string} url @param {{ size: number, hash: string }} file @returns {Expected} */
 const at = (url, { size, hash }) => ({ url, size, hash });
 
+/** @param {string} list its address @param {string} name a path from there */
+const addressIn = (list, name) => new URL(name.replace(/[?#]/g, encodeURIComponent), list).href;
+
 /** @param {string} url @returns {Promise<{ url: string, list: List }>} */
 async function read(url) {
   try {
     const response = await fetch(url, { cache: 'no-store' });
     if (!response.ok) throw new Error(`HTTP ${response.status}`);
     const list = await response.json();
-    if (typeof list?.files !== 'object') throw new Error('it is no list of files');
+    if (!(list?.files instanceof Object)) throw new Error('it is no list of files');
     return { url, list };
   } catch (cause) {
     throw new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: 'serve all files of dist/ unchanged, from one folder', cause });
@@ -45,7 +48,7 @@ async function read(url) {
 /** Those that pages use. @param {{ url: string, list: List }} own @param {string} folder of the engine, "" the own one @returns {Expected[]} */
 function engineFiles({ url, list }, folder) {
   const used = Object.entries(list.files).filter(([, { page }]) => page);
-  if (folder || unbundled()) return used.map(([name, file]) => at(new URL(name, url).href, file));
+  if (folder || unbundled()) return used.map(([name, file]) => at(addressIn(url, name), file));
   return Object.entries(ownUrls()).flatMap(([key, address]) => {
     const name = NAMES[/** @type {keyof typeof NAMES} */ (key)];
     return list.files[name] ? [at(address, list.files[name])] : [];
