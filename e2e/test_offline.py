@@ -209,13 +209,15 @@ def test_another_page_while_an_update_stalls(chromium: Any, site: Site) -> None:
 
 def test_models_beside_the_list(chromium: Any, site: Site) -> None:
     """What a session keeps counts for others without a network alone; what is no longer listed goes."""
-    size = "(name, cache) => fetch(name, { cache }).then((response) => response.arrayBuffer()).then((all) => all.byteLength)"
-    sizes = f"async () => [await ({size})('affine.onnx'), await ({size})('affine.onnx', 'reload'), await ({size})('add.onnx')]"
+    size = "async (name, cache) => (await (await fetch(name, { cache })).arrayBuffer()).byteLength"
+    asked = "[['affine.onnx'], ['affine.onnx', 'reload'], ['add.onnx']]"
+    sizes = f"() => Promise.all({asked}.map(([name, cache]) => ({size})(name, cache)))"
     models = "async () => (await offline.status()).models.map(({ url }) => url.split('/').at(-1))"
     affine, add = ((site.folder / f"{name}.onnx").stat().st_size for name in ("affine", "add"))
     with site.online():
         visit(chromium, site)
-        chromium.evaluate("async () => { await install(); await ort.InferenceSession.create('add.onnx', { cache: '1' }); }")
+        chromium.evaluate("() => install()")
+        chromium.evaluate("async () => { await ort.InferenceSession.create('add.onnx', { cache: '1' }); }")
         chromium.wait_for_function(f"({models})().then((all) => all.length === 2)")
         for name in ("affine", "add"):
             (site.folder / f"{name}.onnx").write_bytes(b"12345")

@@ -45,18 +45,24 @@ export class KeptPrograms {
     this.open = open;
     /** @type {Opened | null} */
     this.opened = null;
+    /** @type {Promise<Opened> | null} */
+    this.opening = null;
     const now = () => this.opened?.proxy;
     this.proxy = {
       info: kept.info,
       get needs() { return now()?.needs ?? kept.needs; },
       get timings() { return now()?.timings ?? '{}'; },
-      destroy: () => now()?.destroy(),
+      destroy: () => { this.opening?.then(({ proxy }) => proxy.destroy(), () => {}); },
     };
   }
 
-  async python() {
-    this.opened ??= await this.open();
-    return this.opened;
+  /** Once, whoever asks; after a failure, again. */
+  python() {
+    this.opening ??= this.open().then(
+      (opened) => this.opened = opened,
+      (error) => { this.opening = null; throw error; },
+    );
+    return this.opening;
   }
 
   main() {
