@@ -14,7 +14,7 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I32
-from pyruntime.ir.expr import Expr, Scalar, binary, cast, dim, guard, select
+from pyruntime.ir.expr import Expr, Scalar, binary, cast, const, dim, guard, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim, Dim
 
@@ -223,12 +223,15 @@ def tensor_scatter(
     t.require_shape("update", update, [count if n == axis else d for n, d in enumerate(past.shape)])
     t.require(sh.compare("le", count, length), f"{count} rows to write into {length}")
     t.require_shape("write_indices", write_indices, (past.shape[0],))
-    places = length - count + 1 if mode == "linear" else length
+
+    def start(n: Expr) -> Expr:
+        at = write_indices.at(n) if write_indices is not None else const(0, I32)
+        if mode == "circular":
+            return cast(at % cast(dim(length), at.dtype), I32)
+        return t.checked_index(at, length - count + 1)
 
     def element(*i: Expr) -> Expr:
-        step = i[axis]
-        if write_indices is not None:
-            step = step - t.checked_index(write_indices.at(i[0]), places)
+        step = i[axis] - start(i[0])
         step = step % dim(length) if mode == "circular" else step
         new = update.at(*[step if n == axis else c for n, c in enumerate(i)])
         return guard((step >= 0) & (step < dim(count)), new, past.at(*i))

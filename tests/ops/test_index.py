@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyruntime.errors import ShapeError
+from pyruntime.errors import ExecutionError, ShapeError
 from tests.ops.node import check_node, f32, floats, ints, only, rng, run_node
 
 INDICES = [
@@ -209,3 +209,7 @@ def test_tensor_scatter(mode: str) -> None:
     for symbolic in (False, True):
         got = run_node("TensorScatter", [past, update, starts], 24, symbolic, mode=mode)[0]
         np.testing.assert_array_equal(got, want)
+        first = run_node("TensorScatter", [past, update], 24, symbolic, mode=mode)[0]
+        np.testing.assert_array_equal(first, np.concatenate([update, past[:, :, 2:]], 2))
+    with pytest.raises(ExecutionError, match="TensorScatter"):
+        run_node("TensorScatter", [past, update, ints(4, 0)], 24, mode="linear")
