@@ -61,7 +61,7 @@ class Faulty(serve.Handler):
 @pytest.fixture(scope="module")
 def faulty(built: None) -> Iterator[Server]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(serve, "Handler", Faulty)
+    patch.setattr(serve.Server, "handler", Faulty)
     with Server(MOUNTS) as server:
         yield server
     patch.undo()
