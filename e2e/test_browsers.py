@@ -54,8 +54,9 @@ def test_models(place: tuple[Engine, bool]) -> None:
 
 def test_the_readme_names_the_places() -> None:
     """All that tests run in, with the versions that are pinned; browsers come from the system, of any version."""
-    rows = re.findall(r"^\| ([^|]+?) \| ([\d.]+) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    table = (ROOT / "README.md").read_text().partition("## Where it runs")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+?) \| ([\d.]+) \|", table, re.MULTILINE)
     named = {name.partition(",")[0] for name in PLACES}
     pinned = dict(line.split("@") for line in (ROOT / "e2e/runtimes.txt").read_text().split())
-    assert {name for name, _ in rows} == {"Chromium", "Node.js", "Deno", "Bun", *named}
+    assert {name for name, _ in rows} == {"Chromium", "Node.js", "Deno", "Bun", "Pyodide (JupyterLite)", *named}
     assert {name.lower(): version for name, version in rows if name.lower() in pinned} == pinned
