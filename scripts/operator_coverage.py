@@ -19,15 +19,10 @@ _REORDERED = "in models that ONNX Runtime has optimised for one processor; open 
 
 # Why an operator is not known. A test fails for one that is neither known nor here, and for one that is both.
 REASONS = {
-    "AttnLSTM": "not implemented",
-    "BifurcationDetector": "not implemented",
-    "MatMulFpQ4": "weights in the private layout of ONNX Runtime's kernels",
-    "MaxpoolWithMask": "ONNX Runtime documents it as internal",
     "MemcpyFromHost": _BETWEEN_DEVICES,
     "MemcpyToHost": _BETWEEN_DEVICES,
     "Sampling": "a generation loop that draws from ONNX Runtime's own random numbers",
     "SparseToDenseMatMul": "takes sparse tensors",
-    "VarlenNGramHashMapping": "not implemented",
     "WhisperBeamSearch": _ENCODER,
 }
 

@@ -4,6 +4,7 @@ from pyruntime.ops import (  # noqa: F401
     activation,
     aliases_microsoft,
     attention,
+    attention_lstm,
     attention_microsoft,
     beam_search,
     cast,

@@ -20,6 +20,7 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
 Formula = Callable[..., Expr]
+LOWEST = -3.4028234663852886e38  # of float32
 AT_ONCE = 32  # operands of one expression
 
 

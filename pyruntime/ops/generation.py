@@ -15,8 +15,8 @@ from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr, cast, const, dim, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.formula import LOWEST
 
-LOWEST = -3.4028234663852886e38
 _INPUTS = ("input_ids", "position_ids", "attention_mask")
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType
-from pyruntime.ir.expr import Expr, X, Y, cast, dim, index, minimum
+from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, U32, DType
+from pyruntime.ir.expr import Expr, X, Y, bitcast, cast, dim, index, minimum
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.matmul import product
 from pyruntime.ops.minifloat import MINIFLOATS, decode
@@ -85,6 +85,35 @@ def matmul_nbits(
     if g_idx is None and bits in (2, 4, 8):
         y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, bits=bits, block_size=block_size, K=K, N=N)
     return t.cast(y if bias is None else t.map(X + cast(Y, dtype), y, bias), a.dtype)
+
+
+# of MatMulFpQ4, by blk_quant_type: elements of a block, bytes before its codes
+_BLOBS = {0: (32, 4), 1: (32, 5), 2: (64, 4)}
+
+
+@op("MatMulFpQ4", domain=MICROSOFT)
+def matmul_fp_q4(t: Tracer, a: Tensor, b: Tensor, b_shape: Tensor, *, blk_quant_type: int = 1) -> Tensor:
+    """a · w of 4-bit weights in a blob of blocks along K, column by column: a block is its float32 scale, its zero
+    point (a byte, in type 1; else it is 8), and codes of which each 16 bytes hold 32: their low halves, then the high.
+    Shapes: a (*A, K), b (N · blocks · bytes of a block), b_shape (2): K, N -> (*A, N)"""
+    if blk_quant_type not in _BLOBS:
+        raise t.unsupported(f"blk_quant_type {blk_quant_type} is not 0, 1 or 2")
+    size, before = _BLOBS[blk_quant_type]
+    K, N = t.entries("B_shape", t.ints(b_shape, 0), 2)
+    t.require_equal(a.shape[-1], K, "the input and B_shape differ")
+    blocks = sh.ceildiv(K, size)
+    t.require_shape("B", b, (N * blocks * (before + size // 2),))
+    blob = t.reshape(b, (N, blocks, before + size // 2))
+
+    def weight(k: Expr, n: Expr) -> Expr:
+        block, place = k / size, k & (size - 1)
+        word = sum((cast(blob.at(n, block, i), U32) << (8 * i) for i in range(1, 4)), cast(blob.at(n, block, 0), U32))
+        byte = cast(blob.at(n, block, (place >> 5) * 16 + (place & 15) + before), I32)
+        code = (byte >> (((place >> 4) & 1) * 4)) & 15
+        zero = cast(blob.at(n, block, 4), I32) if blk_quant_type == 1 else 8
+        return cast(code - zero, F32) * bitcast(word, F32)
+
+    return product(t, a, t.compute((K, N), weight))
 
 
 # The 16 values of bitsandbytes' four-bit floats. Source: https://arxiv.org/abs/2305.14314 (NF4, appendix E) and

@@ -13,8 +13,24 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, DType, bounds
-from pyruntime.ir.expr import Expr, X, cast, dim, guard, index, instantiate, maximum, minimum, power, rem, sqrt
+from pyruntime.ir.expr import (
+    Expr,
+    X,
+    cast,
+    const,
+    dim,
+    guard,
+    index,
+    instantiate,
+    maximum,
+    minimum,
+    power,
+    rem,
+    select,
+    sqrt,
+)
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.formula import LOWEST
 from pyruntime.ops.window import Window, padded_load, sliding
 
 
@@ -78,6 +94,45 @@ def _places(t: Tracer, x: Tensor, w: Window, best: Tensor, column_major: bool) -
         return place
 
     return t.compute((*x.shape[:2], *w.out), body) if rank else best
+
+
+@op("MaxpoolWithMask", domain="com.microsoft")
+def maxpool_with_mask(
+    t: Tracer, x: Tensor, mask: Tensor, *, auto_pad: str = "NOTSET", kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None, storage_order: int = 0, strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """The largest element of each window, of whose rows (along the last axis) nothing counts from the first element on
+    whose mask is 0; float32's lowest number where nothing does. As in ONNX Runtime, a channel of x finds its mask
+    c · size of S modulo channels of the mask *elements* behind the first, and with two or three axes the first element
+    of a channel always counts. Shapes: x (N, C, *S), mask (M, D, *S) int32 -> (N, C, *O)"""
+    spatial = _spatial(t, x)
+    t.require_shape("the mask", mask, (*mask.shape[:2], *spatial))
+    w = sliding(t, spatial, kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides)
+    rank, lowest = len(w.kernel), LOWEST
+    channels, size = mask.shape[0] * mask.shape[1], sh.size(spatial)
+    flat = t.reshape(mask, (sh.size(mask.shape),))
+
+    def closed(n: Expr, c: Expr, *i: Expr) -> Expr:
+        """The first place from here on along the row whose mask is 0."""
+        *at, here, after = i
+        place: Expr = const(0, I32)
+        for p, step in zip([*at, after], sh.strides(spatial), strict=True):
+            place = place + p * dim(step)
+        start = (n * dim(x.shape[1]) + c) * dim(size)
+        masked = flat.at(start - start / dim(channels) * dim(channels) + place) == 0
+        masked = masked & ((place > 0) | (rank == 1)) & (after >= here)
+        return select(masked, after, dim(spatial[-1]))
+
+    ends = t.reduce_compute("min", x.shape, spatial[-1:], closed)
+
+    def body(n: Expr, c: Expr, *i: Expr) -> Expr:
+        at = w.positions(i[:rank], i[rank:])
+        first = maximum(w.positions(i[:rank], [const(0, I32)] * rank)[-1], 0)
+        value = padded_load(x, (n, c), w, at, lowest)
+        inside = [minimum(maximum(p, 0), dim(d) - 1) for p, d in zip(at[:-1], spatial, strict=False)]
+        return select((at[-1] < ends.at(n, c, *inside, first)) & (value > lowest), value, lowest)
+
+    return t.reduce_compute("max", (*x.shape[:2], *w.out), w.kernel, body)
 
 
 @op("MaxUnpool", since=9)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.host.regex import compiled
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F32, I32, I64, STRING, U32
 from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, maximum, minimum, select
 from pyruntime.ir.kernel import Builder, Tensor
@@ -77,6 +78,60 @@ def ngram_repeat_block(t: Tracer, input_ids: Tensor, scores: Tensor, *, ngram_si
                     k.store(out, (b, token), const(-math.inf, scores.dtype))
 
     return t.loops("ngram_repeat_block", [input_ids, scores], [(scores.shape, scores.dtype)], body)[0]
+
+
+@op("BifurcationDetector", domain=MICROSOFT)
+def bifurcation_detector(
+    t: Tracer, source: Tensor, current: Tensor, previous: Tensor, predicted: Tensor | None = None,
+    *, max_ngram_size: int = 3, min_ngram_size: int = 1,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The current tokens, then those predicted that are as in the source from `previous` on, and the first that is not.
+    And where in the source goes on what the result ends with: behind its last n tokens, for the largest n at which the
+    source has them, if there once; else -1.
+    Shapes: source (S), current (C), previous (1), predicted (S + 1 - previous) -> (C + 1 and more), (1)"""
+    if not 0 < min_ngram_size <= max_ngram_size:
+        raise t.shape_error(f"n-grams of {min_ngram_size} to {max_ngram_size} tokens are none")
+    tokens = current if predicted is None else _predicted(t, source, current, previous, predicted)
+    t.require_equal(sh.size(previous.shape), 1, "prev_suffix_match_idx is not one number")
+    extent, length = dim(source.shape[0]), dim(tokens.shape[0])
+
+    def body(k: Builder, out: Tensor) -> None:
+        found, over = k.var(-1, I32), k.var(0, I32)
+        with k.loop(max_ngram_size - min_ngram_size + 1) as size:
+            n = k.let(size + min_ngram_size)
+            with k.when((over.get == 0) & (n <= length)):
+                count, first = k.var(0, I32), k.var(0, I32)
+                with k.loop(extent - n + 1) as start:
+                    same = k.var(1, I32)
+                    with k.loop(n) as i:
+                        same.set(same.get & cast(source.at(start + i) == tokens.at(length - n + i), I32))
+                    with k.when(same.get != 0):
+                        first.set(select(count.get == 0, start, first.get))
+                        count.set(count.get + 1)
+                found.set(select(count.get == 0, found.get, select(count.get == 1, first.get + n, -1)))
+                over.set(cast((count.get == 0) | (first.get + n >= extent), I32))
+        k.store(out, (0,), cast(found.get, I64))
+
+    at = t.loops("suffix_match", [source, tokens], [((1,), I64)], body)[0]
+    return tokens, t.reshape(at, previous.shape)
+
+
+def _predicted(t: Tracer, source: Tensor, current: Tensor, previous: Tensor, predicted: Tensor) -> Tensor:
+    """The current tokens and those of the prediction that are kept."""
+    start = t.ints(t.reshape(previous, ()), lower=0)[0]
+    left = source.shape[0] - start
+    t.require(sh.compare("le", 0, left), f"prev_suffix_match_idx {start} lies behind the source")
+    t.require_equal(predicted.shape[0], left + 1, "pred_tokens are not one more than what is left of the source")
+
+    def body(k: Builder, count: Tensor) -> None:
+        kept, same = k.var(1, I32), k.var(1, I32)
+        with k.loop(dim(left)) as i:
+            same.set(same.get & cast(predicted.at(i) == source.at(i + dim(start)), I32))
+            kept.set(kept.get + same.get)
+        k.store(count, (0,), cast(kept.get, I64))
+
+    kept = t.ints(t.loops("bifurcation", [source, predicted], [((1,), I64)], body)[0], lower=1)[0]
+    return t.concat([current, t.slice(predicted, 0, 0, kept)], 0)
 
 
 @op("DynamicTimeWarping", domain=MICROSOFT)

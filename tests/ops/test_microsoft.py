@@ -65,6 +65,11 @@ HASHED = [rng.integers(0, 8, (2, 7)), ints(3, -7, 2**61 + 5), ints(11, 13, 17, 1
 HASHED_32 = [a.astype(np.int32) for a in (HASHED[0], ints(3, -7, 2**30 + 5), HASHED[2])]
 HISTORY = [ints(5, 8, 7, 4).reshape(2, 2), ints(0, 11, 24, 41), np.array(5)]  # past, offsets, end
 SEGMENTS = np.array([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 1]], np.int32)
+PACKED = [rng.integers(0, 8, 9), *HASHED[1:], np.array([0, 1, 4, 9], np.int32)]
+PAST, OLD = rng.integers(0, 8, (3, 2)), rng.integers(0, 3, (3, 2)).astype(np.int32)
+PARTS = np.array([0, 0, 1, 1, 1, 1, 2, 2, 1], np.int32)
+CAPTURED = np.array([0, 2, 9], np.int32)
+SOURCE = ints(1, 5, 3, 4, 2, 5, 3)
 LETTERS = np.maximum(rng.integers(-3, 6, (30, 6)), np.eye(1, 6, dtype=np.int64)).astype(
     np.int32
 )  # not 0 first: undefined
@@ -157,6 +162,27 @@ CASES = [
     *[
         Case("NGramHashMapping", [*HASHED, past, *HISTORY[1:], SEGMENTS], {**NGRAMS, "reset_on_eos": reset}, outputs=2)
         for past in (None, HISTORY[0]) for reset in (0, 1)
+    ],
+    Case("VarlenNGramHashMapping", PACKED, NGRAMS, outputs=2),
+    Case("VarlenNGramHashMapping", [PACKED[0].astype(np.int32), *HASHED_32[1:], PACKED[3]], NGRAMS, outputs=2),
+    Case("VarlenNGramHashMapping", [*PACKED, None, None, None, PARTS], NGRAMS, outputs=3),
+    Case("VarlenNGramHashMapping", [*PACKED, PAST, *HISTORY[1:], PARTS, OLD], {**NGRAMS, "reset_on_eos": 1}, outputs=3),
+    Case("VarlenNGramHashMapping", [*PACKED, None, *HISTORY[1:], PARTS, None, CAPTURED],
+         {**NGRAMS, "state_update_capacity": 3}, outputs=4),
+    *[
+        Case("BifurcationDetector", [SOURCE, ints(1, 2), ints(start), ints(*predicted)], attrs, outputs=2)
+        for start, predicted in ((2, (3, 4, 9, 8, 7, 6)), (2, (3, 4, 2, 5, 3, 6)), (7, (3,)), (4, (2, 5, 5, 3)))
+        for attrs in ({}, {"min_ngram_size": 2, "max_ngram_size": 4})
+    ],
+    Case("BifurcationDetector", [SOURCE, ints(1, 2), ints(0)], outputs=2),
+    *[
+        Case("MaxpoolWithMask", [floats(*shape), rng.integers(0, 4, mask).astype(np.int32).clip(0, 1)],
+             {"kernel_shape": kernel, **attrs})
+        for shape, mask, kernel in (
+            ((1, 2, 9), (1, 1, 9), [3]), ((2, 3, 5, 7), (1, 1, 5, 7), [3, 3]), ((2, 3, 5, 7), (2, 5, 5, 7), [2, 3]),
+            ((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), [2, 2, 3]),
+        )
+        for attrs in ({}, {"strides": [2] * len(kernel), "pads": [1, 0] * len(kernel)})
     ],
     Case("WordConvEmbedding", [LETTERS, *WORD], static=True),
     Case("WordConvEmbedding", [LETTERS, *WORD],
@@ -255,6 +281,20 @@ def test_bitsandbytes_not_transposed() -> None:
     )[0]
     got = run_node("MatMulBnb4", [a, codes, steps], 17, transB=0, **attrs)[0]
     np.testing.assert_allclose(got, a @ transposed.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "size", "before"), [(0, 32, 4), (1, 32, 5), (2, 64, 4)])
+def test_weights_in_a_blob(kind: int, size: int, before: int) -> None:
+    """Against numpy: ONNX Runtime has this product on some processors only, and its type 2 on none."""
+    k, n, blocks = 100, 3, -(-100 // size)
+    blob, a = bytes_(n, blocks, before + size // 2), floats(2, 2, k)
+    blob[..., :4] = scales(n, blocks, 1).view(np.uint8)
+    codes = blob[..., before:].reshape(n, -1, 16)
+    wide = np.concatenate([codes & 15, codes >> 4], 2).reshape(n, blocks, size).astype(np.float32)
+    zero = blob[..., 4:5].astype(np.float32) if kind == 1 else 8
+    w = ((wide - zero) * blob[..., :4].copy().view(np.float32)).reshape(n, -1)[:, :k]
+    m, feeds = node_model("MatMulFpQ4", [a, blob.ravel(), ints(k, n)], 17, domain=MICROSOFT, blk_quant_type=kind)
+    compare.check(m, feeds, lambda *_: [a @ w.T], 1e-4)
 
 
 def test_an_ngram_of_a_token_outside_is_refused() -> None:

@@ -111,3 +111,30 @@ def test_rows_of_the_batch_in_pairs(op: str, hidden: int, free: bool) -> None:
         made = model([node], feeds, ["y", "h"], opset=14, initializer=weights)
         made.graph.input[0].CopyFrom(value_info("x", feeds["x"], symbolic=free))
         same(by_session(made, feeds), by_onnxruntime(made, feeds))
+
+
+ATTENDING = ["x", "w", "r", "b", "lens", "h0", "c0", "p", "qw", "mw", "v", "memory", "memory_lens", "aw"]
+M, E, K, A = 6, 4, 3, 5  # steps of the memory, its depth, depths of the attention and of its layer
+
+
+@pytest.mark.parametrize(
+    ("attrs", "left_out"),
+    [
+        ({}, "b lens h0 c0 p memory_lens aw"),
+        ({"direction": "reverse", "input_forget": 1}, ""),
+        ({"direction": "bidirectional", "activations": ["HardSigmoid", "Relu", "Tanh"] * 2, "clip": 0.4}, "h0"),
+        ({"direction": "bidirectional"}, "aw c0"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_lstm_with_attention(attrs: dict[str, Any], left_out: str) -> None:
+    d, rng = (2 if attrs.get("direction") == "bidirectional" else 1), np.random.default_rng(8)
+    feeds = operands("LSTM", attrs, "b lens h0 c0 p")
+    state = E if "aw" in left_out else A
+    shapes = {"w": (d, 4 * H, INPUTS + state), "qw": (d, H, K), "mw": (d, E, K), "v": (d, K), "memory": (B, M, E)}
+    feeds |= {k: rng.uniform(-1, 1, s).astype(np.float32) for k, s in {**shapes, "aw": (d, H + E, A)}.items()}
+    feeds["memory_lens"] = np.array([6, 1, 3], np.int32)
+    feeds = {k: x for k, x in feeds.items() if k not in left_out.split()}
+    names = [name if name in feeds else "" for name in ATTENDING]
+    node = helper.make_node("AttnLSTM", names, ["y", "h", "c"], hidden_size=H, domain="com.microsoft", **attrs)
+    check(model([node], feeds, ["y", "h", "c"], opset=14, domains={"com.microsoft": 1}), feeds)
