@@ -101,6 +101,12 @@ def _all_masked(a: Arriving) -> bool:
     return a.node.domain == "com.microsoft" and any(not x.any(-1).all() for x in masks)
 
 
+def _masked_scores(a: Arriving) -> bool:
+    """Whether scores are an output, after the mask and before the softmax."""
+    masked = a.attribute("is_causal", 0) or len(a.node.input) > 3 and a.node.input[3]
+    return len(a.node.output) > 3 and a.attribute("qk_matmul_output_mode", 0) in (1, 2) and bool(masked)
+
+
 def _squares_overflow(a: Arriving) -> bool:
     """Whether a sum of squares of what arrives first may leave the type."""
     return any(not a.largest(0) ** 2 * x.size < float(ml_dtypes.finfo(x.dtype).max) for x in a.floats(0))
@@ -156,6 +162,10 @@ def _integers_overflow(a: Arriving) -> bool:
     return any(np.abs(wide(x).astype(np.float64)).sum() >= 2.0**63 for x in a.at(0) if is_int(x.dtype))
 
 
+def _integer_squares_overflow(a: Arriving) -> bool:
+    return any((wide(x).astype(np.float64) ** 2).sum() >= 2.0**63 for x in a.at(0) if is_int(x.dtype))
+
+
 def _no_integers(a: Arriving) -> bool:
     return any(not x.size and is_int(x.dtype) for x in a.at(0))
 
@@ -175,6 +185,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("TopK", _nan(0), "where NaN is in order"),
     ("BatchNormalization", lambda a: a.attribute("epsilon", 1e-5) < 0, "roots of negative variances"),
     ("ReduceSum", _integers_overflow, "sums of integers that overflow"),
+    ("ReduceL2 ReduceSumSquare", _integer_squares_overflow, "squares of integers that overflow"),
     ("Loop", _zero(0, 1), SIZES),
     ("Scan", _empty(), SIZES),
     ("RNN LSTM GRU", _zero(4), "the state after no step"),
@@ -190,6 +201,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
     ("MeanVariance", _one_value, "values that are all the same: what is left of them is rounding"),
     ("NonMaxSuppression", _on_the_threshold, "boxes whose overlap is the threshold but for rounding"),
+    ("Attention", _masked_scores, "scores that are masked: -inf, or the least number"),
     ("Attention", _not_finite(), "a softmax of infinities"),
     ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),
     ("Attention", _sums_overflow, "a softmax of sums that overflow"),
@@ -198,7 +210,11 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("AveragePool", _not_finite(), "the reference takes NaN for padding"),
     ("MaxPool MaxRoiPool", _not_finite(), "peers drop NaN or not, by its place in the window"),
     ("DFT STFT", _not_finite(), "0 times what is not finite"),
-    ("Conv MatMul Gemm Einsum FT Loss", _sums_overflow, "sums that overflow depend on their order, Winograd's on more"),
+    (
+        "Conv MatMul Gemm Einsum FT Loss RNN LSTM GRU",
+        _sums_overflow,
+        "sums that overflow depend on their order, Winograd's on more",
+    ),
 ]
 
 

@@ -1,4 +1,5 @@
-"""Firefox and WebKitGTK, where they are installed, with as much of Playwright's page as kit.chromium.Engine needs."""
+"""Browsers by other drivers than Playwright: Firefox and WebKitGTK, where they are installed, and Chromium with tabs
+that can be hidden. Pages have as much of Playwright's as kit.chromium.Engine needs."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import shutil
 import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from kit.chromium import ROOT
+from kit.chromium import ARGS, ROOT
 
 
 class Page(Protocol):
@@ -36,8 +37,8 @@ def webkit_path() -> Path | None:
     return next(iter(sorted(Path("/usr").glob("lib*/**/webkit2gtk-*/MiniBrowser"))), None)
 
 
-class FirefoxPage:
-    """By Puppeteer, which speaks WebDriver BiDi with it: no other driver is needed."""
+class PuppeteerPage:
+    """By Puppeteer, which speaks WebDriver BiDi with Firefox: no other driver is needed."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -46,7 +47,7 @@ class FirefoxPage:
     def answer(self) -> Any:
         line = self.process.stdout.readline() if self.process.stdout else ""
         if not line:
-            raise RuntimeError("Firefox ended")
+            raise RuntimeError("the browser ended")
         answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(answer["error"])
@@ -66,14 +67,19 @@ class FirefoxPage:
     def evaluate(self, function: str, arg: object = None) -> Any:
         return self.ask("evaluate", function, arg)
 
+    def hide(self) -> None:
+        """As when the user opens another tab."""
+        self.ask("hide")
+
 
 @contextmanager
-def firefox() -> Iterator[FirefoxPage]:
-    command = ["node", "kit/firefox.mjs", str(firefox_path())]
+def by_puppeteer(browser: str, path: str, *arguments: str) -> Iterator[PuppeteerPage]:
+    """browser: "firefox" or "chrome"."""
+    command = ["node", "kit/puppeteer.mjs", browser, path, *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
         try:
-            yield FirefoxPage(process)
+            yield PuppeteerPage(process)
         finally:
             assert process.stdin
             process.stdin.close()
@@ -81,6 +87,15 @@ def firefox() -> Iterator[FirefoxPage]:
                 process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def firefox() -> AbstractContextManager[PuppeteerPage]:
+    return by_puppeteer("firefox", str(firefox_path()))
+
+
+def chromium(path: str) -> AbstractContextManager[PuppeteerPage]:
+    """Where pages can be hidden: Playwright's always are visible."""
+    return by_puppeteer("chrome", path, *ARGS)
 
 
 class WebkitPage:
