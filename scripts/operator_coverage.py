@@ -21,7 +21,6 @@ _REORDERED = "in models that ONNX Runtime has optimised for one processor; open 
 REASONS = {
     "MemcpyFromHost": _BETWEEN_DEVICES,
     "MemcpyToHost": _BETWEEN_DEVICES,
-    "Sampling": "a generation loop that draws from ONNX Runtime's own random numbers",
     "SparseToDenseMatMul": "takes sparse tensors",
     "WhisperBeamSearch": _ENCODER,
 }

@@ -1,4 +1,5 @@
-"""What GreedySearch and BeamSearch of ONNX Runtime share: a decoder like GPT-2's, called for one more token at a time.
+"""What GreedySearch, Sampling and BeamSearch of ONNX Runtime share: a decoder like GPT-2's, called for one more token
+at a time.
 
 Letters: R rows (items of the batch, or beams of each), S tokens of the prompt, T tokens so far, L places of a sequence,
 V vocabulary."""
@@ -126,6 +127,7 @@ class Rules:
     prefix: Tensor | None
     shortest: Tensor | None
     beams: AnyDim = 1
+    temperature: float = 1.0
 
     def applied(self, t: Tracer, scores: Tensor, sequences: Tensor, count: Tensor, first: bool) -> Tensor:
         """scores (R, V); the first `count` places of sequences (R, L) are tokens."""
@@ -148,7 +150,7 @@ class Rules:
                 score = select(self.prefix.at(r / dim(self.beams), v) == 0, LOWEST, score)
             if self.shortest is not None:
                 score = select((v == self.eos) & (count.at() < cast(self.shortest.at(0), I32)), LOWEST, score)
-            return score
+            return score if self.temperature == 1.0 else score / self.temperature
 
         return t.compute(scores.shape, rule)
 

@@ -1,4 +1,4 @@
-"""GreedySearch and BeamSearch over a small decoder, against ONNX Runtime."""
+"""GreedySearch, Sampling and BeamSearch over a small decoder, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from pyruntime import InferenceSession
-from pyruntime.errors import ShapeError, UnsupportedOp
+from pyruntime.errors import ExecutionError, ShapeError, UnsupportedOp
 from tests.ops.compare import same
 from tests.ops.dynamic import by_onnxruntime
 
@@ -31,6 +31,8 @@ DECODER = """<ir_version: 10, opset_import: ["" : 18]> dec (
 }"""
 INPUTS = {
     "GreedySearch": "input_ids max_length min_length repetition_penalty vocab_mask prefix_vocab_mask attention_mask",
+    "Sampling": "input_ids max_length min_length repetition_penalty vocab_mask prefix_vocab_mask attention_mask"
+    " presence_mask seed",
     "BeamSearch": "input_ids max_length min_length num_beams num_return_sequences length_penalty repetition_penalty"
     " vocab_mask prefix_vocab_mask attention_mask decoder_input_ids logits_processor",
 }
@@ -58,7 +60,7 @@ def decoder() -> onnx.GraphProto:
 def model(op: str, feeds: dict[str, np.ndarray], named: bool, **attrs: Any) -> bytes:
     """With the feeds' dims, or names for them."""
     names = [n if n in feeds else "" for n in INPUTS[op].split()]
-    outputs = ["sequences"] if op == "GreedySearch" else ["sequences", "scores"]
+    outputs = ["sequences"] if op != "BeamSearch" else ["sequences", "scores"]
     attrs = {"decoder": decoder(), "pad_token_id": PAD, "eos_token_id": 9, "model_type": 0, **attrs}
     node = helper.make_node(op, names, outputs, domain="com.microsoft", **attrs)
     dims = {
@@ -74,7 +76,7 @@ def model(op: str, feeds: dict[str, np.ndarray], named: bool, **attrs: Any) -> b
 
 def check(op: str, feeds: dict[str, np.ndarray], **attrs: Any) -> None:
     want = by_onnxruntime(onnx.load_from_string(model(op, feeds, False, **attrs)), feeds)
-    if op == "GreedySearch":
+    if op != "BeamSearch":
         want = [ended(want[0])]
     for named in (False, True):
         same(InferenceSession(model(op, feeds, named, **attrs), providers=["wasm"]).run(None, feeds), want, 1e-4)
@@ -104,6 +106,27 @@ def test_greedy_search(feeds: dict[str, np.ndarray], attrs: dict[str, int]) -> N
     check("GreedySearch", {"input_ids": IDS, "max_length": i32(12), **feeds}, **attrs)
 
 
+DRAWS: list[tuple[int | None, dict[str, Any]]] = [
+    (None, {"top_p": 0.9}),
+    (0, {"top_p": 0.8, "temperature": 2.0}),
+    (7, {"top_p": 0.6, "filter_value": -5.0, "min_tokens_to_keep": 3}),
+    (2**31 - 1, {"top_p": 0.5, "custom": 1, "temperature": 0.5}),
+    (5, {"top_p": 0.99, "temperature": 5.0, "eos_token_id": 2}),
+    (6, {"top_p": 0.7, "temperature": 9.0, "custom": 1}),
+    (8, {"top_p": 0.95, "temperature": 3.0, "presence_penalty": 0.0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "seed", "attrs"), [(rule, *draw) for rule, draw in zip(RULES, DRAWS, strict=True)],
+    ids=lambda x: str(x)[:40],
+)  # fmt: skip
+def test_sampling(rule: tuple[Any, Any], seed: int | None, attrs: dict[str, Any]) -> None:
+    """The very tokens that ONNX Runtime on Linux draws."""
+    feeds = {"input_ids": IDS, "max_length": i32(16), "min_length": i32(1), "repetition_penalty": f32(1.0), **rule[0]}
+    check("Sampling", feeds | ({} if seed is None else {"seed": i32(seed)}), **{**rule[1], **attrs})
+
+
 # beams, sequences that come out, whether to stop early, penalty of the length
 BEAMS = [(3, 2, 0, 1.0), (1, 1, 0, 1.0), (4, 4, 1, 0.5), (3, 1, 0, 2.0), (2, 2, 1, 1.0), (3, 3, 0, 0.5), (4, 1, 1, 1.0)]
 
@@ -129,13 +152,18 @@ def test_the_first_call_may_have_a_decoder_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attrs", "places", "error", "message"),
+    ("op", "attrs", "more", "error", "message"),
     [
-        ({"model_type": 1}, 8, UnsupportedOp, "model_type 1 is not implemented"),
-        ({}, 4, ShapeError, "must be more than the prompt's 4 tokens"),
+        ("GreedySearch", {"model_type": 1}, {}, UnsupportedOp, "model_type 1 is not implemented"),
+        ("GreedySearch", {}, {"max_length": i32(4)}, ShapeError, "must be more than the prompt's 4 tokens"),
+        ("Sampling", {"temperature": 0.0}, {}, ShapeError, "temperature 0"),
+        ("Sampling", {}, {"seed": i32(-1)}, ExecutionError, "out of range"),
+        ("Sampling", {"presence_penalty": 1.0}, {"presence_mask": np.ones((2, V), np.int32)}, UnsupportedOp, "mask"),
     ],
-)
-def test_refused(attrs: dict[str, int], places: int, error: type[Exception], message: str) -> None:
-    feeds = {"input_ids": IDS, "max_length": i32(places)}
+)  # fmt: skip
+def test_refused(
+    op: str, attrs: dict[str, Any], more: dict[str, np.ndarray], error: type[Exception], message: str
+) -> None:
+    feeds = {"input_ids": IDS, "max_length": i32(8), **more}
     with pytest.raises(error, match=message):
-        InferenceSession(model("GreedySearch", feeds, False, **attrs), providers=["wasm"]).run(None, feeds)
+        InferenceSession(model(op, feeds, False, **attrs), providers=["wasm"]).run(None, feeds)
