@@ -1,5 +1,5 @@
 """The wheel in stock Pyodides, where there is no NumPy: in Node.js by its lock file, in a worker in Chromium by
-`unpackArchive`; `InferenceSession` finds there what onnxruntime does."""
+micropip; `InferenceSession` finds there what onnxruntime does."""
 
 from __future__ import annotations
 
@@ -147,20 +147,21 @@ def test_in_node(models: Path) -> None:
 BROWSER = """
 const bytes = async (path) => new Uint8Array(await (await fetch(path)).arrayBuffer());
 const text = async (path) => (await fetch(path)).text();
-async function all(wheel) {
+async function all({ wheel, tools }) {
   const { loadPyodide } = await import('/pyodide/pyodide.mjs');
   const pyodide = await loadPyodide({ indexURL: '/pyodide/' });
-  pyodide.unpackArchive((await bytes(`/dist/${wheel}`)).buffer, 'wheel');
+  for (const tool of tools) pyodide.unpackArchive((await bytes(`/tools/${tool}`)).buffer, 'wheel');
+  await pyodide.runPythonAsync(`import micropip; await micropip.install("${new URL(`/dist/${wheel}`, location)}")`);
   const names = JSON.parse(await text('/models/list.json'));
   const files = await Promise.all(names.map(async (name) => [name, await bytes(`/models/${name}`)]));
   return found(pyodide, await text('/pages/in_pyodide.py'), await text('/models/cases.json'), files);
 }
 """
 WORKER = "onmessage = ({ data }) => all(data).then(postMessage, (error) => postMessage(String(error)));"
-ASK = """(wheel) => new Promise((resolve) => {
+ASK = """(arg) => new Promise((resolve) => {
   const worker = new Worker('/worker.mjs', { type: 'module' });
   worker.onmessage = ({ data }) => resolve(data);
-  worker.postMessage(wheel);
+  worker.postMessage(arg);
 })"""
 
 
@@ -169,12 +170,16 @@ def test_in_a_worker_in_chromium(models: Path, browser: Browser, tmp_path: Path)
     (tmp_path / "index.html").write_text('<link rel="icon" href="data:,">')
     (tmp_path / "worker.mjs").write_text(RUN + BROWSER + WORKER)
     (wheel,) = (ROOT / "dist").glob("*.whl")
+    tools = ROOT / "build/programs/pyodide"
     mounts = {"/": tmp_path, "/models/": models, "/pyodide/": ROOT / "node_modules/pyodide", "/dist/": ROOT / "dist",
-              "/pages/": ROOT / "e2e/pages"}  # fmt: skip
+              "/pages/": ROOT / "e2e/pages", "/tools/": tools}  # fmt: skip
     with Server(mounts) as server:
         page = browser.new_page()
         try:
             page.goto(f"{server.url}/index.html")
-            check(json.loads(page.evaluate(ASK, wheel.name)), models)
+            check(
+                json.loads(page.evaluate(ASK, {"wheel": wheel.name, "tools": [tool.name for tool in tools.iterdir()]})),
+                models,
+            )
         finally:
             page.close()

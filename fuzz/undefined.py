@@ -192,6 +192,11 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("DynamicQuantize", _empty(0), "a scale for no range: 1 or 1 / 255"),
     ("DynamicQuantize", _over(1e30, 0), "a scale that overflows, or NaN as an integer"),
     ("QuantizeLinear", _zero(1), "a scale of 0"),
+    (
+        "QuantizeLinear DequantizeLinear",
+        lambda a: a.largest(2) > 0,
+        "a zero point of a float type, which peers leave out",
+    ),
     ("QuantizeLinear", _not_finite(0, 1), "NaN as an integer"),
     ("QuantizeLinear", _over(2.0**31, 0), "the reference casts through int32"),
     ("GridSample RoiAlign", _over(1e4, 1), COORDINATES),

@@ -11,7 +11,8 @@
 #          build/chromium holds its path, empty for Playwright's own.
 # browsers Firefox and WebKitGTK with its driver, by apt (root); without it tests use those that are there
 # runtimes build/runtimes with e2e/runtimes.txt: Bun and Deno from npm, where tests run the package; 190 MB
-# programs build/programs with tests/programs/requirements.txt and npm.txt: programs of others that tests run; 600 MB
+# programs build/programs with tests/programs/requirements.txt, npm.txt and pyodide.txt: programs of others that tests
+#          run; 600 MB
 #
 # Stamps and logs are in build/setup; `make clean` removes them.
 set -euo pipefail
@@ -77,10 +78,12 @@ setup_python() {
 }
 
 setup_programs() {
-  local list=tests/programs/requirements.txt packages=tests/programs/npm.txt package folder
-  fresh programs "$list" "$packages" && [ -d build/programs ] && return
+  local list=tests/programs/requirements.txt packages=tests/programs/npm.txt wheels=tests/programs/pyodide.txt package folder
+  fresh programs "$list" "$packages" "$wheels" && [ -d build/programs ] && return
   rm -rf build/programs
   quietly pip-programs .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --target build/programs -r "$list"
+  quietly pip-pyodide .venv/bin/python -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: \
+    --python-version 3.14 --dest build/programs/pyodide -r "$wheels"
   grep -v '^#' "$packages" | while read -r package; do
     folder=build/programs/npm/$(basename "${package%@*}")
     mkdir -p "$folder"
@@ -88,7 +91,7 @@ setup_programs() {
     tar xzf "$folder"/*.tgz -C "$folder" --strip-components 1
     rm "$folder"/*.tgz
   done
-  done_with programs "$list" "$packages"
+  done_with programs "$list" "$packages" "$wheels"
 }
 
 setup_runtimes() {
