@@ -226,7 +226,7 @@ def causal_conv(
 
 def centred(t: Tracer, x: Tensor, zero: Tensor | None) -> Tensor:
     """x - zero point, as int32."""
-    return t.cast(x, I32) if zero is None else t.map(cast(X, I32) - cast(Y, I32), x, zero)
+    return t.cast(x, I32) if zero is None else t.map_onto(cast(X, I32) - cast(Y, I32), x, zero)
 
 
 def convolve_integers(
@@ -237,10 +237,10 @@ def convolve_integers(
     check_ranks(t, x, w)
     check_kernel(t, kernel_shape, w)
     zero = w_zero
-    if zero is not None and zero.rank == 1 and zero.shape != (1,):
+    if zero is not None and zero.shape not in ((), (1,)):
         t.require_shape("the weight's zero point", zero, (w.shape[0],))
         zero = t.reshape(zero, [zero.shape[0], *[1] * (w.rank - 1)])
-    if x_zero is not None and x_zero.rank == 1:
+    if x_zero is not None and x_zero.rank:
         x_zero = t.reshape(x_zero, ())
     window = sliding(t, x.shape[2:], w.shape[2:], **attrs)  # type: ignore[arg-type]
     return convolve(t, centred(t, x, x_zero), centred(t, w, zero), window, group)

@@ -28,6 +28,7 @@ TOTAL = ints(5, dtype=np.int32)
 MIXED = [*CACHED[:3], *HALVES, LENGTHS, TOTAL]
 DEFORMED = [floats(1, 1, 4, 4), floats(1, 1, 2, 2), floats(1, 8, 3, 3)]
 CODES = ints(*range(16), dtype=np.uint8).reshape(1, 1, 4, 4)
+FILTERS, ZERO = np.stack([CODES[0, :, :2, :2]] * 2), np.array(3, np.uint8)
 LSTM = [floats(1, 2, 3), floats(1, 8, 3), floats(1, 8, 2), floats(1, 16), ints(1, 1, dtype=np.int32)]
 TARGET = ints(*[1] * 36).reshape(3, 3, 4)
 
@@ -57,6 +58,8 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
             "axis 2",
             GATED,
         ),
+        ("ConvInteger", [CODES, FILTERS, ZERO, ints(1, 2, dtype=np.uint8)[None]], 10, "zero point", {}),
+        ("MatMulInteger", [CODES[0, 0], CODES[0, 0], np.stack([CODES[0, 0]] * 3)], 10, "shape", {}),
         ("InstanceNormalization", [floats(2, 1, 4), floats(5), floats(5)], 6, "channels", {}),
         ("BatchNormalization", [floats(5), *[floats(5)] * 4], 15, "channels", {}),
         ("BatchNormalization", [floats(2, 3, 4), floats(4), *[floats(3)] * 3], 15, "channels", {}),
