@@ -13,7 +13,6 @@ from pyruntime.frontend import registry
 TARGET = Path(__file__).parents[1] / "docs/operator-coverage.md"
 START, END = "<!-- table: scripts/operator_coverage.py -->\n", "<!-- end of the table -->\n"
 
-_ENCODER = "a generation loop over log-mel frames; BeamSearch over encoders and decoders of tokens is known"
 _BETWEEN_DEVICES = "inserted by ONNX Runtime when it runs a model, never in a file"
 _REORDERED = "in models that ONNX Runtime has optimised for one processor; open the original"
 
@@ -21,8 +20,6 @@ _REORDERED = "in models that ONNX Runtime has optimised for one processor; open 
 REASONS = {
     "MemcpyFromHost": _BETWEEN_DEVICES,
     "MemcpyToHost": _BETWEEN_DEVICES,
-    "SparseToDenseMatMul": "takes sparse tensors",
-    "WhisperBeamSearch": _ENCODER,
 }
 
 

@@ -58,5 +58,6 @@ from pyruntime.ops import (  # noqa: F401
     training,
     unique,
     vision,
+    whisper,
     words_microsoft,
 )

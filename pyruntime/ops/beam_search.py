@@ -10,11 +10,11 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
-from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, log, maximum, power, select
+from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, log, maximum, power, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.control import iterate
-from pyruntime.ops.encoder_decoder import check_encoder, encoded, repeated
+from pyruntime.ops.encoder_decoder import behind_padding, check_encoder, encoded, first_tokens, repeated
 from pyruntime.ops.generation import Rules, call, check_decoder, counted, prompt, started
 from pyruntime.ops.sort import top_k
 
@@ -47,63 +47,114 @@ def beam_search(
     vocab_size: int = -1,
 ) -> list[Tensor]:  # fmt: skip
     """The W likeliest sequences go on with their 2·W likeliest tokens, until as many have ended, or have L = max_length
-    tokens. model_type 0: a decoder alone, which goes on from the prompt; 1: an encoder of it and a decoder.
+    tokens. model_type 0: a decoder alone, which goes on from the prompt; 1: an encoder of it and a decoder; 2: an
+    encoder of features and a decoder, as WhisperBeamSearch.
     Shapes: input_ids and attention_mask (B, S) int32 -> the N best (B, N, L), their scores (B, N): the sum of
-    logarithms of probabilities over length^length_penalty."""
-    if model_type == 1:
-        check_encoder(t, encoder, decoder)
-    else:
-        check_decoder(t, decoder, model_type)
-    if decoder_input_ids is not None or logits_processor is not None or any(t.wanted[2:]):
-        raise t.unsupported("decoder_input_ids, logits_processor and the output scores are not implemented")
-    places, beams, kept = (t.ints(t.reshape(x, ()), 1)[0] for x in (max_length, num_beams, num_return_sequences))
-    t.require(sh.compare("le", kept, beams), f"{kept} sequences of {beams} beams are asked for")
-    items = input_ids.shape[0]
-    rows = items * beams
-    first: Any
-    if model_type == 1:
-        said, first = encoded(
-            t, encoder, decoder, input_ids, attention_mask, pad_token_id, decoder_start_token_id, beams, vocab_size
-        )
-        ids = first.ids
-    else:
-        ids, mask = (None if x is None else repeated(t, x, beams) for x in (input_ids, attention_mask))
-        assert ids is not None
-        first = prompt(t, ids, mask, pad_token_id, decoder)
-        said = call(t, init_decoder or decoder, first, vocab_size)
-    tokens = ids.shape[1]
+    logarithms of probabilities over length^length_penalty, and those of all tokens at each step (L - S, B, W, V)"""
+    plan = Plan(
+        t, max_length, num_beams, num_return_sequences, input_ids.shape[0], (init_decoder, decoder), vocab_size,
+        eos_token_id, pad_token_id, length_penalty, bool(early_stopping),
+    )  # fmt: skip
     rules = Rules(
-        eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length, beams
+        eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length, plan.beams
     )
-    search = _Search(t, items, beams, places, eos_token_id, pad_token_id, length_penalty, bool(early_stopping))
+    if logits_processor is not None and model_type:
+        raise t.unsupported("logits_processor is not implemented", "WhisperBeamSearch has one")
+    if model_type == 2:
+        return heard(plan, rules, encoder, input_ids, attention_mask, decoder_input_ids, decoder_start_token_id)
+    if decoder_input_ids is not None:
+        raise t.unsupported("decoder_input_ids is not implemented", "ONNX Runtime does not read it either")
+    if model_type == 1:
+        check_encoder(t, encoder, decoder, False)
+        seen = behind_padding(t, input_ids, pad_token_id) if attention_mask is None else attention_mask
+        start = first_tokens(t, plan.items, decoder_start_token_id)
+        said, begin = encoded(t, encoder, decoder, [input_ids, seen], start, plan.beams, vocab_size)
+        return plan.run(rules, said, begin, begin.ids)
+    check_decoder(t, decoder, model_type)
+    ids = repeated(t, input_ids, plan.beams)
+    mask = None if attention_mask is None else repeated(t, attention_mask, plan.beams)
+    first = prompt(t, ids, mask, pad_token_id, decoder)
+    return plan.run(rules, call(t, init_decoder or decoder, first, vocab_size), first, ids)
 
-    def step(n: Tensor | None, said: Any, feeds: Any, sequences: Tensor, scores: Tensor, found: Found) -> list[Any]:
-        logits, present = said
-        count = counted(t, n, tokens)
-        ruled = rules.applied(t, _log_softmax(t, logits), sequences, count, n is None)
-        scores, token, source, found = search.chosen(ruled, sequences, scores, count, found)
 
-        def grown(r: Expr, j: Expr) -> Expr:
-            return select(j == count.at(), token.at(r), sequences.at(t.checked_index(source.at(r), rows), j))
+def heard(
+    plan: Plan, rules: Rules, encoder: Any, features: Tensor, mask: Tensor | None, tokens: Tensor | None, start: int
+) -> list[Tensor]:
+    """BeamSearch over an encoder of features (B, F, S) and a decoder like Whisper's. Sequences begin with `tokens`
+    (B, T), or with the start token."""
+    t, decoder = plan.t, plan.decoders[1]
+    check_encoder(t, encoder, decoder, True)
+    if mask is not None:
+        raise t.unsupported("attention_mask is not implemented", "ONNX Runtime does not read it either")
+    first = first_tokens(t, plan.items, start) if tokens is None else tokens
+    t.require_equal(first.shape[0], plan.items, "decoder_input_ids are not one row an item")
+    said, begin = encoded(t, encoder, decoder, [features], first, plan.beams, plan.vocabulary)
+    return plan.run(rules, said, begin, begin.ids)
 
-        after = feeds.after(t, token, present, source)
-        return [t.compute(sequences.shape, grown), scores, *found.parts(), *after.state()]
 
-    def going(done: Tensor) -> Tensor:
-        return t.map(X == 0, t.reduce("min", done, [0], keepdims=False))
+class Plan:
+    """What a search is asked for, and the loop over its steps."""
 
-    def body(n: Tensor, carried: list[Any]) -> tuple[Tensor, list[Any], list[Any]]:
-        sequences, scores, *rest = carried
-        feeds = first.again(t, rest[5:])
-        values = step(n, call(t, decoder, feeds, vocab_size), feeds, sequences, scores, Found(*rest[:5]))
-        return going(values[6]), values, []
+    def __init__(
+        self, t: Tracer, length: Tensor, beams: Tensor, kept: Tensor, items: AnyDim, decoders: tuple[Any, Any],
+        vocabulary: int, eos: int, pad: int, penalty: Tensor | None, early: bool,
+    ) -> None:  # fmt: skip
+        self.t, self.items, self.decoders, self.vocabulary, self.pad = t, items, decoders, vocabulary, pad
+        self.places, self.beams, self.kept = (t.ints(t.reshape(x, ()), 1)[0] for x in (length, beams, kept))
+        t.require(sh.compare("le", self.kept, self.beams), f"{self.kept} sequences of {self.beams} beams are asked for")
+        if any(t.wanted[3:]):
+            raise t.unsupported("outputs behind the third are not implemented", "ONNX Runtime has them on GPUs only")
+        self.search = _Search(t, items, self.beams, self.places, eos, pad, penalty, early)
 
-    begun = started(t, ids, places, pad_token_id)
-    likely = t.compute((rows,), lambda r: select(r - r / dim(beams) * dim(beams) == 0, const(0.0, F32), NEVER))
-    carried = step(None, said, first, begun, likely, search.nothing())
-    trip = t.reshape(t.dims([places - tokens - 1]), ())
-    sequences, scores, *rest = iterate(t, trip, going(carried[6]), list(carried), body)
-    return search.finished(sequences, scores, Found(*rest[:5]), kept)
+    def run(self, rules: Rules, said: Any, first: Any, ids: Tensor) -> list[Tensor]:
+        """The outputs, from what the first call said with the feeds `first`, for sequences that begin with ids."""
+        t, tokens, rows, search = self.t, ids.shape[1], self.items * self.beams, self.search
+        shown = len(t.wanted) > 2 and t.wanted[2]
+
+        def step(
+            n: Tensor | None, said: Any, feeds: Any, sequences: Tensor, scores: Tensor, found: Found
+        ) -> tuple[list[Any], list[Tensor]]:
+            logits, present = said
+            count = counted(t, n, tokens)
+            ruled = rules.applied(t, _log_softmax(t, logits), sequences, count, n is None)
+            total = t.compute(ruled.shape, lambda r, v: ruled.at(r, v) + scores.at(r))
+            scores, token, source, found = search.chosen(total, sequences, count, found)
+
+            def grown(r: Expr, j: Expr) -> Expr:
+                return select(j == count.at(), token.at(r), sequences.at(t.checked_index(source.at(r), rows), j))
+
+            after = feeds.after(t, token, present, source)
+            return [t.compute(sequences.shape, grown), scores, *found.parts(), *after.state()], [total] * shown
+
+        def going(done: Tensor) -> Tensor:
+            return t.map(X == 0, t.reduce("min", done, [0], keepdims=False))
+
+        def body(n: Tensor, carried: list[Any]) -> tuple[Tensor, list[Any], list[Any]]:
+            sequences, scores, *rest = carried
+            feeds = first.again(t, rest[5:])
+            said = call(t, self.decoders[1], feeds, self.vocabulary)
+            values, total = step(n, said, feeds, sequences, scores, Found(*rest[:5]))
+            return going(values[6]), values, total
+
+        begun = started(t, ids, self.places, self.pad)
+        beams = dim(self.beams)
+        likely = t.compute((rows,), lambda r: select(r - r / beams * beams == 0, const(0.0, F32), NEVER))
+        carried, total = step(None, said, first, begun, likely, search.nothing())
+        trip = t.reshape(t.dims([self.places - tokens - 1]), ())
+        results = iterate(t, trip, going(carried[6]), list(carried), body)
+        best = search.finished(results[0], results[1], Found(*results[2:7]), self.kept)
+        return [*best, self._shown(total[0], results[-1], self.places - tokens)] if shown else best
+
+    def _shown(self, first: Tensor, others: Tensor, steps: AnyDim) -> Tensor:
+        """The scores of the first call and of those that were made after it, then zeros: (steps, B, W, V)"""
+        shape = (steps, self.items, self.beams, first.shape[1])
+
+        def score(n: Expr, b: Expr, w: Expr, v: Expr) -> Expr:
+            row = b * dim(self.beams) + w
+            later = guard((n > 0) & (n <= dim(others.shape[0])), others.at(n - 1, row, v), 0.0)
+            return select(n == 0, first.at(row, v), later)
+
+        return self.t.compute(shape, score)
 
 
 def _log_softmax(t: Tracer, x: Tensor) -> Tensor:
@@ -132,11 +183,10 @@ class _Search:
         return Found(*[self.t.fill(shape, 0, dtype) for shape, dtype in kinds])
 
     def chosen(
-        self, ruled: Tensor, sequences: Tensor, scores: Tensor, count: Tensor, found: Found
+        self, total: Tensor, sequences: Tensor, count: Tensor, found: Found
     ) -> tuple[Tensor, Tensor, Tensor, Found]:
         """The beams that go on, (R,) each: their scores, tokens, and the rows that they come from; what is found."""
-        t, width = self.t, ruled.shape[1]
-        total = t.compute(ruled.shape, lambda r, v: ruled.at(r, v) + scores.at(r))
+        t, width = self.t, total.shape[1]
         flat = t.reshape(total, (self.items, self.beams * width))
         best, where = top_k(t, flat, self.beams * 2, 1, True)
         several = (self.items, self.beams)
@@ -148,7 +198,7 @@ class _Search:
                 with k.loop(dim(self.beams)) as w:
                     k.store(score, (b, w), const(0.0, F32))
                     k.store(token, (b, w), const(self.pad, I32))
-                    k.store(source, (b, w), b * dim(self.beams))
+                    k.store(source, (b, w), const(0, I32))  # as ONNX Runtime: of an item that is done
                 with k.when(now.done.at(b) == 0):
                     self._choose(k, b, (best, where), (score, token, source), sequences, count, now, width)
 
@@ -242,4 +292,4 @@ class _Search:
         return self.t.checked_index(at, self.beams)
 
 
-__all__ = ["beam_search"]
+__all__ = ["Plan", "beam_search", "heard"]

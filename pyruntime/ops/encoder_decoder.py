@@ -1,5 +1,7 @@
-"""An encoder and a decoder like T5's, for BeamSearch of ONNX Runtime: the first call runs the encoder with the
-decoder's start token, the others the decoder for one more token. Letters: as in `generation` and `beam_search`."""
+"""An encoder and a decoder like T5's or Whisper's, for BeamSearch of ONNX Runtime: the first call runs the encoder with
+the decoder's first tokens, the others the decoder for one more token, or for all so far.
+
+Letters: as in `generation` and `beam_search`."""
 
 from __future__ import annotations
 
@@ -15,18 +17,20 @@ from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.generation import last_scores
 
 _ENCODER = ["encoder_input_ids", "encoder_attention_mask", "decoder_input_ids"]
+_LISTENER = ["encoder_input_ids", "decoder_input_ids"]  # the first are features
 _FIXED = ["encoder_attention_mask", "encoder_hidden_states"]
 
 
 @dataclass(frozen=True, slots=True)
 class Crossed:
-    """Of one call of the decoder: ids (R, 1), what is the same in all calls, past keys and values of the decoder's own
-    (R, heads, T, size), and of the encoder's (R, heads, S, size)."""
+    """Of one call of the decoder: ids (R, 1), or (R, T) if it wants the `whole` sequence, what all calls share, past
+    keys and values of the decoder's own (R, heads, T, size), and of the encoder's (R, heads, S, size)."""
 
     ids: Tensor
     fixed: Sequence[Tensor]
     past: Sequence[Tensor]
     cross: Sequence[Tensor]
+    whole: bool
 
     def inputs(self) -> list[Tensor]:
         return [self.ids, *self.fixed, *self.past, *self.cross]
@@ -40,20 +44,24 @@ class Crossed:
     def after(self, t: Tracer, token: Tensor, present: Sequence[Tensor], source: Tensor | None = None) -> Crossed:
         """Of the call for the token (R,) that was chosen; row r goes on from row source[r]."""
         past = present if source is None else [_taken(t, x, source) for x in present]
-        return replace(self, ids=t.reshape(token, (token.shape[0], 1)), past=past)
+        ids = t.reshape(token, (token.shape[0], 1))
+        if self.whole:
+            ids = t.concat([self.ids if source is None else _taken(t, self.ids, source), ids], 1)
+        return replace(self, ids=ids, past=past)
 
 
 def _taken(t: Tracer, x: Tensor, source: Tensor) -> Tensor:
     return t.compute(x.shape, lambda r, *i: x.at(t.checked_index(source.at(r), x.shape[0]), *i), x.dtype)
 
 
-def check_encoder(t: Tracer, encoder: Any, decoder: Any) -> None:
-    """Refuse what is not an encoder and a decoder like T5's."""
-    if encoder is None or [v.name for v in encoder.inputs] != _ENCODER:
-        raise t.unsupported("this encoder is not implemented", f"it takes {', '.join(_ENCODER)}")
+def check_encoder(t: Tracer, encoder: Any, decoder: Any, listens: bool) -> None:
+    """Refuse what is not an encoder and a decoder like T5's, or Whisper's if it `listens`."""
+    expected = _LISTENER if listens else _ENCODER
+    if encoder is None or [v.name for v in encoder.inputs] != expected:
+        raise t.unsupported("this encoder is not implemented", f"it takes {', '.join(expected)}")
     names = [v.name for v in decoder.inputs]
     pasts = [n for n in names if n.startswith("past_") and ("_self_" in n or "_cross_" in n)]
-    wanted = ["input_ids", *[n for n in _FIXED if n in names], *sorted(pasts, key=lambda n: "_cross_" in n)]
+    wanted = ["input_ids", *[n for n in _FIXED[listens:] if n in names], *sorted(pasts, key=lambda n: "_cross_" in n)]
     given = {v.name for v in encoder.outputs}
     needed = {n.replace("past_", "present_") for n in pasts} | ({_FIXED[1]} & {*names})
     own = sum("_self_" in n for n in pasts)
@@ -65,27 +73,32 @@ def check_encoder(t: Tracer, encoder: Any, decoder: Any) -> None:
 
 
 def encoded(
-    t: Tracer, encoder: Any, decoder: Any, ids: Tensor, mask: Tensor | None, pad: int, start: int, beams: AnyDim,
-    vocabulary: int,
-) -> tuple[tuple[Tensor, list[Tensor]], Crossed]:  # fmt: skip
-    """What the first call gives, scores and present keys and values, and its feeds. Shapes: ids and mask (B, S)"""
-    if start < 0:
-        raise t.shape_error(f"decoder_start_token_id {start} is no token")
-    items = ids.shape[0]
-    seen = _behind_padding(t, ids, pad) if mask is None else mask
-    results = t.subgraph(encoder, [ids, seen, t.fill((items, 1), start, I32)])
+    t: Tracer, encoder: Any, decoder: Any, given: Sequence[Tensor], start: Tensor, beams: AnyDim, vocabulary: int
+) -> tuple[tuple[Tensor, list[Tensor]], Crossed]:
+    """What the first call gives, scores and present keys and values, and its feeds. given: what the encoder takes
+    besides start (B, T), the decoder's first tokens."""
+    results = t.subgraph(encoder, [*given, start])
     rows = {v.name: repeated(t, x, beams) for v, x in zip(encoder.outputs, results, strict=True)}
     scores = repeated(t, last_scores(t, results[0], vocabulary), beams)
-    rows["encoder_attention_mask"] = repeated(t, seen, beams)
+    rows["encoder_attention_mask"] = repeated(t, given[-1], beams)
     names = [v.name.replace("past_", "present_") for v in decoder.inputs[1:]]
     fixed, past, cross = (
         [rows[n] for n in names if found(n)]
         for found in (_FIXED.__contains__, lambda n: "_self_" in n, lambda n: "_cross_" in n)
     )
-    return (scores, past), Crossed(t.fill((items * beams, 1), start, I32), fixed, past, cross)
+    shape = getattr(decoder.inputs[0].type, "shape", None)
+    whole = not (shape is not None and len(shape) == 2 and shape[1] == 1)
+    return (scores, past), Crossed(repeated(t, start, beams), fixed, past, cross, whole)
 
 
-def _behind_padding(t: Tracer, ids: Tensor, pad: int) -> Tensor:
+def first_tokens(t: Tracer, items: AnyDim, start: int) -> Tensor:
+    """(B, 1): the token that a decoder starts with."""
+    if start < 0:
+        raise t.shape_error(f"decoder_start_token_id {start} is no token")
+    return t.fill((items, 1), start, I32)
+
+
+def behind_padding(t: Tracer, ids: Tensor, pad: int) -> Tensor:
     """0 for what `pad` the sequences begin with, 1 for all else, as in ONNX Runtime."""
 
     def upto(b: Expr, s: Expr, other: Expr) -> Expr:
@@ -99,4 +112,4 @@ def repeated(t: Tracer, x: Tensor, beams: AnyDim) -> Tensor:
     return t.compute((x.shape[0] * beams, *x.shape[1:]), lambda r, *i: x.at(r / dim(beams), *i), x.dtype)
 
 
-__all__ = ["Crossed", "check_encoder", "encoded", "repeated"]
+__all__ = ["Crossed", "behind_padding", "check_encoder", "encoded", "first_tokens", "repeated"]

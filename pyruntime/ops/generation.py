@@ -127,7 +127,7 @@ class Rules:
     prefix: Tensor | None
     shortest: Tensor | None
     beams: AnyDim = 1
-    temperature: float = 1.0
+    temperature: float | Tensor = 1.0
 
     def applied(self, t: Tracer, scores: Tensor, sequences: Tensor, count: Tensor, first: bool) -> Tensor:
         """scores (R, V); the first `count` places of sequences (R, L) are tokens."""
@@ -150,6 +150,8 @@ class Rules:
                 score = select(self.prefix.at(r / dim(self.beams), v) == 0, LOWEST, score)
             if self.shortest is not None:
                 score = select((v == self.eos) & (count.at() < cast(self.shortest.at(0), I32)), LOWEST, score)
+            if isinstance(self.temperature, Tensor):
+                return score / cast(self.temperature.at(0), F32)
             return score if self.temperature == 1.0 else score / self.temperature
 
         return t.compute(scores.shape, rule)

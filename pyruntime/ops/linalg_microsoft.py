@@ -10,6 +10,7 @@ from pyruntime.ir.dtype import BF16, F16, F32
 from pyruntime.ir.expr import Expr, X, const, dim, select, sqrt
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.cumulative import pivot_row
+from pyruntime.ops.matmul import product
 from pyruntime.ops.qlinear import MICROSOFT
 
 
@@ -26,6 +27,19 @@ def cdist(t: Tracer, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Te
 
     squares = t.reduce_compute("sum", (a.shape[0], b.shape[0]), (a.shape[1],), square)
     return squares if metric == "sqeuclidean" else t.map(sqrt(X), squares)
+
+
+@op("SparseToDenseMatMul", domain=MICROSOFT)
+def sparse_to_dense_matmul(
+    t: Tracer, a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0
+) -> Tensor:
+    """alpha · a' · b' of a sparse a, fed as the dense one that it stands for. Shapes: (M, K), (K, N) -> (M, N)"""
+    if a.rank != 2 or b.rank != 2:
+        raise t.shape_error(f"operands of rank {a.rank} and {b.rank} are no two matrices")
+    if alpha != 1.0 and a.dtype is not F32:
+        raise t.unsupported(f"alpha {alpha} for {a.dtype} is not implemented", "ONNX Runtime reads it for float32 only")
+    y = product(t, t.transpose(a, [1, 0]) if transA else a, t.transpose(b, [1, 0]) if transB else b)
+    return y if alpha == 1.0 else t.map(X * alpha, y)
 
 
 @op("Inverse", domain=MICROSOFT)

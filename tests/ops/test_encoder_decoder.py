@@ -1,4 +1,4 @@
-"""BeamSearch over a small encoder and decoder like T5's, against ONNX Runtime."""
+"""BeamSearch over a small encoder and decoder like T5's and like Whisper's, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -50,10 +50,26 @@ DECODER = """<ir_version: 10, opset_import: ["" : 18]> dec (
     "present_key_self_0 = Concat <axis = 2> (past_key_self_0, q)"
     "  present_value_self_0 = Concat <axis = 2> (past_value_self_0, v)",
 )
+SEEN = SHARED[SHARED.index("    m = Cast") : SHARED.index("cs = Reduce")]
+
+
+def unmasked(text: str) -> str:
+    """Whisper has no mask."""
+    text = text.replace(SEEN, "    ").replace("ReduceSum (seen", "ReduceSum (kv")
+    return text.replace(" int32[B, S] encoder_attention_mask,", "")
+
+
+LISTENER = unmasked(ENCODER).replace("int32[B, S] encoder_input_ids", "float[B, 6, S] encoder_input_ids")
+LISTENER = LISTENER.replace("Gather (words, encoder_input_ids)", "Transpose <perm = [0, 2, 1]> (encoder_input_ids)")
+LISTENER = (
+    LISTENER.replace("int32[B, 1]", "int32[B, D]").replace("B, 2, 1, 3", "B, 2, D, 3").replace("B, 1, 12", "B, D, 12")
+)
+WHOLE = ("int32[B, 1] input_ids", "int32[B, Q] input_ids")
 WITHOUT_HIDDEN = DECODER.replace(" float[B, S, 6] encoder_hidden_states,", "")
 INPUTS = (
     "input_ids max_length min_length num_beams num_return_sequences length_penalty repetition_penalty vocab_mask"
-    " prefix_vocab_mask attention_mask"
+    " prefix_vocab_mask attention_mask decoder_input_ids logits_processor cross_qk_layer_head extra_decoding_ids"
+    " temperature"
 ).split()
 IDS = np.array([[PAD, 3, 4, 5], [5, 6, PAD, 8]], np.int32)
 
@@ -69,14 +85,15 @@ def graph(text: str) -> onnx.GraphProto:
 
 
 def model(
-    feeds: dict[str, np.ndarray], named: bool, encoder: str = ENCODER, decoder: str = DECODER, **attrs: Any
-) -> bytes:
+    feeds: dict[str, np.ndarray], named: bool, encoder: str = ENCODER, decoder: str = DECODER, op: str = "BeamSearch",
+    outputs: tuple[str, ...] = ("sequences", "scores"), **attrs: Any,
+) -> bytes:  # fmt: skip
     """With the feeds' dims, or names for them."""
+    names = [n if n in feeds else "" for n in INPUTS][: 12 if op == "BeamSearch" else 15]
     attrs = {"model_type": 1, "eos_token_id": 9, "pad_token_id": PAD, "decoder_start_token_id": PAD, **attrs}
     node = helper.make_node(
-        "BeamSearch", [n if n in feeds else "" for n in INPUTS], ["sequences", "scores"], domain="com.microsoft",
-        encoder=graph(encoder), decoder=graph(decoder), **attrs,
-    )  # fmt: skip
+        op, names, outputs, domain="com.microsoft", encoder=graph(encoder), decoder=graph(decoder), **attrs
+    )
     inputs = [
         helper.make_tensor_value_info(
             n, onnx.TensorProto.FLOAT if x.dtype == np.float32 else onnx.TensorProto.INT32,
@@ -84,7 +101,7 @@ def model(
         )
         for n, x in feeds.items()
     ]  # fmt: skip
-    made = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=n) for n in ("sequences", "scores")])
+    made = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=n) for n in outputs])
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(made, opset_imports=opsets, ir_version=10).SerializeToString()
 
@@ -102,7 +119,33 @@ CASES: list[tuple[dict[str, np.ndarray], dict[str, Any]]] = [
     (given(4, 4, 0.5, attention_mask=MASK), {"eos_token_id": 2}),
     (given(1, 1), {"no_repeat_ngram_size": 2, "decoder": WITHOUT_HIDDEN}),
     (given(3, 1, 2.0, repetition_penalty=f32(1.7), min_length=i32(4)), {"eos_token_id": 10, "early_stopping": 1}),
+    (given(3, 2), {"decoder": DECODER.replace(*WHOLE), "outputs": ("sequences", "scores", "each")}),
     (given(2, 2, vocab_mask=i32(*[1] * 9, 1, 0, 1)), {"decoder_start_token_id": 4, "eos_token_id": 2}),
+]
+
+
+FEATURES = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float32)
+SAID = i32(3, 4, 2, 6, 7, 1).reshape(2, 3)
+WHISPER = {
+    "op": "WhisperBeamSearch", "model_type": 2, "encoder": LISTENER, "decoder": unmasked(WITHOUT_HIDDEN),
+    "eos_token_id": 5, "pad_token_id": 5, "decoder_start_token_id": 3,
+}  # fmt: skip
+STAMPS = {
+    "beginning_timestamp_token_id": 8, "no_timestamps_token_id": 7, "start_of_lm_token_id": 6, "translate_token_id": 1,
+    "transcribe_token_id": 2,
+}  # fmt: skip
+
+
+def spoken(width: int = 3, kept: int = 2, penalty: float = 1.0, **more: np.ndarray) -> dict[str, np.ndarray]:
+    return given(width, kept, penalty, input_ids=FEATURES, max_length=i32(10), **more)
+
+
+CASES += [
+    (spoken(), {**WHISPER, "outputs": ("sequences", "scores", "each"), "decoder": unmasked(DECODER)}),
+    (spoken(2, 1, decoder_input_ids=SAID, temperature=f32(3.0)), {**WHISPER, "eos_token_id": 10}),
+    (spoken(4, 3, 0.5, logits_processor=i32(1)), {**WHISPER, **STAMPS}),
+    (spoken(3, 1, logits_processor=i32(1), decoder_input_ids=SAID), {**WHISPER, **STAMPS, "pad_token_id": 0}),
+    (spoken(3, 3), {**WHISPER, "op": "BeamSearch", "decoder": unmasked(WITHOUT_HIDDEN).replace(*WHOLE)}),
 ]
 
 
@@ -128,6 +171,8 @@ def test_beam_search(feeds: dict[str, np.ndarray], attrs: dict[str, Any]) -> Non
             UnsupportedOp,
             "a decoder with the inputs",
         ),
+        ({**WHISPER, "encoder": ENCODER}, UnsupportedOp, "this encoder"),
+        ({**WHISPER, "decoder_output_cross_qk": 1}, UnsupportedOp, "queries and keys"),
     ],
 )
 def test_refused(attrs: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from tests.ops import compare
 from tests.ops.node import check_node, f32, floats, ints, node_model, rng, run_node
@@ -281,6 +282,27 @@ def test_bitsandbytes_not_transposed() -> None:
     )[0]
     got = run_node("MatMulBnb4", [a, codes, steps], 17, transB=0, **attrs)[0]
     np.testing.assert_allclose(got, a @ transposed.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int32, np.uint64])
+def test_a_sparse_matrix_is_fed_as_a_dense_one(kind: Any) -> None:
+    import onnxruntime as ort
+
+    a, b = (rng.integers(0, 4, shape).astype(kind) for shape in ((4, 3), (5, 4)))
+    attrs = {"transA": 1, "transB": 1, **({"alpha": 0.5} if kind is np.float32 else {})}
+    code = helper.np_dtype_to_tensor_dtype(a.dtype)
+    graph = helper.make_graph(
+        [helper.make_node("SparseToDenseMatMul", ["a", "b"], ["y"], domain=MICROSOFT, **attrs)], "g",
+        [helper.make_sparse_tensor_value_info("a", code, ["K", "M"]), compare.value_info("b", b, True)],
+        [helper.make_tensor_value_info("y", code, None)],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    places, place = np.ascontiguousarray(np.argwhere(a)), ort.OrtDevice.make("cpu", 0)
+    sparse = ort.SparseTensor.sparse_coo_from_numpy(np.array(a.shape, np.int64), a[a != 0], places, place)
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    want = session.run(None, {"a": ort.OrtValue.ort_value_from_sparse_tensor(sparse), "b": b})
+    compare.same(compare.by_session(made, {"a": a, "b": b}), want)
 
 
 @pytest.mark.parametrize(("kind", "size", "before"), [(0, 32, 4), (1, 32, 5), (2, 64, 4)])
