@@ -8,10 +8,11 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, X, Y, cast, dim, select
+from pyruntime.ir.expr import Expr, X, Y, cast, dim, maximum, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, merged, window_biases  # fmt: skip
+from pyruntime.ops.formula import LOWEST
 from pyruntime.ops.kv_cache import appended, from_beams
 from pyruntime.ops.matmul import matmul
 from pyruntime.ops.qlinear import matmul_integer_to_float
@@ -93,15 +94,18 @@ def multi_head_attention(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Attention over past and present keys. Shapes: query (N, S, M), key and value (N, T, ·), or packed
     (N, S, H, 3, D), (N, T, H, 2, D), or of another's heads (N, H, T, D); bias (3·M,)
-    -> (N, S, M), present key and value (N, H, P+T, D), probabilities. With past_sequence_length, the past lies at the
-    front of a buffer, whose rows `from_beams` tells apart, and the present is that buffer with the new keys."""
+    -> (N, S, M), present key and value (N, H, P+T, D), what softmax takes (N, H, S, P+T).
+
+    With past_sequence_length, the past lies at the front of a buffer, whose rows `from_beams` tells apart, and the
+    present is that buffer with the new keys."""
     q, k, v = _projections(t, query, key, value, bias, num_heads)
     past, k, v, *present = _with_past(t, k, v, past_key, past_value, past_sequence_length)
     if cache_indirection is not None:
         k, v = (from_beams(t, x, cache_indirection, past) for x in (k, v))
     biases = _biases(t, q, k, key_padding_mask, attention_bias, mask_filter_value, past, bool(unidirectional))
     done = attend(t, q, k, v, scale=scale, bias=chain(*biases))
-    return merged(t, done.out), present[0], present[1], t.cast(done.probabilities, query.dtype)
+    scores = t.map(maximum(X, LOWEST), done.biased) if unidirectional else done.biased
+    return merged(t, done.out), present[0], present[1], t.cast(scores, query.dtype)
 
 
 def _with_past(
@@ -130,8 +134,6 @@ def decoder_masked_attention(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """MultiHeadAttention of one query, in a buffer of keys; the caches' rows are in their order. beam_width is a dim of
     cache_indirection. Shapes: query (N, 1, M), key and value likewise, or (N, H, T, D), or query alone (N, 1, 3·M)."""
-    if output_qk:
-        raise t.unsupported("output_qk is not implemented")
     if past_present_share_buffer and past_key is not None and past_sequence_length is None:
         raise t.shape_error("past_present_share_buffer needs past_sequence_length")
     if key is None or value is None:
@@ -142,7 +144,7 @@ def decoder_masked_attention(
         t, query, key, value, bias, mask_index, attention_bias, past_key, past_value, length, cache_indirection,
         mask_filter_value=mask_filter_value, num_heads=num_heads, scale=scale,
     )  # fmt: skip
-    return done[:3]
+    return done if output_qk else done[:3]
 
 
 def _biases(
@@ -208,8 +210,8 @@ def qattention(
     past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention whose projection is an integer product. Shapes: as Attention's."""
-    if past_present_share_buffer:
-        raise t.unsupported("past_present_share_buffer is not implemented: no input tells how long the past is")
+    if past_present_share_buffer and past is not None:
+        raise t.unsupported("past_present_share_buffer is not implemented", "no input tells how long the past is")
     joined = matmul_integer_to_float(t, x, weight, x_scale, weight_scale, x_zero_point, weight_zero_point, bias)
     return attend_joined(
         t, joined, mask_index, past, None, None, num_heads, scale, mask_filter_value, bool(unidirectional),

@@ -8,9 +8,9 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F8E4M3FN, I8, U8
-from pyruntime.ir.expr import Expr, const, dim, select
+from pyruntime.ir.expr import Expr, X, const, dim, select
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, length_mask, merged, window_mask
+from pyruntime.ops.attention import NONE, Bias, add_mask, attend, chain, heads_of, length_mask, merged, window_mask
 from pyruntime.ops.kv_cache import Codes, PerItem, Window, appended
 from pyruntime.ops.norm import root_mean_square, scaled
 from pyruntime.ops.rotary import Angle, require_caches, rotate
@@ -76,7 +76,7 @@ def group_query_attention(
     keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, held, strict=True))
     sink = _sink(head_sink, bool(smooth_softmax))
     done = attend(t, q, keys, values, scale=scale, softcap=softcap, bias=bias, sink=sink)
-    scores = done.probabilities if qk_output == 2 else done.biased
+    scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
     return merged(t, done.out), *presents, t.cast(scores, query.dtype)
 
 

@@ -104,9 +104,7 @@ def rotary_embedding_microsoft(
     is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """See `rotate`. position_ids (N, S), or (1,): the position of the first. The head size of 3-D input follows from
-    num_heads, else from the cache."""
-    if is_packed_batching:
-        raise t.unsupported("is_packed_batching is not implemented")
+    num_heads, else from the cache. is_packed_batching: S may be more than the caches have positions."""
     if scale != 1.0:
         raise t.unsupported(f"scale {scale} is not implemented")
     if not rotary_embedding_dim and x.rank == 4:
@@ -153,9 +151,10 @@ def multimodal_rotary_embedding(
 ) -> Tensor:  # fmt: skip
     """See `rotate`. Three positions a token (time, row, column): pairs take theirs from one of them, by sections of
     mrope_section pairs each, or (mrope_layout 1) every third pair that of the row and of the column, as far as their
-    sections reach, and time's elsewhere. Shapes: position_ids (3, N, S), others as RotaryEmbedding's."""
-    if is_packed_batching or scale != 1.0 or mrope_layout not in (0, 1):
-        raise t.unsupported("is_packed_batching, a scale, and layouts other than 0 and 1 are not implemented")
+    sections reach, and time's elsewhere; the result times `scale`.
+    Shapes: position_ids (3, N, S), others as RotaryEmbedding's."""
+    if mrope_layout not in (0, 1):
+        raise t.unsupported(f"mrope_layout {mrope_layout} is not 0 or 1")
     time, row, column = t.entries("mrope_section", mrope_section, 3)
     if x.rank == 3 and not num_heads:
         raise t.unsupported("3-D input needs num_heads")
@@ -172,7 +171,8 @@ def multimodal_rotary_embedding(
         return lambda n, s, pair: cache.at(t.checked_index(position_ids.at(stream(pair), n, s), cache.shape[0]), pair)
 
     size = rotary_embedding_dim or cos_cache.shape[1] * 2
-    return _applied(t, x, cos_cache, sin_cache, angle, size, interleaved, num_heads)
+    y = _applied(t, x, cos_cache, sin_cache, angle, size, interleaved, num_heads)
+    return y if scale == 1.0 else t.map(X * scale, y)
 
 
 __all__ = ["rotate"]

@@ -85,7 +85,11 @@ def build(case: Case, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
             code = helper.np_dtype_to_tensor_dtype(x.dtype)
             inputs.append(helper.make_tensor_value_info(name, code, _parts(case.inputs[name])[2]))
     weights = [numpy_helper.from_array(values[name], name) for name in case.weights]
-    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=n) for n in case.outputs if n], weights)
+    outputs = [onnx.ValueInfoProto(name=n) for n in case.outputs if n]
+    for info in outputs:
+        if info.name == "qk":  # whose type ONNX Runtime does not infer
+            info.CopyFrom(helper.make_tensor_value_info("qk", onnx.TensorProto.FLOAT, None))
+    graph = helper.make_graph([node], "g", inputs, outputs, weights)
     opsets = [helper.make_opsetid("", case.opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 

@@ -64,9 +64,15 @@ def coded(bits: int, scale: str) -> dict[str, Any]:
     return {"past_k": (kind, dims), "past_v": (kind, dims)}
 
 
+def small_positions(shape: Any, sizes: Any, rng: Any) -> Any:
+    """Of several sequences that lie one behind the other."""
+    return rng.integers(0, 2, shape)
+
+
 CACHES = {"cos": "9 2", "sin": "9 2"}
 WIDE = {"cos": "9 8", "sin": "9 8"}
 OUT = ("y", "present_k", "present_v")
+ALL = (*OUT, "qk")
 
 
 def past(shape: Any, sizes: Any, rng: Any) -> Any:
@@ -144,6 +150,18 @@ CASES = [
         for bits in (8, 4) for kind, scale in (("PER_TENSOR", "1"), ("PER_CHANNEL", "1 2 1 16"))
         for attrs in ({}, {"do_rotary": 1, "local_window_size": 2})
     ],
+    Case("MultiHeadAttention", {"num_heads": 2, "scale": 0.3},
+         {**MHA, "_b": "", "m": (ones, np.int32, "B K"), "a": "1 2 S K"}, PLAIN, outputs=ALL, name="MHA scores"),
+    Case("MultiHeadAttention", {"num_heads": 2, "unidirectional": 1}, dict.fromkeys("qkv", "B S 8"), PLAIN, outputs=ALL,
+         name="MHA causal scores"),
+    *[
+        Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "qk_output": mode, **attrs}, GQA, STEPS,
+             outputs=ALL)
+        for mode, attrs in ((1, {}), (1, {"softcap": 0.7, "local_window_size": 2}), (2, {}))
+    ],
+    Case("DecoderMaskedMultiHeadAttention", {"num_heads": 2, "past_present_share_buffer": 1, "output_qk": 1},
+         {**dict.fromkeys("qkv", "B 1 8"), "m": (ones, np.int32, "B T"), "a": "1 2 1 T", **BUFFER}, AT, outputs=ALL,
+         name="DMMHA scores"),
     Case("MultiHeadAttention", {"num_heads": 2},
          {**dict.fromkeys("qkv", "B 1 8"), "_b": "", "_m": "", "_a": "", **BUFFER}, AT, outputs=OUT, name="MHA buffer"),
     *[
@@ -163,6 +181,8 @@ CASES = [
         for more in ({}, {"m": (ones, np.int32, "B K")})
     ],
     Case("RotaryEmbedding", {}, {"x": "B 2 S 4", "i": (positions, np.int64, "B S"), **CACHES}, PLAIN),
+    Case("RotaryEmbedding", {"is_packed_batching": 1},
+         {"x": "B 2 S 4", "i": (small_positions, np.int64, "B S"), "cos": "2 2", "sin": "2 2"}, PLAIN),
     Case("RotaryEmbedding", {"interleaved": 1}, {"x": "B S 8", "i": (positions, np.int64, "1"), **CACHES},
          ({"B": 2, "S": 2}, {"B": 1, "S": 1})),
     Case("RotaryEmbedding", {"num_heads": 2, "rotary_embedding_dim": 4},

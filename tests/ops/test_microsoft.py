@@ -194,7 +194,7 @@ CASES = [
     *[
         Case("MRotaryEmbedding", [x, rng.integers(0, 10, (3, 2, 5)), floats(10, 8), floats(10, 8)],
              {"mrope_section": section, "mrope_layout": layout, "interleaved": interleaved,
-              "num_heads": 2}, static=True)
+              "num_heads": 2, "scale": 1.0 + interleaved, "is_packed_batching": interleaved}, static=True)
         for x in (floats(2, 5, 32), floats(2, 2, 5, 16))
         for layout, section in ((0, [2, 3, 3]), (1, [4, 2, 2])) for interleaved in (0, 1)
     ],
