@@ -21,6 +21,7 @@ COMMANDS = {
     "soak": "growth of memory and of latency, natively and in Chromium, over a long time",
     "visits": "the first visit against the second, on the GPU",
     "loads": "two-thread sessions of fresh pages in Firefox: whether all of them come to an end",
+    "accuracy": "largest error of each model against onnxruntime without optimisation, natively",
     "chart": "an SVG of the newest results",
 }
 
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("models", nargs="*", help="default: the zoo and Silero; with --webgpu nine of them")
     made.add_argument("--threads", type=int, nargs="+", help="default 1 2; with --webgpu 1")
+    made.add_argument("--field", action="store_true", help="the field (kit/field) as well: some eighty more models")
     made.add_argument("--webgpu", action="store_true", help="against onnxruntime-web's /webgpu, on the same adapter")
     made.add_argument("--worker", action="store_true", help="both in their workers (env.wasm.proxy), not in the page")
     made.add_argument("--no-jax", action="store_true", help="without jax-js")
@@ -52,11 +54,11 @@ def side_by_side(argv: list[str]) -> int:
     from bench import compare, history, models, results
 
     args = parser().parse_args(argv)
-    known = models.names()
+    known = models.everything()
     if unknown := sorted(set(args.models) - set(known)):
         parser().error(f"no model {', '.join(unknown)}; there are {', '.join(known)}")
     options = results.Options(
-        names=args.models or (compare.GPU_MODELS if args.webgpu else known),
+        names=args.models or (known if args.field else compare.GPU_MODELS if args.webgpu else models.names()),
         threads=args.threads or ([1] if args.webgpu else [1, 2]),
         provider="webgpu" if args.webgpu else "wasm",
         worker=args.worker,
@@ -77,7 +79,8 @@ def side_by_side(argv: list[str]) -> int:
         for command in ("compile", "memory", "overhead"):
             run(command, [])
     failed = compare.warn(result)
-    print(compare.summary(result))
+    for line in compare.summary(result):
+        print(line)
     return int(bool(worse or failed))
 
 

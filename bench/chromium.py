@@ -13,6 +13,7 @@ from playwright.sync_api import Page
 
 from bench import peak
 from kit import chromium as shared
+from kit import field
 from pyruntime.cli.serve import Server
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +22,7 @@ MOUNTS = shared.MOUNTS | {
     "/": ROOT / "bench" / "page",
     "/jax.js": BUILD / "jax.js",
     "/data/": BUILD,
+    "/field/": field.CACHE,
     "/peer/": ROOT / "node_modules" / "onnxruntime-web" / "dist",
 }
 

@@ -75,16 +75,13 @@ def run(options: Options) -> dict[str, Any]:
     return result
 
 
-def summary(result: dict[str, Any]) -> str:
-    """The last line."""
+def summary(result: dict[str, Any]) -> list[str]:
+    """The last lines: the means of the quantised models, if there are some, then those of all."""
     rows = [Row(**row) for row in result["rows"]]
-    parts = []
-    for threads in sorted({row.threads for row in rows}):
-        value = geomean([row for row in rows if row.threads == threads])
-        parts.append(f"{threads} thread{'s' * (threads > 1)} {value:.2f}")
-    if result["provider"] == "webgpu":
-        return f"geomean vs onnxruntime-web webgpu: {geomean(rows):.2f}"
-    return f"geomean vs onnxruntime-web wasm: {', '.join(parts)}"
+    title = f"geomean vs onnxruntime-web {result['provider']}: "
+    quantised = [row for row in rows if models.is_quantised(row.model)]
+    lines = ["quantised alone: " + table.means(quantised)] if quantised and len(quantised) < len(rows) else []
+    return [*lines, title + (table.means(rows) if result["provider"] == "wasm" else f"{geomean(rows):.2f}")]
 
 
 def warn(result: dict[str, Any]) -> int:

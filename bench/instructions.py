@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 import wasmtime
 
-from bench import machine
-from kit import zoo
+from bench import machine, models
+from kit import field, zoo
 
 HISTORY = Path(__file__).parent / "history" / "instructions.json"
 PLENTY = 1 << 62
@@ -37,13 +37,13 @@ class FuelStore(wasmtime.Store):  # type: ignore[misc]
 
 
 def count(name: str) -> int:
-    """Instructions of the second run of a model of the zoo, whose plan is made."""
+    """Instructions of the second run of a model, whose plan is made."""
     from pyruntime import InferenceSession
 
-    feeds = zoo.inputs(name)
+    feeds = models.feeds(name)
     FuelStore.made.clear()
     with patch.object(wasmtime, "Config", FuelConfig), patch.object(wasmtime, "Store", FuelStore):
-        session = InferenceSession(str(zoo.materialize(name)))
+        session = InferenceSession(str(models.path(name)))
         session.run(None, feeds)
         left = sum(store.get_fuel() for store in FuelStore.made)
         session.run(None, feeds)
@@ -53,16 +53,17 @@ def count(name: str) -> int:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench instructions", description=__doc__)
     parser.add_argument("models", nargs="*", help="default: the zoo")
+    parser.add_argument("--field", action="store_true", help="the field instead (kit/field)")
     parser.add_argument("--save", action="store_true", help="keep the numbers in bench/history")
     args = parser.parse_args(argv)
     kept = json.loads(HISTORY.read_text()) if HISTORY.exists() else {}
     before = dict(kept.get("models", {}))
     found: dict[str, int] = {}
-    print(f"{'model':24}{'instructions':>16}{'change':>10}")
-    for name in args.models or zoo.names():
+    print(f"{'model':28}{'instructions':>16}{'change':>10}")
+    for name in args.models or (field.names() if args.field else zoo.names()):
         found[name] = count(name)
         change = f"{found[name] / before[name] - 1:+.2%}" if name in before else "new"
-        print(f"{name:24}{found[name]:16,}{change:>10}", flush=True)
+        print(f"{name:28}{found[name]:16,}{change:>10}", flush=True)
     if args.save:
         HISTORY.write_text(json.dumps({"commit": machine.commit(), "models": before | found}, indent=1) + "\n")
     return 0

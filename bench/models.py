@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 
 from bench.chromium import BUILD
+from kit import field, zoo
 from kit import models as known
-from kit import zoo
 
 SILERO = "silero_v5"
 FRAMES = 100
@@ -27,12 +27,29 @@ def names() -> list[str]:
     return [*zoo.names(), SILERO]
 
 
+def everything() -> list[str]:
+    """The same and the field (kit/field)."""
+    return [*names(), *field.names()]
+
+
+def of_field(name: str) -> bool:
+    return name in field.names()
+
+
+def is_quantised(name: str) -> bool:
+    return field.is_quantised(name) if of_field(name) else name.endswith((".qdq", ".dyn"))
+
+
 def path(name: str) -> Path:
+    if of_field(name):
+        return field.materialize(name)
     return known.silero_path() if name == SILERO else zoo.materialize(name)
 
 
 def feeds(name: str) -> zoo.Feeds:
     """Those of one run."""
+    if of_field(name):
+        return field.inputs(name)
     if name != SILERO:
         return zoo.inputs(name)
     state = np.zeros((2, 1, 128), np.float32)
@@ -45,13 +62,25 @@ def info(name: str) -> Info:
         frames = {"input": known.silero_frames(count=FRAMES)}
         made = describe(name, "/vad/silero_vad_v5.onnx", feeds(name), _silero_results(), frames)
         return {**made, "feedback": {"state": "stateN"}}
-    model = onnx.load(zoo.materialize(name), load_external_data=False)
-    results = dict(zip([out.name for out in model.graph.output], zoo.expected(name), strict=True))
-    if name in CHAOTIC:
-        results = _inner_results(name)
-    made = describe(name, f"/zoo/{name}.onnx", zoo.inputs(name), results)
+    made = describe(name, f"/{'field' if of_field(name) else 'zoo'}/{name}.onnx", feeds(name), results(name))
     made["check"] = f"/zoo/{name}.more.onnx" if name in CHAOTIC else None
-    return {**made, "tolerance": RELATIVE + known.TOLERANCE.get(name, 0.03 if name == "minilm.dyn" else 1e-4)}
+    return {**made, "tolerance": RELATIVE + tolerance(name)}
+
+
+def tolerance(name: str) -> float:
+    """Of the largest value of an output."""
+    if of_field(name):
+        return field.tolerance(name)
+    return known.TOLERANCE.get(name, 0.03 if name == "minilm.dyn" else 1e-4)
+
+
+def results(name: str) -> zoo.Feeds:
+    """Those expected of a run of a model of the zoo or the field."""
+    if name in CHAOTIC:
+        return _inner_results(name)
+    model = onnx.load(path(name), load_external_data=False)
+    expected = field.expected(name) if of_field(name) else zoo.expected(name)
+    return dict(zip([out.name for out in model.graph.output], expected, strict=True))
 
 
 def _silero_results() -> zoo.Feeds:

@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench profile", description=__doc__)
-    parser.add_argument("model", choices=models.names(), metavar="MODEL", help=f"of {', '.join(models.names())}")
+    parser.add_argument("model", choices=models.everything(), metavar="MODEL", help="of the zoo or the field")
     parser.add_argument("--chromium", action="store_true", help="in a page instead of natively")
     parser.add_argument("--runs", type=int, default=10, help="the best time of each call counts (default 10)")
     parser.add_argument("--top", type=int, default=25, help="calls to list (default 25)")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 
-from bench.results import Options, Row
+from bench.results import Options, Row, geomean
 
-NAME = 21
+NAME = 26
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -81,3 +81,12 @@ def starts(rows: list[Row], options: Options) -> str:
     medians = ", ".join(f"{name} {number(statistics.median(times))} ms" for name, times in found.items() if times)
     out.append(f"a runtime's start with a session of one addition, fresh profile, median: {medians}")
     return "\n".join(out)
+
+
+def means(rows: list[Row]) -> str:
+    """Geometric means of the ratios by number of threads, and the lowest ratio."""
+    parts = []
+    for threads in sorted({row.threads for row in rows}):
+        parts.append(f"{threads_of(threads)} {geomean([row for row in rows if row.threads == threads]):.2f}")
+    lowest = min((row.ratio() for row in rows if row.counts()), default=math.nan)
+    return f"{', '.join(parts)}; lowest {lowest:.2f}"

@@ -1,5 +1,6 @@
 """Products of codes that every processor computes alike: onnxruntime adds pairs of uint8 × int8 products in 16 bits,
-with saturation, where a processor has no better instruction (AVX2 without VNNI); uint8 × uint8 is exact everywhere."""
+with saturation, where a processor has no better instruction (AVX2 without VNNI); uint8 × uint8 is exact everywhere.
+It has no int8 × uint8, so products of int8 activations stay as they are: give these weights of seven bits."""
 
 from __future__ import annotations
 
@@ -22,6 +23,9 @@ def unsigned_weights(data: bytes) -> bytes:
         weight, zero = PRODUCTS.get(node.op_type, (0, 0))
         tensor = weights.get(node.input[weight]) if weight else None
         if tensor is None or (tensor.name not in moved and tensor.data_type != onnx.TensorProto.INT8):
+            continue
+        own = weights.get(node.input[2]) if len(node.input) > 2 else None  # the zero point of what the weights meet
+        if own is not None and own.data_type == onnx.TensorProto.INT8:
             continue
         if len(node.input) <= zero or not node.input[zero]:
             name = f"{tensor.name}.zero"

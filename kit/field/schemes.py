@@ -1,0 +1,100 @@
+"""What is made of a float32 model: half floats, or a quantised one by onnxruntime's own tools."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from kit.field.feeds import Feeds
+
+# Activations that the tool quantises only if asked to, as training with quantisation in mind does.
+MORE = ["HardSwish", "HardSigmoid", "Tanh", "Erf"]
+
+
+@dataclass(frozen=True)
+class Static:
+    """Static quantisation. activation, weight: "u8" or "s8"; qdq: with pairs of QuantizeLinear and DequantizeLinear
+    around float operators, else with operators on codes; symmetric: zero points of activations are in the middle.
+    Weights have seven bits, as the tool advises for processors that add products in 16 bits."""
+
+    activation: str
+    weight: str
+    qdq: bool = True
+    per_channel: bool = False
+    symmetric: bool = False
+
+    def __call__(self, model: onnx.ModelProto, feeds: Feeds) -> onnx.ModelProto:
+        from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+        class Reader(CalibrationDataReader):  # type: ignore[misc]
+            def __init__(self) -> None:
+                self.left: Iterator[Feeds] = iter([feeds])
+
+            def get_next(self) -> Feeds | None:
+                return next(self.left, None)
+
+        kinds = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
+        ops = {node.op_type for node in model.graph.node}
+        options: dict[str, Any] = {
+            "quant_format": QuantFormat.QDQ if self.qdq else QuantFormat.QOperator,
+            "activation_type": kinds[self.activation],
+            "weight_type": kinds[self.weight],
+            "per_channel": self.per_channel,
+            "reduce_range": True,
+            "extra_options": {"ActivationSymmetric": self.symmetric, "WeightSymmetric": True},
+        }
+        if self.qdq and ops & set(MORE):
+            options["op_types_to_quantize"] = sorted(ops - {"Softmax", "LayerNormalization"})
+        return _written(lambda path: quantize_static(model, path, Reader(), **options))
+
+
+def dynamic(model: onnx.ModelProto, feeds: Feeds) -> onnx.ModelProto:
+    """Weights of products in seven bits, activations quantised while running."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    return _written(lambda path: quantize_dynamic(model, path, weight_type=QuantType.QInt8, reduce_range=True))
+
+
+def half(model: onnx.ModelProto, feeds: Feeds) -> onnx.ModelProto:
+    """Weights and activations in half floats, inputs and outputs in float32."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    with warnings.catch_warnings():  # of numbers that half floats cannot hold
+        warnings.simplefilter("ignore")
+        return convert_float_to_float16(model, keep_io_types=True)
+
+
+def _written(quantise: Callable[[str], None]) -> onnx.ModelProto:
+    """What the tool writes to a file; its advice on preprocessing is not for models made here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            quantise(str(path))
+            return onnx.load(path)
+    finally:
+        logging.disable(before)
+
+
+Scheme = Callable[[onnx.ModelProto, Feeds], onnx.ModelProto]
+SCHEMES: dict[str, Scheme] = {
+    "f32": lambda model, feeds: model,
+    "f16": half,
+    "dynamic": dynamic,
+    "qdq": Static("u8", "s8", per_channel=True),
+    "qdq_tensor": Static("u8", "s8"),
+    "qdq_s8s8": Static("s8", "s8", per_channel=True, symmetric=True),
+    "qdq_s8s8_shifted": Static("s8", "s8"),
+    "qdq_u8u8": Static("u8", "u8"),
+    "qop": Static("u8", "s8", qdq=False, per_channel=True),
+    "qop_s8s8": Static("s8", "s8", qdq=False, per_channel=True, symmetric=True),
+    "qop_u8u8": Static("u8", "u8", qdq=False),
+}
