@@ -429,28 +429,32 @@ def test_a_split_program(page: Tab) -> None:
 
 
 def test_a_session_that_cannot_move(tab: Callable[..., Tab]) -> None:
-    """To the page's GPU, which refuses a kernel: it says so from then on; others move."""
+    """To the page's GPU, which refuses a kernel: it says why, and runs on where it was; it moves when it can."""
     page = tab()
     page.open("/esm.html")
     found = page.run(
         OPEN
         + """
-        const [moves, stays] = [await add(), await add()];
+        const [moves, leaves, stays] = [await add(), await add(), await add()];
         const { sessions } = await ort.stats();
+        const counted = async () => (await ort.stats()).sessions - sessions;
         const a = wrap(filled(await ort.env.webgpu.device, Float32Array.of(1, 2, 3, 4, 5, 6)));
+        const numbers = async (session, feed) => Array.from((await session.run({ a: feed, b: six })).c.data);
         const make = GPUDevice.prototype.createComputePipelineAsync;
         GPUDevice.prototype.createComputePipelineAsync = () => Promise.reject(new Error('no room'));
-        const first = await reason(() => moves.run({ a, b: six }));
+        const [refused, meanwhile] = await Promise.all([reason(() => moves.run({ a, b: six })), numbers(moves, six)]);
+        const again = await reason(() => leaves.run({ a, b: six }));
         GPUDevice.prototype.createComputePipelineAsync = make;
-        const later = await reason(() => moves.run({ a: six, b: six }));
-        await moves.release();
-        const { c } = await stays.run({ a, b: six });
-        return [first, later, Array.from(c.data), (await ort.stats()).sessions - sessions];
+        const here = [meanwhile, await numbers(moves, six)];
+        const { placement } = await moves.explain();
+        const there = [await numbers(moves, a), await numbers(moves, six), await numbers(stays, a)];
+        await leaves.release();
+        return [refused, again, [...here, ...there], Boolean(placement), await counted()];
         """
     )
     assert isinstance(found, list)
     assert all(text.startswith("SessionFailed: the session could not move") and "no room" in text for text in found[:2])
-    assert found[2:] == [[2, 4, 6, 8, 10, 12], -1]
+    assert found[2:] == [[[2, 4, 6, 8, 10, 12]] * 5, True, -1]
 
 
 @pytest.mark.parametrize("path", ["/esm.html", "/script.html"])

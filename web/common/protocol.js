@@ -87,7 +87,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
- * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} settle the session runs in the page from now on, on this GPU
+ * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} settle another session, of the same model, for the page and its GPU
  * @property {{ params: { session: number, how: How, given: unknown }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile
  * @property {{ params: { session: number, places: [source: string, offset: number, size: number][] }, result: Uint8Array[] }} weights
  * @property {{ params: HostParams, result: { dims: number[], data: (string | number)[] }[] }} host

@@ -39,8 +39,6 @@ export class Handler {
     this.caller = caller;
     this.settings = settings;
     this.gpu = created.gpu;
-    /** Why it can no longer be used. @type {SessionFailed | null} */
-    this.lost = null;
     /** Where it runs on the page's GPU: a promise, as it may move there. @type {Promise<LocalSession> | null} */
     this.here = null;
     /** Whether the worker only compiles for it. */
@@ -108,13 +106,23 @@ export class Handler {
 
   async settle() {
     const gpu = await pageGpu(this.settings.device);
+    const created = await this.caller.call('settle', { session: this.session, gpu: gpu.adapter });
+    const release = (/** @type {number} */ session) => void this.caller.call('release', { session }).catch(() => {});
+    const local = await this.open(created, gpu).catch((cause) => {
+      release(created.session);
+      const hint = 'it stays in the worker, and runs with tensors on the CPU';
+      throw new SessionFailed(`the session could not move to the page's GPU: ${cause.message}`, { hint, cause });
+    });
+    release(this.session);
+    this.session = created.session;
     this.moved = true;
     this.pageRunner.release();
-    const created = await this.caller.call('settle', { session: this.session, gpu: gpu.adapter });
-    return this.open(created, gpu).catch((cause) => {
-      this.lost = new SessionFailed(`the session could not move to the page's GPU: ${cause.message}`, { cause });
-      throw this.lost;
-    });
+    return local;
+  }
+
+  /** The session on the page's GPU, if it is there. */
+  async local() {
+    return this.here?.catch(() => null) ?? null;
   }
 
   /**
@@ -170,8 +178,7 @@ export class Handler {
     if (this.released) return;
     this.released = true;
     this.pageRunner.release();
-    if (this.lost) return; // with it, everything was released
-    const local = await this.here?.catch(() => null);
+    const local = await this.local();
     if (local) await local.release();
     else await this.caller.call('release', { session: this.session });
   }
@@ -194,7 +201,7 @@ export class Handler {
   async verify(feeds, tolerance) {
     this.usable();
     const checked = asTheyAre(this.checked(feeds));
-    const local = await this.here;
+    const local = await this.local();
     return local ? local.verify(checked, tolerance) : this.ask('verify', checked, { tolerance });
   }
 
@@ -202,14 +209,14 @@ export class Handler {
   async profile(feeds) {
     this.usable();
     const checked = asTheyAre(this.checked(feeds));
-    const local = await this.here;
+    const local = await this.local();
     return local ? local.profile(checked) : this.ask('profile', checked, {});
   }
 
   async trim() {
     this.usable();
     this.pageRunner.clear();
-    const local = await this.here;
+    const local = await this.local();
     if (local) await local.trim();
     else await this.caller.call('trim', { session: this.session });
   }
@@ -217,14 +224,13 @@ export class Handler {
   /** @param {'memory' | 'explain'} what */
   async tell(what) {
     this.usable();
-    const local = await this.here;
+    const local = await this.local();
     const told = local ? local.ask(what) : await this.caller.call(what, { session: this.session });
     return what === 'memory' ? { ...told, page: this.pageRunner.bytes() } : told;
   }
 
   usable() {
     if (this.released) throw new SessionFailed('the session was released');
-    if (this.lost) throw this.lost;
     if (this.caller.gone) throw this.caller.failure();
   }
 

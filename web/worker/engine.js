@@ -150,12 +150,15 @@ const handlers = {
     const found = find(session);
     const { source } = found.opened;
     if (!source) throw new SessionFailed('a Program from a file runs in the worker');
-    await enqueue(found, async () => {
-      const opened = await serve({ ...source, gpu, cache: null, stop: null, start: performance.now() }, interpreter);
-      found.opened.model.release();
-      found.opened = opened;
+    const opened = await enqueue(found, async () => {
+      const model = running(found);
+      const served = await serve({ ...source, gpu, cache: null, stop: null, start: performance.now() }, interpreter);
+      model.drop(); // its memory, which the page needs now; it stays until the page has it running
+      return served;
     });
-    return { result: described(session, found.opened) };
+    const moved = nextSession++;
+    sessions.set(moved, { opened, queue: Promise.resolve() });
+    return { result: described(moved, opened) };
   },
 
   async compile({ session, how, given }, _, stop) {
