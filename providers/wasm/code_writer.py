@@ -7,6 +7,7 @@ from typing import Any
 
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, children, expressions
 from pyruntime.codegen.provider import LINEAR, Invocation
+from pyruntime.codegen.repeats import Repeats
 from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
 from pyruntime.ir.dtype import C64, C128, STRING
@@ -49,6 +50,7 @@ class WasmCodeWriter:
         self.module = Module(shared=shared, max_pages=MAX_PAGES)
         self.relaxed = relaxed
         self.functions: dict[Any, Function] = {}
+        self.repeats = Repeats()
         self.made: set[int] = set()
         self._counted = self._size = 0  # functions whose bytes are counted, and these
 
@@ -71,7 +73,7 @@ class WasmCodeWriter:
                 continue
             chain = chains.get(id(kernel))
             with our_fault("writing its WebAssembly", kernel.node):
-                new = attention.emit(self, chain) if chain else self._kernel(kernel)
+                new = self._chain(chain) if chain else self._kernel(kernel)
             written(kernel.node)
             calls += new
             if self.threads > 1:
@@ -105,8 +107,11 @@ class WasmCodeWriter:
 
     def _kernel(self, kernel: Kernel) -> list[Invocation]:
         if isinstance(kernel, Call):
-            return self.routines[kernel.routine].emit(self, kernel)
-        return [self.invoke(lower(kernel), kernel)]
+            return self.repeats.calls([kernel], lambda: self.routines[kernel.routine].emit(self, kernel))
+        return self.repeats.calls([kernel], lambda: [self.invoke(lower(kernel), kernel)])
+
+    def _chain(self, chain: attention.Chain) -> list[Invocation]:
+        return self.repeats.calls([chain.scores, chain.rows, chain.last], lambda: attention.emit(self, chain))
 
     def invoke(self, lowered: Lowered, kernel: Kernel) -> Invocation:
         code = lowered.code

@@ -23,14 +23,16 @@ Axes = tuple[int, ...]
 Groups = tuple[Axes, Axes, Axes, Axes]  # outer, inner, row, col: axes of the output
 
 
-def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered | None:
-    """The code, whose buffers and parameters follow those of the routine; None where the epilogue cannot be said
-    in terms of the groups. `dtype` is that of the routine's result, as large as the output's; where they differ,
-    buffer 1 is the same memory as the result."""
-    units = {n: const(0, I32) for n, d in enumerate(out.shape) if d == 1}
-    expr = rewrite(epilogue, lambda e: units.get(e.value) if e.op == "index" else None)
-    if not mergeable(out, expr, groups):
-        return None
+def takes_epilogue(out: Tensor, epilogue: Expr, groups: Groups) -> bool:
+    """Whether the epilogue can be said in terms of the groups."""
+    return mergeable(out, _without_units(out, epilogue), groups)
+
+
+def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered:
+    """The code of an epilogue that the groups take; its buffers and parameters follow those of the routine. `dtype` is
+    that of the routine's result, as large as the output's; where they differ, buffer 1 is the same memory as the
+    result."""
+    expr = _without_units(out, epilogue)
     axes = [tuple([n for n in group if out.shape[n] != 1]) for group in groups]
     result = out if dtype is out.dtype else Tensor(out.shape, dtype, Leaf("scratch"))
     work = Lowering(Map(expr), (out, result))
@@ -46,6 +48,12 @@ def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F
     rows = For(body.pop().value, _variable(ROWS), [loop])
     once = For(work.new().value, const(1, I32), [*body, rows], "parallel")
     return work.finish([once], 1)
+
+
+def _without_units(out: Tensor, epilogue: Expr) -> Expr:
+    """With 0 for the indices of axes of extent 1."""
+    units = {n: const(0, I32) for n, d in enumerate(out.shape) if d == 1}
+    return rewrite(epilogue, lambda e: units.get(e.value) if e.op == "index" else None) if units else epilogue
 
 
 def _variable(n: int) -> Expr:
@@ -88,4 +96,4 @@ def mergeable(out: Tensor, expr: Expr, groups: Groups) -> bool:
     return True
 
 
-__all__ = ["INPUTS", "Groups", "lower_epilogue", "mergeable"]
+__all__ = ["INPUTS", "Groups", "lower_epilogue", "mergeable", "takes_epilogue"]

@@ -306,7 +306,8 @@ class Tracer(Requirements):
         kernel = meaning.kernel
         assert self.block.kernels[-1] is kernel and isinstance(kernel, Map | Reduce | Loops)
         self.block.kernels.pop()
-        named = Call(routine, tuple(args), attrs, kernel)
+        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in attrs.items()}
+        named = Call(routine, tuple(args), plain, kernel)
         named.node, named.outputs = self.node, kernel.outputs
         for t in named.outputs:
             t.kernel = named

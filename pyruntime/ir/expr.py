@@ -37,7 +37,7 @@ class Expr:
     `checked` has args (index, extent, site); `site` (value = a node's label) becomes the node's number in the program.
     """
 
-    __slots__ = ("_key", "args", "dtype", "op", "value")
+    __slots__ = ("_key", "_tensors", "args", "dtype", "op", "value")
 
     def __init__(self, op: str, args: tuple[Expr, ...], dtype: DType | None, value: Any = None) -> None:
         self.op = op
@@ -45,12 +45,22 @@ class Expr:
         self.dtype: Any = dtype
         self.value = value
         self._key: Any = None
+        self._tensors: tuple[Any, ...] | None = None
 
     def key(self) -> Any:
         """A hashable value, equal for structurally equal expressions."""
         if self._key is None:
             self._key = (self.op, self.dtype, self.value, *[a.key() for a in self.args])
         return self._key
+
+    def tensors(self) -> tuple[Any, ...]:
+        """What it loads from, in order of first use."""
+        if self._tensors is None:
+            found = dict.fromkeys([t for a in self.args for t in a.tensors()])
+            if self.op == "at":
+                found[self.value] = None
+            self._tensors = tuple(found)
+        return self._tensors
 
     def __repr__(self) -> str:
         if self.op in ("const", "dim"):
@@ -283,20 +293,24 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
     """Rebuild bottom-up. `visit` gets each node with new operands and returns its replacement, or None to keep it.
     Shared subtrees stay shared; folding is applied anew, and a leaf that it leaves is not visited a second time:
     of 0 + i, where i stands for another index already, i would be replaced again."""
-    memo = {} if memo is None else memo
-    done = memo.get(id(x))
-    if done is not None:
-        return done
-    args = tuple([rewrite(a, visit, memo) for a in x.args])
-    out = x if all(map(_same, args, x.args)) else rebuild(x, args)
-    replaced = None if x.args and not out.args else visit(out)
-    result = out if replaced is None else replaced
-    memo[id(x)] = result
-    return result
+    done = {} if memo is None else memo
 
+    def go(x: Expr) -> Expr:
+        out, args, changed = x, [], False
+        for a in x.args:
+            new = done.get(id(a))
+            if new is None:
+                new = go(a)
+            args.append(new)
+            changed = changed or new is not a
+        if changed:
+            out = rebuild(x, args)
+        replaced = None if x.args and not out.args else visit(out)
+        result = done[id(x)] = out if replaced is None else replaced
+        return result
 
-def _same(a: Expr, b: Expr) -> bool:
-    return a is b
+    found = done.get(id(x))
+    return go(x) if found is None else found
 
 
 def rebuild(x: Expr, args: Sequence[Expr]) -> Expr:
@@ -339,13 +353,14 @@ def walk(x: Expr, seen: set[int] | None = None) -> list[Expr]:
     out: list[Expr] = []
 
     def go(e: Expr) -> None:
-        if id(e) not in seen:
-            seen.add(id(e))
-            for a in e.args:
+        seen.add(id(e))
+        for a in e.args:
+            if id(a) not in seen:
                 go(a)
-            out.append(e)
+        out.append(e)
 
-    go(x)
+    if id(x) not in seen:
+        go(x)
     return out
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from pyruntime.errors import ShapeError
 from pyruntime.ir.dtype import BOOL, I32, DType
-from pyruntime.ir.expr import Expr, Scalar, as_expr, cast, const, dim, index, rewrite, walk
+from pyruntime.ir.expr import Expr, Scalar, as_expr, cast, const, dim, index, rewrite
 from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.ir.symbol import Symbol
 
@@ -298,13 +298,7 @@ def free(block: Block) -> tuple[Tensor, ...]:
 
 def tensors_in(*exprs: Expr) -> tuple[Tensor, ...]:
     """Tensors loaded by expressions, in order of first use."""
-    seen: set[int] = set()
-    out: dict[int, Tensor] = {}
-    for e in exprs:
-        for node in walk(e, seen):
-            if node.op == "at":
-                out[node.value.uid] = node.value
-    return tuple(out.values())
+    return exprs[0].tensors() if len(exprs) == 1 else tuple(dict.fromkeys([t for e in exprs for t in e.tensors()]))
 
 
 # ── statements of loop kernels ────────────────────────────────────────────────────────────────────────────────────

@@ -89,7 +89,6 @@ def _by_blocks(writer: Any, call: Call, groups: Groups, words: OwnWords, made: D
     """Code for finished blocks: the first buffers of its loop form are the output and, of another type, the result."""
     assert call.epilogue is not None
     lowered = lower_epilogue(call.out, call.epilogue, groups, made)
-    assert lowered is not None
     narrow = call.out.dtype.size < made.size
     own, first = [words.result], []
     if narrow:

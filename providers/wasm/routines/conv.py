@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.codegen.block_epilogue import Groups, lower_epilogue
+from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32
@@ -37,7 +37,7 @@ class Conv(WasmRoutine):
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or not fits(out, made_type(call)):
             return False
-        return lower_epilogue(out, epilogue, conv_groups(out.rank), made_type(call)) is not None
+        return takes_epilogue(out, epilogue, conv_groups(out.rank))
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         x, w = _operands(call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyruntime.codegen.block_epilogue import Groups, lower_epilogue
+from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32
@@ -170,7 +170,7 @@ class Matmul(WasmRoutine):
         p = describe(call, out, order, call.strided)
         if p.kind is None or len(p.batch) > 2 or not fits(out, made_type(call)):
             return False
-        return lower_epilogue(out, epilogue, p.groups(order), made_type(call)) is not None
+        return takes_epilogue(out, epilogue, p.groups(order))
 
     def packs(self, call: Call, operand: int) -> Call | None:
         b = call.args[1]

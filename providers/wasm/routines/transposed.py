@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime.codegen.block_epilogue import lower_epilogue
+from pyruntime.codegen.block_epilogue import takes_epilogue
 from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
@@ -39,7 +39,7 @@ class ConvTranspose(WasmRoutine):
             return [*made, filters]
         first = [_first(call, n) for n in range(len(call.attrs["strides"]))]
         call.meaning = _interleaved(call, product.out, first)
-        call.args, call.attrs = (product.out,), {**call.attrs, "first": first}
+        call.args, call.attrs = (product.out,), {**call.attrs, "first": tuple(first)}
         return [*made, filters, product]
 
     def claims(self, call: Call) -> bool:
@@ -48,7 +48,7 @@ class ConvTranspose(WasmRoutine):
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or not fits(out, F32):
             return False
-        return lower_epilogue(out, epilogue, conv_groups(out.rank)) is not None
+        return takes_epilogue(out, epilogue, conv_groups(out.rank))
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         (z,), y, a = call.args, call.out, call.attrs

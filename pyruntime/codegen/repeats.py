@@ -1,0 +1,48 @@
+"""Calls of kernels that are as others before them but for their tensors: equal layers are lowered and printed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir.form import Form
+from pyruntime.ir.kernel import Kernel, Leaf, Tensor
+
+
+class Repeats:
+    """What one code writer has written, by form."""
+
+    def __init__(self) -> None:
+        self.written: dict[Any, tuple[list[Tensor], list[Invocation]]] = {}
+
+    def calls(self, kernels: Sequence[Kernel], write: Callable[[], list[Invocation]]) -> list[Invocation]:
+        """What `write` gives for these kernels, all of it calls of the last one's node; where it was asked for kernels
+        of their form, the same of their tensors."""
+        form = Form(kernels)
+        key = form.key()
+        if key not in self.written:
+            calls = write()
+            self.written[key] = form.tensors, [replace(c) for c in calls]  # what is done with these is not for others
+            return calls
+        tensors, calls = self.written[key]
+        now = {t.uid: own for t, own in zip(tensors, form.tensors, strict=True)}
+        return [_call(c, kernels[-1].node, now) for c in calls]
+
+
+def _call(c: Invocation, node: str, now: dict[int, Tensor]) -> Invocation:
+    """The call with other tensors; `now` gets new ones for its scratch."""
+    now |= {t.uid: _scratch(t) for t in c.scratch if t.uid not in now}
+    tensors, scratch = [now[t.uid] for t in c.tensors], [now[t.uid] for t in c.scratch]
+    inplace = [(now[a.uid], now[b.uid]) for a, b in c.inplace]
+    return Invocation(c.function, tensors, c.params, c.work, node, scratch, inplace, c.split)
+
+
+def _scratch(t: Tensor) -> Tensor:
+    kernel = Leaf("scratch")
+    kernel.outputs = (Tensor(t.shape, t.dtype, kernel),)
+    return kernel.out
+
+
+__all__ = ["Repeats"]

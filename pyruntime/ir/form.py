@@ -1,0 +1,100 @@
+"""The form of kernels: all that their code depends on, with numbers in place of tensors, so that equal layers have
+equal forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyruntime.ir.expr import Expr
+from pyruntime.ir.kernel import (
+    Accum,
+    Call,
+    For,
+    Kernel,
+    Let,
+    Loops,
+    Map,
+    Reduce,
+    Set,
+    Stmt,
+    Store,
+    Tensor,
+    When,
+    While,
+)
+
+
+class Form:
+    """tensors: those that the kernels make and use; their positions stand for them in what is said of kernels.
+
+    Of a `Call` that is all but its meaning; a node's name counts only where an index is checked."""
+
+    def __init__(self, kernels: Iterable[Kernel]) -> None:
+        self.tensors: list[Tensor] = []
+        self._numbers: dict[int, int] = {}  # position of a tensor, by uid
+        self._nodes: list[Any] = []  # of expressions, operands first
+        self._places: dict[int, int] = {}  # in `_nodes`, by id of an expression
+        self._parts = [self._kernel(k) for k in kernels]
+
+    def key(self) -> Any:
+        """A hashable value, equal where one's code is the other's: common subexpressions are told apart from equal
+        ones."""
+        return tuple(self._nodes), tuple(self._parts), tuple([(t.dtype, t.shape) for t in self.tensors])
+
+    def _tensor(self, t: Tensor) -> int:
+        number = self._numbers.setdefault(t.uid, len(self.tensors))
+        if number == len(self.tensors):
+            self.tensors.append(t)
+        return number
+
+    def _expression(self, e: Expr) -> int:
+        """Its place among the nodes."""
+        args = [self._places[id(a)] if id(a) in self._places else self._expression(a) for a in e.args]
+        value = e.value
+        if e.op == "at":
+            value = self._tensor(value)
+        elif e.op == "const" and value == 0:
+            value = str(value)  # 0.0 equals -0.0
+        place = self._places[id(e)] = len(self._nodes)
+        self._nodes.append((e.op, e.dtype, value, *args))
+        return place
+
+    def _kernel(self, k: Kernel) -> Any:
+        made = tuple([self._tensor(t) for t in k.outputs])
+        if isinstance(k, Map):
+            return made, self._expression(k.expr)
+        if isinstance(k, Reduce):
+            epilogue = None if k.epilogue is None else self._expression(k.epilogue)
+            return made, k.op, k.extents, self._expression(k.expr), epilogue
+        if isinstance(k, Loops):
+            tensors = tuple([self._tensor(t) for t in (*k.args, *k.scratch)])
+            return made, tensors, len(k.args), self._statements(k.body)
+        assert isinstance(k, Call)
+        args = tuple([None if t is None else self._tensor(t) for t in k.args])
+        views = tuple([(n, v.tensor.dtype, v.tensor.shape, v.offset, v.strides) for n, v in k.strided.items()])
+        epilogue = None if k.epilogue is None else self._expression(k.epilogue)
+        return made, k.routine, args, tuple(k.attrs.items()), views, k.order, epilogue
+
+    def _statements(self, body: list[Stmt]) -> Any:
+        return tuple([self._statement(s) for s in body])
+
+    def _statement(self, s: Stmt) -> Any:
+        e = self._expression
+        if isinstance(s, Let):
+            return "let", s.var, e(s.value), s.mutable
+        if isinstance(s, Set):
+            return "set", s.var, e(s.value)
+        if isinstance(s, Accum):
+            return "accum", s.var, s.op, e(s.value)
+        if isinstance(s, Store):
+            return "store", self._tensor(s.target), *map(e, s.coords), e(s.value)
+        if isinstance(s, For):
+            return "for", s.var, s.kind, e(s.extent), self._statements(s.body)
+        if isinstance(s, While):
+            return "while", e(s.condition), self._statements(s.body)
+        assert isinstance(s, When)
+        return "when", e(s.condition), self._statements(s.then), self._statements(s.orelse)
+
+
+__all__ = ["Form"]
