@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One of `ALL`, compared by identity. name: ONNX spelling in lower case; code: TensorProto.DataType; size: bytes as stored by the engine (0: not in
-    linear memory); bits: bits an element takes in a model file; kind: f float, i signed, u unsigned, b bool, s string,
-    c complex."""
+    """One of `ALL`, compared by identity. name: ONNX spelling in lower case; code: TensorProto.DataType; size: bytes as
+    stored by the engine (0: not in linear memory); bits: bits an element takes in a model file; kind: f float,
+    i signed, u unsigned, b bool, s string, c complex."""
 
     name: str
     code: int

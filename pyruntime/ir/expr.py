@@ -50,8 +50,12 @@ class Expr:
     def key(self) -> Any:
         """A hashable value, equal for structurally equal expressions."""
         if self._key is None:
-            self._key = (self.op, self.dtype, self.value, *[a.key() for a in self.args])
+            self._key = (self.op, self.dtype, self.content(), *[a.key() for a in self.args])
         return self._key
+
+    def content(self) -> Any:
+        """The value, or what stands for it when it is compared: 0.0 equals -0.0."""
+        return str(self.value) if self.op == "const" and self.value == 0 else self.value
 
     def tensors(self) -> tuple[Any, ...]:
         """What it loads from, in order of first use."""

@@ -51,11 +51,7 @@ class Form:
     def _expression(self, e: Expr) -> int:
         """Its place among the nodes."""
         args = [self._places[id(a)] if id(a) in self._places else self._expression(a) for a in e.args]
-        value = e.value
-        if e.op == "at":
-            value = self._tensor(value)
-        elif e.op == "const" and value == 0:
-            value = str(value)  # 0.0 equals -0.0
+        value = self._tensor(e.value) if e.op == "at" else e.content()
         place = self._places[id(e)] = len(self._nodes)
         self._nodes.append((e.op, e.dtype, value, *args))
         return place
