@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 from playwright.sync_api import Browser, Route
 
 from e2e.conftest import Server, Tab
@@ -237,6 +238,39 @@ def test_reports_of_a_kept_program(profile: Profile) -> None:
         tab.page.close()
     assert not of_python(tab)
     assert told[0] == told[1]
+
+
+def texts_alone() -> bytes:
+    """CastMap to strings, whose Program has nothing to compute."""
+    node = helper.make_node("CastMap", ["m"], ["y"], domain="ai.onnx.ml", cast_to="TO_STRING")
+    number = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    given = helper.make_value_info("m", helper.make_map_type_proto(onnx.TensorProto.INT64, number))
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.STRING, None)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    made = helper.make_graph([node], "g", [given], [y])
+    return helper.make_model(made, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def test_maps_and_texts_of_a_kept_program(profile: Profile) -> None:
+    """What takes maps and gives strings, as it came: those of the page and of the Program are the same."""
+    ask = """
+      const feeds = { x: { fig: 1.5, nut: 3 }, m: new Map([[3, 1.25], [1, 2]]) };
+      const found = [];
+      for (const model of ['/models/mapped.onnx', new Uint8Array(arg)]) {
+        const session = await ort.InferenceSession.create(model);
+        const mine = Object.fromEntries(session.inputNames.map((name) => [name, feeds[name]]));
+        found.push(...Object.values(await session.run(mine)).map(({ data, dims }) => [[...data], dims]));
+      }
+      return [found, (await ort.stats()).heap > 0];
+    """
+    told: list[Any] = []
+    for _ in range(2):
+        tab = profile.tab()
+        told.append(tab.run(ask, [*texts_alone()]))
+        tab.run(KEPT, 2)
+        tab.page.close()
+    assert [python for _, python in told] == [True, False]
+    assert told[0][0] == told[1][0] and told[0][0][-1] == [["2.000000", "1.250000"], [1, 2]]
 
 
 def test_python_of_ones_own_is_compiled(profile: Profile) -> None:
