@@ -1,6 +1,6 @@
 """python -m bench chart [RESULT]: an SVG of the ratios to onnxruntime-web, for the README.
 
-RESULT is a file of bench/history (default: the newest of the WebAssembly provider).
+RESULT is a file of bench/history (default: the newest of the WebAssembly provider, or of `bench start`).
 """
 
 from __future__ import annotations
@@ -15,35 +15,51 @@ from typing import Any
 from bench.history import HISTORY
 
 ROW, BAR, LEFT, WIDTH, TOP = 26, 9, 170, 760, 82
-COLOURS = {"1": "#4c78a8", "2": "#f58518"}
+# of a bar, by what was measured: colour and name
+SERIES = {"1": ("#4c78a8", "1 thread"), "2": ("#f58518", "2 threads")}
+VISITS = {"local": ("#4c78a8", "first visit"), "second": ("#f58518", "second visit")}
+TITLES = {
+    "wasm": "Times faster than onnxruntime-web (WebAssembly), same page",
+    "start": "Times faster than onnxruntime-web (WebAssembly), from import to the first result",
+}
+Series = dict[str, tuple[str, str]]
 TEXT = "#767676"  # readable on light and on dark
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench chart", description=__doc__)
     parser.add_argument("result", type=Path, nargs="?")
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.svg"), help="default docs/benchmarks.svg")
+    parser.add_argument(
+        "--start", action="store_true", help="the newest of `bench start --save`: first and later visits"
+    )
+    parser.add_argument("--out", type=Path, help="default docs/benchmarks.svg, docs/first_visit.svg")
     args = parser.parse_args(argv)
-    kept = sorted(HISTORY.glob("*-wasm.json"))
+    provider = "start" if args.start else "wasm"
+    kept = sorted(HISTORY.glob(f"*-{provider}.json"))
     if args.result is None and not kept:
-        parser.error("bench/history is empty: python -m bench --save")
+        parser.error(f"bench/history has none: python -m bench {'start ' * args.start}--save")
     source = args.result or kept[-1]
-    args.out.write_text(svg(json.loads(source.read_text())))
-    print(f"{args.out}, from {source}")
+    out = args.out or Path("docs/first_visit.svg" if args.start else "docs/benchmarks.svg")
+    out.write_text(svg(json.loads(source.read_text())))
+    print(f"{out}, from {source}")
     return 0
 
 
 def svg(result: dict[str, Any]) -> str:
-    """Bars, one a model and number of threads, the longest first; a line at 1, where both take the same time."""
-    ratios = {name: {n: _ratio(times) for n, times in found.items()} for name, found in result["models"].items()}
-    ratios = dict(sorted(ratios.items(), key=lambda item: -item[1].get("1", 0.0)))
+    """Bars, one a model and kind of run, the longest first; a line at 1, where both take the same time."""
+    series = VISITS if result["provider"] == "start" else SERIES
+    ratios = {
+        name: {kind: _ratio(times) for kind, times in found.items() if kind in series}
+        for name, found in result["models"].items()
+    }
+    ratios = dict(sorted(ratios.items(), key=lambda item: -item[1].get(next(iter(series)), 0.0)))
     most = max((value for found in ratios.values() for value in found.values() if not math.isnan(value)), default=1.0)
     scale = (WIDTH - LEFT - 60) / max(1.0, most)
     height = TOP + ROW * len(ratios) + 24
-    body = [_text(12, 22, "Times faster than onnxruntime-web (WebAssembly), same page", 15)]
-    body += _legend(result, ratios)
+    body = [_text(12, 22, TITLES[result["provider"]], 15)]
+    body += _legend(result, series, ratios)
     for row, (name, found) in enumerate(ratios.items()):
-        body += _bars(name, found, TOP + ROW * row, scale)
+        body += _bars(name, series, found, TOP + ROW * row, scale)
     at = LEFT + scale
     body.append(
         f'<line x1="{at:.1f}" y1="{TOP - 8}" x2="{at:.1f}" y2="{height - 20}" stroke="{TEXT}" stroke-width="1"/>'
@@ -59,24 +75,24 @@ def _ratio(times: dict[str, float]) -> float:
     return times.get("peer", math.nan) / times.get("ours", math.nan)
 
 
-def _legend(result: dict[str, Any], ratios: dict[str, dict[str, float]]) -> list[str]:
+def _legend(result: dict[str, Any], series: Series, ratios: dict[str, dict[str, float]]) -> list[str]:
     """The colours with their means, the machine and the day."""
     out, x = [], 12
-    for threads, colour in COLOURS.items():
-        found = [r for by in ratios.values() if not math.isnan(r := by.get(threads, math.nan))]
+    for kind, (colour, name) in series.items():
+        found = [r for by in ratios.values() if not math.isnan(r := by.get(kind, math.nan))]
         if found:
             mean = statistics.geometric_mean(found)
             out.append(f'<rect x="{x}" y="34" width="10" height="10" fill="{colour}"/>')
-            out.append(_text(x + 15, 43, f"{threads} thread{'s' * (threads != '1')}, geometric mean {mean:.2f}x", 12))
+            out.append(_text(x + 15, 43, f"{name}, geometric mean {mean:.2f}x", 12))
             x += 230
     where = f"{result['machine']['processor']}, Chromium {result['chromium'].split('.')[0]}, {result['date'][:10]}"
     return [*out, _text(12, 61, where, 11)]
 
 
-def _bars(name: str, found: dict[str, float], y: int, scale: float) -> list[str]:
+def _bars(name: str, series: Series, found: dict[str, float], y: int, scale: float) -> list[str]:
     out = [_text(LEFT - 8, y + 14, name, 12, "end")]
-    for n, (threads, colour) in enumerate(COLOURS.items()):
-        value = found.get(threads, math.nan)
+    for n, (kind, (colour, _)) in enumerate(series.items()):
+        value = found.get(kind, math.nan)
         if not math.isnan(value):
             top = y + n * (BAR + 1)
             out.append(f'<rect x="{LEFT}" y="{top}" width="{value * scale:.1f}" height="{BAR}" fill="{colour}"/>')

@@ -28,7 +28,12 @@ def entry(result: Result) -> Result:
 
 
 def save(result: Result) -> Path:
-    made = entry(result)
+    return write(entry(result))
+
+
+def write(made: Result) -> Path:
+    """Keeps an entry: `date`, `provider` and `models` (name -> kind -> runtime -> ms) among its fields."""
+    made = dict(made)
     HISTORY.mkdir(exist_ok=True)
     stamp = made["date"][:19].replace(":", "")
     path = HISTORY / f"{stamp}-{made['provider']}.json"

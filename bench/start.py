@@ -15,7 +15,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext
 
-from bench import machine, models
+from bench import history, machine, models
 from bench.chromium import MOUNTS, ROOT, build
 from bench.start_phases import Phases
 from bench.start_server import Server, compressed
@@ -39,6 +39,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="medians of so many visits (default 5)")
     parser.add_argument("--slow-rounds", type=int, default=1, help="of those over the slow line (default 1; 0: none)")
     parser.add_argument("--mbits", type=float, default=20.0, help="a second of the slow line (default 20)")
+    parser.add_argument("--save", action="store_true", help="keep the result in bench/history")
     args = parser.parse_args(argv)
     if unknown := sorted(set(args.models) - set(models.names())):
         parser.error(f"no model {', '.join(unknown)}")
@@ -52,8 +53,11 @@ def main(argv: list[str]) -> int:
         rounds = {"local": args.rounds, "slow": args.slow_rounds}
         names = args.models or MODELS
         times = bench.all(names, rounds)
+        where = {**machine.identity(browser.version), "provider": "start"}
     print(f"\n{bench.phases.table()}")
     print(f"\n{files(brotli)}")
+    if args.save:
+        print(f"\nkept as {history.write({**where, 'models': {name: medians(times, name) for name in names}})}")
     print(f"\n{summary(times, names, args.mbits, size(brotli, FIRST, '/dist/'))}")
     return int(bench.wrong)
 
@@ -104,6 +108,16 @@ class Bench:
             page.wait_for_timeout(KEPT)
         page.close()
         return float(found["milliseconds"])
+
+
+def medians(times: Times, name: str) -> dict[str, dict[str, float]]:
+    """kind -> runtime -> ms, three digits; without what was not measured."""
+    found = {kind: {whose: times[name, kind, whose] for whose in ("ours", "peer")} for kind in KINDS}
+    return {
+        kind: {whose: float(f"{statistics.median(all_of):.3g}") for whose, all_of in by.items()}
+        for kind, by in found.items()
+        if by["ours"]
+    }
 
 
 def ratio(times: Times, name: str, kind: str) -> float:
