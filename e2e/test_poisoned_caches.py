@@ -57,7 +57,7 @@ POISON = """
 DAMAGES = {
     "cut off": {"change": "cut"},
     "one byte": {"change": "byte"},
-    **{f"each that of the one {turn} further": {"turn": turn} for turn in (1, 2)},
+    "each that of the next": {"turn": 1},
 }
 
 

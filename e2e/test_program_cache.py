@@ -66,9 +66,13 @@ def visit(profile: Profile, kept: int = 0, model: str = "", check: bool = True, 
     return bool(found["python"])
 
 
-@pytest.mark.parametrize("profile", ["isolated", "plain", "strict"], indirect=True)
+BYTES, BUFFER = "bytes", "async () => (await bytes()).buffer"
+
+
 @pytest.mark.parametrize(
-    "model", ["", "bytes", "async () => (await bytes()).buffer"], ids=["address", "bytes", "buffer"]
+    ("profile", "model"),
+    [("isolated", ""), ("isolated", BYTES), ("isolated", BUFFER), ("plain", BYTES), ("strict", "")],
+    indirect=["profile"],
 )
 def test_second_page_takes_no_python(profile: Profile, model: str) -> None:
     assert visit(profile, 1, model=model)

@@ -15,7 +15,7 @@ pytest.importorskip("wgpu")
 
 FAULT_BYTES = 16  # the record of faults comes with what is read
 
-STEPS, VOCABULARY = 64, 4096
+STEPS, VOCABULARY = 24, 4096
 NAMES = [f"{n}.{kind}" for n in range(4) for kind in ("key", "value")]
 PRESENT = {f"present.{name}": "gpu-buffer" for name in NAMES}
 
