@@ -11,10 +11,11 @@ from typing import Any
 from fuzz.case import Case, Verdict
 from fuzz.worker import serve
 
-SECONDS = 10.0  # of processor time, for one step of ours
-OTHERS = 60.0  # of processor time, for a step of a peer or of the fuzzer
+GB = 1 << 30
+# Seconds of processor time, and bytes above what a worker holds before its first case, for one step.
+OURS = (10.0, GB)
+OTHERS = (60.0, 4 * GB)  # of a peer, whose answers lie here beside ours, or of the fuzzer
 WAIT = 60.0  # of the clock without any processor time: on a loaded machine all is slow, but nothing waits for ever
-BYTES = 1 << 30  # above what a worker holds before its first case
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -74,7 +75,7 @@ class Worker:
             while not self.connection.poll(0.1):
                 if moved != (now := self._seconds()):
                     moved, since = now, time.monotonic()
-                if trouble := self._trouble(moved - used, since, SECONDS if ours else OTHERS):
+                if trouble := self._trouble(moved - used, since, *(OURS if ours else OTHERS)):
                     self.stop()
                     return Verdict("hang", f"{step}: {trouble}", f"{step}: {trouble}")
             try:
@@ -90,12 +91,12 @@ class Worker:
                 return rest[0]
             step, ours = rest
 
-    def _trouble(self, used: float, since: float, limit: float) -> str:
-        if used > limit:
-            return f"over {limit:g} s"
+    def _trouble(self, used: float, since: float, seconds: float, size: int) -> str:
+        if used > seconds:
+            return f"over {seconds:g} s"
         if time.monotonic() - since > WAIT:
             return f"over {WAIT:g} s of waiting"
-        return f"over {BYTES >> 30} GB" if self._bytes() - self.base > BYTES else ""
+        return f"over {size // GB} GB" if self._bytes() - self.base > size else ""
 
     def _seconds(self) -> float:
         fields = self._read("stat").rpartition(")")[2].split()

@@ -21,7 +21,8 @@ UNSIZED = {SIZES, NO_MEAN, NO_SUM}  # for these not even shapes are compared
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
 # HardSwish's 1/6 is an attribute of the function that defines it, and attributes are float32.
-STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization", "FlexAttention", "HardSwish"}
+# Resize's coordinates are float32.
+STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization", "FlexAttention", "HardSwish", "Resize"}
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie, or by cutting off.
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
 HALVES = {np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)}
@@ -99,6 +100,15 @@ def _all_masked(a: Arriving) -> bool:
     """Whether a mask of Microsoft's operators leaves a row without keys."""
     masks = [x for x in a.at() if x.dtype == np.int32 and x.ndim]
     return a.node.domain == "com.microsoft" and any(not x.any(-1).all() for x in masks)
+
+
+def _negative_variance(a: Arriving) -> bool:
+    return a.attribute("epsilon", 1e-5) < 0 or any((wide(x) < 0).any() for x in a.floats(4))
+
+
+def _short_integer_mask(a: Arriving) -> bool:
+    keys = sum(x.shape[-2] for x in a.at(1, 4) if x.ndim > 1)
+    return any(is_int(x.dtype) and x.ndim and x.shape[-1] < keys for x in a.at(3))
 
 
 def _masked_scores(a: Arriving) -> bool:
@@ -180,10 +190,10 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Pow", _power_leaves, "powers that an integer type does not hold"),
     ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
     ("ReduceMean", _no_integers, NO_MEAN),
-    ("ReduceMean", _empty(0), "the mean of nothing: 0 / 0, or 0"),
+    ("ReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", _empty(0), "the mean of nothing: 0 / 0, or 0"),
     ("ReduceSum", _empty(0), NO_SUM),
     ("TopK", _nan(0), "where NaN is in order"),
-    ("BatchNormalization", lambda a: a.attribute("epsilon", 1e-5) < 0, "roots of negative variances"),
+    ("BatchNormalization", _negative_variance, "roots of negative variances"),
     ("ReduceSum", _integers_overflow, "sums of integers that overflow"),
     ("ReduceL2 ReduceSumSquare", _integer_squares_overflow, "squares of integers that overflow"),
     ("Loop", _zero(0, 1), SIZES),
@@ -206,6 +216,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
     ("MeanVariance", _one_value, "values that are all the same: what is left of them is rounding"),
     ("NonMaxSuppression", _on_the_threshold, "boxes whose overlap is the threshold but for rounding"),
+    ("Attention", _short_integer_mask, "a mask of integers, which the reference lengthens by -inf"),
     ("Attention", _masked_scores, "scores that are masked: -inf, or the least number"),
     ("Attention", _not_finite(), "a softmax of infinities"),
     ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),

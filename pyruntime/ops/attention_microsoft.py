@@ -102,9 +102,9 @@ def multi_head_attention(
     past, k, v, *present = _with_past(t, k, v, past_key, past_value, past_sequence_length)
     if cache_indirection is not None:
         k, v = (from_beams(t, x, cache_indirection, past) for x in (k, v))
-    biases = _biases(t, q, k, key_padding_mask, attention_bias, mask_filter_value, past, bool(unidirectional))
+    biases = _biases(t, q, k, key_padding_mask, attention_bias, mask_filter_value, past, unidirectional == 1)
     done = attend(t, q, k, v, scale=scale, bias=chain(*biases))
-    scores = t.map(maximum(X, LOWEST), done.biased) if unidirectional else done.biased
+    scores = t.map(maximum(X, LOWEST), done.biased) if unidirectional == 1 else done.biased
     return merged(t, done.out), present[0], present[1], t.cast(scores, query.dtype)
 
 
@@ -175,8 +175,8 @@ def attention_microsoft(
     joined = joined if bias is None else t.map(X + Y, joined, bias)
     return attend_joined(
         t, joined, mask_index, past, attention_bias, qkv_hidden_sizes, num_heads, scale, mask_filter_value,
-        bool(unidirectional), past_sequence_length if past_present_share_buffer else None,
-        rotary=rotary_embedding_dim if do_rotary else None,
+        unidirectional == 1, past_sequence_length if past_present_share_buffer else None,
+        rotary=rotary_embedding_dim if do_rotary == 1 else None,
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def attend_joined(
 
     length: of the past, at the front of its buffer. rotary: how many features turn (0: all)."""
     third = sh.floordiv(joined.shape[2], 3)
-    widths: list[AnyDim] = [*sizes] if sizes else [third, third, third]
+    widths: list[AnyDim] = [*t.entries("qkv_hidden_sizes", sizes, 3)] if sizes else [third, third, third]
     starts: list[AnyDim] = [0, widths[0], widths[0] + widths[1]]
     q, k, v = (heads_of(t, t.slice(joined, 2, s, n), heads) for s, n in zip(starts, widths, strict=True))
     if rotary is not None:
@@ -214,8 +214,8 @@ def qattention(
         raise t.unsupported("past_present_share_buffer is not implemented", "no input tells how long the past is")
     joined = matmul_integer_to_float(t, x, weight, x_scale, weight_scale, x_zero_point, weight_zero_point, bias)
     return attend_joined(
-        t, joined, mask_index, past, None, None, num_heads, scale, mask_filter_value, bool(unidirectional),
-        rotary=0 if do_rotary else None,
+        t, joined, mask_index, past, None, None, num_heads, scale, mask_filter_value, unidirectional == 1,
+        rotary=0 if do_rotary == 1 else None,
     )  # fmt: skip
 
 

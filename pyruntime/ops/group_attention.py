@@ -55,9 +55,9 @@ def group_query_attention(
         """How many keys item n had before."""
         return select(first != 0, 0, end(n) - dim(rows))
 
-    if do_rotary and cos_cache is not None and sin_cache is not None:
+    if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
         q, k = (turned_by_caches(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
-    elif do_rotary:
+    elif do_rotary == 1:
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     codes = _codes(t, past_key, (k_scale, v_scale), (k_quant_type, v_quant_type), kv_cache_bit_width)
     olds, news = (past_key, past_value), [code.encoded(t, x) for code, x in zip(codes, (k, v), strict=True)]

@@ -36,9 +36,9 @@ def sparse_attention(
     def start(n: Expr) -> Expr:
         return select(first != 0, 0, cast(lengths.at(n), I32) - dim(rows))
 
-    if do_rotary and (cos_cache is None or sin_cache is None):
+    if do_rotary == 1 and (cos_cache is None or sin_cache is None):
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
-    if do_rotary and cos_cache is not None and sin_cache is not None:
+    if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
         q, k = (turned_by_caches(t, x, cos_cache, sin_cache, None, start, rotary_interleaved) for x in (q, k))
     present = [appended(t, old, new, start, places) for old, new in ((past_key, k), (past_value, v))]
     layouts = _layouts(t, block_row_indices, block_col_indices)
