@@ -43,7 +43,7 @@ def without_docs(tree: ast.AST) -> None:
 
 
 def without_annotations(tree: ast.AST) -> None:
-    """Takes those of functions out, but for keywords: the attributes of operators, whose kinds the engine reads there."""
+    """Takes those of functions out, but for keywords: attributes of operators, whose kinds are read there."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
