@@ -11,6 +11,7 @@ from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import TracedGraph
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, Tensor
+from pyruntime.passes.byte_tables import tabulate
 from pyruntime.passes.constant_hoisting import hoist_constants
 from pyruntime.passes.dead_code import remove_dead
 from pyruntime.passes.epilogues import absorb
@@ -75,6 +76,11 @@ def _fuse_rows(w: Work) -> None:
         fuse_rows(w.main, w.outputs)
 
 
+def _tabulate(w: Work) -> None:
+    if w.fuses_rows:  # on a GPU arithmetic costs less than a lookup
+        tabulate(w.main, w.init)
+
+
 def _remove_unread(w: Work) -> None:
     """Dead code in both blocks, and reads of values that nobody asks for."""
     while True:
@@ -110,6 +116,7 @@ PASSES = (
     Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),
     Pass("unit_axes", "extended", lambda w: absorb_units(w.main, w.outputs)),
     Pass("epilogues", "extended", lambda w: absorb(w.main, w.routines, w.outputs)),
+    Pass("byte_tables", "extended", _tabulate),
     Pass("row_fusion", "extended", _fuse_rows),
     Pass("operand_packing", "extended", lambda w: pack(w.main, w.init, w.routines)),
     Pass("unread_values", "disabled", _remove_unread),

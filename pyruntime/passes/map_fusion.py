@@ -1,7 +1,7 @@
 """Fusion: a producer's expression is inlined where it is read.
 
 Views (maps that only load) are always inlined. A map that computes is inlined into its one consumer if that reads
-every element once, so that nothing is computed twice.
+every element once, so that nothing is computed twice; what dequantises is inlined in each of its readers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pyruntime.codegen.loop_ir import children, expressions, rebuild
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.dtype import F32, I8, U8
 from pyruntime.ir.expr import Expr, cast, is_view, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.ir.shape import Shape
@@ -77,7 +78,11 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
         producer = x.value.kernel
         view = is_view(producer.expr)
         if not view:
-            if uses[x.value.uid] != 1 or x.value.uid in keep or not _once(x, axes):
+            if (
+                not _once(x, axes)
+                or (uses[x.value.uid] != 1 or x.value.uid in keep)
+                and not _dequantises(producer.expr)
+            ):
                 return None
             budget[0] -= len(walk(producer.expr))
             if budget[0] < 0:
@@ -85,6 +90,13 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
         return substitute(producer.expr, x.args)
 
     return rewrite(e, visit)
+
+
+def _dequantises(e: Expr) -> bool:
+    """Whether (code - zero point) · scale of 8-bit codes: it costs less to repeat than to keep in four bytes."""
+    loads = [x for x in walk(e) if x.op == "at"]
+    codes = [x for x in loads if x.args]
+    return e.op == "mul" and e.dtype is F32 and len(codes) == 1 and codes[0].dtype in (I8, U8) and len(loads) <= 3
 
 
 def _once(at: Expr, axes: set[int]) -> bool:

@@ -95,13 +95,22 @@ class Lanes:
         if op == "var":
             return True
         if op == "load":
-            return slope(e.args[0], self.var) == 1 and not any(self._lane_variable(a) for a in e.args)
+            return self.contiguous(e) or self._gathers(e)
         if op == "guard":
             fits = self.fits(e.args[1]) and self.fits(e.args[2])
             return fits and (not self.depends(e.args[0]) or self.fits(e.args[0]) and not any(map(_loads, e.args[1:])))
         if not all([self.fits(a) for a in e.args]):
             return False
         return self._operation(e)
+
+    def contiguous(self, load: Expr) -> bool:
+        return slope(load.args[0], self.var) == 1 and not self._lane_variable(load.args[0])
+
+    def _gathers(self, load: Expr) -> bool:
+        """Whether each lane is taken from a place of its own that data decide: a lookup in a table."""
+        (offset,) = load.args
+        decided = self._lane_variable(offset) or any(x.op == "load" for x in walk(offset))
+        return load.dtype in NATURAL and decided and self.fits(offset)
 
     def _lane_variable(self, e: Expr) -> bool:
         return (e.op == "var" and e.value in self.varying) or any(self._lane_variable(a) for a in e.args)
@@ -176,8 +185,11 @@ class Vector:
             else:
                 f.emit(self.locals[e.value])
         elif e.op == "load":
-            self.address(e.value, e.args[0], e.dtype)
-            load(f, e.dtype)
+            if self.lanes.contiguous(e):
+                self.address(e.value, e.args[0], e.dtype)
+                load(f, e.dtype)
+            else:
+                self._gather(e)
         elif e.op == "guard":
             self._guard(e)
         elif e.op == "select":
@@ -199,6 +211,17 @@ class Vector:
                 f.tee(v).emit(v, "f32x4.ne")
         else:
             self._operation(e)
+
+    def _gather(self, e: Expr) -> None:
+        f = self.f
+        self.value(e.args[0])
+        with f.scratch("v128", 1) as (places,):
+            f.i32(2).emit("i32x4.shl", self.scalar.buffers[e.value], "i32x4.splat", "i32x4.add").set(places)
+            for n in reversed(range(LANES)):
+                f.emit(places).lane("i32x4.extract_lane", n)
+            f.mem("v128.load32_zero")
+            for n in range(1, LANES):
+                f.mem_lane("v128.load32_lane", n)
 
     def address(self, buffer: int, offset: Expr, dtype: DType) -> None:
         if self.pointers and (found := self.pointers.get((buffer, offset.key()))):
