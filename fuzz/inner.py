@@ -12,7 +12,8 @@ from fuzz.compare import nudged
 from fuzz.draw import FLOATS
 from fuzz.node import tensor
 
-# Words in the names of operators whose error is that of their largest terms.
+# Words in the names of operators whose error is that of their largest terms, and how many units of those it may be.
+UNITS = 4
 SUMS = "Conv MatMul Gemm Einsum FT Norm Attention Pool Reduce Resize Sum Mean RNN LSTM GRU".split()
 
 
@@ -26,8 +27,8 @@ def revealed(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
 
 
 def shaken(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Generator, ulps: float) -> bytes:
-    """The model with each float that a node hands on moved by some units in its last place; in that of the largest
-    where the node sums. values: what there is at every name, for types, shapes and magnitudes."""
+    """The model with each float that a node hands on moved by some units in its last place; by more, in that of the
+    largest, where the node sums. values: what there is at every name, for types, shapes and magnitudes."""
     made = onnx.ModelProto.FromString(model.SerializeToString())
     nodes, moved = list(made.graph.node), dict[str, str]()
     del made.graph.node[:]
@@ -42,6 +43,6 @@ def shaken(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Gen
                 by, moved[name] = f"{name}/by", f"{name}/moved"
                 factor = nudged(np.ones_like(x), rng, ulps)
                 largest = np.abs(x[np.isfinite(x)]).max(initial=0)
-                made.graph.initializer.append(tensor(factor if op == "Mul" else (factor - 1) * largest, by))
+                made.graph.initializer.append(tensor(factor if op == "Mul" else (factor - 1) * UNITS * largest, by))
                 made.graph.node.append(onnx.helper.make_node(op, [name, by], [moved[name]]))
     return made.SerializeToString()

@@ -106,6 +106,10 @@ def _negative_variance(a: Arriving) -> bool:
     return a.attribute("epsilon", 1e-5) < 0 or any((wide(x) < 0).any() for x in a.floats(4))
 
 
+def _nearest_outside(a: Arriving) -> bool:
+    return a.attribute("mode", b"nearest") == b"nearest" and a.attribute("exclude_outside", 0) != 0
+
+
 def _short_integer_mask(a: Arriving) -> bool:
     keys = sum(x.shape[-2] for x in a.at(1, 4) if x.ndim > 1)
     return any(is_int(x.dtype) and x.ndim and x.shape[-1] < keys for x in a.at(3))
@@ -213,6 +217,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("DeformConv", _over(1e4, 2), COORDINATES),
     ("AffineGrid", _over(1e4, 0), COORDINATES),
     ("Resize", _over(1e4, 1, 2), COORDINATES),
+    ("Resize", _nearest_outside, "exclude_outside of what has no weights: the reference gives 0"),
     ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
     ("MeanVariance", _one_value, "values that are all the same: what is left of them is rounding"),
     ("NonMaxSuppression", _on_the_threshold, "boxes whose overlap is the threshold but for rounding"),

@@ -58,6 +58,7 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
             "axis 2",
             GATED,
         ),
+        ("GroupQueryAttention", [*CACHED[:4], floats(2, 2, 3, 8), LENGTHS, TOTAL], 1, "differ in length", SHARED),
         ("ConvInteger", [CODES, FILTERS, ZERO, ints(1, 2, dtype=np.uint8)[None]], 10, "zero point", {}),
         ("MatMulInteger", [CODES[0, 0], CODES[0, 0], np.stack([CODES[0, 0]] * 3)], 10, "shape", {}),
         ("InstanceNormalization", [floats(2, 1, 4), floats(5), floats(5)], 6, "channels", {}),
