@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.codegen.loop_ir import children, rebuild
+from pyruntime.ir.dtype import BOOL, I32
 from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import For, Let, Stmt, When, While
 
@@ -37,6 +38,7 @@ class _Hoisting:
         self.variables = variables
         self.written = written
         self.mutable = mutable
+        self.lanes: set[int] = set()  # variables of vector loops
         self.deps: dict[int, tuple[Expr, frozenset[int], bool]] = {}
 
     def block(self, body: list[Stmt], known: set[int], top: bool = False) -> list[Stmt]:
@@ -50,6 +52,7 @@ class _Hoisting:
                 out += lets.values()
                 known.update(let.var for let in lets.values())
             if isinstance(s, For):
+                self.lanes |= {s.var} if s.kind == "vector" else set()
                 s = For(s.var, s.extent, self.block(s.body, known | {s.var}), s.kind)
             elif isinstance(s, While):
                 s = While(s.condition, self.block(s.body, known))
@@ -113,7 +116,9 @@ class _Move:
 
     def _moved(self, e: Expr, conditional: bool) -> Expr:
         names, loads = self.state.dependences(e)
-        if names <= self.known and not (loads and conditional):
+        # places and conditions of lanes stay where they are used: a printer sees there how they follow each other
+        of_lanes = e.dtype in (I32, BOOL) and not loads and not names.isdisjoint(self.state.lanes)
+        if names <= self.known and not (loads and conditional) and not of_lanes:
             return self._named(e)
         args = [self.expression(a, conditional or (e.op == "guard" and n > 0)) for n, a in enumerate(e.args)]
         if all(a is b for a, b in zip(args, e.args, strict=True)):

@@ -20,6 +20,7 @@ from pyruntime.ir.kernel import Accum, Call, For, Kernel, Let, Loops, Map, Reduc
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import AnyDim
 
+LANES = 4  # a reduction over fewer elements is not worth lanes of its own
 CHUNK = 4096  # elements of a work unit of a one-dimensional map: 16 kB of float32, half of a first-level cache
 
 
@@ -173,7 +174,10 @@ class Nest(Indexing):
     def _reduce(self, kernel: Reduce) -> Lowered:
         unit = self.work.new()
         along = not self.gpu and self._unit_stride(self.inner)
-        across = not self.gpu and not along and not kernel.op.startswith("arg") and self._unit_stride(self.outer)
+        across = not self.gpu and not kernel.op.startswith("arg") and self._in_lanes(self.outer)
+        if along and across:
+            along = not _below(self.inner[-1].extent, LANES)
+            across = not along
         outer = self.outer[:-1] if across else self.outer
         body = self.decode(outer, unit)
         if across:
@@ -192,6 +196,18 @@ class Nest(Indexing):
             return False
         strides = [c.get(("index", groups[-1].axis), 0) for c in self.accesses]
         return any(s == 1 for s in strides) and all(isinstance(s, int) and s in (0, 1) for s in strides)
+
+    def _in_lanes(self, groups: list[Group]) -> bool:
+        """Whether neighbours along the last of these groups read neighbours, or each second element; guards of windows
+        may tell them apart."""
+        if not groups:
+            return False
+        axis = groups[-1].axis
+        strides = [c.get(("index", axis), 0) for c in self.accesses]
+        conditions = _guards_along(self.expr, axis)
+        if axis in self.raw and not all(_is_stepwise(x, axis) for c in conditions for x in walk(c)):
+            return False
+        return any(s in (1, 2) for s in strides) and all(isinstance(s, int) and s in (0, 1, 2) for s in strides)
 
     def _accumulate(self, kernel: Reduce, along: bool) -> list[Stmt]:
         if kernel.op.startswith("arg"):
@@ -250,6 +266,10 @@ def accumulator(dtype: DType, op: str) -> DType:
     if dtype.is_int and dtype.size < 4 and op in ("sum", "prod"):
         return I32 if dtype.kind == "i" else U32
     return dtype
+
+
+def _below(extent: AnyDim, limit: int) -> bool:
+    return isinstance(extent, int) and extent < limit
 
 
 def _uses(e: Expr, axis: int) -> bool:

@@ -95,16 +95,27 @@ class Lanes:
         if op == "var":
             return True
         if op == "load":
-            return self.contiguous(e) or self._gathers(e)
+            return self.step(e) > 0 or self._gathers(e)
         if op == "guard":
             fits = self.fits(e.args[1]) and self.fits(e.args[2])
-            return fits and (not self.depends(e.args[0]) or self.fits(e.args[0]) and not any(map(_loads, e.args[1:])))
+            return fits and (not self.depends(e.args[0]) or self.fits(e.args[0]) and self._guards(e))
         if not all([self.fits(a) for a in e.args]):
             return False
         return self._operation(e)
 
-    def contiguous(self, load: Expr) -> bool:
-        return slope(load.args[0], self.var) == 1 and not self._lane_variable(load.args[0])
+    def _guards(self, e: Expr) -> bool:
+        """Whether lanes may differ in which side of a guard they take: where sides load, each can be computed alone."""
+        alone = e.dtype is not BOOL and not self._lane_variable(e)
+        return alone or not any(map(_loads, e.args[1:]))
+
+    def step(self, load: Expr) -> int:
+        """How many elements lanes are apart, of one behind the other (1) or of each second (2); else 0."""
+        (offset,) = load.args
+        if self._lane_variable(offset):
+            return 0
+        rate = growth(offset, self.var)
+        found = rate.value if rate is not None and rate.op == "const" else 0
+        return found if found == 1 or (found == 2 and (load.dtype in NATURAL or load.dtype in (I8, U8))) else 0
 
     def _gathers(self, load: Expr) -> bool:
         """Whether each lane is taken from a place of its own that data decide: a lookup in a table."""
@@ -185,11 +196,7 @@ class Vector:
             else:
                 f.emit(self.locals[e.value])
         elif e.op == "load":
-            if self.lanes.contiguous(e):
-                self.address(e.value, e.args[0], e.dtype)
-                load(f, e.dtype)
-            else:
-                self._gather(e)
+            self._load(e)
         elif e.op == "guard":
             self._guard(e)
         elif e.op == "select":
@@ -211,6 +218,14 @@ class Vector:
                 f.tee(v).emit(v, "f32x4.ne")
         else:
             self._operation(e)
+
+    def _load(self, e: Expr) -> None:
+        step = self.lanes.step(e)
+        if not step:
+            self._gather(e)
+            return
+        self.address(e.value, e.args[0], e.dtype)
+        (load if step == 1 else load_each_second)(self.f, e.dtype)
 
     def _gather(self, e: Expr) -> None:
         f = self.f
@@ -261,7 +276,11 @@ class Vector:
             self._scoped(b)
 
     def _guard_by_lane(self, c: Expr, a: Expr, b: Expr) -> None:
-        """The second side is computed where a lane takes it; as it loads nothing, the others may compute it, too."""
+        """Sides that load are computed by all lanes where all take the first, else lane by lane. Otherwise the second
+        side is computed where a lane takes it; as it loads nothing, the others may compute it, too."""
+        if _loads(a) or _loads(b):
+            self._guard_alone(c, a, b)
+            return
         with self.f.scratch("v128", 2) as (chosen, first):
             self.value(c)
             self.f.set(chosen)
@@ -272,6 +291,21 @@ class Vector:
                 self.f.otherwise().emit(first)
                 self._scoped(b)
                 self.f.emit(chosen, "v128.bitselect")
+
+    def _guard_alone(self, c: Expr, a: Expr, b: Expr) -> None:
+        f, counter = self.f, self.scalar.variables[self.lanes.var]
+        one = Expr("guard", (c, a, b), a.dtype)
+        self.value(c)
+        f.emit("i32x4.all_true")
+        with f.if_("v128"), f.scratch("v128", 1) as (found,):
+            self._scoped(a)
+            f.otherwise()
+            for n in range(LANES):
+                f.emit(found)
+                self.scalar.root(one)
+                f.lane(f"{'f32x4' if a.dtype is F32 else 'i32x4'}.replace_lane", n).set(found)
+                f.add(counter, 1 if n < LANES - 1 else 1 - LANES)
+            f.emit(found)
 
     def _scoped(self, e: Expr) -> None:
         self.ready.append({})
@@ -362,6 +396,18 @@ def load(f: Function, dtype: DType) -> None:
     f.mem("v128.load32_zero").emit(f"i16x8.extend_low_i8x16_{sign}", f"i32x4.extend_low_i16x8_{sign}")
     if dtype is BOOL:
         f.i32x4(0).emit("i32x4.ne")
+
+
+def load_each_second(f: Function, dtype: DType) -> None:
+    """Four elements, of which each second one is left out, from the address on the stack; at most one more is read."""
+    with f.scratch("i32", 1) as (at,):
+        f.set(at)
+        if dtype in NATURAL:
+            f.emit(at).mem("v128.load").emit(at).mem("v128.load", 16).shuffle32(0, 2, 4, 6)
+            return
+        sign = "s" if dtype.kind == "i" else "u"
+        f.emit(at).mem("v128.load64_zero").i32(8).emit("i16x8.shl").i32(8).emit(f"i16x8.shr_{sign}")
+        f.emit(f"i32x4.extend_low_i16x8_{sign}")
 
 
 def store(f: Function, dtype: DType) -> None:
