@@ -4,6 +4,7 @@ folder that env.wasm.wasmPaths names."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -78,19 +79,29 @@ def test_a_worker_of_the_pages_own(tab: Callable[..., Tab], file: str, kind: str
     assert found == [",".join(map(str, RIGHT)), 1 if kind == "isolated" else 0]
 
 
-@pytest.mark.parametrize("file", WORKERS)
-def test_a_service_worker(tab: Callable[..., Tab], file: str) -> None:
-    """There is no Worker, and import() is forbidden: an extension's background has neither, too."""
-    made = tab("plain")
+def in_service_worker(made: Tab, file: str) -> Any:
+    """What it answers to a model."""
     made.open("/esm.html")
-    failed, message = made.run("""
+    return made.run("""
       const { serviceWorker } = navigator;
       await serviceWorker.register(`/${arg.file}`, { type: arg.type });
       const { active } = await serviceWorker.ready;
       active.postMessage('/models/add.onnx');
       return new Promise((resolve) => { serviceWorker.onmessage = ({ data }) => resolve(data); });
-    """, {"file": file, "type": WORKERS[file]})  # fmt: skip
-    assert failed and "the engine needs a Worker, which this place does not give (create sessions in" in message
+    """, {"file": file, "type": "module" if file.endswith(".mjs") else "classic"})  # fmt: skip
+
+
+@pytest.mark.parametrize("file", WORKERS)
+def test_a_service_worker(tab: Callable[..., Tab], file: str) -> None:
+    """There is no Worker, and import() is forbidden: an extension's background has neither, too."""
+    failed, message = in_service_worker(tab("plain"), file)
+    assert failed and "the engine needs a Worker, which this place does not give (import engine.sw.js" in message
+
+
+@pytest.mark.parametrize("file", ["engine_worker.js", "engine_worker.mjs"])
+@pytest.mark.parametrize("kind", ["isolated", "plain"])
+def test_the_engine_in_a_service_worker(tab: Callable[..., Tab], file: str, kind: str) -> None:
+    assert in_service_worker(tab(kind), file) == [",".join(map(str, RIGHT)), 0]
 
 
 PATHS = {

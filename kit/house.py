@@ -56,6 +56,7 @@ WEB_MAY_IMPORT = {
     "offline": "common storage page",
     "node": "common",
     "worker.js": "threads worker",
+    "service_worker.js": "common worker",
     "index.js": "common page",
     "node.js": "node index.js",
     "pyodide.js": "common run worker",

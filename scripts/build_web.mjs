@@ -24,6 +24,9 @@ const PYTHON = process.env.PYTHON || join(ROOT, '.venv', 'bin', 'python');
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
   || (/[a-z-]+:\\/\\/[^\\s()]+?(?=:\\d+:\\d+)/.exec(new Error().stack) || [])[0] || (typeof location !== 'undefined' ? location.href : 'file:///');`;
 
+/** Pyodide refuses to run in a classic worker, since it could not import(); what it would import there is in our file. */
+const NOT_CLASSIC = 'self.importScripts = undefined;'; // own; the inherited one is there again when this one is deleted
+
 /** The same of require() in Node.js. */
 const MODULE_URL = `const __script = require('node:url').pathToFileURL(__filename).href;`;
 
@@ -100,6 +103,10 @@ async function bundles() {
   const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true, plugins: [fetchesGpu(false)] };
   const worker = { ...common, minify: true, format: 'esm', plugins: [browserOnly], define: NO_NODE };
   const script = { define: { 'import.meta.url': '__script' }, banner: { js: SCRIPT_URL } };
+  const inServiceWorkers = {
+    entryPoints: [join(ROOT, 'web/service_worker.js')], format: 'iife', sourcemap: false, outfile: join(DIST, 'engine.sw.js'),
+    define: { ...NO_NODE, 'import.meta.url': 'location.href' }, banner: { js: NOT_CLASSIC }, footer: { js: 'delete self.importScripts;' },
+  };
   const node = { ...index, platform: 'node', entryPoints: [join(ROOT, 'web/node.js')] };
   const late = {
     entryPoints: [join(ROOT, 'web/page/gpu.js')], plugins: [sharesModules], format: 'cjs', outfile: join(DIST, 'gpu.mjs'),
@@ -118,6 +125,7 @@ async function bundles() {
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),
     build({ ...worker, plugins: [browserOnly, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
+    build({ ...worker, ...inServiceWorkers, plugins: [browserOnly, withoutUnused, named(await buildName())] }),
     build({ ...worker, plugins: [browserOnly, withoutUnused], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
   checkApart(page, gpu);

@@ -4,6 +4,22 @@ export const place = {
   /** Null where there is none, as in service workers. @returns {typeof Worker | null} */
   worker: () => globalThis.Worker ?? null,
 
+  /** A module of the engine's. @param {string} url @returns {Promise<any>} */
+  module: (url) => import(/* @vite-ignore */ /* webpackIgnore: true */ url),
+
+  /** A file that code which cannot wait needs at once. @param {string} url @returns {ArrayBuffer} */
+  now(url) {
+    const request = new XMLHttpRequest();
+    request.open('GET', url, false);
+    request.responseType = 'arraybuffer';
+    request.send();
+    if (request.status !== 200) throw new Error(`${url}: HTTP ${request.status}`);
+    return request.response;
+  },
+
+  /** What `now` may be asked for, where it has to be there before. @param {string[]} _ addresses */
+  ahead: async (..._) => {},
+
   /** Whether its workers tell how they ended: those of browsers do not. */
   toldOfEnds: false,
 

@@ -9,7 +9,7 @@ import { NodeWorker } from './node_worker.js';
 
 const { exists } = place;
 
-/** @type {typeof place} */
+/** @type {Partial<typeof place>} */
 const here = {
   worker: () => /** @type {any} */ (NodeWorker),
   toldOfEnds: true,

@@ -29,7 +29,7 @@ export function attach() {
 /** Refuses to start where there is no worker. */
 export function checkPlatform() {
   if (place.worker()) return;
-  const hint = 'create sessions in a page, in a dedicated worker, or in an offscreen document of an extension';
+  const hint = 'import engine.sw.js before, which runs it in a service worker, or create sessions in a page or a dedicated worker';
   throw new SessionFailed('the engine needs a Worker, which this place does not give', { hint });
 }
 

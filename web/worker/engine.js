@@ -7,6 +7,7 @@ import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
 import { logging } from '../common/log.js';
 import { mark } from '../common/marks.js';
+import { place } from '../common/place.js';
 import { answer } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { Interpreter } from './interpreter.js';
@@ -81,7 +82,7 @@ const handlers = {
   open(params) {
     interpreter.assets = params.assets;
     logging.least = () => params.least;
-    if (hasSharedMemory()) pool = new ThreadPool(globalThis.location.href);
+    if (hasSharedMemory() && place.worker()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
   },
 
@@ -191,7 +192,8 @@ const handlers = {
   },
 };
 
-export function startEngine() {
+/** @param {any} [port] whose messages are the calls: a MessagePort, or the worker itself */
+export function startEngine(port = globalThis) {
   mark('worker started');
-  answer(globalThis, handlers);
+  answer(port, handlers);
 }

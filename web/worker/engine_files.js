@@ -3,6 +3,7 @@
 import { SessionFailed } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
+import { place } from '../common/place.js';
 import { joined } from './halves.js';
 
 const HINT = 'serve all files of dist/ unchanged, from one folder';
@@ -30,20 +31,10 @@ export async function download(url) {
 /** Whether the record that ends a ZIP file without a comment is there: 22 bytes, of which the first four are a signature. @param {Uint8Array} bytes */
 const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).getUint32(length - 22, true) === 0x06054b50;
 
-/** A file that code which cannot wait needs at once. @param {string} url @returns {ArrayBuffer} */
-export function downloadNow(url) {
-  const request = new XMLHttpRequest();
-  request.open('GET', url, false);
-  request.responseType = 'arraybuffer';
-  request.send();
-  if (request.status !== 200) throw new Error(`${url}: HTTP ${request.status}`);
-  return request.response;
-}
-
 /** @param {string} url @returns {Promise<any>} the module */
 export async function importModule(url) {
   try {
-    return await import(/* @vite-ignore */ /* webpackIgnore: true */ url);
+    return await place.module(url);
   } catch (cause) {
     throw failure(url, cause);
   }
@@ -70,7 +61,7 @@ export async function watchDownloads({ wasm, rest, stdlib }, broken, start) {
     try {
       const made = await instantiate(checkStatus(await source), imports, instantiateStreaming);
       mark('interpreter instantiated');
-      return joined(made, imports ?? {}, () => downloadNow(rest), (cause) => {
+      return joined(made, imports ?? {}, () => place.now(rest), (cause) => {
         const error = failure(rest, cause);
         broken(error);
         return error;

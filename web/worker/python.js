@@ -4,7 +4,8 @@ import { loadPyodide } from 'pyodide';
 import { fromPayload, SessionFailed, Terminated } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
-import { download, downloadNow, importModule, watchDownloads } from './engine_files.js';
+import { place } from '../common/place.js';
+import { download, importModule, watchDownloads } from './engine_files.js';
 import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapshot.js';
 
 /** @typedef {import('../common/protocol.js').Assets} Assets */
@@ -85,6 +86,7 @@ export class Python {
    * @param {(() => Promise<Uint8Array>) | null} snapshot what reads it
    */
   static async start(assets, files, progress, broken, snapshot) {
+    await place.ahead(assets.rest, assets.stdlibRest);
     const pyodide = await watchDownloads(assets, broken, () => loadPyodide(/** @type {any} */ ({
       // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
       indexURL: `${assets.wasm}#/`,
@@ -102,7 +104,7 @@ export class Python {
     mark('engine imported');
     progress(2, 3);
     if (!snapshot) saveSnapshot(pyodide, assets.engine);
-    pyodide.registerJsModule('pyruntime_host', { rest_of_stdlib: () => downloadNow(assets.stdlibRest) });
+    pyodide.registerJsModule('pyruntime_host', { rest_of_stdlib: () => place.now(assets.stdlibRest) });
     const python = new Python(pyodide);
     progress(3, 3);
     return python;
