@@ -160,9 +160,12 @@ const forPages = async () => Object.fromEntries(Object.entries(await engineSourc
 
 const STOCK = join(PYODIDE, 'python_stdlib.zip');
 
+/** What it compiles tells the lines of a traceback, but not their columns: no browser has the sources to show them in. */
+const env = { HOME: '/', PYTHONNODEBUGRANGES: '1' };
+
 /** A Pyodide on `stdlib`, in which a file of scripts/ has run. */
 async function booted(file, stdlib = STOCK) {
-  const pyodide = await loadPyodide({ indexURL: PYODIDE, stdLibURL: stdlib });
+  const pyodide = await loadPyodide({ indexURL: PYODIDE, stdLibURL: stdlib, env });
   pyodide.runPython(await readFile(join(ROOT, 'scripts', file), 'utf8'));
   return pyodide;
 }
@@ -179,7 +182,7 @@ async function stdlibStamp() {
   const { version } = JSON.parse(await readFile(join(PYODIDE, 'package.json'), 'utf8'));
   const files = ['scripts/pack.py', 'scripts/used_modules.py', ...(await sources(SHORT))];
   const texts = await Promise.all(files.map((file) => readFile(join(ROOT, file), 'utf8')));
-  return `${version} ${await imports()} ${texts.join('')}`;
+  return `${version} ${JSON.stringify(env)} ${await imports()} ${texts.join('')}`;
 }
 
 /** Names of modules, and of what is in them, that the engine imports. */

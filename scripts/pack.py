@@ -29,6 +29,7 @@ def code_of(source: bytes, name: str, docs: bool, asserts: bool) -> bytes:
     tree = ast.parse(source, name)
     if not docs:
         without_docs(tree)
+        without_annotations(tree)
     code = compile(tree, name, "exec", dont_inherit=True, optimize=0 if asserts else 1)
     return MAGIC_NUMBER + bytes(12) + marshal.dumps(code)
 
@@ -39,6 +40,16 @@ def without_docs(tree: ast.AST) -> None:
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.copy_location(ast.Pass(), node.body[0])]
+
+
+def without_annotations(tree: ast.AST) -> None:
+    """Takes those of functions out, but for keywords: attributes of operators, whose kinds are read there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+            for arg in [*node.args.posonlyargs, *node.args.args, node.args.vararg, node.args.kwarg]:
+                if arg:
+                    arg.annotation = None
 
 
 def write(files: dict[str, bytes], keep_docs=lambda module: False, asserts: bool = False) -> bytes:
