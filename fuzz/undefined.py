@@ -176,6 +176,16 @@ def _integers_overflow(a: Arriving) -> bool:
     return any(np.abs(wide(x).astype(np.float64)).sum() >= 2.0**63 for x in a.at(0) if is_int(x.dtype))
 
 
+def _scaled_integers_overflow(a: Arriving) -> bool:
+    """Whether alpha · a·b or beta · c may leave the type."""
+    alpha, beta = (abs(a.attribute(name, 1.0)) for name in ("alpha", "beta"))
+    found = [x for x in a.at() if is_int(x.dtype) and x.size]
+    if (alpha, beta) == (1.0, 1.0) or len(found) < 2:
+        return False
+    left, right, *rest = (float(np.abs(wide(x).astype(np.float64)).max()) for x in found)
+    return max(alpha * left * right * max(found[0].shape), *(beta * c for c in rest), 0.0) >= 2.0**31
+
+
 def _integer_squares_overflow(a: Arriving) -> bool:
     return any((wide(x).astype(np.float64) ** 2).sum() >= 2.0**63 for x in a.at(0) if is_int(x.dtype))
 
@@ -198,6 +208,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("ReduceSum", _empty(0), NO_SUM),
     ("TopK", _nan(0), "where NaN is in order"),
     ("BatchNormalization", _negative_variance, "roots of negative variances"),
+    ("Gemm", _scaled_integers_overflow, "integers times a float that leave the type"),
     ("ReduceSum", _integers_overflow, "sums of integers that overflow"),
     ("ReduceL2 ReduceSumSquare", _integer_squares_overflow, "squares of integers that overflow"),
     ("Loop", _zero(0, 1), SIZES),

@@ -17,14 +17,17 @@ from pyruntime.ops.quant import dynamic_quantize_linear, require_pair, saturated
 MICROSOFT = "com.microsoft"
 
 
-def _row_wise(t: Tracer, v: Tensor | None) -> Tensor | None:
-    """A parameter of the left operand: a vector has one entry a row."""
-    return v if v is None or v.rank != 1 or v.shape[0] == 1 else t.reshape(v, (v.shape[0], 1))
+def _row_wise(t: Tracer, v: Tensor, of: Tensor) -> Tensor:
+    """A parameter of the left operand: a vector has one entry a row. A vector alone is one row."""
+    if v.rank != 1:
+        return v
+    return t.reshape(v, () if of.rank == 1 or v.shape[0] == 1 else (v.shape[0], 1))
 
 
 def product_of_codes(t: Tracer, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None) -> Tensor:
     """Σ (a - a_zero)(b - b_zero) in int32; zero points are scalars, vectors (per row of a, per column of b) or full."""
-    return matmul(t, centred(t, a, _row_wise(t, a_zero)), centred(t, b, b_zero))
+    zero = None if a_zero is None else _row_wise(t, a_zero, a)
+    return matmul(t, centred(t, a, zero), centred(t, b, b_zero))
 
 
 def requantised(t: Tracer, codes: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
@@ -53,8 +56,7 @@ def qlinear_matmul(
     for scale, point in ((a_scale, a_zero_point), (b_scale, b_zero_point), (y_scale, y_zero_point)):
         require_pair(t, scale, point)
     codes = product_of_codes(t, a, a_zero_point, b, b_zero_point)
-    left, out, zero = (_row_wise(t, v) for v in (a_scale, y_scale, y_zero_point))
-    assert left is not None and out is not None and zero is not None
+    left, out, zero = (_row_wise(t, v, a) for v in (a_scale, y_scale, y_zero_point))
     factor = t.map(cast(X, F32) * cast(Y, F32) / cast(Z, F32), left, b_scale, out)
     return requantised(t, codes, factor, zero)
 
@@ -107,9 +109,8 @@ def matmul_integer_to_float(
 ) -> Tensor:  # fmt: skip
     """MatMulInteger · a_scale · b_scale + bias."""
     codes = product_of_codes(t, a, a_zero_point, b, b_zero_point)
-    left = _row_wise(t, a_scale)
-    assert left is not None
-    y = t.map_onto(cast(X, F32) * (cast(Y, F32) * cast(Z, F32)), codes, left, b_scale)
+    factor = cast(X, F32) * (cast(Y, F32) * cast(Z, F32))
+    y = t.map_onto(factor, codes, _row_wise(t, a_scale, a), b_scale)
     return t.cast(y if bias is None else t.map_onto(X + cast(Y, F32), y, bias), a_scale.dtype)
 
 

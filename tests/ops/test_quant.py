@@ -110,6 +110,9 @@ OFFICIAL = [
          ({"B": 2, "T": 7}, {"B": 1, "T": 4}), domain=""),
     Case("MatMulInteger", {},
          {"a": (U8, "B 5"), "b": (weights, I8, "5 4"), "az": value(120, U8), "bz": (small, I8, "4")}, B[:2], domain=""),
+    Case("MatMulInteger", {},
+         {"a": (U8, "K"), "b": (weights, I8, "K 4"), "az": (U8, "one"), "bz": (small, I8, "4")},
+         ({"K": 5, "one": 1}, {"K": 3, "one": 1}), domain="", name="MatMulInteger of a vector"),
     Case("DynamicQuantizeLinear", {}, {"x": "B T"}, ({"B": 2, "T": 3}, {"B": 1, "T": 1}), outputs=("y", "s", "z"),
          domain=""),
 ]  # fmt: skip
