@@ -185,24 +185,59 @@ class _Plane:
     # any window
 
     def general(self) -> None:
-        """Four outputs a round, one tap at a time."""
+        """Four outputs a round, one tap at a time; those of stride 1 whose inputs are all inside by plain loads."""
         f, w, p, total = self.f, self.w, self.p, self.totals[0]
-        r, s, row, weight = f.locals("i32", 4)
+        r, s, row, weight, begin, first, last, end = f.locals("i32", 8)
         with f.loop() as again:
             self.outputs_at()
+            f.emit(w["kw"]).set(end)
+            if self.stride == 1:
+                self.bounds(begin, first, last, end)
             f.f32x4(0).set(total).emit(p["w"]).set(weight).i32(0).set(r)
             with f.until(r, w["kh"]):
                 self.row_pointer(r, row)
                 f.emit(row)
                 with f.if_():
-                    f.i32(0).set(s)
-                    with f.until(s, w["kw"]):
-                        self.any_tap(row, s)
-                        f.emit(weight, s).i32(2).emit("i32.shl", "i32.add").mem("v128.load32_splat").set(self.u)
-                        self.arithmetic.multiply_add(f, total, self.u, self.v)
+                    f.emit(begin).set(s)
+                    if self.stride == 1:
+                        self.masked_taps(row, s, first, weight)
+                        self.plain_taps(row, s, last, weight)
+                    self.masked_taps(row, s, end, weight)
                 f.emit(weight, w["kw"]).i32(2).emit("i32.shl", "i32.add").set(weight)
             self.finish(total)
             f.emit(self.left).i32(0).emit("i32.gt_s").br_if(again)
+
+    def bounds(self, begin: int, first: int, last: int, end: int) -> None:
+        """Of tap columns: [begin, end) reach the row, all four inputs of [first, last) lie inside."""
+        f, w = self.f, self.w
+        for bound, lanes in ((begin, 4), (first, 1)):  # where x0 + lanes - 1 is not left of the row
+            f.emit(w["dw"], self.x0, "i32.sub").i32(lanes).emit("i32.sub", w["dw"], "i32.div_s").set(bound)
+        for bound, lanes in ((last, 4), (end, 1)):  # behind the last where x0 + lanes - 1 is not right of it
+            f.emit(w["iw"], self.x0, "i32.sub").i32(lanes).emit("i32.sub", w["dw"], "i32.add", w["dw"], "i32.div_s")
+            f.set(bound)
+        with f.scratch("i32", 1) as (low,):
+            f.i32(0).set(low)
+            for bound in (begin, first, last, end):
+                f.emit(bound, low, bound, low, "i32.gt_s", "select").set(bound)
+                f.emit(bound, w["kw"], bound, w["kw"], "i32.lt_s", "select").tee(bound).set(low)
+
+    def masked_taps(self, row: int, s: int, end: int, weight: int) -> None:
+        f = self.f
+        with f.until(s, end):
+            self.any_tap(row, s)
+            f.emit(weight, s).i32(2).emit("i32.shl", "i32.add").mem("v128.load32_splat").set(self.u)
+            self.arithmetic.multiply_add(f, self.totals[0], self.u, self.v)
+
+    def plain_taps(self, row: int, s: int, end: int, weight: int) -> None:
+        f, w = self.f, self.w
+        with f.scratch("i32", 3) as (at, step, factor):
+            f.emit(row, s, w["dw"], "i32.mul", self.x0, "i32.add").i32(2).emit("i32.shl", "i32.add").set(at)
+            f.emit(w["dw"]).i32(2).emit("i32.shl").set(step)
+            f.emit(weight, s).i32(2).emit("i32.shl", "i32.add").set(factor)
+            with f.until(s, end):
+                f.emit(factor).mem("v128.load32_splat").set(self.u).emit(at).mem("v128.load").set(self.v)
+                self.arithmetic.multiply_add(f, self.totals[0], self.u, self.v)
+                f.emit(at, step, "i32.add").set(at).add(factor, 4)
 
     def any_tap(self, row: int, s: int) -> None:
         """v = the inputs of tap column s, 0 outside the row."""
