@@ -98,12 +98,13 @@ class Lowering:
     def numbered(self, x: Expr) -> Expr:
         """Dims and large int32 constants become parameters."""
 
-        def visit(e: Expr) -> Expr | None:
-            if e.op == "site":
-                return self.parameter(Site(e.value))
-            return self.number(e.value) if e.op == "dim" or (e.op == "const" and e.dtype is I32) else None
+        return rewrite(x, self.leaf)
 
-        return rewrite(x, visit)
+    def leaf(self, e: Expr) -> Expr | None:
+        """The parameter that takes the place of a leaf, if one does."""
+        if e.op == "site":
+            return self.parameter(Site(e.value))
+        return self.number(e.value) if e.op == "dim" or (e.op == "const" and e.dtype is I32) else None
 
     def address(self, t: Tensor, coords: Sequence[Expr]) -> Expr:
         """The element offset of coordinates given as expressions of variables."""
@@ -165,7 +166,8 @@ class Indexing:
                 args = tuple([go(a, memo) for a in e.args])
                 out = Expr(e.op, args, e.dtype, e.value)
             else:
-                out = self.work.numbered(e)
+                found = self.work.leaf(e)
+                out = e if found is None else found
             memo[id(e)] = out
             return out
 

@@ -5,6 +5,7 @@ Neither V8 nor Cranelift moves enough on its own; addresses dominate simple kern
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 from pyruntime.codegen.loop_ir import children, rebuild
@@ -13,7 +14,7 @@ from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import For, Let, Stmt, When, While
 
 _LOADS = ("load", "load4")
-NEVER = -1  # in a dependence set: never invariant
+_NEVER = frozenset((-1,))  # in a dependence set: never invariant
 
 
 def hoist_invariants(body: list[Stmt], variables: int, written: set[int]) -> tuple[list[Stmt], int]:
@@ -68,19 +69,18 @@ class _Hoisting:
         found = self.deps.get(id(e))
         if found is not None:
             return found[1], found[2]
-        names: set[int] = set()
+        names: frozenset[int] = frozenset()
         loads = e.op in _LOADS or e.op == "checked"
         for n, a in enumerate(e.args):
             inner, loading = self.dependences(a)
-            names |= inner
+            names = names | inner if names else inner
             loads = loads or (loading and not (e.op == "guard" and n > 0))
         if e.op == "var":
-            names.add(NEVER if e.value in self.mutable else e.value)
+            names = _NEVER if e.value in self.mutable else frozenset((e.value,))
         elif e.op in _LOADS and e.value in self.written:
-            names.add(NEVER)
-        result = (e, frozenset(names), loads)  # keeps e alive: ids are keys
-        self.deps[id(e)] = result
-        return result[1], loads
+            names |= _NEVER
+        self.deps[id(e)] = e, names, loads  # keeps e alive: ids are keys
+        return names, loads
 
 
 class _Move:
@@ -121,7 +121,7 @@ class _Move:
         if names <= self.known and not (loads and conditional) and not of_lanes:
             return self._named(e)
         args = [self.expression(a, conditional or (e.op == "guard" and n > 0)) for n, a in enumerate(e.args)]
-        if all(a is b for a, b in zip(args, e.args, strict=True)):
+        if all(map(is_, args, e.args)):
             return e
         return Expr(e.op, tuple(args), e.dtype, e.value)
 

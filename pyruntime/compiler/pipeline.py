@@ -10,7 +10,9 @@ from pyruntime.codegen.provider import Routine
 from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import TracedGraph
 from pyruntime.ir import shape as sh
-from pyruntime.ir.kernel import Block, Tensor
+from pyruntime.ir.blocks import all_kernels
+from pyruntime.ir.kernel import Block, Read, Tensor
+from pyruntime.ir.symbol import Symbol
 from pyruntime.passes.byte_tables import tabulate
 from pyruntime.passes.constant_hoisting import hoist_constants
 from pyruntime.passes.dead_code import remove_dead
@@ -85,16 +87,23 @@ def _remove_unread(w: Work) -> None:
     """Dead code in both blocks, and reads of values that nobody asks for."""
     while True:
         before = len(w.main.kernels)
-        names = mentioned(w.main)
-        for t in w.outputs:
-            names |= {s for d in t.shape for s in sh.symbols(d)}
-        for guard, *_ in w.traced.guards:
-            names |= sh.symbols(guard)
-        remove_dead(w.main, w.outputs, names)
+        remove_dead(w.main, w.outputs, _asked(w))
         if len(w.main.kernels) == before:
             break
     used = [t for k in w.main.kernels for t in k.inputs]
     remove_dead(w.init, [*used, *w.outputs])
+
+
+def _asked(w: Work) -> set[Symbol]:
+    """The symbols that the program mentions; where nothing is read it does not matter which."""
+    if not any(isinstance(k, Read) for k in all_kernels(w.main)):
+        return set()
+    names = mentioned(w.main)
+    for t in w.outputs:
+        names |= {s for d in t.shape for s in sh.symbols(d)}
+    for guard, *_ in w.traced.guards:
+        names |= sh.symbols(guard)
+    return names
 
 
 def _lowered(_: Any) -> None:

@@ -38,8 +38,9 @@ class NodeReport:
         out: list[Any] = [None] * len(self.graph.nodes)
         for n in range(len(out) - 1, -1, -1):
             node = self.graph.nodes[n]
+            label = node.label
             later = [out[r] for o in node.outputs for r in readers.get(o, ())]
-            out[n] = node.label if node.label in self.owners else self._became(node, later)
+            out[n] = label if label in self.owners else [label, *self._became(node, later)]
         return out
 
     def _collect(self, block: Block) -> None:
@@ -52,19 +53,20 @@ class NodeReport:
                 self._collect(inner)
 
     def _became(self, node: Node, readers: list[Any]) -> list[str]:
+        """As in `after`, behind the label."""
         values = [self.main.values[o] for o in node.outputs if o in self.main.values]
         tensors = [t for v in values for t in tensors_of(v)]
         if not values:
-            return [node.label, "unused"]
+            return ["unused"]
         if tensors and all(isinstance(t.kernel, Leaf) and t.kernel.kind != "feed" for t in tensors):
-            return [node.label, "constant"]
+            return ["constant"]
         if all(t.uid in self.main.known for t in tensors):
-            return [node.label, "plan"]
+            return ["plan"]
         into = next((self.makers[t.uid] for t in tensors if t.uid in self.makers), "") or _into(readers)
         how = "view" if all(self._is_view(node, t) for t in tensors) else "fused"
         if how == "fused" and not into:
             how = "plan" if readers else "unused"
-        return [node.label, how, into] if into else [node.label, how]
+        return [how, into] if into else [how]
 
     def _is_view(self, node: Node, t: Tensor) -> bool:
         given = [self.main.values.get(name) for name in node.inputs]

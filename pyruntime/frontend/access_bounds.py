@@ -43,8 +43,10 @@ def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> 
     todo = [(e, extents)]
     while todo:
         e, free = todo.pop()
+        if not e.tensors():
+            continue
         key = (id(e), None if free is extents else tuple(free))
-        if key in seen or not e.args:
+        if key in seen:
             continue
         seen.add(key)
         if e.op == "guard":
@@ -53,9 +55,17 @@ def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> 
             if asked and not lets:
                 todo += [(a, {k: d for k, d in free.items() if k not in asked}) for a in e.args[1:]]
             continue
-        if e.op == "at":
+        if e.op == "at" and not _follows(e, free):
             yield from _access(e.value, e.args, free, lets, extents)
-        todo += [(a, free) for a in e.args]
+        todo += [(a, free) for a in e.args if a.args]
+
+
+def _follows(at: Expr, free: Extents) -> bool:
+    """Whether the coordinates are indices that run over just as many elements, as most are."""
+    for c, d in zip(at.args, at.value.shape, strict=True):
+        if c.op != "index" or free.get(("index", c.value)) != d:
+            return False
+    return True
 
 
 def _access(

@@ -167,20 +167,20 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
 def check(operator: Operator, inputs: int, attrs: Mapping[str, object], node: str) -> None:
     """Refuse attributes and inputs that the schema does not have."""
     schema = operator.schema
-    unknown = sorted(set(attrs) - schema.attributes)
-    if unknown:
-        raise UnsupportedOp(f"attribute {unknown[0]} is not supported", node=node)
-    missing = sorted(schema.required - set(attrs))
-    if missing:
-        raise UnsupportedOp(f"attribute {missing[0]} is required", node=node)
+    names = attrs.keys()
+    if not names <= schema.attributes:
+        raise UnsupportedOp(f"attribute {min(names - schema.attributes)} is not supported", node=node)
+    if not names >= schema.required:
+        raise UnsupportedOp(f"attribute {min(schema.required - names)} is required", node=node)
     if inputs < schema.min_inputs or schema.max_inputs is not None and inputs > schema.max_inputs:
         raise UnsupportedOp(f"takes {schema.min_inputs} to {schema.max_inputs} inputs, has {inputs}", node=node)
 
 
 def check_kinds(operator: Operator, attrs: Mapping[str, object], node: str) -> None:
     """Refuse attributes of another type than the signature says: a float where it has an int would be cut off."""
+    allowed = operator.schema.kinds
     for name, value in attrs.items():
-        kinds = operator.schema.kinds[name]
+        kinds = allowed[name]
         if kinds and not any(_fits(value, kind) for kind in kinds):
             wanted = " or ".join(_KINDS[kind][1] for kind in kinds)
             raise InvalidModel(f"attribute {name} must be {wanted}, is {reprlib.repr(value)}", node=node)

@@ -23,8 +23,9 @@ class Requirements:
 
     def require_broadcasts(self, d: AnyDim, full: AnyDim) -> None:
         """Refuse a dim that broadcasting does not make `full`."""
-        fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, full))
-        self.require(fits, f"dims {d} and {full} do not broadcast")
+        if d != full:
+            fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, full))
+            self.require(fits, f"dims {d} and {full} do not broadcast")
 
     def require(self, condition: AnyDim, message: str) -> None:
         """Refuse shapes for which `condition` is 0: now if it is known, else when they are bound."""
@@ -40,7 +41,8 @@ class Requirements:
         return out
 
     def require_equal(self, a: AnyDim, b: AnyDim, message: str) -> None:
-        self.require(sh.compare("eq", a, b), f"{message}: {a} and {b}")
+        if a != b:
+            self.require(sh.compare("eq", a, b), f"{message}: {a} and {b}")
 
     def require_shape(self, name: str, x: Tensor | None, shape: Sequence[AnyDim]) -> None:
         """Refuse an operand of another shape; an absent one has any."""

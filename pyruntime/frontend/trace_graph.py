@@ -209,14 +209,15 @@ class _GraphTracer:
         raise InvalidModel(f'value "{name}" is not defined', node=where)
 
     def _node(self, node: Node) -> None:
-        args = [self._value(name, node.label) for name in node.inputs]
+        own = node.label
+        args = [self._value(name, own) for name in node.inputs]
         label, opset, wanted = self.t.node, self.t.opset, self.t.wanted
         function = self.root.functions.get((node.domain, node.op, node.overload))
         try:
-            self.t.node = f"{label} > {node.label}" if label and function else node.label
+            self.t.node = f"{label} > {own}" if label and function else own
             self.budget.check("tracing the node", self.t.node)
             with our_fault("tracing it", self.t.node):
-                results = self._function(function, node, args) if function else self._operator(node, args)
+                results = self._function(function, node, args) if function else self._operator(node, own, args)
         except PyRuntimeError as e:
             if isinstance(e, ShapeError) and e.at(self.t.node).node == self.t.node:
                 e.hint = e.hint or _shapes(node, args)
@@ -237,31 +238,31 @@ class _GraphTracer:
                 self.t.names.setdefault(result.uid, name)
         self.scopes[-1][name] = result
 
-    def _operator(self, node: Node, args: list[Any]) -> Sequence[Any]:
-        operator = registry.find(node.domain, node.op, node.opset, node.label)
+    def _operator(self, node: Node, label: str, args: list[Any]) -> Sequence[Any]:
+        operator = registry.find(node.domain, node.op, node.opset, label)
         while args and args[-1] is None:
             args.pop()
         attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # opset 1's hint on memory
         found = signature(node.domain, node.op, node.opset)
         if found is not None:
-            check_inputs(found, node.inputs, args, len(node.outputs), node.label)
-        registry.check(operator, len(args), attrs, node.label)
-        registry.check_kinds(operator, attrs, node.label)
-        check_ranks(f"{node.domain}.{node.op}".lstrip("."), node.inputs, args, node.label)
+            check_inputs(found, node.inputs, args, len(node.outputs), label)
+        registry.check(operator, len(args), attrs, label)
+        registry.check_kinds(operator, attrs, label)
+        check_ranks(f"{node.domain}.{node.op}".lstrip("."), node.inputs, args, label)
         if found is not None or node.domain == "com.microsoft":
-            check_attributes(attrs, node.label)
+            check_attributes(attrs, label)
         self.t.opset = node.opset
         self.t.wanted = tuple(bool(name) for name in node.outputs)
         try:
             results = operator.lower(self.t, *args, **{**operator.schema.floats, **attrs})
         except Undecided as e:
             if e.symbols and all(s.is_extent for s in e.symbols):
-                raise NeedsValue("", node=node.label, symbols=e.symbols) from None
+                raise NeedsValue("", node=label, symbols=e.symbols) from None
             raise self.t.unsupported(e.message, "write the lowering with select") from e
         except MixedTypes as e:
             if found is not None:  # a signature was checked, so it is a bug
                 raise
-            raise InvalidModel(f"inputs of types that do not go together: {e}", node=node.label) from None
+            raise InvalidModel(f"inputs of types that do not go together: {e}", node=label) from None
         return results if isinstance(results, tuple | list) else (results,)
 
     def _function(self, function: Function, node: Node, args: list[Any]) -> Sequence[Any]:

@@ -83,8 +83,9 @@ class Tracer(Requirements):
         """Refuse what no tensor can have. Dims that are known only when shapes are bound the executors check."""
         if len(shape) > MOST_AXES:
             raise UnsupportedOp(f"a tensor of rank {len(shape)}; up to {MOST_AXES} are supported", node=self.node)
-        if any(isinstance(d, int) and not 0 <= d <= LARGEST_DIM for d in shape):
-            raise ShapeError(f"a tensor cannot have the shape {list(shape)}", node=self.node)
+        for d in shape:
+            if isinstance(d, int) and not 0 <= d <= LARGEST_DIM:
+                raise ShapeError(f"a tensor cannot have the shape {list(shape)}", node=self.node)
 
     def _check_accesses(self, kernel: Kernel) -> None:
         """Refuse shapes for which a kernel would leave the tensors that it reads and writes."""
@@ -239,10 +240,16 @@ class Tracer(Requirements):
         if shape == x.shape:
             return x
         sizes = sh.size(x.shape), sh.size(shape)
+        same = sh.compare("eq", *sizes)
+        if same == 1:
+            return self._reshaped(x, shape)
         text = f"cannot reshape {list(x.shape)} to {list(shape)}: {sizes[0]} and {sizes[1]}"
         if len(text) > 160:  # dims that values decide are long expressions; the error tells the values of their symbols
             text = f"cannot reshape {list(x.shape)} to a shape of another size"
-        self.require(sh.compare("eq", *sizes), text)
+        self.require(same, text)
+        return self._reshaped(x, shape)
+
+    def _reshaped(self, x: Tensor, shape: Sequence[AnyDim]) -> Tensor:
         return self.add(Alias(x), [(shape, x.dtype)])[0]
 
     def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:

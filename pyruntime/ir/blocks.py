@@ -48,9 +48,9 @@ def readers_of(
 ) -> Counter[int]:
     """How many kernels read a tensor, by uid; what a block returns counts as read. `read` gives what a kernel does:
     once each, or as often as a pass wants it to count."""
-    readers: Counter[int] = Counter(t.uid for t in outputs)
-    for kernel in block.kernels:
-        readers.update(read(kernel))
+    uids = [t.uid for t in outputs]
+    for kernel in all_kernels(block):
+        uids += read(kernel)
         for inner in inner_blocks(kernel):
-            readers.update(readers_of(inner, inner.outputs, read))
-    return readers
+            uids += [t.uid for t in inner.outputs]
+    return Counter(uids)

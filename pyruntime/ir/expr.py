@@ -60,10 +60,10 @@ class Expr:
     def tensors(self) -> tuple[Any, ...]:
         """What it loads from, in order of first use."""
         if self._tensors is None:
-            found = dict.fromkeys([t for a in self.args for t in a.tensors()])
+            found = [t for a in self.args if a.args or a.op == "at" for t in a.tensors()]
             if self.op == "at":
-                found[self.value] = None
-            self._tensors = tuple(found)
+                found.append(self.value)
+            self._tensors = tuple(dict.fromkeys(found))
         return self._tensors
 
     def __repr__(self) -> str:

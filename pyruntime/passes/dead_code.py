@@ -15,13 +15,13 @@ def remove_dead(block: Block, outputs: Iterable[Tensor], symbols: set[Symbol] | 
     needed = {t.uid for t in outputs}
     kept: list[Kernel] = []
     for kernel in reversed(block.kernels):
-        wanted = any(t.uid in needed for t in kernel.outputs)
+        wanted = not needed.isdisjoint([t.uid for t in kernel.outputs])
         if isinstance(kernel, Read):
             wanted = symbols is None or not symbols.isdisjoint(kernel.symbols)
         if not wanted:
             continue
         for inner in inner_blocks(kernel):
             remove_dead(inner, inner.outputs, symbols)
-        needed.update(t.uid for t in kernel.inputs)
+        needed.update([t.uid for t in kernel.inputs])
         kept.append(kernel)
     block.kernels = kept[::-1]

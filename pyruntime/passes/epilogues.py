@@ -82,8 +82,10 @@ def _absorbed(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping[s
 
 def _order(kernel: Map, t: Tensor) -> tuple[int, ...] | None:
     """For each axis of the map the axis of t it walks, if the map reads each element of t at one place of its own."""
+    if kernel.out.rank != t.rank:
+        return None
     loads = {x.key(): x for x in walk(kernel.expr) if x.op == "at" and x.value is t}
-    if len(loads) != 1 or kernel.out.rank != t.rank:
+    if len(loads) != 1:
         return None
     (load,) = loads.values()
     order: dict[int, int] = {}

@@ -69,6 +69,8 @@ def _call(kernel: Call, uses: Counter[int], keep: set[int], routines: Mapping[st
 
 
 def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr:
+    if not any([isinstance(t.kernel, Map) for t in e.tensors()]):
+        return e
     axes = {n for n, d in enumerate(extents) if d != 1}
     budget = [MAX_NODES - len(walk(e))]
 

@@ -111,7 +111,8 @@ class _Group:
 
     def replace(self, block: Block) -> None:
         """Put the procedure in the place of the last member."""
-        place = max(n for n, k in enumerate(block.kernels) if any(k is m for m in self.members))
+        own = {id(k) for k in self.members}
+        place = max([n for n, k in enumerate(block.kernels) if id(k) in own])
         block.kernels[place] = _Writer(self).loops()
 
 
