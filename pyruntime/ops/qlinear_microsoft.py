@@ -133,7 +133,7 @@ def qlinear_reduce_mean(
     real = _real(t, x, x_scale, x_zero)
     where = range(x.rank) if axes is None else t.axes(axes, x.rank)
     mean = mean_of(t, real, where)
-    return _codes(t, mean if keepdims else t.squeeze(mean, list(where)), y_scale, y_zero, x)
+    return _codes(t, mean if keepdims == 1 else t.squeeze(mean, list(where)), y_scale, y_zero, x)
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT)

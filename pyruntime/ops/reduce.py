@@ -65,7 +65,7 @@ _REDUCTIONS: dict[str, Reduction] = {
 def _reduced(t: Tracer, x: Tensor, axes: list[int], keepdims: int, reduction: Reduction) -> Tensor:
     axes = t.axes(axes, x.rank)
     out = t.cast(reduction(t, x, axes), x.dtype)
-    return out if keepdims else t.squeeze(out, axes)
+    return out if keepdims == 1 else t.squeeze(out, axes)
 
 
 def _register(name: str, reduction: Reduction) -> None:
@@ -99,7 +99,7 @@ def _register_arg(name: str, op_: str) -> None:
         others = prod([*x.shape[:axis], *x.shape[axis + 1 :]])
         d = sh.size(x.shape[axis : axis + 1])
         t.require(sh.maximum(sh.compare("lt", 0, d), sh.compare("eq", others, 0)), f"axis {axis} has no elements")
-        return t.reduce(f"{op_}_last" if select_last_index else op_, x, [axis], bool(keepdims))
+        return t.reduce(f"{op_}_last" if select_last_index else op_, x, [axis], keepdims == 1)
 
 
 _register_arg("ArgMax", "argmax")
