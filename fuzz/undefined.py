@@ -16,7 +16,9 @@ from fuzz.node import nodes
 SIZES = "sizes of what no iteration stacks"
 NO_MEAN = "the mean of no integers: onnxruntime loses the axis"
 NO_SUM = "the sum of nothing: onnxruntime loses the axis"
-UNSIZED = {SIZES, NO_MEAN, NO_SUM}  # for these not even shapes are compared
+NO_STEP = "steps that are not finite: one element, or none"
+PADDING = "windows of padding alone"
+UNSIZED = {SIZES, NO_MEAN, NO_SUM, NO_STEP, PADDING}  # for these not even shapes are compared
 # All compute these by polynomials, or by e^x - 1, whose error is absolute, some units of the last place of 1.
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
@@ -104,6 +106,11 @@ def _all_masked(a: Arriving) -> bool:
 
 def _negative_variance(a: Arriving) -> bool:
     return a.attribute("epsilon", 1e-5) < 0 or any((wide(x) < 0).any() for x in a.floats(4))
+
+
+def _all_padding(a: Arriving) -> bool:
+    kernel = a.attribute("kernel_shape", [])
+    return any(pad >= size for pad, size in zip(a.attribute("pads", []), [*kernel, *kernel], strict=False))
 
 
 def _nearest_outside(a: Arriving) -> bool:
@@ -232,6 +239,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
     ("MeanVariance", _one_value, "values that are all the same: what is left of them is rounding"),
     ("NonMaxSuppression", _on_the_threshold, "boxes whose overlap is the threshold but for rounding"),
+    ("Attention", lambda a: a.attribute("scale", 0.0) < 0, "roots of negative scales"),
     ("Attention", _short_integer_mask, "a mask of integers, which the reference lengthens by -inf"),
     ("Attention", _masked_scores, "scores that are masked: -inf, or the least number"),
     ("Attention", _not_finite(), "a softmax of infinities"),
@@ -240,6 +248,8 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Norm LRN", _squares_overflow, "squares that overflow, or not in a wider type"),
     ("Norm LRN", _not_finite(), "0 times what is not finite"),
     ("AveragePool", _not_finite(), "the reference takes NaN for padding"),
+    ("Range", _not_finite(2), NO_STEP),
+    ("Pool", _all_padding, PADDING),
     ("MaxPool MaxRoiPool", _not_finite(), "peers drop NaN or not, by its place in the window"),
     ("DFT STFT", _not_finite(), "0 times what is not finite"),
     (

@@ -94,7 +94,7 @@ def _unsupported(graph: Graph, nodes: list[Node]) -> list[str]:
         try:
             operator = registry.find(node.domain, node.op, node.opset, node.label)
             attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # as the compiler does
-            registry.check(operator, len(node.inputs), attrs, node.label)
+            registry.check(operator, node.inputs, attrs, node.label)
         except UnsupportedOp as error:
             found[str(error)] = None
     return list(found)

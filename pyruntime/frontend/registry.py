@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -42,6 +42,7 @@ class Schema:
     attributes: frozenset[str]
     required: frozenset[str]
     min_inputs: int
+    named_inputs: int  # those before a variadic list
     max_inputs: int | None  # None: variadic
     kinds: Mapping[str, tuple[str, ...]]  # of attributes: of _KINDS; () is any
     floats: Mapping[str, float]  # defaults as ONNX has them, in 32 bits: it shows where doubles are computed with
@@ -114,6 +115,7 @@ def _schema(fn: Lowering) -> Schema:
         frozenset(p.name for p in attributes),
         frozenset(p.name for p in attributes if p.default is p.empty),
         sum(p.default is p.empty for p in inputs),
+        len(inputs),
         None if variadic else len(inputs),
         {p.name: _kinds(p) for p in attributes},
         {p.name: round_float(p.default, F32) for p in attributes if isinstance(p.default, float)},
@@ -164,16 +166,18 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     return found[-1]
 
 
-def check(operator: Operator, inputs: int, attrs: Mapping[str, object], node: str) -> None:
-    """Refuse attributes and inputs that the schema does not have."""
+def check(operator: Operator, args: Sequence[object], attrs: Mapping[str, object], node: str) -> None:
+    """Refuse attributes and inputs that the schema does not have. args: None where absent."""
     schema = operator.schema
-    names = attrs.keys()
+    names, count = attrs.keys(), len(args)
     if not names <= schema.attributes:
         raise UnsupportedOp(f"attribute {min(names - schema.attributes)} is not supported", node=node)
     if not names >= schema.required:
         raise UnsupportedOp(f"attribute {min(schema.required - names)} is required", node=node)
-    if inputs < schema.min_inputs or schema.max_inputs is not None and inputs > schema.max_inputs:
-        raise UnsupportedOp(f"takes {schema.min_inputs} to {schema.max_inputs} inputs, has {inputs}", node=node)
+    if count < schema.min_inputs or schema.max_inputs is not None and count > schema.max_inputs:
+        raise UnsupportedOp(f"takes {schema.min_inputs} to {schema.max_inputs} inputs, has {count}", node=node)
+    if any(x is None for x in args[schema.named_inputs :]):
+        raise InvalidModel("an input in the midst of a list of them is absent", node=node)
 
 
 def check_kinds(operator: Operator, attrs: Mapping[str, object], node: str) -> None:

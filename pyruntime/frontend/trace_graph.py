@@ -246,7 +246,7 @@ class _GraphTracer:
         found = signature(node.domain, node.op, node.opset)
         if found is not None:
             check_inputs(found, node.inputs, args, len(node.outputs), label)
-        registry.check(operator, len(args), attrs, label)
+        registry.check(operator, args, attrs, label)
         registry.check_kinds(operator, attrs, label)
         check_ranks(f"{node.domain}.{node.op}".lstrip("."), node.inputs, args, label)
         if found is not None or node.domain == "com.microsoft":

@@ -80,6 +80,7 @@ def _projections(
     q = heads_of(t, _biased(t, query, bias, 0), heads)
     if key.rank == 4:
         return q, key, value
+    t.require_shape("the bias", bias, (width + key.shape[2] + value.shape[2],))
     k = heads_of(t, _biased(t, key, bias, width), heads)
     return q, k, heads_of(t, _biased(t, value, bias, width + width), heads)
 

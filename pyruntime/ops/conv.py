@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyruntime.errors import NeedsValue
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -101,7 +102,16 @@ def conv_transpose(
     window = _transposed_window(
         t, x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations, output_padding, output_shape
     )
+    if max(window.strides) > 1:
+        _specialise(t, w.shape[2:])  # a stride's phases are parts of a window of known size (ADR 27)
     return bias_added(t, _scattered(t, x, w, window, group), b, x.dtype)
+
+
+def _specialise(t: Tracer, dims: sh.Shape) -> None:
+    """Make the session compile for these dims where its feeds decide them."""
+    symbols = frozenset().union(*map(sh.symbols, dims))
+    if symbols and all(s.is_extent for s in symbols):
+        raise NeedsValue("", node=t.node, symbols=symbols)
 
 
 def _scattered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
@@ -217,7 +227,8 @@ def causal_conv(
         past = t.fill((*x.shape[:2], keep), 0, x.dtype)
     t.require_equal(past.shape[2], keep, "the state must have an element less than the filter")
     joined = t.concat([past, x], 2)
-    y = convolve(t, joined, w, sliding(t, joined.shape[2:], w.shape[2:]), x.shape[1])
+    group = x.shape[1] if x.shape[1] != 0 else 1
+    y = convolve(t, joined, w, sliding(t, joined.shape[2:], w.shape[2:]), group)
     y = t.cast(bias_added(t, y, b, y.dtype), _sum_type(x.dtype))
     if activation != "none":
         y = t.map(X * sigmoid(X), y)
