@@ -75,9 +75,11 @@ def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any
         if same.all():
             return ""
         allowed = tolerance.of(got.dtype, b)
-        if noise is not None and np.shape(noise) == b.shape:
-            allowed = allowed + max(16, 2 * np.sqrt(tolerance.length)) * noise
         off = np.abs(a.astype(np.float64) - b.astype(np.float64))
+        if noise is not None and np.shape(noise) == b.shape:
+            moved = max(16, 2 * np.sqrt(tolerance.length)) * noise
+            allowed = allowed + moved
+            off = np.where(~np.isfinite(a) & (moved >= np.abs(b)), 0, off)  # what b divides by may have been 0
         bad = ~same & ~(off <= allowed)
     if not bad.any():
         return ""

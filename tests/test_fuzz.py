@@ -76,6 +76,10 @@ def test_what_moves_by_itself_is_no_difference() -> None:
     noise = spread(moved, base)
     assert difference([F([1.0, 5.2])], base, LOOSE) and not difference([F([1.0, 5.2])], base, LOOSE, noise)
     assert difference([F([1.2, 5.0])], base, LOOSE, noise)
+    near_zero = [F([1e5, 1e5])]
+    by_zero = spread([[F([-2e5, 1.00001e5])]], near_zero)
+    assert not difference([F([np.inf, 1e5])], near_zero, LOOSE, by_zero)
+    assert difference([F([1e5, np.inf])], near_zero, LOOSE, by_zero)
 
 
 def parsed(text: str) -> onnx.ModelProto:

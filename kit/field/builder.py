@@ -57,8 +57,9 @@ class Net:
         window = size if isinstance(size, tuple) else (size, size)
         rank = len(window)
         pads = [dilation * (k - 1) // 2 for k in window]
+        gain = 1.4 if act else 1.0  # an activation takes half of the squares away
         y = self(
-            "Conv", x, self.weight(filters, channels // group, *window, size=1.4), self.weight(filters, fan=100),
+            "Conv", x, self.weight(filters, channels // group, *window, size=gain), self.weight(filters, fan=100),
             kernel_shape=window, strides=[stride] * rank, pads=pads * 2, dilations=[dilation] * rank, group=group,
         )  # fmt: skip
         return self.act(y, act)
