@@ -46,19 +46,24 @@ def slope(offset: Expr, var: int) -> int | None:
 
 def growth(offset: Expr, var: int) -> Expr | None:
     """How much an element offset grows with a variable, if by the same amount each time."""
-    if offset.op == "var" and offset.value == var:
-        return ONE
-    rates = [growth(a, var) for a in offset.args]
+    rates: dict[int, Expr | None] = {}
+    for e in walk(offset):  # operands first, shared ones once
+        rates[id(e)] = ONE if e.op == "var" and e.value == var else _rate(e, [rates[id(a)] for a in e.args])
+    return rates[id(offset)]
+
+
+def _rate(e: Expr, rates: list[Expr | None]) -> Expr | None:
+    """How much an operation grows, from the rates of its operands."""
     if all(rate is ZERO for rate in rates):
         return ZERO
-    if offset.op not in ("add", "sub", "mul"):
+    if e.op not in ("add", "sub", "mul"):
         return None
-    (a, b), (x, y) = offset.args, rates
+    (a, b), (x, y) = e.args, rates
     if x is None or y is None:
         return None
-    if offset.op == "mul":
+    if e.op == "mul":
         return binary("mul", a, y) if x is ZERO else binary("mul", x, b) if y is ZERO else None
-    return binary(offset.op, x, y)
+    return binary(e.op, x, y)
 
 
 class Lanes:
@@ -105,8 +110,7 @@ class Lanes:
 
     def _guards(self, e: Expr) -> bool:
         """Whether lanes may differ in which side of a guard they take: where sides load, each can be computed alone."""
-        alone = e.dtype is not BOOL and not self._lane_variable(e)
-        return alone or not any(map(_loads, e.args[1:]))
+        return not any(map(_loads, e.args[1:])) or (e.dtype is not BOOL and not self._lane_variable(e))
 
     def step(self, load: Expr) -> int:
         """How many elements lanes are apart, of one behind the other (1) or of each second (2); else 0."""
@@ -124,7 +128,7 @@ class Lanes:
         return load.dtype in NATURAL and decided and self.fits(offset)
 
     def _lane_variable(self, e: Expr) -> bool:
-        return (e.op == "var" and e.value in self.varying) or any(self._lane_variable(a) for a in e.args)
+        return any(x.op == "var" and x.value in self.varying for x in walk(e))
 
     def _operation(self, e: Expr) -> bool:
         op, source = e.op, e.args[0].dtype
@@ -294,7 +298,7 @@ class Vector:
 
     def _guard_alone(self, c: Expr, a: Expr, b: Expr) -> None:
         f, counter = self.f, self.scalar.variables[self.lanes.var]
-        one = Expr("guard", (c, a, b), a.dtype)
+        one, replace = Expr("guard", (c, a, b), a.dtype), f"{'f32x4' if a.dtype is F32 else 'i32x4'}.replace_lane"
         self.value(c)
         f.emit("i32x4.all_true")
         with f.if_("v128"), f.scratch("v128", 1) as (found,):
@@ -303,7 +307,7 @@ class Vector:
             for n in range(LANES):
                 f.emit(found)
                 self.scalar.root(one)
-                f.lane(f"{'f32x4' if a.dtype is F32 else 'i32x4'}.replace_lane", n).set(found)
+                f.lane(replace, n).set(found)
                 f.add(counter, 1 if n < LANES - 1 else 1 - LANES)
             f.emit(found)
 
