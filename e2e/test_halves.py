@@ -14,7 +14,7 @@ REST = "/pyodide.rest.wasm"
 LIBRARY = "/python_rest.zip"
 DECIMAL = "return ort.python('import decimal; str(decimal.Decimal(1) / 7)')"
 MODULES = """return ort.python(`
-import difflib, email.message, encodings.cp1252, html
+import difflib, email.message, encodings.cp1252, html, importlib.resources
 [html.escape("<"), "€".encode("cp1252")[0], difflib.__file__, email.message.__file__]`)"""
 MAKE = "const session = await ort.InferenceSession.create('/models/affine.onnx');"
 

@@ -43,13 +43,18 @@ def without_docs(tree: ast.AST) -> None:
 
 
 def without_annotations(tree: ast.AST) -> None:
-    """Takes those of functions out, but for keywords: attributes of operators, whose kinds are read there."""
+    """Takes those of functions out, but for keywords, which are attributes of operators, whose kinds are read there, and
+    for what `functools.singledispatch` chooses by them."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(map(_registers, node.decorator_list)):
             node.returns = None
             for arg in [*node.args.posonlyargs, *node.args.args, node.args.vararg, node.args.kwarg]:
                 if arg:
                     arg.annotation = None
+
+
+def _registers(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Attribute) and decorator.attr == "register"
 
 
 def write(files: dict[str, bytes], keep_docs=lambda module: False, asserts: bool = False) -> bytes:
