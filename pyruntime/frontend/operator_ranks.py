@@ -113,6 +113,7 @@ ai.onnx.ml.TreeEnsembleRegressor 2
 ai.onnx.ml.ZipMap 1-2
 ai.onnx.preview.FlexAttention 4 4 4
 com.microsoft.Attention 3 2 1 * 5
+com.microsoft.BeamSearch 2-3 n 1 n n 1 1 1 2 2 2 n
 com.microsoft.BiasAdd 3 1 3
 com.microsoft.BiasGelu 1+ 1
 com.microsoft.BiasSplitGelu 3 1
@@ -122,6 +123,7 @@ com.microsoft.FastGelu 1+ 1
 com.microsoft.FusedConv 3+ 3+ 1 3+
 com.microsoft.FusedGemm 2 2 0-2
 com.microsoft.GatherBlockQuantized 1+ * 1+ 1+
+com.microsoft.GreedySearch 2 n 1 1 1 2 2
 com.microsoft.GridSample 4 4
 com.microsoft.GroupNorm 4 1 1
 com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2
@@ -130,8 +132,10 @@ com.microsoft.MultiHeadAttention 3-5 3-5 3-4 1 1-3 4 4 4
 com.microsoft.QAttention 3 2 1 n 0-1 1-3 n 0-1 5
 com.microsoft.QGemm 2 n n 2 0-1 0-1 1-2 n n
 com.microsoft.RotaryEmbedding 3-4 1-2 2 2
+com.microsoft.Sampling 2 n 1 1 1 2 2 * n
 com.microsoft.SkipLayerNormalization 2-3 2-3 1 1 1
 com.microsoft.SkipSimplifiedLayerNormalization 2-3 2-3 1 1
+com.microsoft.WhisperBeamSearch 2-3 n 1 n n 1 1 1 2 2 2 n
 """
 
 

@@ -80,11 +80,8 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
         producer = x.value.kernel
         view = is_view(producer.expr)
         if not view:
-            if (
-                not _once(x, axes)
-                or (uses[x.value.uid] != 1 or x.value.uid in keep)
-                and not _dequantises(producer.expr)
-            ):
+            alone = uses[x.value.uid] == 1 and x.value.uid not in keep
+            if not _once(x, axes) or not (alone or _dequantises(producer.expr)):
                 return None
             budget[0] -= len(walk(producer.expr))
             if budget[0] < 0:
@@ -94,11 +91,16 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
     return rewrite(e, visit)
 
 
+_DEQUANTISING = frozenset("mul sub cast at const index dim add".split())  # additions are in coordinates of views
+
+
 def _dequantises(e: Expr) -> bool:
     """Whether (code - zero point) · scale of 8-bit codes: it costs less to repeat than to keep in four bytes."""
-    loads = [x for x in walk(e) if x.op == "at"]
+    nodes = walk(e)
+    loads = [x for x in nodes if x.op == "at"]
     codes = [x for x in loads if x.args]
-    return e.op == "mul" and e.dtype is F32 and len(codes) == 1 and codes[0].dtype in (I8, U8) and len(loads) <= 3
+    plain = e.op == "mul" and e.dtype is F32 and {x.op for x in nodes} <= _DEQUANTISING
+    return plain and len(codes) == 1 and codes[0].dtype in (I8, U8) and len(loads) <= 3
 
 
 def _once(at: Expr, axes: set[int]) -> bool:

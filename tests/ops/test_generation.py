@@ -90,6 +90,7 @@ def ended(sequences: np.ndarray) -> np.ndarray:
     return sequences
 
 
+TWO = {"num_beams": i32(2), "num_return_sequences": i32(1)}
 RULES: list[tuple[dict[str, np.ndarray], dict[str, int]]] = [
     ({}, {}),
     ({}, {"eos_token_id": 2, "no_repeat_ngram_size": 2}),
@@ -158,6 +159,10 @@ def test_the_first_call_may_have_a_decoder_of_its_own() -> None:
         ("GreedySearch", {}, {"max_length": i32(4)}, ShapeError, "must be more than the prompt's 4 tokens"),
         ("Sampling", {"temperature": 0.0}, {}, ShapeError, "temperature 0"),
         ("Sampling", {}, {"seed": i32(-1)}, ExecutionError, "out of range"),
+        ("GreedySearch", {}, {"prefix_vocab_mask": np.ones((3, V), np.int32)}, ShapeError, "a row an item"),
+        ("BeamSearch", {}, {**TWO, "prefix_vocab_mask": np.ones((1, V), np.int32)}, ShapeError, "a row an item"),
+        ("GreedySearch", {}, {"input_ids": IDS[0]}, ShapeError, "rank"),
+        ("BeamSearch", {}, {**TWO, "attention_mask": IDS[0]}, ShapeError, "rank"),
         ("Sampling", {"presence_penalty": 1.0}, {"presence_mask": np.ones((2, V), np.int32)}, UnsupportedOp, "mask"),
     ],
 )  # fmt: skip
