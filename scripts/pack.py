@@ -43,8 +43,8 @@ def without_docs(tree: ast.AST) -> None:
 
 
 def without_annotations(tree: ast.AST) -> None:
-    """Takes those of functions out, but for keywords, which are attributes of operators, whose kinds are read there, and
-    for what `functools.singledispatch` chooses by them."""
+    """Takes those of functions out, but for keywords: attributes of operators, whose kinds are read there; and but for
+    those by which `functools.singledispatch` chooses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(map(_registers, node.decorator_list)):
             node.returns = None

@@ -117,6 +117,7 @@ com.microsoft.BeamSearch 2-3 n 1 n n 1 1 1 2 2 2 n
 com.microsoft.BiasAdd 3 1 3
 com.microsoft.BiasGelu 1+ 1
 com.microsoft.BiasSplitGelu 3 1
+com.microsoft.BifurcationDetector 1 1 * 1
 com.microsoft.CausalConvWithState 3 3 1 3
 com.microsoft.EmbedLayerNormalization 2 2 2 2 2 1 1 2 2
 com.microsoft.FastGelu 1+ 1
@@ -129,13 +130,16 @@ com.microsoft.GroupNorm 4 1 1
 com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2
 com.microsoft.LinearAttention 3 3 3 4 3 3
 com.microsoft.MultiHeadAttention 3-5 3-5 3-4 1 1-3 4 4 4
+com.microsoft.NGramHashMapping 2 1 1 2 1 n 2
 com.microsoft.QAttention 3 2 1 n 0-1 1-3 n 0-1 5
 com.microsoft.QGemm 2 n n 2 0-1 0-1 1-2 n n
 com.microsoft.RotaryEmbedding 3-4 1-2 2 2
 com.microsoft.Sampling 2 n 1 1 1 2 2 * n
 com.microsoft.SkipLayerNormalization 2-3 2-3 1 1 1
 com.microsoft.SkipSimplifiedLayerNormalization 2-3 2-3 1 1
+com.microsoft.VarlenNGramHashMapping 1 1 1 1 2 1 n 1 2 1
 com.microsoft.WhisperBeamSearch 2-3 n 1 n n 1 1 1 2 2 2 n
+com.microsoft.WordConvEmbedding 2 4 1 2
 """
 
 

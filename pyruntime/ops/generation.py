@@ -134,7 +134,8 @@ class Rules:
         marks = _marks(t, sequences, count, scores.shape[1], self.ngram)
         if self.prefix is not None:
             t.require_equal(self.prefix.shape[1], scores.shape[1], "prefix_vocab_mask and the vocabulary differ")
-            t.require_equal(self.prefix.shape[0] * self.beams, scores.shape[0], "prefix_vocab_mask is not a row an item")
+            masked = self.prefix.shape[0] * self.beams
+            t.require_equal(masked, scores.shape[0], "prefix_vocab_mask is not a row an item")
         if self.vocabulary is not None:
             t.require_equal(self.vocabulary.shape[0], scores.shape[1], "vocab_mask and the vocabulary differ")
 

@@ -35,6 +35,7 @@ def ngram_hash_mapping(
     missing: Expr = const(pad_id, input_ids.dtype) if end is None else end
     past = t.compute((batch, before), lambda b, k: missing, input_ids.dtype) if past_ids is None else past_ids
     t.require_equal(past.shape[1], before, "past_ids is not max_ngram_size - 1 long")
+    t.require_shape("segment_ids", segment_ids, (batch, length))
     tokens = t.concat([past, input_ids], 1)
 
     def shifted(i: Sequence[Expr], k: int) -> Expr:
@@ -67,6 +68,7 @@ class _Heads:
         if self.most < 2 or self.each < 1:
             raise t.shape_error(f"max_ngram_size {self.most} is below 2, or n_head_per_ngram {self.each} below 1")
         t.require_equal(self.sizes.shape[0], (self.most - 1) * self.each, "vocab_sizes is not one for each head")
+        t.require_shape("head_offsets", self.offsets, self.sizes.shape)
         return self.most - 1
 
     def of(self, t: Tracer, shape: Sequence[AnyDim], shifted: Callable[[Sequence[Expr], int], Expr]) -> Tensor:
@@ -107,7 +109,6 @@ def varlen_ngram_hash_mapping(
     for name, x, shape in (
         ("past_ids", past_ids, (batch, before)), ("segment_ids", segment_ids, (total,)),
         ("past_segment_ids", past_segment_ids, (batch, before)), ("capture_count", capture_count, (batch,)),
-        ("head_offsets", head_offsets, vocab_sizes.shape),
     ):  # fmt: skip
         t.require_shape(name, x, shape)
     end = None if eos_token_id is None else t.reshape(eos_token_id, ()).at()
@@ -170,6 +171,7 @@ def word_conv_embedding(
     for given, found in ((char_embedding_size, size), (conv_window_size, window), (embedding_size, filters)):
         if given is not None:
             t.require_equal(given, found, "an attribute differs from the shape of the weights")
+    t.require_shape("b", b, (filters,))
     t.require_equal(letters.shape[1], size, "embeddings of letters and filters differ in length")
     count, length = words.shape
     t.require(length - window >= 0, "the window is longer than a word")

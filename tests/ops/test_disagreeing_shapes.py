@@ -29,6 +29,8 @@ MIXED = [*CACHED[:3], *HALVES, LENGTHS, TOTAL]
 DEFORMED = [floats(1, 1, 4, 4), floats(1, 1, 2, 2), floats(1, 8, 3, 3)]
 CODES = ints(*range(16), dtype=np.uint8).reshape(1, 1, 4, 4)
 FILTERS, ZERO = np.stack([CODES[0, :, :2, :2]] * 2), np.array(3, np.uint8)
+HASHES = [ints(3, 5), ints(7)]
+NGRAMS = {"domain": MS, "max_ngram_size": 2, "n_head_per_ngram": 1, "pad_id": 0}
 LSTM = [floats(1, 2, 3), floats(1, 8, 3), floats(1, 8, 2), floats(1, 16), ints(1, 1, dtype=np.int32)]
 TARGET = ints(*[1] * 36).reshape(3, 3, 4)
 
@@ -61,6 +63,9 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("GroupQueryAttention", [*CACHED[:4], floats(2, 2, 3, 8), LENGTHS, TOTAL], 1, "differ in length", SHARED),
         ("ConvInteger", [CODES, FILTERS, ZERO, ints(1, 2, dtype=np.uint8)[None]], 10, "zero point", {}),
         ("MatMulInteger", [CODES[0, 0], CODES[0, 0], np.stack([CODES[0, 0]] * 3)], 10, "shape", {}),
+        ("NGramHashMapping", [ints(1, 2)[None], *HASHES, None, None, None, ints(1)[None]], 1, "segment_ids", NGRAMS),
+        ("NGramHashMapping", [ints(1, 2), *HASHES], 1, "rank", NGRAMS),
+        ("WordConvEmbedding", [ints(1, 2)[None], floats(4, 1, 2, 5), floats(8), floats(6, 5)], 1, "b", {"domain": MS}),
         ("InstanceNormalization", [floats(2, 1, 4), floats(5), floats(5)], 6, "channels", {}),
         ("BatchNormalization", [floats(5), *[floats(5)] * 4], 15, "channels", {}),
         ("BatchNormalization", [floats(2, 3, 4), floats(4), *[floats(3)] * 3], 15, "channels", {}),
