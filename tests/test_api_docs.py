@@ -49,8 +49,8 @@ def code(text: str) -> list[str]:
 
 
 def called(text: str, what: str) -> set[str]:
-    """Members of `what` that a text names, in tables, sentences or examples."""
-    return set(re.findall(rf"(?<![\w.]){what}\.(\w+)", text))
+    """Members of `what` that a text names, in tables, sentences or examples; the names of files are in quotes."""
+    return set(re.findall(rf"(?<![\w.']){what}\.(\w+)", text))
 
 
 def public(kind: type[Any]) -> set[str]:
