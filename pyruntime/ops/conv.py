@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.errors import NeedsValue
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -102,16 +101,7 @@ def conv_transpose(
     window = _transposed_window(
         t, x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations, output_padding, output_shape
     )
-    if max(window.strides) > 1:
-        _specialise(t, w.shape[2:])  # a stride's phases are parts of a window of known size (ADR 27)
     return bias_added(t, _scattered(t, x, w, window, group), b, x.dtype)
-
-
-def _specialise(t: Tracer, dims: sh.Shape) -> None:
-    """Make the session compile for these dims where its feeds decide them."""
-    symbols = frozenset().union(*map(sh.symbols, dims))
-    if symbols and all(s.is_extent for s in symbols):
-        raise NeedsValue("", node=t.node, symbols=symbols)
 
 
 def _scattered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
