@@ -4,8 +4,8 @@ export const place = {
   /** Null where there is none, as in service workers. @returns {typeof Worker | null} */
   worker: () => globalThis.Worker ?? null,
 
-  /** A module of the engine's. @param {string} url @returns {Promise<any>} */
-  module: (url) => import(/* @vite-ignore */ /* webpackIgnore: true */ url),
+  /** A module of the engine's, where import() cannot be called. @type {((url: string) => Promise<any>) | null} */
+  module: null,
 
   /** A file that code which cannot wait needs at once. @param {string} url @returns {ArrayBuffer} */
   now(url) {

@@ -34,7 +34,8 @@ const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).
 /** @param {string} url @returns {Promise<any>} the module */
 export async function importModule(url) {
   try {
-    return await place.module(url);
+    // not in place.js, which pages have too: bundlers warn of addresses that they cannot follow
+    return await (place.module ? place.module(url) : import(/* @vite-ignore */ /* webpackIgnore: true */ url));
   } catch (cause) {
     throw failure(url, cause);
   }
