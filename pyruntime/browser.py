@@ -29,7 +29,8 @@ from pyruntime.passes.graph_pruning import prune
 from pyruntime.placement.provider_list import effective, known, registered, target
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
-TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1}  # options that WebAssembly is written for
+# options that WebAssembly is written for
+TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1, "dots": ""}
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
 
 

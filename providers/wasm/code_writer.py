@@ -16,7 +16,7 @@ from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store
 
 from .printer.assembler import Function, Module
 from .printer.loops import print_kernel
-from .routines import ROUTINES
+from .routines import routines
 from .schedules import attention
 from .threads import spmd
 
@@ -36,15 +36,17 @@ class WasmProvider:
                 return f"{t.dtype} tensors cannot be stored in WebAssembly memory"
         return ""
 
-    def code_writer(self, *, relaxed: bool, shared: bool, threads: int = 1) -> WasmCodeWriter:
-        return WasmCodeWriter(relaxed, shared, threads)
+    def code_writer(self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "") -> WasmCodeWriter:
+        return WasmCodeWriter(relaxed, shared, threads, dots)
 
 
 class WasmCodeWriter:
-    """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads; threads: at most so many."""
+    """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads; threads: at most so many;
+    dots: what the second operand of the host's relaxed dot product is if no product of bytes is cut: "unsigned",
+    "signed", or "" where some are."""
 
-    def __init__(self, relaxed: bool, shared: bool, threads: int = 1) -> None:
-        self.routines = ROUTINES
+    def __init__(self, relaxed: bool, shared: bool, threads: int = 1, dots: str = "") -> None:
+        self.routines = routines(dots if relaxed else "")
         self.fuses_rows = True  # a row of a procedure stays in cache
         self.threads = threads
         self.module = Module(shared=shared, max_pages=MAX_PAGES)

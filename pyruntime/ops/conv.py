@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32, DType
-from pyruntime.ir.expr import Expr, X, Y, cast, dim, guard, index, rem, sigmoid
+from pyruntime.ir.dtype import BF16, F16, F32, DType
+from pyruntime.ir.expr import Expr, X, cast, dim, guard, index, rem, sigmoid
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.quant import centred
 from pyruntime.ops.window import Window, sliding
 
 
@@ -225,11 +226,6 @@ def causal_conv(
     return t.cast(y, x.dtype), t.slice(joined, 2, x.shape[2], keep)
 
 
-def centred(t: Tracer, x: Tensor, zero: Tensor | None) -> Tensor:
-    """x - zero point, as int32."""
-    return t.cast(x, I32) if zero is None else t.map_onto(cast(X, I32) - cast(Y, I32), x, zero)
-
-
 def convolve_integers(
     t: Tracer, x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, *, group: int,
     kernel_shape: Sequence[int] | None, **attrs: object,
@@ -262,4 +258,4 @@ def conv_integer(
     )  # fmt: skip
 
 
-__all__ = ["bias_added", "centred", "check_kernel", "check_ranks", "convolve", "convolve_integers", "flat"]
+__all__ = ["bias_added", "check_kernel", "check_ranks", "convolve", "convolve_integers", "flat"]

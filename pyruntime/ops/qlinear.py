@@ -10,9 +10,9 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X, Y, Z, cast
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.conv import centred, convolve_integers
+from pyruntime.ops.conv import convolve_integers
 from pyruntime.ops.matmul import matmul
-from pyruntime.ops.quant import dynamic_quantize_linear, require_pair, saturated
+from pyruntime.ops.quant import centred, dynamic_quantize_linear, require_pair, saturated
 
 MICROSOFT = "com.microsoft"
 

@@ -10,8 +10,8 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType, bounds
-from pyruntime.ir.expr import Expr, X, Y, cast, clip, maximum, minimum, round_even, select
-from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, maximum, minimum, round_even, select
+from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ops.cast import dtype_of
 from pyruntime.ops.minifloat import FORMATS, MINIFLOATS, decode, encode
 
@@ -42,6 +42,22 @@ def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequenc
         raise t.unsupported(f"{name} of rank {v.rank} needs a block_size")
     t.require_equal(v.shape[0], x.shape[axis], f"{name} does not fit axis {axis}")
     return v.at(i[axis])
+
+
+def sole_zero(t: Tracer, zero: Tensor, of: Tensor) -> int | None:
+    """The zero point of all codes `of`, where it need not be read: 0 of any, another of weights, which are for good."""
+    values = t.known(zero) if zero.dtype.is_int else None
+    if not values or not isinstance(values[0], int) or any(v != values[0] for v in values):
+        return None
+    return values[0] if values[0] == 0 or isinstance(of.kernel, Leaf) and of.kernel.kind == "weight" else None
+
+
+def centred(t: Tracer, x: Tensor, zero: Tensor | None) -> Tensor:
+    """x - zero point, as int32."""
+    if zero is None:
+        return t.cast(x, I32)
+    sole = sole_zero(t, zero, x)
+    return t.map_onto(cast(X, I32) - (cast(Y, I32) if sole is None else sole), x, zero)
 
 
 def require_pair(t: Tracer, scale: Tensor, zero: Tensor | None) -> None:
@@ -94,8 +110,12 @@ def dequantize_linear(
         raise t.unsupported(f"dequantising to {dtype} is not supported")
     require_pair(t, x_scale, x_zero_point)
 
+    sole = None if x_zero_point is None else sole_zero(t, x_zero_point, x)
+
     def body(*i: Expr) -> Expr:
         zero = None if x_zero_point is None else parameter(t, x_zero_point, x, axis, block_size, i, "x_zero_point")
+        if sole is not None:
+            zero = const(sole, I32)
         scale = cast(parameter(t, x_scale, x, axis, block_size, i, "x_scale"), F32)
         return cast(_difference(x.at(*i), zero, x.dtype) * scale, dtype)
 
@@ -122,4 +142,4 @@ def dynamic_quantize_linear(t: Tracer, x: Tensor) -> tuple[Tensor, Tensor, Tenso
     return quantize_linear(t, x, scale, zero), scale, zero
 
 
-__all__ = ["dequantize_linear", "dynamic_quantize_linear", "parameter", "quantize_linear", "saturated"]
+__all__ = ["centred", "dequantize_linear", "dynamic_quantize_linear", "parameter", "quantize_linear", "saturated"]

@@ -10,7 +10,7 @@ import { KeptPrograms } from './kept_programs.js';
 import { cachedPrograms } from './program_cache.js';
 import { Exported, isProgram, looksLikeProgram } from './program_file.js';
 import { Service } from './portable.js';
-import { hasRelaxedSimd } from './simd.js';
+import { exactDots, hasRelaxedSimd } from './simd.js';
 
 /** @typedef {import('../common/protocol.js').CreateParams} CreateParams */
 /** @typedef {import('../common/protocol.js').Timings} Timings */
@@ -42,7 +42,8 @@ export async function openModel(params, progress, interpreter, pool, stop) {
   const start = performance.now();
   const shared = pool !== null;
   const threads = shared ? params.threads : 1;
-  const options = { ...params.options, threads, shared, relaxed: !params.options.fixedSimd && hasRelaxedSimd() };
+  const simd = params.options.fixedSimd ? { relaxed: false } : { relaxed: hasRelaxedSimd(), dots: exactDots() };
+  const options = { ...params.options, threads, shared, ...simd };
   const device = params.gpu ? Promise.resolve(null) : gpuFor(params);
   const [files, gpu, cache] = await Promise.all([
     downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), device, prepare(params, options, device, interpreter, progress),

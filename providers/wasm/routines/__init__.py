@@ -8,12 +8,16 @@ from .matmul import Matmul, PackB
 from .nbits import MatmulNBits
 from .transposed import ConvTranspose
 
-ROUTINES: dict[str, WasmRoutine] = {
-    "matmul": Matmul(),
-    "pack_b": PackB(),
-    "conv": Conv(),
-    "conv_transpose": ConvTranspose(),
-    "matmul_nbits": MatmulNBits(),
-}
 
-__all__ = ["ROUTINES"]
+def routines(dots: str) -> dict[str, WasmRoutine]:
+    """For a host with these 8-bit dot products (quads.py), or without any ("")."""
+    return {
+        "matmul": Matmul(dots),
+        "pack_b": PackB(),
+        "conv": Conv(dots),
+        "conv_transpose": ConvTranspose(),
+        "matmul_nbits": MatmulNBits(),
+    }
+
+
+__all__ = ["routines"]

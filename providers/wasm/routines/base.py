@@ -108,11 +108,12 @@ def _by_blocks(writer: Any, call: Call, groups: Groups, words: OwnWords, made: D
 
 def made_type(call: Call) -> DType:
     """The type of a product's sums."""
-    return I32 if call.attrs.get("pairs") else F32
+    return I32 if "sums" in call.attrs else F32
 
 
 def arithmetic(writer: Any, call: Call) -> Arithmetic:
-    return Arithmetic.INT16 if call.attrs.get("pairs") else Arithmetic.of_floats(writer.relaxed)
+    """That of the attribute "sums", which products of codes have, else of floats."""
+    return Arithmetic[call.attrs["sums"]] if "sums" in call.attrs else Arithmetic.of_floats(writer.relaxed)
 
 
 def fits(out: Tensor, made: DType) -> bool:

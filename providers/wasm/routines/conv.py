@@ -9,7 +9,7 @@ from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32
 from pyruntime.ir.expr import Expr, index
-from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
+from pyruntime.ir.kernel import Call, Kernel, Leaf, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
@@ -18,21 +18,24 @@ from .integers import prepare_conv, prepare_dequantised
 
 
 class Conv(WasmRoutine):
+    def __init__(self, dots: str = "") -> None:
+        self.dots = dots
+
     def prepare(self, call: Call) -> list[Kernel]:
         x, w = _operands(call)
         if not _runs(x, w):
             return []
         if call.out.dtype is I32 and x.dtype is I32:
-            return prepare_conv(call)
+            return prepare_conv(call, self.dots)
         if call.out.dtype is not F32:
             return []
         halves: list[Kernel] = [converted(call, n, F32) for n, t in enumerate((x, w)) if t.dtype in (F16, BF16)]
-        return halves or prepare_dequantised(call)
+        return halves or prepare_dequantised(call, self.dots)
 
     def claims(self, call: Call) -> bool:
-        if isinstance(call.meaning, Map):  # `prepare` put the product before it
+        if not call.args:  # `prepare` put the product before it
             return False
-        return (call.attrs.get("pairs", False) or super().claims(call)) and _runs(*_operands(call))
+        return ("sums" in call.attrs or super().claims(call)) and _runs(*_operands(call))
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or not fits(out, made_type(call)):
@@ -46,7 +49,7 @@ class Conv(WasmRoutine):
             return [_product(writer, call)]
         if call.attrs.get("packed1"):
             return [_winograd(writer, call)]
-        if x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1 and not call.attrs.get("pairs"):
+        if x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1 and "sums" not in call.attrs:
             return [_depthwise(writer, call)]
         return [_implicit(writer, call)]
 
@@ -107,7 +110,7 @@ WINOGRAD_CHANNELS, WINOGRAD_SIZE = 16, 12
 def _suits_winograd(call: Call) -> bool:
     x, w = _operands(call)
     a = call.attrs
-    if x.rank != 4 or a["group"] != 1 or a.get("pairs") or not sh.is_static(w.shape):
+    if x.rank != 4 or a["group"] != 1 or "sums" in a or not sh.is_static(w.shape):
         return False
     square = w.shape[2:] == (3, 3) and all(s == 1 for s in (*a["strides"], *a["dilations"]))
     small = any(sh.compare("lt", d, WINOGRAD_SIZE) == 1 for d in call.out.shape[2:])  # unknown sizes count as large
@@ -171,12 +174,15 @@ def _implicit(writer: Any, call: Call) -> Invocation:
     words += [*full_rank(w.shape[2:], rank, 1), *full_rank(a["strides"], rank, 1), *full_rank(a["dilations"], rank, 1)]
     words += [*full_rank(a["pads"][:rank], rank, 0), mc, nc, cc, *done.params]
 
-    def make(name: str) -> Any:
-        return conv.conv(writer.module, name, arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors))
+    around = call.args[2] if len(call.args) > 2 else None
+    extra, filled = len(done.tensors), around is not None
 
-    f = writer.function(("conv", sums, done.epilogue.block_key(), len(done.tensors)), make, "conv")
+    def make(name: str) -> Any:
+        return conv.conv(writer.module, name, arithmetic=sums, epilogue=done.epilogue, extra=extra, filled=filled)
+
+    f = writer.function(("conv", sums, done.epilogue.block_key(), extra, filled), make, "conv")
     y = done.result or y
-    tensors = [x, w, y, done.bias or y, own, *done.tensors]
+    tensors = [x, w, y, around or done.bias or y, own, *done.tensors]
     units = conv.units(x.shape[0], group, mg, positions, mc, nc)
     return Invocation(f.name, tensors, words, units, call.node, [own, *done.scratch()])
 

@@ -7,31 +7,16 @@ An int8 product with a zero point has operands of nine bits, which no 8-bit inst
 from __future__ import annotations
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BOOL, F32, I16, I32, DType, bounds
+from pyruntime.ir.dtype import F32, I16, I32, DType
 from pyruntime.ir.expr import Expr, cast, const, dim, guard, index, rewrite, walk
 from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
+from pyruntime.ir.rewriting import take_over
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules.register_tile import PANEL
+from . import quads
 from .base import made_map
-
-
-def interval(e: Expr) -> tuple[int, int] | None:
-    """Bounds of an integer expression as far as types and constants tell."""
-    if e.op == "const" and e.dtype.is_int:
-        return e.value, e.value
-    if e.op == "cast" and e.dtype is I32:
-        return interval(e.args[0])
-    if e.op == "at" and isinstance(e.value.kernel, Map) and e.dtype is I32:
-        return interval(e.value.kernel.expr)
-    if e.op in ("sub", "add") and e.dtype is I32:
-        a, b = interval(e.args[0]), interval(e.args[1])
-        if a and b:
-            return (a[0] - b[1], a[1] - b[0]) if e.op == "sub" else (a[0] + b[0], a[1] + b[1])
-        return None
-    if e.dtype is BOOL:
-        return 0, 1
-    return bounds(e.dtype) if e.dtype is not None and e.dtype.is_int and e.dtype.bits <= 16 else None
+from .intervals import interval
 
 
 def is_short(t: Tensor) -> bool:
@@ -64,14 +49,16 @@ def panels_of(t: Tensor, node: str) -> Map:
     return made_map((sh.ceildiv(n, PANEL), sh.ceildiv(k, 2), PANEL, 2), e, node)
 
 
-def prepare_product(call: Call) -> list[Kernel]:
-    """Both operands of an int32 product, if they fit; the call then has the attribute "pairs" and k, n in it."""
+def prepare_product(call: Call, dots: str) -> list[Kernel]:
+    """Both operands of an int32 product, if they fit; the call then has the attribute "sums" and k, n in it."""
+    if eight := quads.prepare_product(call, dots):
+        return eight
     a, b = call.args[:2]
     if a is None or b is None or not (is_short(a) and is_short(b)) or any(d != 1 for d in b.shape[:-2]):
         return []
     rows, panels = pairs_of(a, call.node), panels_of(b, call.node)
     call.args = (rows.out, panels.out)
-    call.attrs = {**call.attrs, "pairs": True, "packed1": True}
+    call.attrs = {**call.attrs, "sums": "INT16", "packed1": True}
     return [rows, panels]
 
 
@@ -92,18 +79,20 @@ def channel_pairs(t: Tensor, groups: int, channels: AnyDim, node: str) -> Map:
     return made_map((t.shape[0], half * groups, *t.shape[2:]), e, node)
 
 
-def prepare_conv(call: Call) -> list[Kernel]:
-    """An int32 convolution of operands that fit: as pairs of channels (attribute "pairs"), or a depthwise one in
-    float32, whose sums are exact up to 2^24."""
+def prepare_conv(call: Call, dots: str) -> list[Kernel]:
+    """An int32 convolution of operands that fit: in bytes (quads.py), as pairs of channels (attribute "sums"), or a
+    depthwise one in float32, whose sums are exact up to 2^24."""
     x, w = call.args[:2]
     if x is None or w is None or not (is_short(x) and is_short(w)):
         return []
     group = call.attrs["group"]
     if group != 1 and group == x.shape[1] and w.shape[1] == 1:
         return _as_floats(call, x, w)
+    if eight := quads.prepare_conv(call, dots):
+        return eight
     made = [channel_pairs(x, group, w.shape[1], call.node), channel_pairs(w, 1, w.shape[1], call.node)]
     call.args = (made[0].out, made[1].out)
-    call.attrs = {**call.attrs, "pairs": True}
+    call.attrs = {**call.attrs, "sums": "INT16"}
     return list(made)
 
 
@@ -155,7 +144,7 @@ def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
     return codes, scale
 
 
-def prepare_dequantised(call: Call) -> list[Kernel]:
+def prepare_dequantised(call: Call, dots: str) -> list[Kernel]:
     """A float32 convolution of dequantised codes as one of the codes, with a map that scales; not of depthwise ones,
     which gain nothing."""
     x, w = call.args[:2]
@@ -169,10 +158,13 @@ def prepare_dequantised(call: Call) -> list[Kernel]:
     filters = rewrite(found[1][1], lambda e: index(1) if e.op == "index" else None)
     call.meaning = Map(cast(product, F32) * (found[0][1] * filters))
     inner = product.value.kernel
-    return [*own, *prepare_conv(inner), inner]
+    before = prepare_conv(inner, dots)
+    made = inner if inner.args else inner.definition()
+    take_over(made, inner)
+    return [*own, *before, made]
 
 
 __all__ = [
-    "channel_pairs", "dequantised", "interval", "is_short", "panels_of", "prepare_conv", "prepare_dequantised",
+    "channel_pairs", "dequantised", "is_short", "panels_of", "prepare_conv", "prepare_dequantised",
     "prepare_product",
 ]  # fmt: skip

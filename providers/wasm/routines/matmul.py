@@ -14,6 +14,7 @@ from pyruntime.ir.kernel import Call, Kernel, Map, Tensor, View
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
+from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
 from .integers import prepare_product
@@ -68,9 +69,10 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
     left = views[0].tensor if 0 in views else call.args[0]
     assert left is not None
     k: AnyDim = left.shape[-1]
-    if call.attrs.get("pairs"):
-        k = sh.floordiv(k, 2)
-        a = [*[sh.floordiv(s, 2) for s in a[:-1]], 1]
+    if "sums" in call.attrs:
+        codes = Arithmetic[call.attrs["sums"]].codes
+        k = sh.floordiv(k, codes)
+        a = [*[sh.floordiv(s, codes) for s in a[:-1]], 1]
     axes = range(len(order) - 2)
     batch = [Axis((x,), shape[x], a[x], b[x], c[x]) for x in axes if shape[x] != 1]
     rows = _merged_rows(Axis((len(order) - 2,), shape[-2], a[-2], 0, c[-2]), batch)
@@ -141,16 +143,21 @@ def _merged(batch: list[Axis]) -> list[Axis]:
 
 
 class Matmul(WasmRoutine):
+    def __init__(self, dots: str = "") -> None:
+        self.dots = dots
+
     def prepare(self, call: Call) -> list[Kernel]:
         a, b = _base(call, 0), _base(call, 1)
         if call.out.dtype is I32 and a.dtype is I32:
-            return prepare_product(call)
+            return prepare_product(call, self.dots)
         if call.out.dtype is F32:
             return [converted(call, n, F32) for n, t in enumerate((a, b)) if t.dtype in (F16, BF16)]
         return []
 
     def claims(self, call: Call) -> bool:
-        return (call.attrs.get("pairs", False) or super().claims(call)) and self._runs(
+        if not call.args:  # `prepare` put the product before it
+            return False
+        return ("sums" in call.attrs or super().claims(call)) and self._runs(
             call, call.out, tuple(range(call.out.rank)), call.strided
         )
 
@@ -159,7 +166,7 @@ class Matmul(WasmRoutine):
         return p.kind is not None and len(p.batch) <= 2
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
-        if call.attrs.get("pairs"):
+        if "sums" in call.attrs:
             return False
         order = call.order or tuple(range(call.out.rank))
         if operand == 1 and any(s == 0 for s in view.strides[-2:]):

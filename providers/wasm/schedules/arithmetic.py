@@ -11,16 +11,26 @@ class Arithmetic(Enum):
     FLOAT = "float32: the product is rounded, then the sum"
     FUSED = "float32 with relaxed SIMD: rounded once, where the machine can"
     INT16 = "int32 sums; a step of k is a pair of int16 of each operand"
+    INT8 = "int32 sums; a step of k is four bytes of each operand, the panels' second in the relaxed dot product"
+    INT8_ROWS = "the same, the rows' second"
 
     @staticmethod
     def of_floats(relaxed: bool) -> Arithmetic:
         """The arithmetic of float32 on a host with relaxed SIMD or without."""
         return Arithmetic.FUSED if relaxed else Arithmetic.FLOAT
 
+    @property
+    def codes(self) -> int:
+        """How many codes of k a word holds; 1: it is a float."""
+        return {Arithmetic.INT16: 2, Arithmetic.INT8: 4, Arithmetic.INT8_ROWS: 4}.get(self, 1)
+
     def multiply_add(self, f: Function, total: int, x: int, y: int) -> None:
         """total += x * y, four lanes."""
         if self is Arithmetic.INT16:
             f.emit(x, y, "i32x4.dot_i16x8_s", total, "i32x4.add").set(total)
+        elif self.codes == 4:
+            operands = (x, y) if self is Arithmetic.INT8 else (y, x)
+            f.emit(*operands, total, "i32x4.relaxed_dot_i8x16_i7x16_add_s").set(total)
         elif self is Arithmetic.FUSED:
             f.emit(x, y, total, "f32x4.relaxed_madd").set(total)
         else:
@@ -29,4 +39,4 @@ class Arithmetic(Enum):
     @property
     def add(self) -> str:
         """The instruction that adds two sums."""
-        return "i32x4.add" if self is Arithmetic.INT16 else "f32x4.add"
+        return "f32x4.add" if self.codes == 1 else "i32x4.add"

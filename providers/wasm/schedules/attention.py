@@ -53,7 +53,7 @@ def _product(kernel: Kernel | None) -> bool:
     return isinstance(kernel, Call) and kernel.routine == "matmul" and kernel.attrs.keys().isdisjoint(_OTHERS)
 
 
-_OTHERS = ("pairs", "packed1")
+_OTHERS = ("sums", "packed1")
 
 
 def _ending(last: Any, makers: dict[int, Kernel]) -> Iterator[Chain]:

@@ -13,6 +13,8 @@ Argument block (i32 words): buffers x w y bias scratch, then `extra` ones for th
     sd sh sw  dd dh dw  pd ph pw          strides, dilations, pads at the beginning
     mc nc cc                              block sizes from `blocks`: filters, positions (a multiple of 8), channels
 x, w, y are contiguous. The epilogue's bias is "row"; its row is the filter g*mg + m, its col the output position.
+With Arithmetic.INT16 or INT8 an element of x and w is two int16 or four bytes of channels that follow each other, and y
+is int32. `filled`: x has the word at `bias` around it instead of 0.
 Reads up to 12 bytes before x and past its end (masked). `scratch_bytes` of scratch for each thread.
 
 Work units: batch * groups * ceil(positions / nc) * ceil(mg / mc), `units`; filter blocks vary fastest.
@@ -155,15 +157,24 @@ class _taps:
             loop.__exit__(None, None, None)
 
 
-def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int, jump: int) -> None:
-    """One entry, all channels: the panel's half row `to`, `to` + jump, ... from x, x + plane, ..."""
+def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int, jump: int, around: list[int]) -> None:
+    """One entry, all channels: the panel's half row `to`, `to` + jump, ... from x, x + plane, ...; around: the vector
+    outside of x, if it is not 0."""
+
+    def masked(mask: int) -> None:
+        if around:
+            f.emit(*around, mask, "v128.bitselect").mem("v128.store")
+        else:
+            f.emit(mask, "v128.and").mem("v128.store")
+
     with f.scratch("v128", 2) as (mask, v), f.scratch("i32", 6) as (*p, q, n):
         f.emit(table).mem("v128.load", 16).set(mask).emit(to).set(q).emit(channels).set(n)
         f.emit(x, table).mem("i32.load").emit("i32.add").set(p[0])
         f.emit(table).mem("i32.load", 12).i32(_CONTIGUOUS).emit("i32.eq")
         with f.if_():
             with f.loop() as again:
-                f.emit(q, p[0]).mem("v128.load").emit(mask, "v128.and").mem("v128.store")
+                f.emit(q, p[0]).mem("v128.load")
+                masked(mask)
                 f.emit(p[0], plane, "i32.add").set(p[0]).emit(q, jump, "i32.add").set(q)
                 f.add(n, -1).emit(n).br_if(again)
             f.otherwise()
@@ -173,18 +184,20 @@ def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int,
                 f.emit(p[0]).mem("v128.load32_zero").set(v)
                 for lane in (1, 2, 3):
                     f.emit(p[lane], v).mem_lane("v128.load32_lane", lane).set(v)
-                f.emit(q, v, mask, "v128.and").mem("v128.store")
+                f.emit(q, v)
+                masked(mask)
                 for pointer in p:
                     f.emit(pointer, plane, "i32.add").set(pointer)
                 f.emit(q, jump, "i32.add").set(q).add(n, -1).emit(n).br_if(again)
 
 
-def _pack(module: Module) -> Function:
-    """(x, plane, channels, taps, table, cols, to): panels of a block from the channels at x, `plane` bytes apart."""
+def _pack(module: Module, filled: bool) -> Function:
+    """(x, plane, channels, taps, table, cols, to): panels of a block from the channels at x, `plane` bytes apart; with
+    `filled` a vector follows, which is around x."""
 
     def make() -> Function:
-        f = module.function("conv_pack", ["i32"] * 7, export=False)
-        x, plane, channels, taps, table, cols, to = f.params
+        f = module.function("conv_pack", ["i32"] * 7 + ["v128"] * filled, export=False)
+        x, plane, channels, taps, table, cols, to, *around = f.params
         half, tap, q, jump, size = f.locals("i32", 5)
         f.emit(taps).i32(5).emit("i32.shl").tee(jump).emit(channels, "i32.mul").set(size)
         f.emit(channels)
@@ -193,13 +206,13 @@ def _pack(module: Module) -> Function:
             with f.loop() as halves:
                 f.emit(to, half, "i32.add").set(q).i32(0).set(tap)
                 with f.until(tap, taps):
-                    _gather(f, table, x, q, channels, plane, jump)
+                    _gather(f, table, x, q, channels, plane, jump, around)
                     f.add(table, _ENTRY).add(q, 4 * PANEL)
                 f.add(half, 16).emit(half).i32(16).emit("i32.eq").br_if(halves)
             f.emit(to, size, "i32.add").set(to).add(cols, -PANEL).emit(cols).i32(0).emit("i32.gt_s").br_if(panels)
         return f
 
-    return module.once("conv_pack", make)
+    return module.once(("conv_pack", filled), make)
 
 
 def _decode(f: Function, w: dict[str, int], unit: int, p: dict[str, int], group: int, positions: int) -> None:
@@ -224,13 +237,13 @@ def _product(f: Function, *factors: int) -> Function:
     return f
 
 
-def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int) -> Function:
+def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int, filled: bool) -> Function:
     """(args, unit, scratch, reuse): one block of y; reuse: the table is that of this block already, and the panels
     too if one step takes all channels."""
     panels, table_function, pack = (
         panels_block(module, arithmetic, epilogue.tile()),
         _table(module, first),
-        _pack(module),
+        _pack(module, filled),
     )
     f = module.function("conv_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
@@ -261,7 +274,10 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int
         set_flags(f, p["flags"], c0, channels, w["cg"], False)
         f.emit(channels, taps, "i32.mul").tee(p["k"]).i32(5).emit("i32.shl").set(p["ldb"]).emit(reuse, "i32.eqz")
         with f.if_():
-            f.emit(x, plane, channels, taps, table, p["cols"], scratch).call(pack)
+            f.emit(x, plane, channels, taps, table, p["cols"], scratch)
+            if filled:
+                f.emit(w["bias"]).mem("v128.load32_splat")
+            f.call(pack)
         call_block(f, panels, p)
         f.emit(p["a"], p["k"]).i32(2).emit("i32.shl", "i32.add").set(p["a"])
         f.emit(x, plane, channels, "i32.mul", "i32.add").set(x)
@@ -271,12 +287,13 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int
 
 
 def conv(
-    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
-) -> Function:
+    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0,
+    filled: bool = False,
+) -> Function:  # fmt: skip
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
     epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
-    key = ("conv_unit", arithmetic, epilogue.block_key(), first)
-    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, first))
+    key = ("conv_unit", arithmetic, epilogue.block_key(), first, filled)
+    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, first, filled))
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
     w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)

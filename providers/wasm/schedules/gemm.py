@@ -18,8 +18,8 @@ then the parameters PARAMS, then whatever the epilogue wants:
     inner           batches come in groups of this many; within a group sa sb sc are the strides
     ta tb tc        between groups
     oa ob           where A and B start in their buffers
-With Arithmetic.INT16 (not with few bits) an element of A is a pair of int16 along k, one of a panel two as well,
-and C is int32: the same addresses, half as many k.
+With Arithmetic.INT16 or INT8_ROWS (not with few bits) an element of A is two int16 or four bytes along k, one of a
+panel as well, and C is int32: the same addresses, a half or a quarter of the k.
 bias is read only by epilogues that have one; scratch only for "rows" and "cols", `scratch_bytes` for each thread.
 
 Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row blocks vary fastest.

@@ -14,8 +14,9 @@ C[rows, cols] (+)= A[rows, k] * B[k, cols] for one block that the caller chose t
 Rows past the end are computed on the last row again: they load, compute and store the same values, so they
 need no code of their own. Columns past the end are computed on the padding and not stored.
 
-V8 allocates 16 vector registers: 6x8 with a fused multiply-add keeps 12 sums, 2 panel vectors and 1 splat; without it
-the product needs one more, so 4x8. Tiles that need more spill and run at half the speed.
+V8 allocates 16 vector registers: 6x8 with a fused multiply-add or a dot product that adds keeps 12 sums, 2
+panel vectors and 1 splat; without it the product needs one more, so 4x8. Tiles that need more spill and run at half the
+speed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def pick_rows(arithmetic: Arithmetic) -> int:
     Chromium 156, Zen 5, one thread, GFLOP/s where a loop of fused multiply-adds alone reaches 59: 512x512x512 57
     relaxed, 52 plain; 1024x1024x1024 55 and 50; 128x384x384 57 and 54.
     """
-    return 6 if arithmetic is Arithmetic.FUSED else 4
+    return 4 if arithmetic in (Arithmetic.FLOAT, Arithmetic.INT16) else 6
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,7 @@ def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilo
     if kind in NBITS:
         return Codes(pack_nbits(module, NBITS[kind], arithmetic), NBITS[kind], steps)
     unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind]
-    floats = arithmetic is not Arithmetic.INT16  # what reads B as it lies knows no pairs
-    few_rows = unpacked(module, arithmetic, tile) if floats else None
+    few_rows = unpacked(module, arithmetic, tile) if arithmetic.codes == 1 else None
     return Matrix(few_rows, pack(module), transposed=kind == "cols")
 
 

@@ -1,0 +1,171 @@
+"""Integer products by 8-bit dot products: four codes a word, where the host's relaxed dot product is exact for bytes.
+
+Σ (x - z)·w = Σ x·w - z·Σ w: of the activations x the zero point z stays in, padding is z, and what that adds is taken
+off a filter. Weights have their zero point taken off, and must fit a signed byte then.
+
+`dots` tells what the host's dot product takes second without cutting any product: "unsigned" or "signed" bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I8, I32, U8
+from pyruntime.ir.expr import Expr, cast, const, dim, guard, index, rewrite, walk
+from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
+from pyruntime.ir.shape import AnyDim
+
+from ..schedules.register_tile import PANEL
+from .base import made_map
+from .intervals import interval
+
+LOWEST = {"unsigned": 0, "signed": -128}
+SIGNED = LOWEST["signed"]
+
+
+@dataclass(slots=True)
+class Bytes:
+    """int32 elements that fit a byte, at the indices of their tensor; with `zero` (one number) taken off they are the
+    operand's."""
+
+    value: Expr
+    zero: Expr | None = None
+
+
+def as_bytes(e: Expr, lowest: int) -> Bytes | None:
+    """An int32 expression as bytes from `lowest` on, if its type or its zero point tells that they suffice."""
+    found = interval(e)
+    if found is not None and found[1] - found[0] < 256:
+        if lowest <= found[0] and found[1] < lowest + 256:
+            return Bytes(e)
+        return Bytes(e + (lowest - found[0]), const(lowest - found[0], I32))
+    if e.op != "sub" or any(x.op == "index" for x in walk(e.args[1])):
+        return None
+    code = as_bytes(e.args[0], lowest)
+    if code is not None:
+        code.zero = e.args[1] if code.zero is None else code.zero + e.args[1]
+    return code
+
+
+def element(t: Tensor) -> Expr:
+    """At its own indices; what a map computes, where one makes it."""
+    return t.kernel.expr if isinstance(t.kernel, Map) else t.at(*[index(n) for n in range(t.rank)])
+
+
+def operands(x: Tensor, w: Tensor, dots: str) -> tuple[Bytes, Expr] | None:
+    """Activations and weights, if bytes suffice."""
+    if not dots:
+        return None
+    codes, weights = as_bytes(element(x), LOWEST[dots]), as_bytes(element(w), SIGNED)
+    if codes is None or weights is None or weights.zero is not None:
+        return None
+    return codes, weights.value
+
+
+def _four(codes: list[Expr]) -> Expr:
+    """Bytes of one word, the first lowest."""
+    word = codes[3] << 24
+    for n in (2, 1, 0):
+        word = word | ((codes[n] & 0xFF) << 8 * n if n else codes[n] & 0xFF)
+    return word
+
+
+def channel_quads(e: Expr, t: Tensor, groups: int, channels: AnyDim, node: str) -> Map:
+    """(N, groups · ceil(C / 4), *S) of e over (N, groups · C, *S): four channels of a group in the bytes of a word."""
+    quads = sh.ceildiv(channels, 4)
+    group = const(0, I32) if groups == 1 else index(1) / dim(quads)
+    first = (index(1) - group * dim(quads)) * 4
+
+    def at(n: int) -> Expr:
+        channel = group * dim(channels) + first + n
+        code = rewrite(e, lambda x: channel if x.op == "index" and x.value == 1 else None)
+        return code if quads * 4 == channels else guard(first + n < dim(channels), code, const(0, I32))
+
+    return made_map((t.shape[0], quads * groups, *t.shape[2:]), _four([at(n) for n in range(4)]), node)
+
+
+def _product(call: Call, sums: str, args: list[Map], attrs: dict[str, object]) -> Call:
+    inner = Call(call.routine, tuple([a.out for a in args]), {**call.attrs, **attrs, "sums": sums}, call.meaning)
+    inner.node = call.node
+    inner.outputs = (Tensor(call.out.shape, I32, inner),)
+    return inner
+
+
+def _instead(call: Call, inner: Call, codes: Bytes, weights: Reduce, axis: int) -> list[Kernel]:
+    """The call becomes a map that takes off what the zero point adds; weights: their sums, along this axis."""
+    value = inner.out.at(*[index(n) for n in range(call.out.rank)])
+    made: list[Kernel] = [inner]
+    if codes.zero is not None:
+        taken = made_map(weights.out.shape, weights.out.at(index(0)) * codes.zero, call.node)
+        made, value = [weights, taken, inner], value - taken.out.at(index(axis))
+    call.args, call.meaning = (), Map(value)
+    return made
+
+
+def _sums(e: Expr, extents: sh.Shape, size: AnyDim, node: str) -> Reduce:
+    kernel = Reduce("sum", extents, e)
+    kernel.node = node
+    kernel.outputs = (Tensor((size,), I32, kernel),)
+    return kernel
+
+
+def prepare_conv(call: Call, dots: str) -> list[Kernel]:
+    """An int32 convolution as one of bytes, if they suffice; the call becomes a map after it."""
+    x, w = call.args[:2]
+    assert x is not None
+    assert w is not None
+    found = operands(x, w, dots)
+    if found is None:
+        return []
+    codes, weights = found
+    args = [
+        channel_quads(codes.value, x, call.attrs["group"], w.shape[1], call.node),
+        channel_quads(weights, w, 1, w.shape[1], call.node),
+    ]
+    if codes.zero is not None:
+        args.append(made_map((), _four([codes.zero] * 4), call.node))
+    inner = _product(call, "INT8", args, {})
+    return [*args, *_instead(call, inner, codes, _sums(weights, w.shape[1:], w.shape[0], call.node), 1)]
+
+
+def prepare_product(call: Call, dots: str) -> list[Kernel]:
+    """An int32 product by one matrix as one of bytes, if they suffice; the call becomes a map after it."""
+    a, b = call.args[:2]
+    if a is None or b is None or any(d != 1 for d in b.shape[:-2]):
+        return []
+    found = operands(a, b, dots)
+    if found is None:
+        return []
+    codes, weights = found
+    k, n = b.shape[-2:]
+
+    def at(row: Expr, column: Expr) -> Expr:
+        place = {b.rank - 2: row, b.rank - 1: column}
+        return rewrite(weights, lambda x: place.get(x.value, const(0, I32)) if x.op == "index" else None)
+
+    args = [_rows(codes.value, a, dots, call.node), _panels(at, k, n, call.node)]
+    inner = _product(call, "INT8_ROWS", args, {"packed1": True})
+    return [*args, *_instead(call, inner, codes, _sums(at(index(1), index(0)), (k,), n, call.node), call.out.rank - 1)]
+
+
+def _rows(e: Expr, a: Tensor, dots: str, node: str) -> Map:
+    """Rows of bytes, padded to words."""
+    k = a.shape[-1]
+    words = sh.ceildiv(k, 4) * 4
+    e = cast(e, U8 if dots == "unsigned" else I8)
+    if words != k:
+        e = guard(index(a.rank - 1) < dim(k), e, const(0, e.dtype))
+    return made_map((*a.shape[:-1], words), e, node)
+
+
+def _panels(at: Callable[[Expr, Expr], Expr], k: AnyDim, n: AnyDim, node: str) -> Map:
+    """[ceil(n / 8)][ceil(k / 4)][8][4] bytes, zero padded."""
+    row, column = index(1) * 4 + index(3), index(0) * PANEL + index(2)
+    inside = (row < dim(k)) & (column < dim(n))
+    e = guard(inside, cast(at(row, column), I8), const(0, I8))
+    return made_map((sh.ceildiv(n, PANEL), sh.ceildiv(k, 4), PANEL, 4), e, node)
+
+
+__all__ = ["prepare_conv", "prepare_product"]
