@@ -14,6 +14,7 @@ COMMANDS = {
     "start": "the first visit of a new browser profile beside onnxruntime-web's, its phases and bytes, and the second",
     "memory": "peak of each model against the largest set of tensors alive at once",
     "overhead": "what a run takes besides its kernels",
+    "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
     "gpu": "GFLOP/s and GB/s of the WebGPU kernels on the native adapter",

@@ -37,6 +37,7 @@ from pyruntime.errors import ExecutionError, OutOfMemory
 from .host_threads import AWAY, TICK, HostThread, stop, without
 from .printer.assembler import Module
 from .printer.faults import BYTES, NODE
+from .shared_pages import SharedPages
 from .threads.work_claims import EPOCH, POISON
 
 PAGE = 65536
@@ -146,12 +147,12 @@ class Kernel:
     def __call__(self, *args: Any) -> Any:
         return self.calls[0](*args)
 
-    def spmd(self, *args: Any) -> None:
-        """`f(*args, tid, threads, epoch)` on every thread at once; returns when all are done.
+    def spmd(self, *args: Any, threads: int = 0) -> None:
+        """`f(*args, tid, threads, epoch)` on every thread at once, or on so many; returns when all are done.
 
         Errors: the first thread's that trapped (see spmd.py).
         """
-        n = len(self.calls)
+        n = threads or len(self.calls)
         words = self._host.memory[: EPOCH + 4].view("<i4")
         with self._host.memory_lock:
             words[POISON // 4] = 0
@@ -205,6 +206,7 @@ class WasmHost:
     max_pages: the memory's limit in 64 KiB pages; modules must declare at least as many
     relaxed:   allow relaxed SIMD; None means where the engine has it. `host.relaxed` tells
     cache:     directory of compiled modules, None for none
+    like:      a host whose engine, kind of memory and compiled modules it takes
     """
 
     def __init__(
@@ -213,13 +215,16 @@ class WasmHost:
         max_pages: int = 65536,
         relaxed: bool | None = None,
         cache: Path | None | str = "default",
+        like: WasmHost | None = None,
     ) -> None:
         self.threads = threads
-        self.shared = threads > 1
+        self.shared: bool = threads > 1 if like is None else like.shared
         self.relaxed = _has_relaxed_simd() if relaxed is None else relaxed
         self.max_pages = max_pages
         self._cache = cache_directory() if cache == "default" else Path(cache) if cache else None
-        self._engine = _engine(self.relaxed)
+        self._engine: wasmtime.Engine = _engine(self.relaxed) if like is None else like._engine
+        self._modules: dict[str, wasmtime.Module] = {} if like is None else like._modules  # by a hash of their bytes
+        self._pages: SharedPages | None = None
         self._stores = [wasmtime.Store(self._engine) for _ in range(threads)]
         limits = wasmtime.MemoryType(wasmtime.Limits(1, max_pages), shared=self.shared)
         self._memory: Any
@@ -243,6 +248,17 @@ class WasmHost:
         args = () if self.shared else (self._stores[0],)
         size, data = self._memory.data_len(*args), self._memory.data_ptr(*args)
         self.memory: np.ndarray[Any, np.dtype[np.uint8]] = np.ctypeslib.as_array(data, shape=(size,))
+
+    def twin(self, begin: int, end: int) -> WasmHost:
+        """A host of one thread whose memory has the same bytes in [begin, end), which nobody changes from now on; RAM
+        has them once. Kernels may run here meanwhile. Errors: OutOfMemory."""
+        with self.memory_lock:
+            if self._pages is None:
+                self._pages = SharedPages(self.memory, begin, end)
+            other = WasmHost(1, self.max_pages, self.relaxed, self._cache, like=self)
+            other.grow(end)
+            self._pages.appear_in(other.memory)
+        return other
 
     def grow(self, size: int) -> None:
         """Make the memory at least `size` bytes long. `memory` is a new view afterwards.
@@ -282,10 +298,17 @@ class WasmHost:
         return {name: Kernel(self, calls[name], poison) for name in names}
 
     def _compile(self, wasm: bytes) -> wasmtime.Module:
+        config = f"{version('wasmtime')} relaxed={self.relaxed} {ffi.machine}".encode()
+        name = hashlib.sha256(config + wasm).hexdigest()
+        if name not in self._modules:
+            self._modules[name] = self._kept(wasm, name)
+        return self._modules[name]
+
+    def _kept(self, wasm: bytes, name: str) -> wasmtime.Module:
+        """From the cache, or compiled and put there."""
         if self._cache is None:
             return wasmtime.Module(self._engine, wasm)
-        config = f"{version('wasmtime')} relaxed={self.relaxed} {ffi.machine}".encode()
-        path = self._cache / f"{hashlib.sha256(config + wasm).hexdigest()}.cwasm"
+        path = self._cache / f"{name}.cwasm"
         try:
             data = path.read_bytes()
             if hashlib.sha256(data[_DIGEST:]).digest() == data[:_DIGEST]:
@@ -305,15 +328,15 @@ class WasmHost:
             raise error
 
     def errors(self, jobs: Sequence[Callable[[], object]]) -> list[BaseException | None]:
-        """As `parallel`, but gives each job's error."""
-        for worker, job in zip(self._workers, jobs[1:], strict=True):
+        """As `parallel`, but gives each job's error. There may be fewer jobs than threads."""
+        for worker, job in zip(self._workers, jobs[1:], strict=False):
             worker.start(job)
         mine: BaseException | None = None
         try:
             jobs[0]()
         except BaseException as error:
             mine = error
-        return [mine, *[worker.wait() for worker in self._workers]]
+        return [mine, *[worker.wait() for worker in self._workers[: len(jobs) - 1]]]
 
     def watched(self, job: Callable[[], object], stopped: Callable[[], bool]) -> bool:
         """Runs a job that only calls kernels, and may take long, on a thread of its own. Ctrl-C, or `stopped`, which is
@@ -362,6 +385,8 @@ class WasmHost:
         self._end()
         self._workers = []
         self._instances = []
+        self._modules = {}
+        self._pages = None
         self.memory = np.zeros(0, np.uint8)
         self._memory = None
         for store in self._stores:

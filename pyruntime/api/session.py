@@ -22,7 +22,8 @@ from pyruntime.api.providers import CPU, asked, their_names
 from pyruntime.api.trace import Trace
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
 from pyruntime.native.options import RunOptions
-from pyruntime.native.session import Session, timed, timings
+from pyruntime.native.session import Session
+from pyruntime.native.timing import timed, timings
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, operator_of
 from pyruntime.onnx.sources import MemorySource, beside
@@ -133,7 +134,7 @@ class InferenceSession(Session):
     ) -> None:
         """Compile the model again for these. Errors: InvalidInput for a Program that was compiled before."""
         names, given = asked(providers, provider_options)
-        with self._lock:
+        with self._turns.alone():
             self._change_providers(names)
         self._provider_options = given
 
@@ -157,9 +158,9 @@ class InferenceSession(Session):
         empty optionals, GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the
         session has a GPU.
 
-        Feeds are arrays, lists of numbers, OrtValues or GpuTensors. Thread-safe: runs queue. Errors: InvalidInput for a
-        feed with a wrong name, type, rank or dim, before anything runs; Terminated if `run_options` say so. The session
-        stays usable."""
+        Feeds are arrays, lists of numbers, OrtValues or GpuTensors. Thread-safe, and side by side on the CPU. Errors:
+        InvalidInput for a feed with a wrong name, type, rank or dim, before anything runs; Terminated if `run_options`
+        say so. The session stays usable."""
         feeds: Any = input_feed
         if isinstance(feeds, Mapping):
             feeds = {name: x.value if isinstance(x, OrtValue) else x for name, x in feeds.items()}
@@ -175,6 +176,10 @@ class InferenceSession(Session):
         if self._least(run_options) == logs.VERBOSE:
             self._log(logs.VERBOSE, f"run in {1e3 * (time.perf_counter() - start):.3f} ms", run_options)
         return results
+
+    @property
+    def _side_by_side(self) -> bool:
+        return self._trace is None and super()._side_by_side
 
     def _attempt(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]

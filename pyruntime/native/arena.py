@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyruntime.errors import MemoryFault, OutOfMemory
@@ -42,6 +42,16 @@ class MemoryReport:
     providers: dict[str, Stats]
     arena: int
     tensors: int = 0
+
+    def with_twins(self, others: Sequence[MemoryReport]) -> MemoryReport:
+        """What several linear memories hold whose weights are the same."""
+        if not others:
+            return self
+        mine, *theirs = (r.providers["wasm"] for r in (self, *others))
+        peak, requested = (sum(getattr(s, name) for s in (mine, *theirs)) for name in ("peak", "requested"))
+        wasm = Stats(mine.weights, peak, requested, mine.top + sum(s.top - mine.weights for s in theirs))
+        held = self.arena + sum(r.arena - mine.weights for r in others)
+        return MemoryReport({**self.providers, "wasm": wasm}, held, self.tensors)
 
     @property
     def weights(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, cast
 
@@ -58,6 +59,8 @@ class Executor:
         self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
         self.env: Env = {}  # of the last run
         self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
+        self.twins: list[Executor] = []
+        self._threads = host.threads
         self._start()
         self._begun = len(host.memory)
 
@@ -107,17 +110,35 @@ class Executor:
         self.host.memory[address : address + size] = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
         return address
 
+    def twin(self) -> Executor:
+        """Another one for the same Program, which may run at the same time: the weights are the same memory, what runs
+        write is its own. It has one thread. Not for Programs on the GPU. Errors: OutOfMemory."""
+        other = copy(self)
+        other.host = self.host.twin(*self.planner.permanent)
+        other.functions = other.host.load(self.program.part(self.header["modules"]["wasm"]))
+        other.planner = self.planner.twin(other.host)
+        other.transfers = Transfers(other)
+        other.twins, other._threads, other.env = [], 1, {}
+        self.twins.append(other)
+        return other
+
+    def helped_by(self, others: int) -> None:
+        """So many runs of others are under way: the next run has as many threads less."""
+        self._threads = max(self.host.threads - others, 1)
+
     def memory(self) -> MemoryReport:
         """What the session holds."""
-        return self.planner.memory()
+        return self.planner.memory().with_twins([t.planner.memory() for t in self.twins])
 
     @property
     def grown(self) -> bool:
         """Whether runs may have taken memory that a fresh executor has not."""
-        return self.gpu is not None or len(self.host.memory) > self._begun
+        return self.gpu is not None or len(self.host.memory) > self._begun or bool(self.twins)
 
     def close(self) -> None:
         """Free the memory. Nothing must run any more."""
+        for other in self.twins:
+            other.close()
         self.host.close()
         if self.gpu is not None:
             self.gpu.host.close()
@@ -214,7 +235,9 @@ class Executor:
 
     def _call(self, function: Any, plan: Plan) -> None:
         """Runs a step's kernels; one that may take long so that it can be stopped. Errors: Terminated."""
-        job = partial(function.spmd, plan.table) if plan.fork else partial(function, plan.table, 0, 1, 0)
+        job = partial(function, plan.table, 0, 1, 0)
+        if plan.fork and self._threads > 1:
+            job = partial(function.spmd, plan.table, threads=self._threads)
         start = time.perf_counter()
         if plan.seconds < SHORT:
             job()

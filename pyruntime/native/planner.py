@@ -170,6 +170,18 @@ class Planner:
         self.root = self.arena.snapshot()
         self.restart()
 
+    def twin(self, host: Any) -> Planner:
+        """For another linear memory with the same bytes in `permanent`; no plans are made yet."""
+        other = Planner(self.header, host, None, self.arena.base + self.arena.limit)
+        other.arena.restore(self.root)
+        other.make_permanent(other.note())
+        return other
+
+    @property
+    def permanent(self) -> tuple[int, int]:
+        """Where what stays for good begins and ends."""
+        return self.arena.base, self.root[0][2]
+
     def restrict(self, limit: int) -> None:
         """From now on so many bytes of linear memory may be used."""
         self.arena.limit = limit - self.arena.base

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pyruntime.compiler.compile import Compiled, compile_graph
 from pyruntime.compiler.listing import listing
@@ -24,6 +23,8 @@ from pyruntime.native.host_calls import HostCalls
 from pyruntime.native.maps import Maps
 from pyruntime.native.options import RunOptions, check_model, check_run_options, check_session_options
 from pyruntime.native.program_file import Exported, is_program, pack, sources_of
+from pyruntime.native.timing import Timing, timed, timings
+from pyruntime.native.turns import Turns
 from pyruntime.native.verify import Verdict, compare
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
@@ -62,33 +63,6 @@ class SessionOptions:
         self.free_dimension_overrides[name] = size
 
 
-class Timing(NamedTuple):
-    """One kernel call of a run: label of its node, name of its function, seconds."""
-
-    node: str
-    kernel: str
-    seconds: float
-
-
-@contextmanager
-def timed(executor: Any) -> Iterator[list[tuple[str, float]]]:
-    """While this lasts the executor runs each kernel on its own; gives a list that it adds names and seconds to."""
-    found: list[tuple[str, float]] = []
-    parts = [executor] if executor.gpu is None else [executor, executor.gpu]
-    for part in parts:
-        part.timings = found
-    try:
-        yield found
-    finally:
-        for part in parts:
-            part.timings = None
-
-
-def timings(found: Sequence[tuple[str, float]]) -> list[Timing]:
-    parts = [(*name.rpartition(" "), seconds) for name, seconds in found]
-    return [Timing(node, kernel, seconds) for node, _, kernel, seconds in parts]
-
-
 class Session:
     """A model ready to run.
 
@@ -105,7 +79,6 @@ class Session:
         sess_options: SessionOptions | None = None,
         providers: Sequence[str] | None = None,
     ) -> None:
-        self.state = "initializing"
         if not isinstance(sess_options, SessionOptions | None):
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
         self.options = sess_options or SessionOptions()
@@ -113,7 +86,7 @@ class Session:
         check_session_options(self.options)
         self._pipeline = Pipeline(self.options.graph_optimization_level, self.options.disabled_passes)
         self._providers = known(providers or ["wasm"])
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._programs: dict[Any, Any] = {}
         self._needs = Needs()
         self._parts: dict[Any, Any] = {}
@@ -131,10 +104,13 @@ class Session:
         self._feeds = Feeds(self._graph)
         self._staying = self._feeds.staying(self.options.preferred_output_location)
         self._surviving(self._prepare)
-        self.state = "ready"
 
     def _read(self, model: Any) -> Graph:
         return load(model).with_dims(self.options.free_dimension_overrides)
+
+    @property
+    def state(self) -> str:
+        return "running" if self._turns.taken else "ready"
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,7 +144,7 @@ class Session:
             raise InvalidInput("a compiled Program holds no model to verify", hint="open the model")
         self._on_several()
         feeds = self._feeds.check(self._maps.entered(input_feed))
-        with self._lock:
+        with self._turns.alone():
             return self._surviving(lambda: self._compared(feeds, tolerance), feeds)
 
     def _on_several(self) -> None:
@@ -187,7 +163,7 @@ class Session:
         a model that is compiled for feeds."""
         if self._opened:
             raise InvalidInput("a compiled Program holds no kernels to list", hint="open the model")
-        with self._lock:
+        with self._turns.alone():
             specs, inner = self._specs(None if input_feed is None else self._feeds.check(input_feed))
             _, gpu, engines = self._engines()
             try:
@@ -199,7 +175,7 @@ class Session:
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
         """Run once, each kernel on its own; gives their times in the order they ran."""
         feeds = self._feeds.check(self._maps.entered(input_feed))
-        with self._lock:
+        with self._turns.alone():
             found = self._surviving(lambda: self._timings(feeds), feeds)
         return timings(found)
 
@@ -397,8 +373,9 @@ class Session:
         """The outputs (all if `output_names` is None) as numpy arrays, lists for sequences, None for empty optionals,
         GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the session has a GPU.
 
-        Feeds are arrays or GpuTensors. Thread-safe: runs queue. Errors: InvalidInput for a feed with a wrong name,
-        type, rank or dim, before anything runs; Terminated if `run_options` say so. The session stays usable.
+        Feeds are arrays or GpuTensors. Thread-safe, and side by side on the CPU. Errors: InvalidInput for a feed with a
+        wrong name, type, rank or dim, before anything runs; Terminated if `run_options` say so. The session stays
+        usable.
         """
         check_run_options(run_options)
         names = self._feeds.outputs(output_names)
@@ -408,13 +385,29 @@ class Session:
         def stopped() -> bool:
             return run_options is not None and run_options.terminate
 
-        with self._lock:
-            self.state = "running"
-            try:
-                header, results = self._surviving(lambda: self._attempt(feeds, names, stay, stopped), feeds)
-            finally:
-                self.state = "ready"
+        header, results = self._anyhow(feeds, names, stay, stopped)
         return [self._maps.left(n, self._feeds.output(header, n, results[n])) for n in names]
+
+    @property
+    def _side_by_side(self) -> bool:
+        """Whether runs may be under way at the same time, each in memory of its own. A GPU is one queue."""
+        return not self._wants_gpu and self.options.memory_limit >= WHOLE
+
+    def _anyhow(self, feeds: Mapping[str, Any], *asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A run, beside others if it may be and there is memory for both."""
+        if self._side_by_side:
+            with suppress(OutOfMemory):
+                return self._beside(feeds, *asked)
+        with self._turns.alone():
+            return self._surviving(lambda: self._attempt(feeds, *asked), feeds)
+
+    def _beside(
+        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A run while others are under way."""
+        with self._turns.beside(lambda: self._program(feeds)) as executor:
+            executor.stopped = stopped
+            return executor.header, executor.run(self._feeds.stored(feeds), names, stay)
 
     def _attempt(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
@@ -426,6 +419,7 @@ class Session:
             executor = self._program(feeds)
             running[:] = [executor]
             executor.stopped = stopped
+            executor.helped_by(0)
             executor.planner.restrict(self._room(executor))
             return executor.header, executor.run(self._feeds.stored(feeds), names, stay)
 
@@ -447,21 +441,24 @@ class Session:
         return self.options.memory_limit - sum(len(e.host.memory) for e in others)
 
     def _drop_others(self, running: Sequence[Any]) -> bool:
-        """Close all executors but the one of the run; whether there were any. They are made again when they are
-        needed."""
+        """Close all executors but the one of the run, its twins too; whether there were any. They are made again when
+        they are needed."""
         kept = {key: e for key, e in self._programs.items() if e in running}
         others = [e for e in (*self._programs.values(), *self._parts.values()) if e not in running]
+        others += [twin for executor in running for twin in executor.twins]
         self._dropped = self._dropped or (() in self._programs and () not in kept)
         self._programs = kept
         self._parts.clear()
         for executor in others:
             executor.close()
+        for executor in running:
+            executor.twins.clear()
         return bool(others)
 
     def trim(self) -> None:
         """Give back memory that larger runs took, which cannot shrink in place: each Program whose memory has grown
         gets a new one, with its constants. Plans and what was compiled for inner values are forgotten."""
-        with self._lock:
+        with self._turns.alone():
             self._surviving(self._trim)
 
     def _trim(self) -> None:

@@ -1,0 +1,263 @@
+"""Runs of one session at the same time: each right, whatever becomes of the others; natively, side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from pyruntime import InferenceSession, OutOfMemory, RunOptions, SessionOptions, Terminated
+from pyruntime.errors import ExecutionError
+from pyruntime.host import FUNCTIONS
+from pyruntime.native import turns
+from pyruntime.native.executor import Executor
+
+MEETING = """g (string[k] s, float[n, 64] x) => (bool[k] matched, float[n, 64] y) {
+    a = MatMul (x, w)  matched = RegexFullMatch <pattern: string = "a"> (s)  y = MatMul (a, w) }"""
+WEIGHT = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+
+
+def model(text: str, **weights: np.ndarray) -> bytes:
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
+    made.graph.initializer.extend([onnx.numpy_helper.from_array(value, name) for name, value in weights.items()])
+    return made.SerializeToString()
+
+
+def opened(text: str, threads: int = 1, **weights: np.ndarray) -> InferenceSession:
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    return InferenceSession(model(text, **weights), options)
+
+
+def at_once(*jobs: Callable[[], Any]) -> list[Any]:
+    """What each gives or raises, on a thread of its own."""
+    found: list[Any] = [None] * len(jobs)
+
+    def work(n: int) -> None:
+        try:
+            found[n] = jobs[n]()
+        except BaseException as error:
+            found[n] = error
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(jobs))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a machine with one, too."""
+    monkeypatch.setattr(turns, "cores", lambda: 4)
+
+
+@contextmanager
+def meeting(monkeypatch: pytest.MonkeyPatch, runs: int, seconds: float = 30) -> Iterator[list[int]]:
+    """While this lasts a run of MEETING goes on once so many are inside; gives how many were, one number a meeting."""
+    met: list[int] = []
+    barrier = threading.Barrier(runs, action=lambda: met.append(runs), timeout=seconds)
+    real = FUNCTIONS["regex_full_match"]
+
+    def wait(*args: Any) -> Any:
+        barrier.wait()
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(FUNCTIONS, "regex_full_match", wait)
+        yield met
+
+
+def feeds(n: int) -> dict[str, Any]:
+    x = np.random.default_rng(n).standard_normal((n, 64)).astype(np.float32)
+    return {"s": np.array(["a", "b"] * n, object), "x": x}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_runs_of_different_shapes_are_side_by_side(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened(MEETING, threads, w=WEIGHT)
+    sizes = (1, 300, 7, 1000)
+    expected = [session.run(None, feeds(n)) for n in sizes]
+    for _ in range(5):
+        with meeting(monkeypatch, len(sizes)) as met:
+            found = at_once(*[lambda n=n: session.run(None, feeds(n)) for n in sizes])
+        assert met == [4]
+        for got, want in zip(found, expected, strict=True):
+            assert all((a == b).all() for a, b in zip(got, want, strict=True))
+    assert session.state == "ready"
+
+
+def test_no_more_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "cores", lambda: 2)
+    session, inside, most = opened(MEETING, w=WEIGHT), [0], [0]
+    real, lock = FUNCTIONS["regex_full_match"], threading.Lock()
+
+    def count(*args: Any) -> Any:
+        with lock:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        time.sleep(0.02)
+        with lock:
+            inside[0] -= 1
+        return real(*args)
+
+    monkeypatch.setitem(FUNCTIONS, "regex_full_match", count)
+    at_once(*[lambda: session.run(None, feeds(3))] * 6)
+    assert most == [2]
+
+
+def pss() -> int:
+    """Bytes of RAM of this process; of pages in several memories its share."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return 1024 * int(re.search(r"^Pss: +(\d+)", text, re.M)[1])  # type: ignore[index]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
+def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    big = np.ones((64, 300_000), np.float32)
+    session = opened(MEETING.replace("y = MatMul (a, w)", "y = MatMul (a, w)  z = MatMul (a, big)"), w=WEIGHT, big=big)
+    session.run(None, feeds(2))
+    before = pss()
+    with meeting(monkeypatch, 4):
+        at_once(*[lambda: session.run(None, feeds(2))] * 4)
+    assert pss() - before < big.nbytes / 4
+    report = session.memory()
+    assert report.weights < 2.2 * big.nbytes and report.arena - report.weights < big.nbytes
+    session.trim()
+    assert session.memory().arena < report.arena
+
+
+def test_one_fails_and_others_go_on() -> None:
+    text = "g (float[n, 64] x, int64[k] i) => (float[k, 64] y) { a = MatMul (x, w)  y = Gather (a, i) }"
+    session, x = opened(text, 2, w=WEIGHT), feeds(200)["x"]
+    good, bad = np.arange(100), np.array([0, 200])
+    (want,) = session.run(None, {"x": x, "i": good})
+
+    def many(i: np.ndarray) -> list[Any]:
+        found: list[Any] = []
+        for _ in range(20):
+            try:
+                found.append(session.run(None, {"x": x, "i": i})[0])
+            except ExecutionError as error:
+                found.append(error)
+        return found
+
+    rights, wrongs, more = at_once(lambda: many(good), lambda: many(bad), lambda: many(good))
+    assert all((y == want).all() for y in (*rights, *more))
+    assert all("200" in str(error) for error in wrongs)
+
+
+def test_random_numbers_are_those_of_a_run_alone() -> None:
+    session = opened("g (float[n] x) => (float[n] y) { r = RandomNormalLike (x)  y = Add (x, r) }")
+    x = np.zeros(1000, np.float32)
+    (want,) = session.run(None, {"x": x})
+    for found in at_once(*[lambda: [session.run(None, {"x": x})[0] for _ in range(10)]] * 4):
+        assert all((y == want).all() for y in found)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_is_stopped_and_others_go_on(threads: int) -> None:
+    session = opened("g (float[n, n] x) => (float[n, n] y) { a = MatMul (x, x)  y = MatMul (a, x) }", threads)
+    small = np.full((4, 4), 0.25, np.float32)
+    endless, options = np.full((5000, 5000), 1 / 5000, np.float32), RunOptions()
+
+    def others() -> bool:
+        time.sleep(0.2)  # the endless run has begun
+        before = [session.run(None, {"x": small})[0] for _ in range(50)]
+        options.terminate = True
+        return all((y == small).all() for y in [*before, *[session.run(None, {"x": small})[0] for _ in range(50)]])
+
+    stopped, right = at_once(lambda: session.run(None, {"x": endless}, options), others)
+    assert isinstance(stopped, Terminated) and right is True
+    session.trim()
+    assert (session.run(None, {"x": small})[0] == small).all()
+
+
+def test_trim_and_what_else_changes_a_session_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened(MEETING, w=WEIGHT)
+    want = session.run(None, feeds(50))
+
+    def runs() -> bool:
+        found = [session.run(None, feeds(50)) for _ in range(20)]
+        return all((a == b).all() for results in found for a, b in zip(results, want, strict=True))
+
+    def changes() -> None:
+        for _ in range(5):
+            session.trim()
+            session.profile(feeds(3))
+            session.set_providers(["CPUExecutionProvider"])
+
+    assert at_once(runs, changes, runs) == [True, None, True]
+
+
+def test_with_a_limit_of_memory_runs_queue() -> None:
+    options = SessionOptions()
+    options.memory_limit = 8 << 20
+    text = "g (float[n] x) => (float[n] y) { a = CumSum (x, zero)  y = CumSum (a, zero) }"
+    session = InferenceSession(model(text, zero=np.array(0)), options)
+    x = np.ones(500_000, np.float32)
+    (want,) = session.run(None, {"x": x})
+    for found in at_once(*[lambda: session.run(None, {"x": x})[0]] * 4):
+        assert (found == want).all()
+    assert session.memory().arena <= options.memory_limit
+
+
+def test_without_memory_for_another_run_they_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(executor: Executor) -> Executor:
+        raise OutOfMemory("none left")
+
+    monkeypatch.setattr(Executor, "twin", full)
+    session = opened(MEETING, w=WEIGHT)
+    want = session.run(None, feeds(50))
+    for found in at_once(*[lambda: session.run(None, feeds(50))] * 4):
+        assert all((a == b).all() for a, b in zip(found, want, strict=True))
+
+
+def test_a_child_forked_during_a_run_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened(MEETING, w=WEIGHT)
+    want = session.run(None, feeds(2))
+    codes: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                monkeypatch.undo()
+                results = at_once(*[lambda: session.run(None, feeds(2))] * 3)
+                code = 0 if all((r[1] == want[1]).all() for r in results) else 2
+            finally:
+                os._exit(code)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    real = FUNCTIONS["regex_full_match"]
+    monkeypatch.setitem(FUNCTIONS, "regex_full_match", lambda *args: (fork(), real(*args))[1])
+    assert (session.run(None, feeds(2))[1] == want[1]).all()
+    assert codes == [0]
+
+
+def test_run_async_tells_each_its_results() -> None:
+    session = opened(MEETING, w=WEIGHT)
+    told: dict[int, Any] = {}
+    done = threading.Semaphore(0)
+
+    def callback(results: list[Any], n: int, error: str) -> None:
+        told[n] = (results, error)
+        done.release()
+
+    for n in (1, 2, 3, 4, 5):
+        session.run_async(["y"], feeds(n), callback, n)
+    assert all(done.acquire(timeout=30) for _ in range(5))
+    for n, (results, error) in told.items():
+        assert not error and (results[0] == session.run(["y"], feeds(n))[0]).all()
