@@ -155,6 +155,11 @@ def converted(call: Call, operand: int, dtype: DType) -> Map:
     return made
 
 
+def element(t: Tensor) -> Expr:
+    """At its own indices; what a map computes, where one makes it."""
+    return t.kernel.expr if isinstance(t.kernel, Map) else t.at(*[index(n) for n in range(t.rank)])
+
+
 def made_map(shape: Shape, e: Expr, node: str) -> Map:
     kernel = Map(e)
     kernel.node = node

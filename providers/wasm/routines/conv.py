@@ -14,7 +14,7 @@ from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
 from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
-from .integers import prepare_conv, prepare_dequantised
+from .integers import prepare_conv, prepare_dequantised_conv
 
 
 class Conv(WasmRoutine):
@@ -30,7 +30,7 @@ class Conv(WasmRoutine):
         if call.out.dtype is not F32:
             return []
         halves: list[Kernel] = [converted(call, n, F32) for n, t in enumerate((x, w)) if t.dtype in (F16, BF16)]
-        return halves or prepare_dequantised(call, self.dots)
+        return halves or prepare_dequantised_conv(call, self.dots)
 
     def claims(self, call: Call) -> bool:
         if not call.args:  # `prepare` put the product before it

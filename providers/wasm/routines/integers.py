@@ -6,16 +6,18 @@ An int8 product with a zero point has operands of nine bits, which no 8-bit inst
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I16, I32, DType
 from pyruntime.ir.expr import Expr, cast, const, dim, guard, index, rewrite, walk
-from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
+from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.ir.rewriting import take_over
-from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.shape import AnyDim, Shape
 
 from ..schedules.register_tile import PANEL
 from . import quads
-from .base import made_map
+from .base import element, made_map
 from .intervals import interval
 
 
@@ -97,7 +99,7 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
 
 
 def _as_floats(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
-    if not sh.is_static(w.shape[2:]) or _most(x) * _most(w) * int(sh.size(w.shape[2:])) > 1 << 24:
+    if not sh.is_static(w.shape[2:]) or _most(element(x)) * _most(element(w)) * int(sh.size(w.shape[2:])) > 1 << 24:
         return []
     assert isinstance(call.meaning, Reduce)
     own = [made_map(t.shape, cast(t.at(*[index(n) for n in range(t.rank)]), F32), call.node) for t in (x, w)]
@@ -106,14 +108,14 @@ def _as_floats(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
     return [*own, product.value.kernel]
 
 
-def _most(t: Tensor) -> int:
-    found = interval(t.at(*[const(0, I32)] * t.rank))
+def _most(e: Expr) -> int:
+    found = interval(e)
     assert found is not None
     return max(-found[0], found[1])
 
 
 def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
-    """An element of the same convolution of other operands, of equal values; the call is to become a map."""
+    """An element of the same sums of other operands, of equal values; the call is to become a map."""
     assert isinstance(call.meaning, Reduce)
     now = {t.uid: m.out for t, m in zip(call.args, operands, strict=True) if t is not None}
 
@@ -121,7 +123,7 @@ def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
         return cast(now[e.value.uid].at(*e.args), e.dtype) if e.op == "at" and e.value.uid in now else None
 
     meaning = Reduce("sum", call.meaning.extents, cast(rewrite(call.meaning.expr, visit), dtype))
-    product = Call("conv", tuple([m.out for m in operands]), call.attrs, meaning)
+    product = Call(call.routine, tuple([m.out for m in operands]), call.attrs, meaning)
     product.node = call.node
     product.outputs = (Tensor(call.out.shape, dtype, product),)
     call.args = ()
@@ -134,8 +136,8 @@ def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
 def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
     """(codes as int32, scale) of what DequantizeLinear makes, if the codes fit int16 and the scale varies along no axis
     but this one."""
-    e = t.kernel.expr if isinstance(t.kernel, Map) else None
-    if e is None or e.op != "mul" or e.dtype is not F32 or e.args[0].op != "cast":
+    e = _seen_through(t)
+    if e.op != "mul" or e.dtype is not F32 or e.args[0].op != "cast":
         return None
     codes, scale = e.args[0].args[0], e.args[1]
     axes = {x.value for x in walk(scale) if x.op == "index"}
@@ -144,27 +146,61 @@ def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
     return codes, scale
 
 
-def prepare_dequantised(call: Call, dots: str) -> list[Kernel]:
+def _seen_through(t: Tensor) -> Expr:
+    """What makes an element, views left out."""
+    e = element(t)
+    while e.op == "at" and isinstance(e.value.kernel, Map):
+        coords = e.args
+        e = rewrite(e.value.kernel.expr, lambda x: coords[x.value] if x.op == "index" else None)  # noqa: B023
+    return e
+
+
+def prepare_dequantised_conv(call: Call, dots: str) -> list[Kernel]:
     """A float32 convolution of dequantised codes as one of the codes, with a map that scales; not of depthwise ones,
     which gain nothing."""
     x, w = call.args[:2]
     if x is None or w is None or call.attrs["group"] == x.shape[1] != 1:
         return []
-    found = dequantised(x, None), dequantised(w, 0)
-    if found[0] is None or found[1] is None:
+    return _scaled(call, (0, 1), w.shape[1:], lambda inner: prepare_conv(inner, dots))
+
+
+def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
+    """A float32 product of dequantised codes by one constant matrix of such, as `prepare_dequantised_conv`."""
+    b = call.args[1]
+    if b is None or any(d != 1 for d in b.shape[:-2]):
         return []
-    own = [made_map(t.shape, codes, call.node) for t, (codes, _) in zip((x, w), found, strict=True)]  # type: ignore[misc]
+    if any(t.rank and not isinstance(t.kernel, Leaf) for t in _seen_through(b).tensors()):
+        return []
+    return _scaled(call, (b.rank - 1, call.out.rank - 1), b.shape[-2:-1], lambda inner: prepare_product(inner, dots))
+
+
+def _scaled(
+    call: Call, filters: tuple[int, int], summed: Shape, prepare: Callable[[Call], list[Kernel]]
+) -> list[Kernel]:
+    """filters: their axis in the weights and in the result; summed: extents of each sum."""
+    x, w = call.args[:2]
+    assert x is not None
+    assert w is not None
+    left, right = dequantised(x, None), dequantised(w, filters[0])
+    if left is None or right is None or not _sums_fit(left[0], right[0], summed):
+        return []
+    own = [made_map(t.shape, codes, call.node) for t, codes in ((x, left[0]), (w, right[0]))]
     product = _instead(call, own, I32)
-    filters = rewrite(found[1][1], lambda e: index(1) if e.op == "index" else None)
-    call.meaning = Map(cast(product, F32) * (found[0][1] * filters))
+    scales = rewrite(right[1], lambda e: index(filters[1]) if e.op == "index" else None)
+    call.meaning = Map(cast(product, F32) * (left[1] * scales))
     inner = product.value.kernel
-    before = prepare_conv(inner, dots)
+    before = prepare(inner)
     made = inner if inner.args else inner.definition()
     take_over(made, inner)
     return [*own, *before, made]
 
 
+def _sums_fit(x: Expr, w: Expr, summed: Shape) -> bool:
+    """Whether int32 holds each sum of products."""
+    return sh.is_static(summed) and _most(x) * _most(w) * int(sh.size(summed)) < 1 << 31
+
+
 __all__ = [
-    "channel_pairs", "dequantised", "is_short", "panels_of", "prepare_conv", "prepare_dequantised",
-    "prepare_product",
+    "channel_pairs", "dequantised", "is_short", "panels_of", "prepare_conv", "prepare_dequantised_conv",
+    "prepare_dequantised_product", "prepare_product",
 ]  # fmt: skip

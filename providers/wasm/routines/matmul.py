@@ -17,7 +17,7 @@ from ..schedules import gemm
 from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
-from .integers import prepare_product
+from .integers import prepare_dequantised_product, prepare_product
 
 PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
 
@@ -151,7 +151,8 @@ class Matmul(WasmRoutine):
         if call.out.dtype is I32 and a.dtype is I32:
             return prepare_product(call, self.dots)
         if call.out.dtype is F32:
-            return [converted(call, n, F32) for n, t in enumerate((a, b)) if t.dtype in (F16, BF16)]
+            halves: list[Kernel] = [converted(call, n, F32) for n, t in enumerate((a, b)) if t.dtype in (F16, BF16)]
+            return halves or prepare_dequantised_product(call, self.dots)
         return []
 
     def claims(self, call: Call) -> bool:

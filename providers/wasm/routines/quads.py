@@ -18,7 +18,7 @@ from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules.register_tile import PANEL
-from .base import made_map
+from .base import element, made_map
 from .intervals import interval
 
 LOWEST = {"unsigned": 0, "signed": -128}
@@ -47,11 +47,6 @@ def as_bytes(e: Expr, lowest: int) -> Bytes | None:
     if code is not None:
         code.zero = e.args[1] if code.zero is None else code.zero + e.args[1]
     return code
-
-
-def element(t: Tensor) -> Expr:
-    """At its own indices; what a map computes, where one makes it."""
-    return t.kernel.expr if isinstance(t.kernel, Map) else t.at(*[index(n) for n in range(t.rank)])
 
 
 def operands(x: Tensor, w: Tensor, dots: str) -> tuple[Bytes, Expr] | None:
@@ -86,8 +81,8 @@ def channel_quads(e: Expr, t: Tensor, groups: int, channels: AnyDim, node: str) 
     return made_map((t.shape[0], quads * groups, *t.shape[2:]), _four([at(n) for n in range(4)]), node)
 
 
-def _product(call: Call, sums: str, args: list[Map], attrs: dict[str, object]) -> Call:
-    inner = Call(call.routine, tuple([a.out for a in args]), {**call.attrs, **attrs, "sums": sums}, call.meaning)
+def _product(call: Call, sums: str, args: list[Tensor], attrs: dict[str, object]) -> Call:
+    inner = Call(call.routine, tuple(args), {**call.attrs, **attrs, "sums": sums}, call.meaning)
     inner.node = call.node
     inner.outputs = (Tensor(call.out.shape, I32, inner),)
     return inner
@@ -126,7 +121,7 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
     ]
     if codes.zero is not None:
         args.append(made_map((), _four([codes.zero] * 4), call.node))
-    inner = _product(call, "INT8", args, {})
+    inner = _product(call, "INT8", [m.out for m in args], {})
     return [*args, *_instead(call, inner, codes, _sums(weights, w.shape[1:], w.shape[0], call.node), 1)]
 
 
@@ -145,16 +140,25 @@ def prepare_product(call: Call, dots: str) -> list[Kernel]:
         place = {b.rank - 2: row, b.rank - 1: column}
         return rewrite(weights, lambda x: place.get(x.value, const(0, I32)) if x.op == "index" else None)
 
-    args = [_rows(codes.value, a, dots, call.node), _panels(at, k, n, call.node)]
-    inner = _product(call, "INT8_ROWS", args, {"packed1": True})
-    return [*args, *_instead(call, inner, codes, _sums(at(index(1), index(0)), (k,), n, call.node), call.out.rank - 1)]
+    rows, panels = _rows(codes.value, a, dots, call.node), _panels(at, k, n, call.node)
+    inner = _product(call, "INT8_ROWS", [rows.out if isinstance(rows, Map) else rows, panels.out], {"packed1": True})
+    sums = _sums(at(index(1), index(0)), (k,), n, call.node)
+    made = _instead(call, inner, codes, sums, call.out.rank - 1)
+    return [*([rows] if isinstance(rows, Map) else []), panels, *made]
 
 
-def _rows(e: Expr, a: Tensor, dots: str, node: str) -> Map:
-    """Rows of bytes, padded to words."""
+def _rows(e: Expr, a: Tensor, dots: str, node: str) -> Map | Tensor:
+    """Rows of bytes, padded to words; the tensor that is read, where they lie there so."""
     k = a.shape[-1]
     words = sh.ceildiv(k, 4) * 4
-    e = cast(e, U8 if dots == "unsigned" else I8)
+    kind = U8 if dots == "unsigned" else I8
+    code = e.args[0] if e.op == "cast" else e
+    if words == k and code.op == "at" and code.dtype is kind and code.value.shape == a.shape:
+        if all(
+            c.op == "index" and c.value == n or d == 1 for n, (c, d) in enumerate(zip(code.args, a.shape, strict=True))
+        ):
+            return code.value
+    e = cast(e, kind)
     if words != k:
         e = guard(index(a.rank - 1) < dim(k), e, const(0, e.dtype))
     return made_map((*a.shape[:-1], words), e, node)
