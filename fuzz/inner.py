@@ -14,7 +14,7 @@ from fuzz.node import tensor
 
 # Words in the names of operators whose error is that of their largest terms, and how many units of those it may be.
 UNITS = 4
-SUMS = "Conv MatMul Gemm Einsum FT Norm Attention Pool Reduce Resize Sum Mean RNN LSTM GRU".split()
+SUMS = "Conv MatMul Gemm Einsum FT Norm Attention Pool Reduce Resize Sum Mean RNN LSTM GRU Window".split()
 
 
 def revealed(model: onnx.ModelProto) -> tuple[bytes, list[str]]:

@@ -12,7 +12,7 @@ from fuzz.case import Case, Verdict
 from fuzz.worker import serve
 
 GB = 1 << 30
-# Seconds of processor time, and bytes above what a worker holds before its first case, for one step.
+# Seconds of processor time, and bytes above what a worker holds when a step begins, for one step.
 OURS = (10.0, GB)
 OTHERS = (60.0, 4 * GB)  # of a peer, whose answers lie here beside ours, or of the fuzzer
 WAIT = 60.0  # of the clock without any processor time: on a loaded machine all is slow, but nothing waits for ever
@@ -63,7 +63,6 @@ class Worker:
         theirs.close()
         if not self.connection.poll(120) or self.connection.recv()[0] != "ready":
             raise RuntimeError("a worker does not start")
-        self.base = self._bytes()
 
     def _ask(self, request: tuple[Any, ...]) -> Any:
         self._start()
@@ -71,11 +70,11 @@ class Worker:
         step, ours = "making the case", False
         while True:
             used = moved = self._seconds()
-            since = time.monotonic()
+            held, since = self._bytes(), time.monotonic()
             while not self.connection.poll(0.1):
                 if moved != (now := self._seconds()):
                     moved, since = now, time.monotonic()
-                if trouble := self._trouble(moved - used, since, *(OURS if ours else OTHERS)):
+                if trouble := self._trouble(moved - used, since, held, *(OURS if ours else OTHERS)):
                     self.stop()
                     return Verdict("hang", f"{step}: {trouble}", f"{step}: {trouble}")
             try:
@@ -91,12 +90,12 @@ class Worker:
                 return rest[0]
             step, ours = rest
 
-    def _trouble(self, used: float, since: float, seconds: float, size: int) -> str:
+    def _trouble(self, used: float, since: float, held: int, seconds: float, size: int) -> str:
         if used > seconds:
             return f"over {seconds:g} s"
         if time.monotonic() - since > WAIT:
             return f"over {WAIT:g} s of waiting"
-        return f"over {size // GB} GB" if self._bytes() - self.base > size else ""
+        return f"over {size // GB} GB" if self._bytes() - held > size else ""
 
     def _seconds(self) -> float:
         fields = self._read("stat").rpartition(")")[2].split()

@@ -11,8 +11,9 @@ import onnx
 import pyruntime.ops  # noqa: F401
 from pyruntime.errors import NeedsValue
 from pyruntime.frontend import interpreter
-from pyruntime.frontend.trace_graph import SequenceSpec, TensorSpec, trace_graph
+from pyruntime.frontend.trace_graph import SequenceSpec, TensorSpec, fix_dims, trace_graph
 from pyruntime.ir import dtype as dt
+from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Value
 from pyruntime.onnx.load import load
 from pyruntime.onnx.weight_values import elements
@@ -50,13 +51,17 @@ def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any
     for feeds of any shape of that rank."""
     graph = load(model)
     fixed: set[str] = set()
+    dims: set[Symbol] = set()
     constants: dict[str, TensorSpec] = {}
     while True:
-        specs = {k: spec_of(v, k in fixed, symbolic) for k, v in feeds.items()}
+        specs = {k: _settled(k, v, spec_of(v, k in fixed, symbolic), dims) for k, v in feeds.items()}
         try:
             traced = trace_graph(graph, specs, elements, constants)
             break
         except NeedsValue as e:
+            if e.symbols - dims:
+                dims |= e.symbols
+                continue
             if e.name in feeds and e.name not in fixed:
                 fixed.add(e.name)
                 continue
@@ -80,6 +85,10 @@ def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any
         return np.array(array[1], dtype=numpy_dtype(d) if d is not dt.I64 else np.int64).reshape(array[0])
 
     return [to_numpy(traced.outputs[k], v) for k, v in out.items()]
+
+
+def _settled(name: str, x: Any, spec: Any, dims: set[Symbol]) -> Any:
+    return fix_dims((name,), spec, np.asarray(x).shape, dims) if isinstance(spec, TensorSpec) else spec
 
 
 def run_traced(traced: Any, feeds: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pyruntime.errors import InvalidInput, InvalidModel, UnsupportedOp
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.reference import round_float
-from pyruntime.onnx.graph import Weight
+from pyruntime.onnx.graph import Graph, Weight
 
 Lowering = Callable[..., Any]
 
@@ -32,6 +32,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "Sequence[float]": ((float,), "floats"),
     "Sequence[str]": ((str, bytes), "strings"),
     "Weight": ((Weight,), "a tensor"),
+    "Graph": ((Graph,), "a graph"),
 }
 
 
@@ -123,7 +124,7 @@ def _schema(fn: Lowering) -> Schema:
 
 
 def _kinds(attribute: inspect.Parameter) -> tuple[str, ...]:
-    """What an attribute may be; nothing where the signature does not say, and for tensors and graphs."""
+    """What an attribute may be; nothing where the signature does not say."""
     said = attribute.annotation
     if said is attribute.empty:
         said = type(attribute.default)

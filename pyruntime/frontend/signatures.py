@@ -97,7 +97,8 @@ _LEAST = dict.fromkeys(
 ) | dict.fromkeys(["block_size", "kv_num_heads", "max_skip_count", "sampling_ratio", "sample_size"], 0)  # fmt: skip
 
 
-_FLAGS = {"fmod", "is_causal", "layout", "saturate", "unidirectional"}  # 0 or 1: runtimes take others for either
+# 0 or 1: runtimes take others for either.
+_FLAGS = {"fmod", "is_causal", "keepdims", "layout", "saturate", "unidirectional"}
 
 
 def check_attributes(attrs: Mapping[str, object], node: str) -> None:

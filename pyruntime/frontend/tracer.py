@@ -427,6 +427,12 @@ class Tracer(Requirements):
             raise self.needs(x)
         return values
 
+    def settle(self, shape: sh.Shape) -> None:
+        """Dims that a quick kernel must know: the session specialises on those that the shapes of inputs decide."""
+        symbols = frozenset().union(*map(sh.symbols, shape))
+        if symbols and all(s.is_extent for s in symbols):
+            raise NeedsValue("", node=self.node, symbols=symbols)
+
     def needs(self, x: Tensor) -> NeedsValue:
         """What to raise where the value of x must be known: it asks for x itself or, inside of a nested graph or a
         function, for the first value of the main graph that x follows from; for "" if x depends on the iteration of a

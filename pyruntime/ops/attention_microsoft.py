@@ -156,6 +156,8 @@ def _biases(
     if mask is not None:
         biases.append(padding_bias(t, mask, value, k.shape[2], q.shape[0]))
     if added is not None:
+        t.require_equal(added.shape[2], q.shape[2], "attention_bias must have a row for each query")
+        t.require_equal(added.shape[3], k.shape[2], "attention_bias must have a column for each key")
         biases.append(add_mask(t, added, (*q.shape[:3], k.shape[2])))
     return biases + window_biases(lambda n: dim(past), causal)
 

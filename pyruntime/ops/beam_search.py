@@ -4,7 +4,7 @@ out."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -17,6 +17,9 @@ from pyruntime.ops.control import iterate
 from pyruntime.ops.encoder_decoder import behind_padding, check_encoder, encoded, first_tokens, repeated
 from pyruntime.ops.generation import Rules, call, check_decoder, counted, prompt, started
 from pyruntime.ops.sort import top_k
+
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Graph
 
 NEVER = -1e9  # the score of all but the first beam of an item, which are its copies in the beginning
 
@@ -41,9 +44,9 @@ def beam_search(
     t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None, num_beams: Tensor,
     num_return_sequences: Tensor, length_penalty: Tensor | None = None, repetition_penalty: Tensor | None = None,
     vocab_mask: Tensor | None = None, prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None,
-    decoder_input_ids: Tensor | None = None, logits_processor: Tensor | None = None, *, decoder: Any,
-    decoder_start_token_id: int = -1, early_stopping: int = 0, encoder: Any = None, eos_token_id: int,
-    init_decoder: Any = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
+    decoder_input_ids: Tensor | None = None, logits_processor: Tensor | None = None, *, decoder: Graph,
+    decoder_start_token_id: int = -1, early_stopping: int = 0, encoder: Graph | None = None, eos_token_id: int,
+    init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
     vocab_size: int = -1,
 ) -> list[Tensor]:  # fmt: skip
     """The W likeliest sequences go on with their 2·W likeliest tokens, until as many have ended, or have L = max_length

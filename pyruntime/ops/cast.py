@@ -48,6 +48,8 @@ def converted(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode
     if x.dtype is to:
         return x
     if to is STRING:
+        if x.dtype in MINIFLOATS:
+            x = converted(t, x, F32)
         return t.host("format_numbers", [x], [(x.shape, STRING)], source=x.dtype.name)[0]
     if x.dtype is STRING:
         if to in MINIFLOATS:
@@ -119,8 +121,6 @@ def _parse(text: str, to: DType) -> Any:
 def format_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
     shape, values = args[0] or ((), [])
     source = BY_NAME[attrs["source"]]
-    if source in MINIFLOATS:
-        raise TypeError(f"{source} cannot be written as text")
     return [(shape, [_format(v, source) for v in values])]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
 from pyruntime.frontend.registry import op
@@ -13,6 +13,9 @@ from pyruntime.ir.dtype import BOOL, I64
 from pyruntime.ir.kernel import Binds, Block, If, Loop, Tensor, root
 from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ir.symbol import Symbol
+
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Graph
 
 UNROLL = 16  # iterations of a loop whose shapes change, written out
 UNROLL_VALUES = 4096  # iterations of a loop that can only be written out (it carries sequences)
@@ -24,7 +27,7 @@ Step = Callable[[Tensor, list[Any]], tuple[Any, list[Any], list[Any]]]  # n, car
 
 
 @op("If", since=1)
-def if_(t: Tracer, cond: Tensor, *, then_branch: Any, else_branch: Any) -> Sequence[Any]:
+def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> Sequence[Any]:
     """The values of one branch. A dim that differs between the branches is known only at run time; where ranks differ
     or sequences come out, the session compiles for one value of the condition.
     Spec: https://onnx.ai/onnx/operators/onnx__If.html"""
@@ -107,7 +110,7 @@ def fresh(t: Tracer, block: Block, values: Sequence[Tensor]) -> tuple[Tensor, ..
 
 
 @op("Loop", since=1)
-def loop(t: Tracer, trip: Tensor | None, cond: Tensor | None = None, *carried: Any, body: Any) -> Sequence[Any]:
+def loop(t: Tracer, trip: Tensor | None, cond: Tensor | None = None, *carried: Any, body: Graph) -> Sequence[Any]:
     """for n in range(trip): if not cond: break; cond, *carried, *scanned = body(n, cond, *carried). The scanned values
     of all iterations are stacked along a new first axis.
     Spec: https://onnx.ai/onnx/operators/onnx__Loop.html"""

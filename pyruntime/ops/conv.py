@@ -26,6 +26,7 @@ def convolve(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int = 1) ->
     """
     t.require_equal(x.shape[1], w.shape[1] * group, f"input channels and weight channels x group {group} differ")
     t.require(sh.compare("eq", w.shape[0] % group, 0), f"{w.shape[0]} filters are not divisible by group {group}")
+    t.settle(w.shape)
     rank = len(window.size)
     dtype = _sum_type(x.dtype)
     per_group = sh.floordiv(w.shape[0], group)
@@ -107,6 +108,7 @@ def conv_transpose(
 
 def _scattered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
     t.require_equal(x.shape[1], w.shape[0], "input channels and weight channels differ")
+    t.settle(w.shape)
     rank = len(window.size)
     dtype = _sum_type(x.dtype)
     per_group = sh.floordiv(x.shape[1], group)

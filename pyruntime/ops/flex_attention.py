@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -12,11 +12,14 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.attention import default_scale, masked_softmax, require_values, shared_product
 from pyruntime.ops.cast import float_of
 
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Graph
+
 
 @op("FlexAttention", since=1, domain="ai.onnx.preview")
 def flex_attention(
     t: Tracer, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, softmax_precision: int | None = None,
-    score_mod: Any = None, prob_mod: Any = None,
+    score_mod: Graph | None = None, prob_mod: Graph | None = None,
 ) -> Tensor:  # fmt: skip
     """prob_mod(softmax(score_mod(q·kᵀ·scale)))·v, scale by default 1/√D, softmax at least in float32.
 

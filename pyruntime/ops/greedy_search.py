@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -17,6 +17,9 @@ from pyruntime.ops.formula import LOWEST
 from pyruntime.ops.generation import Feeds, Rules, call, check_decoder, counted, prompt, started
 from pyruntime.ops.sort import top_k
 
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Graph
+
 # scores (R, V) and what is carried from token to token -> tokens (R,) and what is carried on
 Chooser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -25,9 +28,10 @@ Chooser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 def greedy_search(
     t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None = None,
     repetition_penalty: Tensor | None = None, vocab_mask: Tensor | None = None,
-    prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None, *, decoder: Any,
-    decoder_start_token_id: int = -1, encoder: Any = None, eos_token_id: int, init_decoder: Any = None,
-    model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int, vocab_size: int = -1,
+    prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None, *, decoder: Graph,
+    decoder_start_token_id: int = -1, encoder: Graph | None = None, eos_token_id: int,
+    init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
+    vocab_size: int = -1,
 ) -> Tensor:  # fmt: skip
     """The likeliest token again and again, up to L = max_length tokens. From its end token on a sequence is padding, as
     in ONNX Runtime. Shapes: input_ids and attention_mask (R, S) int32, min_length (1,), repetition_penalty (1,),
@@ -50,9 +54,9 @@ def sampling(
     t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None = None,
     repetition_penalty: Tensor | None = None, vocab_mask: Tensor | None = None,
     prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None,
-    presence_mask: Tensor | None = None, seed: Tensor | None = None, *, custom: int = 0, decoder: Any,
-    decoder_start_token_id: int = -1, encoder: Any = None, eos_token_id: int, filter_value: float = -1e20,
-    init_decoder: Any = None, min_tokens_to_keep: int = 0, model_type: int = 0, no_repeat_ngram_size: int = 0,
+    presence_mask: Tensor | None = None, seed: Tensor | None = None, *, custom: int = 0, decoder: Graph,
+    decoder_start_token_id: int = -1, encoder: Graph | None = None, eos_token_id: int, filter_value: float = -1e20,
+    init_decoder: Graph | None = None, min_tokens_to_keep: int = 0, model_type: int = 0, no_repeat_ngram_size: int = 0,
     pad_token_id: int, presence_penalty: float = 0.0, temperature: float = 1.0, top_p: float = 0.0,
     vocab_size: int = -1,
 ) -> list[Tensor]:  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from pyruntime.errors import NeedsValue
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -104,8 +103,7 @@ def gather_nd(t: Tracer, data: Tensor, indices: Tensor, *, batch_dims: int = 0) 
 def _known_dim(t: Tracer, indices: Tensor) -> int:
     count = indices.shape[-1]
     if isinstance(count, Dim):
-        if all(s.is_extent for s in sh.symbols(count)):
-            raise NeedsValue("", node=t.node, symbols=frozenset(sh.symbols(count)))
+        t.settle((count,))
         raise t.unsupported("the last dim of the indices depends on the run")
     return count
 

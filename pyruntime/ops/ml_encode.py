@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer, decoded
 from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
 from pyruntime.ir.expr import Expr, Scalar, X, Y, as_expr, cast, const, dim, guard, isnan, select, sqrt
 from pyruntime.ir.kernel import Tensor
+
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Weight
 
 DOMAIN = "ai.onnx.ml"
 
@@ -83,9 +86,9 @@ def label_encoder_1(
 @op("LabelEncoder", since=2, domain=DOMAIN)
 def label_encoder(
     t: Tracer, x: Tensor, *, default_float: float = -0.0, default_int64: int = -1, default_string: str = "_Unused",
-    default_tensor: Any = None, keys_floats: Sequence[float] = (), keys_int64s: Sequence[int] = (),
-    keys_strings: Sequence[str] = (), keys_tensor: Any = None, values_floats: Sequence[float] = (),
-    values_int64s: Sequence[int] = (), values_strings: Sequence[str] = (), values_tensor: Any = None,
+    default_tensor: Weight | None = None, keys_floats: Sequence[float] = (), keys_int64s: Sequence[int] = (),
+    keys_strings: Sequence[str] = (), keys_tensor: Weight | None = None, values_floats: Sequence[float] = (),
+    values_int64s: Sequence[int] = (), values_strings: Sequence[str] = (), values_tensor: Weight | None = None,
 ) -> Tensor:  # fmt: skip
     attrs = dict(locals())
     keys, values = _list(t, attrs, "keys"), _list(t, attrs, "values")

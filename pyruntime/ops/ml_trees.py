@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -22,6 +22,9 @@ from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.formula import float_type
 from pyruntime.ops.ml_scores import above, best, labels, transformed, two_classes
+
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Weight
 
 DOMAIN = "ai.onnx.ml"
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF"]
@@ -248,10 +251,10 @@ def _based(t: Tracer, scores: Tensor, base: Sequence[float]) -> Tensor:
 
 @op("TreeEnsemble", since=5, domain=DOMAIN)
 def tree_ensemble(
-    t: Tracer, x: Tensor, *, aggregate_function: int = 1, leaf_targetids: Sequence[int], leaf_weights: Any,
-    membership_values: Any = None, n_targets: int = 1, nodes_falseleafs: Sequence[int],
-    nodes_falsenodeids: Sequence[int], nodes_featureids: Sequence[int], nodes_hitrates: Any = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Any, nodes_splits: Any,
+    t: Tracer, x: Tensor, *, aggregate_function: int = 1, leaf_targetids: Sequence[int], leaf_weights: Weight,
+    membership_values: Weight | None = None, n_targets: int = 1, nodes_falseleafs: Sequence[int],
+    nodes_falsenodeids: Sequence[int], nodes_featureids: Sequence[int], nodes_hitrates: Weight | None = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Weight, nodes_splits: Weight,
     nodes_trueleafs: Sequence[int], nodes_truenodeids: Sequence[int], post_transform: int = 0,
     tree_roots: Sequence[int],
 ) -> Tensor:  # fmt: skip
@@ -269,13 +272,14 @@ def tree_ensemble(
 @op("TreeEnsembleRegressor", domain=DOMAIN)
 def tree_ensemble_regressor(
     t: Tracer, x: Tensor, *, aggregate_function: str = "SUM", base_values: Sequence[float] = (),
-    base_values_as_tensor: Any = None, n_targets: int = 1, nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (), nodes_hitrates_as_tensor: Any = None,
+    base_values_as_tensor: Weight | None = None, n_targets: int = 1, nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (),
+    nodes_hitrates_as_tensor: Weight | None = None,
     nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (),
     nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Any = None, post_transform: str = "NONE",
+    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Weight | None = None, post_transform: str = "NONE",
     target_ids: Sequence[int] = (), target_nodeids: Sequence[int] = (), target_treeids: Sequence[int] = (),
-    target_weights: Sequence[float] = (), target_weights_as_tensor: Any = None,
+    target_weights: Sequence[float] = (), target_weights_as_tensor: Weight | None = None,
 ) -> Tensor:  # fmt: skip
     """(N, F) -> float32 (N, n_targets)"""
     forest = _forest_3(t, dict(locals()), "target")
@@ -286,14 +290,16 @@ def tree_ensemble_regressor(
 
 @op("TreeEnsembleClassifier", domain=DOMAIN)
 def tree_ensemble_classifier(
-    t: Tracer, x: Tensor, *, base_values: Sequence[float] = (), base_values_as_tensor: Any = None,
+    t: Tracer, x: Tensor, *, base_values: Sequence[float] = (), base_values_as_tensor: Weight | None = None,
     class_ids: Sequence[int] = (), class_nodeids: Sequence[int] = (), class_treeids: Sequence[int] = (),
-    class_weights: Sequence[float] = (), class_weights_as_tensor: Any = None, classlabels_int64s: Sequence[int] = (),
+    class_weights: Sequence[float] = (), class_weights_as_tensor: Weight | None = None,
+    classlabels_int64s: Sequence[int] = (),
     classlabels_strings: Sequence[str] = (), nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (), nodes_hitrates_as_tensor: Any = None,
+    nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (),
+    nodes_hitrates_as_tensor: Weight | None = None,
     nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (),
     nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Any = None, post_transform: str = "NONE",
+    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Weight | None = None, post_transform: str = "NONE",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(N, F) -> labels (N), float32 scores (N, C). With two classes and votes for one of them only, that score decides:
     above 0.5 if all votes are positive, else above 0."""

@@ -7,7 +7,6 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from pyruntime.errors import NeedsValue
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -151,8 +150,7 @@ def _is_one(t: Tracer, axis: int, d: AnyDim) -> bool:
     one = sh.compare("eq", d, 1)
     if isinstance(one, int):
         return bool(one)
-    if all(s.is_extent for s in sh.symbols(one)):
-        raise NeedsValue("", node=t.node, symbols=frozenset(sh.symbols(one)))
+    t.settle((one,))
     t.require(1 - one, f"axis {axis} has 1 element in this run: give axes to say whether it is removed")
     return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -13,10 +13,13 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.control import iterate
 
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Graph
+
 
 @op("Scan", since=9)
 def scan(
-    t: Tracer, *inputs: Tensor, body: Any, num_scan_inputs: int, scan_input_axes: Sequence[int] = (),
+    t: Tracer, *inputs: Tensor, body: Graph, num_scan_inputs: int, scan_input_axes: Sequence[int] = (),
     scan_input_directions: Sequence[int] = (), scan_output_axes: Sequence[int] = (),
     scan_output_directions: Sequence[int] = (),
 ) -> list[Tensor]:  # fmt: skip
@@ -78,7 +81,7 @@ def _placed(t: Tracer, x: Tensor, axis: int, reverse: int) -> Tensor:
 
 @op("Scan", since=8)
 def scan_batched(
-    t: Tracer, sequence_lens: Tensor | None, *inputs: Tensor, body: Any, num_scan_inputs: int,
+    t: Tracer, sequence_lens: Tensor | None, *inputs: Tensor, body: Graph, num_scan_inputs: int,
     directions: Sequence[int] = (),
 ) -> list[Tensor]:  # fmt: skip
     """The first meaning: every input has a batch axis first, the scan inputs (batch, sequence, …); each batch scans

@@ -7,7 +7,7 @@ Spec: https://onnx.ai/onnx/operators/ (Sequence*, SplitToSequence, ConcatFromSeq
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
@@ -16,6 +16,9 @@ from pyruntime.ir.dtype import BOOL, F32, I64
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.cast import dtype_of
+
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Graph
 
 
 def _items(t: Tracer, x: Any) -> tuple[Any, ...]:
@@ -112,7 +115,7 @@ def concat_from_sequence(t: Tracer, sequence: Any, *, axis: int, new_axis: int =
 
 
 @op("SequenceMap", since=17)
-def sequence_map(t: Tracer, sequence: Any, *others: Any, body: Any) -> list[SequenceValue]:
+def sequence_map(t: Tracer, sequence: Any, *others: Any, body: Graph) -> list[SequenceValue]:
     """The body on each item; other sequences go along item by item, tensors are the same for all."""
     items = _items(t, sequence)
     for other in others:

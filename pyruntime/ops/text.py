@@ -71,7 +71,9 @@ def tfidf_vectorizer(
         pool = [keys.index(s) for s in pool_strings]
         x = t.host("find_keys", [x], [(x.shape, I64)], keys=keys)[0]
     rows = t.cast(t.unsqueeze(x, [0]) if x.rank == 1 else x, I64)
-    grams = _grams(pool, ngram_counts, ngram_indexes, min_gram_length, max_gram_length)
+    grams = _grams(t, pool, ngram_counts, ngram_indexes, min_gram_length, max_gram_length)
+    if weights and len(weights) != len(ngram_indexes):
+        raise t.unsupported(f"{len(weights)} weights for {len(ngram_indexes)} n-grams")
     if any(n < 0 for n in ngram_indexes):
         raise t.unsupported(f"ngram_indexes has {min(ngram_indexes)}, which is not a column")
     size = max(ngram_indexes, default=-1) + 1
@@ -83,7 +85,7 @@ def tfidf_vectorizer(
 
 
 def _grams(
-    pool: Sequence[int], starts: Sequence[int], columns: Sequence[int], shortest: int, longest: int
+    t: Tracer, pool: Sequence[int], starts: Sequence[int], columns: Sequence[int], shortest: int, longest: int
 ) -> dict[tuple[int, ...], int]:
     """n-gram -> column of the output. The pool lists the 1-grams, then the 2-grams, … from `starts` on."""
     out: dict[tuple[int, ...], int] = {}
@@ -91,6 +93,8 @@ def _grams(
     for n, start in enumerate(starts, 1):
         end = starts[n] if n < len(starts) else len(pool)
         for at in range(start, end - n + 1, n):
+            if number == len(columns):
+                raise t.unsupported(f"the pool has more n-grams than ngram_indexes, which has {number}")
             if shortest <= n <= longest:
                 out[tuple(pool[at : at + n])] = columns[number]
             number += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -13,6 +13,9 @@ from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.beam_search import Plan, heard
 from pyruntime.ops.formula import LOWEST
 from pyruntime.ops.generation import Rules
+
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Graph
 
 LATEST = 50  # the first timestamp lies at most so many behind the beginning
 
@@ -24,11 +27,11 @@ def whisper_beam_search(
     vocab_mask: Tensor | None = None, prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None, logits_processor: Tensor | None = None,
     cross_qk_layer_head: Tensor | None = None, extra_decoding_ids: Tensor | None = None,
-    temperature: Tensor | None = None, *, beginning_timestamp_token_id: int = -1, decoder: Any,
-    decoder_output_cross_qk: int = 0, decoder_start_token_id: int = -1, early_stopping: int = 0, encoder: Any = None,
-    eos_token_id: int, init_decoder: Any = None, model_type: int = 2, no_repeat_ngram_size: int = 0,
-    no_speech_token_id: int = -1, no_timestamps_token_id: int = -1, pad_token_id: int, start_of_lm_token_id: int = -1,
-    transcribe_token_id: int = -1, translate_token_id: int = -1, vocab_size: int = -1,
+    temperature: Tensor | None = None, *, beginning_timestamp_token_id: int = -1, decoder: Graph,
+    decoder_output_cross_qk: int = 0, decoder_start_token_id: int = -1, early_stopping: int = 0,
+    encoder: Graph | None = None, eos_token_id: int, init_decoder: Graph | None = None, model_type: int = 2,
+    no_repeat_ngram_size: int = 0, no_speech_token_id: int = -1, no_timestamps_token_id: int = -1, pad_token_id: int,
+    start_of_lm_token_id: int = -1, transcribe_token_id: int = -1, translate_token_id: int = -1, vocab_size: int = -1,
 ) -> list[Tensor]:  # fmt: skip
     """BeamSearch over features of sound, with logits_processor 1 by Whisper's rules of timestamps.
     Shapes: input_ids, the features (B, F, S), decoder_input_ids (B, T) int32 -> as BeamSearch's"""

@@ -64,9 +64,14 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = Split<axis=0, num_outputs=0> (x)", "num_outputs is 0"),
     ("y = LRN<size=0> (x)", "size is 0"),
     ("y = Mod<fmod=2> (x, w)", "fmod is 2, must be 0 or 1"),
+    ("y = ReduceMax<keepdims=-1> (x)", "keepdims is -1, must be 0 or 1"),
     ("y = com.microsoft.MultiHeadAttention<num_heads=1, unidirectional=2> (x)", "unidirectional is 2, must be 0 or 1"),
     ("y = ai.onnx.ml.LabelEncoder<keys_floats=[1.0], values_floats=[1.0], values_int64s=[1]> (x)",
      "needs one list of values, has 2"),
+    ('y = TfIdfVectorizer<max_gram_length=1, max_skip_count=0, min_gram_length=1, mode="TF", ngram_counts=[0], '
+     'ngram_indexes=[0], pool_int64s=[2, 3]> (n)', "the pool has more n-grams than ngram_indexes, which has 1"),
+    ('y = TfIdfVectorizer<max_gram_length=1, max_skip_count=0, min_gram_length=1, mode="IDF", ngram_counts=[0], '
+     'ngram_indexes=[0, 1], pool_int64s=[2, 3], weights=[0.5]> (n)', "1 weights for 2 n-grams"),
     ('y = TfIdfVectorizer<max_gram_length=1, max_skip_count=0, min_gram_length=1, mode="TF", ngram_counts=[0], '
      'ngram_indexes=[0], pool_strings=["a"]> (n)', "a pool of strings for an input of int64"),
     ("y = ReverseSequence<batch_axis=0, time_axis=-2> (x, n)", "time_axis -2: must be 0 and 1"),
