@@ -71,6 +71,7 @@ def __getattr__(name: str) -> Any:
         import pyruntime.ops  # noqa: F401  fills the table, so that a user's own operators come after ours
         from pyruntime.frontend import registry
 
+        registry.complete()
         return getattr(registry, name)
     if name == "register_provider":
         from pyruntime.placement import provider_list

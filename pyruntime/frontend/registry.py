@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel, UnsupportedOp
@@ -68,6 +69,19 @@ _HOW = (
 )
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
+_LATER: list[str] = []
+
+
+def later(module: str) -> None:
+    """A module that registers operators of its own, imported when one is asked for that is not known."""
+    _LATER.append(module)
+
+
+def complete() -> None:
+    """Import what was put off."""
+    for module in _LATER:
+        import_module(module)
+    _LATER.clear()
 
 
 def op(name: str, *, since: int = 1, domain: str = "", replaces: bool = False) -> Callable[[Lowering], Lowering]:
@@ -157,6 +171,8 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     """The meaning in force at an opset. An opset newer than the last change of an operator falls through to it;
     those that are newer than all we know were refused by the reader (`NEWEST_OPSETS`)."""
     domain = _plain(domain)
+    if (domain, name) not in _TABLE:
+        complete()
     versions = _TABLE.get((domain, name))
     where = _spelled(domain, name)
     if not versions:
@@ -192,4 +208,6 @@ def check_kinds(operator: Operator, attrs: Mapping[str, object], node: str) -> N
 
 
 def table() -> Mapping[tuple[str, str], list[Operator]]:
+    """All of them."""
+    complete()
     return _TABLE

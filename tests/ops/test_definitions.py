@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,3 +79,31 @@ def test_replacing_nothing_is_refused(define: Define) -> None:
 def test_another_opset_is_another_meaning(define: Define) -> None:
     define("Relu", 7, since=20)
     assert run("Relu") == [7, 14, 21]
+
+
+FRESH = {
+    "found": """
+import sys
+import pyruntime.ops
+from pyruntime.frontend import registry
+assert "pyruntime.ops.ml_trees" not in sys.modules
+common = {key: list(versions) for key, versions in registry._TABLE.items()}
+registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
+assert len(registry.table()) > len(common)
+assert all(registry.table()[key] == versions for key, versions in common.items()), "families that share an operator"
+""",
+    "defined": """
+from pyruntime import InvalidInput, op
+try:
+    op("Unique", since=11)(print)
+except InvalidInput as error:
+    assert "defined already" in str(error)
+else:
+    raise AssertionError("defined twice")
+""",
+}
+
+
+@pytest.mark.parametrize("code", FRESH.values(), ids=FRESH)
+def test_rare_families_come_when_one_is(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)
