@@ -64,17 +64,21 @@ def dots(request: Any) -> Iterator[str]:
 
 
 def test_conv_integer(dots: str) -> None:
-    """The full ranges, zero points at both ends and none; padding is the zero point."""
+    """The full ranges, zero points at both ends and none; padding is the zero point. Of uint8 weights, one for all, one
+    that makes them signed bytes, or one a filter."""
     for n, (x, w, attrs) in enumerate(SOME * 2):
         kinds = KINDS[n % 3]
         ends = np.iinfo(kinds[0])
         zero = (ends.min, ends.max, 0)[n // 3 % 3]
-        middle = 128 if kinds[1] is U8 else 0
+        middle = (np.array(128), np.array(7), RNG.integers(0, 256, w[0]))[n % 5 % 3] if kinds[1] is U8 else np.array(0)
         feeds = {"x": codes(kinds[0], *x)}
-        weights = {"w": codes(kinds[1], *w), "xz": np.array(zero, kinds[0]), "wz": np.array(middle, kinds[1])}
+        weights = {"w": codes(kinds[1], *w), "xz": np.array(zero, kinds[0]), "wz": middle.astype(kinds[1])}
         data = model([node("ConvInteger", "x w xz wz", "y", **attrs)], feeds, weights, symbolic=n % 2 == 1)
         (got,) = InferenceSession(data).run(None, feeds)
-        moved = feeds["x"].astype(np.float64) - zero, weights["w"].astype(np.float64) - middle
+        moved = (
+            feeds["x"].astype(np.float64) - zero,
+            weights["w"] - middle.reshape(-1, *[1] * (len(w) - 1)).astype(np.float64),
+        )
         (want,) = ReferenceEvaluator(float_conv(attrs)).run(None, dict(zip("xw", moved, strict=True)))
         np.testing.assert_array_equal(got, want, str((x, w, attrs)))
 
@@ -84,13 +88,14 @@ def test_matmul_integer(dots: str) -> None:
     sizes = [(1, 9), (5, 8), (6, 7), (7, 9)]
     for (m, n), k, kinds in itertools.product(sizes, (3, 4, 5, 64), KINDS):
         a, b = codes(kinds[0], 2, m, k), codes(kinds[1], k, n)
-        zeros = {"az": np.array(np.iinfo(kinds[0]).max - k, kinds[0]), "bz": np.array(128 * (kinds[1] is U8), kinds[1])}
+        middle = (np.array(128), np.array(7), RNG.integers(0, 256, n))[(m + k) % 3] if kinds[1] is U8 else np.array(0)
+        zeros = {"az": np.array(np.iinfo(kinds[0]).max - k, kinds[0]), "bz": middle.astype(kinds[1])}
         feeds = {"a": a, **({"az": zeros["az"]} if m == 5 else {})}
         weights = {"b": b, **{name: zero for name, zero in zeros.items() if name not in feeds}}
         (got,) = InferenceSession(model([node("MatMulInteger", "a b az bz", "y")], feeds, weights, k == 4)).run(
             None, feeds
         )
-        want = (a.astype(np.int64) - int(zeros["az"])) @ (b.astype(np.int64) - int(zeros["bz"]))
+        want = (a.astype(np.int64) - int(zeros["az"])) @ (b.astype(np.int64) - middle)
         np.testing.assert_array_equal(got, want, str((m, n, k)))
 
 

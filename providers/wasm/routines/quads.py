@@ -1,7 +1,7 @@
 """Integer products by 8-bit dot products: four codes a word, where the host's relaxed dot product is exact for bytes.
 
-Σ (x - z)·w = Σ x·w - z·Σ w: of the activations x the zero point z stays in, padding is z, and what that adds is taken
-off a filter. Weights have their zero point taken off, and must fit a signed byte then.
+Σ (x - z)·(w - v) = Σ x·w - z·Σ (w - v) - v·Σ x: zero points stay in, padding is z, and what that adds is taken off: one
+number a filter, and where weights have a zero point left that no signed byte has room for, one sum of codes a position.
 
 `dots` tells what the host's dot product takes second without cutting any product: "unsigned" or "signed" bytes.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import I8, I32, U8
+from pyruntime.ir.dtype import BOOL, I8, I32, U8
 from pyruntime.ir.expr import Expr, cast, const, dim, guard, index, rewrite, walk
 from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
@@ -27,21 +27,21 @@ SIGNED = LOWEST["signed"]
 
 @dataclass(slots=True)
 class Bytes:
-    """int32 elements that fit a byte, at the indices of their tensor; with `zero` (one number) taken off they are the
-    operand's."""
+    """int32 elements that fit a byte, at the indices of their tensor; with `zero` taken off they are the operand's."""
 
     value: Expr
     zero: Expr | None = None
 
 
-def as_bytes(e: Expr, lowest: int) -> Bytes | None:
-    """An int32 expression as bytes from `lowest` on, if its type or its zero point tells that they suffice."""
+def as_bytes(e: Expr, lowest: int, axis: int | None = None) -> Bytes | None:
+    """An int32 expression as bytes from `lowest` on, if its type or its zero point tells that they suffice; the zero
+    point varies along no axis but this one."""
     found = interval(e)
     if found is not None and found[1] - found[0] < 256:
         if lowest <= found[0] and found[1] < lowest + 256:
             return Bytes(e)
         return Bytes(e + (lowest - found[0]), const(lowest - found[0], I32))
-    if e.op != "sub" or any(x.op == "index" for x in walk(e.args[1])):
+    if e.op != "sub" or any(x.op == "index" and x.value != axis for x in walk(e.args[1])):
         return None
     code = as_bytes(e.args[0], lowest)
     if code is not None:
@@ -49,14 +49,12 @@ def as_bytes(e: Expr, lowest: int) -> Bytes | None:
     return code
 
 
-def operands(x: Tensor, w: Tensor, dots: str) -> tuple[Bytes, Expr] | None:
-    """Activations and weights, if bytes suffice."""
+def operands(x: Tensor, w: Tensor, axis: int, dots: str) -> tuple[Bytes, Bytes] | None:
+    """Activations and weights, whose filters are along this axis, if bytes suffice."""
     if not dots:
         return None
-    codes, weights = as_bytes(element(x), LOWEST[dots]), as_bytes(element(w), SIGNED)
-    if codes is None or weights is None or weights.zero is not None:
-        return None
-    return codes, weights.value
+    codes, weights = as_bytes(element(x), LOWEST[dots]), as_bytes(element(w), SIGNED, axis)
+    return None if codes is None or weights is None else (codes, weights)
 
 
 def _four(codes: list[Expr]) -> Expr:
@@ -88,22 +86,50 @@ def _product(call: Call, sums: str, args: list[Tensor], attrs: dict[str, object]
     return inner
 
 
-def _instead(call: Call, inner: Call, codes: Bytes, weights: Reduce, axis: int) -> list[Kernel]:
-    """The call becomes a map that takes off what the zero point adds; weights: their sums, along this axis."""
+def _instead(
+    call: Call, inner: Call, zeros: tuple[Expr | None, Expr | None], sums: tuple[Reduce, list[Reduce]], axis: int
+) -> list[Kernel]:
+    """The call becomes a map that takes off what zero points add. zeros: of the activations, and of the weights at
+    index(0) of the filters, which lie along this axis of the result; sums: of the weights, and of the activations, the
+    last of them as the result with one filter (or one a group)."""
     value = inner.out.at(*[index(n) for n in range(call.out.rank)])
     made: list[Kernel] = [inner]
-    if codes.zero is not None:
-        taken = made_map(weights.out.shape, weights.out.at(index(0)) * codes.zero, call.node)
-        made, value = [weights, taken, inner], value - taken.out.at(index(axis))
+    filters, codes = sums
+    if zeros[0] is not None:
+        taken = made_map(filters.out.shape, filters.out.at(index(0)) * zeros[0], call.node)
+        made, value = [filters, taken, *made], value - taken.out.at(index(axis))
+    if zeros[1] is not None:
+        zero, shape = made_map(filters.out.shape, zeros[1], call.node), codes[-1].out.shape
+        place = [index(n) for n in range(call.out.rank)]
+        place[axis] = (
+            index(axis) / dim(sh.floordiv(call.out.shape[axis], shape[axis])) if shape[axis] != 1 else const(0, I32)
+        )
+        made, value = [zero, *codes, *made], value - zero.out.at(index(axis)) * codes[-1].out.at(*place)
     call.args, call.meaning = (), Map(value)
     return made
 
 
-def _sums(e: Expr, extents: sh.Shape, size: AnyDim, node: str) -> Reduce:
+def _sum(e: Expr, extents: sh.Shape, shape: sh.Shape, node: str) -> Reduce:
     kernel = Reduce("sum", extents, e)
     kernel.node = node
-    kernel.outputs = (Tensor((size,), I32, kernel),)
+    kernel.outputs = (Tensor(shape, I32, kernel),)
     return kernel
+
+
+def _window_sums(call: Call, codes: Bytes, x: Tensor, w: Tensor) -> list[Reduce]:
+    """Σ x over channels, then over the window, one a group; around x is its zero point."""
+    a, channels, rank = call.attrs, w.shape[1], x.rank
+    channel = index(1) * dim(channels) + index(rank)
+    e = rewrite(codes.value, lambda i: channel if i.op == "index" and i.value == 1 else None)
+    first = _sum(e, (channels,), (x.shape[0], a["group"], *x.shape[2:]), call.node)
+    inside = const(True, BOOL)
+    place: list[Expr] = []
+    for n, size in enumerate(x.shape[2:]):
+        c = index(2 + n) * dim(a["strides"][n]) - dim(a["pads"][n]) + index(rank + n) * dim(a["dilations"][n])
+        inside, place = inside & (c >= 0) & (c < dim(size)), [*place, c]
+    around = const(0, I32) if codes.zero is None else codes.zero * dim(channels)
+    e = guard(inside, first.out.at(index(0), index(1), *place), around)
+    return [first, _sum(e, w.shape[2:], (x.shape[0], a["group"], *call.out.shape[2:]), call.node)]
 
 
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
@@ -111,39 +137,44 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
     x, w = call.args[:2]
     assert x is not None
     assert w is not None
-    found = operands(x, w, dots)
+    found = operands(x, w, 0, dots)
     if found is None:
         return []
     codes, weights = found
     args = [
         channel_quads(codes.value, x, call.attrs["group"], w.shape[1], call.node),
-        channel_quads(weights, w, 1, w.shape[1], call.node),
+        channel_quads(weights.value, w, 1, w.shape[1], call.node),
     ]
     if codes.zero is not None:
         args.append(made_map((), _four([codes.zero] * 4), call.node))
     inner = _product(call, "INT8", [m.out for m in args], {})
-    return [*args, *_instead(call, inner, codes, _sums(weights, w.shape[1:], w.shape[0], call.node), 1)]
+    sums = _sum(element(w), w.shape[1:], w.shape[:1], call.node), _window_sums(call, codes, x, w)
+    return [*args, *_instead(call, inner, (codes.zero, weights.zero), sums, 1)]
 
 
 def prepare_product(call: Call, dots: str) -> list[Kernel]:
     """An int32 product by one matrix as one of bytes, if they suffice; the call becomes a map after it."""
     a, b = call.args[:2]
-    if a is None or b is None or any(d != 1 for d in b.shape[:-2]):
+    if a is None or b is None or any(d != 1 for d in b.shape[:-2]) or b.rank > a.rank:
         return []
-    found = operands(a, b, dots)
+    found = operands(a, b, b.rank - 1, dots)
     if found is None:
         return []
     codes, weights = found
     k, n = b.shape[-2:]
 
-    def at(row: Expr, column: Expr) -> Expr:
+    def at(row: Expr, column: Expr, e: Expr = weights.value) -> Expr:
         place = {b.rank - 2: row, b.rank - 1: column}
-        return rewrite(weights, lambda x: place.get(x.value, const(0, I32)) if x.op == "index" else None)
+        return rewrite(e, lambda x: place.get(x.value, const(0, I32)) if x.op == "index" else None)
 
     rows, panels = _rows(codes.value, a, dots, call.node), _panels(at, k, n, call.node)
     inner = _product(call, "INT8_ROWS", [rows.out if isinstance(rows, Map) else rows, panels.out], {"packed1": True})
-    sums = _sums(at(index(1), index(0)), (k,), n, call.node)
-    made = _instead(call, inner, codes, sums, call.out.rank - 1)
+    rank = call.out.rank
+    along = rewrite(codes.value, lambda x: index(rank) if x.op == "index" and x.value == rank - 1 else None)
+    sums = _sum(at(index(1), index(0), element(b)), (k,), (n,), call.node)
+    row_sums = _sum(along, (k,), (*a.shape[:-1], 1), call.node)
+    zero = None if weights.zero is None else at(const(0, I32), index(0), weights.zero)
+    made = _instead(call, inner, (codes.zero, zero), (sums, [row_sums]), rank - 1)
     return [*([rows] if isinstance(rows, Map) else []), panels, *made]
 
 
