@@ -7,7 +7,7 @@ from itertools import product
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import I32
+from pyruntime.ir.dtype import I32, STRING
 from pyruntime.ir.expr import Expr, cast, clip, const, dim, floor, guard, maximum, minimum, rem, round_even, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
@@ -72,7 +72,9 @@ def grid_sample(
     t.require_equal(grid.shape[-1], len(sizes), "the grid's last axis and the number of spatial axes differ")
     where = [_position(t, grid, n, d, mode, padding_mode, align) for n, d in enumerate(sizes)]
     out = (*x.shape[:2], *grid.shape[1:-1])
-    dtype = float_type(x.dtype)
+    if x.dtype is STRING and mode != "nearest":
+        raise t.unsupported(f"strings have no mean, which mode {mode} asks for")
+    dtype = x.dtype if mode == "nearest" else float_type(x.dtype)
 
     def read(lead: Sequence[Expr], at: Sequence[Expr]) -> Expr:
         value = x.at(*lead, *[_inside(i, d, padding_mode, align) for i, d in zip(at, sizes, strict=True)])

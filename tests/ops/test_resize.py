@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyruntime.errors import PyRuntimeError
 from tests.ops.compare import by_onnx, by_onnxruntime
 from tests.ops.node import check_node, f32, floats, ints, run_node
 
@@ -117,6 +118,17 @@ def test_grid_sample_of_one_pixel_and_of_nan() -> None:
         for align in (0, 1):
             got = run_node("GridSample", [x, grid], 20, mode="nearest", padding_mode=padding, align_corners=align)[0]
             assert got.shape == (1, 1, 1, 3) and got[0, 0, 0, 0] == 3
+
+
+def test_grid_sample_of_what_is_no_float() -> None:
+    grid = f32([[[[-1, -1], [0.9, 0.9], [5, 5]]]])
+    large = np.array([[[[2**53 + 1, 2], [3, 2**60 + 1]]]])
+    got = run_node("GridSample", [large, grid], 20, mode="nearest")[0]
+    assert got.ravel().tolist() == [2**53 + 1, 2**60 + 1, 0]
+    words = np.array([[[["a", "b"], ["c", "日本"]]]], object)
+    assert run_node("GridSample", [words, grid], 20, mode="nearest")[0].ravel().tolist() == ["a", "日本", ""]
+    with pytest.raises(PyRuntimeError, match="strings have no mean, which mode linear asks for"):
+        run_node("GridSample", [words, grid], 20)
 
 
 @pytest.mark.parametrize("align", [0, 1])
