@@ -14,6 +14,7 @@ from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, maximum, minimum, r
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ops.cast import dtype_of
 from pyruntime.ops.minifloat import FORMATS, MINIFLOATS, decode, encode
+from pyruntime.ops.moved_codes import moved_codes
 
 
 def saturated(value: Expr, zero: Expr | None, dtype: DType) -> Expr:
@@ -94,7 +95,8 @@ def quantize_linear(
             return saturated(value, None if zero is None else cast(zero, F32), dtype)
         return encode(value if zero is None else value + decode(zero, dtype), dtype, bool(saturate))
 
-    return t.compute(x.shape, body)
+    codes = moved_codes(t, x, y_scale, y_zero_point, dtype) if work is F32 and not block_size else None
+    return t.compute(x.shape, body) if codes is None else codes
 
 
 @op("DequantizeLinear", since=10)
