@@ -32,6 +32,16 @@ RUNS = """async (gpu) => {
   }
   return found;
 }"""
+RESTS = """async () => {
+  const { InferenceSession, Tensor } = ort;
+  const x = new Tensor('float32', new Float32Array(512 * 1024).fill(1), [512, 1024]);
+  const session = await InferenceSession.create('/models/steps.onnx', { preset: 'power' });
+  const controller = new AbortController();
+  const run = session.run({ x }, { signal: controller.signal }).then(() => 'done', (error) => error.name);
+  const first = await Promise.race([run, new Promise((resolve) => setTimeout(resolve, 1000, 'rests'))]);
+  controller.abort();
+  return [first, await run];
+}"""
 
 
 @pytest.mark.parametrize(("name", "kind"), [("Chromium", "isolated"), ("Firefox", "plain")])
@@ -45,6 +55,7 @@ def test_runs(name: str, kind: str, browser: Browser, servers: dict[str, Server]
         page.hide()
         gpu = page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())")
         visible, *found = page.evaluate(RUNS, gpu)
+        assert page.evaluate(RESTS) == ["rests", "AbortError"]
     assert visible == "hidden"
     for right, stopped, took, after in found:
         assert right and stopped == "AbortError" and took < SOON

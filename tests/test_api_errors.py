@@ -96,6 +96,7 @@ def test_models(model: Any, error: type[Exception], text: str) -> None:
     ("intra_op_num_threads", None), ("memory_limit", None), ("memory_limit", -1), ("memory_limit", 1.5),
     ("relaxed_simd", "no"), ("free_dimension_overrides", None), ("free_dimension_overrides", [("N", 1)]),
     ("compile_time_limit", 0), ("compile_time_limit", "1"), ("code_size_limit", 1.5), ("code_size_limit", 0),
+    ("preset", "fast"), ("preset", 1), ("preset", ["power"]), ("preset", ""),
     ("preferred_output_location", 5), ("preferred_output_location", ["cpu"]),
 ])  # fmt: skip
 def test_session_options(name: str, value: Any) -> None:

@@ -19,7 +19,7 @@ import pytest
 from pyruntime import InferenceSession, OutOfMemory, RunOptions, SessionOptions, Terminated
 from pyruntime.errors import ExecutionError
 from pyruntime.host import FUNCTIONS
-from pyruntime.native import turns
+from pyruntime.native import presets, turns
 from pyruntime.native.executor import Executor
 
 MEETING = """g (string[k] s, float[n, 64] x) => (bool[k] matched, float[n, 64] y) {
@@ -261,3 +261,21 @@ def test_run_async_tells_each_its_results() -> None:
     assert all(done.acquire(timeout=30) for _ in range(5))
     for n, (results, error) in told.items():
         assert not error and (results[0] == session.run(["y"], feeds(n))[0]).all()
+
+
+@pytest.mark.parametrize(("preset", "threads", "beside"), [
+    (None, 1, True), ("latency", 4, True), ("throughput", 1, True), ("power", 1, False),
+])  # fmt: skip
+def test_presets(preset: str | None, threads: int, beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets, "cores", lambda: 4)
+    options = SessionOptions(preset=preset)
+    session = InferenceSession(model(MEETING, w=WEIGHT), options)
+    assert session._latest().host.threads == threads
+    want = session.run(None, feeds(50))
+    for found in at_once(*[lambda: session.run(None, feeds(50))] * 3):
+        assert (found[1] == want[1]).all()
+    with meeting(monkeypatch, 2, seconds=0.5) as met:
+        at_once(*[lambda: session.run(None, feeds(50))] * 2)
+    assert bool(met) == beside
+    options.intra_op_num_threads = 2  # goes before it
+    assert InferenceSession(model(MEETING, w=WEIGHT), options)._latest().host.threads == 2

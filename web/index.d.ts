@@ -116,6 +116,8 @@ declare module 'onnxruntime-common' {
       /** Seconds that compiling once may take (600), and bytes of code that it may give (256 MiB): `LimitExceeded`. */
       compileTimeLimit?: number;
       codeSizeLimit?: number;
+      /** Threads, GPU and what a hidden page does, where no other option says (docs/api.md). */
+      preset?: 'latency' | 'throughput' | 'power';
       /** Stops the creation: `create` rejects at once with `Terminated`. */
       signal?: AbortSignal;
     }

@@ -12,6 +12,7 @@ export async function classify(url: string, pixels: Float32Array): Promise<ort.T
     graphOptimizationLevel: 'all',
     memoryLimit: 2 ** 30,
     compileTimeLimit: 60,
+    preset: 'power',
     onProgress: ({ phase, loaded, total }) => console.log(phase.toUpperCase(), loaded / total),
   };
   const session: ort.InferenceSession = await ort.InferenceSession.create(url, options);

@@ -31,10 +31,10 @@ class Device:
     """A device with its pipelines, by the hash of their source; `bytes_read` and `bytes_held` count what came back from
     it and what GPU tensors hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, low_power: bool = False) -> None:
         os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # or the Vulkan loader complains on servers
         try:
-            adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+            adapter = wgpu.gpu.request_adapter_sync(power_preference="low-power" if low_power else "high-performance")
             self.adapter = _describe(adapter)
             features = [f for f in _WANTED if f in adapter.features]
             limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
@@ -161,12 +161,12 @@ def widen(data: memoryview, dtype: np.dtype[Any], count: int) -> np.ndarray[Any,
 _device: Device | None = None
 
 
-def shared_device() -> Device:
-    """The process's device; a lost one is replaced."""
+def shared_device(low_power: bool = False) -> Device:
+    """The process's device; a lost one is replaced. low_power: of which adapter, if there is none yet."""
     global _device
     if _device is None or _device.lost:
         _device = None
-        _device = Device()
+        _device = Device(low_power)
     return _device
 
 

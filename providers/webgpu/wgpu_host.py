@@ -38,8 +38,8 @@ class GpuHost:
     """Memory on a device, and what runs there. The memory is one range of bytes over buffers of `chunk` bytes, the
     largest that can be bound, each grown by copying; `generation` changes when one is replaced."""
 
-    def __init__(self) -> None:
-        self.own = shared_device()
+    def __init__(self, low_power: bool = False) -> None:
+        self.own = shared_device(low_power)
         self.adapter = self.own.adapter
         self.device = self.own.wgpu
         self._layouts = self.own.layouts

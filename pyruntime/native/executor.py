@@ -144,7 +144,7 @@ class Executor:
             self.gpu.host.close()
 
     def _size(self, buffer: int, env: Env) -> int:
-        return Sizes(self.header["buffers"], env)[buffer]
+        return Sizes(self.planner.sizes, env)[buffer]
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 

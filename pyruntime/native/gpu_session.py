@@ -12,7 +12,7 @@ from pyruntime.native.joint_arena import GPU
 from pyruntime.placement.provider_list import effective
 
 
-def open_gpu() -> Any:
+def open_gpu(low_power: bool = False) -> Any:
     """Memory and pipelines on the process's device, for one Program. Errors: DeviceLost if there is no device, which
     means no device any more, as `no_adapter` looks for one first."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
@@ -20,7 +20,7 @@ def open_gpu() -> Any:
     from pyruntime.providers.webgpu.wgpu_runner import GpuRunner
 
     try:
-        return GpuRunner(GpuHost(), GPU)
+        return GpuRunner(GpuHost(low_power), GPU)
     except NoAdapter as e:
         raise DeviceLost(f"the GPU could not be opened: {e.message}") from None
 
@@ -33,7 +33,7 @@ def gpu_engine(gpu: Any) -> tuple[Any, Any]:
     return provider, provider.code_writer()
 
 
-def no_adapter(providers: Sequence[str]) -> list[str]:
+def no_adapter(providers: Sequence[str], low_power: bool = False) -> list[str]:
     """The providers without "webgpu" if the host has no adapter, with one warning a process. Errors: NoAdapter if only
     the GPU was asked for."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
@@ -44,7 +44,7 @@ def no_adapter(providers: Sequence[str]) -> list[str]:
     try:
         from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
-        GpuHost()
+        GpuHost(low_power)
         return list(providers)
     except ImportError as e:
         missing = 'wgpu is not installed (pip install "pyruntime[native]")'

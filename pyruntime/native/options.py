@@ -8,6 +8,7 @@ from typing import Any
 
 from pyruntime.compiler.pipeline import LEVELS
 from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound, NotSupported
+from pyruntime.native.presets import PRESETS
 
 
 class RunOptions:
@@ -69,13 +70,16 @@ def check_session_options(options: Any) -> None:
 
     level = options.graph_optimization_level
     refuse("graph_optimization_level", isinstance(level, str) and level in LEVELS, f"one of {', '.join(LEVELS)}")
-    refuse("intra_op_num_threads", integer("intra_op_num_threads", 0), "an integer; 0 means one thread")
+    refuse("intra_op_num_threads", integer("intra_op_num_threads", 0), "an integer; 0: as the preset says")
     refuse("memory_limit", integer("memory_limit", 1), "a number of bytes")
     refuse("code_size_limit", integer("code_size_limit", 1), "a number of bytes")
     seconds = options.compile_time_limit
     good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
     refuse("compile_time_limit", good, "a number of seconds")
     refuse("relaxed_simd", options.relaxed_simd in (None, True, False), "True, False or None")
+    preset = options.preset
+    good = preset is None or isinstance(preset, str) and preset in PRESETS
+    refuse("preset", good, f"{', '.join(filter(None, PRESETS))} or None")
     overrides = options.free_dimension_overrides
     refuse("free_dimension_overrides", isinstance(overrides, Mapping), "a dict of numbers by name")
 

@@ -18,7 +18,7 @@ from pyruntime.native.arena import Arena, MemoryReport
 from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
 from pyruntime.program import types
-from pyruntime.program.dims import compile_dim
+from pyruntime.program.dims import Evaluate, compile_dim
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
@@ -100,6 +100,7 @@ class Planner:
         self.header = header
         self.host = host
         self.gpu = gpu
+        self.sizes = [b["size"] if isinstance(b["size"], int) else compile_dim(b["size"]) for b in header["buffers"]]
         calls = [c for b in header["blocks"] for s in b["steps"] for c in calls_of(s)]
         words = sum(len(c["buffers"]) + len(c["params"]) + 1 for c in calls)
         self.tables = Arena(RESERVED, max(PLANS * words * 4, 1 << 16))
@@ -210,7 +211,7 @@ class Planner:
     def lay_out(self, step: Step[types.WasmStep | types.GpuStep], run: Run, made: dict[int, int]) -> int:
         """Allocate what the calls make, free what dies, and write the argument blocks."""
         assert step.words is not None
-        sizes, addresses = Sizes(self.header["buffers"], run.env), {**run.addresses}
+        sizes, addresses = Sizes(self.sizes, run.env), {**run.addresses}
         calls = step.json["calls"]
         away = {b for c in calls for b in c["alloc"] if self.header["buffers"][b].get("memory")}
         found = tenants(calls, sizes, addresses, self.placed, away)
@@ -248,13 +249,13 @@ class Planner:
 class Sizes(dict[int, int]):
     """Sizes of buffers in bytes, evaluated on demand."""
 
-    def __init__(self, buffers: list[types.Buffer], env: Env) -> None:
+    def __init__(self, buffers: Sequence[int | Evaluate], env: Env) -> None:
         self.buffers = buffers
         self.env = env
 
     def __missing__(self, b: int) -> int:
-        size = self.buffers[b]["size"]
-        self[b] = value = size if isinstance(size, int) else compile_dim(size)(self.env)
+        size = self.buffers[b]
+        self[b] = value = size if isinstance(size, int) else size(self.env)
         return value
 
 

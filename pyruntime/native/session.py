@@ -22,6 +22,7 @@ from pyruntime.native.gpu_session import gpu_engine, no_adapter, open_gpu, warn
 from pyruntime.native.host_calls import HostCalls
 from pyruntime.native.maps import Maps
 from pyruntime.native.options import RunOptions, check_model, check_run_options, check_session_options
+from pyruntime.native.presets import PRESETS
 from pyruntime.native.program_file import Exported, is_program, pack, sources_of
 from pyruntime.native.timing import Timing, timed, timings
 from pyruntime.native.turns import Turns
@@ -42,10 +43,11 @@ MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before th
 @dataclass(slots=True)
 class SessionOptions:
     """graph_optimization_level: disabled, basic, extended, layout or all; disabled_passes: names of passes to leave
-    out (docs/extending.md); intra_op_num_threads: 0 means one; memory_limit: bytes of memory the session may use;
-    relaxed_simd: None means where the host has it; free_dimension_overrides: numbers for named dims of inputs;
-    preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; extra has no effect;
-    compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give."""
+    out (docs/extending.md); intra_op_num_threads: 0 means what the preset says, without one 1; memory_limit: bytes of
+    memory the session may use; relaxed_simd: None means where the host has it; free_dimension_overrides: numbers for
+    named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; extra has no
+    effect; compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give;
+    preset: "latency", "throughput" or "power" (docs/api.md)."""
 
     graph_optimization_level: str = "all"
     disabled_passes: Sequence[str] = ()
@@ -57,6 +59,7 @@ class SessionOptions:
     extra: dict[str, Any] = field(default_factory=dict)
     compile_time_limit: float = SECONDS
     code_size_limit: int = CODE
+    preset: str | None = None
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """As onnxruntime spells it."""
@@ -84,6 +87,7 @@ class Session:
         self.options = sess_options or SessionOptions()
         check_model(model)
         check_session_options(self.options)
+        self._preset = PRESETS[self.options.preset]
         self._pipeline = Pipeline(self.options.graph_optimization_level, self.options.disabled_passes)
         self._providers = known(providers or ["wasm"])
         self._turns = Turns()
@@ -99,7 +103,7 @@ class Session:
             self._maps = Maps(self._exported.graph)
         else:
             self._maps = Maps(self._pipeline.graph(self._read(model)))
-            self._providers = no_adapter(self._providers)
+            self._providers = no_adapter(self._providers, self._preset.low_power)
         self._graph = self._maps.graph
         self._feeds = Feeds(self._graph)
         self._staying = self._feeds.staying(self.options.preferred_output_location)
@@ -232,9 +236,10 @@ class Session:
         from pyruntime.providers.wasm import provider
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-        host = WasmHost(threads=max(self.options.intra_op_num_threads, 1), relaxed=self.options.relaxed_simd)
+        threads = self.options.intra_op_num_threads or self._preset.threads
+        host = WasmHost(threads=threads, relaxed=self.options.relaxed_simd)
         writer = provider.code_writer(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
-        gpu = open_gpu() if self._wants_gpu else None
+        gpu = open_gpu(self._preset.low_power) if self._wants_gpu else None
         return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu)])]
 
     def _compiled(
@@ -258,7 +263,7 @@ class Session:
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
         host = WasmHost(threads=found.program.header.get("threads", 1), relaxed=self.options.relaxed_simd)
-        gpu = open_gpu() if "webgpu" in found.program.header["modules"] else None
+        gpu = open_gpu(self._preset.low_power) if "webgpu" in found.program.header["modules"] else None
         self._providers = ["wasm"] if gpu is None else ["webgpu", "wasm"]
         self._programs[()] = Executor(found.program, host, found.sources, found.host_call, self._room(), gpu)
 
@@ -350,7 +355,7 @@ class Session:
         """Compile again for these. Errors: InvalidInput for a Program that was compiled before."""
         if self._opened:
             raise InvalidInput("a compiled Program is for the providers that it was compiled for")
-        self._providers = no_adapter(known(names))
+        self._providers = no_adapter(known(names), self._preset.low_power)
         self._again(lambda: self._surviving(self._prepare))
 
     def _again(self, work: Callable[[], T]) -> T:
@@ -391,7 +396,7 @@ class Session:
     @property
     def _side_by_side(self) -> bool:
         """Whether runs may be under way at the same time, each in memory of its own. A GPU is one queue."""
-        return not self._wants_gpu and self.options.memory_limit >= WHOLE
+        return self._preset.side_by_side and not self._wants_gpu and self.options.memory_limit >= WHOLE
 
     def _anyhow(self, feeds: Mapping[str, Any], *asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """A run, beside others if it may be and there is memory for both."""
@@ -479,5 +484,5 @@ class Session:
         """The same Program in a memory of its own. The old one is closed first: there need not be room for two."""
         old.close()
         host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
-        gpu = open_gpu() if old.gpu is not None else None
+        gpu = open_gpu(self._preset.low_power) if old.gpu is not None else None
         return type(old)(old.program, host, old.sources, old.host_call, self._room(old), gpu)

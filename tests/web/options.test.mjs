@@ -18,7 +18,7 @@ const QUIET = {
   freeDimensionOverrides: { batch: 1 }, graphOptimizationLevel: 'layout', enableCpuMemArena: true, enableMemPattern: true,
   executionMode: 'sequential', optimizedModelFilePath: '', enableProfiling: true, logId: 'mine', logSeverityLevel: 2, logVerbosityLevel: 0,
   preferredOutputLocation: { y: 'gpu-buffer' }, enableGraphCapture: false, extra: { session: { use_ort_model_bytes_directly: '1' } },
-  externalData: [], disabledPasses: [], memoryLimit: 1, compileTimeLimit: undefined, codeSizeLimit: null,
+  externalData: [], disabledPasses: [], preset: 'power', memoryLimit: 1, compileTimeLimit: undefined, codeSizeLimit: null,
 };
 
 test('what acts is not told of', () => {
@@ -53,6 +53,9 @@ for (const [options, message] of [
   [{ extra: [] }, 'extra cannot be an array of 0'],
   [{ extra: { ep: { context_enable: '1' } } }, 'ep.context_enable: models are compiled'],
   [{ extra: { 'session.disable_cpu_ep_fallback': true } }, 'WebAssembly takes what no other provider does'],
+  [{ preset: 'fast' }, "preset cannot be fast ('latency' or 'throughput' or 'power')"],
+  [{ preset: 'toString' }, 'preset cannot be toString'],
+  [{ preset: ['power'] }, 'preset cannot be an array of 1'],
   [{ onProgress: {} }, 'onProgress cannot be an object Object (a function)'],
   [webgpu({ preferredLayout: 'CHWN' }), 'preferredLayout cannot be CHWN'],
   [webgpu({ storageBufferCacheMode: 'big' }), 'storageBufferCacheMode cannot be big'],

@@ -8,10 +8,13 @@ from onnx import helper as h
 
 from pyruntime.errors import ExecutionError
 from pyruntime.native import planner
-from pyruntime.native.session import Session
+from pyruntime.native.session import Session, SessionOptions
 
 pytest.importorskip("wgpu")
 
+import wgpu
+
+from pyruntime.providers.webgpu import wgpu_device
 from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
 
@@ -168,3 +171,18 @@ def test_parameters_of_new_shapes_do_not_pile_up(monkeypatch):
         x = np.linspace(-1, 1, n, dtype=np.float32)
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
         assert executor.gpu.parameter_bytes <= limit + 256
+
+
+@pytest.mark.parametrize(("preset", "preference"), [(None, "high-performance"), ("power", "low-power")])
+def test_a_preset_chooses_the_adapter(preset, preference, monkeypatch):
+    asked, real = [], wgpu.gpu.request_adapter_sync
+
+    def request(**options):
+        asked.append(options["power_preference"])
+        return real(**options)
+
+    monkeypatch.setattr(wgpu_device, "_device", None)
+    monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", request)
+    data = model([h.make_node("Sin", ["x"], ["y"])], [("x", T.FLOAT, [4])], [("y", T.FLOAT, None)])
+    session = Session(data, SessionOptions(preset=preset), providers=["webgpu"])
+    assert asked == [preference] and session.run(None, {"x": np.zeros(4, np.float32)})[0].shape == (4,)

@@ -11,6 +11,7 @@ import { Caller } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { spawn } from '../common/spawn.js';
 import { LateWorker } from './late_worker.js';
+import { PRESETS } from './presets.js';
 import { SharedPool } from './tensors.js';
 
 /** @typedef {{ caller: Caller, threads: ThreadPool | null }} Connection threads: of Programs in the page */
@@ -88,14 +89,15 @@ export function shutdown() {
 const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
 
 /**
- * How many threads a session gets: as it asks, or as env.wasm.numThreads does, or as many as there are processors, four
- * at most. One without shared memory.
- * @param {number} [asked] intraOpNumThreads @param {import('../common/log.js').Said} [said]
+ * How many threads a session gets: as it or its preset asks, or as env.wasm.numThreads does, or as many as there are
+ * processors, four at most. One without shared memory.
+ * @param {number} [asked] intraOpNumThreads @param {string} [preset] @param {import('../common/log.js').Said} [said]
  */
-export function threadCount(asked, said) {
+export function threadCount(asked, preset, said) {
   const ambient = env.wasm.numThreads;
-  const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
-  if (hasSharedMemory()) return wanted || Math.min(4, place.processors());
+  const common = PRESETS[preset ?? 'latency'].threads(place.processors());
+  const wanted = asked || (!preset && isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
+  if (hasSharedMemory()) return wanted || common;
   if (wanted > 1) {
     const why = globalThis.crossOriginIsolated ? 'this browser gives no SharedArrayBuffer.'
       : 'this page is not cross-origin isolated, so it has no shared memory. Serve it with the headers '

@@ -11,6 +11,7 @@ import { hasBuffers, withoutBuffers } from './gpu_tensors.js';
 import { gpuCode } from './late_gpu.js';
 import { ms } from './options.js';
 import { pageGpu } from './own_gpu.js';
+import { PRESETS, shown } from './presets.js';
 import { PageRunner } from './page_runner.js';
 import { Stopper } from './stopper.js';
 import { checkFetches, mapsAmong, rowsOfMaps, toMaps } from './maps.js';
@@ -52,6 +53,7 @@ export class Handler {
     this.outputs = created.outputs;
     this.timings = created.timings;
     this.released = false;
+    this.rests = Boolean(settings.given.preset && PRESETS[settings.given.preset].rests);
     this.pageRunner = new PageRunner(() => caller.call('program', { session: this.session }), created.threads);
     this.pageRunner.refused = limits.memoryLimit !== undefined; // the worker's memory is what is limited
     const own = created.inputs.filter(({ map, hasDefault }) => !map && !hasDefault);
@@ -75,6 +77,10 @@ export class Handler {
     const stopper = settings && new Stopper(settings.given, 'the run');
     feeds = this.checked(feeds);
     stopper?.check();
+    if (this.rests) {
+      await shown(stopper);
+      this.usable();
+    }
     const buffers = hasBuffers(feeds) || hasBuffers(fetches);
     if (buffers || this.moved) feeds = asTheyAre(feeds);
     const local = this.gpu && (this.moved || buffers) ? await this.settled() : null;
@@ -105,7 +111,7 @@ export class Handler {
   }
 
   async settle() {
-    const gpu = await pageGpu(this.settings.device);
+    const gpu = await pageGpu(this.settings.device, this.settings.given.preset);
     const created = await this.caller.call('settle', { session: this.session, gpu: gpu.adapter });
     const release = (/** @type {number} */ session) => void this.caller.call('release', { session }).catch(() => {});
     const local = await this.open(created, gpu).catch((cause) => {

@@ -5,6 +5,7 @@ import { env } from 'onnxruntime-common';
 import { InvalidInput } from '../common/errors.js';
 import { log, logging, SEVERITIES, warnOnce } from '../common/log.js';
 import { isDevice, wishes } from './own_gpu.js';
+import { PRESETS } from './presets.js';
 import { anything, callable, check, count, flag, flatten, idle, list, oneOf, positive, record, text } from './option_kinds.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
@@ -71,6 +72,7 @@ export const SESSION = {
   memoryLimit: positive('a number of bytes'),
   compileTimeLimit: positive('a number of seconds'),
   codeSizeLimit: positive('a number of bytes'),
+  preset: oneOf(...Object.keys(PRESETS)),
   signal: anything, // Stopper refuses what is none
 };
 
@@ -220,9 +222,9 @@ function checkEnv(said) {
   }
 }
 
-/** What the worker is told of env. */
-export function workerEnv() {
-  return { least: logging.least(), adapter: wishes() };
+/** What the worker is told of env. @param {string} [preset] of the session */
+export function workerEnv(preset) {
+  return { least: logging.least(), adapter: wishes(preset) };
 }
 
 /** Names of outputs that are none. @param {SessionOptions['preferredOutputLocation']} preferred @param {string[]} outputs @param {import('../common/log.js').Said} [said] */

@@ -5,6 +5,7 @@ import { env } from 'onnxruntime-common';
 import { InvalidInput, NoAdapter } from '../common/errors.js';
 import { setting } from '../gpu/setting.js';
 import { gpuCode, loadedGpuCode } from './late_gpu.js';
+import { PRESETS } from './presets.js';
 
 /** @typedef {import('../gpu/device.js').Gpu} Gpu */
 
@@ -39,20 +40,20 @@ Object.defineProperties(env.webgpu, {
 /** @param {unknown} device @returns {device is GPUDevice} */
 export const isDevice = (device) => typeof GPUDevice !== 'undefined' && device instanceof GPUDevice;
 
-/** What env says of the adapter. */
-export function wishes() {
-  const { powerPreference, forceFallbackAdapter } = env.webgpu;
+/** What env says of the adapter, or else the preset. @param {string} [preset] */
+export function wishes(preset = 'latency') {
+  const { powerPreference = PRESETS[preset].powerPreference, forceFallbackAdapter } = env.webgpu;
   return Object.fromEntries(Object.entries({ powerPreference, forceFallbackAdapter }).filter(([, value]) => value !== undefined));
 }
 
 /** Whether sessions on the GPU are to run in the page. */
 export const hasPageGpu = () => wanted || Boolean(setting.device ?? setting.adapter);
 
-/** @param {GPUDevice} [device] of a session @returns {Promise<Gpu>} */
-export async function pageGpu(device) {
+/** @param {GPUDevice} [device] of a session @param {string} [preset] of it @returns {Promise<Gpu>} */
+export async function pageGpu(device, preset) {
   const { acquireGpu, gpuOf } = await gpuCode();
   if (device) return gpuOf(device);
-  Object.assign(setting.wishes, wishes());
+  Object.assign(setting.wishes, wishes(preset));
   const gpu = await acquireGpu();
   if (!gpu) throw new NoAdapter('this browser gives no WebGPU adapter', { hint: "ask for ['webgpu', 'wasm'] to run without one" });
   wanted = true;

@@ -36,11 +36,11 @@ export const backend = {
     const params = {
       model: origin(model, undefined, given.cache),
       external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, given.cache)),
-      threads: threadCount(given.intraOpNumThreads, said),
+      threads: threadCount(given.intraOpNumThreads, given.preset, said),
       options: settings.options,
       limits,
       said,
-      env: workerEnv(),
+      env: workerEnv(given.preset),
       gpu: gpu?.adapter,
     };
     const caller = attach();
@@ -65,7 +65,7 @@ async function ownGpu({ webgpu, device, preferred, given }) {
   const buffers = [preferred].flatMap((where) => (typeof where === 'object' ? Object.values(where) : where)).includes('gpu-buffer');
   if (!webgpu || !device && !buffers && !hasPageGpu()) return null;
   const asked = given.executionProviders.map((/** @type {any} */ item) => item.name ?? item);
-  const gpu = await pageGpu(device).catch((error) => {
+  const gpu = await pageGpu(device, given.preset).catch((error) => {
     if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has none, either, and says so
     throw error;
   });

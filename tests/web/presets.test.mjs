@@ -1,0 +1,52 @@
+// What a session's preset decides, and how its runs rest in a hidden page.
+
+import assert from 'node:assert/strict';
+import { afterEach, test } from 'node:test';
+import { env } from 'onnxruntime-common';
+import { PRESETS, shown } from '../../web/page/presets.js';
+import { workerEnv } from '../../web/page/options.js';
+import { Stopper } from '../../web/page/stopper.js';
+
+class Page extends EventTarget {
+  visibilityState = 'hidden';
+
+  show() {
+    this.visibilityState = 'visible';
+    this.dispatchEvent(new Event('visibilitychange'));
+  }
+}
+
+afterEach(() => { delete globalThis.document; delete env.webgpu.powerPreference; });
+
+test('threads', () => {
+  const found = [1, 2, 8].map((processors) => ['latency', 'throughput', 'power'].map((name) => PRESETS[name].threads(processors)));
+  assert.deepEqual(found, [[1, 1, 1], [2, 2, 1], [4, 8, 1]]);
+});
+
+test('the adapter that is asked for, unless env says which', () => {
+  const asked = () => [undefined, 'latency', 'throughput', 'power'].map((preset) => workerEnv(preset).adapter.powerPreference);
+  assert.deepEqual(asked(), ['high-performance', 'high-performance', 'high-performance', 'low-power']);
+  env.webgpu.powerPreference = 'low-power';
+  assert.deepEqual(asked(), ['low-power', 'low-power', 'low-power', 'low-power']);
+});
+
+test('a run rests until the page is shown', async () => {
+  const page = globalThis.document = new Page();
+  let rested = false;
+  const run = shown(null).then(() => { rested = true; });
+  await new Promise((resolve) => { setTimeout(resolve, 5); });
+  assert.equal(rested, false);
+  page.show();
+  await run;
+  await shown(null);
+});
+
+test('where there is no page it does not', () => shown(null));
+
+test('one that rests may be stopped', async () => {
+  globalThis.document = new Page();
+  const controller = new AbortController();
+  const run = shown(new Stopper({ signal: controller.signal }, 'the run'));
+  controller.abort();
+  await assert.rejects(run, { name: 'AbortError' });
+});
