@@ -181,6 +181,8 @@ def col2im(
     image = tuple(t.ints(image_shape, 1))
     block = tuple(t.ints(block_shape, 1))
     rank = len(image)
+    if not rank:
+        raise t.shape_error("an image without axes")
     w = sliding(t, image, block, pads=pads, strides=strides, dilations=dilations)
     t.require_equal(x.shape[2], sh.size(w.out), "columns and window positions differ")
     back = Window(w.out, block, w.strides, w.dilations, w.begin, w.end, image)

@@ -124,6 +124,7 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("FusedGemm", [floats(3, 4), floats(4, 1), floats(5)], 1, "operands", {"domain": MS}),
         ("MultiHeadAttention", [*BY_HEADS[:2], floats(2, 4, 16)], 1, "values", HEADS),
         ("GroupQueryAttention", [floats(2, 2, 32), *CACHED[1:], LENGTHS, TOTAL], 1, "keys and queries", SHARED),
+        ("Col2Im", [floats(1, 4, 4), ints(), ints()], 18, "an image without axes", {}),
         ("Slice", [floats(4, 5), ints(0, 0), ints(2, 2), ints()], 13, "2 starts, 2 ends, 0 axes", {}),
         ("Slice", [floats(4, 5), ints(0, 0), ints(2, 2), ints(1, -1)], 13, "repeat", {}),
     ],
