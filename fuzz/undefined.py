@@ -24,9 +24,9 @@ UNSIZED = {SIZES, NO_MEAN, NO_SUM, NO_STEP, PADDING, RATE}  # for these not even
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
 # HardSwish's 1/6 is an attribute of the function that defines it, and attributes are float32.
-# Resize's coordinates are float32, FastGelu's constants have six digits, as Gelu's where it is a tanh.
+# Resize's coordinates are float32, as DeformConv's, FastGelu's constants have six digits, as Gelu's where it is a tanh.
 STASHED = set(
-    "FastGelu FlexAttention Gelu GroupNormalization HardSwish LayerNormalization Resize RMSNormalization".split()
+    "DeformConv FastGelu FlexAttention Gelu GroupNormalization HardSwish LayerNormalization Resize RMSNormalization".split()
 )
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie, or by cutting off.
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
