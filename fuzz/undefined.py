@@ -26,7 +26,8 @@ APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # HardSwish's 1/6 is an attribute of the function that defines it, and attributes are float32.
 # Resize's coordinates are float32, as DeformConv's, FastGelu's constants have six digits, as Gelu's where it is a tanh.
 STASHED = set(
-    "DeformConv FastGelu FlexAttention Gelu GroupNormalization HardSwish LayerNormalization Resize RMSNormalization".split()
+    """DeformConv FastGelu FlexAttention Gelu GroupNormalization HardSwish LayerNormalization Resize
+    RMSNormalization""".split()
 )
 # Inner roundings to integers: runtimes differ by a unit where a product falls on a tie, or by cutting off.
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")

@@ -9,7 +9,7 @@ import onnx.parser
 import onnx.reference
 import pytest
 
-from pyruntime import InferenceSession, browser
+from pyruntime import InferenceSession, InvalidInput, browser
 
 # Two values that decide ranks, the second computed with the first: axes of Unsqueeze.
 MODEL = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
@@ -60,3 +60,5 @@ def test_the_dims_of_filters_that_are_fed(op: str) -> None:
         feeds = {name: rng.random(shape, np.float32) for name, shape in (("x", x), ("w", w))}
         np.testing.assert_allclose(session.run(None, feeds)[0], peer.run(None, feeds)[0], 1e-5, 1e-6)
     assert {str(d) for d in session._needs.dims} == {"F", "G", "K", "L"}
+    with pytest.raises(InvalidInput, match="fix these dims by free_dimension_overrides: F, G, K, L"):
+        session.export()

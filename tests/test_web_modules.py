@@ -17,7 +17,7 @@ FILES = sorted(set((ROOT / "tests" / "web").glob("*.test.mjs")) - {ROOT / "tests
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name.partition(".")[0])
 def test_in_node(file: Path) -> None:
     command = ["node", "--no-warnings", "--test", "--test-reporter=tap", str(file)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert run.returncode == 0, run.stdout + run.stderr
     count = re.search(r"^# pass (\d+)$", run.stdout, re.MULTILINE)
     assert count and int(count[1]) > 1, "a file whose tests are found"

@@ -78,9 +78,19 @@ def later(module: str) -> None:
 
 
 def complete() -> None:
-    """Import what was put off."""
+    """Import what was put off; all of it or, where that fails or is interrupted, nothing."""
     for module in _LATER:
-        import_module(module)
+        before, modules = dict(_TABLE), set(sys.modules)
+        try:
+            import_module(module)
+        except BaseException:
+            _TABLE.clear()
+            _TABLE.update(before)
+            package = module.rpartition(".")[0]
+            for name in [n for n in sys.modules.keys() - modules if n.startswith(f"{package}.")]:
+                del sys.modules[name]
+                vars(sys.modules[package]).pop(name.removeprefix(f"{package}."), None)
+            raise
     _LATER.clear()
 
 

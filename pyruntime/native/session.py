@@ -192,7 +192,9 @@ class Session:
     def export(self, weights: bool = False) -> bytes:
         """The Program as a file that `InferenceSession` opens without compiling; see `exported.pack`."""
         if () not in self._programs:
-            raise InvalidInput("this model is compiled for some feeds when it runs, so there is no Program for all")
+            text = "this model is compiled for some feeds when it runs, so there is no Program for all"
+            dims = ", ".join(sorted(map(str, self._needs.dims)))
+            raise InvalidInput(text, hint=dims and f"fix these dims by free_dimension_overrides: {dims}")
         if self._maps:
             raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
         return pack(self._latest(), self._graph, self._model, weights)

@@ -33,8 +33,14 @@ def _number(t: Tracer, v: Tensor) -> float | None:
 class _Moved:
     def __init__(self, t: Tracer, wanted: tuple[float | None, float | None], dtype: DType) -> None:
         self.t, self.wanted, self.dtype = t, wanted, dtype
+        self.found: dict[int, Tensor | None] = {}  # what two kernels read is moved once
 
     def tensor(self, x: Tensor, depth: int) -> Tensor | None:
+        if x.uid not in self.found:
+            self.found[x.uid] = self._moved(x, depth)
+        return self.found[x.uid]
+
+    def _moved(self, x: Tensor, depth: int) -> Tensor | None:
         if isinstance(x.kernel, Alias):
             base = self.tensor(x.kernel.base, depth - 1) if depth else None
             return None if base is None else self.t.reshape(base, x.shape)

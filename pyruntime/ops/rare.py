@@ -1,4 +1,4 @@
-"""The families that few models have: a page fetches them when one does."""
+"""The families that few models have: they are imported when one does."""
 
 from pyruntime.ops import (  # noqa: F401
     aliases_microsoft,

@@ -101,6 +101,24 @@ except InvalidInput as error:
 else:
     raise AssertionError("defined twice")
 """,
+    "interrupted": """
+import sys
+import pyruntime.ops
+from pyruntime.frontend import registry
+
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == "pyruntime.ops.training":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+try:
+    registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
+except KeyboardInterrupt:
+    del sys.meta_path[0]
+registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
+""",
+
 }
 
 

@@ -22,6 +22,7 @@ WEIGHTS = {
     "order": np.array([0, 2, 1, 3]), "by": np.array([0, 0, 1, 2, 0, 1, 0, 0]),
     "twice": np.array([1, 1, 2, 2], np.float32),
     "starts": np.array([3]), "ends": np.array([-9]), "axes": np.array([3]), "steps": np.array([-2]),
+    "from": np.array([1]), "to": np.array([6]),
     "shape": np.array([2, 6, -1]), "some": np.array([5, 0, 0, -1]),
 }  # fmt: skip
 MOVES = {
@@ -102,3 +103,13 @@ def test_what_must_be_computed(given: tuple[float, int], taken: tuple[float, int
         got, want, maps = run(MOVES[name], np.uint8, given, taken)
         np.testing.assert_array_equal(got, want)
         assert reads_floats(maps)
+
+
+def test_what_is_read_twice_is_moved_once() -> None:
+    """Else it would be 2³⁰ maps."""
+    roll = [[node("Transpose", [f"f{n}"], [f"t{n}"], perm=[0, 1, 2, 3]),
+             node("Concat", [f"f{n}", f"t{n}"], [f"c{n}"], axis=3),
+             node("Slice", [f"c{n}", "from", "to", "axes"], [f"f{n + 1}"])] for n in range(30)]  # fmt: skip
+    ends = [node("Identity", ["xf"], ["f0"])], [node("Identity", ["f30"], ["yf"])]
+    got, want, _ = run([*ends[0], *(one for step in roll for one in step), *ends[1]], np.uint8, (0.5, 3), (0.5, 3))
+    np.testing.assert_array_equal(got, want)

@@ -89,14 +89,14 @@ export function shutdown() {
 const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
 
 /**
- * How many threads a session gets: as it or its preset asks, or as env.wasm.numThreads does, or as many as there are
- * processors, four at most. One without shared memory.
+ * How many threads a session gets: as it asks, or env.wasm.numThreads, or its preset, or as many as there are processors,
+ * four at most. One without shared memory.
  * @param {number} [asked] intraOpNumThreads @param {string} [preset] @param {import('../common/log.js').Said} [said]
  */
 export function threadCount(asked, preset, said) {
   const ambient = env.wasm.numThreads;
   const common = PRESETS[preset ?? 'latency'].threads(place.processors());
-  const wanted = asked || (!preset && isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
+  const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
   if (hasSharedMemory()) return wanted || common;
   if (wanted > 1) {
     const why = globalThis.crossOriginIsolated ? 'this browser gives no SharedArrayBuffer.'

@@ -64,7 +64,10 @@ export class Stopper {
   /** The same, without waiting for a call that is wanted no more. @template T @param {Promise<T>} call @param {(late: T) => void} drop @returns {Promise<T>} */
   race(call, drop) {
     return new Promise((resolve, reject) => {
-      const end = this.watch(() => reject(this.error));
+      const end = this.watch(() => {
+        end(); // the call may never come to an end
+        reject(this.error);
+      });
       this.result(call, drop).then(resolve, reject).finally(end);
     });
   }

@@ -169,9 +169,13 @@ def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
     b = call.args[1]
     if b is None or any(d != 1 for d in b.shape[:-2]):
         return []
-    if any(t.rank and not isinstance(t.kernel, Leaf) for t in _seen_through(b).tensors()):
+    if any(t.rank and not _is_weight(t) for t in _seen_through(b).tensors()):
         return []
     return _scaled(call, (b.rank - 1, call.out.rank - 1), b.shape[-2:-1], lambda inner: prepare_product(inner, dots))
+
+
+def _is_weight(t: Tensor) -> bool:
+    return isinstance(t.kernel, Leaf) and t.kernel.kind == "weight"
 
 
 def _scaled(
