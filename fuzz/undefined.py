@@ -19,7 +19,8 @@ NO_SUM = "the sum of nothing: onnxruntime loses the axis"
 NO_STEP = "steps that are not finite: one element, or none"
 PADDING = "windows of padding alone"
 RATE = "the reference takes the rate's type for results"
-UNSIZED = {SIZES, NO_MEAN, NO_SUM, NO_STEP, PADDING, RATE}  # for these not even shapes are compared
+GAPS = "a window smaller than its stride, SAME: onnxruntime leaves out what the stride adds"
+UNSIZED = {SIZES, NO_MEAN, NO_SUM, NO_STEP, PADDING, RATE, GAPS}  # for these not even shapes are compared
 # All compute these by polynomials, or by e^x - 1, whose error is absolute, some units of the last place of 1.
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
@@ -190,6 +191,12 @@ def _quotient_leaves(a: Arriving) -> bool:
     return not largest < 2.0**31 * min(least, 1.0)
 
 
+def _gaps(a: Arriving) -> bool:
+    strides = a.attribute("strides", [])
+    window = min((min(x.shape[2:], default=0) for x in a.at(1)), default=0)
+    return a.attribute("auto_pad", b"NOTSET").startswith(b"SAME") and any(window < s for s in strides)
+
+
 def _rate_of_another_type(a: Arriving) -> bool:
     return len({x.dtype for x in a.at() if is_float(x.dtype)}) > 1
 
@@ -266,6 +273,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("AveragePool LpPool", _not_finite(), "the reference takes NaN for padding"),
     ("Range", _not_finite(2), NO_STEP),
     ("Pool", _all_padding, PADDING),
+    ("ConvTranspose", _gaps, GAPS),
     ("MaxPool MaxRoiPool", _not_finite(), "peers drop NaN or not, by its place in the window"),
     ("DFT STFT", _not_finite(), "0 times what is not finite"),
     (

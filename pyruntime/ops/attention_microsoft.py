@@ -175,6 +175,7 @@ def attention_microsoft(
     if past_present_share_buffer and (past is None or past_sequence_length is None):
         raise t.shape_error("past_present_share_buffer needs past and past_sequence_length")
     joined = matmul(t, x, weights)
+    t.require_shape("the bias", bias, joined.shape[-1:])
     joined = joined if bias is None else t.map(X + Y, joined, bias)
     return attend_joined(
         t, joined, mask_index, past, attention_bias, qkv_hidden_sizes, num_heads, scale, mask_filter_value,

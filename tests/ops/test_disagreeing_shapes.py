@@ -48,6 +48,7 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("SoftmaxCrossEntropyLoss", [floats(3, 5, 1, 4), TARGET], 13, "axis 1", {}),
         ("MultiHeadAttention", [*BY_HEADS, floats(24)], 1, "24", HEADS),
         ("MultiHeadAttention", [*BY_HEADS, floats(24), None, floats(1, 2, 2, 5)], 1, "24", HEADS),
+        ("Attention", [floats(2, 3, 8), floats(8, 24), floats(1)], 1, "the bias must have the shape", HEADS),
         ("MultiHeadAttention", [*BY_HEADS, None, None, floats(1, 2, 2, 1)], 1, "column for each key", HEADS),
         ("MultiHeadAttention", [*BY_HEADS, None, None, floats(1, 2, 1, 5)], 1, "row for each query", HEADS),
         ("MultiHeadAttention", [floats(2, 3, 8), floats(2, 2, 5, 4), floats(2, 5, 8)], 1, "value 3", HEADS),
