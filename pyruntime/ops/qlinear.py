@@ -111,6 +111,7 @@ def matmul_integer_to_float(
     codes = product_of_codes(t, a, a_zero_point, b, b_zero_point)
     factor = cast(X, F32) * (cast(Y, F32) * cast(Z, F32))
     y = t.map_onto(factor, codes, _row_wise(t, a_scale, a), b_scale)
+    t.require_shape("the bias", bias, b.shape[-1:])
     return t.cast(y if bias is None else t.map_onto(X + cast(Y, F32), y, bias), a_scale.dtype)
 
 
