@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.errors import OutOfMemory
@@ -27,40 +28,58 @@ if sys.platform in ("linux", "darwin") and sys.maxsize > 1 << 32:  # else memori
 
 
 class SharedPages:
-    """What memory, an array of bytes that begins with a page, has from `begin` to `end`, and never changes.
+    """What memory, an array of bytes that begins with a page, has in some spans (begin, end), and never changes. What
+    lies between them, runs write: no page that has some of it is touched.
 
-    Errors: OutOfMemory, also where the system cannot do this."""
+    Errors: OutOfMemory, also where the system cannot do this. The memory is then as it was."""
 
-    def __init__(self, memory: Any, begin: int, end: int) -> None:
+    def __init__(self, memory: Any, spans: Sequence[tuple[int, int]]) -> None:
         if _mmap is None:
             raise OutOfMemory("weights cannot be shared on this system")
-        page = mmap.PAGESIZE
-        self.begin, self.end = begin, end
-        self.first = -(-begin // page) * page
-        self.last = max(end // page * page, self.first)
+        self.spans = spans
         self._source = memory
         self._file = _unnamed_file()
         weakref.finalize(self, os.close, self._file)
-        for at in range(self.first, self.last, PIECE):
-            size = min(PIECE, self.last - at)
-            try:
-                os.pwrite(self._file, memory[at : at + size].data, at - self.first)
-            except OSError as error:
-                raise OutOfMemory(f"no memory for weights that runs share: {error}") from None
-            self._map(memory, at, size)
+        for first, last in map(_whole_pages, spans):
+            for at in range(first, last, PIECE):
+                size = min(PIECE, last - at)
+                _write(self._file, memory[at : at + size], at)
+                self._map(memory, at, size)
 
     def appear_in(self, memory: Any) -> None:
-        """Another memory, at least as long as `end`, has the same bytes at the same addresses."""
-        if self.last > self.first:
-            self._map(memory, self.first, self.last - self.first)
-        for begin, end in ((self.begin, min(self.first, self.end)), (max(self.last, self.begin), self.end)):
-            memory[begin:end] = self._source[begin:end]
+        """Another memory, at least as long as the last span's end, has the same bytes at the same addresses."""
+        for begin, end in self.spans:
+            first, last = _whole_pages((begin, end))
+            if last > first:
+                self._map(memory, first, last - first)
+            for b, e in ((begin, min(first, end)), (max(last, begin), end)):
+                memory[b:e] = self._source[b:e]
 
     def _map(self, memory: Any, at: int, size: int) -> None:
         """In one step: who reads there meanwhile finds the same bytes."""
         place = memory.ctypes.data + at
-        if _mmap(place, size, _READ_WRITE, _PRIVATE | _FIXED, self._file, at - self.first) != place:
+        if _mmap(place, size, _READ_WRITE, _PRIVATE | _FIXED, self._file, at) != place:
             raise OutOfMemory(f"no memory for weights that runs share: {os.strerror(ctypes.get_errno())}")
+
+
+def _whole_pages(span: tuple[int, int]) -> tuple[int, int]:
+    """Where those in a span begin and end. If it has none they end where they begin."""
+    page = mmap.PAGESIZE
+    first = -(-span[0] // page) * page
+    return first, max(span[1] // page * page, first)
+
+
+def _write(file: int, data: Any, at: int) -> None:
+    """All of it, however little the system takes at once. Errors: OutOfMemory."""
+    done = 0
+    try:
+        while done < len(data):
+            written = os.pwrite(file, data[done:].data, at + done)
+            if not written:
+                raise OSError("nothing more can be written")
+            done += written
+    except OSError as error:
+        raise OutOfMemory(f"no memory for weights that runs share: {error}") from None
 
 
 def _unnamed_file() -> int:

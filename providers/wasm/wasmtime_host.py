@@ -249,14 +249,14 @@ class WasmHost:
         size, data = self._memory.data_len(*args), self._memory.data_ptr(*args)
         self.memory: np.ndarray[Any, np.dtype[np.uint8]] = np.ctypeslib.as_array(data, shape=(size,))
 
-    def twin(self, begin: int, end: int) -> WasmHost:
-        """A host of one thread whose memory has the same bytes in [begin, end), which nobody changes from now on; RAM
-        has them once. Kernels may run here meanwhile. Errors: OutOfMemory."""
+    def twin(self, spans: Sequence[tuple[int, int]]) -> WasmHost:
+        """A host of one thread whose memory has the same bytes in these spans (begin, end), which nobody changes from
+        now on; RAM has them once. Kernels may run here meanwhile. Errors: OutOfMemory."""
         with self.memory_lock:
             if self._pages is None:
-                self._pages = SharedPages(self.memory, begin, end)
+                self._pages = SharedPages(self.memory, spans)
             other = WasmHost(1, self.max_pages, self.relaxed, self._cache, like=self)
-            other.grow(end)
+            other.grow(max((end for _, end in spans), default=0))
             self._pages.appear_in(other.memory)
         return other
 

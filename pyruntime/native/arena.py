@@ -161,14 +161,7 @@ class Arena:
 
     def _walls(self, moving: set[int]) -> list[Span]:
         """What is in use except for the spans at these addresses; neighbours are one."""
-        spare = sorted([*self._free, *((a, self._live[a]) for a in moving), (self.end, 0)])
-        walls: list[Span] = []
-        at = self.base
-        for address, size in spare:
-            if address > at:
-                walls.append((at, address))
-            at = address + size
-        return walls
+        return spans_between([*self._free, *((a, self._live[a]) for a in moving)], self.base, self.end)
 
     def _count(self, those: list[Tenant], new: list[Tenant], calls: int) -> None:
         """What the step adds to the figures."""
@@ -229,6 +222,17 @@ class Arena:
         free, live, self.end, self.used, self.asked = state
         self._free = list(free)
         self._live = dict(live)
+
+
+def spans_between(spare: Iterable[tuple[int, int]], base: int, end: int) -> list[Span]:
+    """What [base, end) has besides these (address, size); neighbours are one."""
+    spans: list[Span] = []
+    at = base
+    for address, size in (*sorted(spare), (end, 0)):
+        if address > at:
+            spans.append((at, address))
+        at = address + size
+    return spans
 
 
 def rounded(size: int) -> int:

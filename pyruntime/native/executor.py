@@ -114,7 +114,7 @@ class Executor:
         """Another one for the same Program, which may run at the same time: the weights are the same memory, what runs
         write is its own. It has one thread. Not for Programs on the GPU. Errors: OutOfMemory."""
         other = copy(self)
-        other.host = self.host.twin(*self.planner.permanent)
+        other.host = self.host.twin(self.planner.permanent)
         other.functions = other.host.load(self.program.part(self.header["modules"]["wasm"]))
         other.planner = self.planner.twin(other.host)
         other.transfers = Transfers(other)

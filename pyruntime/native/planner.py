@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from pyruntime.errors import OutOfMemory, ShapeError
-from pyruntime.native.arena import Arena, MemoryReport
+from pyruntime.native.arena import Arena, MemoryReport, spans_between
 from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
 from pyruntime.program import types
@@ -179,9 +179,10 @@ class Planner:
         return other
 
     @property
-    def permanent(self) -> tuple[int, int]:
-        """Where what stays for good begins and ends."""
-        return self.arena.base, self.root[0][2]
+    def permanent(self) -> list[tuple[int, int]]:
+        """Where in linear memory what stays for good begins and ends. What `init` freed between, runs write."""
+        (free, _, end, *_), _ = self.root
+        return spans_between(free, self.arena.base, end)
 
     def restrict(self, limit: int) -> None:
         """From now on so many bytes of linear memory may be used."""
