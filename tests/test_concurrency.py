@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -290,6 +291,70 @@ def test_a_child_forked_during_a_run_runs_too(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(FUNCTIONS, "regex_full_match", lambda *args: (fork(), real(*args))[1])
     assert (session.run(None, feeds(2))[1] == want[1]).all()
     assert codes == [0]
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_child_forked_while_others_are_in_kernels_runs_too(runs: int) -> None:
+    session, options = (
+        opened("g (float[n, n] x) => (float[n, n] y) { a = MatMul (x, x)  y = MatMul (a, x) }"),
+        RunOptions(),
+    )
+    small = np.full((4, 4), 0.25, np.float32)
+    endless = np.full((5000, 5000), 1 / 5000, np.float32)
+    code: list[int] = []
+
+    def fork() -> None:
+        time.sleep(0.5)  # the others are in their kernels
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+            good = False
+            try:
+                found = at_once(*[lambda: [session.run(None, {"x": small})[0] for _ in range(5)]] * 3)
+                good = all((y == small).all() for results in found for y in results) and session.state == "ready"
+                session.trim()
+            finally:
+                os._exit(0 if good else 1)
+        code.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        options.terminate = True
+
+    *stopped, error = at_once(*[lambda: session.run(None, {"x": endless}, options)] * runs, fork)
+    assert error is None and code == [0] and all(isinstance(e, Terminated) for e in stopped)
+    assert (session.run(None, {"x": small})[0] == small).all()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where Ctrl-C meets a destructor
+def test_ctrl_c_anywhere_leaves_no_run_behind() -> None:
+    """The errors that it raises are kept, as a prompt keeps the last one: they hold on to what was interrupted."""
+    session, x, armed = opened("g (float[n] x) => (float[n] y) { y = Sin (x) }"), np.ones(4, np.float32), [False]
+    (want,) = session.run(None, {"x": x})
+
+    def interrupt(*_: Any) -> None:
+        if armed[0]:
+            raise KeyboardInterrupt
+
+    before, random, kept = signal.signal(signal.SIGALRM, interrupt), np.random.default_rng(0), list[BaseException]()
+    gc.collect()
+    gc.disable()
+    try:
+        while len(kept) < 200:
+            try:
+                armed[0] = True
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 3e-4))
+                for _ in range(50):
+                    session.run(None, {"x": x})
+            except KeyboardInterrupt as error:
+                kept.append(error)
+            armed[0] = False
+            assert session.state == "ready"
+    finally:
+        armed[0] = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        gc.enable()
+    assert at_once(session.trim) == [None]
+    assert (session.run(None, {"x": x})[0] == want).all()
 
 
 def test_run_async_tells_each_its_results() -> None:

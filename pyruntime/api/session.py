@@ -134,8 +134,7 @@ class InferenceSession(Session):
     ) -> None:
         """Compile the model again for these. Errors: InvalidInput for a Program that was compiled before."""
         names, given = asked(providers, provider_options)
-        with self._turns.alone():
-            self._change_providers(names)
+        self._turns.alone(lambda: self._change_providers(names))
         self._provider_options = given
 
     def disable_fallback(self) -> None:

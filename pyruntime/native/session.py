@@ -90,7 +90,7 @@ class Session:
         self._preset = PRESETS[self.options.preset]
         self._pipeline = Pipeline(self.options.graph_optimization_level, self.options.disabled_passes)
         self._providers = known(providers or ["wasm"])
-        self._turns = Turns()
+        self._turns = Turns(self._lost)
         self._programs: dict[Any, Any] = {}
         self._needs = Needs()
         self._parts: dict[Any, Any] = {}
@@ -148,8 +148,7 @@ class Session:
             raise InvalidInput("a compiled Program holds no model to verify", hint="open the model")
         self._on_several()
         feeds = self._feeds.check(self._maps.entered(input_feed))
-        with self._turns.alone():
-            return self._surviving(lambda: self._compared(feeds, tolerance), feeds)
+        return self._turns.alone(lambda: self._surviving(lambda: self._compared(feeds, tolerance), feeds))
 
     def _on_several(self) -> None:
         if effective(self._providers) == ["wasm"]:
@@ -167,7 +166,8 @@ class Session:
         a model that is compiled for feeds."""
         if self._opened:
             raise InvalidInput("a compiled Program holds no kernels to list", hint="open the model")
-        with self._turns.alone():
+
+        def work() -> str:
             specs, inner = self._specs(None if input_feed is None else self._feeds.check(input_feed))
             _, gpu, engines = self._engines()
             try:
@@ -176,12 +176,12 @@ class Session:
                 if gpu is not None:
                     gpu.host.close()
 
+        return self._turns.alone(work)
+
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
         """Run once, each kernel on its own; gives their times in the order they ran."""
         feeds = self._feeds.check(self._maps.entered(input_feed))
-        with self._turns.alone():
-            found = self._surviving(lambda: self._timings(feeds), feeds)
-        return timings(found)
+        return timings(self._turns.alone(lambda: self._surviving(lambda: self._timings(feeds), feeds)))
 
     def _timings(self, feeds: Mapping[str, Any]) -> list[tuple[str, float]]:
         executor = self._program(feeds)
@@ -405,16 +405,18 @@ class Session:
         if self._side_by_side:
             with suppress(OutOfMemory):
                 return self._beside(feeds, *asked)
-        with self._turns.alone():
-            return self._surviving(lambda: self._attempt(feeds, *asked), feeds)
+        return self._turns.alone(lambda: self._surviving(lambda: self._attempt(feeds, *asked), feeds))
 
     def _beside(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """A run while others are under way."""
-        with self._turns.beside(lambda: self._program(feeds)) as executor:
+
+        def work(executor: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             executor.stopped = stopped
             return executor.header, executor.run(self._feeds.stored(feeds), names, stay)
+
+        return self._turns.beside(lambda: self._program(feeds), work)
 
     def _attempt(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
@@ -453,20 +455,28 @@ class Session:
         kept = {key: e for key, e in self._programs.items() if e in running}
         others = [e for e in (*self._programs.values(), *self._parts.values()) if e not in running]
         others += [twin for executor in running for twin in executor.twins]
-        self._dropped = self._dropped or (() in self._programs and () not in kept)
-        self._programs = kept
-        self._parts.clear()
+        self._keep(kept)
         for executor in others:
             executor.close()
         for executor in running:
             executor.twins.clear()
         return bool(others)
 
+    def _keep(self, kept: dict[Any, Any]) -> None:
+        self._dropped = self._dropped or (() in self._programs and () not in kept)
+        self._programs = kept
+        self._parts.clear()
+
+    def _lost(self, inside: Sequence[Any] | None) -> None:
+        """See `Turns`. What is lost is made again when it is needed; a memory is not freed in whose kernel a thread
+        that is no more seems to be."""
+        found = {} if inside is None else self._programs
+        self._keep({key: e for key, e in found.items() if not {e, *e.twins} & {*(inside or ())}})
+
     def trim(self) -> None:
         """Give back memory that larger runs took, which cannot shrink in place: each Program whose memory has grown
         gets a new one, with its constants. Plans and what was compiled for inner values are forgotten."""
-        with self._turns.alone():
-            self._surviving(self._trim)
+        self._turns.alone(lambda: self._surviving(self._trim))
 
     def _trim(self) -> None:
         if self._dropped:

@@ -1,15 +1,24 @@
-"""Who may use a session: runs side by side, each with an executor to itself, or one thread that has all of it."""
+"""Who may use a session: runs side by side, each with an executor to itself, or one thread that has all of it.
+
+Ctrl-C may come between any two lines, and what it leaves behind must not look like a run. So whatever says that
+somebody is at work is a lock of the interpreter's, which `with` takes and gives back in one step, in a function that
+runs the work itself: a context manager in Python can be interrupted before its `finally`.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from pyruntime.errors import OutOfMemory
+
+T = TypeVar("T")
+
+TICK = 0.05  # seconds after which who waits looks by himself, should a run not have told of its end
 
 
 def cores() -> int:
@@ -19,42 +28,54 @@ def cores() -> int:
 
 class Turns:
     """Of one session. Who comes waits at one door, in turn: for a core, if as many runs as there are cores are under
-    way, or until none is. Runs under way pass no door, so that they always come to an end."""
+    way, or until none is. Runs under way pass no door, so that they always come to an end.
 
-    def __init__(self) -> None:
+    lost(executors), a method, is told in a forked child which ones somebody was inside of; None if that may be any."""
+
+    def __init__(self, lost: Callable[[Sequence[Any] | None], None]) -> None:
+        self._lost = weakref.WeakMethod(lost)
+        self._begin_anew()
         _all.add(self)
-        self.begin_anew()
 
-    def begin_anew(self) -> None:
-        """Nothing is under way. Also in a forked child: the runs of other threads did not come along."""
+    def _begin_anew(self) -> None:
         self._door = threading.Lock()
-        self._ended = threading.Condition()
-        self._running: list[Any] = []
+        self._ended = threading.Lock()  # wakes who waits at the door; locked while there is nothing to see
+        self._runs: list[tuple[threading.Lock, Any]] = []  # those begun, under way as long as the lock is held
         self._most = cores()
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Inside, no run is under way and none begins."""
+    def after_fork(self) -> None:
+        """In the child: the runs of other threads did not come along."""
+        inside, changed = self._running, self._door.locked()
+        self._begin_anew()
+        lost = self._lost()
+        if lost is not None and (inside or changed):
+            lost(None if changed else inside)
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """What `work` gives. Meanwhile no run is under way and none begins."""
         with self._door:
             self._wait(0)
-            yield
+            return work()
 
-    @contextmanager
-    def beside(self, find: Callable[[], Any]) -> Iterator[Any]:
-        """An executor for a run, of the Program whose executor `find` gives; nobody else runs it meanwhile. `find` runs
-        alone but for runs under way."""
-        mine: list[Any] = []
+    def beside(self, find: Callable[[], Any], work: Callable[[Any], T]) -> T:
+        """What `work` gives for an executor of the Program whose executor `find` gives; nobody else runs it meanwhile.
+        `find` runs alone but for runs under way."""
+        mine = threading.Lock()
         try:
-            with self._door:
-                self._wait(self._most - 1)
-                mine.append(self._free(find()))
-                mine[0].helped_by(len(self._running))
-                self._running += mine
-            yield mine[0]
+            with mine:
+                with self._door:
+                    self._wait(self._most - 1)
+                    executor = self._free(find())
+                    executor.helped_by(len(self._running))
+                    self._runs.append((mine, executor))
+                return work(executor)
         finally:
-            with self._ended:
-                self._running = [executor for executor in self._running if executor not in mine]
-                self._ended.notify_all()
+            with suppress(RuntimeError):  # it is open
+                self._ended.release()
+
+    @property
+    def _running(self) -> list[Any]:
+        return [executor for lock, executor in self._runs if lock.locked()]
 
     @property
     def taken(self) -> bool:
@@ -63,8 +84,9 @@ class Turns:
 
     def _free(self, first: Any) -> Any:
         """The executor itself or a twin that does not run. If there is no memory for one, runs queue from now on."""
+        running = self._running
         for executor in (first, *first.twins):
-            if executor not in self._running:
+            if executor not in running:
                 return executor
         try:
             return first.twin()
@@ -75,9 +97,9 @@ class Turns:
 
     def _wait(self, most: int) -> None:
         """Until no more than so many runs are under way."""
-        if len(self._running) > most:
-            with self._ended:
-                self._ended.wait_for(lambda: len(self._running) <= most)
+        self._runs = [run for run in self._runs if run[0].locked()]
+        while len(self._running) > most:
+            self._ended.acquire(timeout=TICK)
 
 
 _all: weakref.WeakSet[Turns] = weakref.WeakSet()
@@ -85,7 +107,7 @@ _all: weakref.WeakSet[Turns] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for turns in _all:
-        turns.begin_anew()
+        turns.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -118,7 +118,6 @@ except KeyboardInterrupt:
     del sys.meta_path[0]
 registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
 """,
-
 }
 
 
