@@ -191,6 +191,11 @@ def _quotient_leaves(a: Arriving) -> bool:
     return not largest < 2.0**31 * min(least, 1.0)
 
 
+def _amplifies(a: Arriving) -> bool:
+    """Whether the recurrent weights are so large that no digit is left after some steps."""
+    return any(np.abs(wide(x)).sum(-1).max(initial=0) > 64 for x in a.floats(2))
+
+
 def _gaps(a: Arriving) -> bool:
     strides = a.attribute("strides", [])
     window = min((min(x.shape[2:], default=0) for x in a.at(1)), default=0)
@@ -243,6 +248,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Loop", _zero(0, 1), SIZES),
     ("Scan", _empty(), SIZES),
     ("RNN LSTM GRU", _zero(4), "the state after no step"),
+    ("RNN LSTM GRU", _amplifies, "steps that amplify the last digit"),
     ("DynamicQuantize", _empty(0), "a scale for no range: 1 or 1 / 255"),
     ("DynamicQuantize", _over(1e30, 0), "a scale that overflows, or NaN as an integer"),
     ("QuantizeLinear", _zero(1), "a scale of 0"),
