@@ -233,7 +233,7 @@ async function engine() {
     const bytes = take((await booted('pack.py')).globals.get('engine')(await forPages()));
     const pyodide = await loadPyodide({ indexURL: PYODIDE, stdLibURL: join(DIST, 'python_stdlib.zip') });
     useEngine(pyodide, bytes);
-    pyodide.runPython('import pyruntime.browser; pyruntime.browser.registry.complete()');
+    pyodide.runPython('from pyruntime import browser; from pyruntime.frontend import registry; registry.complete()');
     return [bytes];
   });
 }
