@@ -25,8 +25,8 @@ from kit import chromium as shared
 MODELS = """mobilenet_v2 efficientnet_b0 vit_tiny minilm.dyn gpt2_tiny llama_mini.qdq lstm_tagger superres yolo_nms
  wav2vec2_mini""".split()
 KEPT = 5000  # ms after a first visit until what it leaves for later ones is written
-FIRST = "ort.mjs worker.mjs pyodide.asm.mjs pyodide.asm.wasm python_stdlib.zip engine.zip".split()
-LATER = "pyodide.rest.wasm python_rest.zip".split()
+FIRST = "ort.mjs worker.mjs pyodide.asm.mjs pyodide.asm.wasm python.image.wasm".split()
+LATER = "pyodide.rest.wasm python_stdlib.zip python_rest.zip engine.zip".split()
 PEER = "ort.wasm.bundle.min.mjs ort-wasm-simd-threaded.wasm".split()
 LIMIT = 300_000  # ms that one call may take
 KINDS = ("local", "slow", "second")

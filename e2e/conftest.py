@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 from kit import small_models as models
 from kit.chromium import ROOT, Engine, build, launch, serve
@@ -139,3 +139,23 @@ def engine(shared_engine: tuple[Engine, Tab]) -> Iterator[Engine]:
     """The package in a page, by onnxruntime's Python shape; once isolated and once not, shared by all tests."""
     yield shared_engine[0]
     shared_engine[1].check()
+
+
+class Profile:
+    """A browser profile, and pages in it one after another."""
+
+    def __init__(self, context: BrowserContext, server: Server) -> None:
+        self.context, self.server = context, server
+
+    def tab(self) -> Tab:
+        tab = Tab(self.context.new_page(), self.server.url)
+        tab.open("/esm.html")
+        return tab
+
+
+@pytest.fixture
+def profile(request: pytest.FixtureRequest, browser: Browser, servers: dict[str, Server]) -> Iterator[Profile]:
+    context = browser.new_context()
+    context.set_default_timeout(60_000)
+    yield Profile(context, servers[getattr(request, "param", "isolated")])
+    context.close()

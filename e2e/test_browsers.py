@@ -41,6 +41,8 @@ def place(request: pytest.FixtureRequest, servers: dict[str, Server]) -> Iterato
 
 def test_models(place: tuple[Engine, bool]) -> None:
     engine, shared = place
+    environment = "async () => ort.python('import os; os.environ.get(\"PYTHONHASHSEED\")')"
+    assert engine.page.evaluate(environment) == "0"  # that of the image of memory, without which it would work, too
     for threads in (1, 2):
         for name in NAMES if shared or threads == 1 else NAMES[:1]:
             model = MODELS[name]

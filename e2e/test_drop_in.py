@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from e2e.conftest import Tab
-from e2e.test_program_cache import KEPT, profile  # noqa: F401  a fixture
+from e2e.conftest import Profile, Tab
+from e2e.test_program_cache import KEPT
 from kit import zoo
 from kit.programs.same import assert_same
 from kit.small_models import mapped, zipped
@@ -43,7 +43,7 @@ def test_dims_of_one_name_may_differ(tab: Callable[..., Tab], providers: list[st
     assert len([text for text in warnings if 'dims named "n" have different sizes' in text]) == 1
 
 
-def test_and_in_a_program_that_an_earlier_page_compiled(profile: Any) -> None:  # noqa: F811
+def test_and_in_a_program_that_an_earlier_page_compiled(profile: Profile) -> None:
     for python in (True, False):
         tab = profile.tab()
         found = tab.run("await ort.InferenceSession.create('/models/joined.onnx'); return (await ort.stats()).heap > 0")
@@ -65,7 +65,7 @@ ZIP = """
 """
 
 
-def test_maps_come_out_of_a_zip_map(profile: Any) -> None:  # noqa: F811
+def test_maps_come_out_of_a_zip_map(profile: Profile) -> None:
     """Compiled in the page, and by an earlier one."""
     feeds = {"x": np.array([[1, 2, 3], [6, 5, 4]], np.float32)}
     rows = zoo.oracle_session(zipped().SerializeToString()).run(None, feeds)

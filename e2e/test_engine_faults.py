@@ -76,11 +76,12 @@ def tab_at(faulty: Server, browser: Browser) -> Iterator[Tab]:
     made.page.context.close()
 
 
-FILES = ["worker.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "engine.zip"]
-WORKS = {("python_stdlib.zip", "type"), ("engine.zip", "type"), ("pyodide.asm.wasm", "type")}
+KINDS = ["404", "500", "half", "length", "type"]
+FILES = ["worker.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python.image.wasm"]
+WORKS = {("pyodide.asm.wasm", "type"), *(("python.image.wasm", kind) for kind in KINDS)}
 
 
-@pytest.mark.parametrize("kind", ["404", "500", "half", "length", "type"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_of_the_engine_is_not_to_be_had(tab_at: Tab, file: str, kind: str) -> None:
     """Two sessions at once are told; once the file is whole, the same page makes one that works."""

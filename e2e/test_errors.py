@@ -133,8 +133,10 @@ def test_python_errors_cross(page: Tab) -> None:
 
 def test_an_engine_that_cannot_be_fetched_is_named(tab: Callable[..., Tab]) -> None:
     made = tab()
-    made.page.context.route("**/engine.zip", lambda route: route.abort())
+    for file in ("python.image.wasm", "engine.zip"):
+        made.page.context.route(f"**/{file}", lambda route: route.abort())
     made.open("/esm.html")
     error = made.run(CATCH + "return ort.InferenceSession.create('/models/add.onnx').then(() => null, described)")
-    made.forgive("ERR_FAILED")
+    for text in ("ERR_FAILED", "without the image"):
+        made.forgive(text)
     assert isinstance(error, dict) and error["ours"] and "/engine.zip" in error["message"]

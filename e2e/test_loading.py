@@ -54,7 +54,7 @@ def test_no_request_leaves_the_origin(tab: Callable[..., Tab], kind: str) -> Non
     page.open("/esm.html")
     assert_affine(page.run("const session = await ort.InferenceSession.create('/models/affine.onnx');" + RUN))
     assert {url.split("/")[2] for url in page.requests} == {page.origin.split("/")[2]}
-    assert any(url.endswith("engine.zip") for url in page.requests)
+    assert any(url.endswith("python.image.wasm") for url in page.requests)
 
 
 SOURCES = {

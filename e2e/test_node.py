@@ -37,6 +37,7 @@ def program(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
     onnx.save(models.model(nodes, [("x", *shape)], [("y", *shape)]), folder / "models/bytes.onnx")
     subprocess.run(["npm", "pack", "--silent", "--pack-destination", folder], cwd=ROOT, check=True, capture_output=True)
+    (folder / "models/empty.onnx").touch()
     (packed,) = folder.glob("pyruntime-*.tgz")
     shutil.unpack_archive(packed, folder / "node_modules")
     (folder / "node_modules/package").rename(folder / "node_modules/pyruntime")
@@ -63,6 +64,8 @@ def test_program(program: Path, place: str, name: str) -> None:
     assert found["unsupported"][:2] == [True, "UnsupportedOp"] and "Frobnicate" in found["unsupported"][2]
     assert place == "deno" or found["option"][:2] == [True, "NoAdapter"]
     assert found["python"] == "emscripten" and found["external"] == ["y"] and found["threads"] == 1
+    assert found["inspected"]["unsupported"] == [] and found["inspected"]["memory"]["weights"] > 0
+    assert found["empty"] == [True, "InvalidModel", "this is not an ONNX model: the file is empty"]
     assert found["bytes"] == [2 * code for code in b"abc"]
     assert [found[name] for name in ("path", "url", "file", "odd")] == [SUM] * 4
     x = (np.arange(768 * 768) % 13 / 13).astype(np.float32).reshape(768, 768)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ import pytest
 from onnx import helper
 from playwright.sync_api import Browser, Route
 
-from e2e.conftest import Server, Tab
+from e2e.conftest import Profile, Server, Tab
 from e2e.test_exported import of_python
-from e2e.test_interpreter_snapshot import Profile
 from e2e.test_loading import Y
 from kit import small_models as models
 from kit.chromium import ARGS, ROOT, chromium_path
@@ -39,14 +37,6 @@ KEPT = f"""
   }}
   return names;
 """
-
-
-@pytest.fixture
-def profile(request: pytest.FixtureRequest, browser: Browser, servers: dict[str, Server]) -> Iterator[Profile]:
-    context = browser.new_context()
-    context.set_default_timeout(60_000)
-    yield Profile(context, servers[getattr(request, "param", "isolated")])
-    context.close()
 
 
 def visit(profile: Profile, kept: int = 0, model: str = "", check: bool = True, **options: Any) -> bool:
@@ -104,10 +94,10 @@ def test_another_version_compiles(profile: Profile) -> None:
     assert visit(profile, 1)
 
     def other(route: Route) -> None:
-        """The worker of an engine whose sources have changed."""
+        """The worker of an engine whose sources have changed; the image of memory takes it for its own."""
         response = route.fetch()
         (build,) = re.findall('"[0-9a-f]{16}"', response.text())
-        route.fulfill(response=response, body=response.text().replace(build, '"0"'))
+        route.fulfill(response=response, body=response.text().replace(build, f'{build[:9]}00000000"'))
 
     profile.context.route("**/worker.mjs", other)
     assert visit(profile, 2)
@@ -421,7 +411,7 @@ def test_no_more_than_sixteen(profile: Profile) -> None:
 
 @pytest.mark.parametrize("room", [1, 1 << 20])
 def test_no_room(profile: Profile, room: int) -> None:
-    """For anything; for Programs, but not for the interpreter's memory. Neither page is told."""
+    """For anything; for a small Program. Neither page is told."""
     tab = profile.tab()
     devtools = profile.context.new_cdp_session(tab.page)
     devtools.send("Storage.overrideQuotaForOrigin", {"origin": tab.origin, "quotaSize": room})
@@ -431,7 +421,6 @@ def test_no_room(profile: Profile, room: int) -> None:
         np.testing.assert_allclose(found["y"], Y.ravel(), rtol=1e-5)
         page.run("return new Promise((done) => setTimeout(done, 3000))")
         assert len(page.run(KEPT, 0)) <= (room > 1)  # type: ignore[arg-type]
-        assert page.run("return (await (await caches.open('pyruntime')).keys()).length") == 0
         page.check()
 
 

@@ -27,7 +27,7 @@ def test_a_first_and_a_second_visit(built: None, browser: Browser) -> None:
     for phase in ("worker started", "Python started", "engine imported", "model compiled", "first run done", "  read"):
         assert phases[phase] > 0, phase
         assert phase in bench.phases.table()
-    assert {"the model", "engine.zip", "pyodide.asm.wasm"} <= bench.phases.fetches.keys()
+    assert {"the model", "python.image.wasm", "pyodide.asm.wasm"} <= bench.phases.fetches.keys()
 
 
 def test_files_come_compressed_over_a_line(tmp_path: Path) -> None:

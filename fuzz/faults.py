@@ -19,6 +19,10 @@ def _given(name: str, value: float) -> Callable[..., bool]:
     return lambda node, *_: any(onnx.helper.get_attribute_value(a) == value for a in node.attribute if a.name == name)
 
 
+def _with(name: str) -> Callable[..., bool]:
+    return lambda node, *_: any(a.name == name for a in node.attribute)
+
+
 def _negative(name: str) -> Callable[..., bool]:
     return lambda node, *_: any(onnx.helper.get_attribute_value(a) < 0 for a in node.attribute if a.name == name)
 
@@ -48,6 +52,7 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
         ),
         ("Dropout", lambda node, opset, _: len(node.output) > 1 and opset < 10, "has a mask of zeros where all stays"),
         ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
+        ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
     ],
     "reference": [
@@ -61,6 +66,7 @@ PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] =
             "takes zero points of float8 for whole numbers",
         ),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
+        *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
         ("LpNormalization", _given("p", 1), "keeps signs"),
         ("NegativeLogLikelihoodLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
         ("SoftmaxCrossEntropyLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
@@ -89,6 +95,24 @@ MORE = {
     "Squeeze": "one axis as a scalar",
     "TopK": "k as a scalar",
 }
+
+
+# Operators that may read a part of what they are given.
+PARTS = tuple("Slice Split Gather Scatter Compress Pad CenterCropPad Resize Upsample Shape Size Where".split())
+
+
+def is_unread(model: onnx.ModelProto, node_name: str) -> bool:
+    """Whether a part of what a node gives may be left out: what no output reads need not be computed, nor its indices
+    checked."""
+    reached: set[str] = set()
+    for node in nodes(model.graph):
+        if node_name in (node.name, *node.output):
+            reached |= {*node.output}
+        elif reached & {*node.input}:
+            if node.op_type.startswith(PARTS):
+                return True
+            reached |= {*node.output}
+    return False
 
 
 def takes_more(model: onnx.ModelProto) -> bool:

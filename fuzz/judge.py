@@ -5,6 +5,7 @@ Peers have bugs too: we are wrong where we disagree with all peers that answer, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -16,7 +17,7 @@ from fuzz import ours
 from fuzz.case import Case, Verdict
 from fuzz.compare import difference, nudged, spread
 from fuzz.draw import Draw
-from fuzz.faults import takes_more, trusted
+from fuzz.faults import is_unread, takes_more, trusted
 from fuzz.inner import revealed, shaken
 from fuzz.node import code_of
 from fuzz.ours import PLAIN, TWINS, Failed, Twin
@@ -109,8 +110,8 @@ class _Case:
                 if isinstance(b, Failed) and not b.typed:
                     return Verdict("untyped", b.kind, f"{twin.name}: {b.message}")
                 if isinstance(a, Failed) or isinstance(b, Failed):
-                    small = any(isinstance(v, Failed) and v.kind.startswith("OutOfMemory") for v in (a, b))
-                    if isinstance(a, Failed) != isinstance(b, Failed) and not twin.dims and not small:
+                    failed = [v for v in (a, b) if isinstance(v, Failed)]
+                    if len(failed) == 1 and not twin.dims and not self._may_differ(failed[0]):
                         mine, its = ("refused" if isinstance(v, Failed) else "answered" for v in (a, b))
                         what = f"{mine}, {twin.name} {its}: {a if mine == 'refused' else b}"
                         return Verdict("wrong", f"{twin.name}: outcome", what)
@@ -118,6 +119,11 @@ class _Case:
                     what = f"run {n}: {twin.name} gives another answer: {what}"
                     return Verdict("wrong", f"{twin.name}: {self._core()}", what)
         return None
+
+    def _may_differ(self, failed: Failed) -> bool:
+        """Whether one twin may refuse so while another answers: memory is short, or an index that none need check."""
+        named = re.search(r'"(.*?)"', failed.message) if failed.kind.endswith("raise_fault") else None
+        return failed.kind.startswith("OutOfMemory") or bool(named and is_unread(self.model, named[1]))
 
     def by_peers(self) -> Verdict | None:
         """Right if one agrees on every run that it answers."""

@@ -14,13 +14,12 @@ from fuzz.draw import FLOATS, int_range, is_float, is_int
 from fuzz.node import nodes
 
 SIZES = "sizes of what no iteration stacks"
-NO_MEAN = "the mean of no integers: onnxruntime loses the axis"
-NO_SUM = "the sum of nothing: onnxruntime loses the axis"
+NO_AXIS = "nothing to reduce, axes that count from the end: onnxruntime gives the input's shape"
 NO_STEP = "steps that are not finite: one element, or none"
 PADDING = "windows of padding alone"
 RATE = "the reference takes the rate's type for results"
 GAPS = "a window smaller than its stride, SAME: onnxruntime leaves out what the stride adds"
-UNSIZED = {SIZES, NO_MEAN, NO_SUM, NO_STEP, PADDING, RATE, GAPS}  # for these not even shapes are compared
+UNSIZED = {SIZES, NO_AXIS, NO_STEP, PADDING, RATE, GAPS}  # for these not even shapes are compared
 # All compute these by polynomials, or by e^x - 1, whose error is absolute, some units of the last place of 1.
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
@@ -147,6 +146,14 @@ def _one_value(a: Arriving) -> bool:
     return False
 
 
+def _far_from_zero(a: Arriving) -> bool:
+    """Whether a group varies so little beside its mean that E[x²] - mean², as the operator's function takes the
+    variance, has few digits."""
+    count = a.attribute("num_groups", 1)
+    grouped = [wide(x).reshape(len(x) * count, -1) for x in a.floats(0) if x.ndim > 1 and not x.shape[1] % count]
+    return any((np.abs(x.mean(-1)) > 5 * x.std(-1)).any() for x in grouped)
+
+
 def _on_the_threshold(a: Arriving) -> bool:
     """Whether the intersection over union of two boxes is the threshold, to six digits."""
     thresholds = [float(np.ravel(x)[0]) for x in a.at(3) if x.size] or [0.0]
@@ -224,8 +231,9 @@ def _integer_squares_overflow(a: Arriving) -> bool:
     return any((wide(x).astype(np.float64) ** 2).sum() >= 2.0**63 for x in a.at(0) if is_int(x.dtype))
 
 
-def _no_integers(a: Arriving) -> bool:
-    return any(not x.size and is_int(x.dtype) for x in a.at(0))
+def _nothing_from_the_end(a: Arriving) -> bool:
+    axes = [n for x in (a.attribute("axes", []), *a.at(1)) for n in np.ravel(x)]
+    return any(not x.size for x in a.at(0)) and min(axes, default=0) < 0
 
 
 COORDINATES = "coordinates become integers"
@@ -237,9 +245,9 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Pow", _roots_of_negatives, "powers of negative numbers, whose exponents a last digit makes whole or not"),
     ("Pow", _power_leaves, "powers that an integer type does not hold"),
     ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
-    ("ReduceMean", _no_integers, NO_MEAN),
+    ("Reduce", _nothing_from_the_end, NO_AXIS),
     ("ReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", _empty(0), "the mean of nothing: 0 / 0, or 0"),
-    ("ReduceSum", _empty(0), NO_SUM),
+    ("FusedMatMul TransposeMatMul", _empty(0), "a transposed product of nothing: onnxruntime leaves what was there"),
     ("TopK", _nan(0), "where NaN is in order"),
     ("BatchNormalization", _negative_variance, "roots of negative variances"),
     ("Gemm", _scaled_integers_overflow, "integers times a float that leave the type"),
@@ -266,6 +274,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Resize", _over(1e4, 1, 2), COORDINATES),
     ("Resize", _nearest_outside, "exclude_outside of what has no weights: the reference gives 0"),
     ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
+    ("GroupNormalization", _far_from_zero, "variances that are what is left of squares"),
     ("MeanVariance", _one_value, "values that are all the same: what is left of them is rounding"),
     ("NonMaxSuppression", _on_the_threshold, "boxes whose overlap is the threshold but for rounding"),
     ("Attention", lambda a: a.attribute("scale", 0.0) < 0, "roots of negative scales"),

@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "onnxruntime": "api",
     "pyodide": "errors ir onnx frontend placement browser",
     "cli": "errors onnx frontend ops placement native pyruntime",
-    "pyruntime": "errors frontend ops placement compiler api pyodide",
+    "pyruntime": "errors frontend ops placement compiler native api pyodide",
 }
 
 # The same of the rooms of web/, and of its two entry files.

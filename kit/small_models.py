@@ -26,6 +26,17 @@ def model(nodes: list, inputs: list, outputs: list, weights: dict | None = None)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def products(layers: int, width: int) -> onnx.ModelProto:
+    """Products with square matrices of zeros, 4 · width² bytes each, and a shape: what is large and takes no time."""
+    names = ["x", *[f"h{n}" for n in range(layers)]]
+    nodes = [helper.make_node("MatMul", [names[n], f"w{n}"], [names[n + 1]]) for n in range(layers)]
+    nodes.append(helper.make_node("Reshape", [names[-1], "shape"], ["y"]))
+    weights = {f"w{n}": np.zeros((width, width), np.float32) for n in range(layers)}
+    weights["shape"] = np.array([0, -1], np.int64)
+    value = (TensorProto.FLOAT, ["n", width])
+    return model(nodes, [("x", *value)], [("y", *value)], weights)
+
+
 def affine() -> onnx.ModelProto:
     """y = relu(x @ W + b), x (batch, 4), y (batch, 3)."""
     nodes = [

@@ -46,6 +46,7 @@ __all__ = [
     "get_available_providers",
     "get_device",
     "graph_pass",
+    "inspect",
     "op",
     "register_provider",
     "remove_pass",
@@ -67,6 +68,10 @@ def __getattr__(name: str) -> Any:
         from pyruntime.api.names import NAMES
 
         return NAMES[name]
+    if name == "inspect":
+        from pyruntime.native.inspection import inspect
+
+        return inspect
     if name in ("elementwise", "op"):
         import pyruntime.ops  # noqa: F401  fills the table, so that a user's own operators come after ours
         from pyruntime.frontend import registry

@@ -34,6 +34,10 @@ TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1, "dots
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
 
 
+class _Missing(BaseException):
+    """Bytes that did not come yet, {"name", "offset", "size"} of a file: no error of the model."""
+
+
 class _Window:
     """A file on the JavaScript side."""
 
@@ -45,6 +49,19 @@ class _Window:
     def read(self, offset: int, size: int) -> bytes:
         data = self._read(offset, size, self.name)
         return data.to_bytes() if hasattr(data, "to_bytes") else bytes(data)
+
+
+class _Parts(_Window):
+    """One of which parts are there."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.some(offset, size, size)
+
+    def some(self, offset: int, least: int, most: int) -> bytes:
+        data = self._read(offset, least, self.name, most)
+        if data is None:
+            raise _Missing({"name": self.name, "offset": offset, "size": least})
+        return bytes(data.to_bytes() if hasattr(data, "to_bytes") else data)
 
 
 class Compilation:
@@ -77,7 +94,7 @@ def _received(data: list[Any], dtype: DType) -> list[Any]:
 
 
 def _sent(data: Sequence[Any]) -> list[Any]:
-    return [_text(x) if isinstance(x, float | int) and not -SAFE <= x <= SAFE else x for x in data]
+    return [_text(x) if isinstance(x, (float, int)) and not -SAFE <= x <= SAFE else x for x in data]
 
 
 def _text(x: float) -> float | str:
@@ -108,21 +125,28 @@ def _arrays(feeds: dict[str, Any]) -> dict[Path, Any]:
     return arrays
 
 
+def _loaded(read: Read, size: int, external: Mapping[str, int], window: type[_Window] = _Window) -> Graph:
+    """external: sizes of the files beside the model, by path."""
+
+    def open_external(location: str) -> _Window:
+        given = location if location in external else location.rpartition("/")[2]  # a page may give the bare name
+        if given not in external and window is _Parts:
+            raise _Missing({"name": location, "offset": 0, "size": 0})
+        if given not in external:
+            raise InvalidModel(f'external data "{location}" was not given', hint="list it in externalData")
+        return window(read, external[given], given)
+
+    return load(window(read, size), open_external=open_external)
+
+
 class Model:
     """A model and the Programs made from it."""
 
-    def __init__(self, read: Read, size: int, options: dict[str, Any]) -> None:
-        external = options.get("external", {})
-
-        def open_external(location: str) -> _Window:
-            given = location if location in external else location.rpartition("/")[2]  # a page may give the bare name
-            if given not in external:
-                raise InvalidModel(f'external data "{location}" was not given', hint="list it in externalData")
-            return _Window(read, external[given], given)
-
+    def __init__(self, read: Read, size: int, options: dict[str, Any], graph: Graph | None = None) -> None:
+        """graph: as it was read before."""
         self.options = options
         watch = Stopwatch()
-        graph = load(_Window(read, size), open_external=open_external)
+        graph = graph or _loaded(read, size, options.get("external", {}))
         self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses") or ())
         graph = self.pipeline.graph(graph.with_dims(options.get("freeDimensionOverrides") or {}))
         border = without_maps(graph)
@@ -254,3 +278,22 @@ def create(read: Read, size: int, options: str) -> Model:
     """Read a model and compile it if its input types say enough (else `Model.main` is None until `specialise`)."""
     with our_fault("opening the model"):
         return Model(read, size, json.loads(options))
+
+
+def inspect(read: Read, size: int, options: str) -> str:
+    """JSON: what a model is and will take (pyruntime/compiler/inspection.py), of which `read` has parts and gives None
+    for others; {"missing": …} tells what must come before it is asked again."""
+    from pyruntime.compiler.inspection import inspection
+
+    given = json.loads(options)
+
+    def header() -> Any:
+        main = Model(read, size, given, graph).main
+        return main and json.loads(main.json)
+
+    try:
+        with our_fault("inspecting the model"):
+            graph = _loaded(read, size, given["external"], _Parts)
+            return json.dumps(inspection(graph, header))
+    except _Missing as missing:
+        return json.dumps({"missing": missing.args[0]})

@@ -11,6 +11,7 @@ import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
 import { SHARED } from '../web/page/late_gpu.js';
 import { trimmed } from './glue.mjs';
+import { snapshot } from './snapshot.mjs';
 import { compressAll, walk, writeList } from './list_files.mjs';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
@@ -91,8 +92,12 @@ function checkApart(...built) {
   if (twice.length) throw new Error(`SHARED of web/page/late_gpu.js lacks ${twice.join(', ')}`);
 }
 
-/** Another one for every change of the engine, of the standard library or of the interpreter's halves: it names the snapshots that browsers keep. */
-async function buildName() {
+/** Another one for every change of the engine, of the standard library or of the interpreter's halves: it names the Programs that browsers keep. */
+const buildName = () => (name ??= hashed());
+/** @type {Promise<string> | undefined} one for all files of a build: sources that are made meanwhile change it for the next */
+let name;
+
+async function hashed() {
   const hash = createHash('sha256').update(await stdlibStamp()).update(await splitStamp());
   for (const [file, bytes] of Object.entries(await engineSources()).sort()) hash.update(file).update(bytes);
   return hash.digest('hex').slice(0, 16);
@@ -131,11 +136,14 @@ async function bundles() {
   checkApart(page, gpu);
 }
 
+/** What writes and reads the image of memory. */
+const IMAGE = ['scripts/snapshot.mjs', 'scripts/memory_image.mjs', 'web/worker/memory_image.js', 'web/worker/python.js'];
+
 /** Pyodide's JavaScript, trimmed, and the exports that it uses. */
 async function glue() {
-  const files = ['pyodide.asm.mjs', 'pyodide.mjs'].map((file) => readFile(join(PYODIDE, file), 'utf8'));
-  const [source, others] = await Promise.all(files);
-  return trimmed(source, others);
+  const users = [join(PYODIDE, 'pyodide.mjs'), ...IMAGE.map((file) => join(ROOT, file))];
+  const [source, ...others] = await Promise.all([join(PYODIDE, 'pyodide.asm.mjs'), ...users].map((file) => readFile(file, 'utf8')));
+  return trimmed(source, others.join('\n'));
 }
 
 /** Every source below `folder`, as paths relative to the repository. */
@@ -257,8 +265,9 @@ const SPLITTER = ['wasm_data.py', 'split_wasm.py'];
 
 /** Another one for another Pyodide, another way to split its WebAssembly, or other functions that are used. */
 async function splitStamp() {
-  const files = [...SPLITTER, 'glue.mjs', 'python_used.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
-  return `${await stdlibStamp()} ${(await Promise.all(files)).join('')}`;
+  const files = [...SPLITTER, 'python_used.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
+  const { exports } = await glue();
+  return `${await stdlibStamp()} ${[...exports].sort()} ${(await Promise.all(files)).join('')}`;
 }
 
 /** Pyodide's WebAssembly in halves, the first without exports that its JavaScript does not name. */
@@ -277,11 +286,22 @@ async function halves() {
   });
 }
 
+/** The memory of a Python that has started. */
+async function image() {
+  const parts = await Promise.all(IMAGE.map((file) => readFile(join(ROOT, file), 'utf8')));
+  await kept(['python.image.wasm'], `${await buildName()} ${parts.join('')}`, async () => {
+    const file = join(CACHE, 'pyodide.trimmed.mjs');
+    await writeFile(file, (await glue()).code);
+    return [await snapshot(DIST, PYODIDE, file, await buildName())];
+  });
+}
+
 /** What Python makes: each needs the one before. */
 async function python() {
   await stdlib();
   await engine();
   await halves();
+  await image();
 }
 
 /** Files of dist/ that no page fetches: for Node.js, bundlers, pip and tools. Service workers are kept by browsers themselves. */

@@ -24,7 +24,7 @@ ENGINE = {
 PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}
 WEB = {
     "page": ("", "The API as the page has it: sessions, feeds, tensors; short Programs run here."),
-    "worker": ("compile", "The engine's worker: Python, models, the Programs and the interpreter that browsers keep."),
+    "worker": ("compile", "The engine's worker: Python, models, the Programs that browsers keep."),
     "offline": ("", "What pages keep for visits without a network, and the service worker that answers from it."),
     "storage": ("", "What browsers keep: sealed entries, models, and the room for them."),
     "session": ("run", "A model where it runs, in the worker or in the page: its Programs, and their executors."),

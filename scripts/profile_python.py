@@ -7,7 +7,9 @@ A function that is missing there costs a page one more download when it is first
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,11 @@ PREAMBLE = """{
   channel.onmessage = () => channel.postMessage(called());
 }
 """
+IMAGE = f"""import {{ snapshot }} from './scripts/snapshot.mjs';
+import {{ writeFileSync }} from 'node:fs';
+const made = await snapshot('{FOLDER}', '{WASM.parent}', '{ROOT}/build/web/pyodide.trimmed.mjs', '%s');
+writeFileSync('{FOLDER}/python.image.wasm', made);
+"""
 ASK = """() => new Promise((resolve) => {
   const channel = new BroadcastChannel('profile');
   channel.onmessage = ({ data }) => resolve(data);
@@ -46,12 +53,15 @@ ASK = """() => new Promise((resolve) => {
 
 
 def prepare() -> None:
-    """A copy of dist/ whose interpreter notes what is called."""
+    """A copy of dist/ whose interpreter notes what is called; its image is another, for it has all data in one file."""
     build()
     shutil.rmtree(FOLDER, ignore_errors=True)
     shutil.copytree(ROOT / "dist", FOLDER)
-    (FOLDER / "pyodide.asm.wasm").write_bytes(Splitter(WASM.read_bytes()).instrumented())
+    shutil.copy(WASM, FOLDER)
     worker = FOLDER / "worker.mjs"
+    (name,) = re.findall('"([0-9a-f]{16})"', worker.read_text())
+    subprocess.run(["node", "--input-type=module", "-e", IMAGE % name], cwd=ROOT, check=True)
+    (FOLDER / "pyodide.asm.wasm").write_bytes(Splitter(WASM.read_bytes()).instrumented())
     worker.write_text(PREAMBLE + worker.read_text())
     small_models.write(ROOT / "build" / "models")
 
@@ -86,14 +96,11 @@ def main() -> None:
         for isolated in (True, False):
             with Server({**MOUNTS, "/dist/": FOLDER}, isolated=isolated) as server:
                 context = browser.new_context()
-                for _ in ("a new profile", "one that keeps an interpreter"):
-                    page = context.new_page()
-                    use(Engine(page, server.url))
-                    page.wait_for_timeout(5000)  # until the interpreter is kept
-                    found |= set(page.evaluate(ASK))
-                    print(f"{len(found)} functions", flush=True)
-                    USED.write_text(ranges(found) + "\n")
-                    page.close()
+                page = context.new_page()
+                use(Engine(page, server.url))
+                found |= set(page.evaluate(ASK))
+                print(f"{len(found)} functions", flush=True)
+                USED.write_text(ranges(found) + "\n")
                 context.close()
 
 

@@ -12,11 +12,12 @@ import pytest
 from fuzz.case import FAILURES, Case
 from fuzz.compare import Tolerance, difference, spread
 from fuzz.draw import Draw
+from fuzz.faults import is_unread
 from fuzz.inner import revealed, shaken
 from fuzz.judge import judge
 from fuzz.peers import Peers, onnxruntime_session
 from fuzz.pool import Worker
-from fuzz.undefined import SIZES, reason
+from fuzz.undefined import NO_AXIS, SIZES, reason
 
 SEED = 7
 LOOSE = Tolerance(4)
@@ -93,6 +94,8 @@ def inside(model: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
 
 BODY = "body = b (int64 i, bool c) => (bool d, int64 z) { d = Identity(c) z = Identity(i) }"
 LOOP = f"(int64 x, bool c) => (int64[n] y) {{ y = Loop <{BODY}> (x, c) }}"
+SUM = "(float[a, b] x, int64[1] i) => (float[c] y) { y = ReduceSum <keepdims = 0> (x, i) }"
+GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
 
 
 @pytest.mark.parametrize(("text", "feeds", "open_"), [
@@ -104,6 +107,10 @@ LOOP = f"(int64 x, bool c) => (int64[n] y) {{ y = Loop <{BODY}> (x, c) }}"
     ("(float16[1] x) => (float16[1] y) { z = Mul(x, x) y = Sqrt(z) }", {"x": np.float16([300])}, "halves"),
     (LOOP, {"x": np.array(1), "c": np.array(True)}, ""),
     (LOOP, {"x": np.array(0), "c": np.array(True)}, SIZES),
+    (GROUPS, {"x": F([[[1], [2]]]), "s": F([1])}, ""),
+    (GROUPS, {"x": F([[[1.9], [2]]]), "s": F([1])}, "left of squares"),
+    (SUM, {"x": F([[], []]), "i": np.array([1])}, ""),
+    (SUM, {"x": F([[], []]), "i": np.array([-1])}, NO_AXIS),
 ])  # fmt: skip
 def test_what_is_open_depends_on_what_arrives(text: str, feeds: dict[str, Any], open_: str) -> None:
     model = parsed(text)
@@ -118,6 +125,12 @@ def test_inner_values_are_shaken() -> None:
     data = [shaken(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
     moved = [float(onnxruntime_session(d)(feeds)[0][0]) for d in data]
     assert any(moved) and max(map(abs, moved)) < 1e-6
+
+
+@pytest.mark.parametrize(("after", "unread"), [("Slice(r, i, j)", True), ("Relu(r)", False), ("Slice(x, i, j)", False)])
+def test_indices_of_rows_that_none_reads(after: str, unread: bool) -> None:
+    model = parsed(f"(float[4] x, int64[1] i, int64[1] j) => (float[n] y) {{g = Gather(x, i) r = Neg(g) y = {after}}}")
+    assert is_unread(model, "g") is unread
 
 
 class Liar(Peers):

@@ -40,7 +40,7 @@ NATIVE_ONLY = re.compile(
 EXPORTED = """
 ExecutionMode GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel LimitExceeded NotSupported
 OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError Terminated
-UnsupportedOp elementwise get_available_providers get_device graph_pass op register_provider remove_pass
+UnsupportedOp elementwise get_available_providers get_device graph_pass inspect op register_provider remove_pass
 rewrite_rule
 """.split()
 
@@ -59,6 +59,17 @@ def functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
             yield child
         if not isinstance(child, ast.expr):
             yield from functions(child)
+
+
+def test_checks_of_types_make_no_unions() -> None:
+    """`A | B` is made anew at each call: 6 µs in a browser, where a tuple takes 0.6."""
+    calls = [(name, c) for name, path in modules().items() for c in ast.walk(tree(path)) if isinstance(c, ast.Call)]
+    made = [
+        f"{name}, line {c.lineno}: isinstance takes a tuple"
+        for name, c in calls
+        if isinstance(c.func, ast.Name) and c.func.id == "isinstance" and isinstance(c.args[1], ast.BinOp)
+    ]
+    assert not made, "\n".join(made)
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)

@@ -95,3 +95,39 @@ def test_mounts_and_what_is_outside(folder: Path) -> None:
         found = {path: get(server, path, Accept_Encoding="gzip")[0] for path in paths}
     assert [answer.status for answer in found.values()] == [200, 200, 200, 301, *[404] * 5]
     assert found["/"].getheader("Content-Encoding") == found["/more/a.mjs"].getheader("Content-Encoding") == "gzip"
+
+
+@pytest.mark.parametrize(
+    "asked, part", [("0-3", (0, 4)), ("2590-", (2590, 2600)), ("-7", (2593, 2600)), ("2599-9999", (2599, 2600))]
+)
+def test_parts_of_files(server: serve.Server, asked: str, part: tuple[int, int]) -> None:
+    response, body = get(server, "/model.onnx", Range=f"bytes={asked}", Accept_Encoding="gzip")
+    assert response.status == 206 and body == TEXT[slice(*part)]
+    assert response.getheader("Content-Range") == f"bytes {part[0]}-{part[1] - 1}/{len(TEXT)}"
+    for method, condition in (("HEAD", {}), ("GET", {"If_Range": '"another"'})):
+        response, body = get(server, "/model.onnx", method, Range=f"bytes={asked}", **condition)
+        assert (response.status, response.getheader("Content-Length")) == (200, str(len(TEXT)))
+        assert body == (b"" if method == "HEAD" else TEXT)
+
+
+@pytest.mark.parametrize(
+    "asked, status",
+    [
+        ("bytes=2600-", 416),
+        ("bytes=-0", 416),
+        ("bytes=-", 200),
+        ("words=0-3", 200),
+        ("bytes=5-2", 200),
+        ("bytes=0-" + "9" * 5000, 200),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_parts_that_there_are_not(server: serve.Server, asked: str, status: int) -> None:
+    response, body = get(server, "/model.onnx", Range=asked)
+    assert response.status == status and len(body) == (2600 if status == 200 else 0)
+
+
+def test_parts_are_read_in_pieces(server: serve.Server, folder: Path) -> None:
+    with (folder / "model.onnx").open("rb") as file:
+        part = serve.Part(file, 5)
+        assert [part.read(3), part.read(3), part.read(3)] == [TEXT[:3], TEXT[3:5], b""]

@@ -190,6 +190,47 @@ export const models: {
   room(): Promise<{ usage: number; quota: number; persisted: boolean }>;
 };
 
+/** An input or output as a model declares it: `tensor(float)`, and dims that are numbers, names or null. */
+export interface DeclaredValue {
+  readonly name: string;
+  readonly type: string;
+  readonly shape: readonly (number | string | null)[];
+}
+
+/** What a model is and what it will take (docs/api.md, "Know before you load"). */
+export interface Inspection {
+  readonly name: string;
+  readonly producer: string;
+  readonly ir: number;
+  readonly opsets: Readonly<Record<string, number>>;
+  readonly inputs: readonly DeclaredValue[];
+  readonly outputs: readonly DeclaredValue[];
+  /** Nodes by operator. */
+  readonly operators: Readonly<Record<string, number>>;
+  /** A sentence for each operator or attribute that is not supported; what else the compiler refuses, or "". */
+  readonly unsupported: readonly string[];
+  readonly refused: string;
+  readonly weights: { readonly tensors: number; readonly bytes: number; readonly types: Readonly<Record<string, number>> };
+  /** Bytes; linear: without what is on the GPU; assumed: dims that count as 1. null for a model that is compiled for feeds. */
+  readonly memory: null | {
+    readonly weights: number; readonly loading: number; readonly run: number; readonly peak: number;
+    readonly linear: number; readonly assumed: readonly string[];
+  };
+  /** Kernel calls and nodes by place, distinct functions and their bytes. */
+  readonly program: null | {
+    readonly calls: Readonly<Record<string, number>>; readonly nodes: Readonly<Record<string, number>>;
+    readonly functions: number; readonly code: number; readonly steps: number;
+  };
+  /** Bytes of the model's files, and of what was fetched of them. */
+  readonly size: number;
+  readonly fetched: number;
+  /** Whether the memory is there, null if it is not known. */
+  readonly fits: { readonly here: boolean | null; readonly why: string };
+}
+
+/** Tells what a model is, what of it is not supported and the memory it takes, by parts of its file; options as of a session. */
+export function inspect(model: string | Uint8Array | ArrayBufferLike | Blob, options?: import('onnxruntime-common').InferenceSession.SessionOptions): Promise<Inspection>;
+
 /** Starts the engine ahead of the first session. */
 export function boot(onProgress?: (progress: Progress) => void): Promise<void>;
 /** Ends the worker with every session in it; the next session starts a new one. */

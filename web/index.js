@@ -12,6 +12,7 @@ export {
   PyRuntimeError, QuotaExceeded, SessionFailed, ShapeError, Terminated, UnsupportedOp,
 } from './common/errors.js';
 export { InferenceSession } from './page/session.js';
+export { inspect } from './page/inspect.js';
 export { models } from './page/models.js';
 
 Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // of this package

@@ -45,6 +45,8 @@ console.log(JSON.stringify({
   odd: await add('models/50% of #1?.onnx', { intraOpNumThreads: 1 }),
   external: (await ort.InferenceSession.create('models/external.onnx', { externalData: ['external.bin'] })).outputNames,
   bytes: await bytes(),
+  inspected: await ort.inspect('models/external.onnx'),
+  empty: await ort.inspect('models/empty.onnx').catch(told),
   threads: await product('product.bin'),
   python: await ort.python('import sys; sys.platform'),
   missing: await create('models/nothing.onnx'),

@@ -29,7 +29,7 @@ class WasmProvider:
     memory = LINEAR
 
     def supports(self, kernel: Kernel) -> str:
-        if not isinstance(kernel, Map | Reduce | Loops | Call):
+        if not isinstance(kernel, (Map, Reduce, Loops, Call)):
             return f"{type(kernel).__name__} runs on the host"
         for t in (*kernel.inputs, *kernel.outputs):
             if t.dtype in (STRING, C64, C128):

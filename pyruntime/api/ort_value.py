@@ -102,7 +102,7 @@ class OrtValue:
         return self._value is not None
 
     def is_tensor(self) -> bool:
-        return isinstance(self._value, np.ndarray | GpuTensor)
+        return isinstance(self._value, (np.ndarray, GpuTensor))
 
     def is_sparse_tensor(self) -> bool:
         return False

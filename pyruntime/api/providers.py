@@ -61,7 +61,7 @@ def _pairs(providers: Any, provider_options: Any) -> list[tuple[str, Mapping[Any
         providers = list(zip(providers, provider_options, strict=True))
     found: list[tuple[str, Mapping[Any, Any]]] = []
     for entry in providers:
-        pair = (entry, {}) if isinstance(entry, str) else tuple(entry) if isinstance(entry, tuple | list) else ()
+        pair = (entry, {}) if isinstance(entry, str) else tuple(entry) if isinstance(entry, (tuple, list)) else ()
         if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], Mapping):
             raise InvalidInput(f"{entry!r} is no provider", hint=hint)
         found.append((pair[0], pair[1]))

@@ -51,7 +51,7 @@ class InferenceSession(Session):
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not isinstance(sess_options, SessionOptions | None):
+        if not isinstance(sess_options, (SessionOptions, type(None))):
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
         options = sess_options or SessionOptions()
         check(options)
@@ -77,7 +77,7 @@ class InferenceSession(Session):
         external = beside(Path(options.external_folder) / "model") if options.external_folder else None
         if options.initializer_files:
             files = options.initializer_files
-            folder = beside(model) if isinstance(model, str | os.PathLike) else None
+            folder = beside(model) if isinstance(model, (str, os.PathLike)) else None
             other = external or folder
 
             def open_external(name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -20,10 +20,12 @@ from pyruntime.placement.provider_list import available
 TYPES = {"float": "float32", "double": "float64"}
 
 
-def parser(name: str, description: str, examples: dict[str, str]) -> argparse.ArgumentParser:
-    """With the options of every command that compiles a model."""
+def parser(
+    name: str, description: str, examples: dict[str, str], model: Callable[[str], Path | str] = Path
+) -> argparse.ArgumentParser:
+    """With the options of every command that compiles a model. model: what its argument becomes."""
     out = Parser(name, description, examples)
-    out.add_argument("model", type=Path, metavar="MODEL", help="an ONNX model, or a Program that `export` wrote")
+    out.add_argument("model", type=model, metavar="MODEL", help="an ONNX model, or a Program that `export` wrote")
     out.add_argument(
         "--provider", default="wasm", metavar="NAME", help="runs what it can: wasm (default), webgpu, or one installed"
     )
@@ -39,16 +41,24 @@ def add_feeds(out: argparse.ArgumentParser) -> None:
 
 
 def session(args: argparse.Namespace) -> Session:
-    if not args.model.is_file():
-        raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
-    options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
-    if args.provider not in available():
-        raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(available())}")
+    options, providers = choices(args)
+    if not isinstance(args.model, Path):
+        raise InvalidInput(f"{args.model} would be fetched as a whole", hint="download it, or inspect it without that")
     try:
         with doing(f"compiling {args.model.name}"):
-            return Session(args.model, options, list(dict.fromkeys([args.provider, "wasm"])))
+            return Session(args.model, options, providers)
     except InvalidModel as error:
         raise error.at(str(args.model)) from None
+
+
+def choices(args: argparse.Namespace) -> tuple[SessionOptions, list[str]]:
+    """Options and providers of a session for the model."""
+    if isinstance(args.model, Path) and not args.model.is_file():
+        raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
+    if args.provider not in available():
+        raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(available())}")
+    options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
+    return options, list(dict.fromkeys([args.provider, "wasm"]))
 
 
 def feeds(args: argparse.Namespace, inputs: Sequence[NodeArg], default_random: bool = True) -> dict[str, Any]:
@@ -68,8 +78,11 @@ def feeds(args: argparse.Namespace, inputs: Sequence[NodeArg], default_random: b
     if inputs and not args.random and not default_random:
         names = ", ".join(i.name for i in inputs)
         raise InvalidInput(f"the model has inputs: {names}", hint="give them with --inputs X.npz, or use --random")
-    dims = dict(_dim(text) for text in args.dim)
-    return {i.name: random_array(i, dims) for i in inputs}
+    return {i.name: random_array(i, dims(args)) for i in inputs}
+
+
+def dims(args: argparse.Namespace) -> dict[str, int]:
+    return dict(_dim(text) for text in args.dim)
 
 
 def _dim(text: str) -> tuple[str, int]:

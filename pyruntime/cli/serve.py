@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import http.server
 import io
+import re
 import socket
 import sys
 import threading
@@ -18,7 +19,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import unquote, urlsplit
 
 from pyruntime.cli.parser import Parser
@@ -50,6 +51,7 @@ ISOLATION = {
 }
 # What compresses, as in scripts/list_files.mjs, which does so ahead.
 COMPRESSED = {".css", ".html", ".js", ".json", ".mjs", ".svg", ".wasm", ".webmanifest", ".zip"}
+RANGE = re.compile(r"bytes=(?=.*\d)(\d{0,18})-(\d{0,18})")
 SMALLEST = 1024  # bytes that are worth it
 
 
@@ -69,6 +71,18 @@ ENCODERS = _encoders()
 def compressed(path: Path, modified: int, encoding: str) -> bytes:
     """A file's bytes in that coding; `modified` tells one state of it from the next."""
     return ENCODERS[encoding](path.read_bytes())
+
+
+class Part:
+    """The next `size` bytes of an open file, to be read in pieces."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file, self.left, self.close = file, size, file.close
+
+    def read(self, most: int) -> bytes:
+        data = self.file.read(min(most, self.left))
+        self.left -= len(data)
+        return data
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -101,8 +115,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             return None
         if path.is_dir() and urlsplit(self.path).path.endswith("/"):
             path /= "index.html"
-        wanted = self.compress and path.is_file() and "Range" not in self.headers
-        encoded = self.encoded(path) if wanted else None
+        asked = self.asked() if path.is_file() else None
+        if asked:
+            return self.part(path, asked)
+        encoded = self.encoded(path) if self.compress and path.is_file() else None
         if encoded is None:
             return super().send_head()
         encoding, body = encoded
@@ -116,6 +132,29 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.send_header("Last-Modified", modified)
         self.end_headers()
         return io.BytesIO(b"" if unchanged else body)
+
+    def asked(self) -> re.Match[str] | None:
+        """The part that is asked for: of a GET, without a condition, and such as may be."""
+        if self.command != "GET" or "If-Range" in self.headers:
+            return None
+        found = RANGE.fullmatch(self.headers.get("Range", ""))
+        return None if found and all(found.groups()) and int(found[1]) > int(found[2]) else found
+
+    def part(self, path: Path, asked: re.Match[str]) -> Part:
+        """The bytes that were asked for: from a first to a last one, or so many last ones."""
+        size = path.stat().st_size
+        first = int(asked[1]) if asked[1] else max(size - int(asked[2]), 0)
+        last = min(int(asked[2]), size - 1) if asked[1] and asked[2] else size - 1
+        there = first <= last
+        self.send_response(HTTPStatus.PARTIAL_CONTENT if there else HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        self.send_header("Content-Range", f"bytes {first}-{last}/{size}" if there else f"bytes */{size}")
+        self.send_header("Content-Length", str(max(last - first + 1, 0)))
+        self.send_header("Last-Modified", self.date_time_string(int(path.stat().st_mtime)))
+        self.end_headers()
+        file = path.open("rb")
+        file.seek(first)
+        return Part(file, max(last - first + 1, 0))
 
     def encoded(self, path: Path) -> tuple[str, bytes] | None:
         """The coding and bytes to send, of those that the browser takes."""

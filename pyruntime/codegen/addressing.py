@@ -119,8 +119,8 @@ def variable(k: tuple[str, int]) -> Expr:
 
 
 def declared(s: Stmt) -> list[int]:
-    out = [s.var] if isinstance(s, Let | For) else []
-    inner = [*s.then, *s.orelse] if isinstance(s, When) else s.body if isinstance(s, For | While) else []
+    out = [s.var] if isinstance(s, (Let, For)) else []
+    inner = [*s.then, *s.orelse] if isinstance(s, When) else s.body if isinstance(s, (For, While)) else []
     for b in inner:
         out += declared(b)
     return out

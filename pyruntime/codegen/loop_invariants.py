@@ -47,7 +47,7 @@ class _Hoisting:
         known = set(known)
         out: list[Stmt] = []
         for s in body:
-            if isinstance(s, For | While) and not top:
+            if isinstance(s, (For, While)) and not top:
                 lets: dict[Any, Let] = {}
                 s = _Move(self, known, lets).statement(s, conditional=False, root=True)
                 out += lets.values()

@@ -68,7 +68,7 @@ def statement_key(s: Stmt) -> Any:
 
 def expressions(s: Stmt) -> tuple[Expr, ...]:
     """The expressions that a statement itself evaluates (not its inner statements)."""
-    if isinstance(s, Let | Set | Accum):
+    if isinstance(s, (Let, Set, Accum)):
         return (s.value,)
     if isinstance(s, Store):
         return (*s.coords, s.value)
@@ -79,7 +79,7 @@ def expressions(s: Stmt) -> tuple[Expr, ...]:
 
 def children(s: Stmt) -> tuple[list[Stmt], ...]:
     """The inner statement lists."""
-    if isinstance(s, For | While):
+    if isinstance(s, (For, While)):
         return (s.body,)
     return (s.then, s.orelse) if isinstance(s, When) else ()
 

@@ -31,7 +31,7 @@ def lower(kernel: Kernel, schedule: str = "cpu") -> Lowered:
     work = Lowering(kernel)
     if isinstance(kernel, Loops):
         return work.loops(kernel)
-    assert isinstance(kernel, Map | Reduce)
+    assert isinstance(kernel, (Map, Reduce))
     return Nest(work, kernel, schedule).lowered()
 
 

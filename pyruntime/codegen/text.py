@@ -77,7 +77,7 @@ def statement_lines(body: Sequence[Stmt], depth: int = 1) -> list[str]:
     lines: list[str] = []
     for s in body:
         lines += [f"{'  ' * depth}{_head(s)}"]
-        if isinstance(s, For | While):
+        if isinstance(s, (For, While)):
             lines += statement_lines(s.body, depth + 1)
         if isinstance(s, When):
             lines += statement_lines(s.then, depth + 1)

@@ -19,7 +19,7 @@ def listing(compiled: Compiled, target: Target, node: str = "", code: bool = Fal
     lines: list[str] = []
     for when, block in (("once", compiled.init), ("in each run", compiled.main)):
         for kernel in all_kernels(block):
-            if not isinstance(kernel, Alias | Leaf) and _is_of(kernel.node, node):
+            if not isinstance(kernel, (Alias, Leaf)) and _is_of(kernel.node, node):
                 lines += [*_kernel(kernel, when, target), *(_code(kernel, target, functions) if code else ())]
     return "\n".join(lines)
 
@@ -29,7 +29,7 @@ def _is_of(label: str, node: str) -> bool:
 
 
 def _kernel(kernel: Kernel, when: str, target: Target) -> Iterator[str]:
-    if not isinstance(kernel, Map | Reduce | Loops | Call):
+    if not isinstance(kernel, (Map, Reduce, Loops, Call)):
         yield f"{kernel.node}, {when}, by the executor"
         yield from _indented(kernel_lines(kernel))
         return

@@ -77,7 +77,7 @@ def _asked(rule: Rule) -> Rule:
             raise error.at(kernel.node) from None
         except Exception as error:
             raise SessionFailed(f"{type(error).__name__}: {error}", node=kernel.node) from error
-        several = list(given) if isinstance(given, list | tuple) else [given]
+        several = list(given) if isinstance(given, (list, tuple)) else [given]
         if given is not None and not (several and all(isinstance(k, Kernel) for k in several)):
             raise InvalidModel(f"gave {given!r}, not None, a kernel or kernels", node=kernel.node)
         return given

@@ -29,7 +29,7 @@ class BlockSteps:
     def add(self, kernel: Kernel) -> None:
         if isinstance(kernel, Alias):
             return
-        if isinstance(kernel, Read | Host | If | Loop):
+        if isinstance(kernel, (Read, Host, If, Loop)):
             self.flush()
             self.copy_missing(own_inputs(kernel), LINEAR)
             self.steps.append(self.control.step(kernel))

@@ -13,6 +13,7 @@ from pyruntime.emit.control_steps import ControlSteps
 from pyruntime.emit.lifetimes import Step, write_lifetimes
 from pyruntime.emit.residency import Residency
 from pyruntime.emit.segments import Segments
+from pyruntime.emit.start_order import portions
 from pyruntime.emit.symbol_names import SymbolNames
 from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.sequences import tensors_of
@@ -156,9 +157,10 @@ class _Emitter:
         readers = readers_of(block, [*at_home, *[t for t, _ in away]])
         readers.update(self.persistent)  # others read them in a later block
         steps = BlockSteps(self.segments, self.control, f"run_{number}", readers)
-        for kernel in block.kernels:
-            steps.add(kernel)
-        steps.flush()
+        for kernels in portions(block.kernels) if number == INIT else [block.kernels]:
+            for kernel in kernels:
+                steps.add(kernel)
+            steps.flush()
         for where in self.residency.away:
             steps.copy_missing([t for t, to in away if to is where], where)
         steps.copy_missing(at_home, LINEAR)

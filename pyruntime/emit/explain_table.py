@@ -109,7 +109,7 @@ def _buffers(value: Any) -> list[int]:
     """The buffers that a step without calls mentions."""
     if isinstance(value, dict):
         return [value["buffer"]] if "buffer" in value else [b for v in value.values() for b in _buffers(v)]
-    return [b for v in value for b in _buffers(v)] if isinstance(value, list | tuple) else []
+    return [b for v in value for b in _buffers(v)] if isinstance(value, (list, tuple)) else []
 
 
 def _bytes(value: Json) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import TracedGraph
-from pyruntime.ir.blocks import all_kernels, inner_blocks
+from pyruntime.ir.blocks import all_kernels
 from pyruntime.ir.dtype import STRING
 from pyruntime.ir.expr import is_view
 from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Tensor
@@ -49,7 +49,7 @@ class NodeReport:
                 label = self.within.get(id(kernel), kernel.node)
                 self.owners.update(enclosing(label))
                 self.makers.update(dict.fromkeys([t.uid for t in kernel.outputs], label))
-            for inner in inner_blocks(kernel):
+            for inner in kernel.blocks:
                 self._collect(inner)
 
     def _became(self, node: Node, readers: list[Any]) -> list[str]:
@@ -80,7 +80,7 @@ def reasons(block: Block, found: Mapping[Kernel, str]) -> dict[str, str]:
 
 def revealed(block: Block) -> dict[str, Tensor]:
     """The results of the block's kernels in order, as "NUMBER.RESULT NODE": what `verify` compares."""
-    kernels = [k for k in block.kernels if isinstance(k, Map | Reduce | Loops | Call)]
+    kernels = [k for k in block.kernels if isinstance(k, (Map, Reduce, Loops, Call))]
     made = [(f"{n}.{i} {k.node}", t) for n, k in enumerate(kernels) for i, t in enumerate(k.outputs)]
     return {name: t for name, t in made if t.dtype is not STRING}
 

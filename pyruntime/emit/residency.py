@@ -74,7 +74,7 @@ class Residency:
     def uses_at_home(self, block: Block) -> list[Tensor]:
         """What kernels that work at home read, inner blocks included."""
         out = [t for k in compute_kernels(block) if self.where(k) is LINEAR for t in k.inputs]
-        return out + [t for k in all_kernels(block) if isinstance(k, Read | Host | If | Loop) for t in own_inputs(k)]
+        return out + [t for k in all_kernels(block) if isinstance(k, (Read, Host, If, Loop)) for t in own_inputs(k)]
 
 
 __all__ = ["Residency"]

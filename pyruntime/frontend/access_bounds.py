@@ -21,7 +21,7 @@ def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
     `guard` looks at, it keeps inside, as `When` and `While` keep all in them; an index from data is `checked`."""
     if isinstance(kernel, Loops):
         yield from _statements(kernel.body, {}, {})
-    elif isinstance(kernel, Map | Reduce):
+    elif isinstance(kernel, (Map, Reduce)):
         extents = [*kernel.out.shape, *(kernel.extents if isinstance(kernel, Reduce) else ())]
         yield from _loads(kernel.expr, {("index", n): d for n, d in enumerate(extents)}, {}, set())
 
@@ -29,7 +29,7 @@ def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
 def _statements(body: Sequence[Stmt], extents: Extents, lets: dict[int, Expr]) -> Iterator[Finding]:
     seen: set[Any] = set()
     for s in body:
-        if isinstance(s, Let | Set | Accum | Store):
+        if isinstance(s, (Let, Set, Accum, Store)):
             yield from _loads(s.value, extents, lets, seen)
         if isinstance(s, Let) and not s.mutable and affine(s.value) is not None:
             lets[s.var] = s.value

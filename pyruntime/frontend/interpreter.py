@@ -62,7 +62,7 @@ class Interpreter:
             self._kernel(kernel)
 
     def _kernel(self, kernel: Kernel) -> None:
-        inputs = {t.uid: self.array(t) for t in kernel.inputs if not (isinstance(kernel, If | Loop))}
+        inputs = {t.uid: self.array(t) for t in kernel.inputs if not (isinstance(kernel, (If, Loop)))}
         if isinstance(kernel, Read):
             self.symbols.update(zip(kernel.symbols, map(int, inputs[kernel.source.uid][1]), strict=True))
             self.check()

@@ -32,7 +32,7 @@ class Column:
         if self.node.op == "CastMap":
             return None
         found = self.node.attrs.get("string_vocabulary") or self.node.attrs.get("int64_vocabulary") or ()
-        assert isinstance(found, tuple | list)
+        assert isinstance(found, (tuple, list))
         return found
 
     @property
@@ -68,7 +68,7 @@ class Border:
 def classes(node: Node) -> Classes:
     """What the columns of a ZipMap's scores are called."""
     found = node.attrs.get("classlabels_int64s") or node.attrs.get("classlabels_strings") or ()
-    assert isinstance(found, tuple | list)
+    assert isinstance(found, (tuple, list))
     return tuple(found)
 
 

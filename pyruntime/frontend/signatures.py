@@ -98,7 +98,14 @@ _LEAST = dict.fromkeys(
 
 
 # 0 or 1: runtimes take others for either.
-_FLAGS = {"fmod", "is_causal", "keepdims", "layout", "saturate", "unidirectional"}
+_FLAGS = set(
+    """align_corners allowzero antialias broadcast ceil_mode center_point_box count_include_pad detect_negative
+    detect_positive do_rotary exclude_outside exclusive fmod input_forget interleaved inverse is_case_sensitive
+    is_causal is_packed_batching is_test keepdims largest layout linear_before_reset new_axis
+    noop_with_empty_axes onesided output_sequence periodic reverse rotary_interleaved saturate select_last_index
+    sorted spatial storage_order training_mode transA transB transBatchA transBatchB
+    unidirectional upper zeros""".split()
+)
 
 
 def check_attributes(attrs: Mapping[str, object], node: str) -> None:

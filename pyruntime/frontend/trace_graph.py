@@ -163,7 +163,7 @@ def _feed(t: Tracer, path: Path, spec: Spec, feeds: list[Feed], type_: Type | No
 
 def _element_type(type_: Type | None) -> DType | None:
     """The element type inside of sequences and optionals, if it is known."""
-    while isinstance(type_, SequenceType | OptionalType):
+    while isinstance(type_, (SequenceType, OptionalType)):
         type_ = type_.elem
     return type_.dtype if isinstance(type_, TensorType) else None
 
@@ -263,7 +263,7 @@ class _GraphTracer:
             if found is not None:  # a signature was checked, so it is a bug
                 raise
             raise InvalidModel(f"inputs of types that do not go together: {e}", node=label) from None
-        return results if isinstance(results, tuple | list) else (results,)
+        return results if isinstance(results, (tuple, list)) else (results,)
 
     def _function(self, function: Function, node: Node, args: list[Any]) -> Sequence[Any]:
         attrs = {**function.defaults, **node.attrs}

@@ -311,7 +311,7 @@ class Tracer(Requirements):
         claims the call schedules it by hand from `args` and `attrs`; any other runs the meaning. A name that no
         provider has is refused when the model is compiled."""
         kernel = meaning.kernel
-        assert self.block.kernels[-1] is kernel and isinstance(kernel, Map | Reduce | Loops)
+        assert self.block.kernels[-1] is kernel and isinstance(kernel, (Map, Reduce, Loops))
         self.block.kernels.pop()
         plain = {name: tuple(v) if isinstance(v, list) else v for name, v in attrs.items()}
         named = Call(routine, tuple(args), plain, kernel)
@@ -359,7 +359,7 @@ class Tracer(Requirements):
 
     def _asked_first(self, x: Tensor) -> Tensor | None:
         """An operand that x follows from if its elements are known, which was not looked at yet."""
-        if not isinstance(x.kernel, Map | Reduce | Alias | Loops) or not _is_small(x):
+        if not isinstance(x.kernel, (Map, Reduce, Alias, Loops)) or not _is_small(x):
             return None
         for t in x.kernel.inputs:
             if t.uid not in self._known:
@@ -380,7 +380,7 @@ class Tracer(Requirements):
             if kernel.kind == "constant":
                 return kernel.value
             return decoded(self.elements(kernel.value), x.dtype) if kernel.kind == "weight" else None
-        if not isinstance(kernel, Map | Reduce | Alias | Loops):
+        if not isinstance(kernel, (Map, Reduce, Alias, Loops)):
             return None
         arrays: dict[int, reference.Array] = {}
         for source in kernel.inputs:

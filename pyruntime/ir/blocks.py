@@ -8,26 +8,19 @@ from collections.abc import Callable, Iterable
 from pyruntime.ir.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
 
 
-def inner_blocks(kernel: Kernel) -> tuple[Block, ...]:
-    """The branches of an `If`, the body of a `Loop`."""
-    if isinstance(kernel, If):
-        return kernel.then, kernel.orelse
-    return (kernel.body,) if isinstance(kernel, Loop) else ()
-
-
 def all_kernels(block: Block) -> list[Kernel]:
     """The kernels of a block and its inner blocks."""
     out: list[Kernel] = []
     for k in block.kernels:
         out.append(k)
-        for inner in inner_blocks(k):
+        for inner in k.blocks:
             out += all_kernels(inner)
     return out
 
 
 def compute_kernels(block: Block) -> list[Kernel]:
     """Those of `all_kernels` that a provider writes code for."""
-    return [k for k in all_kernels(block) if not isinstance(k, Leaf | Alias | Read | Host | If | Loop)]
+    return [k for k in all_kernels(block) if not isinstance(k, (Leaf, Alias, Read, Host, If, Loop))]
 
 
 def own_inputs(kernel: Kernel) -> tuple[Tensor, ...]:
@@ -51,6 +44,6 @@ def readers_of(
     uids = [t.uid for t in outputs]
     for kernel in all_kernels(block):
         uids += read(kernel)
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             uids += [t.uid for t in inner.outputs]
     return Counter(uids)

@@ -37,7 +37,7 @@ class Expr:
     `checked` has args (index, extent, site); `site` (value = a node's label) becomes the node's number in the program.
     """
 
-    __slots__ = ("_key", "_tensors", "args", "dtype", "op", "value")
+    __slots__ = ("_key", "_nodes", "_tensors", "args", "dtype", "op", "value")
 
     def __init__(self, op: str, args: tuple[Expr, ...], dtype: DType | None, value: Any = None) -> None:
         self.op = op
@@ -46,6 +46,7 @@ class Expr:
         self.value = value
         self._key: Any = None
         self._tensors: tuple[Any, ...] | None = None
+        self._nodes: Sequence[Expr] | None = None
 
     def key(self) -> Any:
         """A hashable value, equal for structurally equal expressions."""
@@ -304,7 +305,11 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
         for a in x.args:
             new = done.get(id(a))
             if new is None:
-                new = go(a)
+                if a.args:
+                    new = go(a)
+                else:  # most are leaves: as go does, without the call
+                    new = visit(a)
+                    new = done[id(a)] = a if new is None else new
             args.append(new)
             changed = changed or new is not a
         if changed:
@@ -351,20 +356,30 @@ def instantiate(template: Expr, args: Sequence[Expr]) -> Expr:
     return _retype(done, args[0].dtype if args else F32)
 
 
-def walk(x: Expr, seen: set[int] | None = None) -> list[Expr]:
-    """All nodes, operands first, each once."""
-    seen = set() if seen is None else seen
+def walk(x: Expr, seen: set[int] | None = None) -> Sequence[Expr]:
+    """All nodes, operands first, each once. `seen`: ids of those that are left out, to which they are added."""
+    if seen is None:
+        if x._nodes is None:  # passes walk the same ones again and again
+            x._nodes = _nodes(x, set())
+        return x._nodes
+    return () if id(x) in seen else _nodes(x, seen)
+
+
+def _nodes(x: Expr, seen: set[int]) -> list[Expr]:
     out: list[Expr] = []
 
     def go(e: Expr) -> None:
         seen.add(id(e))
         for a in e.args:
             if id(a) not in seen:
-                go(a)
+                if a.args:
+                    go(a)
+                else:
+                    seen.add(id(a))
+                    out.append(a)
         out.append(e)
 
-    if id(x) not in seen:
-        go(x)
+    go(x)
     return out
 
 

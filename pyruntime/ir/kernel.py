@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from pyruntime.errors import ShapeError
 from pyruntime.ir.dtype import BOOL, I32, DType
@@ -80,6 +80,7 @@ class Kernel:
 
     outputs: tuple[Tensor, ...] = field(default=(), init=False)
     node: str = field(default="", init=False)
+    blocks: ClassVar[tuple[Block, ...]] = ()  # inside of it
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -260,6 +261,10 @@ class If(Kernel):
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.condition, *free(self.then), *free(self.orelse))
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
+        return self.then, self.orelse
+
 
 @dataclass(eq=False, slots=True)
 class Loop(Kernel):
@@ -279,6 +284,10 @@ class Loop(Kernel):
     def inputs(self) -> tuple[Tensor, ...]:
         own = tuple(t for t in (self.trip, self.condition) if t is not None)
         return (*own, *self.carried, *free(self.body))
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
+        return (self.body,)
 
 
 def free(block: Block) -> tuple[Tensor, ...]:

@@ -395,7 +395,7 @@ def _run_loops(kernel: Loops, arrays: dict[int, Array], shapes: Sequence[tuple[i
 
 def _run(body: list[Stmt], env: Env, arrays: dict[int, Array]) -> None:
     for s in body:
-        if isinstance(s, Let | Set):
+        if isinstance(s, (Let, Set)):
             env["var", s.var] = value(s.value, env, arrays)
         elif isinstance(s, Store):
             shape, data = arrays[s.target.uid]

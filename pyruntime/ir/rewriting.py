@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pyruntime.errors import InvalidModel
-from pyruntime.ir.blocks import inner_blocks, own_inputs
+from pyruntime.ir.blocks import own_inputs
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Leaf, Loops, Map, Reduce
 
@@ -17,7 +17,7 @@ def rewrite_kernels(block: Block, rule: Rule) -> None:
     else it gives takes the kernel's place, the last of them its outputs and its node."""
     kernels: list[Kernel] = []
     for kernel in block.kernels:
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             rewrite_kernels(inner, rule)
         given = rule(kernel)
         found = [kernel] if given is None else [given] if isinstance(given, Kernel) else list(given)
@@ -37,7 +37,7 @@ def take_over(new: Kernel, old: Kernel) -> None:
 
 def computing(rule: Rule) -> Rule:
     """The rule, for kernels that compute alone: what moves or controls them is not for rewriting."""
-    return lambda kernel: rule(kernel) if isinstance(kernel, Map | Reduce | Loops | Call) else None
+    return lambda kernel: rule(kernel) if isinstance(kernel, (Map, Reduce, Loops, Call)) else None
 
 
 def check_kernels(block: Block, made: Iterable[int] = ()) -> None:
@@ -50,7 +50,7 @@ def check_kernels(block: Block, made: Iterable[int] = ()) -> None:
             text = f"a {type(kernel).__name__} reads {unmade[0]}, which is not made before it"
             raise InvalidModel(text, node=kernel.node)
         _check_axes(kernel)
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             check_kernels(inner, known)
         known.update(t.uid for t in kernel.outputs)
 

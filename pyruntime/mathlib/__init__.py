@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
-from pyruntime.ir.expr import Expr, cast, rewrite
+from pyruntime.ir.expr import Expr, cast, rewrite, walk
 from pyruntime.mathlib import explog, hyperbolic, power, remainder, trig
 from pyruntime.mathlib.f32 import SINGLE
 from pyruntime.mathlib.f64 import DOUBLE
@@ -36,12 +36,13 @@ BY_FORMAT: dict[DType, tuple[Format, dict[str, Callable[[Format, Expr], Expr]]]]
     F64: (DOUBLE, UNARY | {"tanh": hyperbolic.tanh, "erf": hyperbolic.erf}),
 }
 BINARY = {"pow": power.power, "rem": remainder.rem, "mod": remainder.mod}
+_EXPANDED = {*BY_FORMAT[F64][1], *BINARY}
 
 
 def expand(e: Expr) -> Expr:
     """The expression without transcendental nodes, pow, and rem and mod of floats; a subexpression used more than once
     is one object. The result is a graph, not a tree: visit each object once (`Expr.key` does not)."""
-    return rewrite(e, _visit)
+    return rewrite(e, _visit) if any(x.op in _EXPANDED for x in walk(e)) else e
 
 
 def _visit(e: Expr) -> Expr | None:

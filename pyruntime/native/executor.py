@@ -20,14 +20,16 @@ from pyruntime.native.arrays import NUMPY, unpack
 from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
 from pyruntime.native.guards import Guards
-from pyruntime.native.planner import Env, Plan, Planner, Run, Sizes, Step, calls_of
+from pyruntime.native.planner import Env, Plan, Planner, Run, Sizes, Step
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
+from pyruntime.program.footprint import start_up
 from pyruntime.program.format import Program
 
 # Steps without calls, which free buffers by themselves.
 Releasing = types.CopyStep | types.ReadStep | types.HostStep | types.IfStep | types.LoopStep
 
+PART = 1 << 23  # bytes of a weight that are read at once
 SHORT = 0.02  # seconds: steps that took less are run without a watch, which costs some 30 us
 
 
@@ -79,22 +81,26 @@ class Executor:
     def _start(self) -> None:
         """Load the constants and run the init block."""
         run = Run({}, self.constant_host)
-        kept, spent = kept_by_init(self.header)
+        kept, loads = start_up(self.header)
         for b in kept:  # what stays lies first, what only init needs behind it: no holes remain
             run.addresses[b] = self.planner.alloc(self._size(b, {}), self.header["buffers"][b].get("memory", ""))
         self.planner.placed = set(kept)
-        for c in sorted(self.header["constants"], key=lambda c: c["buffer"] in spent):
-            if "strings" in c:
-                self.constant_host[c["buffer"]] = c["strings"]
-            else:
-                run.addresses[c["buffer"]] = self._load(c)
-        run.state = self.planner.note()
-        self.run_block(0, run)
+        for (_, constants), step in zip(loads, [None, *self.blocks[0]], strict=True):
+            for c in constants:
+                if "strings" in c:
+                    run.host[c["buffer"]] = self.constant_host[c["buffer"]] = c["strings"]
+                else:
+                    run.addresses[c["buffer"]] = self._load(c)
+            run.state = self.planner.note()
+            if step is not None:
+                self.run_step(step, run)
         self.transfers.end()
         self.planner.make_permanent(run.state)
         self.persistent = run.addresses
 
     def _load(self, c: types.SourceConstant | types.BlobConstant) -> int:
+        if "source" in c and not c["unpack"] and not self.header["buffers"][c["buffer"]].get("memory"):
+            return self._load_plain(c)
         if "blob" in c:
             data = self.program.part(c["blob"])
         else:
@@ -108,6 +114,15 @@ class Executor:
             return address
         address = self.planner.alloc(size)
         self.host.memory[address : address + size] = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
+        return address
+
+    def _load_plain(self, c: types.SourceConstant) -> int:
+        """In parts: no copy of a large weight lies beside it."""
+        address = self.planner.alloc(c["size"])
+        target = self.host.memory[address : address + c["size"]]
+        for start in range(0, c["size"], PART):
+            part = target[start : start + PART]
+            part[:] = np.frombuffer(self.sources[c["source"]].read(c["offset"] + start, len(part)), np.uint8)
         return address
 
     def twin(self) -> Executor:
@@ -205,8 +220,11 @@ class Executor:
 
     def run_block(self, number: int, run: Run) -> None:
         for step in self.blocks[number]:
-            self._check()
-            getattr(self, f"_run_{step.json['op']}")(step, run)
+            self.run_step(step, run)
+
+    def run_step(self, step: Step[types.Step], run: Run) -> None:
+        self._check()
+        getattr(self, f"_run_{step.json['op']}")(step, run)
 
     def _check(self) -> None:
         """Errors: Terminated if the run is to end."""
@@ -368,11 +386,3 @@ class Executor:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         address = run.addresses[value["buffer"]]
         return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
-
-
-def kept_by_init(header: types.Header) -> tuple[list[int], set[int]]:
-    """The buffers that the init block's calls make and leave behind, and those it frees."""
-    steps = header["blocks"][0]["steps"]
-    calls = [c for s in steps for c in calls_of(s)]
-    spent = {b for s in (*steps, *calls) if "free" in s for b in s["free"]}
-    return [b for c in calls for b in c["alloc"] if b not in spent], spent

@@ -32,7 +32,7 @@ class Feeds:
     # ── checks ──
 
     def outputs(self, names: Sequence[str] | None) -> list[str]:
-        if not isinstance(names, list | tuple | None):
+        if not isinstance(names, (list, tuple, type(None))):
             raise InvalidInput(f"output names must be a list or None, got {names!r}")
         for n in names or ():
             if n not in self.output_names:
@@ -67,12 +67,12 @@ class Feeds:
         if isinstance(t, OptionalType):
             return None if x is None else self._value(name, x, t.elem)
         if isinstance(t, SequenceType):
-            if not isinstance(x, list | tuple):
+            if not isinstance(x, (list, tuple)):
                 raise InvalidInput(f'input "{name}" is a sequence: a list is expected, got {type(x).__name__}')
             return [self._value(f"{name}[{n}]", v, t.elem) for n, v in enumerate(x)]
         if x is None or isinstance(x, dict):
             raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
-        array = x if isinstance(x, GpuTensor | np.ndarray) else _array(name, x, t)
+        array = x if isinstance(x, (GpuTensor, np.ndarray)) else _array(name, x, t)
         if isinstance(array, GpuTensor):
             array.held()  # is there yet
         if isinstance(t, TensorType):
@@ -118,7 +118,7 @@ def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
     try:
         found = np.asarray(x)
         wanted = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else found.dtype
-        numbers = isinstance(x, list | tuple | int | float) and found.dtype.kind in "biuf"
+        numbers = isinstance(x, (list, tuple, int, float)) and found.dtype.kind in "biuf"
         if numbers and isinstance(t, TensorType) and t.dtype is dt.STRING:
             return np.asarray(x, object)
         fits = np.can_cast(found.dtype, wanted, "same_kind") or found.dtype.kind + wanted.kind == "iu"

@@ -45,7 +45,7 @@ class RunOptions:
 
 def check_model(model: Any) -> None:
     """Errors: ModelNotFound, InvalidModel for a path that cannot be read; InvalidInput for what is no model at all."""
-    if isinstance(model, str | os.PathLike):
+    if isinstance(model, (str, os.PathLike)):
         try:
             with open(model, "rb"):
                 return
@@ -53,7 +53,8 @@ def check_model(model: Any) -> None:
             raise ModelNotFound(f'there is no file "{os.fspath(model)}"') from None
         except (OSError, ValueError) as e:  # ValueError: a null character
             raise InvalidModel(f'"{os.fspath(model)}" cannot be read: {e}') from None
-    if not isinstance(model, bytes | bytearray | memoryview) and not hasattr(model, "read"):
+    source = hasattr(model, "read") and hasattr(model, "size")  # an open file has no size
+    if not isinstance(model, (bytes, bytearray, memoryview)) and not source:
         raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
 
 
@@ -74,7 +75,7 @@ def check_session_options(options: Any) -> None:
     refuse("memory_limit", integer("memory_limit", 1), "a number of bytes")
     refuse("code_size_limit", integer("code_size_limit", 1), "a number of bytes")
     seconds = options.compile_time_limit
-    good = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
+    good = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds > 0
     refuse("compile_time_limit", good, "a number of seconds")
     refuse("relaxed_simd", options.relaxed_simd in (None, True, False), "True, False or None")
     preset = options.preset

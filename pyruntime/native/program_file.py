@@ -25,13 +25,13 @@ _CHUNK = 1 << 20
 
 def is_program(model: object) -> bool:
     """Whether a path or bytes hold a Program."""
-    if isinstance(model, str | os.PathLike):
+    if isinstance(model, (str, os.PathLike)):
         try:
             with open(model, "rb") as file:
                 return file.read(len(MAGIC)) == MAGIC
         except OSError:
             return False
-    return isinstance(model, bytes | bytearray | memoryview) and bytes(model[: len(MAGIC)]) == MAGIC
+    return isinstance(model, (bytes, bytearray, memoryview)) and bytes(model[: len(MAGIC)]) == MAGIC
 
 
 def pack(executor: Any, graph: Graph, model: str, weights: bool) -> bytes:
@@ -86,7 +86,7 @@ class Exported:
     """
 
     def __init__(self, model: Any) -> None:
-        path = Path(model) if isinstance(model, str | os.PathLike) else None
+        path = Path(model) if isinstance(model, (str, os.PathLike)) else None
         self.program = Program.from_bytes(bytes(model) if path is None else path.read_bytes())
         header = self.program.header
         if "types" not in header or "host" not in header:

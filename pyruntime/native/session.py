@@ -82,7 +82,7 @@ class Session:
         sess_options: SessionOptions | None = None,
         providers: Sequence[str] | None = None,
     ) -> None:
-        if not isinstance(sess_options, SessionOptions | None):
+        if not isinstance(sess_options, (SessionOptions, type(None))):
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
         self.options = sess_options or SessionOptions()
         check_model(model)
@@ -96,7 +96,7 @@ class Session:
         self._parts: dict[Any, Any] = {}
         self._dropped = False  # executors were given up after a fault
         self._opened = False  # from a Program that was compiled before
-        self._model = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
+        self._model = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
         if is_program(model):
             self._exported = Exported(model)
             self._opened = True

@@ -14,7 +14,7 @@ def describe(t: Type | None) -> dict[str, Any]:
     if isinstance(t, TensorType):
         dims = None if t.shape is None else list(t.shape)
         return {"kind": "tensor", "dtype": t.dtype.name if t.dtype else None, "dims": dims}
-    if isinstance(t, SequenceType | OptionalType):
+    if isinstance(t, (SequenceType, OptionalType)):
         return {"kind": "sequence" if isinstance(t, SequenceType) else "optional", "of": describe(t.elem)}
     return {"kind": "unknown"}
 

@@ -34,10 +34,10 @@ def load(data: ModelData, *, open_external: OpenExternal | None = None, require_
 
     Errors: InvalidModel with the byte offset or the node at fault; OSError if the path cannot be read; TypeError
     """
-    if isinstance(data, str | os.PathLike):
+    if isinstance(data, (str, os.PathLike)):
         source: Source = FileSource(data)
         open_external = open_external or beside(data)
-    elif isinstance(data, bytes | bytearray | memoryview):
+    elif isinstance(data, (bytes, bytearray, memoryview)):
         source = MemorySource(data, "")
     elif hasattr(data, "read"):
         source = data

@@ -78,7 +78,7 @@ class Wire:
         if whole is not None:
             self._buf, self._end = whole, len(whole)
         else:
-            self._need(0, min(source.size, self._step))
+            self._need(0, min(source.size, 1))
 
     def fields(self, start: int, end: int) -> Iterable[Field]:
         """The fields of the message [start, end), in their order."""
@@ -167,8 +167,9 @@ class Wire:
         size = min(max(end - start, self._step), self.source.size - start)
         if size < end - start:
             raise InvalidModel(f"the file is cut off at byte {self.source.size}, in a message that ends at byte {end}")
-        self._buf = self._read(start, size)
-        self._base, self._end = start, start + size
+        some = getattr(self.source, "some", None)  # of a source of parts: what is there, if it is enough
+        self._buf = some(start, end - start, size) if some else self._read(start, size)
+        self._base, self._end = start, start + len(self._buf)
 
     def _stream(self, start: int, end: int) -> Iterator[Field]:
         while start < end:

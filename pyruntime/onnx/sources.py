@@ -14,6 +14,7 @@ from pyruntime.errors import InvalidModel
 from pyruntime.onnx.graph import Source
 
 OpenExternal = Callable[[str], Source]
+_LARGE = 1 << 20  # bytes
 MEMORY = ":memory:"
 """Name of the sources the reader makes itself (decoded typed data, densified sparse tensors): they are in no file."""
 
@@ -54,7 +55,12 @@ class FileSource:
 
     def read(self, offset: int, size: int) -> bytes:
         if self._map is not None:
-            return self._map[offset : offset + size]
+            data = self._map[offset : offset + size]
+            first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+            used = offset + len(data) - first
+            if size >= _LARGE and used > 0 and hasattr(self._map, "madvise"):  # a weight: not to be held twice
+                self._map.madvise(mmap.MADV_DONTNEED, first, used)
+            return data
         with open(self._path, "rb") as file:
             file.seek(offset)
             return file.read(size)

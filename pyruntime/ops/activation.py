@@ -7,9 +7,9 @@ import math
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import Expr, X, Y, as_expr, cast, clip, erf, exp, log, maximum, minimum, select, sigmoid, tanh
+from pyruntime.ir.expr import Expr, X, Y, as_expr, cast, clip, erf, exp, maximum, minimum, select, sigmoid, tanh
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.formula import formula, mapped, number
+from pyruntime.ops.formula import formula, mapped, number, softplus
 
 MICROSOFT = "com.microsoft"
 
@@ -59,12 +59,7 @@ def hard_swish(x: Expr) -> Expr:
     return x * hard_sigmoid(x, alpha=1 / 6)
 
 
-def softplus_of(x: Expr) -> Expr:
-    """log(1 + exp(x)) without overflow."""
-    return maximum(x, 0.0) + log(exp(-abs(x)) + 1.0)
-
-
-formula("Softplus")(softplus_of)
+formula("Softplus")(softplus)
 
 
 @formula("Softsign")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import X, Y, exp, log, maximum, select, tanh
+from pyruntime.ir.expr import X, Y, tanh
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.formula import softplus
 from pyruntime.ops.move import slice_
 
 # Shapes: x (N, C, H, W) where axes are named
@@ -35,8 +36,7 @@ def scaled_tanh(t: Tracer, x: Tensor, *, alpha: float = 1.0, beta: float = 1.0) 
 @op("ParametricSoftplus")
 def parametric_softplus(t: Tracer, x: Tensor, *, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
     """alpha · ln(1 + exp(beta · x)), which does not overflow."""
-    z = X * beta
-    return t.map((maximum(z, 0.0) + log(exp(select(z > 0.0, -z, z)) + 1.0)) * alpha, x)
+    return t.map(softplus(X * beta) * alpha, x)
 
 
 @op("ImageScaler")

@@ -15,7 +15,7 @@ from typing import Any
 from pyruntime.frontend.registry import Lowering, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32, F64, STRING, U8, DType
-from pyruntime.ir.expr import Expr, as_expr, bitcast, cast, const
+from pyruntime.ir.expr import Expr, as_expr, bitcast, cast, const, exp, log, maximum, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
@@ -94,6 +94,14 @@ def real(e: Expr) -> Expr:
 def number(value: float, dtype: DType) -> Expr:
     """An attribute as a constant of a type; integers take its whole part."""
     return as_expr(value if dtype.is_float else int(value), dtype)
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x)) without overflow, with all digits where it is small: what 1 + exp rounds away is divided out."""
+    power = exp(-abs(x))
+    rounded = power + 1.0
+    small = rounded == 1.0
+    return maximum(x, 0.0) + select(small, power, log(rounded) * (power / select(small, 1.0, rounded - 1.0)))
 
 
 def zero(dtype: DType) -> Expr:

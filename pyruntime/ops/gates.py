@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.expr import Expr, clip, exp, log, maximum, minimum, select, sigmoid, tanh
+from pyruntime.ir.expr import Expr, clip, exp, maximum, minimum, select, sigmoid, tanh
+from pyruntime.ops.formula import softplus
 
 Activation = Callable[[Expr], Expr]
 
@@ -18,7 +19,7 @@ _TABLE: dict[str, tuple[tuple[float, ...], Callable[..., Expr]]] = {
     "tanh": ((), tanh),
     "sigmoid": ((), sigmoid),
     "softsign": ((), lambda x: x / (abs(x) + 1.0)),
-    "softplus": ((), lambda x: maximum(x, 0.0) + log(exp(-abs(x)) + 1.0)),
+    "softplus": ((), softplus),
     "leakyrelu": ((0.01,), lambda x, a: select(x < 0.0, x * a, x)),
     "thresholdedrelu": ((1.0,), lambda x, a: select(x >= a, x, 0.0)),
     "elu": ((1.0,), lambda x, a: select(x < 0.0, (exp(minimum(x, 0.0)) - 1.0) * a, x)),

@@ -9,9 +9,10 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import X, Y, cast, exp, log, maximum, select, sigmoid, sqrt
+from pyruntime.ir.expr import X, Y, cast, maximum, select, sigmoid, sqrt
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.attention import default_scale
+from pyruntime.ops.formula import softplus
 from pyruntime.ops.matmul import product
 from pyruntime.ops.norm import root_mean_square, scaled
 from pyruntime.ops.qlinear import MICROSOFT
@@ -69,8 +70,7 @@ def linear_attention_gate(
 ) -> tuple[Tensor, Tensor | None]:
     """decay_scale · ln(1 + exp(a + dt_bias)), and sigmoid(b). Shapes: a, b (B, T, H), others (H,)"""
     z = t.map(X + Y, t.cast(a, F32), dt_bias)
-    softplus = maximum(X, 0.0) + log(exp(select(X > 0.0, -X, X)) + 1.0)
-    decay = t.cast(t.map(softplus * Y, z, decay_scale), a.dtype)
+    decay = t.cast(t.map(softplus(X) * Y, z, decay_scale), a.dtype)
     return decay, None if b is None else t.cast(t.map(sigmoid(X), t.cast(b, F32)), b.dtype)
 
 

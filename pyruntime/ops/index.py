@@ -217,6 +217,7 @@ def tensor_scatter(
     if mode not in ("linear", "circular"):
         raise t.unsupported(f"mode {mode}")
     axis = t.axis(axis, past.rank)
+    t.require_equal(update.rank, past.rank, "the update and the cache have not the same rank")
     length, count = past.shape[axis], update.shape[axis]
     t.require_shape("update", update, [count if n == axis else d for n, d in enumerate(past.shape)])
     t.require(sh.compare("le", count, length), f"{count} rows to write into {length}")

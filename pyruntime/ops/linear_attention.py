@@ -37,8 +37,8 @@ def linear_attention(
     if gated != (decay is not None) or corrected != (beta is not None):
         raise t.shape_error(f'decay and beta do not fit update_rule "{update_rule}"')
     n, steps = query.shape[:2]
-    d, m = sh.floordiv(query.shape[2], q_num_heads), sh.floordiv(value.shape[2], kv_num_heads)
     _check(t, query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads)
+    d, m = sh.floordiv(query.shape[2], q_num_heads), sh.floordiv(value.shape[2], kv_num_heads)
     factor = scale or default_scale(d, F32)
     args = [t.cast(x, F32) for x in (query, key, value)]
     extras = [None if x is None else t.cast(x, F32) for x in (past_state, decay, beta)]
@@ -61,7 +61,7 @@ def _check(
     t: Tracer, query: Tensor, key: Tensor, value: Tensor, past: Tensor | None, decay: Tensor | None,
     beta: Tensor | None, heads: int, groups: int,
 ) -> None:  # fmt: skip
-    if heads % groups:
+    if not groups or heads % groups:
         raise t.shape_error(f"{heads} heads cannot share {groups}")
     d, m = sh.floordiv(query.shape[2], heads), sh.floordiv(value.shape[2], groups)
     for x, last in ((query, heads * d), (key, groups * d), (value, groups * m), (decay, None), (beta, None)):

@@ -43,7 +43,7 @@ def transformed(t: Tracer, scores: Tensor, how: str) -> Tensor:
         return scores
     e = t.map(exp(X - Y), scores, t.reduce("max", scores, [1]))
     if how == "SOFTMAX_ZERO":  # scores of 0 stay 0
-        e = t.map(select((Y < 1e-7) & (Y > -1e-7), X * 0.0, X), e, scores)
+        e = t.map(select((Y < 1e-7) & (Y > -1e-7), 0.0, X), e, scores)
     return t.map(X / maximum(Y, 1e-30), e, t.reduce("sum", e, [1]))
 
 

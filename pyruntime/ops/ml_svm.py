@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32, I32, I64
-from pyruntime.ir.expr import Expr, X, Y, cast, clip, exp, maximum, power, select, tanh
+from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, exp, maximum, power, select, tanh
 from pyruntime.ir.kernel import Builder, Tensor, Var
 from pyruntime.ops.matmul import product
 from pyruntime.ops.ml_linear import affine, rows_of
@@ -37,7 +37,7 @@ def _kernel(t: Tracer, x: Tensor, vectors: Sequence[float], count: int, kind: st
     if kind == "LINEAR":
         return dots
     if kind == "POLY":
-        return t.map(power(X * gamma + coef0, X * 0.0 + degree), dots)
+        return t.map(power(X * gamma + coef0, const(degree, F32)), dots)
     if kind == "SIGMOID":
         return t.map(tanh(X * gamma + coef0), dots)
     raise t.unsupported(f"kernel_type {kind!r} is not known")
@@ -58,7 +58,7 @@ def svm_regressor(
         scores = affine(t, rows, coefficients, [], 1)
     scores = t.map(X + (rho[0] if rho else 0.0), scores)
     if one_class:
-        return t.map(select(X > 0.0, X * 0.0 + 1.0, X * 0.0 - 1.0), scores)
+        return t.map(select(X > 0.0, const(1.0, F32), const(-1.0, F32)), scores)
     return transformed(t, scores, post_transform)
 
 
@@ -141,7 +141,7 @@ def _probabilities(
 
     def element(n: Expr, i: Expr, j: Expr) -> Expr:
         value = pair[n, at[i, j]]
-        return select(i < j, value, select(i == j, value * 0.0, 1.0 - value))
+        return select(i < j, value, select(i == j, 0.0, 1.0 - value))
 
     return _couple(t, t.compute((scores.shape[0], classes, classes), element))
 

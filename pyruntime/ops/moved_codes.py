@@ -27,7 +27,7 @@ def moved_codes(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None, dtype:
 
 def _number(t: Tracer, v: Tensor) -> float | None:
     values = t.known(v) if v.shape in ((), (1,)) else None
-    return values[0] if values and isinstance(values[0], int | float) else None
+    return values[0] if values and isinstance(values[0], (int, float)) else None
 
 
 class _Moved:

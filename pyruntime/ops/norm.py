@@ -217,15 +217,16 @@ def rms_normalization(
 def lrn(t: Tracer, x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Tensor:
     """x / (bias + alpha/size · Σ x²)^beta, the sum over `size` channels around each.
     Spec: https://onnx.ai/onnx/operators/onnx__LRN.html"""
-    before = (size - 1) // 2
+    others = sh.maximum(x.shape[1] - 1, 0)
+    before, after = (sh.minimum(n, others) for n in ((size - 1) // 2, size // 2))
     dtype = float_type(x.dtype)
 
     def body(n: Expr, c: Expr, *i: Expr) -> Expr:
-        place = c + i[-1] - before
+        place = c + i[-1] - dim(before)
         value = cast(x.at(n, place, *i[:-1]), dtype)
         return guard((place >= 0) & (place < dim(x.shape[1])), value * value, 0)
 
-    total = t.reduce_compute("sum", x.shape, (size,), body)
+    total = t.reduce_compute("sum", x.shape, (before + after + 1,), body)
     y = t.map(cast(X, dtype) / power(Y * (alpha / size) + bias, beta), x, total)
     return t.cast(y, x.dtype)
 

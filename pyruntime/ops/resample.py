@@ -101,7 +101,9 @@ def table(t: Tracer, shape: Sequence[AnyDim], fn: Callable[..., Expr]) -> Tensor
     """A small tensor that follows from extents: a constant where they are known."""
     out = t.compute(shape, fn)
     known = t.known(out)
-    return out if known is None else t.constant(known, out.dtype, [d for d in shape if isinstance(d, int)])
+    if known is None or any(isinstance(v, sh.Dim) for v in known):
+        return out
+    return t.constant(known, out.dtype, [d for d in shape if isinstance(d, int)])
 
 
 def coordinates(t: Tracer, a: Axis, how: str) -> Tensor:
@@ -189,6 +191,8 @@ def interpolate(t: Tracer, x: Tensor, a: Axis, rule: Rule) -> Tensor:
     """out[i] = Σ w[i, k] · x[first[i] + k], positions clamped to the axis."""
     half = 1 if rule.mode == "linear" else 2
     reach = a.scale.reach(half) if rule.antialias else half
+    if isinstance(reach, int) and isinstance(a.size, int):
+        reach = min(reach, 2 * half * max(a.size, 1))  # more only where nothing is made: scale · size rounds to 0
     where = coordinates(t, a, rule.coordinates)
     first = table(t, (a.out,), lambda i: cast(floor(where.at(i)), I32) + dim(1 - reach))
     stretch = minimum(real(a.scale.top) / real(a.scale.bottom), 1.0) if rule.antialias else const(1.0, F32)

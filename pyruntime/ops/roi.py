@@ -24,6 +24,8 @@ def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
     return out
 
 
+MOST_SAMPLES = 1024  # along an axis of a bin, that a model may ask for; common are 2 and 4
+MOST_ADAPTED = 2.0**30  # that a region's size may ask for: what lies outside of the image takes no time
 LEAST = {F32: -3.4028234663852886e38, F64: -1.7976931348623157e308}
 
 
@@ -78,6 +80,11 @@ def roi_align(
         raise t.unsupported(f'coordinate_transformation_mode "{coordinate_transformation_mode}" is not known')
     if mode not in ("avg", "max"):
         raise t.unsupported(f'mode "{mode}" is not known')
+    if sampling_ratio > MOST_SAMPLES:
+        raise t.unsupported(
+            f"sampling_ratio {sampling_ratio} takes {sampling_ratio**2} samples of each bin, at most {MOST_SAMPLES}² "
+            "are taken"
+        )
     t.require_equal(rois.shape[0], batch_indices.shape[0], "rois and batch_indices are not as many")
     t.require_equal(rois.shape[1], 4, "rois have not four coordinates")
     half = coordinate_transformation_mode == "half_pixel"
@@ -91,7 +98,8 @@ def roi_align(
         start = regions[r, n] * spatial_scale - offset
         size = regions[r, n + 2] * spatial_scale - offset - start
         width = k.let((size if half else maximum(size, 1.0)) / float(count))
-        samples = dim(sampling_ratio) if sampling_ratio > 0 else maximum(cast(ceil(width), I32), 0)
+        adapted = cast(clip(ceil(width), 0.0, MOST_ADAPTED), I32)
+        samples = dim(sampling_ratio) if sampling_ratio > 0 else adapted
         return k.let(start + cast(place, wide) * width), width, k.let(samples)
 
     def body(k: Builder, out: Tensor) -> None:
@@ -100,17 +108,20 @@ def roi_align(
             top, height, rows = axis(k, r, 1, p, output_height)
             left, width, columns = axis(k, r, 0, q, output_width)
             batch = k.let(t.checked_index(batch_indices[r], x.shape[0]))
+            top_row, some_rows = _near(k, top, height, rows, x.shape[2])
+            left_column, some_columns = _near(k, left, width, columns, x.shape[3])
+            all_near = k.let((some_rows == rows) & (some_columns == columns))
             total = k.var(0.0, wide)
-            with k.loop(rows) as iy, k.loop(columns) as ix:
-                y = k.let(top + (cast(iy, wide) + 0.5) * height / cast(rows, wide))
-                z = k.let(left + (cast(ix, wide) + 0.5) * width / cast(columns, wide))
+            with k.loop(some_rows) as iy, k.loop(some_columns) as ix:
+                y = k.let(top + (cast(top_row + iy, wide) + 0.5) * height / cast(rows, wide))
+                z = k.let(left + (cast(left_column + ix, wide) + 0.5) * width / cast(columns, wide))
                 parts = _samples(k, data, batch, c, y, z)
                 if mode == "avg":
                     total.set(total.get + parts[0] + parts[1] + parts[2] + parts[3])
                 else:
                     best = maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3]))
-                    total.set(select((iy + ix) == 0, best, maximum(total.get, best)))
-            count = cast(maximum(rows * columns, 1), wide)
+                    total.set(select(all_near & ((iy + ix) == 0), best, maximum(total.get, best)))
+            count = maximum(cast(rows, wide) * cast(columns, wide), 1.0)
             k.store(out, (r, c, p, q), total.get / count if mode == "avg" else total.get)
 
     return t.cast(t.loops("roi_align", (data, regions, batch_indices), [(shape, wide)], body)[0], x.dtype)
@@ -127,6 +138,18 @@ def roi_align_10(
         output_height=output_height, output_width=output_width, sampling_ratio=sampling_ratio,
         spatial_scale=spatial_scale,
     )  # fmt: skip
+
+
+def _near(k: Builder, start: Expr, width: Expr, samples: Expr, extent: sh.AnyDim) -> tuple[Expr, Expr]:
+    """First and number of a bin's samples along an axis that may count: the others are 0, over a pixel outside."""
+    count = k.let(cast(samples, start.dtype))
+    ends = const(-1.0, start.dtype), cast(dim(extent), start.dtype)
+    edges = [k.let((end - start) * count / width) for end in ends]
+    margin = 2.0 + count * 2.0**-21  # of rounding
+    low = cast(clip(minimum(*edges) - margin, 0.0, count), I32)
+    high = minimum(cast(clip(maximum(*edges) + margin, 0.0, count), I32), samples)
+    first = k.let(select(width == 0.0, dim(0), low))
+    return first, k.let(select(width == 0.0, samples, high) - first)
 
 
 def _samples(k: Builder, x: Tensor, batch: Expr, c: Expr, y: Expr, z: Expr) -> list[Expr]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import I32
+from pyruntime.ir.dtype import I32, I64
 from pyruntime.ir.expr import Expr, as_expr, cast, dim, guard
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
@@ -88,13 +88,21 @@ def scan_batched(
     its own number of steps, and its outputs are 0 beyond.
     Spec: https://onnx.ai/onnx/operators/onnx__Scan.html#scan-8"""
     states, scans = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
+    for x, axes in [*((x, 1) for x in states), *((x, 2) for x in scans)]:
+        if x.rank < axes:
+            raise t.shape_error(f"an input of rank {x.rank} has no axis of {'batches' if axes == 1 else 'steps'}")
+        t.require_equal(x.shape[0], inputs[0].shape[0], "batches of the inputs differ")
     length = _length(t, scans, [1] * len(scans))
     batch = inputs[0].shape[0]
+    t.require_shape("sequence_lens", sequence_lens, (batch,))
+    lens = None
+    if sequence_lens is not None:
+        lens = t.compute((batch,), lambda b: cast(t.checked_index(sequence_lens.at(b), length + 1), I64))
     back = _each(t, "directions", directions, scans)
 
     def one_batch(b: Tensor, _: list[Any]) -> tuple[None, list[Any], list[Any]]:
         mine = [_at(t, x, 0, b) for x in scans]
-        steps = None if sequence_lens is None else _at(t, sequence_lens, 0, b)
+        steps = None if lens is None else _at(t, lens, 0, b)
         end = dim(length) if steps is None else cast(steps.at(), I32)
 
         def step(n: Tensor, state: list[Any]) -> tuple[None, list[Any], list[Any]]:

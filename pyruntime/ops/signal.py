@@ -142,8 +142,9 @@ def _window(name: str, terms: tuple[float, float, float]) -> None:
 
         def element(n: Expr) -> Expr:
             angle = cast(n, dtype) * (2 * math.pi) / cast(dim(count if periodic else count - 1), dtype)
-            value = terms[0] - cos(angle) * terms[1]
-            return cast(value + cos(angle * 2.0) * terms[2] if terms[2] else value, out)
+            waves = cos(angle) * -terms[1]
+            waves = waves + cos(angle * 2.0) * terms[2] if terms[2] else waves
+            return cast(waves + terms[0], out)  # in this order the middle is 1
 
         return t.compute((count,), element)
 

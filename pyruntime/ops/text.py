@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import elementwise, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.host.regex import compiled
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F32, I32, I64, STRING
 from pyruntime.ir.expr import X, Y, cast, dim, maximum, select
 from pyruntime.ir.kernel import Builder, Tensor
@@ -77,7 +78,7 @@ def tfidf_vectorizer(
     if any(n < 0 for n in ngram_indexes):
         raise t.unsupported(f"ngram_indexes has {min(ngram_indexes)}, which is not a column")
     size = max(ngram_indexes, default=-1) + 1
-    counts = _count(t, rows, grams, size, max_skip_count + 1)
+    counts = _count(t, rows, grams, size, sh.minimum(max_skip_count + 1, rows.shape[1]))  # further are no two items
     if mode != "TF":
         scale = t.constant(weights or [1.0] * size, F32)
         counts = t.map(X * Y if mode == "TFIDF" else select(X > 0.0, Y, 0.0), counts, scale)
@@ -101,7 +102,7 @@ def _grams(
     return out
 
 
-def _count(t: Tracer, rows: Tensor, grams: dict[tuple[int, ...], int], size: int, skips: int) -> Tensor:
+def _count(t: Tracer, rows: Tensor, grams: dict[tuple[int, ...], int], size: int, skips: sh.AnyDim) -> Tensor:
     """Shapes: rows (B, C) -> float32 (B, size)."""
     items = t.constant([item for gram in grams for item in gram], I64)
     ends = [0]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.expr import W, X, Y, Z, cast, power, select, sqrt
+from pyruntime.ir.expr import W, X, Y, Z, cast, const, power, select, sqrt
 from pyruntime.ir.kernel import Tensor
 
 DOMAIN = "ai.onnx.preview.training"
@@ -48,8 +48,7 @@ def adam(
     rate = R·√(1-βᵀ) / (1-αᵀ)."""
     results: list[tuple[Tensor, Tensor, Tensor]] = []
     count = cast(Y, r.dtype)
-    one = X * 0.0 + 1.0
-    corrected = X * sqrt(one - power(X * 0.0 + beta, count)) / (one - power(X * 0.0 + alpha, count))
+    corrected = X * sqrt(1.0 - power(const(beta, r.dtype), count)) / (1.0 - power(const(alpha, r.dtype), count))
     rate = t.map(select(Y > 0, corrected, X), r, steps)
     for x, gradient, v, h in _groups(t, tensors, 4):
         g = t.map(X * norm_coefficient + Y, x, gradient)
@@ -69,7 +68,7 @@ def momentum(
     if mode not in ("standard", "nesterov"):
         raise t.unsupported(f"mode {mode!r} is not known")
     results: list[tuple[Tensor, Tensor]] = []
-    scale = t.map(select(Y > 0, X * 0.0 + beta, X * 0.0 + 1.0), r, steps)
+    scale = t.map(select(X > 0, const(beta, r.dtype), const(1.0, r.dtype)), steps)
     for x, gradient, v in _groups(t, tensors, 3):
         g = t.map(X * norm_coefficient + Y, x, gradient)
         new_v = t.map(X * alpha + Y * Z, v, _as(t, scale, x), g)

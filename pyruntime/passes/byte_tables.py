@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.dtype import F32, I8, I32, U8, bounds
 from pyruntime.ir.expr import Expr, cast, index, rebuild, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Leaf, Map, Reduce, Tensor
@@ -32,11 +31,11 @@ class _Tables:
 
     def block(self, block: Block) -> None:
         for kernel in block.kernels:
-            if isinstance(kernel, Map | Reduce):
-                kernel.expr = _Rewriting(self, kernel.node).tabulated(kernel.expr)
-            if isinstance(kernel, Call | Reduce) and kernel.epilogue is not None:
-                kernel.epilogue = _Rewriting(self, kernel.node).tabulated(kernel.epilogue)
-            for inner in inner_blocks(kernel):
+            if isinstance(kernel, (Map, Reduce)):
+                kernel.expr = _Rewriting(self, kernel.node).all_tabulated(kernel.expr)
+            if isinstance(kernel, (Call, Reduce)) and kernel.epilogue is not None:
+                kernel.epilogue = _Rewriting(self, kernel.node).all_tabulated(kernel.epilogue)
+            for inner in kernel.blocks:
                 self.block(inner)
 
     def is_constant(self, t: Tensor) -> bool:
@@ -65,6 +64,9 @@ class _Rewriting:
         self.node = node
         self.sources: dict[int, tuple[Expr, ...]] = {}
         self.done: dict[int, Expr] = {}
+
+    def all_tabulated(self, e: Expr) -> Expr:
+        return self.tabulated(e) if any(x.dtype in CODES for x in walk(e)) else e
 
     def tabulated(self, e: Expr) -> Expr:
         if id(e) not in self.done:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.kernel import Block, If, Kernel, Leaf, Loop, Map, Read, Tensor
 from pyruntime.passes.used_symbols import symbols_of
 
@@ -23,7 +22,7 @@ def _collect(block: Block, init: Block, constant: set[int]) -> None:
             init.kernels.append(kernel)
             constant.update(t.uid for t in kernel.outputs)
         else:
-            for inner in inner_blocks(kernel):
+            for inner in kernel.blocks:
                 _collect(inner, init, constant)
             kept.append(kernel)
     owned = {t.uid for t in block.outputs}
@@ -41,7 +40,7 @@ def _return(block: Block, init: Block, kept: list[Kernel], owned: set[int], cons
 
 
 def _foldable(kernel: Kernel, constant: set[int]) -> bool:
-    if isinstance(kernel, If | Loop | Read) or not kernel.outputs:
+    if isinstance(kernel, (If, Loop, Read)) or not kernel.outputs:
         return False
     if not all(_constant(t, constant) for t in kernel.inputs):
         return False

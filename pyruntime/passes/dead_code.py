@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.kernel import Block, Kernel, Read, Tensor
 from pyruntime.ir.symbol import Symbol
 
@@ -20,7 +19,7 @@ def remove_dead(block: Block, outputs: Iterable[Tensor], symbols: set[Symbol] | 
             wanted = symbols is None or not symbols.isdisjoint(kernel.symbols)
         if not wanted:
             continue
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             remove_dead(inner, inner.outputs, symbols)
         needed.update([t.uid for t in kernel.inputs])
         kept.append(kernel)

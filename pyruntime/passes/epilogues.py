@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from pyruntime.codegen.provider import Routine
-from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.expr import Expr, cast, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
 from pyruntime.passes.map_fusion import substitute
@@ -32,7 +32,7 @@ def _block(block: Block, routines: Mapping[str, Routine], readers: Counter[int])
                 place = places.pop(id(kernel))
                 block.kernels[place] = source
                 places[id(source)] = place
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             _block(inner, routines, readers)
     block.kernels = [k for n, k in enumerate(block.kernels) if n not in gone]
 
@@ -45,7 +45,7 @@ def _source(
         source = t.kernel
         if readers[t.uid] != 1 or id(source) not in places or len(source.outputs) != 1:
             continue
-        if isinstance(source, Call | Reduce) and _absorbed(source, t, kernel, routines):
+        if isinstance(source, (Call, Reduce)) and _absorbed(source, t, kernel, routines):
             return source
     return None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from pyruntime.codegen.loop_ir import children, expressions, rebuild
 from pyruntime.codegen.provider import Routine
-from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.dtype import F32, I8, U8
 from pyruntime.ir.expr import Expr, cast, is_view, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
@@ -34,7 +34,7 @@ def _read(kernel: Kernel) -> Iterable[int]:
 
 def _loads(kernel: Kernel) -> dict[int, int] | None:
     """Distinct `at` nodes of a kernel -> uid of their tensor."""
-    if not isinstance(kernel, Map | Reduce):
+    if not isinstance(kernel, (Map, Reduce)):
         return None
     more = kernel.epilogue if isinstance(kernel, Reduce) else None
     exprs = [kernel.expr] if more is None else [kernel.expr, more]
@@ -54,7 +54,7 @@ def _block(block: Block, uses: Counter[int], keep: set[int], routines: Mapping[s
             _call(kernel, uses, keep, routines)
         elif isinstance(kernel, Loops):
             _loops(kernel)
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             _block(inner, uses, keep | {t.uid for t in inner.outputs}, routines)
 
 

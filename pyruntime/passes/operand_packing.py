@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyruntime.codegen.provider import Routine
-from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.kernel import Block, Call, Leaf, Tensor
 
 
@@ -23,7 +22,7 @@ def _block(
             for n, operand in enumerate(kernel.args):
                 if operand is not None and _constant(operand, made):
                     _operand(kernel, n, init, routines[kernel.routine], known)
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             _block(inner, init, routines, made, known)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pyruntime.codegen.addressing import accesses
 from pyruntime.ir import shape as sh
-from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr, binary, cast, const, dim, rewrite, walk
 from pyruntime.ir.kernel import (
@@ -48,7 +48,7 @@ def _block(block: Block, readers: Counter[int]) -> None:
     done: set[int] = set()
     groups: list[_Group] = []  # ids are of living kernels
     for n, kernel in enumerate(block.kernels):
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             _block(inner, readers)
         if isinstance(kernel, Reduce) and id(kernel) not in done and _starts(kernel):
             group = _grow(block.kernels, n, kernel, readers, done)
@@ -91,7 +91,7 @@ class _Group:
         """Whether a kernel that reads the group may join it."""
         if isinstance(kernel, Alias):
             return _solid(kernel.out.shape) == _solid(kernel.base.shape)
-        if not isinstance(kernel, Map | Reduce) or kernel.out.dtype is not F32:
+        if not isinstance(kernel, (Map, Reduce)) or kernel.out.dtype is not F32:
             return False
         if isinstance(kernel, Reduce) and not (_starts(kernel) and _solid(kernel.out.shape) == [*self.outer]):
             return False
@@ -189,7 +189,7 @@ class _Writer:
 
     def __init__(self, group: _Group) -> None:
         self.group = group
-        self.members = [k for k in group.members if isinstance(k, Map | Reduce)]
+        self.members = [k for k in group.members if isinstance(k, (Map, Reduce))]
         self.out = self.members[-1].outputs[0]
         self.values: dict[int, Expr] = {}  # uid -> reduced value, or expression over the row
         self.kept: set[int] = set()

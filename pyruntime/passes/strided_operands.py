@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
-from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.expr import Expr, binary, dim, index, is_view
 from pyruntime.ir.kernel import Alias, Block, Call, Map, Tensor, View
 from pyruntime.passes.map_fusion import substitute
@@ -20,7 +19,7 @@ def read_through(block: Block, routines: Mapping[str, Routine]) -> None:
             for n, operand in enumerate(kernel.args):
                 if operand is not None and n not in kernel.strided:
                     _operand(kernel, n, operand, routines[kernel.routine])
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             read_through(inner, routines)
 
 

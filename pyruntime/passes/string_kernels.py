@@ -22,7 +22,7 @@ def on_host(kernel: Kernel) -> Host:
 
 
 def _touches(kernel: Kernel) -> bool:
-    if not isinstance(kernel, Map | Reduce | Alias | Loops | Call):
+    if not isinstance(kernel, (Map, Reduce, Alias, Loops, Call)):
         return False
     return any(t.dtype is STRING for t in (*kernel.inputs, *kernel.outputs))
 

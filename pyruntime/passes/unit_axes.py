@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from pyruntime.ir.blocks import inner_blocks, readers_of
+from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, const, index, rewrite
 from pyruntime.ir.kernel import Alias, Block, Map, Reduce, Tensor
@@ -19,14 +19,14 @@ def absorb_units(block: Block, outputs: Iterable[Tensor]) -> None:
 def _block(block: Block, readers: Counter[int]) -> None:
     own = {id(k) for k in block.kernels}
     for kernel in block.kernels:
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             _block(inner, readers)
     block.kernels = [k for k in block.kernels if not (isinstance(k, Alias) and _absorbed(k, own, readers))]
 
 
 def _absorbed(alias: Alias, own: set[int], readers: Counter[int]) -> bool:
     before, after, kernel = alias.base.shape, alias.out.shape, alias.base.kernel
-    if id(kernel) not in own or not isinstance(kernel, Map | Reduce) or readers[alias.base.uid] != 1:
+    if id(kernel) not in own or not isinstance(kernel, (Map, Reduce)) or readers[alias.base.uid] != 1:
         return False
     if [d for d in before if d != 1] != [d for d in after if d != 1]:
         return False

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyruntime.codegen.loop_ir import children, expressions
 from pyruntime.ir import shape as sh
-from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce
 from pyruntime.ir.shape import Dim
@@ -19,7 +18,7 @@ def mentioned(block: Block) -> set[Symbol]:
     out: set[Symbol] = set()
     for kernel in block.kernels:
         out |= symbols_of(kernel)
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             out |= mentioned(inner)
             for t in (*inner.inputs, *inner.outputs):
                 _dims(t.shape, out)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pyruntime.codegen.provider import LINEAR, Memory, Provider, memory_of
 from pyruntime.errors import our_fault
 from pyruntime.ir import shape as sh
-from pyruntime.ir.blocks import inner_blocks
 from pyruntime.ir.expr import walk
 from pyruntime.ir.kernel import Alias, Block, Call, Host, If, Kernel, Leaf, Loop, Map, Read, Reduce, Tensor, root
 
@@ -66,12 +65,12 @@ def _assign(block: Block, out: Placement) -> None:
             out.provider[kernel], why = out.first(kernel, out.providers)
             if why:
                 out.reasons[kernel] = why
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             _assign(inner, out)
 
 
 def _computes(kernel: Kernel) -> bool:
-    return not isinstance(kernel, Leaf | Alias | Read | Host | If | Loop)
+    return not isinstance(kernel, (Leaf, Alias, Read, Host, If, Loop))
 
 
 # ── values that the plan waits for ───────────────────────────────────────────────────────────────────────────────────
@@ -81,7 +80,7 @@ def _send_back_plan_values(block: Block, out: Placement) -> None:
     """Small values that only reads, conditions and host functions need are made at home."""
     needed_elsewhere = {root(t).uid for t in block.outputs}
     for kernel in reversed(block.kernels):
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             _send_back_plan_values(inner, out)
         if not _computes(kernel):
             continue
@@ -97,7 +96,7 @@ def _send_back_plan_values(block: Block, out: Placement) -> None:
 def _feeds_plan(kernel: Kernel, block: Block) -> bool:
     made = {t.uid for t in kernel.outputs}
     return any(
-        isinstance(k, Read | Host | If | Loop) and any(root(t).uid in made for t in k.inputs) for k in block.kernels
+        isinstance(k, (Read, Host, If, Loop)) and any(root(t).uid in made for t in k.inputs) for k in block.kernels
     )
 
 
@@ -107,12 +106,12 @@ def _feeds_plan(kernel: Kernel, block: Block) -> bool:
 def _send_back_islands(block: Block, out: Placement) -> None:
     """Runs of kernels in a memory away from home whose work does not pay for their crossings go home."""
     for kernel in block.kernels:
-        for inner in inner_blocks(kernel):
+        for inner in kernel.blocks:
             _send_back_islands(inner, out)
     run: list[Kernel] = []
     memory = LINEAR
     for k in block.kernels:
-        if isinstance(k, Alias | Leaf):
+        if isinstance(k, (Alias, Leaf)):
             continue
         here = out.memory(k)
         if here is not memory:

@@ -179,8 +179,8 @@ class _Files(Mapping[str, int]):
     """A model and the files of its external data, beside it: sizes by location."""
 
     def __init__(self, model: Any) -> None:
-        path = isinstance(model, str | os.PathLike)
-        if not path and not isinstance(model, bytes | bytearray | memoryview):
+        path = isinstance(model, (str, os.PathLike))
+        if not path and not isinstance(model, (bytes, bytearray, memoryview)):
             raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
         try:
             self._sources: dict[str, Any] = {"": FileSource(model) if path else MemorySource(model, "")}

@@ -60,7 +60,7 @@ def received(name: str, x: Any, t: Type | None) -> Any:
     if isinstance(t, OptionalType):
         return None if x is None else received(name, x, t.elem)
     if isinstance(t, SequenceType):
-        if not isinstance(x, list | tuple):
+        if not isinstance(x, (list, tuple)):
             raise InvalidInput(f'input "{name}" is a sequence: a list is expected, got {type(x).__name__}')
         return [received(f"{name}[{n}]", item, t.elem) for n, item in enumerate(x)]
     wanted = t.dtype if isinstance(t, TensorType) else None
@@ -75,7 +75,7 @@ def received(name: str, x: Any, t: Type | None) -> Any:
 def _tensor(name: str, x: Any, wanted: DType | None) -> Tensor:
     if isinstance(x, Tensor):
         return x
-    if isinstance(x, list | tuple | int | float | str):
+    if isinstance(x, (list, tuple, int, float, str)):
         return _of_values(name, x, wanted)
     try:
         view = memoryview(x)
@@ -105,9 +105,9 @@ def _of_buffer(view: memoryview, wanted: DType | None) -> Tensor | None:
 def _of_values(name: str, x: Any, wanted: DType | None) -> Tensor:
     """Nested lists; numbers take the input's type where it holds them."""
     shape, flat = [], [x]
-    while flat and isinstance(flat[0], list | tuple):
+    while flat and isinstance(flat[0], (list, tuple)):
         shape.append(len(flat[0]))
-        if any(not isinstance(row, list | tuple) or len(row) != shape[-1] for row in flat):
+        if any(not isinstance(row, (list, tuple)) or len(row) != shape[-1] for row in flat):
             raise InvalidInput(f'input "{name}" has rows of different lengths')
         flat = [item for row in flat for item in row]
     natural = next(

@@ -272,6 +272,12 @@ def test_file_source_without_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert FileSource(path).read(3, 4) == b"3456"
 
 
+def test_file_source_beyond_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"0123456789")
+    assert FileSource(path).read(8, 1 << 21) == b"89" and FileSource(path).read(1 << 20, 1 << 21) == b""
+
+
 def test_packed_varints_cut_off() -> None:
     wire = Wire(MemorySource(b"\x0a\x02\x80\x80"))
     with pytest.raises(InvalidModel, match="cut off at byte 4"):

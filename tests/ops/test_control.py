@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from kit.interpret import run
-from pyruntime.errors import ShapeError
+from pyruntime.errors import ExecutionError, ShapeError
 from tests.ops.compare import by_onnxruntime, by_session, check, parsed, same
 
 TRUE, FALSE = np.array(True), np.array(False)
@@ -247,6 +247,31 @@ def test_scan_with_batches(directions: str, lens: bool) -> None:
     if lens:
         feeds = {"lens": np.array([4, 2]), **feeds}
     check(parsed(text, opset=8), feeds)
+
+
+BATCHES = """g (int64[b] lens, float[b, h] s, float[b, t, h] x) => (float[b, h] y) {
+    y = Scan <num_scan_inputs = 1, body = b (float[h] v, float[h] u) => (float[h] w) { w = Add (u, v) }> (lens, s, x)
+}"""
+
+
+@pytest.mark.parametrize("wrong", [-1, 4, 2**31, 2**40])
+def test_a_batch_scans_no_more_steps_than_there_are(wrong: int) -> None:
+    feeds = {"s": np.ones((2, 2), np.float32), "x": np.ones((2, 3, 2), np.float32), "lens": np.array([3, wrong])}
+    with pytest.raises(ExecutionError, match=f'Scan "y".*{wrong} is out of range for 4'):
+        by_session(parsed(BATCHES, opset=8), feeds)
+
+
+@pytest.mark.parametrize(("lens", "s", "x", "text"), [
+    ((2,), (), (2, 3, 2), "rank 0 has no axis of batches"), ((2,), (2, 2), (2,), "rank 1 has no axis of steps"),
+    ((2,), (3, 2), (2, 3, 2), "batches of the inputs differ"), ((3,), (2, 2), (2, 3, 2), "sequence_lens"),
+])  # fmt: skip
+def test_batches_that_do_not_fit(lens: Any, s: Any, x: Any, text: str) -> None:
+    made = parsed(BATCHES, opset=8)
+    for value in made.graph.input:
+        value.type.tensor_type.ClearField("shape")
+    feeds = {"lens": np.ones(lens, np.int64), "s": np.ones(s, np.float32), "x": np.ones(x, np.float32)}
+    with pytest.raises(ShapeError, match=text):
+        by_session(made, feeds)
 
 
 @pytest.mark.parametrize(("directions", "text"), [("[0, 1]", "has 2 entries, not 1"), ("[-1]", "must be 0 or 1")])

@@ -108,6 +108,7 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("ScatterElements", [floats(3, 3), *[floats(1, 4).astype(t) for t in (np.int64, np.float32)]], 18, "rows", {}),
         ("ScatterND", [floats(4, 4), ints(0).reshape(1, 1), floats(1, 1, 4)], 18, "updates", {}),
         ("TensorScatter", [floats(2, 1, 4, 5), floats(2, 1, 1, 4), ints(0, 0)], 24, "update", {}),
+        ("TensorScatter", [floats(2, 1, 4, 5, 1), floats(2, 1, 2, 5), ints(0, 0)], 24, "the same rank", {"axis": -1}),
         ("TensorScatter", [floats(2, 1, 4, 5), floats(2, 1, 5, 5), ints(0, 0)], 24, "rows to write", {}),
         ("GridSample", [floats(2, 1, 4, 4), floats(1, 3, 3, 2)], 20, "batch", {}),
         ("ReverseSequence", [floats(4, 3), ints(1, 1)], 10, "sequence_lens", {}),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pyruntime.errors import UnsupportedOp
-from tests.ops.compare import by_onnx
-from tests.ops.node import check_node, f32, floats, ints, run_node
+from tests.ops.compare import by_onnx, by_session
+from tests.ops.node import check_node, f32, floats, ints, node_model, run_node
 
 EDGES = np.array([0.0, -0.0, 1.5, -1.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 88.0, -104.0, 1e-40], np.float32)
 
@@ -31,11 +31,15 @@ def test_unary_edges(op: str, opset: int) -> None:
     check_node(op, [x], opset)
 
 
-def test_mish_keeps_its_digits_far_below_zero() -> None:
-    x = np.concatenate([np.linspace(-80, 80, 161), EDGES[:6]]).astype(np.float32)
-    wide = x.astype(np.float64)
-    want = wide * np.tanh(np.log1p(np.exp(wide)))
-    np.testing.assert_allclose(run_node("Mish", [x], 18)[0], want, rtol=6e-7)
+SMALL = {"Mish": lambda x: x * np.tanh(np.log1p(np.exp(x))), "Softplus": lambda x: np.log1p(np.exp(x))}
+
+
+@pytest.mark.parametrize("op", SMALL)
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 6e-7), (np.float64, 2e-15)])
+def test_digits_far_below_zero_are_kept(op: str, dtype: Any, digits: float) -> None:
+    x = np.concatenate([np.linspace(-80, 80, 161), EDGES[:6]]).astype(dtype)
+    for [got] in (run_node(op, [x], 18), by_session(*node_model(op, [x], 18))):
+        np.testing.assert_allclose(got, SMALL[op](x.astype(np.float64)), rtol=digits)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1,), (2, 3)])

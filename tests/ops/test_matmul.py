@@ -53,7 +53,11 @@ EQUATIONS = [
     ("bii->bi", {"a": "B 3 3"}), ("bm->b", {"a": "B M"}), ("bm,bn->bmn", {"a": "B M", "b": "B K"}),
     ("bk,bk->", {"a": "B K", "b": "B K"}), ("a,b,c->cab", {"a": "B", "b": "M", "c": "K"}),
     ("b...,...->b...", {"a": "B M K", "b": "M K"}), ("bmk,bk->m", {"a": "B M K", "b": "B K"}),
-    ("...ij->...ji", {"a": "B M K"}),
+    ("...ij->...ji", {"a": "B M K"}), ("mk,kn,bn->mb", {"a": "M K", "b": "K 5", "c": "B 5"}),
+    ("bk,m,bm->", {"a": "B K", "b": "M", "c": "B M"}),
+    ("iik,kb,b,m->ki", {"a": "3 3 K", "b": "K B", "c": "B", "d": "M"}),
+    ("ai,bj,abij->", {"a": "B K", "b": "M 5", "c": "B M K 5"}),
+    ("...k,k,...->...", {"a": "B M K", "b": "K", "c": "B M"}),
 ]  # fmt: skip
 
 

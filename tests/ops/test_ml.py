@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 
 from kit.interpret import run
 from tests.ops.compare import by_onnx, by_onnxruntime, by_session, model, same
+from tests.ops.node import check_node
 
 ML = "ai.onnx.ml"
 F = (np.arange(12, dtype=np.float32).reshape(4, 3) - 5) / 3
@@ -117,3 +118,17 @@ def test_votes_for_both_of_two_classes() -> None:
     node = helper.make_node("TreeEnsembleClassifier", ["x"], names, domain=ML, **BOTH)
     m = model([node], feeds, names, domains={ML: 3})
     same(run(m.SerializeToString(), feeds), by_onnx(m, feeds))
+
+
+INFINITE = np.float32([[np.inf, 1], [-np.inf, 1], [0.1, 0.2]])
+ONE_CLASS = {"coefficients": [1.0, 0.5], "one_class": 1, "rho": [0.1], "kernel_params": [1.0, 0.0, 1.0]}
+STEP = {"alpha": 0.9, "beta": 0.1, "mode": "standard", "norm_coefficient": 0.01}
+
+
+@pytest.mark.parametrize(("op", "domain", "args", "attrs", "peer"), [
+    ("SVMRegressor", "ai.onnx.ml", [INFINITE], ONE_CLASS, by_onnxruntime),
+    ("Momentum", "ai.onnx.preview.training", [np.float32(np.inf), np.int64(0), *np.float32([[-3, 3], [0, 1], [1, 2]])],
+     {**STEP, "outputs": 2}, by_onnx),
+])  # fmt: skip
+def test_constants_do_not_depend_on_infinite_operands(op: str, domain: str, args: Any, attrs: Any, peer: Any) -> None:
+    check_node(op, args, 13, peer, domain=domain, **attrs)

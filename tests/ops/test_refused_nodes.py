@@ -18,6 +18,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3, "com.microsoft"
 IMAGE = np.ones((1, 1, 4, 4), np.float32)
 KERNEL = np.ones((1, 1, 3, 3), np.float32)
 EMPTY = np.zeros(0, np.float32)
+OPERANDS = "float[1,1,4,4] x, float[1,1,3,3] w, int64[1] n, float[1,3,8] q"
 
 
 def graph(inputs: str, node: str, outputs: str = "float y") -> Any:
@@ -67,6 +68,10 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = ai.onnx.ml.LabelEncoder<keys_tensor=1, values_floats=[1.0]> (x)",
      "attribute keys_tensor must be a tensor, is 1"),
     ("y = Mod<fmod=2> (x, w)", "fmod is 2, must be 0 or 1"),
+    ('y = com.microsoft.LinearAttention<q_num_heads=2, kv_num_heads=0, update_rule="linear"> (q, q, q)',
+     "2 heads cannot share 0"),
+    ("y = Trilu<upper=2> (x)", "upper is 2, must be 0 or 1"),
+    ("y = CumSum<reverse=3> (x, n)", "reverse is 3, must be 0 or 1"),
     ("y = ReduceMax<keepdims=-1> (x)", "keepdims is -1, must be 0 or 1"),
     ("y = com.microsoft.MultiHeadAttention<num_heads=1, unidirectional=2> (x)", "unidirectional is 2, must be 0 or 1"),
     ("y = ai.onnx.ml.LabelEncoder<keys_floats=[1.0], values_floats=[1.0], values_int64s=[1]> (x)",
@@ -83,7 +88,7 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
 ])  # fmt: skip
 def test_attributes(node: str, text: str) -> None:
     with pytest.raises(PyRuntimeError, match=text) as found:
-        InferenceSession(graph("float[1,1,4,4] x, float[1,1,3,3] w, int64[1] n", node).SerializeToString())
+        InferenceSession(graph(OPERANDS, node).SerializeToString())
     assert not isinstance(found.value, InternalError)
     assert found.value.node.startswith(node[4:].split("<")[0].split(" ")[0])
 

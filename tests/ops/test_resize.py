@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pyruntime.errors import PyRuntimeError
-from tests.ops.compare import by_onnx, by_onnxruntime
-from tests.ops.node import check_node, f32, floats, ints, run_node
+from tests.ops.compare import by_onnx, by_onnxruntime, by_session, same
+from tests.ops.node import check_node, f32, floats, ints, node_model, run_node
 
 COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
 SCALES = [(1, 1, 2, 3), (1, 1, 0.5, 0.75), (1, 1, 1.5, 1), (1, 1, 0.6, 2.3)]
@@ -49,6 +49,15 @@ def test_aspect_ratio(policy: str) -> None:
     check_node("Resize", args, 19, by_onnx, 1e-4, mode="linear", axes=[2, 3], keep_aspect_ratio_policy=policy)
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_a_filter_wider_than_its_axis(mode: str) -> None:
+    """0.6 of an element is rounded to one: the filter is wider than the 20 that there are."""
+    args = [floats(1, 1, 20, 200), None, None, ints(1, 6)]
+    attrs = {"mode": mode, "axes": [2, 3], "keep_aspect_ratio_policy": "not_larger", "antialias": 1}
+    m, feeds = node_model("Resize", args, 19, constants=(3,), **attrs)
+    same(by_session(m, feeds), by_onnxruntime(m, feeds), 1e-4)
+
+
 @pytest.mark.parametrize("scales", [(0.4, 0.7), (2.0, 0.5), (0.25, 1.0)])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("exclude", [0, 1])
@@ -57,6 +66,17 @@ def test_antialias(scales: tuple[float, float], mode: str, exclude: int) -> None
     check_node(
         "Resize", args, 19, by_onnx, 1e-4, constants=(2,), mode=mode, axes=[2, 3], antialias=1, exclude_outside=exclude
     )
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_one_element_of_an_axis_of_any_extent(mode: str) -> None:
+    """pytorch_half_pixel reads position 0, whatever the extent: where from on follows from it."""
+    args = [floats(1, 1, 4, 6), None, None, ints(1, 1, 3, 1)]
+    attrs = {"mode": mode, "antialias": 1, "coordinate_transformation_mode": "pytorch_half_pixel"}
+    m, feeds = node_model("Resize", args, 19, constants=(3,), **attrs)
+    m.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "h"
+    m.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "w"
+    same(by_session(m, feeds), by_onnxruntime(m, feeds), 1e-4)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])

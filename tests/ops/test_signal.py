@@ -54,9 +54,10 @@ def test_stft(onesided: int, window: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["HannWindow", "HammingWindow", "BlackmanWindow"])
-@pytest.mark.parametrize(("periodic", "datatype"), [(0, 1), (1, 11)])
-def test_windows(name: str, periodic: int, datatype: int) -> None:
-    feeds = {"n": np.array(9)}
+@pytest.mark.parametrize(("periodic", "datatype", "size"), [(0, 1, 9), (1, 11, 9), (0, 2, 9), (1, 6, 10), (1, 7, 94)])
+def test_windows(name: str, periodic: int, datatype: int, size: int) -> None:
+    """As integers all are 0 but what is 1 to the last digit."""
+    feeds = {"n": np.array(size)}
     node = helper.make_node(name, ["n"], ["y"], periodic=periodic, output_datatype=datatype)
     check(model([node], feeds, ["y"], opset=17), feeds, peer=by_onnx)
 

@@ -75,3 +75,16 @@ def test_sums_beyond_int32_are_those_of_real_numbers() -> None:
     flat = [node("Flatten", "af", "al"), node("Flatten", "bf", "bl"), node("Gemm", "al bl", "y", transB=1)]
     (got,) = InferenceSession(model([*nodes, *flat], feeds, weights, False)).run(None, feeds)
     np.testing.assert_allclose(got.ravel(), [k * 327.68 * 1.28] * 2, rtol=1e-3)
+
+
+@pytest.mark.parametrize("steps", [(1e20, 1e20), (1e-28, 1e-15)], ids=str)
+def test_scales_whose_product_is_no_float(steps: tuple[float, float]) -> None:
+    """Rows of 0 stay 0, and digits of what is small stay."""
+    feeds = {"a": np.outer([0, 127, -100], np.ones(100)).astype(I8)}
+    left, right = (np.array(step, np.float32) for step in steps)
+    weights = {"s": left, "b": np.full((100, 2), 127, I8), "t": right}
+    nodes = [node("DequantizeLinear", "a s", "af"), node("DequantizeLinear", "b t", "bf"), node("MatMul", "af bf", "y")]
+    (got,) = InferenceSession(model(nodes, feeds, weights, True)).run(None, feeds)
+    with np.errstate(over="ignore"):
+        want = np.float32(steps[0] * steps[1] * 12700 * np.array([[0, 0], [127, 127], [-100, -100]]))
+    np.testing.assert_allclose(got, want, rtol=1e-6)

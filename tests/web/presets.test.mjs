@@ -3,6 +3,8 @@
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import { env } from 'onnxruntime-common';
+import { Caller } from '../../web/common/protocol.js';
+import { Handler } from '../../web/page/handler.js';
 import { PRESETS, shown } from '../../web/page/presets.js';
 import { workerEnv } from '../../web/page/options.js';
 import { Stopper } from '../../web/page/stopper.js';
@@ -15,6 +17,8 @@ class Page extends EventTarget {
     this.dispatchEvent(new Event('visibilitychange'));
   }
 }
+
+const { signal } = new AbortController(); // of a session that stays
 
 afterEach(() => { delete globalThis.document; delete env.webgpu.powerPreference; });
 
@@ -33,20 +37,37 @@ test('the adapter that is asked for, unless env says which', () => {
 test('a run rests until the page is shown', async () => {
   const page = globalThis.document = new Page();
   let rested = false;
-  const run = shown(null).then(() => { rested = true; });
+  const run = shown(null, signal).then(() => { rested = true; });
   await new Promise((resolve) => { setTimeout(resolve, 5); });
   assert.equal(rested, false);
   page.show();
   await run;
-  await shown(null);
+  await shown(null, signal);
 });
 
-test('where there is no page it does not', () => shown(null));
+test('where there is no page it does not', () => shown(null, signal));
 
 test('one that rests may be stopped', async () => {
   globalThis.document = new Page();
   const controller = new AbortController();
-  const run = shown(new Stopper({ signal: controller.signal }, 'the run'));
+  const run = shown(new Stopper({ signal: controller.signal }, 'the run'), signal);
   controller.abort();
   await assert.rejects(run, { name: 'AbortError' });
+});
+
+test('one whose session is released rests no more', async () => {
+  globalThis.document = new Page();
+  const session = new AbortController();
+  const run = shown(null, session.signal);
+  session.abort();
+  await run;
+});
+
+test('one whose worker is gone rests no more', async () => {
+  globalThis.document = new Page();
+  const caller = new Caller({});
+  const handler = new Handler(caller, { session: 1, inputs: [], outputs: [], compiled: null }, { given: { preset: 'power' }, limits: {} });
+  const run = handler.run({}, {}, null);
+  caller.fail('it was shut down', '');
+  await assert.rejects(run, { type: 'SessionFailed', message: 'the worker is gone: it was shut down' });
 });

@@ -23,7 +23,7 @@ import { Stop, StopWords } from './stop.js';
  * at the places that their keys tell in a row of this length.
  * @typedef {{ input: string, key: 'string' | 'int64', keys: (string | number)[] | null, length: number | null }} MapInfo
  */
-/** @typedef {{ asm: string, wasm: string, rest: string, stdlib: string, stdlibRest: string, engine: string }} Assets addresses of the engine's files */
+/** @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} Assets addresses of the engine's files */
 /** @typedef {{ assets: Assets, least: number }} OpenParams least: severity of messages */
 /** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
 /**
@@ -43,6 +43,7 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, gpu: boolean, timings: Timings, compiled: Compiled | null }} CreateResult
  */
 /** What a compiler knows of a model, as JSON (web/session/compiler.js). @typedef {{ info: string, needs: string, timings: string }} Compiled */
+/** What is told of a model before it is downloaded (pyruntime/compiler/inspection.py). @typedef {{ memory: { linear: number } | null, size: number, fetched: number, fits: { here: boolean | null, why: string }, [entry: string]: unknown }} Inspection */
 /** How a session in the page has its model compiled. @typedef {'main' | 'specialise' | 'fallBack' | 'watched' | 'takeApart'} How */
 /** number: its name in `host` and `forget`; timings: JSON. @typedef {{ number: number, header: import('./program.js').Header, blob: Uint8Array, timings: string }} CompiledProgram */
 /** A step that Python runs, of a Program in the page. @typedef {{ session: number, program: number, id: number, inputs: unknown[], symbols: [string, number][] }} HostParams */
@@ -79,6 +80,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { lock: string }, result: boolean }} hold a lock as long as the worker lives; whether it could
  * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python
  * @property {{ params: CreateParams, result: CreateResult }} create
+ * @property {{ params: CreateParams, result: Inspection }} inspect
  * @property {{ params: RunParams, result: RunResult }} run
  * @property {{ params: { session: number }, result: Portable | null }} program the one that ran last
  * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: KernelTiming[] }} profile
@@ -123,6 +125,7 @@ export class Caller {
     this.gone = '';
     this.hint = '';
     this.heard = false;
+    this.end = new AbortController(); // once it is gone
     worker.onmessage = (event) => this.receive(/** @type {Reply} */ (event.data));
   }
 
@@ -182,6 +185,7 @@ export class Caller {
     this.hint = hint;
     for (const { reject } of this.pending.values()) reject(error ?? this.failure());
     this.pending.clear();
+    this.end.abort();
   }
 
   /** What every call gets once the worker is gone. */

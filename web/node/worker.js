@@ -23,6 +23,13 @@ async function fetchFile(resource, options) {
   if (!url.startsWith('file:')) return fetch(resource, options);
   const file = new URL(url);
   const { size } = await stat(file);
+  const [, start, end] = /^bytes=(\d+)-(\d+)$/.exec(new Headers(options?.headers).get('range') ?? '') ?? [];
+  if (start) {
+    const last = Math.min(Number(end), size - 1);
+    if (Number(start) > last) return new Response(null, { status: 416 });
+    const part = Readable.toWeb(createReadStream(file, /** @type {any} */ ({ start: Number(start), end: last, signal: options?.signal })));
+    return new Response(/** @type {any} */ (part), { status: 206, headers: { 'content-range': `bytes ${start}-${last}/${size}` } });
+  }
   const headers = { 'content-length': String(size), 'content-type': url.endsWith('.wasm') ? 'application/wasm' : '' };
   return new Response(/** @type {any} */ (Readable.toWeb(createReadStream(file, { signal: options?.signal }))), { headers });
 }

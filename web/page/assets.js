@@ -5,11 +5,11 @@
 import { warn } from '../common/log.js';
 import { place } from '../common/place.js';
 
-/** @typedef {{ worker: string, asm: string, wasm: string, rest: string, stdlib: string, stdlibRest: string, engine: string }} AssetUrls */
+/** @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} AssetUrls */
 
 /** Their names in dist/. @type {Record<keyof AssetUrls, string>} */
 export const NAMES = {
-  worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', rest: 'pyodide.rest.wasm',
+  worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', rest: 'pyodide.rest.wasm', image: 'python.image.wasm',
   stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip',
 };
 
@@ -20,6 +20,7 @@ export function ownUrls() {
     asm: new URL('./pyodide.asm.mjs', import.meta.url).href,
     wasm: new URL('./pyodide.asm.wasm', import.meta.url).href,
     rest: new URL('./pyodide.rest.wasm', import.meta.url).href,
+    image: new URL('./python.image.wasm', import.meta.url).href,
     stdlib: new URL('./python_stdlib.zip', import.meta.url).href,
     stdlibRest: new URL('./python_rest.zip', import.meta.url).href,
     engine: new URL('./engine.zip', import.meta.url).href,

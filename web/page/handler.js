@@ -52,7 +52,7 @@ export class Handler {
     this.inputs = created.inputs;
     this.outputs = created.outputs;
     this.timings = created.timings;
-    this.released = false;
+    this.end = new AbortController(); // its release
     this.rests = Boolean(settings.given.preset && PRESETS[settings.given.preset].rests);
     this.pageRunner = new PageRunner(() => caller.call('program', { session: this.session }), created.threads);
     this.pageRunner.refused = limits.memoryLimit !== undefined; // the worker's memory is what is limited
@@ -78,7 +78,7 @@ export class Handler {
     feeds = this.checked(feeds);
     stopper?.check();
     if (this.rests) {
-      await shown(stopper);
+      await shown(stopper, this.end.signal, this.caller.end.signal);
       this.usable();
     }
     const buffers = hasBuffers(feeds) || hasBuffers(fetches);
@@ -181,8 +181,8 @@ export class Handler {
   }
 
   async dispose() {
-    if (this.released) return;
-    this.released = true;
+    if (this.end.signal.aborted) return;
+    this.end.abort();
     this.pageRunner.release();
     const local = await this.local();
     if (local) await local.release();
@@ -236,7 +236,7 @@ export class Handler {
   }
 
   usable() {
-    if (this.released) throw new SessionFailed('the session was released');
+    if (this.end.signal.aborted) throw new SessionFailed('the session was released');
     if (this.caller.gone) throw this.caller.failure();
   }
 

@@ -13,10 +13,17 @@ export const PRESETS = {
   power: { threads: () => 1, powerPreference: 'low-power', rests: true },
 };
 
-/** Returns once the page is shown, at once where it is or where there is none. @param {Stopper | null} stopper of who waits */
-export async function shown(stopper) {
+/**
+ * Returns once the page is shown, at once where it is or where there is none; or once one of these signals is given.
+ * @param {Stopper | null} stopper of who waits @param {AbortSignal[]} ends of the session and of its worker
+ */
+export async function shown(stopper, ...ends) {
   const { document } = globalThis;
   if (document?.visibilityState !== 'hidden') return;
-  const waiting = new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
-  await (stopper ? stopper.race(waiting, () => {}) : waiting);
+  const over = new AbortController(); // of who listens
+  const waiting = new Promise((resolve) => {
+    document.addEventListener('visibilitychange', resolve, { signal: over.signal });
+    for (const end of ends) end.addEventListener('abort', resolve, { signal: over.signal });
+  });
+  await (stopper ? stopper.race(waiting, () => {}) : waiting).finally(() => over.abort());
 }

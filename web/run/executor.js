@@ -11,7 +11,7 @@ import { checkFaults } from './faults.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
 import { mark } from '../common/marks.js';
-import { finishInit, loadConstants, loadNow, loadProgram } from './load_program.js';
+import { loadNow, loadProgram, runInit } from './load_program.js';
 import { Planner } from './plan.js';
 import { runInPortions } from './portions.js';
 
@@ -81,8 +81,7 @@ export class Executor {
     executor.team = team;
     executor.stop = stop;
     try {
-      loadConstants(executor, read);
-      finishInit(executor, await executor.runBlock(0, executor.plan.root));
+      await runInit(executor, read);
       gpu?.memory.flush();
       await gpu?.memory.throwErrors();
       executor.begun = executor.arenaBytes();
@@ -106,8 +105,7 @@ export class Executor {
     const { memory, code } = loadNow(program, memoryLimit);
     const executor = new Executor(program, python, memory, code);
     try {
-      loadConstants(executor, read);
-      finishInit(executor, /** @type {State} */ (executor.runBlock(0, executor.plan.root)));
+      runInit(executor, read);
       return executor;
     } catch (error) {
       executor.release();

@@ -9,6 +9,7 @@ import { State } from './plan_state.js';
 /** @typedef {import('../common/program.js').Constant} Constant */
 /** @typedef {Exclude<Constant, import('../common/program.js').StringConstant>} Numbers */
 /** @typedef {import('./environment.js').ReadFile} Read */
+/** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 
 /**
  * Code for both providers, compiled side by side.
@@ -70,24 +71,56 @@ async function start(module, memory, threads, pool) {
   return { memory, code, team };
 }
 
-/** Tables first, then constants, in the root state. @param {Executor} executor @param {Read} read */
-export function loadConstants(executor, read) {
+/**
+ * Runs `init`: tables first, then what stays, so that no holes remain; what a step of `init` makes into something else is
+ * loaded just before it, for it is gone behind it.
+ * @param {Executor} executor @param {Read} read
+ * @returns {MaybePromise<void>}
+ */
+export function runInit(executor, read) {
   const { header, plan } = executor;
-  const { root } = plan;
-  const { address: base, size } = root.arena.alloc(tableBytes(header));
+  const { address: base, size } = plan.root.arena.alloc(tableBytes(header));
   plan.tables = { base, size, top: 0, generation: 0 };
   const { kept, spent } = leftByInit(header);
-  for (const buffer of kept) plan.take(root, buffer); // what stays lies first, so that no holes remain
+  for (const buffer of kept) plan.take(plan.root, buffer);
   plan.preallocated = new Set(kept);
-  const late = (/** @type {Constant} */ { buffer }) => Number(spent.has(buffer));
-  for (const constant of [...header.constants].sort((a, b) => late(a) - late(b))) {
-    if ('strings' in constant) executor.hostConstants.set(constant.buffer, constant.strings);
-    else plan.take(root, constant.buffer);
-  }
-  plan.ensure(root);
-  executor.hosts = new Map(executor.hostConstants);
-  for (const constant of header.constants) if (!('strings' in constant)) fill(executor, constant, read);
+  const pending = new Set(header.constants.filter(({ buffer }) => spent.has(buffer)));
+  loadConstants(executor, read, plan.root, header.constants.filter((constant) => !pending.has(constant)));
   mark('constants placed');
+  const { steps } = header.blocks[0];
+  /** @param {number} n @param {State} state @returns {MaybePromise<void>} */
+  const from = (n, state) => {
+    for (; n < steps.length; n++) {
+      const next = state.copy();
+      const used = readBy(steps[n], pending);
+      loadConstants(executor, read, next, used);
+      for (const constant of used) pending.delete(constant);
+      const after = executor.runStep(steps[n], next, `0.${n}`);
+      if (after instanceof Promise) return after.then((last) => from(n + 1, last));
+      state = after;
+    }
+    finishInit(executor, state);
+  };
+  return from(0, plan.root);
+}
+
+/** Those of the constants that a step may read. @param {import('../common/program.js').Step} step @param {Set<Constant>} pending */
+function readBy(step, pending) {
+  if (!('calls' in step)) return [...pending];
+  const read = new Set(step.calls.flatMap(({ buffers }) => buffers));
+  return [...pending].filter(({ buffer }) => read.has(buffer));
+}
+
+/** @param {Executor} executor @param {Read} read @param {State} state that they are there in @param {Constant[]} constants */
+function loadConstants(executor, read, state, constants) {
+  const { plan } = executor;
+  for (const constant of constants) {
+    if ('strings' in constant) executor.hostConstants.set(constant.buffer, constant.strings);
+    else plan.take(state, constant.buffer);
+  }
+  plan.ensure(state);
+  executor.hosts = new Map([...executor.hosts, ...executor.hostConstants]);
+  for (const constant of constants) if (!('strings' in constant)) fill(executor, constant, read, state);
 }
 
 /**
@@ -100,16 +133,16 @@ function leftByInit({ blocks: [{ steps }] }) {
   return { kept: calls.flatMap(({ alloc }) => alloc).filter((buffer) => !spent.has(buffer)), spent };
 }
 
-/** @param {Executor} executor @param {Numbers} constant @param {Read} read */
-function fill({ plan, program, gpu }, constant, read) {
+/** @param {Executor} executor @param {Numbers} constant @param {Read} read @param {State} state */
+function fill({ plan, program, gpu }, constant, read, state) {
   const bytes = 'blob' in constant ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
     : read(constant.offset, constant.size, constant.source);
   if (plan.isOnGpu(constant.buffer)) {
-    const raw = constant.unpack ? unpacked(bytes, constant, plan.size(plan.root, constant.buffer)) : bytes;
-    gpu?.memory.write(plan.span(plan.root, constant.buffer).address, raw, constant.dtype);
+    const raw = constant.unpack ? unpacked(bytes, constant, plan.size(state, constant.buffer)) : bytes;
+    gpu?.memory.write(plan.span(state, constant.buffer).address, raw, constant.dtype);
     return;
   }
-  const target = plan.bytes(plan.root, constant.buffer);
+  const target = plan.bytes(state, constant.buffer);
   if (constant.unpack) unpackBits(bytes, constant.unpack, constant.signed, target);
   else target.set(bytes);
 }
@@ -122,7 +155,7 @@ function unpacked(bytes, { unpack, signed }, size) {
 }
 
 /** After `init`: what is left is constant, runs start from here. @param {Executor} executor @param {State} state */
-export function finishInit(executor, state) {
+function finishInit(executor, state) {
   const { plan } = executor;
   executor.hostConstants = executor.hosts;
   plan.constants = state.spans;

@@ -13,6 +13,7 @@ import { hasSharedMemory } from '../common/shared_memory.js';
 import { Interpreter } from './interpreter.js';
 import { Model } from '../session/model.js';
 import { verify } from '../session/verify.js';
+import { inspectModel } from './inspect_model.js';
 import { openModel, serve } from './open_model.js';
 import { portable, Service } from './portable.js';
 
@@ -101,6 +102,11 @@ const handlers = {
     const session = nextSession++;
     sessions.set(session, { opened, queue: Promise.resolve() });
     return { result: described(session, opened) };
+  },
+
+  async inspect(params, progress, stop) {
+    logging.least = () => params.env.least;
+    return { result: await inspectModel(params, progress, interpreter, stop) };
   },
 
   async run(params, _, stop) {

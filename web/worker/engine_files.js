@@ -9,7 +9,7 @@ import { joined } from './halves.js';
 const HINT = 'serve all files of dist/ unchanged, from one folder';
 
 /** @param {string} url @param {unknown} cause */
-const failure = (url, cause) => new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause });
+export const failure = (url, cause) => new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause });
 
 /** @param {Response} response */
 function checkStatus(response) {
@@ -28,6 +28,11 @@ export async function download(url) {
   }
 }
 
+/** @param {string} url */
+export async function downloadImage(url) {
+  return new Uint8Array(await checkStatus(await fetch(url)).arrayBuffer());
+}
+
 /** Whether the record that ends a ZIP file without a comment is there: 22 bytes, of which the first four are a signature. @param {Uint8Array} bytes */
 const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).getUint32(length - 22, true) === 0x06054b50;
 
@@ -43,17 +48,16 @@ export async function importModule(url) {
 
 /**
  * Runs `start`, which makes Pyodide fetch its .wasm and the standard library; rejects when one of them cannot be had.
- * @template T @param {{ wasm: string, rest: string, stdlib: string }} urls
+ * @template T @param {{ wasm: string, rest: string, stdlib: string }} urls @param {Promise<Uint8Array<ArrayBuffer>>} library its content
  * @param {(error: Error) => void} broken told when a running Pyodide cannot get the rest of itself
  * @param {() => Promise<T>} start @returns {Promise<T>}
  */
-export async function watchDownloads({ wasm, rest, stdlib }, broken, start) {
+export async function watchDownloads({ wasm, rest, stdlib }, library, broken, start) {
   const { fetch } = globalThis;
   const { instantiateStreaming } = WebAssembly;
   /** @type {(error: Error) => void} */
   let fail;
   const failed = new Promise((_, reject) => { fail = reject; });
-  const library = download(stdlib);
   library.catch((error) => fail(error));
   globalThis.fetch = async (resource, options) => {
     return String(resource) === stdlib ? new Response(await library) : fetch(resource, options);

@@ -70,7 +70,7 @@ export async function weightsOf(program, { model }, files, progress, stop) {
  * A file beside the model, by the address that was asked for: where that leads to may be a store that has no folders.
  * @param {import('../common/protocol.js').Origin} model @param {string} file
  */
-function beside(model, file) {
+export function beside(model, file) {
   if (!('url' in model)) throw new InvalidModel(`the weights of this program are in "${file}"`, { hint: 'list it in the externalData option, or export with weights' });
   const path = file.split('/').map(encodeURIComponent).join('/');
   return { url: new URL(`./${path}`, model.url).href };

@@ -76,7 +76,7 @@ export async function serve(source, interpreter, progress = () => {}) {
 }
 
 /** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {CreateParams} params */
-async function gpuFor({ options: { executionProviders: asked = [] }, said }) {
+export async function gpuFor({ options: { executionProviders: asked = [] }, said }) {
   if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
   const gpu = await acquireGpu();
   if (gpu) return gpu;

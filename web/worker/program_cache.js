@@ -4,7 +4,6 @@ import { BUILD } from './build.js';
 import { packed, unpacked } from './kept_programs.js';
 import { hostStep } from './program_file.js';
 import { digest } from '../storage/digest.js';
-import { WRITE_DELAY } from './interpreter_snapshot.js';
 import { cacheStorage, keep, unseal } from '../storage/sealed_cache.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
@@ -15,6 +14,8 @@ const CACHE = 'pyruntime-programs';
 /** Models on an origin whose Programs are kept, the newest, and bytes of one: most take 60 to 260 KB, shaders up to 2 MB. */
 const MOST = 16;
 const LARGEST = 4 * 2 ** 20;
+/** Milliseconds until they are written: not while the first session starts. */
+const WRITE_DELAY = 2000;
 
 const text = new TextEncoder();
 

@@ -5,8 +5,9 @@ import { fromPayload, SessionFailed, Terminated } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
 import { place } from '../common/place.js';
-import { download, importModule, watchDownloads } from './engine_files.js';
-import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapshot.js';
+import { download, downloadImage, importModule, watchDownloads } from './engine_files.js';
+import { fetchedLate, lostFile } from './late_files.js';
+import { readImage, restore, STATE } from './memory_image.js';
 
 /** @typedef {import('../common/protocol.js').Assets} Assets */
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
@@ -17,21 +18,43 @@ import { findSnapshot, removeSnapshot, saveSnapshot } from './interpreter_snapsh
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 /** @typedef {import('../common/stop.js').Stop} Stop */
 
-const ENGINE = '/lib/engine.zip';
+export const ENGINE = '/lib/engine.zip';
+const LIBRARY = '/lib/python314.zip'; // where Pyodide puts its standard library
 const OURS = 'pyruntime: ';
 
-/** What every session needs, so that it is in the snapshot. Warnings, which go to the console, without places in a file of ours. */
-const STARTED = `
+/** Of the image and of pages that restore it: memory begins with it. Hashes of strings are the same in all of them. */
+export const ENV = { PYTHONHASHSEED: '0', LANG: 'C.UTF-8', _: './this.program' };
+
+/** What every session needs, so that it is in the image. Warnings, which go to the console, without places in a file of ours. */
+export const STARTED = `
 import sys, warnings, _rest_of_stdlib
 warnings.formatwarning = lambda message, *where, **more: f"pyruntime: {message}\\n"
 sys.path.insert(0, "${ENGINE}")
 import pyruntime.browser, pyruntime.providers.wasm
+
+def restored(zones):
+    """What differs between pages: random numbers and the time zone."""
+    if "random" in sys.modules:
+        sys.modules["random"].seed()
+    import time
+    winter, summer, *names = zones.split()
+    time.timezone, time.altzone, time.daylight = int(winter), int(summer), int(winter != summer)
+    time.tzname = tuple(names)
 `;
-/** Or every page would draw the same numbers. */
-const RESTORED = 'import sys; "random" in sys.modules and sys.modules["random"].seed()';
+/** What differs between pages: or all would be where the image was made. Seconds and names, of winter and of summer. */
+function zones() {
+  const east = [0, 6].map((month) => -60 * new Date(new Date().getFullYear(), month).getTimezoneOffset());
+  const digits = (/** @type {number} */ n) => String(Math.trunc(n)).padStart(2, '0');
+  const name = (/** @type {number} */ s) => `UTC${s > 0 ? '+' : '-'}${digits(Math.abs(s) / 3600)}${digits((Math.abs(s) / 60) % 60)}`;
+  const [winter, summer] = [Math.min(...east), Math.max(...east)];
+  return [-winter, -summer, name(winter), name(summer)].join(' ');
+}
 
 /** Words of code that may wait for a promise, for which asyncio has to be there: it is in the rest of the library. */
 const WAITS = /\b(await|async\w*|run_sync)\b/;
+
+/** Errors of Python that a file which is not to be had may be the cause of. */
+const WANTS_FILE = /OSError|Import(Error)?|EOFError/;
 
 /** The last Python error as a payload; forgets it, for its traceback would keep the model alive. */
 const LAST_ERROR = `
@@ -56,7 +79,7 @@ export class Python {
   }
 
   /**
-   * From the memory that an earlier page kept, if there is one.
+   * From the image of its memory; where that cannot be had or restored, as any Python starts.
    * @param {Assets} assets
    * @param {(done: number, steps: number) => void} progress
    * @param {(error: Error) => void} broken told when it can no longer be used
@@ -64,46 +87,60 @@ export class Python {
    */
   static async boot(assets, progress, broken) {
     progress(0, 3);
-    const files = { engine: download(assets.engine), module: importModule(assets.asm) };
-    for (const file of Object.values(files)) file.catch(() => {}); // what fails is told where it is awaited
-    const snapshot = await findSnapshot(assets.engine);
-    if (snapshot) {
-      try {
-        return await Python.start(assets, files, progress, broken, snapshot);
-      } catch (error) {
-        if (error instanceof SessionFailed) throw error; // not of the snapshot
-        await removeSnapshot(assets.engine);
-      }
+    const module = importModule(assets.asm);
+    const image = downloadImage(assets.image);
+    for (const file of [module, image]) file.catch(() => {}); // what fails is told where it is awaited
+    try {
+      return await Python.restored(assets, module, image, progress, broken);
+    } catch (error) {
+      if (error instanceof SessionFailed) throw error; // not of the image
+      warn(`Python starts without the image of its memory, which takes longer: ${error}`);
     }
-    return Python.start(assets, files, progress, broken, null);
+    return Python.started(assets, module, progress, broken);
   }
 
-  /**
-   * @param {Assets} assets
-   * @param {{ engine: Promise<Uint8Array>, module: Promise<any> }} files on their way
-   * @param {(done: number, steps: number) => void} progress
-   * @param {(error: Error) => void} broken
-   * @param {(() => Promise<Uint8Array>) | null} snapshot what reads it
-   */
-  static async start(assets, files, progress, broken, snapshot) {
+  /** @param {Assets} assets @param {Promise<any>} module @param {Promise<Uint8Array<ArrayBuffer>>} image @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
+  static async restored(assets, module, image, progress, broken) {
+    await place.ahead(assets.rest, assets.stdlibRest, assets.stdlib, assets.engine);
+    const state = new Uint8Array(STATE);
+    let sums = { stdlib: 0, engine: 0 };
+    const pyodide = await loaded(assets, Promise.resolve(new Uint8Array()), broken, {
+      createPyodideModule: async (/** @type {unknown} */ settings) => {
+        const made = await (await module).default(settings); // the .wasm comes meanwhile
+        const read = readImage(await image);
+        sums = read.sums;
+        state.set(restore(made, read));
+        return made;
+      },
+      _loadSnapshot: Promise.resolve(state),
+      env: { ...ENV },
+    });
+    mark('Python started');
+    fetchedLate(pyodide.FS, LIBRARY, assets.stdlib, sums.stdlib);
+    fetchedLate(pyodide.FS, ENGINE, assets.engine, sums.engine);
+    pyodide.runPython(`restored("${zones()}")`);
+    return Python.ready(pyodide, assets, progress);
+  }
+
+  /** @param {Assets} assets @param {Promise<any>} module @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
+  static async started(assets, module, progress, broken) {
     await place.ahead(assets.rest, assets.stdlibRest);
-    const pyodide = await watchDownloads(assets, broken, () => loadPyodide(/** @type {any} */ ({
-      // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
-      indexURL: `${assets.wasm}#/`,
-      packageBaseUrl: new URL('.', assets.wasm).href,
-      stdLibURL: assets.stdlib,
-      lockFileContents: JSON.stringify(NO_PACKAGES),
-      createPyodideModule: async (/** @type {unknown} */ settings) => (await files.module).default(settings), // the .wasm comes meanwhile
-      stdin: () => '',
-      _loadSnapshot: snapshot?.(),
-    })));
+    const engine = download(assets.engine);
+    engine.catch(() => {});
+    const pyodide = await loaded(assets, download(assets.stdlib), broken, {
+      createPyodideModule: async (/** @type {unknown} */ settings) => (await module).default(settings),
+    });
     mark('Python started');
     progress(1, 3);
-    pyodide.FS.writeFile(ENGINE, await files.engine);
-    pyodide.runPython(snapshot ? RESTORED : STARTED);
+    pyodide.FS.writeFile(ENGINE, await engine);
+    pyodide.runPython(STARTED);
+    return Python.ready(pyodide, assets, progress);
+  }
+
+  /** @param {PyodideAPI} pyodide @param {Assets} assets @param {(done: number, steps: number) => void} progress */
+  static ready(pyodide, assets, progress) {
     mark('engine imported');
     progress(2, 3);
-    if (!snapshot) saveSnapshot(pyodide, assets.engine);
     pyodide.registerJsModule('pyruntime_host', { rest_of_stdlib: () => place.now(assets.stdlibRest) });
     const python = new Python(pyodide);
     progress(3, 3);
@@ -195,6 +232,7 @@ export class Python {
 
   /** @template T @param {() => T} action @returns {T} */
   guard(action) {
+    lostFile(); // of which Python made something else
     try {
       return action();
     } catch (error) {
@@ -207,17 +245,33 @@ export class Python {
     if (!(error instanceof this.pyodide.ffi.PythonError)) return error;
     const payload = JSON.parse(this.lastError());
     if (payload.type === 'KeyboardInterrupt') return new Terminated('it was stopped');
-    const mapped = fromPayload(payload);
+    const lost = lostFile();
+    const mapped = lost && WANTS_FILE.test(payload.type + payload.message) ? lost : fromPayload(payload);
     mapped.cause = error;
     return mapped;
   }
 }
 
 /** Pyodide's index of packages: none, nothing is ever loaded from elsewhere. */
-const NO_PACKAGES = {
+export const NO_PACKAGES = {
   info: { abi_version: '2026_0', arch: 'wasm32', platform: 'emscripten_5_0_3', python: '3.14.2', version: '0' },
   packages: {},
 };
+
+/**
+ * @param {Assets} assets @param {Promise<Uint8Array<ArrayBuffer>>} library
+ * @param {(error: Error) => void} broken @param {object} more settings
+ * @returns {Promise<PyodideAPI>}
+ */
+const loaded = (assets, library, broken, more) => watchDownloads(assets, library, broken, () => loadPyodide(/** @type {any} */ ({
+  // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
+  indexURL: `${assets.wasm}#/`,
+  packageBaseUrl: new URL('.', assets.wasm).href,
+  stdLibURL: assets.stdlib,
+  lockFileContents: JSON.stringify(NO_PACKAGES),
+  stdin: () => '',
+  ...more,
+})));
 
 /** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
 function takeProgram(compilation) {

@@ -84,7 +84,7 @@ class _Printer:
 
     def statement(self, s: Stmt) -> None:
         f = self.f
-        if isinstance(s, Let | Set):
+        if isinstance(s, (Let, Set)):
             self.scalar.root(s.value)
             f.set(self.variable(s.var, s.value.dtype))
         elif isinstance(s, Accum):
@@ -183,10 +183,10 @@ class _Printer:
 
     def _lane_statement(self, s: Stmt, vector: Vector) -> None:
         f = self.f
-        if isinstance(s, Let | Set) and s.var not in vector.locals:
+        if isinstance(s, (Let, Set)) and s.var not in vector.locals:
             self.scalar.root(s.value)
             f.set(self.variable(s.var, s.value.dtype))
-        elif isinstance(s, Let | Set):
+        elif isinstance(s, (Let, Set)):
             vector.root(s.value)
             f.set(vector.locals[s.var])
         elif isinstance(s, Accum) and self.relaxed and _is_product(s):
@@ -260,7 +260,7 @@ class _Printer:
 
 def _assigned(body: list[Stmt]) -> set[int]:
     """Variables that statements give values to."""
-    found = {s.var for s in body if isinstance(s, Let | Set | Accum | For)}
+    found = {s.var for s in body if isinstance(s, (Let, Set, Accum, For))}
     return found.union(*[_assigned(inner) for s in body for inner in children(s)])
 
 

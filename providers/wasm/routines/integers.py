@@ -191,7 +191,7 @@ def _scaled(
     own = [made_map(t.shape, codes, call.node) for t, codes in ((x, left[0]), (w, right[0]))]
     product = _instead(call, own, I32)
     scales = rewrite(right[1], lambda e: index(filters[1]) if e.op == "index" else None)
-    call.meaning = Map(cast(product, F32) * (left[1] * scales))
+    call.meaning = Map(cast(product, F32) * left[1] * scales)  # the scales' product may be infinite, or 0
     inner = product.value.kernel
     before = prepare(inner)
     made = inner if inner.args else inner.definition()

@@ -86,7 +86,7 @@ def _constant(t: Tensor) -> int:
 
 def _passed(part: Part) -> bool:
     """Whether it may overwrite memory that was passed to it from elsewhere, perhaps under two names."""
-    return any(not isinstance(root(t).kernel, Map | Reduce | Loops | Call) for _, t in part.call.inplace)
+    return any(not isinstance(root(t).kernel, (Map, Reduce, Loops, Call)) for _, t in part.call.inplace)
 
 
 # ── code ──────────────────────────────────────────────────────────────────────────────────────────────────────────

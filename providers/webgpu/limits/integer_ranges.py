@@ -98,7 +98,7 @@ class Ranges:
             return of_type(t.dtype)
         if isinstance(kernel, Call):
             kernel = kernel.definition()
-        if isinstance(kernel, Map | Reduce):
+        if isinstance(kernel, (Map, Reduce)):
             return ExpressionRanges(self, kernel).result()
         return of_type(t.dtype)
 
@@ -126,7 +126,7 @@ class ExpressionRanges:
         self.ranges = ranges
         self.kernel = kernel
         self.dims = dims
-        shape = kernel.out.shape if isinstance(kernel, Map | Reduce) else ()
+        shape = kernel.out.shape if isinstance(kernel, (Map, Reduce)) else ()
         self.extents = (*shape, *(kernel.extents if isinstance(kernel, Reduce) else ()))
         self.variables: dict[int, Range] = {}
         self.memo: dict[int, tuple[Expr, Range]] = {}

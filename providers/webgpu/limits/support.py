@@ -26,7 +26,7 @@ from .integer_ranges import ExpressionRanges, Range, Ranges, of_type
 
 def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> str:
     """Empty if the kernel can run, else a sentence."""
-    if not isinstance(kernel, Map | Reduce | Loops | Call):
+    if not isinstance(kernel, (Map, Reduce, Loops, Call)):
         return f"{type(kernel).__name__} runs on the host"
     kernel = kernel.definition() if isinstance(kernel, Call) else kernel
     ranges = ranges or Ranges()

@@ -67,7 +67,7 @@ def _workgroup_reduction(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
 
 def _elementwise(kernel: Meaning, adapter: Adapter) -> Scheduled:
     """Each element on its own, four at once where they lie side by side."""
-    assert isinstance(kernel, Map | Reduce)
+    assert isinstance(kernel, (Map, Reduce))
     vec4 = vectorized(kernel, adapter)
     printed = partial(print_kernel, linear=vec4 is None, f16=adapter.f16)
     return Scheduled(vec4 or lower(kernel, "gpu"), f"vec4 {vec4 is not None}", printed)

@@ -80,7 +80,7 @@ def _changes(body: list[Stmt], own: set[int]) -> bool:
     """Whether statements change a variable that is not their own."""
     own = own | {s.var for s in body if isinstance(s, Let)}
     for s in body:
-        if isinstance(s, Set | Accum) and s.var not in own:
+        if isinstance(s, (Set, Accum)) and s.var not in own:
             return True
         if any(_changes(inner, own) for inner in children(s)):
             return True

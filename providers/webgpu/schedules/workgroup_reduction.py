@@ -58,7 +58,7 @@ class _Reduction(Printer):
         assert isinstance(nest, For)
         loops, inner = _flat(nest)
         accums = [s for s in inner if isinstance(s, Accum)]
-        if len(accums) != 1 or not all(isinstance(s, Let | Accum) for s in inner):
+        if len(accums) != 1 or not all(isinstance(s, (Let, Accum)) for s in inner):
             return None
         self._print(before, loops, inner, accums[0], outer.body[places[0] + 1 :])
         kind = register(accums[0].value.dtype)

@@ -1,0 +1,119 @@
+"""`inspect`: what a model is and whether it fits here, before it is downloaded or loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pyruntime.compiler.inspection import Report, constants, inspection
+from pyruntime.errors import SessionFailed, our_fault
+from pyruntime.native.options import check_model, check_session_options
+from pyruntime.native.program_file import Exported, is_program
+from pyruntime.native.session import WHOLE, Session, SessionOptions
+from pyruntime.native.url_source import UrlSource, is_url
+from pyruntime.native.url_source import beside as url_beside
+from pyruntime.onnx import load
+from pyruntime.onnx.graph import Graph, Source
+from pyruntime.onnx.sources import FileSource, MemorySource, OpenExternal, beside
+
+
+class _Unloaded(Session):
+    """Its Programs are compiled and not loaded."""
+
+    def __init__(self, graph: Graph, options: SessionOptions, providers: Sequence[str] | None) -> None:
+        self._loaded = graph
+        super().__init__(b"", options, providers)
+
+    def _read(self, model: Any) -> Graph:
+        return self._loaded.with_dims(self.options.free_dimension_overrides)
+
+    def _executor(self, graph: Graph, specs: Any, constants: Any = None, **watch: bool) -> Any:
+        host, gpu, engines = self._engines()
+        try:
+            return SimpleNamespace(header=self._compiled(graph, specs, constants, engines)[0].program.header)
+        finally:
+            host.close()
+            if gpu is not None:
+                gpu.host.close()
+
+
+@our_fault("inspecting the model")
+def inspect(
+    model: str | os.PathLike[str] | bytes | Source,
+    sess_options: SessionOptions | None = None,
+    providers: Sequence[str] | None = None,
+) -> Report:
+    """What a model is, what is not supported of it, and the memory that it takes: docs/api.md lists the entries.
+
+    model: a path, bytes, or an address (http, https), of which only parts are fetched, by range requests. Errors:
+    InvalidModel, ModelNotFound, LimitExceeded, InvalidInput.
+    """
+    options = sess_options or SessionOptions()
+    check_session_options(options)
+    if not is_url(model):
+        check_model(model)
+        if is_program(model):
+            return _of_program(model, options)
+    files: list[Source] = []
+
+    def opened(file: Source) -> Source:
+        files.append(file)
+        return file
+
+    if isinstance(model, str) and is_url(model):
+        first: Source = UrlSource(model)
+        external: OpenExternal = partial(url_beside, model)
+    elif isinstance(model, (str, os.PathLike)):
+        first, external = FileSource(model), beside(model)
+    else:
+        first = MemorySource(model, "") if isinstance(model, (bytes, bytearray, memoryview)) else model
+        external = beside("")
+    graph = load(opened(first), open_external=lambda location: opened(external(location)))
+    report = inspection(graph, lambda: _header(graph, options, providers))
+    size, fetched = (sum(getattr(file, key, 0) for file in files) for key in ("size", "fetched"))
+    return {**report, "size": size, "fetched": fetched, "fits": _fits(report, options)}
+
+
+def _of_program(model: Any, options: SessionOptions) -> Report:
+    found = Exported(model)
+    header = found.program.header
+    report = {**inspection(found.graph, lambda: header), "weights": constants(header)}
+    size = Path(model).stat().st_size if isinstance(model, (str, os.PathLike)) else memoryview(model).nbytes
+    return {**report, "size": size, "fetched": 0, "fits": _fits(report, options)}
+
+
+def _header(graph: Graph, options: SessionOptions, providers: Sequence[str] | None) -> Any:
+    """Of the Program for all feeds; None where there is none."""
+    session = _Unloaded(graph, options, providers)
+    with suppress(SessionFailed):
+        return session._latest().header
+
+
+def _fits(report: Report, options: SessionOptions) -> Report:
+    """Whether the memory is there: {"here": bool or None, "why": a sentence}."""
+    if report["memory"] is None:
+        return {"here": None, "why": "its memory is known when it is compiled for feeds"}
+    needed, free = report["memory"]["linear"], available_memory()  # how much a GPU has nobody tells
+    limit, text = min(options.memory_limit, WHOLE), f"it takes {needed} bytes of linear memory"
+    if needed > limit:
+        return {"here": False, "why": f"{text}, a session has {limit} at most"}
+    if free is not None and needed > free:
+        return {"here": False, "why": f"{text}, {free} are free"}
+    return {"here": True, "why": f"{text} of {limit}" + ("" if free is None else f", {free} are free")}
+
+
+def available_memory() -> int | None:
+    """Bytes that processes may still take without swapping; None where the system does not tell."""
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+__all__ = ["available_memory", "inspect"]

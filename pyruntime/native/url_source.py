@@ -1,0 +1,92 @@
+"""Files on servers, of which only what is asked for is fetched.
+
+Spec: https://www.rfc-editor.org/rfc/rfc9110.html#name-range-requests
+"""
+
+from __future__ import annotations
+
+import re
+from http.client import HTTPException, HTTPResponse
+from urllib.error import HTTPError
+from urllib.parse import quote, urljoin
+from urllib.request import Request, urlopen
+
+from pyruntime.errors import InvalidModel, LimitExceeded, ModelNotFound
+
+SMALL = 1 << 20  # bytes of a file that may come as a whole
+HEAD = 1 << 12  # bytes that come with a file's size
+MOST = 1 << 26  # bytes that are fetched of a file, whatever is asked for
+VERSION = ("ETag", "Last-Modified")  # headers that differ where a file has changed
+PATIENCE = 30.0  # seconds without a byte
+HINT = "download the file, and inspect that"
+
+
+def is_url(model: object) -> bool:
+    return isinstance(model, str) and model.lower().startswith(("http://", "https://"))
+
+
+class UrlSource:
+    """A `Source`; fetched: bytes that came so far. Errors: InvalidModel, where the server sends large files only as a
+    whole, with the size that would have to be fetched; LimitExceeded beyond `MOST`; ModelNotFound."""
+
+    def __init__(self, url: str, name: str = "") -> None:
+        self.url, self.name = url, name
+        self.size = self.fetched = 0
+        self._parts: list[tuple[int, bytes]] = []
+        self._version: dict[str, str] = {}
+        self._fetch(0, HEAD)
+
+    def read(self, offset: int, size: int) -> bytes:
+        end = min(offset + size, self.size)
+        for start, part in reversed(self._parts):
+            if start <= offset and end <= start + len(part):
+                return part[offset - start : end - start]
+        return self._fetch(offset, end - offset)
+
+    def _fetch(self, offset: int, size: int) -> bytes:
+        if self.fetched + size > MOST:
+            text = f"{self.url}: {size} bytes more than the {self.fetched} that came would have to be fetched"
+            raise LimitExceeded(text, hint=HINT)
+        try:
+            request = Request(self.url, headers={"Range": f"bytes={offset}-{offset + size - 1}"})
+            with urlopen(request, timeout=PATIENCE) as response:
+                part = self._body(response, offset, size)
+        except HTTPError as error:
+            if error.code == 416 and not self.size:  # of an empty file there is no part
+                return b""
+            missing = ModelNotFound if error.code in (404, 410) else InvalidModel
+            text = f"cannot fetch {self.url}: HTTP {error.code} {error.reason}".rstrip()
+            raise missing(text, hint="check the address") from error
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: of an address or number that is none
+            raise InvalidModel(f"cannot fetch {self.url}: {error}") from error
+        self.fetched += len(part)
+        self._parts.append((offset, part))
+        return part[:size]
+
+    def _body(self, response: HTTPResponse, offset: int, size: int) -> bytes:
+        told = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        if response.status == 206:
+            if not told or int(told[1]) != offset:
+                raise InvalidModel(f"{self.url}: its server sends another part than was asked for", hint=HINT)
+            whole = int(told[2])
+            version = {key: response.headers[key] for key in VERSION if key in response.headers}
+            self._version = self._version or version
+            same = all(version.get(key, text) == text for key, text in self._version.items())
+            if whole != (self.size or whole) or not same:
+                raise InvalidModel(f"{self.url} has changed while it was read")
+            self.size = whole
+            return response.read(size)
+        length = int(response.headers.get("Content-Length", -1))
+        if offset or not 0 <= length <= SMALL:
+            text = f"{length} bytes" if length >= 0 else "a file of unknown size"
+            raise InvalidModel(f"{self.url}: its server sends no parts, {text} would have to be fetched", hint=HINT)
+        self.size = length
+        return response.read(length)
+
+
+def beside(url: str, location: str) -> UrlSource:
+    """External data of the model at this address."""
+    return UrlSource(urljoin(url, quote(location.replace("\\", "/"))), location)
+
+
+__all__ = ["UrlSource", "beside", "is_url"]

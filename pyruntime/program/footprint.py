@@ -1,0 +1,190 @@
+"""What a Program will hold in memory, told from its header before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyruntime.program import types
+from pyruntime.program.dims import compile_dim
+
+ALIGN = 64  # as the arenas of both executors have it
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes, of linear memory and the GPU's. weights: what stays for the session; loading: the most that start-up has
+    at once; run: the most that tensors of a run hold at once, besides weights; linear: the peak of linear memory alone;
+    assumed: symbols that count as 1."""
+
+    weights: int
+    loading: int
+    run: int
+    linear: int
+    assumed: tuple[str, ...]
+
+    @property
+    def peak(self) -> int:
+        return max(self.loading, self.weights + self.run)
+
+
+def footprint(header: types.Header) -> Footprint:
+    """By the lifetimes of the buffers: how they lie in memory may need a few percent more. Loops count as one round,
+    symbols that only feeds or a run tell as 1."""
+    walk, linear = _Walk(header), _Walk(header, linear=True)
+    weights, loading, run = _sizes(walk)
+    alone = _sizes(linear)
+    return Footprint(weights, loading, run, max(alone[1], alone[0] + alone[2]), tuple(sorted(walk.env.assumed)))
+
+
+def _sizes(walk: _Walk) -> tuple[int, int, int]:
+    """Of weights, of loading and of a run."""
+    header = walk.header
+    kept, loads = start_up(header)
+    for b in kept:
+        walk.take(b)
+    walk.placed.update(kept)
+    for step, constants in loads:
+        for c in constants:
+            walk.take(c["buffer"])
+        if step is not None:
+            walk.step(step)
+    weights, loading = walk.alive, walk.peak
+    walk.peak = weights
+    for given in header["inputs"]:
+        walk.take(given["buffer"])
+    walk.block(1)
+    return weights, loading, walk.peak - weights
+
+
+def start_up(header: types.Header) -> tuple[list[int], list[tuple[types.Step | None, list[types.Constant]]]]:
+    """How an executor starts: the buffers that the calls of `init` make and leave behind, which lie first; and the
+    steps of `init`, each with the constants to load before it. Before all (None) those that `init` does not free."""
+    steps = header["blocks"][0]["steps"]
+    calls = [c for s in steps for c in _calls(s)]
+    spent = {b for s in (*steps, *calls) if "free" in s for b in s["free"]}
+    kept = [b for c in calls for b in c["alloc"] if b not in spent]
+    pending = {c["buffer"]: c for c in header["constants"] if c["buffer"] in spent}
+    loads: list[tuple[types.Step | None, list[types.Constant]]]
+    loads = [(None, [c for c in header["constants"] if c["buffer"] not in spent])]
+    for step in steps:
+        used = {b for c in _calls(step) for b in c["buffers"]} if "calls" in step else pending.keys()
+        loads.append((step, [pending.pop(b) for b in list(pending) if b in used]))
+    return kept, loads
+
+
+def _calls(step: types.Step) -> list[types.Call]:
+    return step["calls"] if "calls" in step else []
+
+
+class _Values(dict[str, int]):
+    """Of symbols; 1 for those that are not known."""
+
+    def __init__(self) -> None:
+        self.assumed: set[str] = set()
+
+    def __missing__(self, name: str) -> int:
+        self.assumed.add(name)
+        return 1
+
+
+class _Walk:
+    """Through the blocks, as an executor goes; linear: other memories do not count."""
+
+    def __init__(self, header: types.Header, linear: bool = False) -> None:
+        self.header = header
+        self.linear = linear
+        self.env = _Values()
+        self.held: dict[int, int] = {}
+        self.placed: set[int] = set()  # buffers that have their memory already
+        self.alive = self.peak = 0
+
+    def take(self, b: int) -> None:
+        buffer = self.header["buffers"][b]
+        if b not in self.placed and not buffer.get("host") and not (self.linear and buffer.get("memory")):
+            self.held[b] = size = self.size(b)
+            self.alive += size
+            self.peak = max(self.peak, self.alive)
+
+    def drop(self, b: int) -> None:
+        self.alive -= self.held.pop(b, 0)
+
+    def size(self, b: int) -> int:
+        return max(-(-self.value(self.header["buffers"][b]["size"]) // ALIGN) * ALIGN, ALIGN)
+
+    def value(self, dim: Any) -> int:
+        return dim if isinstance(dim, int) else compile_dim(dim)(self.env)
+
+    def block(self, number: int) -> None:
+        for step in self.header["blocks"][number]["steps"]:
+            self.step(step)
+
+    def step(self, step: types.Step) -> None:
+        for call in _calls(step):
+            self.call(call)
+        if step["op"] == "copy":
+            for _, target in step["pairs"]:
+                self.take(target["buffer"])
+        elif step["op"] == "host":
+            for made in step["outputs"]:
+                self.take(made["buffer"])
+        elif step["op"] == "if":
+            self.branch(step)
+        elif step["op"] == "loop":
+            self.loop(step)
+        for b in step["free"] if "free" in step else ():
+            self.drop(b)
+
+    def call(self, call: types.Call) -> None:
+        dying = set(call["free"])
+        for b in call["alloc"]:
+            sources = (a for output, a in call["inplace"] if output == b and a in dying & self.held.keys())
+            source = next((a for a in sources if self.held[a] == self.size(b)), None)
+            if source is None or b in self.placed:
+                self.take(b)
+            else:
+                dying.discard(source)
+                self.held[b] = self.held.pop(source)
+        for b in dying:
+            self.drop(b)
+
+    def branch(self, step: types.IfStep) -> None:
+        """On with what the branch leaves that leaves more."""
+        before, ends = (self.held, self.alive), []
+        for number in (step["then"], step["orelse"]):
+            self.held, self.alive = dict(before[0]), before[1]
+            self.block(number)
+            made = self.header["blocks"][number]["outputs"]
+            self.bind(step["binds"], made)
+            for outer, inner in zip(step["outputs"], made, strict=True):
+                self.pass_on(inner, outer)
+            ends.append((self.alive, self.held))
+        self.alive, self.held = max(ends, key=lambda end: end[0])
+
+    def loop(self, step: types.LoopStep) -> None:
+        body = self.header["blocks"][step["body"]]
+        self.bind(step["enters"], [None, None, *step["carried"]])
+        for given in body["inputs"]:
+            self.take(given["buffer"])
+        for b in body["unused"]:
+            self.drop(b)
+        self.block(step["body"])
+        self.bind(step["binds"], body["outputs"][1:])
+        for made, outer in zip(body["outputs"][1:], step["outputs"], strict=True):
+            self.pass_on(made, outer["buffer"])
+        self.drop(body["outputs"][0]["buffer"])
+
+    def pass_on(self, made: types.TensorValue, outer: int) -> None:
+        if made["buffer"] in self.held:
+            self.held[outer] = self.held.pop(made["buffer"])
+
+    def bind(self, binds: types.Binds, values: Mapping[int, Any] | list[Any]) -> None:
+        """Symbols take the dims of these values, where they have them."""
+        for position, axis, name in binds:
+            dims = values[position]["dims"] if values[position] else []
+            if axis < len(dims):
+                self.env[name] = self.value(dims[axis])
+
+
+__all__ = ["Footprint", "footprint", "start_up"]

@@ -1,0 +1,70 @@
+"""No attribute, and no number from data, multiplies work beyond what tensors have elements for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyruntime import UnsupportedOp
+from tests.ops.compare import by_onnx, by_onnxruntime, by_session, same
+from tests.ops.node import f32, floats, ints, node_model
+
+MOST = 2**31 - 1
+IMAGE = floats(1, 2, 6, 7)
+
+
+def in_regions(*corners: list[float], **attrs: Any) -> Any:
+    return node_model("RoiAlign", [IMAGE, np.array(corners, np.float32), ints(*[0] * len(corners))], 22, **attrs)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("ratio", [0, 3])
+def test_regions_beyond_the_image(mode: str, ratio: int) -> None:
+    corners = [-40, -30, 50, 45], [2, 3, 60, 50], [-70, 1, -20, 3], [1, 2, 1, 2], [-1.5, -1.5, 7.5, 9]
+    m, feeds = in_regions(*corners, output_height=2, output_width=3, mode=mode, sampling_ratio=ratio)
+    same(by_session(m, feeds), by_onnx(m, feeds), 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_without_end(mode: str) -> None:
+    [y] = by_session(*in_regions([-1e9, -1e9, 1e9, 1e9], [0, 0, 3e38, 3e38], [0, 0, np.inf, np.inf], mode=mode))
+    assert y.shape == (3, 2, 1, 1) and np.isfinite(y).all() and np.abs(y).max() <= np.abs(IMAGE).max()
+
+
+def test_samples_without_end() -> None:
+    with pytest.raises(UnsupportedOp, match='RoiAlign "y0".*2147483647 takes 4611686014132420609 samples'):
+        by_session(*in_regions([0, 0, 3, 3], sampling_ratio=MOST))
+
+
+@pytest.mark.parametrize("size", [5, 6, 7, MOST])
+def test_normalisation_over_more_channels_than_there_are(size: int) -> None:
+    x = floats(2, 3, 2, 2)
+    some, any_ = (node_model("LRN", [x], 13, size=n, alpha=0.2 * n) for n in (5, size))
+    same(by_session(*any_), by_onnxruntime(*some))
+
+
+def test_a_filter_stretched_for_nothing() -> None:
+    args = [floats(1, 1, 8, 9), None, f32([1, 1, 1e-9, 1])]
+    m, feeds = node_model("Resize", args, 19, constants=(2,), mode="linear", antialias=1)
+    assert by_session(m, feeds)[0].shape == (1, 1, 0, 9)
+
+
+def test_items_further_apart_than_there_are() -> None:
+    attrs = {"min_gram_length": 1, "max_gram_length": 2, "mode": "TF", "ngram_counts": [0, 2],
+             "ngram_indexes": [0, 1, 2, 3], "pool_int64s": [1, 2, 1, 2, 2, 3]}  # fmt: skip
+    some, any_ = (node_model("TfIdfVectorizer", [ints(1, 2, 3, 2)], 9, **attrs, max_skip_count=n) for n in (4, MOST))
+    same(by_session(*any_), by_onnxruntime(*some))
+
+
+@pytest.mark.parametrize(("equation", "size"), [("a,b,c,d,e->", 3000), ("ab,bc,cd,da->", 200), ("ab,c->a", 3000)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float16])
+def test_sums_of_products_of_many(equation: str, size: int, dtype: Any) -> None:
+    """Loops over all letters at once would take hours."""
+    terms = equation.split("->")[0].split(",")
+    whole = dtype is np.int32
+    xs = [(floats(*[size] * len(term)) * (3 if whole else 1 / size)).astype(dtype) for term in terms]
+    got = by_session(*node_model("Einsum", xs, 12, equation=equation))
+    want = np.einsum(equation, *[x.astype(np.int64 if whole else np.float64) for x in xs], optimize=True)
+    np.testing.assert_allclose(got[0], want.astype(dtype), rtol=1e-2 if dtype is np.float16 else 1e-4, atol=1e-6)
