@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +95,14 @@ def test_without_the_image_python_starts_as_any(profile: Profile, kind: str) -> 
     tab.check()
 
 
+def answered(answer: dict[str, Any], route: Route) -> None:
+    """With nothing: the connection breaks."""
+    if answer:
+        route.fulfill(**answer)
+    else:
+        route.abort()
+
+
 @pytest.mark.parametrize(
     ("archive", "module"), [("python_stdlib", "encodings.cp437"), ("engine", "pyruntime.ops.rare")]
 )
@@ -101,7 +111,7 @@ def test_an_archive_that_cannot_be_had(profile: Profile, archive: str, module: s
     tab = profile.tab()
     ask = f"return ort.python('import {module} as c; c.__name__').catch((e) => e.name + e.message)"
     for answer in ({}, {"body": "<p>not found</p>"}, {"path": ROOT / "dist" / "python_rest.zip"}):
-        profile.context.route(f"**/{archive}.zip", lambda route, a=answer: route.fulfill(**a) if a else route.abort())
+        profile.context.route(f"**/{archive}.zip", partial(answered, answer))
         told = str(tab.run(ask))
         profile.context.unroute(f"**/{archive}.zip")
         assert "SessionFailed" in told and f"/{archive}.zip" in told, told

@@ -94,6 +94,37 @@ def test_control_and_data_dependent_shapes_leak_nothing() -> None:
         assert len(executor.planner.arena.snapshot()[0][1]) == len(executor.header["outputs"])
 
 
+def test_rounds_of_a_loop_are_planned_once() -> None:
+    """Buffers that change places come back to theirs."""
+    session = InferenceSession(onnx.parser.parse_model(LOOPING).SerializeToString())
+    x = np.linspace(-1e-9, 1e-9, 6, dtype=np.float32)
+    states = []
+    for most in (20, 400):
+        y, steps, _, _ = session.run(None, {"most": np.array(most), "flip": np.array(True), "x": x})
+        assert steps.shape == (most, 6) and y.shape == (6,)
+        states.append(len(session._latest().planner.states))
+    assert states[0] < 100 and states[1] - states[0] < 20
+
+
+COUNTING = """<ir_version: 10, opset_import: ["" : 20]>
+g (int64 most, float[N] x) => (float[N] y, float[T] z) {
+  go = Constant <value = bool {1}> ()  one = Constant <value = int64[1] {1}> ()
+  y, z = Loop (most, go, x, x) <body = b (int64 i, bool c, float[N] s, float[R] r) => (bool more, float[N] t, float[Q] u) {
+    more = Identity (c)  n = Add (one, i)  parts = Expand (s, n)  first = ReduceMax <keepdims = 1> (parts)
+    t = Add (s, first)  u = Concat <axis = 0> (r, first)
+  }>
+}"""  # noqa: E501
+
+
+def test_rounds_that_differ_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is carried grows by one each round."""
+    monkeypatch.setattr("pyruntime.native.planner.MEMO", 40)
+    session = InferenceSession(onnx.parser.parse_model(COUNTING).SerializeToString())
+    y, z = session.run(None, {"most": np.array(100), "x": np.zeros(1, np.float32)})
+    assert y.tolist() == [0] and z.tolist() == [0] * 101
+    assert len(session._latest().planner.states) < 200
+
+
 def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyruntime.native.planner.STATES", 40)
     session = InferenceSession(chain(3))

@@ -62,3 +62,18 @@ def test_the_dims_of_filters_that_are_fed(op: str) -> None:
     assert {str(d) for d in session._needs.dims} == {"F", "G", "K", "L"}
     with pytest.raises(InvalidInput, match="fix these dims by free_dimension_overrides: F, G, K, L"):
         session.export()
+
+
+@pytest.mark.parametrize("depth", [3, 12])
+def test_dims_of_dims(depth: int) -> None:
+    """Each part's size has that of the whole twice: written out, the twelfth would have half a million parts."""
+    nodes = "".join(f"a{i}, x{i + 1}, b{i} = Split <axis = 0, num_outputs = 3> (x{i}) " for i in range(depth))
+    text = f'<ir_version: 10, opset_import: ["" : 20]> g (float[N] x0) => (float[M] x{depth}) {{ {nodes} }}'
+    session = InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    for size in (3**depth, 3**depth + 5):
+        x = want = np.arange(size, dtype=np.float32)
+        for _ in range(depth):
+            part = -(-len(want) // 3)
+            want = want[part : 2 * part]
+        np.testing.assert_array_equal(session.run(None, {"x0": x})[0], want, strict=True)
+    assert bool(session._needs.dims) is (depth > 3)

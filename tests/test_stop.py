@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -38,7 +39,9 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def _ctrl_c() -> Iterator[None]:
-    """What runs in the background of a shell ignores SIGINT, and so does Python then."""
+    """What runs in the background of a shell ignores SIGINT, and so does Python then. And what Python raises while it
+    finalizes garbage, as other tests leave, is lost: https://docs.python.org/3/reference/datamodel.html#object.__del__"""
+    gc.collect()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

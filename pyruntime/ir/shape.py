@@ -202,7 +202,23 @@ def absolute(a: AnyDim) -> AnyDim:
 
 
 def _atom(op: str, *args: AnyDim) -> Dim:
-    return Dim((((((op, *args),)), 1),))
+    made = Dim((((((op, *args),)), 1),))
+    if _parts(made) > MOST_PARTS:
+        raise Undecided("a dim is too long an expression of others", made)
+    return made
+
+
+MOST_PARTS = 256
+"""Of an expression; published models have up to 19. A dim made of one that occurs in it twice, and so on, is a tree
+that doubles each time: nine Splits in a row took 12 s. A model with more is compiled for the symbols' values."""
+
+
+@lru_cache(maxsize=4096)
+def _parts(x: AnyDim) -> int:
+    """Atoms in `x`, each as often as it occurs."""
+    if isinstance(x, int):
+        return 0
+    return sum(1 if isinstance(atom, Symbol) else 1 + sum(map(_parts, atom[1:])) for m, _ in x.terms for atom in m)
 
 
 def maximum(a: AnyDim, b: AnyDim) -> AnyDim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pyruntime.errors import MemoryFault, OutOfMemory
@@ -217,6 +217,10 @@ class Arena:
 
     def snapshot(self) -> State:
         return tuple(self._free), dict(self._live), self.end, self.used, self.asked
+
+    def content(self) -> Hashable:
+        """Equal where all that follows is, but for figures."""
+        return tuple(self._free), frozenset(self._live.items()), self.end
 
     def restore(self, state: State) -> None:
         free, live, self.end, self.used, self.asked = state

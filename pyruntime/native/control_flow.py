@@ -58,6 +58,7 @@ def _round(
     shapes: list[tuple[int, ...]],
 ) -> None:  # fmt: skip
     """Start an iteration: its number, its condition, the dims of what it carries."""
+    executor.planner.come_round(run)
     executor.write(run.addresses[body["inputs"][0]["buffer"]], np.array(n, np.int64))
     executor.write(run.addresses[body["inputs"][1]["buffer"]], np.array(going))
     for position, axis, name in json["enters"]:

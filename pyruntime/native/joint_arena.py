@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from pyruntime.errors import OutOfMemory
@@ -51,6 +51,9 @@ class Memories(Arena):
 
     def snapshot(self) -> Any:
         return super().snapshot(), self.gpu.snapshot()
+
+    def content(self) -> Hashable:
+        return super().content(), self.gpu.content()
 
     def restore(self, state: Any) -> None:
         super().restore(state[0])

@@ -26,6 +26,7 @@ STATES = 4096  # arena states kept before a run starts with none: new shapes in 
 
 LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
 MEMO = 4096  # plans kept before all are forgotten
+ROUND = "round"  # the key of what begins one
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
 
 Env = dict[str, int]
@@ -110,6 +111,7 @@ class Planner:
         self.plans: dict[Any, Plan] = {}
         self.root = self.arena.snapshot()
         self.states: list[Any] = [self.root]
+        self._rounds: dict[Any, int] = {}  # states in which a round began, by what is in them
         self.observer: Observer | None = None
 
     def alloc(self, size: int, memory: str = "") -> int:
@@ -152,7 +154,7 @@ class Planner:
         if plan is not None:
             return plan
         if len(self.plans) > MEMO:
-            self.forget()
+            self._forget_but(run)
         self.arena.restore(self.states[run.state])
         made: dict[int, int] = {}
         table = work(made)
@@ -162,6 +164,16 @@ class Planner:
         run.state = plan.after
         run.addresses.update(made)
         return plan
+
+    def come_round(self, run: Run) -> None:
+        """In a loop: where a run was in an earlier round, all that follows is planned already."""
+        if self.known(run, ROUND) is not None:
+            return
+        self.arena.restore(self.states[run.state])
+        content = (self.arena.content(), frozenset(run.addresses.items()), frozenset(run.env.items()))
+        number = self._rounds.setdefault(content, run.state)
+        self.plans[run.state, ROUND] = Plan({}, 0, number)
+        run.state = number
 
     def make_permanent(self, state: int) -> None:
         """What lies there in this state stays for good: runs start from it."""
@@ -196,6 +208,7 @@ class Planner:
     def restart(self) -> None:
         """The next run is planned anew."""
         self.states = [self.root]
+        self._rounds = {}
         self.forget()
 
     def forget(self) -> None:
@@ -204,6 +217,13 @@ class Planner:
         if self.gpu is not None:
             self.gpu.forget()
         self.tables = Arena(self.tables.base, self.tables.limit)
+
+    def _forget_but(self, run: Run) -> None:
+        """Also what a long loop left behind, but for where the run is."""
+        here = self.states[run.state]
+        self.restart()
+        self.states.append(here)
+        run.state = 1
 
     def memory(self) -> MemoryReport:
         tensors = self.gpu.host.own.bytes_held if self.gpu is not None else 0

@@ -275,5 +275,7 @@ def split(
     t: Tracer, x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Tensor, ...]:
     """Parts of an axis, of given sizes or equal ones."""
+    outputs = len(t.wanted)
+    t.require(num_outputs in (None, outputs), f"num_outputs is {num_outputs}, but there are {outputs}")
     given = t.ints(sizes, lower=0) if sizes is not None else None
-    return _split(t, x, axis, given or _equal_parts(t, x, axis, num_outputs or len(t.wanted)))
+    return _split(t, x, axis, given or _equal_parts(t, x, axis, outputs))
