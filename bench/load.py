@@ -2,8 +2,8 @@
 
 Models of products of random weights are made here. Each is loaded in a fresh process, and by its address in a fresh
 page; `peak` is the most that was resident, `steady` what is after a run, both without what was there after a session of
-a tiny model; natively files that are mapped count. In Chromium all renderers are measured, so page and worker; what
-garbage collectors have not taken yet is in `steady`.
+a tiny model; natively files that are mapped count. Of Chromium all processes are measured, with a profile on the disk;
+what garbage collectors have not taken yet is in `steady`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import numpy as np
 import onnx
 
 from bench import chromium, growth
+from kit import chromium as shared
 from kit import small_models
+from pyruntime.cli.serve import Server
 
 SIZES = (20, 64, 192, 512, 1024)  # MB
 WIDTHS = {20: 512, 64: 1024}  # of the matrices; others have 2048
@@ -120,25 +122,29 @@ def _status(key: str) -> float:
 
 
 def in_chromium(models: dict[int, Path]) -> None:
-    with chromium.chromium() as browser:
+    chromium.build()
+    with Server(chromium.MOUNTS) as server:
         for size, path in models.items():
             for who, module in WEB.items():
-                with browser.page() as page:
+                with shared.launch_profile() as profile:
+                    page = profile.pages[0]
+                    page.set_default_timeout(600_000)
+                    page.goto(server.url + "/index.html")
                     how = {"name": module, "tiny": "/models/affine.onnx", "model": "", "width": width_of(size)}
                     page.evaluate(LOAD, how)
-                    before = renderers()
-                    with watched(renderers) as seen:
+                    before = browsers()
+                    with watched(browsers) as seen:
                         ready = page.evaluate(LOAD, {**how, "tiny": "", "model": f"/data/{path.name}"})
                         time.sleep(1)
-                    report(size, f"{who}, page", max(seen) - before, renderers() - before, ready)
+                    report(size, f"{who}, page", max(seen) - before, browsers() - before, ready)
 
 
-def renderers() -> float:
-    """MB that are resident in this process's renderers and no file's."""
+def browsers() -> float:
+    """MB that are resident in the browser that this process has started and no file's."""
     sums = 0.0
     for pid in growth.kin(os.getpid()):
         try:
-            if "--type=renderer" in Path(f"/proc/{pid}/cmdline").read_text():
+            if "playwright/driver" not in Path(f"/proc/{pid}/cmdline").read_text():
                 sums += growth.resident(pid)
         except OSError:
             continue

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from pyruntime.cli.serve import Server
 from pyruntime.ir import dtype as dt
@@ -77,6 +78,17 @@ def launch() -> Iterator[Browser]:
     """A browser; each of its contexts is a profile without cache."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
+        try:
+            yield chromium
+        finally:
+            chromium.close()
+
+
+@contextmanager
+def launch_profile() -> Iterator[BrowserContext]:
+    """A browser with one profile that lies on the disk, as a person's does."""
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        chromium = playwright.chromium.launch_persistent_context(folder, executable_path=chromium_path(), args=ARGS)
         try:
             yield chromium
         finally:

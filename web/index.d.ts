@@ -126,6 +126,10 @@ declare module 'onnxruntime-common' {
       signal?: AbortSignal;
     }
   }
+  interface InferenceSessionFactory {
+    /** Of a file that a person has chosen, or of a stream: a large one is never in memory as a whole. */
+    create(model: Blob | ReadableStream<Uint8Array>, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
+  }
   interface InferenceSession {
     /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto, and gives it; "" without one. */
     endProfiling(): string;

@@ -5,32 +5,39 @@
 /** @param {Response} response @param {OnBytes} progress @returns {Promise<Uint8Array<ArrayBuffer>>} */
 export async function readBody(response, progress) {
   if (!response.body) return new Uint8Array(await response.arrayBuffer());
-  const encoded = response.headers.get('content-encoding');
-  const total = encoded ? 0 : Number(response.headers.get('content-length') ?? 0);
-  return collect(response.body.getReader(), total, throttle(progress));
+  let bytes = new Uint8Array(sizeOf(response) || 1 << 16); // a wrong announcement only costs a copy
+  let loaded = 0;
+  await eachChunk(response, progress, (chunk) => {
+    if (loaded + chunk.length > bytes.length) {
+      const larger = new Uint8Array(Math.max(loaded + chunk.length, bytes.length * 2));
+      larger.set(bytes.subarray(0, loaded));
+      bytes = larger;
+    }
+    bytes.set(chunk, loaded);
+    loaded += chunk.length;
+  });
+  return bytes.subarray(0, loaded);
 }
 
-/**
- * Into one buffer of the announced size; a wrong announcement only costs a copy.
- * @param {ReadableStreamDefaultReader<Uint8Array>} reader @param {number} total @param {OnBytes} progress
- */
-async function collect(reader, total, progress) {
-  let bytes = new Uint8Array(total || 1 << 16);
+/** As it comes. @param {Response} response that has a body @param {OnBytes} progress @param {(bytes: Uint8Array) => void} take */
+export async function eachChunk(response, progress, take) {
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const total = sizeOf(response);
+  const tell = throttle(progress);
   let loaded = 0;
   for (;;) {
     const { done, value } = await reader.read();
     if (done) break;
-    if (loaded + value.length > bytes.length) {
-      const larger = new Uint8Array(Math.max(loaded + value.length, bytes.length * 2));
-      larger.set(bytes.subarray(0, loaded));
-      bytes = larger;
-    }
-    bytes.set(value, loaded);
+    take(value);
     loaded += value.length;
-    progress(loaded, total);
+    tell(loaded, total);
   }
-  progress(loaded, loaded);
-  return bytes.subarray(0, loaded);
+  tell(loaded, loaded);
+}
+
+/** That the server tells; 0 if it does not. @param {Response} response */
+function sizeOf({ headers }) {
+  return headers.get('content-encoding') ? 0 : Number(headers.get('content-length') ?? 0);
 }
 
 /** At most some thirty calls a second, and always the last one. @param {OnBytes} progress @returns {OnBytes} */

@@ -8,7 +8,7 @@ import { checkFetches, checkTargets } from './feeds.js';
 import { Handler } from './handler.js';
 import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions, workerEnv } from './options.js';
 import { hasPageGpu, noteAdapter, pageGpu } from './own_gpu.js';
-import { externalFile, origin } from './origins.js';
+import { byAddress, externalFile, origin } from './origins.js';
 import { Stopper } from './stopper.js';
 import { Trace } from './trace.js';
 
@@ -128,13 +128,14 @@ export class InferenceSession extends Concrete {
   }
 
   /**
-   * @param {any[]} args model, and where it is an ArrayBuffer offset and length, then options
+   * @param {any} model as onnxruntime's, or a Blob or a stream of its file
+   * @param {any[]} args where it is an ArrayBuffer offset and length, then options
    * @returns {Promise<InferenceSession>}
    */
-  static async create(...args) {
+  static async create(model, ...args) {
     register();
-    checkProviders(args.slice(1));
-    const session = await Concrete.create(...args).catch(unavailable);
+    checkProviders(args);
+    const session = await byAddress(model, (known) => Concrete.create(known, ...args)).catch(unavailable);
     return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of a backend of others
   }
 

@@ -1,6 +1,9 @@
 // Types of what an executor is given by the place where it runs: the worker, or the page.
 
-/** A window of the model's file (""), or of an external one. @typedef {(offset: number, size: number, name?: string) => Uint8Array} ReadFile */
+/**
+ * A window of the model's file (""), or of an external one; into: copied to `target`, where that takes less memory.
+ * @typedef {((offset: number, size: number, name?: string) => Uint8Array) & { into?: (target: Uint8Array, offset: number, name?: string) => void }} ReadFile
+ */
 /** A value outside linear memory. @typedef {{ dims: number[], data: (string | number)[] }} HostArray */
 /**
  * What runs host steps, the only ones that take Python.

@@ -135,16 +135,17 @@ function leftByInit({ blocks: [{ steps }] }) {
 
 /** @param {Executor} executor @param {Numbers} constant @param {Read} read @param {State} state */
 function fill({ plan, program, gpu }, constant, read, state) {
-  const bytes = 'blob' in constant ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
-    : read(constant.offset, constant.size, constant.source);
+  const bytes = () => ('blob' in constant ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
+    : read(constant.offset, constant.size, constant.source));
   if (plan.isOnGpu(constant.buffer)) {
-    const raw = constant.unpack ? unpacked(bytes, constant, plan.size(state, constant.buffer)) : bytes;
+    const raw = constant.unpack ? unpacked(bytes(), constant, plan.size(state, constant.buffer)) : bytes();
     gpu?.memory.write(plan.span(state, constant.buffer).address, raw, constant.dtype);
     return;
   }
   const target = plan.bytes(state, constant.buffer);
-  if (constant.unpack) unpackBits(bytes, constant.unpack, constant.signed, target);
-  else target.set(bytes);
+  if (constant.unpack) unpackBits(bytes(), constant.unpack, constant.signed, target);
+  else if ('source' in constant && read.into) read.into(target.subarray(0, constant.size), constant.offset, constant.source);
+  else target.set(bytes());
 }
 
 /** @param {Uint8Array} bytes @param {Numbers} constant @param {number} size @returns {Uint8Array} */

@@ -10,11 +10,12 @@ import { mark } from '../common/marks.js';
 import { place } from '../common/place.js';
 import { answer } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
+import { sweepScratch } from '../storage/scratch_file.js';
 import { Interpreter } from './interpreter.js';
 import { Model } from '../session/model.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './inspect_model.js';
-import { openModel, serve } from './open_model.js';
+import { leave, openModel, serve } from './open_model.js';
 import { portable, Service } from './portable.js';
 
 /** @typedef {import('../common/stop.js').Stop} Stop */
@@ -83,6 +84,7 @@ const handlers = {
   open(params) {
     interpreter.assets = params.assets;
     logging.least = () => params.least;
+    sweepScratch().catch(() => {}); // storage is forbidden here
     if (hasSharedMemory() && place.worker()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
   },
@@ -132,6 +134,8 @@ const handlers = {
     const found = find(session);
     sessions.delete(session);
     await enqueue(found, () => found.opened.model.release());
+    const read = new Set([...sessions.values()].flatMap(({ opened }) => opened.files));
+    leave(found.opened.files.filter((file) => !read.has(file)));
     return { result: null };
   },
 

@@ -4,6 +4,7 @@ import { InvalidModel } from '../common/errors.js';
 import { gpuFor } from './open_model.js';
 import { beside } from './model_files.js';
 import { outline } from './outline.js';
+import { LARGE } from './model_file.js';
 import { Parts, partsOf } from './parts.js';
 import { exactDots, hasRelaxedSimd } from './simd.js';
 
@@ -62,17 +63,17 @@ function externalOf(model, name) {
 /** With what the place tells. @param {any} report @param {Map<string, Parts>} files @param {number} [limit] bytes of linear memory */
 function described(report, files, limit = WHOLE) {
   const sum = (/** @type {'size' | 'fetched'} */ key) => [...files.values()].reduce((all, file) => all + file[key], 0);
-  const size = sum('size');
-  return { ...report, size, fetched: sum('fetched'), fits: fits(report.memory, size, Math.min(limit, WHOLE)) };
+  const held = [...files.values()].reduce((all, { size }) => all + (size < LARGE ? size : 0), 0);
+  return { ...report, size: sum('size'), fetched: sum('fetched'), fits: fits(report.memory, held, Math.min(limit, WHOLE)) };
 }
 
-/** @param {{ linear: number } | null} memory @param {number} size of the files, which the worker holds @param {number} limit */
+/** @param {{ linear: number } | null} memory @param {number} size of files that the worker holds @param {number} limit */
 function fits(memory, size, limit) {
   if (!memory) return { here: null, why: 'its memory is known when it is compiled for feeds' };
   const text = `it takes ${memory.linear} bytes of linear memory`;
   if (memory.linear > limit) return { here: false, why: `${text}, a session has ${limit} at most` };
   const gibibytes = /** @type {{ deviceMemory?: number }} */ (globalThis.navigator ?? {}).deviceMemory ?? TOLD;
   const whole = memory.linear + size;
-  if (gibibytes < TOLD && whole > gibibytes * 2 ** 30) return { here: false, why: `${text}, with its files ${whole}, the device has ${gibibytes} GiB` };
-  return { here: true, why: `${text} of ${limit}, with its files ${whole}` };
+  if (gibibytes < TOLD && whole > gibibytes * 2 ** 30) return { here: false, why: `${text}, with files that stay in memory ${whole}, the device has ${gibibytes} GiB` };
+  return { here: true, why: `${text} of ${limit}, with files that stay in memory ${whole}` };
 }

@@ -1,56 +1,63 @@
 // The files of a model: its own, its external data, and those that the weights of an exported program are in.
 
 import { InvalidModel } from '../common/errors.js';
-import { fetchBytes } from './download.js';
+import { fetchFile } from './download.js';
 
 /** @typedef {import('../common/protocol.js').CreateParams} CreateParams */
 /** @typedef {(p: import('../common/protocol.js').Progress) => void} OnProgress */
 /** @typedef {import('../common/stop.js').Stop} Stop */
+/** @typedef {import('./model_file.js').Files} Files */
+/** @typedef {import('./model_file.js').ModelFile} ModelFile */
 
 /**
  * Files side by side; when one fails, or the call is stopped, the others are left.
  * @param {CreateParams['external']} files
  * @param {OnProgress} progress
  * @param {Stop | null} [stop]
- * @returns {Promise<Map<string, Uint8Array>>} by path
+ * @returns {Promise<Map<string, ModelFile>>} by path
  */
 export async function downloads(files, progress, stop) {
   const counts = files.map(() => ({ loaded: 0, total: 0 }));
   const leave = new AbortController();
   stop?.controller.signal.addEventListener('abort', () => leave.abort());
-  const bytes = files.map(({ origin }, i) => fetchBytes(origin, (loaded, total) => {
+  const coming = files.map(({ origin }, i) => fetchFile(origin, (loaded, total) => {
     counts[i] = { loaded, total };
     const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, count) => all + count[key], 0);
     progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((count) => count.total) ? sum('total') : 0 });
   }, leave.signal));
   try {
-    const done = await Promise.all(bytes);
+    const done = await Promise.all(coming);
     return new Map(files.map(({ path }, i) => [path, done[i]]));
   } catch (error) {
     leave.abort();
+    for (const file of coming) file.then((came) => came.close()).catch(() => {}); // it came, or did not, for nothing
     stop?.check();
     throw error;
   }
 }
 
-/** A file by its path in the model or by that path's last part. @param {ReadonlyMap<string, Uint8Array>} files @param {string} name */
+/** A file by its path in the model or by that path's last part. @param {Files} files @param {string} name */
 const lookUp = (files, name) => files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
 
-/** Reads parts of the model and of its files. @param {ReadonlyMap<string, Uint8Array>} files @returns {import('../run/environment.js').ReadFile} */
+/** Reads parts of the model and of its files. @param {Files} files @returns {import('../run/environment.js').ReadFile} */
 export function readerOf(files) {
-  return (offset, size, name = '') => {
+  const fileWith = (/** @type {number} */ end, /** @type {string} */ name) => {
     const file = lookUp(files, name);
     if (!file) throw new InvalidModel(`external data "${name}" was not given`, { hint: 'list it in the externalData option' });
-    if (offset + size > file.length) throw new InvalidModel(`${name ? `external data "${name}"` : 'the model'} is cut off`);
-    return file.subarray(offset, offset + size);
+    if (end > file.size) throw new InvalidModel(`${name ? `external data "${name}"` : 'the model'} is cut off`);
+    return file;
   };
+  /** @type {import('../run/environment.js').ReadFile} */
+  const read = (offset, size, name = '') => fileWith(offset + size, name).read(offset, size);
+  read.into = (target, offset, name = '') => fileWith(offset + target.length, name).fill(target, offset);
+  return read;
 }
 
 /**
  * The files that a program's weights are in, checked: given, or beside it.
- * @param {import('./program_file.js').Exported} program @param {CreateParams} params @param {Map<string, Uint8Array>} files @param {OnProgress} progress
+ * @param {import('./program_file.js').Exported} program @param {CreateParams} params @param {Files} files @param {OnProgress} progress
  * @param {Stop | null} [stop]
- * @returns {Promise<Map<string, Uint8Array>>} by their names in the Program
+ * @returns {Promise<Map<string, ModelFile>>} by their names in the Program
  */
 export async function weightsOf(program, { model }, files, progress, stop) {
   const all = new Map();
@@ -60,9 +67,9 @@ export async function weightsOf(program, { model }, files, progress, stop) {
     if (given) all.set(name, given);
     else missing.push({ path: name, origin: beside(model, file) });
   }
-  for (const [name, bytes] of await downloads(missing, progress, stop)) all.set(name, bytes);
+  for (const [name, file] of await downloads(missing, progress, stop)) all.set(name, file);
   const checked = all.get('');
-  if (checked) program.check(checked);
+  if (checked) program.check(checked.read(0, checked.size));
   return all;
 }
 

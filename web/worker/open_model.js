@@ -18,14 +18,18 @@ import { exactDots, hasRelaxedSimd } from './simd.js';
 /** @typedef {import('./interpreter.js').Interpreter} Interpreter */
 /** @typedef {import('./model_files.js').OnProgress} OnProgress */
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** source: to compile it once more; none of a Program from a file. @typedef {{ model: Model | Service, timings: Timings, source?: Source }} Opened */
+/** @typedef {import('./model_file.js').Files} Files */
+/** @typedef {import('./model_file.js').ModelFile} ModelFile */
+/**
+ * source: to compile it once more, none of a Program from a file; files: that it reads until it is released
+ * @typedef {{ model: Model | Service, timings: Timings, source?: Source, files: ModelFile[] }} Opened
+ */
 /**
  * A model whose files are there; start: when the call came, in milliseconds; gpu: what it is compiled for; options: for
  * Python; stop: of the call.
  * @typedef {object} Source
  * @property {number} start
- * @property {Map<string, Uint8Array>} files by path, the model's own under ""
- * @property {Uint8Array} bytes of the model
+ * @property {Files} files
  * @property {Awaited<ReturnType<typeof cachedPrograms>>} cache
  * @property {import('../run/environment.js').Host} host
  * @property {Record<string, unknown> | null} gpu
@@ -49,13 +53,28 @@ export async function openModel(params, progress, interpreter, pool, stop) {
     downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), device, prepare(params, options, device, interpreter, progress),
   ]);
   mark('model fetched');
-  const bytes = /** @type {Uint8Array} */ (files.get(''));
   const { memoryLimit, ...limits } = params.limits;
-  const source = { start, files, bytes, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
-  if (isProgram(bytes)) return openProgram(params, source, progress);
+  const source = { start, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
+  try {
+    return await become(params, source, progress, interpreter);
+  } catch (error) {
+    leave(files.values());
+    throw error;
+  }
+}
+
+/** @param {CreateParams} params @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened>} */
+async function become(params, source, progress, interpreter) {
+  const own = ownOf(source.files);
+  if (isProgram(own.read(0, Math.min(4, own.size)))) return openProgram(params, source, progress);
   if (params.gpu) return serve(source, interpreter, progress);
   const cached = interpreter.customised ? null : await openCached(source, progress, interpreter);
   return cached ?? compile(source, interpreter, progress);
+}
+
+/** Files that nobody reads any more. @param {Iterable<ModelFile>} files */
+export function leave(files) {
+  for (const file of files) file.close().catch(() => {}); // swept later
 }
 
 /** A session in the page has its model compiled here. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] @returns {Promise<Opened>} */
@@ -72,7 +91,7 @@ export async function serve(source, interpreter, progress = () => {}) {
   const model = new Service(python, proxy, readerOf(files), host.said);
   if (!known) model.made = (program) => keep(source, { proxy, programs: new Map([['', program]]) }, interpreter);
   progress({ phase: 'compile', loaded: 1, total: 1 });
-  return { model, source, timings: { download, compile: performance.now() - booted, init: 0 } };
+  return { model, source, files: [...files.values()], timings: { download, compile: performance.now() - booted, init: 0 } };
 }
 
 /** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {CreateParams} params */
@@ -112,7 +131,7 @@ async function openCached(source, progress, interpreter) {
     const model = new Model(compiler, compiler.proxy, weightsIn(files), host);
     for (const [key, program] of known.programs) model.programs.set(key, program);
     model.grown = () => keep(source, model, interpreter);
-    return { ...await started(model, progress, { download, compile: 0 }, stop), source };
+    return { ...await started(model, progress, { download, compile: 0 }, stop), source, files: [...files.values()] };
   } catch {
     stop?.check();
     await cache.remove(files); // what else may be wrong shows when it is compiled
@@ -121,10 +140,10 @@ async function openCached(source, progress, interpreter) {
 }
 
 /** Python, and its model. @param {Source} source @param {Interpreter} interpreter */
-async function opened({ files, bytes, host, gpu, options, stop }, interpreter) {
+async function opened({ files, host, gpu, options, stop }, interpreter) {
   const python = await interpreter.start();
-  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.length]));
-  return { python, proxy: during(host.said, () => python.open(readerOf(files), bytes.length, { ...options, gpu, external }, stop)) };
+  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.size]));
+  return { python, proxy: during(host.said, () => python.open(readerOf(files), ownOf(files).size, { ...options, gpu, external }, stop)) };
 }
 
 /** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
@@ -142,7 +161,7 @@ async function compile(source, interpreter, progress) {
   const ready = await started(model, progress, { download, compile: performance.now() - booted }, stop);
   model.grown = () => keep(source, model, interpreter);
   model.grown();
-  return { ...ready, source };
+  return { ...ready, source, files: [...files.values()] };
 }
 
 /** What a session compiled, for later pages. @param {Source} source @param {Pick<Model, 'proxy' | 'programs'>} model @param {Interpreter} interpreter */
@@ -150,27 +169,34 @@ function keep({ cache, files }, { proxy, programs }, interpreter) {
   if (!interpreter.customised) cache?.save(files, { info: proxy.info, needs: proxy.needs, programs });
 }
 
-/** @param {Map<string, Uint8Array>} files @returns {import('../session/compiler.js').WeightsOf} */
+/** The model's. @param {Files} files */
+const ownOf = (files) => /** @type {ModelFile} */ (files.get(''));
+
+/** @param {Files} files @returns {import('../session/compiler.js').WeightsOf} */
 function weightsIn(files) {
   const read = readerOf(files);
   return () => read;
 }
 
 /** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */
-async function openProgram(params, { start, files, bytes, stop, host: { pool, memoryLimit } }, progress) {
-  const program = new Exported(bytes);
-  const read = readerOf(await weightsOf(program, params, files, progress, stop));
+async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
+  const own = ownOf(files);
+  const program = new Exported(own.read(0, own.size));
+  const weights = await weightsOf(program, params, files, progress, stop);
+  const read = readerOf(weights);
   const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, said: params.said };
   const download = performance.now() - start;
   try {
-    return await started(new Model(program, program.proxy, () => read, host), progress, { download, compile: 0 }, stop);
+    const ready = await started(new Model(program, program.proxy, () => read, host), progress, { download, compile: 0 }, stop);
+    return { ...ready, files: [...files.values(), ...weights.values()] };
   } catch (error) {
+    leave(weights.values());
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });
   }
 }
 
-/** @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @param {Stop | null} stop @returns {Promise<Opened>} */
+/** @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @param {Stop | null} stop @returns {Promise<Pick<Opened, 'model' | 'timings'>>} */
 async function started(model, progress, times, stop) {
   const start = performance.now();
   progress({ phase: 'init', loaded: 0, total: 1 });

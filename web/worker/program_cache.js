@@ -8,7 +8,7 @@ import { cacheStorage, keep, unseal } from '../storage/sealed_cache.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 /** @typedef {import('./kept_programs.js').Kept} Kept */
-/** By path, the model's own under "". @typedef {ReadonlyMap<string, Uint8Array>} Files */
+/** @typedef {import('./model_file.js').Files} Files */
 
 const CACHE = 'pyruntime-programs';
 /** Models on an origin whose Programs are kept, the newest, and bytes of one: most take 60 to 260 KB, shaders up to 2 MB. */
@@ -66,7 +66,7 @@ class CachedPrograms {
 
   /** @param {Files} files */
   name(files) {
-    this.named ??= Promise.all([...files].sort().map(async ([path, bytes]) => `${path} ${await digest(bytes)}`))
+    this.named ??= Promise.all([...files].sort().map(async ([path, file]) => `${path} ${await file.hash()}`))
       .then(async (hashes) => await this.prefix + await digest(text.encode(hashes.join('\n'))));
     return this.named;
   }

@@ -1,0 +1,167 @@
+"""Files of models that are large: on the disk while a session has them (web/worker/model_file.js)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from playwright.sync_api import Route
+
+from e2e.conftest import Profile, Tab
+from e2e.test_program_cache import KEPT
+from kit import small_models
+from kit.chromium import ROOT
+
+WIDTH, LAYERS = 2048, 3  # 48 MB
+FOLDER = ROOT / "build" / "models"
+X = np.zeros((1, WIDTH), np.float32)
+X[0, 0] = 1
+CREATE = """
+  const given = { file: async (url) => new File([await (await fetch(url)).blob()], 'x.onnx'),
+    bytes: async (url) => new Uint8Array(await (await fetch(url)).arrayBuffer()), address: async (url) => url };
+  const model = await given[arg.how](arg.url);
+  globalThis.session = await ort.InferenceSession.create(model, { executionProviders: ['wasm'], ...arg.options });
+"""
+RUN = """
+  const x = new Float32Array(2048);
+  x[0] = 1;
+  const { y } = await session.run({ x: new ort.Tensor('float32', x, [1, 2048]) });
+  return Array.from(y.data);
+"""
+LEFT = """
+  const root = await navigator.storage.getDirectory();
+  const folder = await root.getDirectoryHandle('pyruntime-scratch').catch(() => null);
+  const sizes = [];
+  for await (const file of folder?.values() ?? []) sizes.push((await file.getFile()).size);
+  return sizes;
+"""
+GONE = f"""
+  const left = async () => {{ {LEFT} }};
+  for (let i = 0; i < 50 && (await left()).length; i++) await new Promise((done) => setTimeout(done, 100));
+  return left();
+"""
+
+
+@pytest.fixture(scope="module")
+def expected(built: None) -> list[float]:
+    """large.onnx, and large_outside.onnx with its weights beside it; what they give for X."""
+    model = small_models.products(LAYERS, WIDTH)
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((WIDTH, WIDTH), np.float32) / 50 for _ in range(LAYERS)]
+    for initializer in model.graph.initializer:
+        if initializer.name.startswith("w"):
+            initializer.raw_data = weights[int(initializer.name[1:])].tobytes()
+    write(model, FOLDER / "large.onnx")
+    write(model, FOLDER / "large_outside.onnx", "large.bin")
+    y = X
+    for weight in weights:
+        y = y @ weight
+    return y[0].tolist()
+
+
+def write(model: onnx.ModelProto, path: Path, beside: str = "") -> None:
+    (path.parent / (beside or path.name)).unlink(missing_ok=True)  # onnx appends to external data
+    onnx.save(model, path, save_as_external_data=bool(beside), location=beside or None)
+
+
+def right(tab: Tab, expected: list[float]) -> None:
+    np.testing.assert_allclose(tab.run(RUN), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("how", "url", "options", "sizes"),
+    [
+        ("address", "/models/large.onnx", {}, [50]),
+        ("bytes", "/models/large.onnx", {}, [50]),
+        ("file", "/models/large.onnx", {}, []),
+        ("address", "/models/large_outside.onnx", {"externalData": ["large.bin"]}, [50]),
+    ],
+)
+def test_files_are_on_the_disk_until_the_session_is_released(
+    profile: Profile, expected: list[float], how: str, url: str, options: dict[str, Any], sizes: list[int]
+) -> None:
+    if options:
+        options = {"externalData": [{"path": "large.bin", "data": "/models/large.bin"}]}
+    for python in (True, False):  # the second page has the Program that the first one compiled
+        tab = profile.tab()
+        tab.run(CREATE, {"how": how, "url": url, "options": options})
+        assert tab.run("return (await ort.stats()).heap > 0") is python
+        right(tab, expected)
+        assert [round(size / 1e6) for size in tab.run(LEFT)] == sizes  # type: ignore[attr-defined]
+        tab.run(KEPT, 1)
+        tab.run("await session.release()")
+        assert tab.run(GONE) == []
+        tab.check()
+        tab.page.close()
+
+
+def test_what_a_page_left_is_swept(profile: Profile, expected: list[float]) -> None:
+    first, second = profile.tab(), profile.tab()
+    for tab in (first, second):
+        tab.run(CREATE, {"how": "address", "url": "/models/large.onnx", "options": {}})
+    assert len(second.run(LEFT)) == 2  # type: ignore[arg-type]
+    first.page.close()
+    third = profile.tab()
+    third.run("await ort.InferenceSession.create('/models/affine.onnx')")
+    assert len(third.run(LEFT)) == 1  # type: ignore[arg-type]
+    right(second, expected)
+
+
+STORAGES = {
+    "none": "navigator.storage.getDirectory = async () => { throw new Error() };",
+    "too small": "navigator.storage.estimate = async () => ({ usage: 9, quota: 10 });",
+    "full": """let room = 3;
+      const { write } = FileSystemSyncAccessHandle.prototype;
+      FileSystemSyncAccessHandle.prototype.write = function (bytes, where) {
+        if (room-- > 0) return write.call(this, bytes.subarray(0, 1 << 20), where);
+        throw new DOMException('full', 'QuotaExceededError');
+      };""",
+}
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("how", ["address", "bytes"])
+def test_without_room_files_are_in_memory(profile: Profile, expected: list[float], storage: str, how: str) -> None:
+    def changed(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, body=STORAGES[storage] + response.text())
+
+    profile.context.route("**/worker.mjs", changed)
+    tab = profile.tab()
+    tab.run(CREATE, {"how": how, "url": "/models/large.onnx", "options": {}})
+    assert tab.run(LEFT) == []
+    right(tab, expected)
+    tab.check()
+
+
+def test_a_download_that_breaks_leaves_nothing(tab: Callable[..., Tab], expected: list[float]) -> None:
+    made = tab()
+    made.page.route("**/large.bin", lambda route: route.abort())
+    made.open("/esm.html")
+    options = {"externalData": [{"path": "large.bin", "data": "/models/large.bin"}]}
+    how = {"how": "address", "url": "/models/large.onnx", "options": options}
+    told = made.run(f"return (async () => {{ {CREATE} }})().catch((error) => error.message)", how)
+    assert "cannot fetch" in str(told)
+    assert made.run(GONE) == []
+    made.forgive("ERR_FAILED")
+
+
+def test_a_file_that_changes_is_refused(tab: Callable[..., Tab], expected: list[float], tmp_path: Path) -> None:
+    """Of a file that a person has chosen only parts were read."""
+    path = tmp_path / "chosen.onnx"
+    path.write_bytes((FOLDER / "large.onnx").read_bytes())
+    made = tab()
+    made.open("/esm.html")
+    made.run("document.body.append(Object.assign(document.createElement('input'), { type: 'file' }))")
+    made.page.set_input_files("input[type=file]", path)
+    with path.open("ab") as file:
+        file.write(b"more")
+    told = made.run("""
+      const [file] = document.querySelector('input[type=file]').files;
+      return ort.InferenceSession.create(file).catch((error) => `${error.name}: ${error.message}`);
+    """)
+    assert "has changed" in str(told)
