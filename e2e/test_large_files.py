@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +49,7 @@ GONE = f"""
 
 
 @pytest.fixture(scope="module")
-def expected(built: None) -> list[float]:
+def expected(built: None, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """large.onnx, and large_outside.onnx with its weights beside it; what they give for X."""
     model = small_models.products(LAYERS, WIDTH)
     rng = np.random.default_rng(0)
@@ -55,17 +57,16 @@ def expected(built: None) -> list[float]:
     for initializer in model.graph.initializer:
         if initializer.name.startswith("w"):
             initializer.raw_data = weights[int(initializer.name[1:])].tobytes()
-    write(model, FOLDER / "large.onnx")
-    write(model, FOLDER / "large_outside.onnx", "large.bin")
+    made = tmp_path_factory.mktemp("large")
+    onnx.save(model, made / "large.onnx")
+    onnx.save(model, made / "large_outside.onnx", save_as_external_data=True, location="large.bin")
+    for path in made.iterdir():  # another process of tests may be reading the same
+        shutil.move(path, FOLDER / f"{path.name}.{os.getpid()}")
+        os.replace(FOLDER / f"{path.name}.{os.getpid()}", FOLDER / path.name)
     y = X
     for weight in weights:
         y = y @ weight
     return y[0].tolist()
-
-
-def write(model: onnx.ModelProto, path: Path, beside: str = "") -> None:
-    (path.parent / (beside or path.name)).unlink(missing_ok=True)  # onnx appends to external data
-    onnx.save(model, path, save_as_external_data=bool(beside), location=beside or None)
 
 
 def right(tab: Tab, expected: list[float]) -> None:

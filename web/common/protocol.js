@@ -24,7 +24,8 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ input: string, key: 'string' | 'int64', keys: (string | number)[] | null, length: number | null }} MapInfo
  */
 /** @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} Assets addresses of the engine's files */
-/** @typedef {{ assets: Assets, least: number }} OpenParams least: severity of messages */
+/** @typedef {{ assets: Assets, early: boolean, least: number }} OpenParams early: whether `early` will be called; least: severity of messages */
+/** Of the interpreter; null if it cannot be had, or is not wanted yet. @typedef {{ module: WebAssembly.Module | null } | { image: ArrayBuffer | null }} Early */
 /** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
 /**
  * @typedef {object} CreateParams
@@ -76,6 +77,7 @@ import { Stop, StopWords } from './stop.js';
 /**
  * The calls: name to parameters and result.
  * @typedef {object} Calls
+ * @property {{ params: Early, result: null }} early once with each
  * @property {{ params: OpenParams, result: null }} open the first; answered when Python could not be started, before all who wait for it, and never else
  * @property {{ params: { lock: string }, result: boolean }} hold a lock as long as the worker lives; whether it could
  * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python

@@ -10,6 +10,7 @@ import { place } from '../common/place.js';
 import { Caller } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { spawn } from '../common/spawn.js';
+import { fetchEarly } from './early.js';
 import { LateWorker } from './late_worker.js';
 import { PRESETS } from './presets.js';
 import { SharedPool } from './tensors.js';
@@ -21,9 +22,9 @@ let connection = null;
 
 export const pool = new SharedPool();
 
-/** The worker, which starts Python when it needs it. @returns {Caller} */
-export function attach() {
-  connection ??= start();
+/** The worker, which starts Python when it needs it. @param {boolean} [early] whether the first that it does will most likely need it @returns {Caller} */
+export function attach(early = false) {
+  connection ??= start(early && !place.toldOfEnds);
   return connection.caller;
 }
 
@@ -34,28 +35,30 @@ export function checkPlatform() {
   throw new SessionFailed('the engine needs a Worker, which this place does not give', { hint });
 }
 
-/** @returns {Connection} */
-function start() {
+/** @param {boolean} early @returns {Connection} */
+function start(early) {
   checkPlatform();
   const worker = new LateWorker();
   const caller = new Caller(worker);
   const started = { caller, threads: /** @type {ThreadPool | null} */ (null) };
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
   if (!place.toldOfEnds) watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
-  assetUrls(env.wasm.wasmPaths).then((urls) => launch(started, worker, urls)).catch((error) => lost(caller, error.message));
+  assetUrls(env.wasm.wasmPaths).then((urls) => launch(started, worker, urls, early)).catch((error) => lost(caller, error.message));
   return started;
 }
 
-/** @param {Connection} started @param {LateWorker} late @param {import('./assets.js').AssetUrls} urls */
-function launch(started, late, { worker: address, ...assets }) {
+/** @param {Connection} started @param {LateWorker} late @param {import('./assets.js').AssetUrls} urls @param {boolean} early */
+function launch(started, late, urls, early) {
+  const { worker: address, ...assets } = urls;
   const { caller } = started;
   late.onerror = (/** @type {ErrorEvent} */ { message }) => {
     if (caller.heard) lost(caller, message);
     else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, 'serve all files of dist/ unchanged, from one folder');
   };
   late.use(spawn(address, 'pyruntime'), () => {
-    caller.call('open', { assets, least: logging.least() }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
+    caller.call('open', { assets, early, least: logging.least() }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
   });
+  if (early) fetchEarly(urls, (found, transfer) => void caller.call('early', found, { transfer }).catch(() => {})); // the worker is gone
   if (hasSharedMemory()) started.threads = new ThreadPool(address, false);
 }
 

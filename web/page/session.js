@@ -4,6 +4,7 @@ import { InferenceSession as Base, registerBackend, Tensor, TRACE_EVENT_BEGIN, T
 import { attach, checkPlatform, threadCount } from './client.js';
 import { InvalidInput, NoAdapter } from '../common/errors.js';
 import { warnOnce } from '../common/log.js';
+import { looksLikeProgram } from '../common/program_mark.js';
 import { checkFetches, checkTargets } from './feeds.js';
 import { Handler } from './handler.js';
 import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions, workerEnv } from './options.js';
@@ -43,7 +44,7 @@ export const backend = {
       env: workerEnv(given.preset),
       gpu: gpu?.adapter,
     };
-    const caller = attach();
+    const caller = attach(!looksLikeProgram(params.model));
     const sent = caller.call('create', params, { progress: given.onProgress, watch: stopper?.watch });
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
     const created = await (stopper ? stopper.race(sent, release) : sent);

@@ -11,6 +11,7 @@ import { place } from '../common/place.js';
 import { answer } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { sweepScratch } from '../storage/scratch_file.js';
+import { EarlyFiles } from './early_files.js';
 import { Interpreter } from './interpreter.js';
 import { Model } from '../session/model.js';
 import { verify } from '../session/verify.js';
@@ -83,10 +84,16 @@ function threadStats() {
 const handlers = {
   open(params) {
     interpreter.assets = params.assets;
+    if (params.early) interpreter.early = new EarlyFiles();
     logging.least = () => params.least;
     sweepScratch().catch(() => {}); // storage is forbidden here
     if (hasSharedMemory() && place.worker()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
+  },
+
+  early(params) {
+    interpreter.early?.take(params);
+    return { result: null };
   },
 
   hold: async ({ lock }) => ({ result: await holdLifeline(lock) }),

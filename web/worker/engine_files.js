@@ -48,11 +48,12 @@ export async function importModule(url) {
 
 /**
  * Runs `start`, which makes Pyodide fetch its .wasm and the standard library; rejects when one of them cannot be had.
- * @template T @param {{ wasm: string, rest: string, stdlib: string }} urls @param {Promise<Uint8Array<ArrayBuffer>>} library its content
+ * @template T @param {{ wasm: string, rest: string, stdlib: string }} urls @param {{ library: Promise<Uint8Array<ArrayBuffer>>, compiled: Promise<WebAssembly.Module | null> | null }} early
+ * library: its content; compiled: the .wasm, if somebody else compiles it, or null if he could not
  * @param {(error: Error) => void} broken told when a running Pyodide cannot get the rest of itself
  * @param {() => Promise<T>} start @returns {Promise<T>}
  */
-export async function watchDownloads({ wasm, rest, stdlib }, library, broken, start) {
+export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled }, broken, start) {
   const { fetch } = globalThis;
   const { instantiateStreaming } = WebAssembly;
   /** @type {(error: Error) => void} */
@@ -60,11 +61,15 @@ export async function watchDownloads({ wasm, rest, stdlib }, library, broken, st
   const failed = new Promise((_, reject) => { fail = reject; });
   library.catch((error) => fail(error));
   globalThis.fetch = async (resource, options) => {
-    return String(resource) === stdlib ? new Response(await library) : fetch(resource, options);
+    if (String(resource) === stdlib) return new Response(await library);
+    const module = String(resource).startsWith(wasm) ? await compiled : null;
+    return module ? Response.json(null) : fetch(resource, options); // nobody reads it
   };
   WebAssembly.instantiateStreaming = async (source, imports) => {
     try {
-      const made = await instantiate(checkStatus(await source), imports, instantiateStreaming);
+      const module = await compiled;
+      const made = module ? { module, instance: await WebAssembly.instantiate(module, imports) }
+        : await instantiate(checkStatus(await source), imports, instantiateStreaming);
       mark('interpreter instantiated');
       return joined(made, imports ?? {}, () => place.now(rest), (cause) => {
         const error = failure(rest, cause);

@@ -9,6 +9,8 @@ export class Interpreter {
   constructor() {
     /** Where its files are. @type {import('../common/protocol.js').Assets | null} */
     this.assets = null;
+    /** Of them, what the page fetches. @type {import('./early_files.js').EarlyFiles | null} */
+    this.early = null;
     /** @type {Promise<Python> | null} */
     this.python = null;
     /** Who is told of its start. @type {Set<OnProgress>} */
@@ -35,11 +37,13 @@ export class Interpreter {
     if (!this.assets) throw new SessionFailed('the engine is not started');
     try {
       const progress = (/** @type {number} */ loaded, /** @type {number} */ total) => this.watchers.forEach((watcher) => watcher({ phase: 'boot', loaded, total }));
-      return await Python.boot(this.assets, progress, (error) => this.fail(error));
+      return await Python.boot(this.assets, this.early, progress, (error) => this.fail(error));
     } catch (error) {
       this.fail(/** @type {Error} */ (error)); // before those who wait for it: what they ask for next is for another worker
       await new Promise((done) => setTimeout(done, 0));
       throw error;
+    } finally {
+      this.early = null;
     }
   }
 

@@ -4,11 +4,12 @@ import { InvalidModel, NoAdapter } from '../common/errors.js';
 import { acquireGpu } from '../gpu/device.js';
 import { during, warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
+import { isProgram, looksLikeProgram } from '../common/program_mark.js';
 import { Model } from '../session/model.js';
 import { downloads, readerOf, weightsOf } from './model_files.js';
 import { KeptPrograms } from './kept_programs.js';
 import { cachedPrograms } from './program_cache.js';
-import { Exported, isProgram, looksLikeProgram } from './program_file.js';
+import { Exported } from './program_file.js';
 import { Service } from './portable.js';
 import { exactDots, hasRelaxedSimd } from './simd.js';
 

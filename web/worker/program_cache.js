@@ -4,13 +4,13 @@ import { BUILD } from './build.js';
 import { packed, unpacked } from './kept_programs.js';
 import { hostStep } from './program_file.js';
 import { digest } from '../storage/digest.js';
+import { PROGRAMS } from '../storage/names.js';
 import { cacheStorage, keep, unseal } from '../storage/sealed_cache.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 /** @typedef {import('./kept_programs.js').Kept} Kept */
 /** @typedef {import('./model_file.js').Files} Files */
 
-const CACHE = 'pyruntime-programs';
 /** Models on an origin whose Programs are kept, the newest, and bytes of one: most take 60 to 260 KB, shaders up to 2 MB. */
 const MOST = 16;
 const LARGEST = 4 * 2 ** 20;
@@ -30,7 +30,7 @@ const text = new TextEncoder();
 export async function cachedPrograms(engine, origins, options, gpu) {
   if (!BUILD || !cacheStorage() || options.uncached) return null;
   try {
-    const cache = await caches.open(CACHE);
+    const cache = await caches.open(PROGRAMS);
     const name = new URL(engine);
     name.hash = '';
     name.search = `?program=${await digest(text.encode(JSON.stringify([BUILD, origins.map(source), options])))}`;

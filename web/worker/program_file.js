@@ -1,21 +1,15 @@
 // A Program as a file (pyruntime/native/program_file.py): runs without Python and without being compiled.
 
 import { InvalidInput, InvalidModel, UnsupportedOp } from '../common/errors.js';
+import { MAGIC } from '../common/program_mark.js';
 import { crc32 } from './crc32.js';
 import { validate } from './validate.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../common/program.js').Header} Header */
 /** @typedef {import('../session/compiler.js').Compiler} Compiler */
-const MAGIC = 0x74727970; // "pyrt"
 const FORMAT = 3;
 const HEAD = 16; // bytes: magic, format, CRC-32 of what follows this head, bytes of the header
-
-/** @param {Uint8Array} bytes */
-export const isProgram = (bytes) => bytes.length >= 4 && word(bytes, 0) === MAGIC;
-
-/** Whether it is one, as far as one can tell without fetching it. @param {import('../common/protocol.js').Origin} model */
-export const looksLikeProgram = (model) => ('url' in model ? /\.pyrt(?:[?#]|$)/.test(model.url) : 'bytes' in model && isProgram(model.bytes));
 
 /** @param {Uint8Array} bytes @param {number} at */
 const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);

@@ -17,6 +17,7 @@ import { readImage, restore, STATE } from './memory_image.js';
 /** @typedef {import('../run/environment.js').HostArray} HostArray */
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 /** @typedef {import('../common/stop.js').Stop} Stop */
+/** Pyodide's JavaScript; its WebAssembly, if the page compiles it. @typedef {{ module: Promise<any>, compiled: Promise<WebAssembly.Module | null> | null }} Parts */
 
 export const ENGINE = '/lib/engine.zip';
 const LIBRARY = '/lib/python314.zip'; // where Pyodide puts its standard library
@@ -80,31 +81,32 @@ export class Python {
 
   /**
    * From the image of its memory; where that cannot be had or restored, as any Python starts.
-   * @param {Assets} assets
+   * @param {Assets} assets @param {import('./early_files.js').EarlyFiles | null} early
    * @param {(done: number, steps: number) => void} progress
    * @param {(error: Error) => void} broken told when it can no longer be used
    * @returns {Promise<Python>}
    */
-  static async boot(assets, progress, broken) {
+  static async boot(assets, early, progress, broken) {
     progress(0, 3);
     const module = importModule(assets.asm);
-    const image = downloadImage(assets.image);
+    const image = Promise.resolve(early?.image).then((bytes) => (bytes ? new Uint8Array(bytes) : downloadImage(assets.image)));
+    const compiled = early?.module ?? null;
     for (const file of [module, image]) file.catch(() => {}); // what fails is told where it is awaited
     try {
-      return await Python.restored(assets, module, image, progress, broken);
+      return await Python.restored(assets, { module, compiled, image }, progress, broken);
     } catch (error) {
       if (error instanceof SessionFailed) throw error; // not of the image
       warn(`Python starts without the image of its memory, which takes longer: ${error}`);
     }
-    return Python.started(assets, module, progress, broken);
+    return Python.started(assets, { module, compiled }, progress, broken);
   }
 
-  /** @param {Assets} assets @param {Promise<any>} module @param {Promise<Uint8Array<ArrayBuffer>>} image @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
-  static async restored(assets, module, image, progress, broken) {
+  /** @param {Assets} assets @param {Parts & { image: Promise<Uint8Array<ArrayBuffer>> }} parts @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
+  static async restored(assets, { module, compiled, image }, progress, broken) {
     await place.ahead(assets.rest, assets.stdlibRest, assets.stdlib, assets.engine);
     const state = new Uint8Array(STATE);
     let sums = { stdlib: 0, engine: 0 };
-    const pyodide = await loaded(assets, Promise.resolve(new Uint8Array()), broken, {
+    const pyodide = await loaded(assets, Promise.resolve(new Uint8Array()), compiled, broken, {
       createPyodideModule: async (/** @type {unknown} */ settings) => {
         const made = await (await module).default(settings); // the .wasm comes meanwhile
         const read = readImage(await image);
@@ -122,12 +124,12 @@ export class Python {
     return Python.ready(pyodide, assets, progress);
   }
 
-  /** @param {Assets} assets @param {Promise<any>} module @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
-  static async started(assets, module, progress, broken) {
+  /** @param {Assets} assets @param {Parts} parts @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
+  static async started(assets, { module, compiled }, progress, broken) {
     await place.ahead(assets.rest, assets.stdlibRest);
     const engine = download(assets.engine);
     engine.catch(() => {});
-    const pyodide = await loaded(assets, download(assets.stdlib), broken, {
+    const pyodide = await loaded(assets, download(assets.stdlib), compiled, broken, {
       createPyodideModule: async (/** @type {unknown} */ settings) => (await module).default(settings),
     });
     mark('Python started');
@@ -259,11 +261,11 @@ export const NO_PACKAGES = {
 };
 
 /**
- * @param {Assets} assets @param {Promise<Uint8Array<ArrayBuffer>>} library
+ * @param {Assets} assets @param {Promise<Uint8Array<ArrayBuffer>>} library @param {Parts['compiled']} compiled
  * @param {(error: Error) => void} broken @param {object} more settings
  * @returns {Promise<PyodideAPI>}
  */
-const loaded = (assets, library, broken, more) => watchDownloads(assets, library, broken, () => loadPyodide(/** @type {any} */ ({
+const loaded = (assets, library, compiled, broken, more) => watchDownloads(assets, { library, compiled }, broken, () => loadPyodide(/** @type {any} */ ({
   // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
   indexURL: `${assets.wasm}#/`,
   packageBaseUrl: new URL('.', assets.wasm).href,

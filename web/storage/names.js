@@ -1,0 +1,3 @@
+// What the browser calls what it keeps, where more than one asks for it.
+
+export const PROGRAMS = 'pyruntime-programs';

@@ -1,0 +1,20 @@
+// What the page fetches of the interpreter while the worker starts (web/page/early.js).
+
+/** @typedef {import('../common/protocol.js').Early} Early */
+/** @template T @typedef {(value: T) => void} Give */
+
+export class EarlyFiles {
+  /** @type {Give<WebAssembly.Module | null>} */
+  #giveModule = () => {};
+  /** @type {Give<ArrayBuffer | null>} */
+  #giveImage = () => {};
+
+  module = new Promise((/** @type {Give<WebAssembly.Module | null>} */ give) => { this.#giveModule = give; });
+  image = new Promise((/** @type {Give<ArrayBuffer | null>} */ give) => { this.#giveImage = give; });
+
+  /** @param {Early} early */
+  take(early) {
+    if ('module' in early) this.#giveModule(early.module);
+    else this.#giveImage(early.image);
+  }
+}
