@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 
+from fuzz.compare import wide
+from fuzz.draw import is_float, is_int
 from fuzz.node import nodes
 
 NARROW = {onnx.TensorProto.DataType.Value(f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32)}
 FLOAT8 = {code for name, code in onnx.TensorProto.DataType.items() if name.startswith("FLOAT8")}
 HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+
+Arrived = Callable[[], Sequence[Mapping[str, Any]]]  # the values of all runs by name
+Rule = Callable[[Any, int, set[int], Arrived], bool]  # of a node, its opset, types that are fed, and what arrives
 
 
 def _given(name: str, value: float) -> Callable[..., bool]:
@@ -25,6 +31,33 @@ def _with(name: str) -> Callable[..., bool]:
 
 def _negative(name: str) -> Callable[..., bool]:
     return lambda node, *_: any(onnx.helper.get_attribute_value(a) < 0 for a in node.attribute if a.name == name)
+
+
+def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether a mask that is the same for all queries meets is_causal."""
+    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if not given.get("is_causal") or len(node.input) < 4 or any(name.endswith("window_size") for name in given):
+        return False
+    pairs = [(run.get(node.input[0]), run.get(node.input[3])) for run in arrived()]
+    known = [(np.shape(q), np.shape(mask)) for q, mask in pairs if q is not None and mask is not None]
+    return any(len(mask) > 1 and mask[-2] == 1 < q[-2] for q, mask in known)
+
+
+def _fractions(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether a float that is no whole number arrives first."""
+    first = [run.get(node.input[0]) for run in arrived()]
+    floats = [wide(x) for x in first if isinstance(x, np.ndarray) and is_float(x.dtype)]
+    return any((x != np.trunc(x)).any() for x in floats)
+
+
+def _beyond_doubles(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether a·b + c of integers may be none that a float64 holds."""
+    for run in arrived():
+        found = [x for name in node.input if isinstance(x := run.get(name), np.ndarray) and is_int(x.dtype)]
+        a, b, *c = [*(max(int(x.max(initial=0)), -int(x.min(initial=0))) for x in found), 0, 0]
+        if a * b * max((d for x in found for d in x.shape), default=1) + sum(c) > 2**53:
+            return True
+    return False
 
 
 # Operators, and how.
@@ -42,36 +75,38 @@ FAULTS = {
         "StringNormalizer": "takes accents away",
     },
 }
-# The same, of some nodes only, by their opset and the types of what is fed.
-PARTLY: dict[str, list[tuple[str, Callable[[Any, int, set[int]], bool], str]]] = {
+# The same, of some nodes only.
+PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
     "onnxruntime": [
         (
             "GroupQueryAttention",
             lambda node, *_: len(node.output) < 3,
             "reads what it never wrote if no present is wanted",
         ),
-        ("Dropout", lambda node, opset, _: len(node.output) > 1 and opset < 10, "has a mask of zeros where all stays"),
+        ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of zeros where all stays"),
         ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
+        ("OneHot", _fractions, 'has no place for 1.5, which counts as 1: "casted to int64 before use"'),
     ],
     "reference": [
-        ("Attention", _given("scale", 0), "0 is the default"),
         ("Attention", _negative("scale"), "takes its root"),
-        ("AveragePool", lambda node, opset, _: opset < 7, "counts padding"),
-        ("QLinearMatMul", lambda node, _, types: bool(types & FLOAT8), "takes float8 for whole numbers"),
+        ("Attention", _one_row_of_mask, "lets all queries see what the first may, where a mask has one row for all"),
+        ("Gemm", _beyond_doubles, "multiplies integers by 1.0"),
+        ("AveragePool", lambda node, opset, *_: opset < 7, "counts padding"),
+        ("QLinearMatMul", lambda node, _, types, *more: bool(types & FLOAT8), "takes float8 for whole numbers"),
         (
             "DequantizeLinear",
-            lambda node, _, types: len(node.input) > 2 and bool(types & FLOAT8),
+            lambda node, _, types, *more: len(node.input) > 2 and bool(types & FLOAT8),
             "takes zero points of float8 for whole numbers",
         ),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
         ("LpNormalization", _given("p", 1), "keeps signs"),
-        ("NegativeLogLikelihoodLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
-        ("SoftmaxCrossEntropyLoss", lambda node, _, types: bool(types & HALVES), "sums halves as such"),
-        ("Dropout", lambda node, opset, _: len(node.output) > 1 and opset < 10, "has a mask of bools"),
-        ("Hardmax", lambda node, opset, _: opset < 13, "knows one axis where older ones take all from there on"),
+        ("NegativeLogLikelihoodLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),
+        ("SoftmaxCrossEntropyLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),
+        ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of bools"),
+        ("Hardmax", lambda node, opset, *_: opset < 13, "knows one axis where older ones take all from there on"),
         *[
             (op, lambda node, *_: len(node.output) > 1, "gives the mean in the input's type")
             for op in ("LayerNormalization", "BatchNormalization")
@@ -95,7 +130,10 @@ MORE = {
     "Squeeze": "one axis as a scalar",
     "TopK": "k as a scalar",
 }
-
+# The same, of some nodes only.
+MORE_PARTLY: list[tuple[str, Rule, str]] = [
+    ("Attention", _one_row_of_mask, "a mask of one row for all queries, as it broadcasts"),
+]
 
 # Operators that may read a part of what they are given.
 PARTS = tuple("Slice Split Gather Scatter Compress Pad CenterCropPad Resize Upsample Shape Size Where".split())
@@ -115,16 +153,21 @@ def is_unread(model: onnx.ModelProto, node_name: str) -> bool:
     return False
 
 
-def takes_more(model: onnx.ModelProto) -> bool:
-    return any(node.op_type in MORE for node in nodes(model.graph))
+def takes_more(model: onnx.ModelProto, arrived: Arrived) -> bool:
+    return any(node.op_type in MORE for node in nodes(model.graph)) or _any_of(MORE_PARTLY, model, arrived)
 
 
-def trusted(peer: str, model: onnx.ModelProto) -> bool:
+def trusted(peer: str, model: onnx.ModelProto, arrived: Arrived) -> bool:
     """Whether a peer is right about operators like these."""
+    known = FAULTS.get(peer, {})
+    return not (any(node.op_type in known for node in nodes(model.graph)) or _any_of(PARTLY[peer], model, arrived))
+
+
+def _any_of(rules: Sequence[tuple[str, Rule, str]], model: onnx.ModelProto, arrived: Arrived) -> bool:
     opset = next((o.version for o in model.opset_import if not o.domain), 1)
     types = {v.type.tensor_type.elem_type for v in model.graph.input} | {w.data_type for w in model.graph.initializer}
-    return not any(
-        node.op_type in FAULTS.get(peer, {})
-        or any(node.op_type == op and wrong(node, opset, types) for op, wrong, _ in PARTLY.get(peer, []))
+    return any(
+        node.op_type == op and holds(node, opset, types, arrived)
         for node in nodes(model.graph)
+        for op, holds, _ in rules
     )

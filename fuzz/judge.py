@@ -85,6 +85,9 @@ class _Case:
                 return {**dict(zip(names, answer, strict=True)), **self.fed[n]}
         return self.fed[n]
 
+    def _arrived(self) -> list[dict[str, Any]]:
+        return [self.values(n) for n in range(len(self.runs))]
+
     def _differs(self, n: int, other: Any, ask: Ask) -> str:
         """What differs beyond what the standard leaves open, and by more than `other` moves when what is inside moves
         in its last bits. ask: whoever gave `other`."""
@@ -129,7 +132,7 @@ class _Case:
         """Right if one agrees on every run that it answers."""
         found = {}
         for peer in PEERS:
-            if not trusted(peer, self.model):
+            if not trusted(peer, self.model, self._arrived):
                 continue
             self.say(peer, False)
             what = self._by_peer(partial(self.peers.ask, peer))
@@ -146,7 +149,9 @@ class _Case:
         """Wrong if a peer knows the operator and refuses these operands."""
         if self.case.sound is None or self.standing != "alone" or isinstance(self.got[0], Failed):
             return None
-        if takes_more(self.model) or any(isinstance(x, np.ndarray) and not x.size for x in self.fed[0].values()):
+        if takes_more(self.model, self._arrived) or any(
+            isinstance(x, np.ndarray) and not x.size for x in self.fed[0].values()
+        ):
             return None  # empty operands are refused by peers here and there
         model, feeds = self.case.sound
         for peer in PEERS:

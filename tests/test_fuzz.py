@@ -12,7 +12,7 @@ import pytest
 from fuzz.case import FAILURES, Case
 from fuzz.compare import Tolerance, difference, spread
 from fuzz.draw import Draw
-from fuzz.faults import is_unread
+from fuzz.faults import is_unread, takes_more, trusted
 from fuzz.inner import revealed, shaken
 from fuzz.judge import judge
 from fuzz.peers import Peers, onnxruntime_session
@@ -131,6 +131,28 @@ def test_inner_values_are_shaken() -> None:
 def test_indices_of_rows_that_none_reads(after: str, unread: bool) -> None:
     model = parsed(f"(float[4] x, int64[1] i, int64[1] j) => (float[n] y) {{g = Gather(x, i) r = Neg(g) y = {after}}}")
     assert is_unread(model, "g") is unread
+
+
+HOT = "(float[n] x, int64 d, float[2] v) => (float[n, d] y) { z = Abs(x) y = OneHot(z, d, v) }"
+MASKED = """(float[1, 1, 2, 4] x, bool[1, 1, r, 2] m) => (float[1, 1, 2, 4] y)
+    { y = Attention <is_causal = 1> (x, x, x, m) }"""
+WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
+
+
+@pytest.mark.parametrize(("peer", "text", "feeds", "right"), [
+    ("onnxruntime", HOT, {"x": F([-1, 2])}, True),
+    ("onnxruntime", HOT, {"x": F([-1, 1.5])}, False),
+    ("reference", MASKED, {"x": np.zeros((1, 1, 2, 4), F), "m": np.ones((1, 1, 2, 2), bool)}, True),
+    ("reference", MASKED, {"x": np.zeros((1, 1, 2, 4), F), "m": np.ones((1, 1, 1, 2), bool)}, False),
+    ("reference", MASKED.replace("causal = 1", "causal = 0"), {"m": np.ones((1, 1, 1, 2), bool)}, True),
+    ("reference", WHOLE, {"x": np.array([[1 << 25]]), "w": np.array([[1 << 28]])}, True),
+    ("reference", WHOLE, {"x": np.array([[-1 << 25]]), "w": np.array([[(1 << 28) + 1]])}, False),
+])  # fmt: skip
+def test_faults_of_peers_depend_on_what_arrives(peer: str, text: str, feeds: dict[str, Any], right: bool) -> None:
+    model = parsed(text)
+    arrived = [feeds | {"z": np.abs(feeds["x"])}] if text == HOT else [feeds]
+    assert trusted(peer, model, lambda: arrived) is right
+    assert takes_more(model, lambda: arrived) is ("Attention" in text and not right or text == HOT)
 
 
 class Liar(Peers):

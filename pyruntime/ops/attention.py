@@ -39,12 +39,13 @@ def attend(
     bias: Bias | None = None, precision: DType | None = None, sink: Callable[[Expr], Expr] | None = None,
 ) -> Attended:  # fmt: skip
     """softmax(bias(softcap(q·kᵀ·scale)))·v. Rows without any key give 0. `sink(h)` is a further logit of each row
-    that takes probability and adds nothing.
+    that takes probability and adds nothing. A scale of None is 1/√D: only Microsoft's operators write 0 for it.
 
     Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv)
     """
     require_values(t, k, v)
-    raw = t.map(X * (scale or default_scale(q.shape[3], q.dtype)), shared_product(t, q, t.transpose(k, [0, 1, 3, 2])))
+    factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
+    raw = t.map(X * factor, shared_product(t, q, t.transpose(k, [0, 1, 3, 2])))
     capped = t.map(tanh(X / softcap) * softcap, raw) if softcap > 0 else raw
     biased = capped
     if bias is not None:

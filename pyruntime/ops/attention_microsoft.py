@@ -104,7 +104,7 @@ def multi_head_attention(
     if cache_indirection is not None:
         k, v = (from_beams(t, x, cache_indirection, past) for x in (k, v))
     biases = _biases(t, q, k, key_padding_mask, attention_bias, mask_filter_value, past, unidirectional == 1)
-    done = attend(t, q, k, v, scale=scale, bias=chain(*biases))
+    done = attend(t, q, k, v, scale=scale or None, bias=chain(*biases))
     scores = t.map(maximum(X, LOWEST), done.biased) if unidirectional == 1 else done.biased
     return merged(t, done.out), present[0], present[1], t.cast(scores, query.dtype)
 
@@ -201,7 +201,7 @@ def attend_joined(
         q, k = (turned(t, x, before, rotary or x.shape[3]) for x in (q, k))
     old_k, old_v = _blocks(t, past, 0, 2) if past is not None else (None, None)
     before, k, v, *new = _with_past(t, k, v, old_k, old_v, length)
-    done = attend(t, q, k, v, scale=scale, bias=chain(*_biases(t, q, k, mask, added, value, before, causal)))
+    done = attend(t, q, k, v, scale=scale or None, bias=chain(*_biases(t, q, k, mask, added, value, before, causal)))
     present = t.concat([t.unsqueeze(x, [0]) for x in new], 0) if any(t.wanted[1:]) else new[0]
     return merged(t, done.out), present
 

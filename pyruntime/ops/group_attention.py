@@ -77,7 +77,7 @@ def group_query_attention(
         bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
     keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, held, strict=True))
     sink = _sink(head_sink, bool(smooth_softmax))
-    done = attend(t, q, keys, values, scale=scale, softcap=softcap, bias=bias, sink=sink)
+    done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
     return merged(t, done.out), *presents, t.cast(scores, query.dtype)
 

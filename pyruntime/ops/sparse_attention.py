@@ -50,7 +50,7 @@ def sparse_attention(
         return select((j <= place) & (layouts.at(rem(h, dim(count)), row, column) != 0), score, NONE)
 
     keys, values = (t.slice(x, 2, 0, total) for x in present)
-    done = attend(t, q, keys, values, scale=scale, bias=bias)
+    done = attend(t, q, keys, values, scale=scale or None, bias=bias)
     return merged(t, done.out), present[0], present[1]
 
 

@@ -11,9 +11,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from pyruntime import InferenceSession, SessionOptions
-from tests.ops.compare import parsed, same
+from tests.ops.compare import by_session, parsed, same
 from tests.ops.dynamic import Case, arrays, build, by_onnx, by_onnxruntime, check
-from tests.ops.node import floats
+from tests.ops.node import check_node, floats, ints, node_model
 
 GROW = ({"B": 2, "S": 3, "P": 0, "T": 3}, {"B": 1, "S": 1, "P": 4, "T": 5}, {"B": 2, "S": 2, "P": 3, "T": 5})
 STEPS = ({"B": 2, "S": 3, "P": 0, "T": 3}, {"B": 2, "S": 1, "P": 4, "T": 5}, {"B": 1, "S": 2, "P": 3, "T": 5})
@@ -398,3 +398,24 @@ def test_types_without_ranks(declared: bool, past: int, rank: int, weights: tupl
         feeds = {n: x * scale for n, x in values.items() if n not in weights}
         same(session.run(None, feeds), by_onnx(m, feeds), 1e-5)
     assert len(session._programs) == 1
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.0, 0.3, None])
+def test_a_scale_of_0_is_no_default(scale: float | None) -> None:
+    """All keys weigh the same then, by ONNX's function; ONNX Runtime's kernels refuse it."""
+    attrs = {} if scale is None else {"scale": scale}
+    check_node("Attention", [floats(1, 2, 3, 4), floats(1, 2, 5, 4), floats(1, 2, 5, 4)], 23, by_onnx, **attrs)
+
+
+@pytest.mark.parametrize("past", [0, 2])
+def test_a_mask_of_one_row_under_is_causal(past: int) -> None:
+    """It holds for each query beside the query's own limit; the reference takes the first one's limit for all."""
+    q, k, v = floats(2, 2, 3, 4), floats(2, 2, 5, 4), floats(2, 2, 5, 4)
+    older = [floats(2, 2, past, 4) for _ in range(2)] if past else [None, None]
+    row = np.arange(5 + past) != 1
+    wide = np.broadcast_to(row, (2, 1, 3, 5 + past))
+    rest = [*older, None if past else ints(4, 5)]
+    want = by_onnx(*node_model("Attention", [q, k, v, wide, *rest], 24, is_causal=1))[0]
+    for shape in ((1, 5 + past), (2, 1, 1, 5 + past)):
+        m, feeds = node_model("Attention", [q, k, v, np.broadcast_to(row, shape), *rest], 24, is_causal=1)
+        np.testing.assert_allclose(by_session(m, feeds)[0], want, rtol=1e-5)
