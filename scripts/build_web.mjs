@@ -265,7 +265,7 @@ const SPLITTER = ['wasm_data.py', 'split_wasm.py'];
 
 /** Another one for another Pyodide, another way to split its WebAssembly, or other functions that are used. */
 async function splitStamp() {
-  const files = [...SPLITTER, 'python_used.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
+  const files = [...SPLITTER, 'glue.mjs', 'python_used.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
   const { exports } = await glue();
   return `${await stdlibStamp()} ${[...exports].sort()} ${(await Promise.all(files)).join('')}`;
 }
