@@ -15,6 +15,7 @@ from fuzz.node import nodes
 NARROW = {onnx.TensorProto.DataType.Value(f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32)}
 FLOAT8 = {code for name, code in onnx.TensorProto.DataType.items() if name.startswith("FLOAT8")}
 HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+UNLIKE_FLOAT = {*HALVES, onnx.TensorProto.DOUBLE}
 
 Arrived = Callable[[], Sequence[Mapping[str, Any]]]  # the values of all runs by name
 Rule = Callable[[Any, int, set[int], Arrived], bool]  # of a node, its opset, types that are fed, and what arrives
@@ -50,6 +51,26 @@ def _fractions(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool
     return any((x != np.trunc(x)).any() for x in floats)
 
 
+def _strings(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    return onnx.TensorProto.STRING in types
+
+
+def _nan(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    first = [run.get(node.input[0]) for run in arrived()]
+    return any(np.isnan(wide(x)).any() for x in first if isinstance(x, np.ndarray) and is_float(x.dtype))
+
+
+def _integers_sum_to(limit: int) -> Rule:
+    """Whether integers arrive first whose sum may reach the limit."""
+
+    def holds(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+        first = [run.get(node.input[0]) for run in arrived()]
+        whole = [x for x in first if isinstance(x, np.ndarray) and is_int(x.dtype)]
+        return any(float(np.abs(x.astype(np.float64)).sum()) >= limit for x in whole)
+
+    return holds
+
+
 def _beyond_doubles(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether a·b + c of integers may be none that a float64 holds."""
     for run in arrived():
@@ -67,7 +88,6 @@ FAULTS = {
         "Erf": "has eight digits",
         "Gelu": "has its Erf",
         "OneHot": "takes a depth of 0.3 for 1",
-        "Trilu": "fills strings with the number 0",
         "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
         "STFT": "takes a signal of rank 2 for windows",
         "Adam": "gives doubles for scalars",
@@ -87,11 +107,15 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
+        *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin")],
+        ("ReduceMean", _integers_sum_to(2**53), "adds them up as float64"),
         ("OneHot", _fractions, 'has no place for 1.5, which counts as 1: "casted to int64 before use"'),
     ],
     "reference": [
         ("Attention", _negative("scale"), "takes its root"),
         ("Attention", _one_row_of_mask, "lets all queries see what the first may, where a mask has one row for all"),
+        *[(op, _strings, "fills strings with the number 0") for op in ("Trilu", "CenterCropPad")],
+        ("ReduceMean", _integers_sum_to(2**31), "adds them up in their type, or as float64"),
         ("Gemm", _beyond_doubles, "multiplies integers by 1.0"),
         ("AveragePool", lambda node, opset, *_: opset < 7, "counts padding"),
         ("QLinearMatMul", lambda node, _, types, *more: bool(types & FLOAT8), "takes float8 for whole numbers"),
@@ -108,7 +132,11 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of bools"),
         ("Hardmax", lambda node, opset, *_: opset < 13, "knows one axis where older ones take all from there on"),
         *[
-            (op, lambda node, *_: len(node.output) > 1, "gives the mean in the input's type")
+            (
+                op,
+                lambda node, _, types, *more: len(node.output) > 1 and bool(types & UNLIKE_FLOAT),
+                "gives the mean in the input's type",
+            )
             for op in ("LayerNormalization", "BatchNormalization")
         ],
     ],

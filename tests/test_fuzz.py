@@ -136,6 +136,7 @@ def test_indices_of_rows_that_none_reads(after: str, unread: bool) -> None:
 HOT = "(float[n] x, int64 d, float[2] v) => (float[n, d] y) { z = Abs(x) y = OneHot(z, d, v) }"
 MASKED = """(float[1, 1, 2, 4] x, bool[1, 1, r, 2] m) => (float[1, 1, 2, 4] y)
     { y = Attention <is_causal = 1> (x, x, x, m) }"""
+MEAN = "(int64[n] x) => (int64[1] y) { y = ReduceMean (x) }"
 WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
 
 
@@ -145,6 +146,10 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("reference", MASKED, {"x": np.zeros((1, 1, 2, 4), F), "m": np.ones((1, 1, 2, 2), bool)}, True),
     ("reference", MASKED, {"x": np.zeros((1, 1, 2, 4), F), "m": np.ones((1, 1, 1, 2), bool)}, False),
     ("reference", MASKED.replace("causal = 1", "causal = 0"), {"m": np.ones((1, 1, 1, 2), bool)}, True),
+    ("onnxruntime", MEAN, {"x": np.array([-(1 << 52), (1 << 52) - 1])}, True),
+    ("onnxruntime", MEAN, {"x": np.array([-(1 << 52), (1 << 52)])}, False),
+    ("onnxruntime", MEAN.replace("Mean", "Max"), {"x": F([1, np.inf])}, True),
+    ("onnxruntime", MEAN.replace("Mean", "Max"), {"x": F([1, np.nan])}, False),
     ("reference", WHOLE, {"x": np.array([[1 << 25]]), "w": np.array([[1 << 28]])}, True),
     ("reference", WHOLE, {"x": np.array([[-1 << 25]]), "w": np.array([[(1 << 28) + 1]])}, False),
 ])  # fmt: skip

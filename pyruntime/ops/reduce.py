@@ -8,8 +8,8 @@ from math import prod
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, BOOL, F16, F32, F64, I64
-from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, select, sqrt
+from pyruntime.ir.dtype import BF16, BOOL, F16, F32, F64, I64, U64
+from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, rem, select, sqrt
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.formula import mapped
 
@@ -33,8 +33,24 @@ def total(t: Tracer, x: Tensor, axes: Sequence[int], of: Expr | None = None) -> 
 
 
 def _mean(t: Tracer, x: Tensor, axes: list[int]) -> Tensor:
-    x = wide(t, x)
+    if x.dtype in (I64, U64):
+        return _mean_of_long(t, x, axes)
+    x = wide(t, x) if x.dtype.is_float else t.cast(x, I64)
     return t.map(X / cast(dim(prod(x.shape[a] for a in axes)), x.dtype), total(t, x, axes))
+
+
+def _mean_of_long(t: Tracer, x: Tensor, axes: list[int]) -> Tensor:
+    """Σx / n towards 0, by the sums of x / n and of what that leaves: Σx itself may not fit the type."""
+    n = cast(dim(prod(x.shape[a] for a in axes)), x.dtype)
+    zero = const(0, x.dtype)
+    whole, left = total(t, x, axes, X / n), total(t, x, axes, rem(X, n))
+
+    def joined(q: Expr, r: Expr) -> Expr:
+        mean, rest = q + r / n, rem(r, n)
+        down = cast((mean > zero) & (rest < zero), x.dtype)
+        return mean - down + cast((mean < zero) & (rest > zero), x.dtype)
+
+    return t.map(joined(X, Y), whole, left)
 
 
 def _extreme(op_: str, of_bools: str) -> Reduction:

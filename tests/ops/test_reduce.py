@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ops.compare import by_onnx
-from tests.ops.node import check_node, f32, floats, ints, only, run_node
+from tests.ops.compare import by_onnx, by_session
+from tests.ops.node import check_node, f32, floats, ints, node_model, only, run_node
 
 NAMES = "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split()
 
@@ -61,6 +61,18 @@ def test_log_sum_exp_does_not_overflow() -> None:
 def test_halves_are_summed_wide() -> None:
     x = np.full((1, 4096), 1.0009765625, np.float16)
     assert abs(run_node("ReduceMean", [x], 13, axes=[1])[0][0, 0] - x[0, 0]) == 0
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_means_whose_sums_leave_the_type(dtype: Any) -> None:
+    """Towards 0, as integers divide."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    small = [[-1, -1, -3], [-1, 3, 0], [1, -3, 0], [7, 1, 0], [-7, 0, 1], [-2, -1, 0]] if low else [[7, 1, 0]]
+    rows = [[high] * 3, [low] * 3, [low, low, 1], [high, high, low], [high, low, 0], *small]
+    want = [[abs(sum(row)) // 3 * (1 if sum(row) > 0 else -1)] for row in rows]
+    x = np.array(rows, dtype)
+    for [got] in (run_node("ReduceMean", [x], 13, axes=[1]), by_session(*node_model("ReduceMean", [x], 13, axes=[1]))):
+        np.testing.assert_array_equal(got, np.array(want, dtype), strict=True)
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
