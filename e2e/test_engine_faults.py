@@ -263,3 +263,10 @@ def test_sixty_four_threads_are_asked_for(tab: Callable[..., Tab]) -> None:
     ask = ADD.replace("intraOpNumThreads: 2", "intraOpNumThreads: 64")
     found: Any = page.run(ask + "return [await limit(add()), (await ort.stats()).threads]", {"limit": 1000 * LIMIT})
     assert found[0] == 4 and 0 < found[1] <= 31
+
+
+@pytest.mark.parametrize("page", ["fetch = () => { throw new Error(); }", "WebAssembly.compileStreaming = undefined"])
+def test_what_the_page_cannot_fetch_the_worker_does(tab: Callable[..., Tab], page: str) -> None:
+    made = tab()
+    made.open("/esm.html")
+    assert made.run(f"globalThis.{page}; {ADD} return limit(add())", {"limit": LIMIT * 1000}) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ def test_what_a_page_left_is_swept(profile: Profile, expected: list[float]) -> N
     right(second, expected)
 
 
+NO_GPU = "Object.defineProperty(navigator, 'gpu', { value: undefined });"
 STORAGES = {
     "none": "navigator.storage.getDirectory = async () => { throw new Error() };",
     "too small": "navigator.storage.estimate = async () => ({ usage: 9, quota: 10 });",
@@ -124,14 +126,16 @@ STORAGES = {
 }
 
 
+def beginning(code: str, route: Route) -> None:
+    """A script that begins with `code`."""
+    response = route.fetch()
+    route.fulfill(response=response, body=code + response.text())
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("how", ["address", "bytes"])
 def test_without_room_files_are_in_memory(profile: Profile, expected: list[float], storage: str, how: str) -> None:
-    def changed(route: Route) -> None:
-        response = route.fetch()
-        route.fulfill(response=response, body=STORAGES[storage] + response.text())
-
-    profile.context.route("**/worker.mjs", changed)
+    profile.context.route("**/worker.mjs", partial(beginning, STORAGES[storage]))
     tab = profile.tab()
     tab.run(CREATE, {"how": how, "url": "/models/large.onnx", "options": {}})
     assert tab.run(LEFT) == []
@@ -149,6 +153,28 @@ def test_a_download_that_breaks_leaves_nothing(tab: Callable[..., Tab], expected
     assert "cannot fetch" in str(told)
     assert made.run(GONE) == []
     made.forgive("ERR_FAILED")
+
+
+def test_without_a_gpu_the_download_is_removed(tab: Callable[..., Tab], expected: list[float]) -> None:
+    made = tab()
+    made.page.context.route("**/worker.mjs", partial(beginning, NO_GPU))
+    made.open("/esm.html")
+    script = """
+      return ort.InferenceSession.create('/models/large.onnx', { executionProviders: ['webgpu'] }).catch((e) => e.name);
+    """
+    assert made.run(script) == "NoAdapter"
+    made.run(CREATE, {"how": "address", "url": "/models/affine.onnx", "options": {}})  # later than the download
+    made.page.wait_for_timeout(500)
+    assert made.run(GONE) == []
+
+
+def test_released_early_its_program_is_kept(profile: Profile, expected: list[float]) -> None:
+    tab = profile.tab()
+    tab.run(CREATE, {"how": "address", "url": "/models/large.onnx", "options": {}})
+    tab.run("await session.release()")
+    assert len(tab.run(KEPT, 1)) == 1  # type: ignore[arg-type]
+    assert tab.run(GONE) == []
+    tab.check()
 
 
 def test_a_file_that_changes_is_refused(tab: Callable[..., Tab], expected: list[float], tmp_path: Path) -> None:

@@ -127,8 +127,8 @@ declare module 'onnxruntime-common' {
     }
   }
   interface InferenceSessionFactory {
-    /** Of a file that a person has chosen, or of a stream: a large one is never in memory as a whole. */
-    create(model: Blob | ReadableStream<Uint8Array>, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
+    /** Of a file that a person has chosen: a large one is read where it lies. */
+    create(model: Blob, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
   }
   interface InferenceSession {
     /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto, and gives it; "" without one. */

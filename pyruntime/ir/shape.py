@@ -203,14 +203,15 @@ def absolute(a: AnyDim) -> AnyDim:
 
 def _atom(op: str, *args: AnyDim) -> Dim:
     made = Dim((((((op, *args),)), 1),))
-    if _parts(made) > MOST_PARTS:
+    if _parts(made) > MOST_PARTS and all(s.is_extent for s in symbols(made)):
         raise Undecided("a dim is too long an expression of others", made)
     return made
 
 
 MOST_PARTS = 256
 """Of an expression; published models have up to 19. A dim made of one that occurs in it twice, and so on, is a tree
-that doubles each time: nine Splits in a row took 12 s. A model with more is compiled for the symbols' values."""
+that doubles each time: nine Splits in a row took 12 s. Where more follows from dims that are fed, a model is compiled
+for these."""
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,8 @@ ALIGN = 64  # a cache line; also what SIMD and GPU copies want
 @dataclass(frozen=True, slots=True)
 class Stats:
     """One memory. weights: bytes that stay for the session; peak: most bytes in use at once besides weights; requested:
-    most that the buffers of one run asked for in all; top: how far the arena ever reached."""
+    most that the buffers of one run asked for in all, rounds of a loop that are alike once; top: how far the arena ever
+    reached."""
 
     weights: int
     peak: int
@@ -89,7 +90,9 @@ class Arena:
         self.end = base  # everything from here on is free
         self.top = base
         self.used = self.peak = 0  # bytes in use, and the most of them
-        self.asked = self.requested = 0  # bytes asked for on the way to this state, and the most of them
+        self.asked = self.requested = (
+            0  # bytes asked for on the way to this state (alike rounds of a loop: once), and the most
+        )
         self.weights = 0  # see `make_permanent`
         self._free: list[tuple[int, int]] = []  # (address, size), sorted, never adjacent
         self._live: dict[int, int] = {}  # address -> size

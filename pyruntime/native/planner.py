@@ -22,10 +22,9 @@ from pyruntime.program.dims import Evaluate, compile_dim
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
-STATES = 4096  # arena states kept before a run starts with none: new shapes in every run do not pile up
+STATES = 4096  # arena states kept before all are forgotten: new shapes in every run, or round of a loop, do not pile up
 
 LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
-MEMO = 4096  # plans kept before all are forgotten
 ROUND = "round"  # the key of what begins one
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
 
@@ -153,7 +152,7 @@ class Planner:
         plan = self.known(run, key)
         if plan is not None:
             return plan
-        if len(self.plans) > MEMO:
+        if len(self.states) > STATES:
             self._forget_but(run)
         self.arena.restore(self.states[run.state])
         made: dict[int, int] = {}

@@ -22,9 +22,12 @@ let connection = null;
 
 export const pool = new SharedPool();
 
+/** Whether the worker is beside this place, as in pages, and not in it, as in service workers; Node.js has files at hand. */
+const ownThread = () => !place.toldOfEnds && !('ServiceWorkerGlobalScope' in globalThis);
+
 /** The worker, which starts Python when it needs it. @param {boolean} [early] whether the first that it does will most likely need it @returns {Caller} */
 export function attach(early = false) {
-  connection ??= start(early && !place.toldOfEnds);
+  connection ??= start(early && ownThread());
   return connection.caller;
 }
 
@@ -58,7 +61,7 @@ function launch(started, late, urls, early) {
   late.use(spawn(address, 'pyruntime'), () => {
     caller.call('open', { assets, early, least: logging.least() }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
   });
-  if (early) fetchEarly(urls, (found, transfer) => void caller.call('early', found, { transfer }).catch(() => {})); // the worker is gone
+  if (early) fetchEarly(urls, (found, transfer) => void caller.call('early', found, { transfer }).catch(() => {})); // the worker is gone, which others are told
   if (hasSharedMemory()) started.threads = new ThreadPool(address, false);
 }
 

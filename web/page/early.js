@@ -12,10 +12,12 @@ import { cacheStorage } from '../storage/sealed_cache.js';
  */
 export async function fetchEarly({ wasm, image }, give) {
   const visited = await cacheStorage()?.has(PROGRAMS).catch(() => false); // storage is forbidden here
-  const compiled = visited ? null : WebAssembly.compileStreaming(fetch(wasm)).catch(() => null);
-  const bytes = visited ? null : fetch(image).then((response) => (response.ok ? response.arrayBuffer() : null)).catch(() => null);
-  await Promise.all([
-    Promise.resolve(compiled).then((module) => give({ module })),
-    Promise.resolve(bytes).then((found) => give({ image: found }, found ? [found] : [])),
-  ]);
+  const compiled = async () => WebAssembly.compileStreaming(fetch(wasm));
+  const fetched = async () => {
+    const response = await fetch(image);
+    return response.ok ? response.arrayBuffer() : null;
+  };
+  const unless = async (/** @type {() => Promise<any>} */ get) => (visited ? null : get().catch(() => null));
+  unless(compiled).then((module) => give({ module }));
+  unless(fetched).then((bytes) => give({ image: bytes }, bytes ? [bytes] : []));
 }

@@ -5,23 +5,19 @@ import { isShared } from './tensors.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 
-/** Those that go through onnxruntime-common, which takes no Blobs, by their addresses. @type {Map<string, Blob>} */
+/** Those that go through onnxruntime-common, which takes no Blobs, by addresses that they have here alone. @type {Map<string, Blob>} */
 const addressed = new Map();
+let next = 1;
 
-/**
- * What `use` gives for an address of a Blob, or of what a stream brings, or for anything else as it is.
- * @template T @param {unknown} model @param {(model: unknown) => Promise<T>} use
- */
+/** What `use` gives for an address of a Blob, or for anything else as it is. @template T @param {unknown} model @param {(model: unknown) => Promise<T>} use */
 export async function byAddress(model, use) {
-  const blob = model instanceof ReadableStream ? await new Response(model).blob() : model;
-  if (!(blob instanceof Blob)) return use(model);
-  const url = URL.createObjectURL(blob);
-  addressed.set(url, blob);
+  if (!(model instanceof Blob)) return use(model);
+  const url = `blob:pyruntime/${next++}`;
+  addressed.set(url, model);
   try {
     return await use(url);
   } finally {
     addressed.delete(url);
-    URL.revokeObjectURL(url);
   }
 }
 

@@ -129,7 +129,7 @@ export class InferenceSession extends Concrete {
   }
 
   /**
-   * @param {any} model as onnxruntime's, or a Blob or a stream of its file
+   * @param {any} model as onnxruntime's, or a Blob
    * @param {any[]} args where it is an ArrayBuffer offset and length, then options
    * @returns {Promise<InferenceSession>}
    */

@@ -8,8 +8,8 @@ export function digest(bytes) {
   return found;
 }
 
-/** @param {Uint8Array} bytes */
-async function hashed(bytes) {
+/** The same of bytes that change later. @param {Uint8Array} bytes */
+export async function hashed(bytes) {
   const hash = await crypto.subtle.digest('SHA-256', /** @type {Uint8Array<ArrayBuffer>} */ (bytes));
   return Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

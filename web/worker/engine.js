@@ -16,7 +16,8 @@ import { Interpreter } from './interpreter.js';
 import { Model } from '../session/model.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './inspect_model.js';
-import { leave, openModel, serve } from './open_model.js';
+import { closeAll } from './model_files.js';
+import { openModel, serve } from './open_model.js';
 import { portable, Service } from './portable.js';
 
 /** @typedef {import('../common/stop.js').Stop} Stop */
@@ -57,6 +58,12 @@ function described(session, { model, source, timings }) {
     return { session, inputs, outputs, threads: host.threads ?? 1, gpu: Boolean(host.gpu && source), timings, compiled: null };
   }
   return { session, ...model.values, threads: source?.host.threads ?? 1, gpu: true, timings, compiled: model.compiled };
+}
+
+/** The files of a session that was released, but those that another one reads. @param {Session} session */
+function giveUp({ opened: { files } }) {
+  const read = new Set([...sessions.values()].flatMap(({ opened }) => opened.files));
+  closeAll(files.filter((file) => !read.has(file)));
 }
 
 /** @template T @param {Session} session @param {() => Promise<T> | T} action @param {Stop | null} [stop] @returns {Promise<T>} */
@@ -141,8 +148,7 @@ const handlers = {
     const found = find(session);
     sessions.delete(session);
     await enqueue(found, () => found.opened.model.release());
-    const read = new Set([...sessions.values()].flatMap(({ opened }) => opened.files));
-    leave(found.opened.files.filter((file) => !read.has(file)));
+    found.opened.source?.cache?.written.then(() => giveUp(found)) ?? giveUp(found);
     return { result: null };
   },
 

@@ -1,7 +1,7 @@
 // A file of a model: in memory or, a large one, on the disk, so that it does not lie there beside its weights (ADR 83).
 
 import { InvalidModel } from '../common/errors.js';
-import { digest } from '../storage/digest.js';
+import { digest, hashed } from '../storage/digest.js';
 
 /** A file that is at least so large is not kept in memory. */
 export const LARGE = 32 * 2 ** 20;
@@ -82,9 +82,13 @@ export class FileOnDisk {
   /** Of the hashes of its pieces, for a hash takes all bytes at once. */
   hash() {
     this.hashed ??= (async () => {
+      const piece = new Uint8Array(PIECE);
       const hashes = [];
-      for (const [from, size] of pieces(this.size)) hashes.push(await digest(this.part(from, size)));
-      return digest(new TextEncoder().encode(hashes.join()));
+      for (const [from, size] of pieces(this.size)) {
+        this.readInto(piece.subarray(0, size), from);
+        hashes.push(await hashed(piece.subarray(0, size)));
+      }
+      return hashed(new TextEncoder().encode(hashes.join()));
     })();
     return this.hashed;
   }

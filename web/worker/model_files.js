@@ -30,10 +30,15 @@ export async function downloads(files, progress, stop) {
     return new Map(files.map(({ path }, i) => [path, done[i]]));
   } catch (error) {
     leave.abort();
-    for (const file of coming) file.then((came) => came.close()).catch(() => {}); // it came, or did not, for nothing
+    for (const file of coming) file.then((came) => closeAll([came]), () => {}); // for nothing
     stop?.check();
     throw error;
   }
+}
+
+/** Files that nobody reads any more. @param {Iterable<ModelFile>} files */
+export function closeAll(files) {
+  for (const file of files) file.close().catch(() => {}); // swept later
 }
 
 /** A file by its path in the model or by that path's last part. @param {Files} files @param {string} name */
@@ -69,7 +74,12 @@ export async function weightsOf(program, { model }, files, progress, stop) {
   }
   for (const [name, file] of await downloads(missing, progress, stop)) all.set(name, file);
   const checked = all.get('');
-  if (checked) program.check(checked.read(0, checked.size));
+  try {
+    if (checked) program.check(checked.read(0, checked.size));
+  } catch (error) {
+    closeAll(all.values());
+    throw error;
+  }
   return all;
 }
 

@@ -6,7 +6,7 @@ import { during, warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
 import { isProgram, looksLikeProgram } from '../common/program_mark.js';
 import { Model } from '../session/model.js';
-import { downloads, readerOf, weightsOf } from './model_files.js';
+import { closeAll, downloads, readerOf, weightsOf } from './model_files.js';
 import { KeptPrograms } from './kept_programs.js';
 import { cachedPrograms } from './program_cache.js';
 import { Exported } from './program_file.js';
@@ -50,16 +50,18 @@ export async function openModel(params, progress, interpreter, pool, stop) {
   const simd = params.options.fixedSimd ? { relaxed: false } : { relaxed: hasRelaxedSimd(), dots: exactDots() };
   const options = { ...params.options, threads, shared, ...simd };
   const device = params.gpu ? Promise.resolve(null) : gpuFor(params);
-  const [files, gpu, cache] = await Promise.all([
-    downloads([{ path: '', origin: params.model }, ...params.external], progress, stop), device, prepare(params, options, device, interpreter, progress),
-  ]);
+  const coming = downloads([{ path: '', origin: params.model }, ...params.external], progress, stop);
+  const [files, gpu, cache] = await Promise.all([coming, device, prepare(params, options, device, interpreter, progress)]).catch((error) => {
+    coming.then((came) => closeAll(came.values()), () => {});
+    throw error;
+  });
   mark('model fetched');
   const { memoryLimit, ...limits } = params.limits;
   const source = { start, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
   try {
     return await become(params, source, progress, interpreter);
   } catch (error) {
-    leave(files.values());
+    closeAll(files.values());
     throw error;
   }
 }
@@ -71,11 +73,6 @@ async function become(params, source, progress, interpreter) {
   if (params.gpu) return serve(source, interpreter, progress);
   const cached = interpreter.customised ? null : await openCached(source, progress, interpreter);
   return cached ?? compile(source, interpreter, progress);
-}
-
-/** Files that nobody reads any more. @param {Iterable<ModelFile>} files */
-export function leave(files) {
-  for (const file of files) file.close().catch(() => {}); // swept later
 }
 
 /** A session in the page has its model compiled here. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] @returns {Promise<Opened>} */
@@ -183,6 +180,7 @@ function weightsIn(files) {
 async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
   const own = ownOf(files);
   const program = new Exported(own.read(0, own.size));
+  closeAll([own]); // it is in memory
   const weights = await weightsOf(program, params, files, progress, stop);
   const read = readerOf(weights);
   const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, said: params.said };
@@ -191,7 +189,7 @@ async function openProgram(params, { start, files, stop, host: { pool, memoryLim
     const ready = await started(new Model(program, program.proxy, () => read, host), progress, { download, compile: 0 }, stop);
     return { ...ready, files: [...files.values(), ...weights.values()] };
   } catch (error) {
-    leave(weights.values());
+    closeAll(weights.values());
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });
   }

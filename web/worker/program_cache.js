@@ -58,6 +58,8 @@ class CachedPrograms {
     this.read = new Map();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
+    /** Until nothing is to be written any more, for which files are read. @type {Promise<void>} */
+    this.written = Promise.resolve();
   }
 
   get known() {
@@ -115,6 +117,8 @@ class CachedPrograms {
     if (!able.size || size > LARGEST) return;
     clearTimeout(this.timer); // more of them
     const write = async () => keep(this.cache, await this.name(files), packed({ info, needs, programs: able }), MOST);
-    this.timer = setTimeout(() => write().catch(() => {}), WRITE_DELAY); // no room, or forbidden: the next page compiles, too
+    this.written = new Promise((done) => {
+      this.timer = setTimeout(() => write().then(done, () => done()), WRITE_DELAY); // no room, or forbidden: the next page compiles, too
+    });
   }
 }
