@@ -5,16 +5,19 @@ Letters: N batch, C input channels, M filters, S input extents, K window, O outp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, DType
 from pyruntime.ir.expr import Expr, X, cast, dim, guard, index, rem, sigmoid
-from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.quant import centred
 from pyruntime.ops.window import Window, sliding
+
+LARGE = 1024  # elements from which on a filter may be larger than what it meets
 
 
 def convolve(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int = 1) -> Tensor:
@@ -109,6 +112,15 @@ def conv_transpose(
 def _scattered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
     t.require_equal(x.shape[1], w.shape[0], "input channels and weight channels differ")
     t.settle(w.shape)
+    if _is_larger(t, x, w, window, group):
+        turn = [1, 0, *range(2, x.rank)]
+        back = replace(window, size=window.kernel, kernel=window.size)
+        return t.transpose(_gathered(t, t.transpose(w, turn), t.transpose(x, turn), back, 1), turn)
+    return _gathered(t, x, w, window, group)
+
+
+def _gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
+    """Each output's sum over the elements of a filter."""
     rank = len(window.size)
     dtype = _sum_type(x.dtype)
     per_group = sh.floordiv(x.shape[1], group)
@@ -124,6 +136,17 @@ def _scattered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> T
     meaning = t.reduce_compute("sum", shape, (per_group, *window.kernel), body)
     attrs = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations, "group": group}
     return t.call("conv_transpose", (x, w), meaning, **attrs)
+
+
+def _is_larger(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> bool:
+    """Whether the filters are larger than the input where the two may change places, as in any full convolution: each
+    output sums over all elements of a filter, of which most then lie outside of the input."""
+    apart = group != 1 or any(n != 1 for n in (*window.strides, *window.dilations))
+    if apart or not sh.is_static(w.shape) or sh.size(w.shape[2:]) <= LARGE:
+        return False
+    if isinstance(w.kernel, Leaf) and w.kernel.kind == "feed":  # compiled for its dims as it is
+        t.settle(x.shape[2:])
+    return sh.is_static(x.shape[2:]) and sh.size(x.shape[2:]) < sh.size(w.shape[2:])
 
 
 def sources(window: Window, o: Sequence[Expr], k: Sequence[Expr]) -> tuple[Expr, list[Expr]]:

@@ -11,6 +11,7 @@ import pytest
 from pyruntime.errors import ShapeError, UnsupportedOp
 from tests.ops.compare import by_session, same
 from tests.ops.dynamic import Case, arrays, build, by_onnx, by_onnxruntime, check
+from tests.ops.node import floats, node_model
 
 ONE = ({"B": 2, "T": 9}, {"B": 1, "T": 4}, {"B": 0, "T": 5})
 TWO = ({"B": 2, "T": 7, "U": 6}, {"B": 1, "T": 4, "U": 5})
@@ -146,3 +147,24 @@ def test_max_roi_pool() -> None:
 def test_refused(attrs: dict[str, Any], shape: str, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         check(case("Conv", {"x": shape, "w": "3 4 3"}, ONE, **attrs), None)
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), [
+    ((2, 3, 4, 5), (3, 2, 33, 35), {}),
+    ((2, 3, 4, 5), (3, 2, 33, 35), {"pads": [1, 2, 3, 0]}),
+    ((2, 3, 4, 40), (3, 2, 33, 35), {"auto_pad": "SAME_LOWER"}),
+    ((1, 4, 7), (4, 1, 1100), {"group": 2}),
+    ((1, 2, 7), (2, 3, 1100), {"strides": [2]}),
+    ((1, 1, 3, 4, 5), (1, 2, 11, 11, 11), {"pads": [0, 1, 2, 3, 4, 5]}),
+])  # fmt: skip
+def test_transposed_filters_that_are_larger_than_the_input(x: Any, w: Any, attrs: dict[str, Any]) -> None:
+    """They change places with it where they may, also where both are fed."""
+    args = [floats(*x), floats(*w)]
+    m, feeds = node_model("ConvTranspose", args, 22, **attrs)
+    want = by_onnxruntime(m, feeds)
+    for fixed in ((1,), ()):
+        m, feeds = node_model("ConvTranspose", args, 22, constants=fixed, **attrs)
+        for value in m.graph.input:
+            for n, d in enumerate(value.type.tensor_type.shape.dim):
+                d.dim_param = f"{value.name}_{n}"
+        same(by_session(m, feeds), want, 1e-4)

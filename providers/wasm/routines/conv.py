@@ -16,6 +16,8 @@ from ..schedules import conv, depthwise, gemm, winograd
 from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
 from .integers import prepare_conv, prepare_dequantised_conv
 
+MOST_TAPS = 1 << 16  # a thread's panels and table are then 25 MB
+
 
 class Conv(WasmRoutine):
     def __init__(self, dots: str = "") -> None:
@@ -61,7 +63,7 @@ class Conv(WasmRoutine):
 
 def _runs(x: Tensor, w: Tensor) -> bool:
     taps = w.shape[2:]
-    return 3 <= x.rank <= 5 and sh.is_static(taps) and sh.size(taps) <= 1024
+    return 3 <= x.rank <= 5 and sh.is_static(taps) and sh.size(taps) <= MOST_TAPS
 
 
 def _operands(call: Call) -> tuple[Tensor, Tensor]:

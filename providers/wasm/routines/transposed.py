@@ -21,7 +21,7 @@ from pyruntime.ir.shape import AnyDim
 
 from ..schedules import phase_interleave as interleave
 from .base import WasmRoutine, call_epilogue, converted, fits, made_map, own_words
-from .conv import Conv, conv_groups, full_rank
+from .conv import MOST_TAPS, Conv, conv_groups, full_rank
 
 
 class ConvTranspose(WasmRoutine):
@@ -80,7 +80,7 @@ def _suits(call: Call, x: Tensor, w: Tensor) -> bool:
         return False
     one = all(s == 1 for s in a["strides"])
     flat = all(d == 1 for d in a["dilations"])
-    return (one or flat) and all(_pad(call, w, n) >= 0 for n in range(rank)) and sh.size(_taps(call, w)) <= 1024
+    return (one or flat) and all(_pad(call, w, n) >= 0 for n in range(rank)) and sh.size(_taps(call, w)) <= MOST_TAPS
 
 
 def _taps(call: Call, w: Tensor) -> tuple[int, ...]:
