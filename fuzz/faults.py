@@ -55,6 +55,10 @@ def _strings(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return onnx.TensorProto.STRING in types
 
 
+def _halves_as_text(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    return onnx.TensorProto.STRING in types and bool(types & HALVES)
+
+
 def _nan(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     first = [run.get(node.input[0]) for run in arrived()]
     return any(np.isnan(wide(x)).any() for x in first if isinstance(x, np.ndarray) and is_float(x.dtype))
@@ -109,6 +113,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
         *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin")],
         ("ReduceMean", _integers_sum_to(2**53), "adds them up as float64"),
+        ("CastLike", _halves_as_text, "writes halves with the digits of floats"),
         ("OneHot", _fractions, 'has no place for 1.5, which counts as 1: "casted to int64 before use"'),
     ],
     "reference": [

@@ -12,7 +12,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType, bounds
 from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Leaf, Tensor
-from pyruntime.ops.cast import dtype_of
+from pyruntime.ops.cast import dtype_of, float_of
 from pyruntime.ops.minifloat import FORMATS, MINIFLOATS, decode, encode
 from pyruntime.ops.moved_codes import moved_codes
 
@@ -85,7 +85,7 @@ def quantize_linear(
     if not (dtype.is_int or dtype in FORMATS):
         raise t.unsupported(f"quantising to {dtype} is not supported")
     require_pair(t, y_scale, y_zero_point)
-    work = dtype_of(t, precision or None, y_scale.dtype)
+    work = float_of(t, precision) if precision else y_scale.dtype
 
     def body(*i: Expr) -> Expr:
         scale = cast(parameter(t, y_scale, x, axis, block_size, i, "y_scale"), F32)

@@ -64,6 +64,7 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = Transpose<perm=[0,0,1,2]> (x)", "not a permutation"),
     ("y = Split<axis=0, num_outputs=0> (x)", "num_outputs is 0"),
     ("y = Split<axis=0, num_outputs=9223372036854775807> (x)", "num_outputs is 9223372036854775807, but there are 1"),
+    ("y = QuantizeLinear<precision=3> (x, w)", "int8 is not one of floats"),
     ("y = LRN<size=0> (x)", "size is 0"),
     ("y = Loop<body=[1, 2]> (, , x)", r"attribute body must be a graph, is \(1, 2\)"),
     ("y = ai.onnx.ml.LabelEncoder<keys_tensor=1, values_floats=[1.0]> (x)",
