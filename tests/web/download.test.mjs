@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { InvalidModel } from '../../web/common/errors.js';
-import { fetchBytes } from '../../web/worker/download.js';
+import { fetchFile } from '../../web/worker/download.js';
 
 const URL_OF = 'https://host/a.onnx';
 
@@ -20,7 +20,7 @@ function serve(pieces, { headers = {}, fault = '', status = 200 }) {
 
 async function fetched() {
   const told = [];
-  const bytes = await fetchBytes({ url: URL_OF }, (...counts) => told.push(counts));
+  const { bytes } = await fetchFile({ url: URL_OF }, (...counts) => told.push(counts));
   return { bytes: [...bytes], told };
 }
 
@@ -56,11 +56,11 @@ test('a server that cannot be reached', async () => {
 
 test('what is wanted no more is not fetched on', async () => {
   globalThis.fetch = async (_, { signal }) => { signal.throwIfAborted(); };
-  await assert.rejects(fetchBytes({ url: URL_OF }, () => {}, AbortSignal.abort(new Error('no longer'))), /a\.onnx: no longer/);
+  await assert.rejects(fetchFile({ url: URL_OF }, () => {}, AbortSignal.abort(new Error('no longer'))), /a\.onnx: no longer/);
 });
 
 test('bytes and blobs are taken as they are', async () => {
   const bytes = Uint8Array.of(1, 2, 3);
-  assert.equal(await fetchBytes({ bytes }, () => {}), bytes);
-  assert.deepEqual(await fetchBytes({ blob: new Blob([bytes]) }, () => {}), bytes);
+  assert.equal((await fetchFile({ bytes }, () => {})).bytes, bytes);
+  assert.deepEqual((await fetchFile({ blob: new Blob([bytes]) }, () => {})).bytes, bytes);
 });

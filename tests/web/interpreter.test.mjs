@@ -37,7 +37,7 @@ test('the page is told of a failure before all who wait, and once', async () => 
 test('all who wait are told of its progress, and nobody else', async () => {
   const python = {};
   let report = () => {};
-  const interpreter = made((_, progress) => new Promise((resolve) => {
+  const interpreter = made((_, early, progress) => new Promise((resolve) => {
     report = progress;
     setTimeout(resolve, 0, python);
   }));

@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { crc32 as zlib } from 'node:zlib';
 import { crc32 } from '../../web/worker/crc32.js';
-import { Exported, isProgram, looksLikeProgram, parse, toBytes } from '../../web/worker/program_file.js';
+import { isProgram, looksLikeProgram } from '../../web/common/program_mark.js';
+import { Exported, parse, toBytes } from '../../web/worker/program_file.js';
 
 /** A Program that gives what it is fed. */
 const VALUE = { buffer: 0, dtype: 'float32', dims: ['N'] };

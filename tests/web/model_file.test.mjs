@@ -1,0 +1,53 @@
+// A file of which parts are read where it lies: around the borders of what is read at once.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { FileOnDisk } from '../../web/worker/model_file.js';
+
+const NEAR = 2 ** 16, PIECE = 2 ** 22;
+const SIZE = 2 * PIECE + 5;
+const CONTENT = Uint8Array.from({ length: SIZE }, (_, n) => n % 251);
+const made = (reads = []) => new FileOnDisk(SIZE, (into, offset) => {
+  reads.push([offset, into.length]);
+  assert.ok(offset + into.length <= SIZE);
+  into.set(CONTENT.subarray(offset, offset + into.length));
+});
+
+for (const size of [0, 1, NEAR - 1, NEAR, NEAR + 1]) {
+  for (const offset of [0, 1, NEAR - 1, NEAR, PIECE, SIZE - size]) {
+    test(`${size} bytes from ${offset} on`, () => assert.deepEqual(made().read(offset, size), CONTENT.slice(offset, offset + size)));
+  }
+}
+
+test('small ones near each other are read once, and stay as they were', () => {
+  const reads = [];
+  const file = made(reads);
+  const first = file.read(10, 4);
+  file.read(14, 100);
+  file.read(10 + NEAR - 8, 8);
+  assert.equal(reads.length, 1);
+  file.read(10 + NEAR - 8, 9);
+  assert.equal(reads.length, 2);
+  assert.deepEqual(first, CONTENT.slice(10, 14));
+});
+
+for (const size of [0, 1, PIECE - 1, PIECE, PIECE + 1, SIZE]) {
+  test(`${size} bytes into shared memory, in pieces`, () => {
+    const reads = [];
+    const into = new Uint8Array(new SharedArrayBuffer(size));
+    made(reads).fill(into, SIZE - size);
+    assert.deepEqual(Array.from(into.subarray(-3)), Array.from(CONTENT.subarray(SIZE - size).subarray(-3)));
+    assert.ok(into.every((byte, n) => byte === CONTENT[SIZE - size + n]));
+    assert.ok(reads.every(([, count]) => count <= PIECE));
+  });
+}
+
+test('hashes tell files apart, by any byte', async () => {
+  const hash = await made().hash();
+  assert.equal(await made().hash(), hash);
+  const other = new FileOnDisk(SIZE, (into, offset) => {
+    into.set(CONTENT.subarray(offset, offset + into.length));
+    if (offset + into.length === SIZE) into[into.length - 1] ^= 1;
+  });
+  assert.notEqual(await other.hash(), hash);
+});
