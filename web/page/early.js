@@ -11,7 +11,8 @@ import { cacheStorage } from '../storage/sealed_cache.js';
  * @param {import('./assets.js').AssetUrls} urls @param {(early: Early, transfer?: Transferable[]) => void} give
  */
 export async function fetchEarly({ wasm, image }, give) {
-  const visited = await cacheStorage()?.has(PROGRAMS).catch(() => false); // storage is forbidden here
+  const known = async () => cacheStorage()?.has(PROGRAMS);
+  const visited = await known().catch(() => false); // storage is forbidden here
   const compiled = async () => WebAssembly.compileStreaming(fetch(wasm));
   const fetched = async () => {
     const response = await fetch(image);
