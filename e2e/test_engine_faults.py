@@ -265,7 +265,9 @@ def test_sixty_four_threads_are_asked_for(tab: Callable[..., Tab]) -> None:
     assert found[0] == 4 and 0 < found[1] <= 31
 
 
-@pytest.mark.parametrize("page", ["fetch = () => { throw new Error(); }", "WebAssembly.compileStreaming = undefined", "caches.has = 0"])
+@pytest.mark.parametrize(
+    "page", ["fetch = () => { throw new Error(); }", "WebAssembly.compileStreaming = undefined", "caches.has = 0"]
+)
 def test_what_the_page_cannot_fetch_the_worker_does(tab: Callable[..., Tab], page: str) -> None:
     made = tab()
     made.open("/esm.html")
