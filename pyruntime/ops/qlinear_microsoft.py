@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import Expr, X, Y, Z, cast, select, sigmoid
+from pyruntime.ir.expr import X, Y, Z, cast, select, sigmoid
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lstm import lstm
 from pyruntime.ops.norm import mean_of
 from pyruntime.ops.norm_microsoft import embed_layer_normalization
 from pyruntime.ops.pool import average_pool, global_average_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of, scalar_of
-from pyruntime.ops.quant import dequantize_linear, saturated
+from pyruntime.ops.quant import centred, dequantize_linear, saturated
 from pyruntime.ops.reduce import softmax_of
 
 
@@ -28,18 +28,33 @@ def _codes(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None, like: Tenso
     return t.map(saturated(X / Y, cast(Z, F32), zero.dtype), x, scalar_of(t, scale), scalar_of(t, zero))
 
 
-def _binary(name: str, template: Expr) -> None:
-    @op(name, domain=MICROSOFT)
-    def lower(
-        t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor,
-        b_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        real = t.map(template, _real(t, a, a_scale, a_zero), _real(t, b, b_scale, b_zero))
-        return _codes(t, real, y_scale, y_zero, a)
+def _requantised(t: Tracer, value: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    """Codes of what is in the result's scale already."""
+    zero = t.scalar(0, like.dtype) if zero is None else scalar_of(t, zero)
+    return t.map(saturated(X, cast(Y, F32), zero.dtype), value, zero)
 
 
-_binary("QLinearAdd", X + Y)
-_binary("QLinearMul", X * Y)
+@op("QLinearAdd", domain=MICROSOFT)
+def qlinear_add(
+    t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor, b_zero: Tensor | None,
+    y_scale: Tensor, y_zero: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Add of codes. Each term in the result's scale, as in ONNX Runtime: where two scales agree, a tie stays one."""
+    out = scalar_of(t, y_scale)
+    left, right = [t.map(X / Y, scalar_of(t, s), out) for s in (a_scale, b_scale)]
+    return _requantised(t, t.map(X + Y, _real(t, a, left, a_zero), _real(t, b, right, b_zero)), y_zero, a)
+
+
+@op("QLinearMul", domain=MICROSOFT)
+def qlinear_mul(
+    t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor, b_zero: Tensor | None,
+    y_scale: Tensor, y_zero: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Mul of codes: an exact product, and one factor."""
+    factor = t.map(X * Y / Z, *[scalar_of(t, s) for s in (a_scale, b_scale, y_scale)])
+    left, right = [centred(t, v, scalar_of(t, z) if z else None) for v, z in ((a, a_zero), (b, b_zero))]
+    product = t.map(cast(X * Y, F32), left, right)
+    return _requantised(t, t.map(X * Y, product, factor), y_zero, a)
 
 
 @op("QLinearSigmoid", domain=MICROSOFT)

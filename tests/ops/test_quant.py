@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,25 @@ OFFICIAL = [
 @pytest.mark.parametrize("case", CASES + OFFICIAL, ids=str)
 def test_against_onnxruntime(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize(("op", "scales"), [("QLinearAdd", (0.3, 0.3, 0.6)), ("QLinearMul", (0.3, 0.7, 0.42))])
+def test_ties_of_all_codes(op: str, scales: tuple[float, ...]) -> None:
+    """By the exact sum or product. The sum's scales have ratios of 1/2: half of the sums lie between two codes."""
+    codes = np.arange(256)
+    a = (lambda s, z, r: codes[:, None], U8, "256 1")
+    b = (lambda s, z, r: codes[None], U8, "1 256")
+    names = dict(zip(("a_scale", "b_scale", "y_scale"), (value(s) for s in scales), strict=True))
+    parts = {"a": a, "a_scale": names["a_scale"], "a_zero": value(120, U8), "b": b, "b_scale": names["b_scale"],
+             "b_zero": value(7, U8), "y_scale": names["y_scale"], "y_zero": value(128, U8)}  # fmt: skip
+    left, right, out = [Fraction(float(np.float32(s))) for s in scales]
+
+    def exact(_: Any, feeds: Any) -> list[np.ndarray]:
+        x, y = codes[:, None] - 120, codes[None] - 7
+        steps = (x * (left / out) + y * (right / out)) if op == "QLinearAdd" else x * y * (left * right / out)
+        return [np.clip(np.vectorize(round)(steps).astype(int) + 128, 0, 255).astype(U8)]
+
+    check(Case(op, {}, parts, ({},), tolerance=0.0), exact)
 
 
 def weights_of(case: Case, m: Any) -> np.ndarray:
