@@ -1,42 +1,34 @@
-"""python -m bench llm: tokens a second of decoders of random weights, natively, beside onnxruntime.
+"""python -m bench llm: tokens a second of decoders of random weights, natively beside onnxruntime, and in Chromium
+beside onnxruntime-web.
 
-A decoder is GroupQueryAttention, norms and gated products, as model builders write them; its weights are float32,
-float16, or codes of 8 or 4 bits in blocks of 32 (MatMulNBits). Each runtime has a process of its own. `prefill` is of
-64 tokens, `at` of one token behind caches of that length, which come and go as arrays, so that copies of them count.
-`share` is the bytes of the weights that a token needs, over the time of a token, of the bandwidth that a search for a
-byte has on one thread; what stays in the processor's caches reads faster.
+Natively each runtime has a process of its own; in a page the two take turns. `prefill` is of 64 tokens. `at` is of
+tokens one after another behind caches of that length and more: what a step gives as present keys and values is fed to
+the next as past ones, so that caches grow and their copies count. `share` is the bytes of the weights that a token
+needs, over the time of a token, of the bandwidth that a search for a byte has on one thread; what stays in the
+processor's caches reads faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from bench import chromium
+from bench.decoders import SIZES, TYPES, feeds, made
+from bench.results import geomean_of
 
-BLOCK, PROMPT = 32, 64
-TYPES = ("fp32", "fp16", "int8", "int4")
-
-
-class Size(NamedTuple):
-    width: int
-    layers: int
-    heads: int
-    kv: int  # heads of keys and values
-    inner: int  # width of the gated products
-    words: int
-
-
-SIZES = {"15M": Size(288, 6, 6, 6, 768, 32000), "135M": Size(576, 30, 9, 3, 1536, 49152)}
+PROMPT, STEPS = 64, 16
+WARM = 3  # steps that are not counted
+Times = Mapping[str, list[float]]  # seconds of the prefill, then of a step at each length, by runtime
 
 
 def main(argv: list[str]) -> int:
@@ -45,26 +37,25 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 1024])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--native", action="store_true", help="not in Chromium")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
         return child(*args.child, args.lengths, args.threads)
     speed = bandwidth()
     print(f"bandwidth {speed / 1e9:.1f} GB/s, {args.threads} thread(s); tokens a second")
-    print(f"{'':26}{'prefill':>9}" + "".join(f"{f'at {n}':>9}{'share':>7}" for n in args.lengths))
+    print(f"{'':31}{'prefill':>9}" + "".join(f"{f'at {n}':>9}{'share':>7}" for n in args.lengths))
+    ratios: list[float] = []
     for size in args.sizes:
         for kind in args.types:
             path, weights = made(size, kind)
-            for who in ("ours", "onnxruntime"):
-                command = [sys.executable, "-m", "bench", "llm", "--child", who, str(path), size, kind]
-                command += ["--threads", str(args.threads), "--lengths", *map(str, args.lengths)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    print(f"{size:6}{kind:6}{who:14}{(done.stderr.strip().splitlines() or ['?'])[-1]:.90}", flush=True)
-                    continue
-                prefill, *steps = json.loads(done.stdout)
-                cells = "".join(f"{1 / step:9.1f}{weights / step / speed:7.2f}" for step in steps)
-                print(f"{size:6}{kind:6}{who:14}{PROMPT / prefill:9.1f}{cells}", flush=True)
+            report(size, kind, natively(path, size, kind, args), weights / speed)
+            if not args.native:
+                found = in_chromium(path, size, kind, args)
+                report(size, kind, found, weights / speed)
+                ratios += [theirs / ours for ours, theirs in zip(*found.values(), strict=False)][1:]
+    if ratios:
+        print(f"decoding vs onnxruntime-web, {args.threads} thread(s): {geomean_of(ratios):.2f}")
     return 0
 
 
@@ -79,98 +70,27 @@ def bandwidth() -> float:
     return len(data) / min(times)
 
 
-# ── the decoders ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def report(size: str, kind: str, found: Times, ideal: float) -> None:
+    """ideal: seconds of a token at the memory's bandwidth."""
+    for who, (prefill, *steps) in found.items():
+        cells = "".join(f"{1 / step:9.1f}{ideal / step:7.2f}" for step in steps)
+        print(f"{size:6}{kind:6}{who:19}{PROMPT / prefill:9.1f}{cells}", flush=True)
 
 
-def made(name: str, kind: str) -> tuple[Path, int]:
-    """The file, and the bytes of weights that each token needs."""
-    path = chromium.BUILD / f"llm_{name}_{kind}.onnx"
-    decoder = Decoder(SIZES[name], kind, empty=path.exists())
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        onnx.save(decoder.model(), path)
-    else:
-        decoder.model()
-    return path, decoder.bytes
+# ── natively ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Decoder:
-    """empty: its weights are only counted."""
-
-    def __init__(self, size: Size, kind: str, empty: bool) -> None:
-        self.size, self.kind, self.empty = size, kind, empty
-        self.bytes = 0
-        self.random = np.random.default_rng(0)
-        self.float = np.float16 if kind == "fp16" else np.float32
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-
-    def model(self) -> onnx.ModelProto:
-        width, layers, heads, kv, inner, words = self.size
-        of = TensorProto.FLOAT16 if self.kind == "fp16" else TensorProto.FLOAT
-        inputs = [_value("ids", TensorProto.INT64, ["batch", "tokens"])]
-        inputs += [_value("last", TensorProto.INT32, ["batch"]), _value("total", TensorProto.INT32, [])]
-        outputs = [_value("logits", of, ["batch", "tokens", words])]
-        x = self.node("Gather", self.constant(words, width), "ids")
-        for n in range(layers):
-            y = self.norm(x)
-            q, k, v = (self.linear(y, width, part * width // heads) for part in (heads, kv, kv))
-            past = [f"past.{n}.{part}" for part in ("key", "value")]
-            cache = ["batch", kv, "past", width // heads]
-            inputs += [_value(name, of, cache) for name in past]
-            present = [f"present.{n}.{part}" for part in ("key", "value")]
-            outputs += [_value(name, of, ["batch", kv, "all", width // heads]) for name in present]
-            y = self.node("GroupQueryAttention", q, k, v, *past, "last", "total", more=present,
-                          domain="com.microsoft", num_heads=heads, kv_num_heads=kv)  # fmt: skip
-            x = self.node("Add", x, self.linear(y, width, width))
-            y = self.norm(x)
-            gate = self.linear(y, width, inner)
-            y = self.node("Mul", self.node("Mul", gate, self.node("Sigmoid", gate)), self.linear(y, width, inner))
-            x = self.node("Add", x, self.linear(y, inner, width))
-        self.linear(self.norm(x), width, words)
-        self.nodes[-1].output[0] = "logits"
-        graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.weights)
-        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
-
-    def node(self, op: str, *inputs: str, more: list[str] | None = None, **attributes: Any) -> str:
-        out = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [out, *(more or [])], **attributes))
-        return out
-
-    def constant(self, *shape: int) -> str:
-        if self.empty:
-            return ""
-        values = self.random.standard_normal(shape, np.float32) / shape[0] ** 0.5
-        return self.put(values.astype(self.float))
-
-    def put(self, array: np.ndarray) -> str:
-        self.weights.append(numpy_helper.from_array(array, f"w{len(self.weights)}"))
-        return self.weights[-1].name
-
-    def norm(self, x: str) -> str:
-        one = "" if self.empty else self.put(np.ones(self.size.width, self.float))
-        return self.node("LayerNormalization", x, one, axis=-1)
-
-    def linear(self, x: str, width: int, out: int) -> str:
-        if self.kind.startswith("fp"):
-            self.bytes += width * out * np.dtype(self.float).itemsize
-            return self.node("MatMul", x, self.constant(width, out))
-        bits, blocks = int(self.kind[3:]), width // BLOCK
-        self.bytes += out * blocks * (BLOCK * bits // 8 + 4)
-        if self.empty:
-            return self.node("MatMulNBits", x)
-        codes = self.random.integers(0, 256, (out, blocks, BLOCK * bits // 8), np.uint8)
-        scales = np.full((out, blocks), 2.0 ** (1 - bits) / width**0.5, np.float32)
-        return self.node("MatMulNBits", x, self.put(codes), self.put(scales), domain="com.microsoft", K=width, N=out,
-                         bits=bits, block_size=BLOCK)  # fmt: skip
-
-
-def _value(name: str, kind: int, shape: list[Any]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-# ── in the process that is measured ──────────────────────────────────────────────────────────────────────────────────
+def natively(path: Path, size: str, kind: str, args: argparse.Namespace) -> Times:
+    found = {}
+    for who in ("ours", "onnxruntime"):
+        command = [sys.executable, "-m", "bench", "llm", "--child", who, str(path), size, kind]
+        command += ["--threads", str(args.threads), "--lengths", *map(str, args.lengths)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{size:6}{kind:6}{who:19}{(done.stderr.strip().splitlines() or ['?'])[-1]:.90}", flush=True)
+        else:
+            found[who] = json.loads(done.stdout)
+    return found
 
 
 def child(who: str, path: str, name: str, kind: str, lengths: list[int], threads: int) -> int:
@@ -182,26 +102,49 @@ def child(who: str, path: str, name: str, kind: str, lengths: list[int], threads
     options = package.SessionOptions()
     options.intra_op_num_threads = threads
     session = package.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    times = [seconds(session, feeds(SIZES[name], kind, PROMPT, 0))]
-    times += [seconds(session, feeds(SIZES[name], kind, 1, length)) for length in lengths]
+    prompt = feeds(SIZES[name], kind, PROMPT, 0)
+    times = [min(seconds(session, prompt)[0] for _ in range(4))]
+    times += [decoded(session, feeds(SIZES[name], kind, 1, length)) for length in lengths]
     print(json.dumps(times))
     return 0
 
 
-def feeds(size: Size, kind: str, tokens: int, past: int) -> dict[str, np.ndarray]:
-    total = past + tokens
-    cache = np.zeros((1, size.kv, past, size.width // size.heads), np.float16 if kind == "fp16" else np.float32)
-    given = {"ids": np.arange(tokens, dtype=np.int64)[None], "last": np.array([total - 1], np.int32)}
-    caches = {f"past.{n}.{part}": cache for n in range(size.layers) for part in ("key", "value")}
-    return {**given, "total": np.array(total, np.int32), **caches}
+def seconds(session: Any, given: Mapping[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
+    """Of a run, and its outputs."""
+    start = time.perf_counter()
+    values = session.run(None, given)
+    taken = time.perf_counter() - start
+    return taken, {o.name: v for o, v in zip(session.get_outputs(), values, strict=True)}
 
 
-def seconds(session: Any, given: dict[str, np.ndarray]) -> float:
-    """The fastest of some runs."""
-    session.run(None, given)
-    times: list[float] = []
-    while len(times) < 4 or (sum(times) < 2 and len(times) < 40):
-        start = time.perf_counter()
-        session.run(None, given)
-        times.append(time.perf_counter() - start)
-    return min(times)
+def decoded(session: Any, given: dict[str, np.ndarray]) -> float:
+    """Seconds of a step of some, of which each is fed the caches of the one before."""
+    times = []
+    for _ in range(WARM + STEPS):
+        taken, outputs = seconds(session, given)
+        times.append(taken)
+        caches = {name.replace("present", "past"): x for name, x in outputs.items() if name.startswith("present")}
+        given |= {**caches, "last": given["last"] + 1, "total": given["total"] + 1}
+    return statistics.median(times[WARM:])
+
+
+# ── in a page ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_chromium(path: Path, size: str, kind: str, args: argparse.Namespace) -> Times:
+    of = SIZES[size]
+    what = {
+        "model": f"/data/{path.name}", "type": "float16" if kind == "fp16" else "float32", "layers": of.layers,
+        "heads": of.kv, "width": of.width // of.heads, "lengths": args.lengths, "prompt": PROMPT, "warm": WARM,
+        "steps": STEPS,
+    }  # fmt: skip
+    how = {"threads": args.threads, "provider": "wasm", "worker": False, "jax": False, "peer": True, "tiny": tiny()}
+    with chromium.chromium() as browser, browser.page(1200) as page:
+        page.evaluate("(how) => bench.start(how)", how)
+        return page.evaluate("(what) => bench.decode(what)", what)
+
+
+def tiny() -> str:
+    from bench import models
+
+    return models.tiny()

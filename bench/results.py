@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,5 +59,8 @@ class Row:
 
 def geomean(rows: list[Row]) -> float:
     """Of the ratios to the peer, without models that we fail (`warn` names them) or the peer does."""
-    logs = [math.log(row.ratio()) for row in rows if row.counts()]
-    return math.exp(statistics.fmean(logs)) if logs else math.nan
+    return geomean_of([row.ratio() for row in rows if row.counts()])
+
+
+def geomean_of(ratios: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan

@@ -5,7 +5,8 @@ import { measure } from './measure.js';
 import { overhead } from './overhead.js';
 import { profile } from './profile.js';
 import { ortRuntime } from './ort.js';
-import { fetchBuffer } from './model.js';
+import { decode } from './decode.js';
+import { Feeds, fetchBuffer, NOTHING } from './model.js';
 
 /** @typedef {import('./measure.js').Runtime} Runtime */
 
@@ -51,9 +52,7 @@ function ort(module, threads, provider, worker) {
 
 /** @param {Runtime} runtime @param {ArrayBuffer} bytes */
 async function tinySession(runtime, bytes) {
-  const info = { name: 'tiny', model: '', data: '', resultData: '', feeds: [], results: [], feedback: {}, check: null, checked: 1, tolerance: 0 };
-  const { Feeds } = await import('./model.js');
-  await (await runtime.create(new Uint8Array(bytes), new Feeds(info, new ArrayBuffer(0)))).release();
+  await (await runtime.create(new Uint8Array(bytes), new Feeds(NOTHING, new ArrayBuffer(0)))).release();
 }
 
 /**
@@ -89,4 +88,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, peak, adapter, compile, overhead, profile } });
+Object.assign(globalThis, { bench: { start, model, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, compile, overhead, profile } });

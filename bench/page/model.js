@@ -19,6 +19,9 @@
 /** @typedef {Record<string, Output>} Outputs */
 /** @typedef {{ dims: number[], type: string, bytes: ArrayBuffer }} Feed */
 
+/** A model that this page feeds itself. @type {ModelInfo} */
+export const NOTHING = { name: '', model: '', data: '', resultData: '', feeds: [], results: [], feedback: {}, check: null, checked: 1, tolerance: 0 };
+
 /** @type {Record<string, any>} */
 const ARRAYS = {
   float32: Float32Array, float64: Float64Array, float16: /** @type {any} */ (globalThis).Float16Array ?? Uint16Array,

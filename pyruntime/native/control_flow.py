@@ -69,13 +69,8 @@ def _round(
 
 
 def _free(executor: Executor, run: Run, key: tuple[Any, ...], addresses: list[int]) -> None:
-    def work(made: dict[int, int]) -> int:
-        for a in addresses:
-            executor.planner.free(a)
-        return 0
-
     if addresses:
-        executor.planner.advance(run, (*key, *addresses), work)
+        executor.planner.give_back(run, key, addresses)
 
 
 def _pass_on(executor: Executor, step: LoopStep, body: types.Block, run: Run, carried: int) -> None:

@@ -209,11 +209,7 @@ class Executor:
         strings = {b: x for b, x in given if self.header["buffers"][b].get("host")}
         plain = [(b, x) for b, x in given if b not in strings]
 
-        def work(made: dict[int, int]) -> int:
-            made.update({b: self.planner.alloc(x.nbytes) for b, x in plain})
-            return 0
-
-        self.planner.advance(run, ("enter", tuple((b, x.shape) for b, x in plain)), work)
+        self.planner.take(run, "enter", {b: x.nbytes for b, x in plain})
         run.host.update(strings)
         for b, x in plain:
             self.write(run.addresses[b], x)
@@ -242,7 +238,7 @@ class Executor:
             raise ExecutionError(f"symbol {e} is not bound", node=step.json["calls"][0]["node"]) from None
         plan = self.planner.known(run, key)
         if plan is None:
-            plan = self.planner.advance(run, key, lambda made: self.planner.lay_out(step, run, made))
+            plan = self.planner.advance(run, key, lambda: self.planner.lay_out(step, run))
             plan.fork = self.host.threads > 1 and compile_dim(step.json.get("fork", 0))(run.env) > 0
         if self.timings is not None:
             self._timed(step, plan.table)
@@ -257,16 +253,16 @@ class Executor:
         if plan.fork and self._threads > 1:
             job = partial(function.spmd, plan.table, threads=self._threads)
         start = time.perf_counter()
-        if plan.seconds < SHORT:
+        if plan.layout.seconds < SHORT:
             job()
         elif not self.host.watched(job, self.stopped):
             raise self._terminated()
-        plan.seconds = time.perf_counter() - start
+        plan.layout.seconds = time.perf_counter() - start
 
     def _run_gpu(self, step: Step[types.GpuStep], run: Run) -> None:
         key = (step.uid, *[run.env[s] for s in step.symbols])
         try:
-            plan = self.planner.advance(run, key, lambda made: self.planner.lay_out(step, run, made))
+            plan = self.planner.advance(run, key, lambda: self.planner.lay_out(step, run))
             self.gpu.run(plan.table, self._check)
         except Terminated:
             raise
@@ -297,15 +293,8 @@ class Executor:
         self.release(step, run)
 
     def release(self, step: Step[Releasing], run: Run) -> None:
-        doomed = [b for b in step.json["free"] if b in run.addresses]
-        if doomed:
-
-            def work(made: dict[int, int]) -> int:
-                for b in doomed:
-                    self.planner.free(run.addresses[b])
-                return 0
-
-            self.planner.advance(run, ("free", step.uid, *doomed), work)
+        if doomed := [run.addresses[b] for b in step.json["free"] if b in run.addresses]:
+            self.planner.give_back(run, ("free", step.uid), doomed)
 
     def _run_host(self, step: Step[types.HostStep], run: Run) -> None:
         json = step.json
@@ -322,12 +311,7 @@ class Executor:
         plain = [(b, a) for b, a in arrays if a.dtype != object]
         run.host.update({b: a for b, a in arrays if a.dtype == object})
 
-        def work(made: dict[int, int]) -> int:
-            for b, a in plain:
-                made[b] = self.planner.alloc(a.nbytes)
-            return 0
-
-        self.planner.advance(run, ("make", step.uid, *[a.nbytes for _, a in plain]), work)
+        self.planner.take(run, ("make", step.uid), {b: a.nbytes for b, a in plain})
         for b, a in plain:
             self.write(run.addresses[b], a)
 

@@ -116,13 +116,8 @@ class Transfers:
         return names is None or not run.wanted.isdisjoint(set(names) - run.stay)
 
     def _make(self, step: CopyStep, run: Run, targets: list[types.TensorValue], memory: str = "") -> None:
-        sizes = [(t["buffer"], self.executor.bytes_of(t["buffer"], run)) for t in targets]
-
-        def work(made: dict[int, int]) -> int:
-            made.update({b: self.executor.planner.alloc(size, memory) for b, size in sizes})
-            return 0
-
-        self.executor.planner.advance(run, (step.uid, *sizes), work)
+        sizes = {t["buffer"]: self.executor.bytes_of(t["buffer"], run) for t in targets}
+        self.executor.planner.take(run, ("copy", step.uid), sizes, memory)
 
     def _user(self, pairs: list[list[types.TensorValue]]) -> str:
         """The first node that makes or reads the tensors of a copy."""

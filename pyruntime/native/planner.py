@@ -1,13 +1,14 @@
 """Memory plans: where each buffer lies after each step, made once for a way through the Program and found again.
 
 web/run/plan.js is its mirror. `Plan` holds the addresses a step needs, and for a wasm step the argument blocks already
-written to memory, so a repeated run with the same shapes only calls code.
+written to memory, so a repeated run with the same shapes only calls code. Where shapes change, as the caches of a
+decoder grow with each token, a `Layout` has room for more, and only parameters are computed anew.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -26,21 +27,39 @@ STATES = 4096  # arena states kept before all are forgotten: new shapes in every
 
 LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
 ROUND = "round"  # the key of what begins one
+SMALL = 1 << 16  # bytes of a layout whose room is never too much
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
 
 Env = dict[str, int]
 
 
 @dataclass(slots=True)
-class Plan:
-    """addresses: of buffers allocated by the step; table: address of its argument blocks; after: the arena state;
-    fork: whether some call is worth more than one thread; seconds: of its last run."""
+class Layout:
+    """Where what a step makes lies, if no buffer has more bytes than there is `room` for it, and each of `heirs` (output,
+    input), which lies in its input's memory, has that one's size. after: the arena state; seconds: of the step's last
+    run."""
 
-    addresses: dict[int, int]
-    table: int
-    after: int
-    fork: bool = False
+    addresses: dict[int, int] = field(default_factory=dict)
+    room: dict[int, int] = field(default_factory=dict)
+    heirs: list[tuple[int, int]] = field(default_factory=list)
+    after: int = 0
     seconds: float = math.inf
+
+    def holds(self, sizes: Mapping[int, int]) -> bool:
+        """Without too much room: what lies close together stays in cache."""
+        if not all(0 <= sizes[b] <= most for b, most in self.room.items()):
+            return False
+        alike = all(sizes[output] == sizes[source] for output, source in self.heirs)
+        return alike and sum(self.room.values()) <= 2 * sum(sizes[b] for b in self.room) + SMALL
+
+
+@dataclass(slots=True)
+class Plan:
+    """table: address of the step's argument blocks; fork: whether some call is worth more than one thread."""
+
+    layout: Layout
+    table: int = 0
+    fork: bool = False
 
 
 S = TypeVar("S", bound=types.Step, covariant=True)
@@ -52,9 +71,8 @@ class Step(Generic[S]):
 
     json: S
     symbols: tuple[str, ...] = ()
-    words: Callable[[Env], Any] | None = None  # sizes of alloc'ed buffers, then parameters and work of every call
+    words: Callable[[Env], Any] | None = None  # parameters and work of every call
     uid: int = 0
-    fields: dict[str, Any] = field(default_factory=dict)
 
 
 def calls_of(step: types.Step) -> list[types.Call]:
@@ -110,6 +128,7 @@ class Planner:
         self.plans: dict[Any, Plan] = {}
         self.root = self.arena.snapshot()
         self.states: list[Any] = [self.root]
+        self._layouts: dict[Any, list[Layout]] = {}  # by the state before, and what is laid out
         self._rounds: dict[Any, int] = {}  # states in which a round began, by what is in them
         self.observer: Observer | None = None
 
@@ -142,27 +161,59 @@ class Planner:
         """The plan of this key from where a run is, if there is one; the run is behind it then."""
         plan = self.plans.get((run.state, key))
         if plan is not None:
-            run.state = plan.after
-            run.addresses.update(plan.addresses)
+            run.state = plan.layout.after
+            run.addresses.update(plan.layout.addresses)
         return plan
 
-    def advance(self, run: Run, key: Any, work: Callable[[dict[int, int]], int]) -> Plan:
-        """Do allocations once for a state and key; afterwards take them from the plan. `work(addresses)` allocates and
-        frees, and gives the address of a table or 0."""
+    def advance(self, run: Run, key: Any, work: Callable[[], Plan]) -> Plan:
+        """What `work` plans for a state and key is planned once and found afterwards."""
         plan = self.known(run, key)
         if plan is not None:
             return plan
         if len(self.states) > STATES:
             self._forget_but(run)
-        self.arena.restore(self.states[run.state])
-        made: dict[int, int] = {}
-        table = work(made)
-        plan = self.plans[run.state, key] = Plan(made, table, self.note())
-        if self.observer is not None:
-            self.observer.advanced(made)
-        run.state = plan.after
-        run.addresses.update(made)
+        self.plans[run.state, key] = plan = work()
+        self.known(run, key)
         return plan
+
+    def take(self, run: Run, where: Any, sizes: Mapping[int, int], memory: str = "") -> None:
+        """Memory for buffers with these bytes; where: what takes it."""
+
+        def allocate(layout: Layout) -> None:
+            for b in sizes:
+                layout.addresses[b] = self.alloc(layout.room[b], memory)
+
+        self.advance(run, (where, *sizes.items()), lambda: Plan(self._layout(run, where, sizes, sizes, allocate)))
+
+    def give_back(self, run: Run, where: Any, addresses: Sequence[int]) -> None:
+        """The memory at these addresses; where: what gives it back."""
+        key = (where, *addresses)
+
+        def free(_: Layout) -> None:
+            for address in addresses:
+                self.free(address)
+
+        self.advance(run, key, lambda: Plan(self._layout(run, key, {}, (), free)))
+
+    def _layout(
+        self, run: Run, where: Any, sizes: Mapping[int, int], made: Iterable[int], allocate: Callable[[Layout], None]
+    ) -> Layout:
+        """One that was made before for `where` and has room for these sizes; else one with as much room as buffers take,
+        and more for those that had another size before."""
+        before = self._layouts.setdefault((run.state, where), [])
+        if self.observer is None and (found := next((x for x in before if x.holds(sizes)), None)):
+            return found
+        layout = Layout(room={b: sizes[b] for b in made})
+        if before and self.observer is None:
+            for b, size in layout.room.items():
+                layout.room[b] += size // 8 if size != before[-1].room.get(b) else 0
+        self.arena.restore(self.states[run.state])
+        allocate(layout)
+        layout.after = self.note()
+        before.append(layout)
+        if self.observer is not None:
+            self.observer.advanced(layout.addresses)
+        return layout
 
     def come_round(self, run: Run) -> None:
         """In a loop: where a run was in an earlier round, all that follows is planned already."""
@@ -171,7 +222,7 @@ class Planner:
         self.arena.restore(self.states[run.state])
         content = (self.arena.content(), frozenset(run.addresses.items()), frozenset(run.env.items()))
         number = self._rounds.setdefault(content, run.state)
-        self.plans[run.state, ROUND] = Plan({}, 0, number)
+        self.plans[run.state, ROUND] = Plan(Layout(after=number))
         run.state = number
 
     def make_permanent(self, state: int) -> None:
@@ -207,6 +258,7 @@ class Planner:
     def restart(self) -> None:
         """The next run is planned anew."""
         self.states = [self.root]
+        self._layouts = {}
         self._rounds = {}
         self.forget()
 
@@ -228,31 +280,41 @@ class Planner:
         tensors = self.gpu.host.own.bytes_held if self.gpu is not None else 0
         return MemoryReport(self.arena.by_provider(self.gpu is not None), len(self.host.memory), tensors)
 
-    def lay_out(self, step: Step[types.WasmStep | types.GpuStep], run: Run, made: dict[int, int]) -> int:
-        """Allocate what the calls make, free what dies, and write the argument blocks."""
+    def lay_out(self, step: Step[types.WasmStep | types.GpuStep], run: Run) -> Plan:
+        """Memory for what the calls make, what dies given back, and the argument blocks."""
         assert step.words is not None
-        sizes, addresses = Sizes(self.sizes, run.env), {**run.addresses}
-        calls = step.json["calls"]
-        away = {b for c in calls for b in c["alloc"] if self.header["buffers"][b].get("memory")}
-        found = tenants(calls, sizes, addresses, self.placed, away)
-        self.arena.lay_out(dict.fromkeys(found.values()), len(calls))
-        self._reach()
-        made.update({b: found[b].address for c in calls for b in c["alloc"] if b not in self.placed})
-        addresses.update(made)
-        if self.observer is not None:
-            self.observer.laid_out(calls, addresses, sizes)
-        words = iter(step.words(run.env))
-        table: list[int] = []
-        for call in calls:
-            table += [addresses[b] for b in call["buffers"]]
-            numbers = [next(words) for _ in range(len(call["params"]) + 1)]
-            if max(map(abs, numbers)) > LARGEST:
-                text = f"a kernel would count to {max(numbers, key=abs)}, the most is {LARGEST}"
-                raise ShapeError(text, node=call["node"])
-            table += numbers
+        sizes, calls = Sizes(self.sizes, run.env), step.json["calls"]
+        made = [b for c in calls for b in c["alloc"] if b not in self.placed]
+
+        def allocate(layout: Layout) -> None:
+            away = {b for b in made if self.header["buffers"][b].get("memory")}
+            found = tenants(calls, sizes, layout, run.addresses, self.placed, away)
+            self.arena.lay_out(dict.fromkeys(found.values()), len(calls))
+            self._reach()
+            layout.addresses.update({b: found[b].address for b in made})
+            if self.observer is not None:
+                self.observer.laid_out(calls, {**run.addresses, **layout.addresses}, sizes)
+
+        layout = self._layout(run, step.uid, sizes, made, allocate)
+        words = self._words(step, {**run.addresses, **layout.addresses}, run.env)
         if step.json["op"] == "gpu":
-            return self.gpu.prepare(step.json["calls"], sizes, table)
-        return self._table(table)
+            return Plan(layout, self.gpu.prepare(calls, sizes, words))
+        return Plan(layout, self._table(words))
+
+    @staticmethod
+    def _words(step: Step[types.WasmStep | types.GpuStep], addresses: Mapping[int, int], env: Env) -> list[int]:
+        """The argument blocks: of each call its buffers, its parameters, and its work."""
+        assert step.words is not None
+        numbers, words, at = step.words(env), [], 0
+        for call in step.json["calls"]:
+            words += [addresses[b] for b in call["buffers"]]
+            found = numbers[at : at + len(call["params"]) + 1]
+            at += len(found)
+            if max(found) > LARGEST or min(found) < -LARGEST:
+                text = f"a kernel would count to {max(found, key=abs)}, the most is {LARGEST}"
+                raise ShapeError(text, node=call["node"])
+            words += found
+        return words
 
     def _table(self, words: list[int]) -> int:
         try:

@@ -6,7 +6,7 @@ web/run/step_layout.js is its mirror.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pyruntime.errors import ShapeError
 
@@ -29,11 +29,19 @@ class Tenant:
         self.heirs = 0
 
 
+class Roomy(Protocol):
+    """room: bytes by buffer that is made; heirs: pairs of an output and the input whose memory it takes over."""
+
+    room: dict[int, int]
+    heirs: list[tuple[int, int]]
+
+
 def tenants(
-    calls: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], addresses: Mapping[int, int], placed: Iterable[int],
-    away: Iterable[int],
+    calls: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], layout: Roomy, addresses: Mapping[int, int],
+    placed: Iterable[int], away: Iterable[int],
 ) -> dict[int, Tenant]:  # fmt: skip
-    """What each buffer made or freed by a step's calls lives in; an output in place shares that of its input."""
+    """What each buffer made or freed by a step's calls lives in; an output in place shares that of its input, of which
+    the layout is told."""
     found: dict[int, Tenant] = {}
 
     def of(b: int) -> Tenant:
@@ -50,9 +58,10 @@ def tenants(
                 raise ShapeError("an output would have a negative dim", node=call["node"])
             source = _takeover(call, b, dying, sizes)
             if source is None:
-                found[b] = Tenant(sizes[b], now, len(calls), away=b in away)
+                found[b] = Tenant(layout.room[b], now, len(calls), away=b in away)
                 continue
             found[b] = of(source)
+            layout.heirs.append((b, source))
             found[b].heirs += 1
             dying.discard(source)
         for b in dying:

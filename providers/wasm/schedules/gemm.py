@@ -34,7 +34,7 @@ from ..printer.assembler import Function, Module
 from .arguments import KERNEL, ceil_div, element, load_words, minimum
 from .arithmetic import Arithmetic
 from .pack_panels import pack_cols, pack_rows
-from .register_tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block, pick_rows
+from .register_tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block
 from .right_operand import Block, right_operand
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
@@ -43,15 +43,6 @@ PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "
 PACK_BUFFERS = ("source", "packed")
 PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed", "inner", "t_source", "offset")
 PACK_COLUMNS = 64
-
-
-def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
-    """Up to this many rows, B is not packed.
-
-    Chromium 156, relaxed, "rows", K = N = 1024, GFLOP/s packed and not: 2 rows 13, 39; 4 rows 23, 39; 6 rows 33, 40;
-    12 rows 44, 32; 24 rows 49, 36. With K = N = 256 they meet at 6 to 8 rows. One row: 30 to 35 (70 GB/s).
-    """
-    return pick_rows(arithmetic)
 
 
 def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, AnyDim, AnyDim]:
@@ -131,7 +122,8 @@ def _unit(
 ) -> Function:
     """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
     panels = panels_block(module, arithmetic, epilogue.tile())
-    b = right_operand(module, kind, arithmetic, epilogue.tile(), len(BUFFERS))
+    words = (len(BUFFERS), first + PARAMS.index("ldb"))
+    b = right_operand(module, kind, arithmetic, epilogue.tile(), words)
     f = module.function("matmul_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
@@ -145,7 +137,7 @@ def _unit(
     _addresses(f, w, p)
     with f.block() as done:
         if b.few_rows is not None:
-            f.emit(w["m"]).i32(few_rows(arithmetic)).emit("i32.le_s")
+            f.emit(w["m"]).i32(b.few).emit("i32.le_s")
             with f.if_():  # all of k at once
                 b.address(at).set(p["b"]).emit(w["k"]).set(p["k"])
                 b.stride(at).set(p["ldb"])

@@ -162,7 +162,19 @@ def _k_loop(
     f.release(*pointers, n, panel)
 
 
-def _finish(
+def row_pointers(f: Function, p: dict[str, int], height: int) -> tuple[list[int], list[int], list[int]]:
+    """Addresses of a block's first rows in A and in C, and their numbers; past the last row it is the last again."""
+    a, c, rows = f.locals("i32", height), f.locals("i32", height), f.locals("i32", height)
+    with f.scratch("i32", 1) as (i,):
+        for r in range(height):
+            f.i32(r).emit(p["rows"]).i32(1).emit("i32.sub").tee(i).i32(r).emit(i, "i32.lt_s", "select").set(i)
+            f.emit(p["row"], i, "i32.add").set(rows[r])
+            f.emit(p["a"], i, p["lda"], "i32.mul", "i32.add").set(a[r])
+            f.emit(p["c"], i, p["ldc"], "i32.mul", "i32.add").set(c[r])
+    return a, c, rows
+
+
+def finish_tile(
     f: Function, p: dict[str, int], c: list[int], rows: list[int], sums: list[list[int]], epilogue: Epilogue, add: str
 ) -> None:
     """Add C, apply the epilogue, store; the second half of a panel only where it has columns."""
@@ -203,14 +215,8 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
     """A block function for 1..height rows: all panels of the block, one register tile each."""
     store_part(module)
     f, p = block_function(module, f"strip{height}")
-    a, c, rows = f.locals("i32", height), f.locals("i32", height), f.locals("i32", height)
+    a, c, rows = row_pointers(f, p, height)
     groups = [[f.locals("v128", 2) for _ in range(height)] for _ in range({1: 4, 2: 2, 3: 2}.get(height, 1))]
-    with f.scratch("i32", 1) as (i,):
-        for r in range(height):
-            f.i32(r).emit(p["rows"]).i32(1).emit("i32.sub").tee(i).i32(r).emit(i, "i32.lt_s", "select").set(i)
-            f.emit(p["row"], i, "i32.add").set(rows[r])
-            f.emit(p["a"], i, p["lda"], "i32.mul", "i32.add").set(a[r])
-            f.emit(p["c"], i, p["ldc"], "i32.mul", "i32.add").set(c[r])
     with f.loop() as again:
         for group in groups:
             for total in (total for pair in group for total in pair):
@@ -220,7 +226,7 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
             for s, t in zip(groups[0], group, strict=True):
                 for j in (0, 1):
                     f.emit(s[j], t[j], arithmetic.add).set(s[j])
-        _finish(f, p, c, rows, groups[0], epilogue, arithmetic.add)
+        finish_tile(f, p, c, rows, groups[0], epilogue, arithmetic.add)
         f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
         for address in c:
             f.add(address, 4 * PANEL)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
-from .dequantize import GROUP, groups_bytes, pack_nbits
+from .dequantize import FEW, GROUP, few_rows_nbits, groups_bytes, pack_nbits
 from .few_rows import cols_block, rows_block
 from .pack_panels import pack_cols, pack_rows
-from .register_tile import PANEL, Epilogue, panels_block
+from .register_tile import PANEL, Epilogue, panels_block, pick_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,11 @@ class Block:
 
 
 class Panels:
-    """Packed beforehand. `few_rows` is the block function that reads B as it lies, for few rows; None if none can."""
+    """Packed beforehand. `few_rows` is the block function that reads B as it lies, for up to `few` rows; None if none
+    can."""
 
-    def __init__(self, few_rows: Function | None) -> None:
-        self.few_rows = few_rows
+    def __init__(self, few_rows: Function | None, few: int) -> None:
+        self.few_rows, self.few = few_rows, few
 
     def address(self, at: Block) -> Function:
         """Push the address of B[batch][k0][col] as it lies."""
@@ -51,8 +52,8 @@ class Panels:
 class Matrix(Panels):
     """Row-major or transposed: packed into scratch."""
 
-    def __init__(self, few_rows: Function | None, packer: Function, transposed: bool) -> None:
-        super().__init__(few_rows)
+    def __init__(self, few_rows: Function | None, few: int, packer: Function, transposed: bool) -> None:
+        super().__init__(few_rows, few)
         self.packer, self.transposed = packer, transposed
 
     def address(self, at: Block) -> Function:
@@ -79,29 +80,44 @@ class Matrix(Panels):
 class Codes(Matrix):
     """Few bits: the steps are the first extra buffer, ldb is the k of one step (dequantize.py)."""
 
-    def __init__(self, packer: Function, bits: int, steps: int) -> None:
-        super().__init__(None, packer, transposed=False)
+    def __init__(self, few_rows: Function, packer: Function, bits: int, steps: int) -> None:
+        super().__init__(few_rows, FEW, packer, transposed=False)
         self.bits, self.steps = bits, steps
 
-    def pack(self, at: Block) -> None:
+    def address(self, at: Block) -> Function:
         f, w, p = at.f, at.arguments, at.block
         with f.scratch("i32", 1) as (group,):
             f.i32(GROUP).set(group).emit(w["b"])
             ceil_div(f, w["k"], group).emit(p["col"], "i32.mul").i32(groups_bytes(self.bits) // PANEL)
-            f.emit("i32.mul", "i32.add", p["args"]).mem("i32.load", 4 * self.steps)
-            ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(8).emit("i32.mul", "i32.add")
+        return f.emit("i32.mul", "i32.add")
+
+    def pack(self, at: Block) -> None:
+        f, w, p = at.f, at.arguments, at.block
+        self.address(at).emit(p["args"]).mem("i32.load", 4 * self.steps)
+        ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(8).emit("i32.mul", "i32.add")
         f.emit(at.k0, p["k"], w["k"], w["ldb"], p["cols"], at.scratch, p["ldb"]).call(self.packer)
 
 
-def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilogue, steps: int) -> Panels:
-    """What reads B of a kind that gemm.py names; steps: the first extra buffer."""
+def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilogue, words: tuple[int, int]) -> Panels:
+    """What reads B of a kind that gemm.py names; words: of the argument block, the first extra buffer and ldb."""
+    few = few_rows(arithmetic)
     if kind == "panels":
-        return Panels(panels_block(module, arithmetic, tile))
+        return Panels(panels_block(module, arithmetic, tile), few)
     if kind in NBITS:
-        return Codes(pack_nbits(module, NBITS[kind], arithmetic), NBITS[kind], steps)
+        rows = few_rows_nbits(module, NBITS[kind], arithmetic, tile, words)
+        return Codes(rows, pack_nbits(module, NBITS[kind], arithmetic), NBITS[kind], words[0])
     unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind]
-    few_rows = unpacked(module, arithmetic, tile) if arithmetic.codes == 1 else None
-    return Matrix(few_rows, pack(module), transposed=kind == "cols")
+    block = unpacked(module, arithmetic, tile) if arithmetic.codes == 1 else None
+    return Matrix(block, few, pack(module), transposed=kind == "cols")
+
+
+def few_rows(arithmetic: Arithmetic) -> int:
+    """Up to this many rows, B is not packed.
+
+    Chromium 156, relaxed, "rows", K = N = 1024, GFLOP/s packed and not: 2 rows 13, 39; 4 rows 23, 39; 6 rows 33, 40;
+    12 rows 44, 32; 24 rows 49, 36. With K = N = 256 they meet at 6 to 8 rows. One row: 30 to 35 (70 GB/s).
+    """
+    return pick_rows(arithmetic)
 
 
 NBITS = {"nbits4": 4, "nbits8": 8}
@@ -113,4 +129,4 @@ def _matrix(at: Block) -> Function:
     return element(at.f, w["b"], (p["high"], w["tb"]), (p["low"], w["sb"]))
 
 
-__all__ = ["Block", "Panels", "right_operand"]
+__all__ = ["Block", "Panels", "few_rows", "right_operand"]

@@ -1,0 +1,76 @@
+// Tokens of a decoder one after another: what a step gives as present keys and values is fed to the next as past ones.
+
+import { Feeds, NOTHING } from './model.js';
+
+/** @typedef {{ model: string, type: string, layers: number, heads: number, width: number, lengths: number[], prompt: number, warm: number, steps: number }} Decoder */
+/** @typedef {{ ort: typeof import('onnxruntime-common'), session: any }} Started */
+
+/** @param {Decoder} what @param {typeof import('onnxruntime-common')} ort @param {number} tokens @param {number} past */
+function feeds({ type, layers, heads, width }, ort, tokens, past) {
+  const size = heads * past * width;
+  const values = () => (type === 'float16' ? new Uint16Array(size) : new Float32Array(size));
+  /** @type {Record<string, any>} */
+  const given = {
+    ids: new ort.Tensor('int64', BigInt64Array.from({ length: tokens }, (_, i) => BigInt(i)), [1, tokens]),
+    ...counts(ort, past + tokens),
+  };
+  for (let n = 0; n < layers; n++) {
+    for (const part of ['key', 'value']) {
+      given[`past.${n}.${part}`] = new ort.Tensor(/** @type {any} */ (type), /** @type {any} */ (values()), [1, heads, past, width]);
+    }
+  }
+  return given;
+}
+
+/** @param {typeof import('onnxruntime-common')} ort @param {number} total */
+function counts(ort, total) {
+  return { last: new ort.Tensor('int32', [total - 1], [1]), total: new ort.Tensor('int32', [total], []) };
+}
+
+/** Seconds of a run, and its outputs. @param {any} session @param {any} given @returns {Promise<[number, any]>} */
+async function timed(session, given) {
+  const start = performance.now();
+  const outputs = await session.run(given);
+  return [(performance.now() - start) / 1000, outputs];
+}
+
+/** Seconds of a step. @param {Decoder} what @param {Started} started @param {number} past */
+async function decoded(what, { ort, session }, past) {
+  const times = [];
+  let given = feeds(what, ort, 1, past);
+  for (let i = 1; i <= what.warm + what.steps; i++) {
+    const [time, outputs] = await timed(session, given);
+    times.push(time);
+    const caches = Object.entries(outputs).filter(([name]) => name.startsWith('present'));
+    given = { ids: given.ids, ...counts(ort, past + 1 + i), ...Object.fromEntries(caches.map(([name, x]) => [name.replace('present', 'past'), x])) };
+  }
+  return median(times.slice(what.warm));
+}
+
+/** @param {number[]} times */
+const median = (times) => times.sort((a, b) => a - b)[times.length >> 1];
+
+/**
+ * @param {Record<string, any>} runtimes @param {Decoder} what
+ * @returns {Promise<Record<string, number[]>>} seconds of the prefill, then of a step at each length, by runtime
+ */
+export async function decode(runtimes, what) {
+  const bytes = await (await fetch(what.model)).arrayBuffer();
+  /** @type {Record<string, Started>} */
+  const started = {};
+  for (const [name, runtime] of Object.entries(runtimes)) {
+    started[name] = await runtime.create(new Uint8Array(bytes.slice(0)), new Feeds(NOTHING, new ArrayBuffer(0)));
+  }
+  /** @type {Record<string, number[]>} */
+  const found = Object.fromEntries(Object.keys(started).map((name) => [name, []]));
+  for (const [name, { ort, session }] of Object.entries(started)) {
+    const given = feeds(what, ort, what.prompt, 0);
+    const times = [];
+    for (let i = 0; i < 4; i++) times.push((await timed(session, given))[0]);
+    found[name].push(Math.min(...times));
+  }
+  for (const length of what.lengths) {
+    for (const [name, one] of Object.entries(started)) found[name].push(await decoded(what, one, length));
+  }
+  return found;
+}
