@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from bench import chromium
-from bench.decoders import SIZES, TYPES, feeds, made
 from bench.results import geomean_of
+from kit.decoders import SIZES, TYPES, Decoder, feeds
 
 PROMPT, STEPS = 64, 16
 WARM = 3  # steps that are not counted
@@ -57,6 +58,18 @@ def main(argv: list[str]) -> int:
     if ratios:
         print(f"decoding vs onnxruntime-web, {args.threads} thread(s): {geomean_of(ratios):.2f}")
     return 0
+
+
+def made(name: str, kind: str) -> tuple[Path, int]:
+    """The file, and the bytes of weights that each token needs."""
+    path = chromium.BUILD / f"llm_{name}_{kind}.onnx"
+    decoder = Decoder(SIZES[name], kind, empty=path.exists())
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(decoder.model(), path)
+    else:
+        decoder.model()
+    return path, decoder.bytes
 
 
 def bandwidth() -> float:

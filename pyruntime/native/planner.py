@@ -35,9 +35,9 @@ Env = dict[str, int]
 
 @dataclass(slots=True)
 class Layout:
-    """Where what a step makes lies, if no buffer has more bytes than there is `room` for it, and each of `heirs` (output,
-    input), which lies in its input's memory, has that one's size. after: the arena state; seconds: of the step's last
-    run."""
+    """Where what a step makes lies, if no buffer has more bytes than there is `room` for it, and each of `heirs`
+    (output, input), which lies in its input's memory, has that one's size. after: the arena state; seconds: of the
+    step's last run."""
 
     addresses: dict[int, int] = field(default_factory=dict)
     room: dict[int, int] = field(default_factory=dict)
@@ -198,8 +198,8 @@ class Planner:
     def _layout(
         self, run: Run, where: Any, sizes: Mapping[int, int], made: Iterable[int], allocate: Callable[[Layout], None]
     ) -> Layout:
-        """One that was made before for `where` and has room for these sizes; else one with as much room as buffers take,
-        and more for those that had another size before."""
+        """One that was made before for `where` and has room for these sizes; else one with as much room as buffers
+        take, and more for those that had another size before."""
         before = self._layouts.setdefault((run.state, where), [])
         if self.observer is None and (found := next((x for x in before if x.holds(sizes)), None)):
             return found

@@ -21,6 +21,7 @@ from pyruntime.ir.kernel import Call, For, Kernel, Loops, Stmt, Store, Tensor, t
 from ..routines.base import scratch
 from ..routines.matmul import Product, described, invocation, offset
 from . import gemm
+from .right_operand import few_rows
 from .row_blocks import PARAMS, Member, blockwise, scratch_bytes
 
 # Floats of a block of scores, a quarter of a second-level cache of 1 MB; a matrix that is no larger stays one.
@@ -77,7 +78,7 @@ def _fits(chain: Chain) -> bool:
     """Whether the matrix in between is dense, [batch, m, n] for all three, and large."""
     t, p, q = chain.scores.out, chain.first, chain.second
     m, n = p.m, p.n
-    if not isinstance(m, int) or not isinstance(n, int) or m * n <= BLOCK or min(m, n) <= gemm.few_rows():
+    if not isinstance(m, int) or not isinstance(n, int) or m * n <= BLOCK or min(m, n) <= few_rows():
         return False
     outer, inner = q.levels()
     dense = [(inner, m * n), (outer, inner.extent * m * n)]

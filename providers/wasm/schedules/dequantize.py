@@ -164,7 +164,7 @@ def _strip(
             for count in (GROUP, 3, 2, 1):
                 groups(count)
             f.br(again)
-        for r, pointer in enumerate(a):
+        for pointer in a:
             f.emit(pointer, p["k"]).i32(2).emit("i32.shl", "i32.sub").set(pointer)
         for turn in sums[1:]:
             for s, t in zip(sums[0], turn, strict=True):

@@ -3,14 +3,11 @@ float32, float16, or codes of 8 or 4 bits in blocks of 32 (MatMulNBits)."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-
-from bench import chromium
 
 BLOCK = 32
 TYPES = ("fp32", "fp16", "int8", "int4")
@@ -25,22 +22,11 @@ class Size(NamedTuple):
     words: int
 
 
+TINY = Size(32, 2, 4, 2, 64, 50)
 SIZES = {
     "15M": Size(288, 6, 6, 6, 768, 32000), "135M": Size(576, 30, 9, 3, 1536, 49152),
     "360M": Size(960, 32, 15, 5, 2560, 49152),
 }  # fmt: skip
-
-
-def made(name: str, kind: str) -> tuple[Path, int]:
-    """The file, and the bytes of weights that each token needs."""
-    path = chromium.BUILD / f"llm_{name}_{kind}.onnx"
-    decoder = Decoder(SIZES[name], kind, empty=path.exists())
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        onnx.save(decoder.model(), path)
-    else:
-        decoder.model()
-    return path, decoder.bytes
 
 
 class Decoder:

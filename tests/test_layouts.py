@@ -1,0 +1,91 @@
+"""Runs of growing and changing shapes: what they give, and how much of it is planned anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from kit.decoders import TINY, Decoder, feeds
+from kit.small_models import model
+from pyruntime import InferenceSession
+from pyruntime.errors import ShapeError
+
+FLOAT = TensorProto.FLOAT
+
+
+def peer(made: onnx.ModelProto) -> Any:
+    return onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def decode(session: Any, lengths: Iterable[int]) -> list[np.ndarray]:
+    """The logits of tokens one after another, of a prompt of the first length and then of each."""
+    names = [o.name for o in session.get_outputs()]
+    found, given = [], feeds(TINY, "int4", 5, 0)
+    for length in lengths:
+        outputs = dict(zip(names, session.run(None, given), strict=True))
+        found.append(outputs["logits"])
+        caches = {name.replace("present", "past"): x for name, x in outputs.items() if name != "logits"}
+        given = feeds(TINY, "int4", 1, length) | caches
+    return found
+
+
+def test_caches_that_grow() -> None:
+    """As a decoder's, over many tokens; few are planned anew."""
+    made = Decoder(TINY, "int4", empty=False).model()
+    ours, lengths = InferenceSession(made.SerializeToString()), range(5, 165)
+    for got, want in zip(decode(ours, lengths), decode(peer(made), lengths), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+    states = len(ours._latest().planner.states)
+    assert states < 160, "each run has several states of its own"
+
+
+def changing() -> onnx.ModelProto:
+    """y = exp(a) + a relu of b's, which broadcasts: sizes that are equal in one run differ in the next."""
+    nodes = [
+        helper.make_node("Exp", ["a"], ["e"]), helper.make_node("Relu", ["b"], ["r"]),
+        helper.make_node("Softmax", ["r"], ["s"], axis=-1), helper.make_node("Add", ["e", "s"], ["y"]),
+        helper.make_node("MatMul", ["y", "c"], ["z"]), helper.make_node("Softmax", ["z"], ["w"], axis=-1),
+    ]  # fmt: skip
+    inputs = [("a", FLOAT, ["m", "k"]), ("b", FLOAT, ["p", "k"]), ("c", FLOAT, ["k", "n"])]
+    return model(nodes, inputs, [("y", FLOAT, None), ("w", FLOAT, None)])
+
+
+def test_sizes_that_change() -> None:
+    made = changing()
+    ours, theirs = InferenceSession(made.SerializeToString()), peer(made)
+    random = np.random.default_rng(0)
+    sizes = [(4, 4, 8, 3), (5, 5, 8, 3), (5, 1, 9, 3), (6, 1, 9, 70), (6, 6, 9, 1), (300, 1, 20, 30), (4, 4, 8, 3),
+             (1, 1, 1, 1), (0, 1, 9, 3), (7, 7, 8, 3), (310, 310, 20, 30), (311, 1, 21, 31), (6, 6, 9, 2)]  # fmt: skip
+    for m, p, k, n in [*sizes, *random.permutation(sizes).tolist(), *sizes]:
+        shapes = {"a": (m, k), "b": (p, k), "c": (k, n)}
+        given = {name: random.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+        for got, want in zip(ours.run(None, given), theirs.run(None, given), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_cannot_be_is_refused_in_a_layout_with_room() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Pad", ["r", "pads"], ["p"]),
+             helper.make_node("Exp", ["p"], ["y"])]  # fmt: skip
+    made = model(nodes, [("x", FLOAT, ["n"])], [("y", FLOAT, None)], {"pads": np.array([-4, 0])})
+    session = InferenceSession(made.SerializeToString())
+    for n in (8, 9, 10, 11, 8):
+        assert session.run(None, {"x": np.ones(n, np.float32)})[0].shape == (n - 4,)
+    with pytest.raises(ShapeError):
+        session.run(None, {"x": np.ones(3, np.float32)})
+    assert session.run(None, {"x": np.ones(9, np.float32)})[0].shape == (5,)
+
+
+def test_large_shapes_and_small_ones_in_turn() -> None:
+    """A small run does not lie as far apart as a large one."""
+    session = InferenceSession(changing().SerializeToString())
+    for m in (2000, 3, 2000, 3):
+        shapes = {"a": (m, 64), "b": (m, 64), "c": (64, 8)}
+        given = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+        y, w = session.run(None, given)
+        assert np.allclose(w, 1 / 8) and np.allclose(y, np.e + 1 / 64)
