@@ -111,7 +111,7 @@ def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilo
     return Matrix(block, few, pack(module), transposed=kind == "cols")
 
 
-def few_rows(arithmetic: Arithmetic) -> int:
+def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
     """Up to this many rows, B is not packed.
 
     Chromium 156, relaxed, "rows", K = N = 1024, GFLOP/s packed and not: 2 rows 13, 39; 4 rows 23, 39; 6 rows 33, 40;
