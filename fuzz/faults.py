@@ -51,6 +51,11 @@ def _fractions(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool
     return any((x != np.trunc(x)).any() for x in floats)
 
 
+def _same_and_dilated(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    return given.get("auto_pad", b"").startswith(b"SAME") and any(d != 1 for d in given.get("dilations", ()))
+
+
 def _strings(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return onnx.TensorProto.STRING in types
 
@@ -111,6 +116,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
+        *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool", "MaxPool")],
         *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin")],
         ("ReduceMean", _integers_sum_to(2**53), "adds them up as float64"),
         ("CastLike", _halves_as_text, "writes halves with the digits of floats"),
@@ -123,6 +129,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("ReduceMean", _integers_sum_to(2**31), "adds them up in their type, or as float64"),
         ("Gemm", _beyond_doubles, "multiplies integers by 1.0"),
         ("AveragePool", lambda node, opset, *_: opset < 7, "counts padding"),
+        *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool")],
         ("QLinearMatMul", lambda node, _, types, *more: bool(types & FLOAT8), "takes float8 for whole numbers"),
         (
             "DequantizeLinear",

@@ -15,6 +15,8 @@ from fuzz.node import tensor
 # Words in the names of operators whose error is that of their largest terms, and how many units of those it may be.
 UNITS = 4
 SUMS = "Conv MatMul Gemm Einsum FT Norm Attention Pool Reduce Resize Sum Mean RNN LSTM GRU Window".split()
+# The input with coordinates: 1 or an index is added to them before all else, which leaves those near 0 fewer digits.
+COORDINATES = {"GridSample": 1, "RoiAlign": 1, "DeformConv": 2}
 
 
 def revealed(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
@@ -28,21 +30,34 @@ def revealed(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
 
 def shaken(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Generator, ulps: float) -> bytes:
     """The model with each float that a node hands on moved by some units in its last place; by more, in that of the
-    largest, where the node sums. values: what there is at every name, for types, shapes and magnitudes."""
+    largest, where the node sums, and coordinates by units of 1. values: what there is at every name, for types, shapes
+    and magnitudes."""
     made = onnx.ModelProto.FromString(model.SerializeToString())
     nodes, moved = list(made.graph.node), dict[str, str]()
     del made.graph.node[:]
+
+    def move(name: str, x: np.ndarray, units_of: float | None) -> str:
+        factor, by = nudged(np.ones_like(x), rng, ulps), f"{name}/{len(made.graph.node)}"
+        made.graph.initializer.append(tensor(factor if units_of is None else (factor - 1) * units_of, by))
+        op = "Mul" if units_of is None else "Add"
+        made.graph.node.append(onnx.helper.make_node(op, [name, by], [f"{by}/moved"]))
+        return f"{by}/moved"
+
     for node in nodes:
-        for n, name in enumerate(node.input):
-            node.input[n] = moved.get(name, name)
+        place = COORDINATES.get(node.op_type, -1)
+        grid = _floats(values.get(node.input[place])) if -1 < place < len(node.input) else None
+        for k, name in enumerate(node.input):
+            node.input[k] = moved.get(name, name)
+        if grid is not None:
+            node.input[place] = move(node.input[place], grid, 1.0)
         made.graph.node.append(node)
-        op = "Add" if any(word in node.op_type for word in SUMS) else "Mul"
+        sums = any(word in node.op_type for word in SUMS)
         for name in node.output:
-            x = values.get(name)
-            if isinstance(x, np.ndarray) and x.dtype in FLOATS:
-                by, moved[name] = f"{name}/by", f"{name}/moved"
-                factor = nudged(np.ones_like(x), rng, ulps)
-                largest = np.abs(x[np.isfinite(x)]).max(initial=0)
-                made.graph.initializer.append(tensor(factor if op == "Mul" else (factor - 1) * UNITS * largest, by))
-                made.graph.node.append(onnx.helper.make_node(op, [name, by], [moved[name]]))
+            if (x := _floats(values.get(name))) is not None:
+                largest = float(np.abs(x[np.isfinite(x)]).max(initial=0))
+                moved[name] = move(name, x, UNITS * largest if sums else None)
     return made.SerializeToString()
+
+
+def _floats(x: Any) -> np.ndarray | None:
+    return x if isinstance(x, np.ndarray) and x.dtype in FLOATS else None

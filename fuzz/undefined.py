@@ -33,6 +33,7 @@ STASHED = set(
 QUANTISED = ("Quantize", "QLinear", "QGemm", "QAttention", "NBits", "Integer", "BlockQuantized")
 HALVES = {np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)}
 WINOGRAD = 100.0  # how much larger its inner sums are
+NEAR_ZERO = 1e-7  # of onnxruntime's Sigmoid, which is 0 below -16.6; others go on to the least float
 
 
 class Arriving:
@@ -100,6 +101,13 @@ def _sums_overflow(a: Arriving) -> bool:
     terms = max((x.size for x in a.floats()), default=0)
     limit = min((float(ml_dtypes.finfo(x.dtype).max) for x in a.floats()), default=np.inf)
     return not np.prod(sizes[:2]) * terms * WINOGRAD < limit
+
+
+def _vanishes_beside_infinity(a: Arriving) -> bool:
+    """Whether an infinity is multiplied by what another node has brought near 0, or to it."""
+    pairs = [(a.at(n), a.floats(1 - n)) for n in (0, 1) if a.is_computed(n)]
+    small = any((np.abs(wide(x)) < NEAR_ZERO).any() for near, _ in pairs for x in near)
+    return small and any(np.isinf(wide(x)).any() for _, far in pairs for x in far)
 
 
 def _all_masked(a: Arriving) -> bool:
@@ -286,6 +294,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Norm LRN", _squares_overflow, "squares that overflow, or not in a wider type"),
     ("Norm LRN", _not_finite(), "0 times what is not finite"),
     ("AveragePool LpPool", _not_finite(), "the reference takes NaN for padding"),
+    ("Mul", _vanishes_beside_infinity, "infinity times 0, or times what is not quite 0"),
     ("Range", _not_finite(2), NO_STEP),
     ("Pool", _all_padding, PADDING),
     ("ConvTranspose", _gaps, GAPS),

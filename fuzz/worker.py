@@ -16,7 +16,7 @@ from fuzz.case import Verdict
 def serve(connection: Connection) -> None:
     """Answers ("make", target, seed, index) with a case; ("fuzz", the same) and ("judge", case, name) with what is
     done, then with a verdict."""
-    os.setsid()
+    os.setpgid(0, 0)  # no session of its own: Linux shares processor time out by session, and `nice` only inside one
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     from fuzz.draw import Draw

@@ -95,6 +95,7 @@ def inside(model: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
 BODY = "body = b (int64 i, bool c) => (bool d, int64 z) { d = Identity(c) z = Identity(i) }"
 LOOP = f"(int64 x, bool c) => (int64[n] y) {{ y = Loop <{BODY}> (x, c) }}"
 SUM = "(float[a, b] x, int64[1] i) => (float[c] y) { y = ReduceSum <keepdims = 0> (x, i) }"
+GATE = "(float[2] x, float[2] w) => (float[2] y) { z = Sigmoid(x) y = Mul(z, w) }"
 GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
 
 
@@ -109,6 +110,9 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (LOOP, {"x": np.array(0), "c": np.array(True)}, SIZES),
     (GROUPS, {"x": F([[[1], [2]]]), "s": F([1])}, ""),
     (GROUPS, {"x": F([[[1.9], [2]]]), "s": F([1])}, "left of squares"),
+    (GATE, {"x": F([-15, 0]), "w": F([np.inf, 1])}, ""),
+    (GATE, {"x": F([-90, 0]), "w": F([1, 1])}, ""),
+    (GATE, {"x": F([-90, 0]), "w": F([np.inf, 1])}, "infinity"),
     (SUM, {"x": F([[], []]), "i": np.array([1])}, ""),
     (SUM, {"x": F([[], []]), "i": np.array([-1])}, NO_AXIS),
 ])  # fmt: skip
@@ -127,6 +131,15 @@ def test_inner_values_are_shaken() -> None:
     assert any(moved) and max(map(abs, moved)) < 1e-6
 
 
+def test_coordinates_near_zero_are_shaken_by_units_of_one() -> None:
+    """Between pixels whose sum is 0: what is left of them are the last digits of 1 + the coordinate."""
+    model = parsed("(float[1, 1, 1, 2] x, float[1, 1, 1, 2] g) => (float[1, 1, 1, 1] y) { y = GridSample(x, g) }")
+    feeds = {"x": F([-1e7, 1e7]).reshape(1, 1, 1, 2), "g": F([1e-4, 0]).reshape(1, 1, 1, 2)}
+    data = [shaken(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
+    gave = [float(onnxruntime_session(d)(feeds)[0].item()) for d in data]
+    assert 0.1 < max(gave) - min(gave) < 10
+
+
 @pytest.mark.parametrize(("after", "unread"), [("Slice(r, i, j)", True), ("Relu(r)", False), ("Slice(x, i, j)", False)])
 def test_indices_of_rows_that_none_reads(after: str, unread: bool) -> None:
     model = parsed(f"(float[4] x, int64[1] i, int64[1] j) => (float[n] y) {{g = Gather(x, i) r = Neg(g) y = {after}}}")
@@ -137,6 +150,8 @@ HOT = "(float[n] x, int64 d, float[2] v) => (float[n, d] y) { z = Abs(x) y = One
 MASKED = """(float[1, 1, 2, 4] x, bool[1, 1, r, 2] m) => (float[1, 1, 2, 4] y)
     { y = Attention <is_causal = 1> (x, x, x, m) }"""
 MEAN = "(int64[n] x) => (int64[1] y) { y = ReduceMean (x) }"
+POOL = """(float[1, 1, n] x) => (float[1, 1, n] y)
+    { y = AveragePool <auto_pad = "SAME_LOWER", kernel_shape = [2], dilations = [3]> (x) }"""
 WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
 
 
@@ -150,6 +165,9 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("onnxruntime", MEAN, {"x": np.array([-(1 << 52), (1 << 52)])}, False),
     ("onnxruntime", MEAN.replace("Mean", "Max"), {"x": F([1, np.inf])}, True),
     ("onnxruntime", MEAN.replace("Mean", "Max"), {"x": F([1, np.nan])}, False),
+    ("onnxruntime", POOL, {"x": np.ones((1, 1, 9), F)}, False),
+    ("reference", POOL, {"x": np.ones((1, 1, 9), F)}, False),
+    ("reference", POOL.replace("SAME_LOWER", "VALID"), {"x": np.ones((1, 1, 9), F)}, True),
     ("reference", WHOLE, {"x": np.array([[1 << 25]]), "w": np.array([[1 << 28]])}, True),
     ("reference", WHOLE, {"x": np.array([[-1 << 25]]), "w": np.array([[(1 << 28) + 1]])}, False),
 ])  # fmt: skip

@@ -54,6 +54,19 @@ def test_against_onnxruntime(one: Case) -> None:
     check(one, by_onnxruntime)
 
 
+@pytest.mark.parametrize("op", ["AveragePool", "LpPool", "MaxPool"])
+@pytest.mark.parametrize(("side", "pads"), [("SAME_LOWER", [1, 2, 0, 1]), ("SAME_UPPER", [0, 1, 1, 2])])
+def test_same_padding_of_dilated_windows(op: str, side: str, pads: list[int]) -> None:
+    """Peers forget the dilations: onnxruntime is told the pads."""
+    how: dict[str, Any] = {"kernel_shape": [2, 3], "dilations": [1, 2], "strides": [1, 2]}
+
+    def padded(m: Any, feeds: Any) -> Any:
+        return by_onnxruntime(node_model(op, [feeds["x"]], 22, pads=pads, **how)[0], {"x0": feeds["x"]})
+
+    even = ({"B": 2, "T": 7, "U": 6}, {"B": 1, "T": 4, "U": 4})
+    check(case(op, X2, even, 22, auto_pad=side, **how), padded)
+
+
 def fused(op: str, inputs: Any, sizes: Any = TWO, **attrs: Any) -> Case:
     return Case(op, attrs, inputs, sizes)
 
