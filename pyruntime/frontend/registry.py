@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import sys
+from _thread import RLock  # `threading` would be one more module of a page's start
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -70,6 +71,7 @@ _HOW = (
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _LATER: list[str] = []
+_LOCK = RLock()  # held while families are imported: none sees the half of an operator's versions
 
 
 def later(module: str) -> None:
@@ -79,19 +81,24 @@ def later(module: str) -> None:
 
 def complete() -> None:
     """Import what was put off; all of it or, where that fails or is interrupted, nothing."""
-    for module in _LATER:
-        before, modules = dict(_TABLE), set(sys.modules)
-        try:
-            import_module(module)
-        except BaseException:
-            _TABLE.clear()
-            _TABLE.update(before)
-            package = module.rpartition(".")[0]
-            for name in [n for n in sys.modules.keys() - modules if n.startswith(f"{package}.")]:
-                del sys.modules[name]
-                vars(sys.modules[package]).pop(name.removeprefix(f"{package}."), None)
-            raise
-    _LATER.clear()
+    with _LOCK:
+        for module in _LATER:
+            _import(module)
+        _LATER.clear()
+
+
+def _import(module: str) -> None:
+    before, modules = dict(_TABLE), set(sys.modules)
+    try:
+        import_module(module)
+    except BaseException:
+        _TABLE.clear()
+        _TABLE.update(before)
+        package = module.rpartition(".")[0]
+        for name in [n for n in sys.modules.keys() - modules if n.startswith(f"{package}.")]:
+            del sys.modules[name]
+            vars(sys.modules[package]).pop(name.removeprefix(f"{package}."), None)
+        raise
 
 
 def op(name: str, *, since: int = 1, domain: str = "", replaces: bool = False) -> Callable[[Lowering], Lowering]:
@@ -181,9 +188,10 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     """The meaning in force at an opset. An opset newer than the last change of an operator falls through to it;
     those that are newer than all we know were refused by the reader (`NEWEST_OPSETS`)."""
     domain = _plain(domain)
-    if (domain, name) not in _TABLE:
-        complete()
-    versions = _TABLE.get((domain, name))
+    with _LOCK:
+        if (domain, name) not in _TABLE:
+            complete()
+        versions = _TABLE.get((domain, name))
     where = _spelled(domain, name)
     if not versions:
         raise UnsupportedOp(f"operator {where} is not known", node=node, hint=_HOW)

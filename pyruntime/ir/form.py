@@ -70,7 +70,8 @@ class Form:
         args = tuple([None if t is None else self._tensor(t) for t in k.args])
         views = tuple([(n, v.tensor.dtype, v.tensor.shape, v.offset, v.strides) for n, v in k.strided.items()])
         epilogue = None if k.epilogue is None else self._expression(k.epilogue)
-        return made, k.routine, args, tuple(k.attrs.items()), views, k.order, epilogue
+        attrs = tuple([(name, v, repr(v)) for name, v in k.attrs.items()])  # 0.0 equals -0.0, and 1 True
+        return made, k.routine, args, attrs, views, k.order, epilogue
 
     def _statements(self, body: list[Stmt]) -> Any:
         return tuple([self._statement(s) for s in body])

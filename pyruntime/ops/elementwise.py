@@ -41,7 +41,6 @@ elementwise("Log", expr=log(X))
 elementwise("Sin", expr=sin(X))
 elementwise("Cos", expr=cos(X))
 elementwise("Tanh", expr=tanh(X))
-elementwise("Erf", expr=erf(X))
 elementwise("Round", expr=round_even(X))
 elementwise("Reciprocal", expr=1.0 / X)
 elementwise("Sigmoid", expr=sigmoid(X))
@@ -54,6 +53,14 @@ variadic("Sum", lambda a, b: a + b)
 variadic("Max", maximum)
 variadic("Min", minimum)
 variadic("Mean", lambda a, b: a + b, lambda e, n: e / n)
+
+
+@op("Erf")
+def erf_of_floats(t: Tracer, x: Tensor) -> Tensor:
+    """Schemas have integers, too, whose results all lie between -1 and 1."""
+    if not x.dtype.is_float:
+        raise t.unsupported(f"Erf of {x.dtype} is not implemented")
+    return t.map(erf(X), x)
 
 
 @formula("Sign", since=9)

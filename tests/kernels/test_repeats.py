@@ -8,7 +8,7 @@ from pyruntime.codegen.repeats import Repeats
 from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import checked, const, guard, index
 from pyruntime.ir.form import Form
-from pyruntime.ir.kernel import Leaf, Map, Tensor
+from pyruntime.ir.kernel import Call, Leaf, Map, Tensor
 from pyruntime.providers.wasm import provider
 
 
@@ -84,6 +84,17 @@ def test_what_differs_has_another_form(one, other):
     assert key(made((4,), one)) != key(made((4,), other))
     assert key(made((4,), one)) == key(made((4,), one, "of another node"))
     assert key(made((4,), one)) != key(made((1, 4), one))
+
+
+@pytest.mark.parametrize(("one", "other"), [(0.0, -0.0), (1, True), (1, 1.0), ((2, 0.0), (2, -0.0))])
+def test_what_a_routine_is_told_is_told_apart(one, other):
+    def told(value):
+        meaning = made((4,), SHARED)
+        kernel = Call("own", (X,), {"value": value}, meaning)
+        kernel.outputs = meaning.outputs
+        return kernel
+
+    assert key(told(one)) == key(told(one)) != key(told(other))
 
 
 def test_types_are_part_of_the_form():

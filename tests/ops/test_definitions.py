@@ -101,6 +101,28 @@ except InvalidInput as error:
 else:
     raise AssertionError("defined twice")
 """,
+    "in two threads": """
+import sys, threading, time
+import pyruntime.ops
+from pyruntime.frontend import registry
+
+half = threading.Event()
+
+class Slow:
+    def find_spec(self, name, *rest):
+        if name == "pyruntime.ops.training":
+            registry.op("Twice", domain="a", since=1)(lambda t, x: x)
+            half.set()
+            time.sleep(0.3)
+            registry.op("Twice", domain="a", since=2)(lambda t, x: x)
+
+sys.meta_path.insert(0, Slow())
+first = threading.Thread(target=registry.find, args=("ai.onnx.ml", "TreeEnsembleClassifier", 3))
+first.start()
+assert half.wait(60)
+assert registry.find("a", "Twice", 2).since == 2
+first.join()
+""",
     "interrupted": """
 import sys
 import pyruntime.ops

@@ -51,6 +51,7 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = Conv<strides=[1]> (x, w)", "strides has 1 entries, not 2"),
     ("y = Conv<pads=[1,1]> (x, w)", "pads has 2 entries, not 4"),
     ("y = Conv<group=0> (x, w)", "group is 0"),
+    ("y = Erf (n)", "Erf.* int64, allowed is float32"),
     ("y = ConvTranspose<pads=[5,5,5,5]> (x, w)", r"cannot have the shape \[1, 1, -4, -4\]"),
     ("y = ConvTranspose<output_padding=[1]> (x, w)", "output_padding has 1 entries, not 2"),
     ("y = MaxPool<kernel_shape=[0,0]> (x)", r"kernel_shape is \[0, 0\]"),
@@ -93,6 +94,13 @@ def test_attributes(node: str, text: str) -> None:
         InferenceSession(graph(OPERANDS, node).SerializeToString())
     assert not isinstance(found.value, InternalError)
     assert found.value.node.startswith(node[4:].split("<")[0].split(" ")[0])
+
+
+def test_erf_of_integers_which_older_schemas_have() -> None:
+    old = graph("int64[2] x", "y = Erf (x)", "int64 y")
+    old.opset_import[0].version = 12
+    with pytest.raises(UnsupportedOp, match='Erf "y".*of int64 is not implemented'):
+        InferenceSession(old.SerializeToString())
 
 
 @pytest.mark.parametrize(("inputs", "node", "value", "text"), [
