@@ -171,12 +171,18 @@ def test_addresses_and_answers_that_are_none(folder: Path, monkeypatch: pytest.M
                 inspect(address)
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, MemorySource])
+def every_second(data: bytes) -> memoryview:
+    return memoryview(np.repeat(np.frombuffer(data, np.uint8), 2).data)[::2]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, every_second, MemorySource])
 def test_bytes_of_any_kind(kind: Any, folder: Path) -> None:
     path = folder / "affine.onnx"
     assert inspect(kind(path.read_bytes())) | {"fits": 0} == inspect(path) | {"fits": 0}
     program = InferenceSession(path).export(weights=True)
     if kind is not MemorySource:
+        assert [i.name for i in InferenceSession(kind(path.read_bytes())).get_inputs()]
+        assert [i.name for i in InferenceSession(kind(program)).get_inputs()]
         assert inspect(kind(program))["size"] == len(program)
 
 

@@ -18,6 +18,7 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, WEBGPU
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.native import session
+from pyruntime.onnx.sources import flat
 
 # Entries of the configuration that would change what a session does, and that this engine cannot: key -> reason.
 _REFUSED_ENTRIES = {
@@ -100,7 +101,7 @@ class SessionOptions(session.SessionOptions):
         if not len(names) == len(buffers) == len(lengths):
             raise InvalidInput(f"{len(names)} names, {len(buffers)} buffers and {len(lengths)} lengths do not fit")
         for name, buffer, length in zip(names, buffers, lengths, strict=True):
-            self.initializer_files[str(name)] = memoryview(buffer).cast("B")[:length]
+            self.initializer_files[str(name)] = flat(buffer)[:length]
 
     # ── providers ──
 

@@ -19,13 +19,21 @@ MEMORY = ":memory:"
 """Name of the sources the reader makes itself (decoded typed data, densified sparse tensors): they are in no file."""
 
 
+def flat(data: bytes | bytearray | memoryview) -> bytes | memoryview:
+    """Its bytes one after the other; a copy only of those that do not lie so."""
+    if isinstance(data, bytes):
+        return data
+    view = memoryview(data)
+    return view.cast("B") if view.c_contiguous else view.tobytes()
+
+
 class MemorySource:
     """Bytes at hand; a bytearray or memoryview is not copied and must not change while it is in use."""
 
     __slots__ = ("_data", "name", "size")
 
     def __init__(self, data: bytes | bytearray | memoryview, name: str = MEMORY) -> None:
-        self._data = data if isinstance(data, bytes) else memoryview(data).cast("B")
+        self._data = flat(data)
         self.name = name
         self.size = len(self._data)
 

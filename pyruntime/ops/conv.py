@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -208,15 +209,23 @@ def col2im(
         raise t.shape_error("an image without axes")
     w = sliding(t, image, block, pads=pads, strides=strides, dilations=dilations)
     t.require_equal(x.shape[2], sh.size(w.out), "columns and window positions differ")
-    back = Window(w.out, block, w.strides, w.dilations, w.begin, w.end, image)
     channels = t.divided(x.shape[1], sh.size(block), "channels into blocks")
+    # An element is a sum over the places in a block or, along axes where they are fewer, over the positions of blocks.
+    turned = [sh.is_static((p, k)) and p < k for p, k in zip(w.out, block, strict=True)]
+
+    def chosen(plain: Sequence[Any], other: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(o if turn else p for p, o, turn in zip(plain, other, turned, strict=True))
+
+    steps, gaps = chosen(w.strides, w.dilations), chosen(w.dilations, w.strides)
+    back = Window(chosen(w.out, block), chosen(block, w.out), steps, gaps, w.begin, w.end, image)
 
     def body(n: Expr, c: Expr, *i: Expr) -> Expr:
-        o, k = i[:rank], i[rank:]
-        hits, source = sources(back, o, k)
-        return guard(hits, x.at(n, flat([c, *k], (1, *block)), flat(source, w.out)), 0)
+        o, r = i[:rank], i[rank:]
+        hits, found = sources(back, o, r)
+        k, position = chosen(r, found), chosen(found, r)
+        return guard(hits, x.at(n, flat([c, *k], (1, *block)), flat(position, w.out)), 0)
 
-    return t.reduce_compute("sum", (x.shape[0], channels, *image), block, body)
+    return t.reduce_compute("sum", (x.shape[0], channels, *image), back.kernel, body)
 
 
 def flat(coords: Sequence[Expr], shape: sh.Shape) -> Expr:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyruntime import UnsupportedOp
+from pyruntime import OutOfMemory, ShapeError, UnsupportedOp
 from tests.ops.compare import by_onnx, by_onnxruntime, by_session, same
 from tests.ops.node import f32, floats, ints, node_model
 
@@ -31,6 +31,12 @@ def test_regions_beyond_the_image(mode: str, ratio: int) -> None:
 def test_regions_without_end(mode: str) -> None:
     [y] = by_session(*in_regions([-1e9, -1e9, 1e9, 1e9], [0, 0, 3e38, 3e38], [0, 0, np.inf, np.inf], mode=mode))
     assert y.shape == (3, 2, 1, 1) and np.isfinite(y).all() and np.abs(y).max() <= np.abs(IMAGE).max()
+
+
+@pytest.mark.parametrize(("size", "error"), [(10**9, OutOfMemory), (1 << 40, ShapeError)])
+def test_draws_without_end(size: int, error: type[Exception]) -> None:
+    with pytest.raises(error, match="bytes of memory are needed|cannot have the shape"):
+        by_session(*node_model("Multinomial", [floats(1, 3)], 22, sample_size=size))
 
 
 def test_samples_without_end() -> None:
@@ -68,3 +74,24 @@ def test_sums_of_products_of_many(equation: str, size: int, dtype: Any) -> None:
     got = by_session(*node_model("Einsum", xs, 12, equation=equation))
     want = np.einsum(equation, *[x.astype(np.int64 if whole else np.float64) for x in xs], optimize=True)
     np.testing.assert_allclose(got[0], want.astype(dtype), rtol=1e-2 if dtype is np.float16 else 1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("attrs", [
+    {"block": (4, 3)}, {"block": (2, 6)}, {"block": (7, 6)}, {"block": (6, 2), "strides": [2, 3]},
+    {"block": (4, 3), "dilations": [2, 2]}, {"block": (6, 8), "pads": [1, 2, 0, 1], "strides": [2, 1]},
+    {"block": (3, 5), "pads": [3, 0, 2, 1], "dilations": [3, 1], "strides": [3, 2]},
+])  # fmt: skip
+def test_blocks_larger_than_the_places_where_they_lie(attrs: dict[str, Any]) -> None:
+    """Sums are over what is fewer, along each axis."""
+    block, rest = attrs["block"], {k: v for k, v in attrs.items() if k != "block"}
+    pads, strides, dilations = rest.get("pads", [0] * 4), rest.get("strides", [1, 1]), rest.get("dilations", [1, 1])
+    reach = [d * (k - 1) + 1 for d, k in zip(dilations, block, strict=True)]
+    counts = [(n + pads[a] + pads[a + 2] - reach[a]) // strides[a] + 1 for a, n in enumerate((7, 8))]
+    x = floats(2, 3 * block[0] * block[1], counts[0] * counts[1])
+    m, feeds = node_model("Col2Im", [x, ints(7, 8), ints(*block)], 18, constants=(1, 2), **rest)
+    same(by_session(m, feeds), by_onnx(m, feeds), 1e-5)
+
+
+def test_a_block_as_large_as_its_image() -> None:
+    m, feeds = node_model("Col2Im", [floats(1, 10**6, 1), ints(1000, 1000), ints(1000, 1000)], 18, constants=(1, 2))
+    np.testing.assert_array_equal(by_session(m, feeds)[0].ravel(), feeds["x0"].ravel())
