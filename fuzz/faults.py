@@ -44,6 +44,10 @@ def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -
     return any(len(mask) > 1 and mask[-2] == 1 < q[-2] for q, mask in known)
 
 
+def _not_of_rank(rank: int) -> Rule:
+    return lambda node, opset, types, arrived: any(np.ndim(run.get(node.input[0], 0)) != rank for run in arrived())
+
+
 def _fractions(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether a float that is no whole number arrives first."""
     first = [run.get(node.input[0]) for run in arrived()]
@@ -137,6 +141,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             "takes zero points of float8 for whole numbers",
         ),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
+        ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
         ("LpNormalization", _given("p", 1), "keeps signs"),
         ("NegativeLogLikelihoodLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),

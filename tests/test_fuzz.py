@@ -165,6 +165,8 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("onnxruntime", MEAN, {"x": np.array([-(1 << 52), (1 << 52)])}, False),
     ("onnxruntime", MEAN.replace("Mean", "Max"), {"x": F([1, np.inf])}, True),
     ("onnxruntime", MEAN.replace("Mean", "Max"), {"x": F([1, np.nan])}, False),
+    ("reference", "(float[n, 1, 2, 2] x) => (float[n] y) { y = GlobalMaxPool(x) }", {"x": np.ones((1, 1, 2, 2))}, True),
+    ("reference", "(float[n, 1, 2] x) => (float[n] y) { y = GlobalMaxPool(x) }", {"x": np.ones((1, 1, 2))}, False),
     ("onnxruntime", POOL, {"x": np.ones((1, 1, 9), F)}, False),
     ("reference", POOL, {"x": np.ones((1, 1, 9), F)}, False),
     ("reference", POOL.replace("SAME_LOWER", "VALID"), {"x": np.ones((1, 1, 9), F)}, True),

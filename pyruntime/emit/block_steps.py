@@ -13,6 +13,8 @@ from pyruntime.emit.segments import Segments
 from pyruntime.ir.blocks import own_inputs
 from pyruntime.ir.kernel import Alias, Host, If, Kernel, Loop, Read, Tensor
 
+LONGEST = 1000  # kernels of a segment: planning its memory takes time and memory by the square of their number
+
 
 class BlockSteps:
     """The steps of one block. prefix: of its segments' names; readers: how many kernels read a tensor, by uid."""
@@ -36,7 +38,7 @@ class BlockSteps:
             self.residency.made_at(kernel.outputs, LINEAR)
             return
         provider = self.segments.target.provider
-        if self.pending and provider(kernel) is not provider(self.pending[0]):
+        if self.pending and (provider(kernel) is not provider(self.pending[0]) or len(self.pending) == LONGEST):
             self.flush()
         where = self.residency.where(kernel)
         self.copy_missing(own_inputs(kernel), where)  # never made by a pending kernel: those are of the same provider

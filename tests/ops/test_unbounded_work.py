@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
-from pyruntime import OutOfMemory, ShapeError, UnsupportedOp
-from tests.ops.compare import by_onnx, by_onnxruntime, by_session, same
+from pyruntime import InferenceSession, OutOfMemory, ShapeError, UnsupportedOp
+from pyruntime.emit.block_steps import LONGEST
+from tests.ops.compare import by_onnx, by_onnxruntime, by_session, model, same
 from tests.ops.node import f32, floats, ints, node_model
 
 MOST = 2**31 - 1
@@ -95,3 +97,15 @@ def test_blocks_larger_than_the_places_where_they_lie(attrs: dict[str, Any]) -> 
 def test_a_block_as_large_as_its_image() -> None:
     m, feeds = node_model("Col2Im", [floats(1, 10**6, 1), ints(1000, 1000), ints(1000, 1000)], 18, constants=(1, 2))
     np.testing.assert_array_equal(by_session(m, feeds)[0].ravel(), feeds["x0"].ravel())
+
+
+def test_parts_by_the_thousand() -> None:
+    """They are made in several steps: one step's memory is planned by the square of its kernels."""
+    x = floats(2500, 1)
+    parts = helper.make_node("SplitToSequence", ["x"], ["parts"])
+    whole = helper.make_node("ConcatFromSequence", ["parts"], ["y"], axis=1)
+    session = InferenceSession(model([parts, whole], {"x": x}, ["parts", "y"]).SerializeToString())
+    assert session.explain()["steps"] >= 2500 / LONGEST
+    got, y = session.run(None, {"x": x})
+    np.testing.assert_array_equal(np.concatenate(got), x)
+    np.testing.assert_array_equal(y, x.T)
