@@ -69,7 +69,7 @@ def compile_graph(
         main = trace_graph(prune(graph), specs, elements, constants or {}, budget)
     watch.lap("trace")
     report = NodeReport(graph, main)
-    work = Work(main, target.routines, target.fuses_rows)
+    work = Work(main, target.routines, target.fuses_rows, not target.memories)
     with our_fault("optimising the kernels"):
         (pipeline or Pipeline()).kernels(work, budget)
     watch.lap("passes")

@@ -17,6 +17,7 @@ from pyruntime.passes.byte_tables import tabulate
 from pyruntime.passes.constant_hoisting import hoist_constants
 from pyruntime.passes.dead_code import remove_dead
 from pyruntime.passes.epilogues import absorb
+from pyruntime.passes.growing_caches import grow_in_place
 from pyruntime.passes.legalise import legalise
 from pyruntime.passes.map_fusion import fuse
 from pyruntime.passes.operand_packing import pack
@@ -32,11 +33,13 @@ LEVELS = ("disabled", "basic", "extended", "layout", "all")
 @dataclass(slots=True)
 class Work:
     """What passes on kernels work on. main, init: what runs in each run, and once before the first; outputs: tensors
-    that leave the program; routines, fuses_rows: what the providers can do."""
+    that leave the program; routines, fuses_rows: what the providers can do; at_home: whether all work in linear
+    memory."""
 
     traced: TracedGraph
     routines: Mapping[str, Routine]
     fuses_rows: bool
+    at_home: bool
     init: Block = field(default_factory=Block)
 
     @property
@@ -78,6 +81,11 @@ def _fuse_rows(w: Work) -> None:
         fuse_rows(w.main, w.outputs)
 
 
+def _grow_in_place(w: Work) -> None:
+    if w.at_home:
+        grow_in_place(w.traced)
+
+
 def _tabulate(w: Work) -> None:
     if w.fuses_rows:  # on a GPU arithmetic costs less than a lookup
         tabulate(w.main, w.init)
@@ -113,6 +121,7 @@ def _lowered(_: Any) -> None:
 PASSES = (
     Pass("lowering", "disabled", _lowered),  # frontend/trace_graph.py, of the nodes that outputs need
     Pass("dead_code", "disabled", lambda w: remove_dead(w.main, w.outputs)),
+    Pass("growing_caches", "extended", _grow_in_place),
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
     Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
     Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),

@@ -21,6 +21,7 @@ from pyruntime.frontend.trace_graph import Feed, TracedGraph
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.kernel import Block, Host, Leaf, Tensor, root
+from pyruntime.ir.room import Room
 from pyruntime.ir.symbol import Symbol
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
@@ -78,7 +79,7 @@ class _Emitter:
         header = {
             "name": name,
             "inputs": [self._input(f) for f in main.feeds],
-            "outputs": [{"name": n, "value": self.buffers.value(v)} for n, v in main.outputs.items()],
+            "outputs": [{"name": n, "value": self._output(v, main)} for n, v in main.outputs.items()],
             "buffers": self.buffers.buffers,
             "constants": self.buffers.constants,
             "checked": list(self.segments.checked),
@@ -91,7 +92,22 @@ class _Emitter:
 
     def _input(self, f: Feed) -> dict[str, Any]:
         name, *items = f.path
-        return {"name": name, **({"item": items[0]} if items else {}), **self.buffers.tensor_at_home(f.tensor)}
+        value = self._roomy(self.buffers.tensor_at_home(f.tensor), f.room)
+        return {"name": name, **({"item": items[0]} if items else {}), **value}
+
+    def _output(self, v: Any, main: TracedGraph) -> Any:
+        value = self.buffers.value(v)
+        return self._roomy(value, main.rooms.get(v.uid)) if isinstance(v, Tensor) else value
+
+    def _roomy(self, value: dict[str, Any], room: Room | None) -> dict[str, Any]:
+        """A tensor as it is seen, of a buffer that has more places."""
+        if room is None:
+            return value
+        dim = self.symbols.dim
+        held = {"axis": room.axis, "places": dim(room.places)}
+        if room.least is not None:
+            held["least"] = dim(room.least)
+        return {**value, "dims": [dim(d) for d in room.shape], "room": held}
 
     def _guards(self, main: TracedGraph) -> list[Any]:
         """Each condition once, as the first node tells it that states it."""

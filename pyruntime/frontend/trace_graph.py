@@ -18,6 +18,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType
 from pyruntime.ir.expr import MixedTypes
 from pyruntime.ir.kernel import Block, Tensor
+from pyruntime.ir.room import Room
 from pyruntime.ir.shape import Undecided
 from pyruntime.ir.symbol import AXIS, DIM, Symbol, input_path
 from pyruntime.onnx.graph import (
@@ -58,17 +59,19 @@ Path = tuple[str, *tuple[int, ...]]  # an input's name, and in a sequence the it
 
 @dataclass(slots=True)
 class Feed:
-    """One tensor that `run` passes in."""
+    """One tensor that `run` passes in; `tensor` is the buffer where that has room for more."""
 
     path: Path
     tensor: Tensor
     spec: TensorSpec
+    room: Room | None = None
 
 
 @dataclass(slots=True)
 class TracedGraph:
     """What tracing gives: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING);
-    `values` are all of the main graph by name, `known` the uids of tensors whose elements are known at compile time."""
+    `values` are all of the main graph by name, `known` the uids of tensors whose elements are known at compile time;
+    `rooms`: of outputs that are a part of their buffer, by uid."""
 
     block: Block
     feeds: list[Feed]
@@ -76,6 +79,7 @@ class TracedGraph:
     guards: list[tuple[Any, str, str]] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
+    rooms: dict[int, Room] = field(default_factory=dict)
 
 
 def declared_specs(inputs: Sequence[Value]) -> dict[str, Spec] | None:

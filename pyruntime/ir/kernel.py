@@ -140,8 +140,8 @@ class Alias(Kernel):
 
 def root(t: Tensor) -> Tensor:
     """The tensor whose buffer holds this one."""
-    while isinstance(t.kernel, Alias):
-        t = t.kernel.base
+    while (base := t.kernel.base if isinstance(t.kernel, (Alias, Loops)) else None) is not None:
+        t = base
     return t
 
 
@@ -149,13 +149,15 @@ def root(t: Tensor) -> Tensor:
 class Loops(Kernel):
     """A procedure. Its body addresses `args`, `outputs` and `scratch` tensors by coordinates. Scratch is memory of
     the call (its Leaf kind is "scratch"); `name` is for profiles. unit_is_row: iteration u of the outermost loop makes
-    row u of the one output, rows counted in order over all axes but those that the loops inside walk."""
+    row u of the one output, rows counted in order over all axes but those that the loops inside walk. base: an argument
+    whose memory the one output takes: what is not stored is as it was."""
 
     name: str
     args: tuple[Tensor, ...]
     scratch: tuple[Tensor, ...]
     body: list[Stmt]
     unit_is_row: bool = False
+    base: Tensor | None = None
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

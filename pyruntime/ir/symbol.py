@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 DIM = "dim"  # a dim of inputs that the model names: one name, one symbol
 AXIS = "axis"  # a dim of one input that has no name
+ROOM = "room"  # places along an axis of an input that there is memory for
 VALUE = "value"  # found while the program runs: read from a tensor, or the size of a result
 
 
 class Symbol(NamedTuple):
-    """name: of the dim (DIM) or of the input (AXIS); place: the axis, after the item's number in a sequence (AXIS), or
-    a number of its own (VALUE); lower: the least value, None for any integer."""
+    """name: of the dim (DIM) or of the input (AXIS); place: the axis, after the item's number in a sequence (AXIS,
+    ROOM), or a number of its own (VALUE); lower: the least value, None for any integer."""
 
     origin: str
     name: str = ""

@@ -58,6 +58,7 @@ class Executor:
         self.constant_host: dict[int, Any] = {}
         self.timings: list[tuple[str, float]] | None = None
         self.transfers = Transfers(self)
+        self.roomy = {i["buffer"]: i for i in self.header["inputs"] if "room" in i}
         self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
         self.env: Env = {}  # of the last run
         self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
@@ -176,6 +177,8 @@ class Executor:
         at_home = self.transfers.begin(run, given, wanted, stay)
         for spec, (_, x) in zip(self.header["inputs"], given, strict=True):
             self._bind(spec["dims"], x.shape, run.env)
+        for spec in self.roomy.values():
+            run.env[spec["room"]["places"]] = compile_dim(spec["room"]["least"])(run.env)
         self.guards.check(run.env, set(run.env))
         try:
             self._enter(run, at_home)
@@ -209,10 +212,13 @@ class Executor:
         strings = {b: x for b, x in given if self.header["buffers"][b].get("host")}
         plain = [(b, x) for b, x in given if b not in strings]
 
-        self.planner.take(run, "enter", {b: x.nbytes for b, x in plain})
+        self.planner.take(run, "enter", {b: self._size(b, run.env) if b in self.roomy else x.nbytes for b, x in plain})
         run.host.update(strings)
         for b, x in plain:
-            self.write(run.addresses[b], x)
+            if b in self.roomy:
+                self._part(self.roomy[b], run)[...] = x
+            else:
+                self.write(run.addresses[b], x)
 
     def run_block(self, number: int, run: Run) -> None:
         for step in self.blocks[number]:
@@ -342,7 +348,7 @@ class Executor:
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def shape(self, value: types.TensorValue, env: Env) -> tuple[int, ...]:
+    def shape(self, value: types.Input | types.TensorValue, env: Env) -> tuple[int, ...]:
         found = self._shapes.get(id(value))
         if found is None:  # header values live as long as the executor does
             found = self._shapes[id(value)] = compile_dims(value["dims"])
@@ -357,6 +363,18 @@ class Executor:
     def write(self, address: int, x: np.ndarray) -> None:
         self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
+    def _part(self, value: types.Input | types.TensorValue, run: Run) -> np.ndarray:
+        """A tensor where it lies, in a buffer with more places along an axis."""
+        axis, dtype = value["room"]["axis"], NUMPY[value["dtype"]]
+        shape, places = list(self.shape(value, run.env)), compile_dim(value["room"]["places"])(run.env)
+        rows, shape[axis] = shape[axis], places
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if rows > places or size > self.bytes_of(value["buffer"], run):
+            raise ShapeError(f"{rows} places along axis {axis} are more than there is room for, {places}")
+        address = run.addresses[value["buffer"]]
+        whole = self.host.memory[address : address + size].view(dtype).reshape(shape)
+        return whole[(slice(None),) * axis + (slice(rows),)]
+
     def fetch(self, value: types.Value, run: Run) -> Any:
         """A copy of a value: an array, a list of them for a sequence, None for an empty optional."""
         if value is None:
@@ -366,6 +384,8 @@ class Executor:
         shape = self.shape(value, run.env)
         if value["buffer"] in run.host:
             return np.array(run.host[value["buffer"]], dtype=object).reshape(shape)
+        if "room" in value:
+            return self._part(value, run).copy()
         dtype = NUMPY[value["dtype"]]
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         address = run.addresses[value["buffer"]]

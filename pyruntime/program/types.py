@@ -12,6 +12,24 @@ class Input(TypedDict):
     buffer: int
     dtype: str
     dims: Dims
+    room: NotRequired[InputRoom]
+
+
+@final
+class InputRoom(TypedDict):
+    """The buffer has more along an axis: a symbol that takes how many places, and how many it needs."""
+
+    axis: int
+    places: str
+    least: Dim
+
+
+@final
+class Room(TypedDict):
+    """The tensor is the first part along an axis of a buffer that has so many places there."""
+
+    axis: int
+    places: Dim
 
 
 @final
@@ -32,6 +50,7 @@ class TensorValue(TypedDict):
     buffer: int
     dtype: str
     dims: Dims
+    room: NotRequired[Room]
 
 
 @final

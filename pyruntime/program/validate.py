@@ -57,6 +57,10 @@ class _Flow:
         inputs = [(v, f'input "{v["name"]}"') for v in header["inputs"]]
         self.known |= {d for v, _ in inputs for d in v["dims"] if isinstance(d, str)}
         for v, what in inputs:
+            if "room" in v:
+                self._bound([v["room"]["least"]], what)
+                self.known.add(v["room"]["places"])
+        for v, what in inputs:
             self._make([v["buffer"]], what)
         for v, what in inputs:
             self._tensor(v, what)
@@ -115,6 +119,10 @@ class _Flow:
         if buffer.get("memory", "") != memory:
             _refuse(f"{what} is in another memory")
         self._bound(v["dims"], what)
+        if "room" in v:
+            self._bound([v["room"]["places"]], what)
+            if v["room"]["axis"] >= len(v["dims"]):
+                _refuse(f"{what} has room along axis {v['room']['axis']}, which is not there")
         if all(isinstance(d, int) for d in [*v["dims"], buffer["size"]]):
             item = min(dtype.size, 4) if memory else dtype.size
             if min(v["dims"], default=0) < 0 or prod(v["dims"]) * item > buffer["size"] >= 0 < item:

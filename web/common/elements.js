@@ -36,15 +36,16 @@ export function store(data, dtype, into) {
 /**
  * A tensor for the page, with memory of its own; written into `target` where one is given.
  * @param {Uint8Array} bytes @param {string} dtype @param {number[]} dims @param {WireTensor | null | undefined} target
+ * @param {boolean} [fresh] whether the bytes are nobody else's
  * @returns {WireTensor}
  */
-export function load(bytes, dtype, dims, target) {
+export function load(bytes, dtype, dims, target, fresh = false) {
   const into = /** @type {NumericData | undefined} */ (target?.data);
   if (into && into.byteLength === bytes.length) {
     new Uint8Array(into.buffer, into.byteOffset, into.byteLength).set(bytes);
     return { type: dtype, dims, data: into };
   }
-  const copy = isPacked(dtype) ? packNibbles(bytes) : bytes.slice();
+  const copy = isPacked(dtype) ? packNibbles(bytes) : fresh ? bytes : bytes.slice();
   const own = copy.buffer instanceof ArrayBuffer ? copy : new Uint8Array(copy);
   const view = isPacked(dtype) ? Uint8Array : viewOf(dtype);
   return { type: dtype, dims, data: new view(own.buffer, 0, own.byteLength / (isPacked(dtype) ? 1 : elementSize(dtype))) };

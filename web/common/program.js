@@ -10,6 +10,20 @@
  * @property {number} buffer
  * @property {string} dtype
  * @property {Dims} dims
+ * @property {InputRoom} [room]
+ */
+/**
+ * The buffer has more along an axis: a symbol that takes how many places, and how many it needs.
+ * @typedef {object} InputRoom
+ * @property {number} axis
+ * @property {string} places
+ * @property {Dim} least
+ */
+/**
+ * The tensor is the first part along an axis of a buffer that has so many places there.
+ * @typedef {object} Room
+ * @property {number} axis
+ * @property {Dim} places
  */
 /**
  * @typedef {object} Output
@@ -27,6 +41,7 @@
  * @property {number} buffer
  * @property {string} dtype
  * @property {Dims} dims
+ * @property {Room} [room]
  */
 /**
  * @typedef {object} SequenceValue

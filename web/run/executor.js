@@ -14,6 +14,7 @@ import { mark } from '../common/marks.js';
 import { loadNow, loadProgram, runInit } from './load_program.js';
 import { Planner } from './plan.js';
 import { runInPortions } from './portions.js';
+import { bindRooms, gather, runsOf, scatter } from './room.js';
 
 /**
  * Milliseconds of code on one thread before others join: V8's optimising compiler runs beside it and wants the other core.
@@ -145,7 +146,7 @@ export class Executor {
     this.hosts = new Map(this.hostConstants);
     this.transfers?.beginRun(feeds, fetches);
     const state = this.bindInputs(this.plan.root, feeds);
-    for (const input of this.header.inputs) this.write(state, input.buffer, input.dtype, /** @type {WireTensor} */ (feedOf(feeds, input)));
+    for (const input of this.header.inputs) this.write(state, input, /** @type {WireTensor} */ (feedOf(feeds, input)));
     return andThen(this.runBlock(1, state), (last) => this.results(last, fetches));
   }
 
@@ -168,15 +169,19 @@ export class Executor {
     return this.plan.advance(state, given.map((dims) => dims?.join()).join(';'), (next) => {
       inputs.forEach(({ name, dims }, n) => bindDims(name, dims, given[n], next.env));
       inputs.forEach(({ name, dims }, n) => checkDims(name, dims, given[n] ?? [], next.env, symbols));
+      bindRooms(inputs, next.env);
       this.plan.guards.check(next.env, new Set(next.env.keys()));
       for (const { buffer } of this.header.inputs) this.plan.take(next, buffer);
     });
   }
 
-  /** @param {State} state @param {number} buffer @param {string} dtype @param {WireTensor} feed */
-  write(state, buffer, dtype, { data }) {
+  /** @param {State} state @param {TensorValue | import('../common/program.js').Input} value @param {WireTensor} feed */
+  write(state, value, { data }) {
+    const { buffer, dtype, room } = value;
     if (Array.isArray(data)) this.hosts.set(buffer, data);
-    else if (!('gpu' in data)) store(data, dtype, this.plan.bytes(state, buffer));
+    else if ('gpu' in data) return;
+    else if (room) scatter(data, this.plan.bytes(state, buffer), runsOf(value, state.env));
+    else store(data, dtype, this.plan.bytes(state, buffer));
   }
 
   /** @param {State} state @param {Value} value @param {string} [name] @param {Fetch} [fetch] @returns {WireTensor | WireTensor[] | null} */
@@ -190,7 +195,9 @@ export class Executor {
     const dims = evaluateAll(value.dims, state.env);
     if (dims.some((n) => n < 0)) throw new ShapeError(`an output cannot have the shape [${dims.join(', ')}]`);
     if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };
-    return load(this.plan.bytes(state, value.buffer), value.dtype, dims, target);
+    const bytes = this.plan.bytes(state, value.buffer);
+    if (value.room) return load(gather(bytes, runsOf(value, state.env)), value.dtype, dims, target, true);
+    return load(bytes, value.dtype, dims, target);
   }
 
   // ── steps ──
@@ -316,7 +323,7 @@ export class Executor {
     });
     step.outputs.forEach(({ buffer, dtype }, i) => {
       if (this.header.buffers[buffer].host) this.hosts.set(buffer, results[i].data);
-      else this.write(after, buffer, dtype, { type: dtype, dims: dims[i], data: fromNumbers(results[i].data, dtype) });
+      else this.write(after, step.outputs[i], { type: dtype, dims: dims[i], data: fromNumbers(results[i].data, dtype) });
     });
     return this.plan.advance(after, `${key}:free`, (next) => this.plan.drop(next, step.free));
   }

@@ -51,12 +51,19 @@ class Flow {
     for (const constant of header.constants) this.constant(constant);
     this.steps(0, new Set(this.live));
     for (const { dims } of header.inputs) for (const d of dims) if (typeof d === 'string') this.known.add(d);
+    for (const { name, room } of header.inputs) if (room) this.take(room, `input "${name}"`);
     for (const { name, buffer } of header.inputs) this.make([buffer], `input "${name}"`);
     for (const value of header.inputs) this.tensor(value, `input "${value.name}"`);
     if (new Set(header.inputs.map(({ name, item }) => JSON.stringify([name, item]))).size < header.inputs.length) refuse('two inputs have one name');
     if (header.types) declared(header.inputs, header.types.inputs);
     this.steps(1, new Set(header.inputs.map(({ buffer }) => buffer)));
     for (const { name, value } of header.outputs) for (const v of tensors(value)) this.tensor(v, `output "${name}"`);
+  }
+
+  /** @param {import('../common/program.js').InputRoom} room @param {string} what */
+  take({ least, places }, what) {
+    this.bound([least], what);
+    this.known.add(places);
   }
 
   /** @param {any} constant */
@@ -102,13 +109,15 @@ class Flow {
   /** That a value is there, in this memory, of one of these types, and no larger than its buffer. @param {TensorValue | null} value @param {string} what @param {string} [memory] @param {string[]} [kinds] */
   tensor(value, what, memory = '', kinds = []) {
     if (!value) return;
-    const { buffer: number, dtype, dims } = value;
+    const { buffer: number, dtype, dims, room } = value;
     const buffer = this.buffers[number];
     const item = storedSize(dtype);
     if (!this.live.has(number)) refuse(`${what} uses buffer ${number}, which holds nothing there`);
     if ((item === 0) !== Boolean(buffer.host) || (kinds.length && !kinds.includes(dtype))) refuse(`${what} is of type ${dtype}`);
     if ((buffer.memory ?? '') !== memory) refuse(`${what} is in another memory`);
     this.bound(dims, what);
+    if (room) this.bound([room.places], what);
+    if (room && room.axis >= dims.length) refuse(`${what} has room along axis ${room.axis}, which is not there`);
     if (![...dims, buffer.size].every((d) => typeof d === 'number')) return;
     const bytes = /** @type {number[]} */ (dims).reduce((product, d) => product * d, memory ? Math.min(item, 4) : item);
     if (/** @type {number[]} */ (dims).some((d) => d < 0) || (item && bytes > Number(buffer.size))) refuse(`${what} does not fit its buffer`);

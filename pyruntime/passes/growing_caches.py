@@ -1,0 +1,181 @@
+"""Caches that a run makes longer: the feed comes to lie where the output wants it, and only what is new is written.
+
+An output is a feed with more behind it along one axis where decoders have past keys and present ones: Concat in what
+exporters write, and GroupQueryAttention. Such a feed enters a buffer with room for the whole output (`places` along the
+axis); the output is that buffer. What reads the past or the present reads through a view of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import Expr, dim, index, rewrite, walk
+from pyruntime.ir.kernel import Block, Builder, Leaf, Loops, Map, Tensor, tensors_in
+from pyruntime.ir.room import Room
+from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.symbol import ROOM, Symbol
+
+
+class Feed(Protocol):
+    path: Any
+    tensor: Tensor
+    room: Room | None
+
+
+class Traced(Protocol):
+    """The parts of a traced graph that this pass changes (frontend/trace_graph.py)."""
+
+    block: Block
+    feeds: list[Any]
+    outputs: dict[str, Any]
+    guards: list[tuple[Any, str, str]]
+    rooms: dict[int, Room]
+
+
+@dataclass(slots=True)
+class _Cache:
+    """present[i] is what is new where `fresh` holds, else the feed's [i] where i[axis] is less than `past`, else
+    `beyond`."""
+
+    feed: Feed
+    present: Map
+    axis: int
+    fresh: Expr | None
+    beyond: Expr
+
+    @property
+    def past(self) -> AnyDim:
+        return self.feed.tensor.shape[self.axis]
+
+
+def grow_in_place(traced: Traced) -> None:
+    """In a program whose kernels all work in linear memory."""
+    feeds = {f.tensor.uid: f for f in traced.feeds if len(f.path) == 1 and f.tensor.dtype.bits >= 8}  # not strings
+    made = {id(k) for k in traced.block.kernels}
+    leaving = [v.uid for v in traced.outputs.values() if isinstance(v, Tensor)]
+    for name, out in traced.outputs.items():
+        if isinstance(out, Tensor) and id(out.kernel) in made and leaving.count(out.uid) == 1:
+            found = _cache(out.kernel, feeds)
+            if found is not None and found.feed.tensor.uid not in leaving:
+                del feeds[found.feed.tensor.uid]
+                _rewrite(traced, name, found)
+
+
+# ── what is one ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _cache(kernel: object, feeds: dict[int, Feed]) -> _Cache | None:
+    if not isinstance(kernel, Map) or kernel.expr.op != "guard":
+        return None
+    fresh, e = None, kernel.expr
+    if _kept(e, feeds) is None and e.args[2].op == "guard":
+        fresh, e = e.args[0], e.args[2]
+    feed = _kept(e, feeds)
+    if feed is None or feed.tensor.rank != kernel.out.rank:
+        return None
+    axes = [n for n, (d, g) in enumerate(zip(feed.tensor.shape, kernel.out.shape, strict=True)) if d != g]
+    if len(axes) != 1 or e.args[0].key() != (index(axes[0]) < dim(feed.tensor.shape[axes[0]])).key():
+        return None
+    if fresh is not None and any(x.op == "index" and x.value > axes[0] for x in walk(fresh)):
+        return None
+    found = _Cache(feed, kernel, axes[0], fresh, e.args[2])
+    return found if _places(found) is not None else None
+
+
+def _kept(e: Expr, feeds: dict[int, Feed]) -> Feed | None:
+    """The feed that a guard takes at the output's own indices."""
+    at = e.args[1]
+    if at.op != "at" or at.value.uid not in feeds:
+        return None
+    own = all(a.op == "index" and a.value == n for n, a in enumerate(at.args))
+    return feeds[at.value.uid] if own else None
+
+
+def _places(cache: _Cache) -> AnyDim | None:
+    """Room along the axis that is known before the run begins, and enough; None where no run decides on it."""
+    total = cache.present.out.shape[cache.axis]
+    if cache.fresh is not None and not _is_known(total):  # behind the past is no more than what is new
+        new = cache.present.expr.args[1]
+        if new.op != "at" or new.value.rank != cache.present.out.rank:
+            return None
+        total = cache.past + new.value.shape[cache.axis]
+    return total if sh.symbols(total) and _is_known(total) else None
+
+
+def _is_known(d: AnyDim) -> bool:
+    return all(s.is_extent for s in sh.symbols(d))
+
+
+# ── what becomes of it ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rewrite(traced: Traced, name: str, cache: _Cache) -> None:
+    """The feed enters the buffer, a procedure writes what is new there, and both tensors become views of it."""
+    feed, out, axis = cache.feed, cache.present.out, cache.axis
+    past, least = feed.tensor, _places(cache)
+    assert least is not None
+    places = sh.dim_of(Symbol(ROOM, feed.path[0], (axis,)))
+    shape = (*out.shape[:axis], places, *out.shape[axis + 1 :])
+    leaf = Leaf("feed", feed.path)
+    leaf.outputs = (Tensor(shape, past.dtype, leaf, 0, past.name),)
+    written = _procedure(cache, leaf.out)
+    at = traced.block.kernels.index(cache.present)
+    traced.block.kernels[at : at + 1] = [written, _view(out, written.out, cache.present.node)]
+    traced.block.kernels.insert(0, _view(past, leaf.out, cache.present.node))
+    feed.tensor, feed.room = leaf.out, Room(axis, places, past.shape, least)
+    traced.outputs[name] = written.out
+    traced.rooms[written.out.uid] = Room(axis, places, out.shape)
+    fits = sh.compare("le", out.shape[axis], least)
+    if fits != 1:
+        text = f'output "{name}" is longer than the past and what is new'
+        traced.guards.append((fits, text, cache.present.node))
+
+
+def _procedure(cache: _Cache, room: Tensor) -> Loops:
+    """Writes what is not in the feed to its place: rows behind the past, and fresh ones."""
+    out, axis, expr = cache.present.out, cache.axis, cache.present.expr
+    made = Loops("append", (), (), [], base=room)
+    made.node, made.outputs = cache.present.node, (Tensor(room.shape, out.dtype, made, 0, out.name),)
+    k = Builder()
+    first: AnyDim = cache.past if cache.fresh is None else 0
+    with ExitStack() as nest:
+        lead = [nest.enter_context(k.parallel(dim(d))) for d in out.shape[:axis]]
+        row = nest.enter_context(k.loop(dim(out.shape[axis] - first))) + dim(first)
+        if cache.fresh is not None:
+            nest.enter_context(k.when(_at(cache.fresh, (*lead, row)) | (row >= dim(cache.past))))
+            expr = _guarded(cache)
+        else:
+            expr = cache.beyond
+        rest = out.shape[axis + 1 :]
+        inner = [
+            nest.enter_context(k.loop(dim(d), "vector" if n == len(rest) - 1 else "serial")) for n, d in enumerate(rest)
+        ]
+        where = (*lead, row, *inner)
+        k.store(made.out, where, _at(expr, where))
+    made.body = k.body
+    made.args = (room, *[t for t in tensors_in(expr, *([] if cache.fresh is None else [cache.fresh])) if t is not room])
+    return made
+
+
+def _guarded(cache: _Cache) -> Expr:
+    """What is new where it is fresh, else what lies beyond the past."""
+    whole = cache.present.expr
+    return Expr("guard", (whole.args[0], whole.args[1], cache.beyond), whole.dtype)
+
+
+def _at(e: Expr, where: tuple[Expr, ...]) -> Expr:
+    return rewrite(e, lambda x: where[x.value] if x.op == "index" else None)
+
+
+def _view(t: Tensor, base: Tensor, node: str) -> Map:
+    """Makes a tensor the first part of another."""
+    view = Map(base.at(*[index(n) for n in range(t.rank)]))
+    view.node, view.outputs = node, (t,)
+    t.kernel = view
+    return view
+
+
+__all__ = ["grow_in_place"]

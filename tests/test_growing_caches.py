@@ -1,0 +1,134 @@
+"""Feeds that an output makes longer: they lie where the output wants them, and results are those of onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from kit.decoders import TINY, Decoder, feeds
+from kit.small_models import model
+from pyruntime import InferenceSession, SessionOptions
+
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+PAST, NEW, PRESENT = ("past", FLOAT, ["b", 2, "p", 4]), ("new", FLOAT, ["b", 2, "s", 4]), ("present", FLOAT, None)
+
+
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
+
+
+def rooms(session: InferenceSession) -> list[str]:
+    """The inputs that lie in buffers with room for more."""
+    return [i["name"] for i in session._latest().header["inputs"] if "room" in i]
+
+
+def attention() -> onnx.ModelProto:
+    """A step of a decoder as exporters write it: softmax(q kᵀ) v with past keys and values before new ones."""
+    nodes = [
+        node("Concat", "past new", "present", axis=2), node("Concat", "past_v new", "present_v", axis=-2),
+        node("Transpose", "present", "kt", perm=[0, 1, 3, 2]), node("MatMul", "q kt", "scores"),
+        node("Softmax", "scores", "weights", axis=-1), node("MatMul", "weights present_v", "y"),
+    ]  # fmt: skip
+    inputs = [PAST, NEW, ("past_v", *PAST[1:]), ("q", *NEW[1:])]
+    return model(nodes, inputs, [("y", FLOAT, None), PRESENT, ("present_v", FLOAT, None)])
+
+
+def past_is_read_elsewhere() -> onnx.ModelProto:
+    nodes = [node("Concat", "past new", "present", axis=2), node("ReduceSum", "past", "total", keepdims=0),
+             node("Exp", "past", "e"), node("Mul", "present total", "scaled")]  # fmt: skip
+    return model(nodes, [PAST, NEW], [PRESENT, ("e", FLOAT, None), ("scaled", FLOAT, None)])
+
+
+def twice_the_same() -> onnx.ModelProto:
+    """One past, two presents: the second is a copy."""
+    nodes = [node("Concat", "past new", "present", axis=2), node("Concat", "past other", "again", axis=2)]
+    inputs = [PAST, NEW, ("other", FLOAT, ["b", 2, "s", 4])]
+    return model(nodes, inputs, [PRESENT, ("again", FLOAT, None)])
+
+
+def past_leaves_too() -> onnx.ModelProto:
+    nodes = [node("Concat", "past new", "present", axis=2), node("Identity", "past", "same")]
+    return model(nodes, [PAST, NEW], [PRESENT, ("same", FLOAT, None)])
+
+
+def new_is_computed() -> onnx.ModelProto:
+    first = node("Relu", "new", "r")
+    nodes = [first, node("Concat", "past r", "present", axis=2), node("Neg", "present", "y")]
+    return model(nodes, [PAST, NEW], [PRESENT, ("y", FLOAT, None)])
+
+
+def past_comes_second() -> onnx.ModelProto:
+    return model([node("Concat", "new past", "present", axis=2)], [PAST, NEW], [PRESENT])
+
+
+def along_the_first_axis() -> onnx.ModelProto:
+    inputs = [("past", INT, ["p", 3]), ("new", INT, ["s", 3])]
+    nodes = [node("Concat", "past new", "present", axis=0), node("Abs", "present", "y")]
+    return model(nodes, inputs, [("present", INT, None), ("y", INT, None)])
+
+
+def along_the_last_axis() -> onnx.ModelProto:
+    inputs = [("past", TensorProto.FLOAT16, [2, 3, "p"]), ("new", TensorProto.FLOAT16, [2, 3, "s"])]
+    nodes = [node("Concat", "past new", "present", axis=-1)]
+    return model(nodes, inputs, [("present", TensorProto.FLOAT16, None)])
+
+
+CASES: list[tuple[Any, list[str] | None]] = [
+    (attention, ["past", "past_v"]), (past_is_read_elsewhere, ["past"]), (twice_the_same, ["past"]),
+    (past_leaves_too, None), (new_is_computed, ["past"]), (past_comes_second, ["new"]),
+    (along_the_first_axis, ["past"]),
+    (along_the_last_axis, ["past"]),
+]  # fmt: skip
+SIZES = [(1, 3, 1), (1, 4, 1), (2, 0, 3), (1, 7, 0), (3, 1, 2), (1, 63, 1), (1, 64, 1), (1, 65, 1), (0, 2, 2)]
+
+
+@pytest.mark.parametrize(("build", "expected"), CASES, ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_against_onnxruntime(build: Any, expected: list[str] | None, threads: int) -> None:
+    data = build().SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    theirs = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    own = SessionOptions()
+    own.intra_op_num_threads = threads
+    ours = InferenceSession(data, own)
+    if expected is not None:
+        assert rooms(ours) == expected
+    random = np.random.default_rng(0)
+    for b, p, s in SIZES:
+        names = {"b": b, "p": p, "s": s}
+        given = {}
+        for v in theirs.get_inputs():
+            dtype = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(float16)": np.float16}[v.type]
+            given[v.name] = (10 * random.standard_normal([names.get(d, d) for d in v.shape])).astype(dtype)
+        for got, want in zip(ours.run(None, given), theirs.run(None, given), strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "fp16"])
+def test_group_query_attention(kind: str) -> None:
+    """Items of a batch whose pasts end at different places; a cache with more places than there are keys."""
+    data = Decoder(TINY, kind, empty=False).model().SerializeToString()
+    ours, theirs = InferenceSession(data), onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    assert len(rooms(ours)) == 2 * TINY.layers
+    random = np.random.default_rng(0)
+    near = 2e-2 if kind == "fp16" else 1e-4
+    for last, past, total in [([4], 4, 5), ([4, 2], 4, 5), ([6, 6], 20, 7), ([6, 3], 20, 7), ([0], 0, 1)]:
+        given = feeds(TINY, kind, 1, past)
+        for name, x in given.items():
+            if name.startswith("past"):
+                given[name] = random.standard_normal((len(last), *x.shape[1:])).astype(x.dtype)
+        given |= {"ids": np.full((len(last), 1), 7), "last": np.array(last, np.int32)}
+        given["total"] = np.array(total, np.int32)
+        (logits, *caches), (wanted, *others) = (session.run(None, given) for session in (ours, theirs))
+        np.testing.assert_allclose(logits, wanted, rtol=near, atol=near)
+        for got, want in zip(caches, others, strict=True):
+            assert got.shape == want.shape
+            for n, end in enumerate(last):  # what lies behind an item's keys nobody reads
+                np.testing.assert_allclose(got[n, :, : end + 1], want[n, :, : end + 1], rtol=near, atol=near)

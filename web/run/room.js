@@ -1,0 +1,40 @@
+// Tensors that are the first part, along an axis, of a buffer with more places there.
+
+import { elementSize } from '../common/elements.js';
+import { ShapeError } from '../common/errors.js';
+import { evaluate, evaluateAll } from './dims.js';
+
+/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {{ count: number, length: number, stride: number }} Runs of bytes, `stride` apart */
+
+/** Rooms of inputs take as many places as they need. @param {import('../common/program.js').Input[]} inputs @param {Env} env */
+export function bindRooms(inputs, env) {
+  for (const { room } of inputs) if (room) env.set(room.places, evaluate(room.least, env));
+}
+
+/**
+ * Where a part lies in its buffer.
+ * @param {import('../common/program.js').TensorValue | import('../common/program.js').Input} value one with room @param {Env} env
+ * @returns {Runs}
+ */
+export function runsOf({ dtype, dims, room }, env) {
+  const { axis, places } = /** @type {import('../common/program.js').Room} */ (room);
+  const shape = evaluateAll(dims, env);
+  const there = evaluate(places, env);
+  if (shape[axis] > there) throw new ShapeError(`${shape[axis]} places along axis ${axis} are more than there is room for, ${there}`);
+  const size = (/** @type {number[]} */ extents) => extents.reduce((product, n) => product * n, 1);
+  const inner = size(shape.slice(axis + 1)) * elementSize(dtype);
+  return { count: size(shape.slice(0, axis)), length: shape[axis] * inner, stride: there * inner };
+}
+
+/** Writes a part. @param {ArrayBufferView} data @param {Uint8Array} buffer @param {Runs} runs */
+export function scatter(data, buffer, { count, length, stride }) {
+  for (let n = 0; n < count; n++) buffer.set(new Uint8Array(data.buffer, data.byteOffset + n * length, length), n * stride);
+}
+
+/** The bytes of a part. @param {Uint8Array} buffer @param {Runs} runs */
+export function gather(buffer, { count, length, stride }) {
+  const bytes = new Uint8Array(count * length);
+  for (let n = 0; n < count; n++) bytes.set(buffer.subarray(n * stride, n * stride + length), n * length);
+  return bytes;
+}
