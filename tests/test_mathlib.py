@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyruntime.codegen.half_floats import rounded
 from pyruntime.ir.dtype import F16, F32, F64, I8, I32, I64, U8, DType
 from pyruntime.ir.expr import BINARY, COMPARE, Expr, binary, const, unary, walk
 from pyruntime.mathlib import expand
@@ -230,6 +231,22 @@ def test_half_floats_compute_in_float32() -> None:
     found = evaluate(expand(unary("tanh", variable(F16))), x)
     assert found.dtype == np.float16
     assert (found == np.tanh(x.astype(np.float64)).astype(np.float16)).mean() > 0.99
+
+
+def test_float32_is_rounded_to_halves_where_halves_meet() -> None:
+    """Between each half and the next, and one step of float32 beside that; what overflows, NaN, signs of zeros."""
+    halves = np.arange(1 << 15, dtype=np.uint16)[:0x7C01].view(np.float16).astype(np.float32)
+    halves[-1] = 65536  # where the next one would be
+    ties = (halves[1:] + halves[:-1]) / 2
+    each = [halves, ties, np.nextafter(ties, np.float32(0)), np.nextafter(ties, np.float32(1e9))]
+    each += [2.0 ** np.arange(-149, 128), [np.inf, np.nan, np.finfo(np.float32).max, 1e-45, 65519.996]]
+    x = np.concatenate([np.asarray(part, np.float32) for part in each])
+    x = np.concatenate([x, -x])
+    with np.errstate(over="ignore"):
+        expected = x.astype(np.float16).astype(np.float32)
+    found = evaluate(rounded(variable(F32), F16), x)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
 def test_shared_subexpressions_stay_shared() -> None:

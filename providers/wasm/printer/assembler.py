@@ -24,7 +24,7 @@ from .opcodes import LANE, LANE_MEMORY, MEMORY, PLAIN, VALUE_TYPES, leb_s, leb_u
 
 _LEB = [leb_u(i) for i in range(4096)]
 _VOID = b"\x40"
-_pack_f32 = struct.Struct("<f").pack
+pack_f32 = struct.Struct("<f").pack
 _pack_f64 = struct.Struct("<d").pack
 
 
@@ -124,7 +124,7 @@ class Function:
         return self
 
     def f32(self, value: float) -> Function:
-        self.code += b"\x43" + _pack_f32(value)
+        self.code += b"\x43" + pack_f32(value)
         return self
 
     def f64(self, value: float) -> Function:
@@ -140,7 +140,7 @@ class Function:
 
     def f32x4(self, value: float) -> Function:
         """The same f32 in four lanes."""
-        return self.v128(_pack_f32(value) * 4)
+        return self.v128(pack_f32(value) * 4)
 
     def i32x4(self, value: int) -> Function:
         return self.v128(struct.pack("<I", value & 0xFFFFFFFF) * 4)

@@ -21,6 +21,7 @@ from pyruntime.mathlib import expand
 
 from .assembler import Function, Module
 from .scalar import Scalar, kind, store_name
+from .uniform import assigned, uniform
 from .vector import LANES, ZERO, Lanes, Vector, growth, has_lanes, slope, store
 
 # Accumulators that take turns in a reduction, which hides the latency of an addition. Native, 256 rows of 1024, us with
@@ -34,11 +35,11 @@ def print_kernel(module: Module, name: str, code: LoopCode, relaxed: bool = Fals
     return _Printer(f, code, range(len(code.buffers) + code.params), relaxed).kernel()
 
 
-def print_epilogue(module: Module, name: str, code: LoopCode, words: Sequence[int]) -> Function:
+def print_epilogue(module: Module, name: str, code: LoopCode, words: Sequence[int], relaxed: bool = False) -> Function:
     """Add a routine's epilogue (codegen/block_epilogue.py) to a module: (args, *INPUTS). `words` are the places of its
     buffers and parameters in the routine's argument block."""
     f = module.function(name, ["i32"] * (1 + len(INPUTS)), export=False)
-    return _Printer(f, code, words).epilogue()
+    return _Printer(f, code, words, relaxed).epilogue()
 
 
 class _Printer:
@@ -140,10 +141,11 @@ class _Printer:
         flat = len(plan.sums) in (1, 2) and not any(isinstance(b, For) for b in s.body)
         banks = self._banks(plan.sums, BANKS if flat else 1)
         inner = {var: f.local("v128") for var in plan.lanes.varying}
-        vector = Vector(self.scalar, plan.lanes, inner)
-        if flat:
-            self._rounds(s, vector, banks, counter, end)
-        self._rounds(s, vector, banks[:1], counter, end)
+        vector = Vector(self.scalar, plan.lanes, inner, self.relaxed)
+        with self._uniform_of(s, vector):
+            if flat:
+                self._rounds(s, vector, banks, counter, end)
+            self._rounds(s, vector, banks[:1], counter, end)
         for var, (op, dtype) in plan.sums.items():
             for bank in banks[1:]:
                 f.emit(banks[0][var], bank[var])
@@ -151,6 +153,19 @@ class _Printer:
                 f.set(banks[0][var])
             self._across(var, banks[0][var], op, dtype)
         f.release(*[v for bank in banks for v in bank.values()], *inner.values())
+
+    @contextmanager
+    def _uniform_of(self, s: For, vector: Vector) -> Iterator[None]:
+        """What all lanes share is splat before the loop."""
+        made: dict[Any, int] = {}
+        for key, e in uniform(s.body, vector.lanes).items():
+            vector.splat(e)
+            made[key] = self.f.local("v128")
+            self.f.set(made[key])
+        vector.uniform = made
+        yield
+        vector.uniform = {}
+        self.f.release(*made.values())
 
     def _banks(self, sums: dict[int, tuple[str, DType]], count: int) -> list[dict[int, int]]:
         """Sets of accumulators, each holding the neutral elements."""
@@ -201,7 +216,7 @@ class _Printer:
         elif isinstance(s, Store):
             dtype = self.code.buffers[s.target][0]
             vector.address(s.target, s.coords[0], dtype)
-            vector.root(s.value)
+            vector.stored(s.value)
             store(f, dtype)
         elif isinstance(s, For):
             counter = self.variable(s.var, I32)
@@ -218,7 +233,7 @@ class _Printer:
         """Pointers for the loads of an inner loop that move by a fixed step: one addition a round, where the address
         is a product and sums. Yields pointers and steps; the loop's counter is 0 on entry."""
         f, outer = self.f, vector.pointers
-        inside = _assigned(s.body)
+        inside = assigned(s.body)
         steps: dict[Any, int] = {}
         pairs: list[tuple[int, int]] = []
         vector.pointers = dict(outer)
@@ -256,12 +271,6 @@ class _Printer:
             self.scalar.root(binary(COMBINE[op], Expr("var", (), dtype, var), scratch))
             f.set(scalar)
         f.release(part)
-
-
-def _assigned(body: list[Stmt]) -> set[int]:
-    """Variables that statements give values to."""
-    found = {s.var for s in body if isinstance(s, (Let, Set, Accum, For))}
-    return found.union(*[_assigned(inner) for s in body for inner in children(s)])
 
 
 def _loads(body: list[Stmt]) -> list[Expr]:

@@ -101,7 +101,7 @@ def _by_blocks(writer: Any, call: Call, groups: Groups, words: OwnWords, made: D
     places += range(params, params + len(lowered.params))
     code = lowered.code
     key = (code.key(), tuple(places))
-    f = writer.function(key, lambda name: print_epilogue(writer.module, name, code, places), "epilogue")
+    f = writer.function(key, lambda name: print_epilogue(writer.module, name, code, places, writer.relaxed), "epilogue")
     result = scratch(sh.size(call.out.shape) * made.size) if narrow else None
     return CallEpilogue(Epilogue(block=f), None, tensors, lowered.params, result)
 
