@@ -41,6 +41,11 @@ SHAPES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 2, 20, 20), (2, 1, 17, 17), {"group": 2}),  # more products than float32 sums exactly
     ((2, 3, 9), (4, 3, 3), {"strides": [2]}),
     ((1, 3, 4, 5, 3), (2, 3, 2, 2, 2), {}),
+    # by Winograd's form: tiles of 2x2, four of them side by side, filters around a block of 32
+    ((1, 8, 6, 6), (8, 8, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 9, 7, 13), (33, 9, 3, 3), {"pads": [1, 0, 2, 1]}),
+    ((1, 16, 12, 17), (40, 16, 3, 3), {"pads": [0, 2, 2, 0]}),
+    ((1, 11, 9, 16), (9, 11, 3, 3), {"pads": [3, 0, 0, 4]}),
     ((0, 3, 5, 5), (4, 3, 3, 3), {}),
     ((1, 70, 9, 9), (9, 70, 3, 3), {}),
 ]
@@ -68,6 +73,18 @@ def float_conv(attrs: dict[str, Any]) -> onnx.ModelProto:
     y = helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, None)
     graph = helper.make_graph([node("Conv", "x w", "y", **attrs)], "g", inputs, [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize(("channels", "by_tiles"), [(917, True), (918, False)])
+def test_winograd_where_int32_ends(channels: int, by_tiles: bool) -> None:
+    """All products are 255², of one sign: four times a sum just fits, or the direct sums are taken."""
+    x, w = np.full((1, channels, 6, 6), 255, U8), np.zeros((8, channels, 3, 3), U8)
+    weights = {"w": w, "xz": np.array(0, U8), "wz": np.array(255, U8)}
+    session = InferenceSession(model([node("ConvInteger", "x w xz wz", "y", pads=[1] * 4)], {"x": x}, weights, False))
+    assert any("winograd" in kernel for n in session.explain()["nodes"] for kernel in n.get("kernels", ())) == by_tiles
+    (got,) = session.run(None, {"x": x})
+    assert got.min() == got[0, 0, 3, 3] == -9 * channels * 255**2
+    assert got[0, 0, 0, 0] == -4 * channels * 255**2
 
 
 def scales(*shape: int) -> np.ndarray:

@@ -8,13 +8,14 @@ from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32
-from pyruntime.ir.expr import Expr, index
-from pyruntime.ir.kernel import Call, Kernel, Leaf, Reduce, Tensor
+from pyruntime.ir.expr import Expr
+from pyruntime.ir.kernel import Call, Kernel, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
 from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
 from .integers import prepare_conv, prepare_dequantised_conv
+from .winograd import suits, transformed
 
 MOST_TAPS = 1 << 16  # a thread's panels and table are then 25 MB
 
@@ -56,9 +57,9 @@ class Conv(WasmRoutine):
         return [_implicit(writer, call)]
 
     def packs(self, call: Call, operand: int) -> Kernel | None:
-        if operand != 1 or call.attrs.get("packed1") or not _suits_winograd(call):
+        if operand != 1 or call.attrs.get("packed1") or not suits(call):
             return None
-        return _transformed(call)
+        return transformed(call)
 
 
 def _runs(x: Tensor, w: Tensor) -> bool:
@@ -103,53 +104,26 @@ def _product(writer: Any, call: Call) -> Invocation:
     return Invocation(f.name, tensors, words, gemm.units(m, n, batch, mc, nc), call.node, [own, *done.scratch()])
 
 
-# Winograd takes a quarter of the products and four times the memory for weights. Time of the direct product / of
-# Winograd, python -m bench.winograd (native, one thread, Zen 5): 64x56x56 1.8, 128x28x28 2.2, 256x14x14 1.7,
-# 16x112x112 2.1, 64x224x224 2.8, 32x12x12 1.4, 16x56x56 1.2, 512x7x7 1.3, 64x10x10 1.1, 8x56x56 1.0
-WINOGRAD_CHANNELS, WINOGRAD_SIZE = 16, 12
-
-
-def _suits_winograd(call: Call) -> bool:
-    x, w = _operands(call)
-    a = call.attrs
-    if x.rank != 4 or a["group"] != 1 or "sums" in a or not sh.is_static(w.shape):
-        return False
-    square = w.shape[2:] == (3, 3) and all(s == 1 for s in (*a["strides"], *a["dilations"]))
-    small = any(sh.compare("lt", d, WINOGRAD_SIZE) == 1 for d in call.out.shape[2:])  # unknown sizes count as large
-    return square and not small and min(*w.shape[:2]) >= WINOGRAD_CHANNELS
-
-
-def _transformed(call: Call) -> Reduce:
-    """U (36, M, C): a sum over the window with the constants of the transform."""
-    w = _operands(call)[1]
-    table = Leaf("constant", winograd.kernel_transform())
-    table.outputs = (Tensor((winograd.POINTS, 3, 3), F32, table),)
-    p, m, c, r, s = (index(n) for n in range(5))
-    kernel = Reduce("sum", (3, 3), table.out.at(p, r, s) * w.at(m, c, r, s))
-    kernel.outputs = (Tensor((winograd.POINTS, *w.shape[:2]), F32, kernel),)
-    return kernel
-
-
 def _winograd(writer: Any, call: Call) -> Invocation:
     x, u = _operands(call)
     y, pads = call.out, call.attrs["pads"]
     batch, _, ih, iw = x.shape
     m, c = u.shape[1:]
     oh, ow = y.shape[2:]
-    th, quads = sh.ceildiv(oh, 4), sh.maximum(sh.ceildiv(ow, 16), 1)
-    done = call_epilogue(writer, call, conv_groups(4), own_words(winograd, 2))
-    tr, mg = winograd.blocks(m, c, th, quads, writer.threads)
-    size = winograd.scratch_bytes(c, tr, quads)
+    sums = arithmetic(writer, call)
+    form = winograd.form_of(sums)
+    th, quads = sh.ceildiv(oh, form.step), sh.maximum(sh.ceildiv(ow, 4 * form.step), 1)
+    done = call_epilogue(writer, call, conv_groups(4), own_words(winograd, 2), made_type(call))
+    tr, mg = winograd.blocks(form, m, c, th, quads, writer.threads)
+    size = winograd.scratch_bytes(form, c, tr, quads)
     own = scratch(size * writer.threads)
     words = [batch, c, m, ih, iw, oh, ow, pads[0], pads[1], th, quads, tr, mg, size, *done.params]
     extra = len(done.tensors)
 
     def make(name: str) -> Any:
-        return winograd.winograd(
-            writer.module, name, arithmetic=arithmetic(writer, call), epilogue=done.epilogue, extra=extra
-        )
+        return winograd.winograd(writer.module, name, arithmetic=sums, epilogue=done.epilogue, extra=extra)
 
-    f = writer.function(("winograd", done.epilogue.block_key(), extra), make, "winograd")
+    f = writer.function(("winograd", sums, done.epilogue.block_key(), extra), make, "winograd")
     y = done.result or y
     tensors = [x, u, y, done.bias or y, own, *done.tensors]
     units = winograd.units(batch, m, th, tr, mg)

@@ -19,6 +19,7 @@ from ..schedules.register_tile import PANEL
 from . import quads
 from .base import element, made_map
 from .intervals import interval
+from .winograd import suits_pairs, transformed_pairs
 
 
 def is_short(t: Tensor) -> bool:
@@ -82,8 +83,8 @@ def channel_pairs(t: Tensor, groups: int, channels: AnyDim, node: str) -> Map:
 
 
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
-    """An int32 convolution of operands that fit: in bytes (quads.py), as pairs of channels (attribute "sums"), or a
-    depthwise one in float32, whose sums are exact up to 2^24."""
+    """An int32 convolution of operands that fit: in bytes (quads.py), as pairs of channels (attribute "sums"), by
+    Winograd's form of these ("packed1"), or a depthwise one in float32, whose sums are exact up to 2^24."""
     x, w = call.args[:2]
     if x is None or w is None or not (is_short(x) and is_short(w)):
         return []
@@ -92,10 +93,12 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
         return _as_floats(call, x, w)
     if eight := quads.prepare_conv(call, dots):
         return eight
-    made = [channel_pairs(x, group, w.shape[1], call.node), channel_pairs(w, 1, w.shape[1], call.node)]
-    call.args = (made[0].out, made[1].out)
-    call.attrs = {**call.attrs, "sums": "INT16"}
-    return list(made)
+    made: list[Kernel] = [channel_pairs(x, group, w.shape[1], call.node)]
+    windows = _are_weights(w) and suits_pairs(call, (_most(element(x)), _most(element(w))))
+    made += transformed_pairs(call) if windows else [channel_pairs(w, 1, w.shape[1], call.node)]
+    call.args = (made[0].out, made[-1].out)
+    call.attrs = {**call.attrs, "sums": "INT16", "packed1": windows}
+    return made
 
 
 def _as_floats(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
@@ -169,13 +172,15 @@ def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
     b = call.args[1]
     if b is None or any(d != 1 for d in b.shape[:-2]):
         return []
-    if any(t.rank and not _is_weight(t) for t in _seen_through(b).tensors()):
+    if not _are_weights(b):
         return []
     return _scaled(call, (b.rank - 1, call.out.rank - 1), b.shape[-2:-1], lambda inner: prepare_product(inner, dots))
 
 
-def _is_weight(t: Tensor) -> bool:
-    return isinstance(t.kernel, Leaf) and t.kernel.kind == "weight"
+def _are_weights(t: Tensor) -> bool:
+    """Whether all that makes an element but single numbers is constant."""
+    made_of = [x.kernel for x in _seen_through(t).tensors() if x.rank]
+    return all(isinstance(k, Leaf) and k.kind == "weight" for k in made_of)
 
 
 def _scaled(

@@ -1,7 +1,8 @@
-"""3x3 convolutions with stride 1 by Winograd's F(4x4, 3x3): 36 products for 16 outputs instead of 144.
+"""3x3 convolutions with stride 1 by Winograd's forms (winograd_forms.py): F(4x4, 3x3) of floats, F(2x2, 3x3) of pairs
+of int16.
 
-A 6x6 patch d of the input (patches overlap by two) becomes V = Bt d B, a kernel g becomes U = G g Gt (once, in the init
-block), and the 4x4 outputs are At (sum over channels of U V) A. For each of the 36 positions that sum is a matrix
+A patch d of the input (patches overlap by two) becomes V = Bt d B, a kernel g becomes U = G g Gt (once, in the init
+block), and the outputs are At (sum over channels of U V) A. For each point of a patch that sum is a matrix
 product of U [M][C] with V [C][tiles], which register tiles do (register_tile.py); V is written in their panel layout.
 
 Four tiles side by side are a *quad*, the four lanes of every transform. A work unit is a few whole rows of tiles, so
@@ -11,14 +12,14 @@ Argument block: buffers x u y bias scratch, then extra ones for the epilogue, th
     batch c m ih iw oh ow ph pw   extents; pads at the beginning
     th quads                      rows of tiles, quads in one
     tr mg bytes                   of a unit: rows of tiles, filters; scratch of a thread in bytes
-Accuracy: with these points the largest error is about 3e-6 of the largest output (256 channels), a quarter of that
-with the usual points 0, +-1, +-2, and six times that of the direct sum.
+An element of x and u is a float or, of INT16, the codes of two channels; y is int32 then.
+Accuracy of floats: with these points the largest error is about 3e-6 of the largest output (256 channels), a quarter of
+that with the usual points 0, +-1, +-2, and six times that of the direct sum.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
@@ -26,34 +27,16 @@ from pyruntime.ir.shape import AnyDim
 from ..printer.assembler import Function, Module
 from .arguments import KERNEL, ceil_div, load_words, minimum
 from .arithmetic import Arithmetic
-from .pack_panels import transpose4
 from .register_tile import BLOCK, FIRST, LAST, Epilogue, apply_epilogue, call_block, panels_block, store_part
+from .winograd_forms import FLOATS, INTEGERS, Form
 
 BUFFERS = ("x", "u", "y", "bias", "scratch")
 PARAMS = ("batch", "c", "m", "ih", "iw", "oh", "ow", "ph", "pw", "th", "quads", "tr", "mg", "bytes")
-POINTS = 36
 CHUNK = 32  # filters whose products stand before they are transformed back
-_TEMP = POINTS * 16
-# the interpolation points are 0, +-A, +-B and infinity
-A, B = 0.75, 1.5
-SUM, PRODUCT = A * A + B * B, A * A * B * B
 
 
-def _kernel_row(point: float, other: float) -> list[float]:
-    scale = 1 / (2 * point * point * (point * point - other * other))
-    return [scale, scale * point, scale * point * point]
-
-
-G: list[list[float]] = [
-    [1 / PRODUCT, 0.0, 0.0],
-    *[_kernel_row(p, q) for p, q in ((A, B), (-A, B), (B, A), (-B, A))],
-    [0.0, 0.0, 1.0],
-]
-
-
-def kernel_transform() -> list[float]:
-    """(36, 3, 3): U[p] = sum over (r, s) of this[p, r, s] * g[r, s]."""
-    return [G[i][r] * G[j][s] for i in range(6) for j in range(6) for r in range(3) for s in range(3)]
+def form_of(arithmetic: Arithmetic) -> Form:
+    return FLOATS if arithmetic.codes == 1 else INTEGERS
 
 
 def tiles(rows: AnyDim, quads: AnyDim) -> AnyDim:
@@ -61,10 +44,10 @@ def tiles(rows: AnyDim, quads: AnyDim) -> AnyDim:
     return sh.ceildiv(rows * quads, 2) * 8
 
 
-def blocks(m: int, c: int, th: AnyDim, quads: AnyDim, threads: int) -> tuple[AnyDim, int]:
-    """(tr, mg): about 64 tiles, and V of a unit (36 * c * tiles floats) at most 2 MiB. U is read once for each unit
+def blocks(form: Form, m: int, c: int, th: AnyDim, quads: AnyDim, threads: int) -> tuple[AnyDim, int]:
+    """(tr, mg): about 64 tiles, and V of a unit (points * c * tiles floats) at most 2 MiB. U is read once for each unit
     (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4)."""
-    most = max(1, min(64, (1 << 21) // (POINTS * 4 * c)))
+    most = max(1, min(1024 // form.step**2, (1 << 21) // (form.points * 4 * c)))
     tr = sh.clamp(sh.floordiv(most, quads * 4), 1, th)
     mg = m
     while threads > 1 and mg > CHUNK and sh.compare("lt", units(1, m, th, tr, mg), 2 * threads) == 1:
@@ -76,71 +59,34 @@ def units(batch: AnyDim, m: int, th: AnyDim, tr: AnyDim, mg: int) -> AnyDim:
     return batch * sh.ceildiv(th, tr) * -(-m // mg)
 
 
-def scratch_bytes(c: int, tr: AnyDim, quads: AnyDim) -> AnyDim:
-    return POINTS * 4 * (c + CHUNK) * tiles(tr, quads) + _TEMP
-
-
-# ── transforms ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _scaled(f: Function, x: int, factor: float) -> Function:
-    return f.emit(x).f32x4(factor).emit("f32x4.mul")
-
-
-def _forward(f: Function, d: Sequence[int], to: Sequence[int]) -> None:
-    """to = Bt d, for six vectors. `to` are other locals than `d`."""
-    for n in (0, 1):  # the points 0 and infinity
-        _scaled(f, d[n], PRODUCT)
-        _scaled(f, d[n + 2], SUM).emit("f32x4.sub", d[n + 4], "f32x4.add").set(to[5 * n])
-    with f.scratch("v128", 2) as (even, odd):
-        for n, point, other in ((1, A, B), (3, B, A)):
-            f.emit(d[4])
-            _scaled(f, d[2], other * other).emit("f32x4.sub").set(even).emit(d[3])
-            _scaled(f, d[1], other * other).emit("f32x4.sub").f32x4(point).emit("f32x4.mul").set(odd)
-            f.emit(even, odd, "f32x4.add").set(to[n]).emit(even, odd, "f32x4.sub").set(to[n + 1])
-
-
-def _backward(f: Function, m: Sequence[int], to: Sequence[int]) -> None:
-    """to = At m: four vectors from six."""
-    with f.scratch("v128", 4) as (even, odd, far, wide):
-        f.emit(m[1], m[2], "f32x4.add").set(even).emit(m[1], m[2], "f32x4.sub").set(odd)
-        f.emit(m[3], m[4], "f32x4.add").set(far).emit(m[3], m[4], "f32x4.sub").set(wide)
-        f.emit(m[0], even, "f32x4.add", far, "f32x4.add").set(to[0])
-        for n, x, y in ((1, odd, wide), (2, even, far), (3, odd, wide)):
-            _scaled(f, x, A**n)
-            _scaled(f, y, B**n).emit("f32x4.add")
-            f.set(to[n])
-        f.emit(to[3], m[5], "f32x4.add").set(to[3])
+def scratch_bytes(form: Form, c: int, tr: AnyDim, quads: AnyDim) -> AnyDim:
+    return form.points * (4 * (c + CHUNK) * tiles(tr, quads) + 16)
 
 
 # ── input ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _columns(f: Function, w: dict[str, int], q: int, masks: list[int], offsets: list[int]) -> None:
-    """Which of the 20 input columns of a quad exist, and where to load each four from (the row's start if none do)."""
+def _columns(f: Function, form: Form, w: dict[str, int], q: int, masks: list[int], offsets: list[int]) -> None:
+    """Which input columns of a quad exist, and where to load each four from (the row's start if none do)."""
     with f.scratch("i32", 1) as (x,), f.scratch("v128", 1) as (lanes,):
         for n, (mask, offset) in enumerate(zip(masks, offsets, strict=True)):
-            f.emit(q).i32(16).emit("i32.mul").i32(4 * n).emit("i32.add", w["pw"], "i32.sub").tee(x)
+            f.emit(q).i32(4 * form.step).emit("i32.mul").i32(4 * n).emit("i32.add", w["pw"], "i32.sub").tee(x)
             f.emit("i32x4.splat").v128(struct.pack("<4i", 0, 1, 2, 3)).emit("i32x4.add").set(lanes)
             f.emit(lanes, w["iw"], "i32x4.splat", "i32x4.lt_u").set(mask)
             f.emit(x).i32(2).emit("i32.shl").i32(0).emit(mask, "v128.any_true", "select").set(offset)
 
 
-def _row(f: Function, base: int, masks: list[int], offsets: list[int], temp: int, at: int) -> None:
-    """Six columns of four tiles from one input row, transformed, to temp."""
-    with f.scratch("v128", 5) as v, f.scratch("v128", 2) as last, f.scratch("v128", 6) as to:
-        for x, mask, offset in zip(v, masks, offsets, strict=True):
+def _row(f: Function, form: Form, base: int, masks: list[int], offsets: list[int], temp: int, at: int) -> None:
+    """The columns of four tiles from one input row, transformed, to temp."""
+    with f.scratch("v128", form.loads + 1) as v, f.scratch("v128", form.side) as to:
+        for x, mask, offset in zip(v, masks, offsets, strict=False):
             f.emit(base, offset, "i32.add").mem("v128.load").emit(mask, "v128.and").set(x)
-        f.emit(v[1], v[2]).shuffle32(0, 4, 1, 5).set(last[0]).emit(v[3], v[4]).shuffle32(0, 4, 1, 5).set(last[1])
-        f.emit(last[0], last[1]).shuffle32(0, 1, 4, 5).set(v[4])
-        f.emit(last[0], last[1]).shuffle32(2, 3, 6, 7).set(last[1])
-        transpose4(f, v[:4])
-        _forward(f, [*v, last[1]], to)
+        form.forward(f, form.columns(f, v), to)
         for j, x in enumerate(to):
             f.emit(temp, x).mem("v128.store", 16 * (at + j))
 
 
-def _input(module: Module, first: int) -> Function:
+def _input(module: Module, form: Form, first: int) -> Function:
     """(args, x, ty, rows, v, temp, step): V of these rows of tiles; `step` bytes from one point to the next."""
 
     def make() -> Function:
@@ -148,16 +94,19 @@ def _input(module: Module, first: int) -> Function:
         _, x, ty, rows, v, temp, step = f.params
         w = load_words(f, PARAMS, first)
         r, q, number, c, source, to, pointer, base, plane = f.locals("i32", 9)
-        lines, offsets, masks = f.locals("i32", 6), f.locals("i32", 5), f.locals("v128", 5)
+        lines = f.locals("i32", form.side)
+        offsets, masks = f.locals("i32", form.loads), f.locals("v128", form.loads)
         f.emit(w["ih"], w["iw"], "i32.mul").i32(2).emit("i32.shl").set(plane)
         with f.until(r, rows):
             for n, line in enumerate(lines):
-                f.emit(ty, r, "i32.add").i32(4).emit("i32.mul").i32(n).emit("i32.add", w["ph"], "i32.sub").tee(line)
+                f.emit(ty, r, "i32.add").i32(form.step).emit("i32.mul").i32(n).emit("i32.add", w["ph"], "i32.sub").tee(
+                    line
+                )
                 f.emit(w["iw"], "i32.mul").i32(2).emit("i32.shl").i32(-1).emit(line, w["ih"], "i32.lt_u", "select")
                 f.set(line)
             f.i32(0).set(q)
             with f.until(q, w["quads"]):
-                _columns(f, w, q, masks, offsets)
+                _columns(f, form, w, q, masks, offsets)
                 f.emit(number).i32(1).emit("i32.shr_u", w["c"], "i32.mul").i32(5).emit("i32.shl", v, "i32.add")
                 f.emit(number).i32(1).emit("i32.and").i32(4).emit("i32.shl", "i32.add").set(to)
                 f.add(number, 1).emit(x).set(source).i32(0).set(c)
@@ -166,35 +115,38 @@ def _input(module: Module, first: int) -> Function:
                         f.emit(line).i32(0).emit("i32.ge_s")
                         with f.if_():
                             f.emit(source, line, "i32.add").set(base)
-                            _row(f, base, masks, offsets, temp, 6 * n)
+                            _row(f, form, base, masks, offsets, temp, form.side * n)
                             f.otherwise()
-                            for j in range(6):
-                                f.emit(temp).f32x4(0).mem("v128.store", 16 * (6 * n + j))
-                    _down(f, temp, to, pointer, step)
+                            for j in range(form.side):
+                                f.emit(temp).f32x4(0).mem("v128.store", 16 * (form.side * n + j))
+                    _down(f, form, temp, to, pointer, step)
                     f.emit(source, plane, "i32.add").set(source).add(to, 32)
         return f
 
-    return module.once(("winograd_input", first), make)
+    return module.once(("winograd_input", form.step, first), make)
 
 
-def _down(f: Function, temp: int, to: int, pointer: int, step: int) -> None:
-    """The columns of temp transformed; point (i, j) goes to `to` + (6 i + j) * step."""
-    with f.scratch("v128", 6) as d, f.scratch("v128", 6) as t:
-        for j in range(6):
+def _down(f: Function, form: Form, temp: int, to: int, pointer: int, step: int) -> None:
+    """The columns of temp transformed; point (i, j) goes to `to` + (side * i + j) * step."""
+    side = form.side
+    with f.scratch("v128", side) as d, f.scratch("v128", side) as t:
+        for j in range(side):
             for n, x in enumerate(d):
-                f.emit(temp).mem("v128.load", 16 * (6 * n + j)).set(x)
-            _forward(f, d, t)
+                f.emit(temp).mem("v128.load", 16 * (side * n + j)).set(x)
+            form.forward(f, d, t)
             f.emit(to, step).i32(j).emit("i32.mul", "i32.add").set(pointer)
             for x in t:
-                f.emit(pointer, x).mem("v128.store").emit(pointer, step).i32(6).emit("i32.mul", "i32.add").set(pointer)
+                f.emit(pointer, x).mem("v128.store").emit(pointer, step).i32(side).emit("i32.mul", "i32.add").set(
+                    pointer
+                )
 
 
 # ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _output(module: Module, epilogue: Epilogue, first: int) -> Function:
+def _output(module: Module, form: Form, epilogue: Epilogue, first: int) -> Function:
     """(args, products, step, ld, y, bias, row, rows, ty, trows, temp): outputs of `rows` filters from `row`. products:
-    [36] `step` bytes apart of [rows] `ld` bytes apart; y: the plane of the first filter."""
+    [points] `step` bytes apart of [rows] `ld` bytes apart; y: the plane of the first filter."""
 
     def make() -> Function:
         store_part(module)
@@ -209,37 +161,40 @@ def _output(module: Module, epilogue: Epilogue, first: int) -> Function:
             with f.until(r, p["trows"]):
                 f.i32(0).set(q)
                 with f.until(q, w["quads"]):
-                    _quad(f, p, w, epilogue, source, r, q)
+                    _quad(f, form, p, w, epilogue, source, r, q)
                     f.add(source, 16)
             f.emit(p["products"], p["ld"], "i32.add").set(p["products"])
             f.emit(p["y"], plane, "i32.add").set(p["y"]).add(p["row"], 1)
         return f
 
-    return module.once(("winograd_output", epilogue.key(), first), make)
+    return module.once(("winograd_output", form.step, epilogue.key(), first), make)
 
 
-def _quad(f: Function, p: dict[str, int], w: dict[str, int], epilogue: Epilogue, source: int, r: int, q: int) -> None:
-    """16 x 4 outputs of one filter."""
-    with f.scratch("v128", 6) as m, f.scratch("v128", 4) as to, f.scratch("i32", 4) as (pointer, oy, at, left):
-        for j in range(6):
+def _quad(
+    f: Function, form: Form, p: dict[str, int], w: dict[str, int], epilogue: Epilogue, source: int, r: int, q: int
+) -> None:
+    """The outputs of four tiles side by side, of one filter."""
+    side, step = form.side, form.step
+    with f.scratch("v128", side) as m, f.scratch("v128", step) as to, f.scratch("i32", 4) as (pointer, oy, at, left):
+        for j in range(side):
             f.emit(source, p["step"]).i32(j).emit("i32.mul", "i32.add").set(pointer)
             for x in m:
                 f.emit(pointer).mem("v128.load").set(x)
-                f.emit(pointer, p["step"]).i32(6).emit("i32.mul", "i32.add").set(pointer)
-            _backward(f, m, to)
+                f.emit(pointer, p["step"]).i32(side).emit("i32.mul", "i32.add").set(pointer)
+            form.backward(f, m, to)
             for i, x in enumerate(to):
-                f.emit(p["temp"], x).mem("v128.store", 16 * (6 * i + j))
-        f.emit(p["ty"], r, "i32.add").i32(2).emit("i32.shl").set(oy)
-        f.emit(oy, w["ow"], "i32.mul", q).i32(4).emit("i32.shl", "i32.add").i32(2).emit("i32.shl", p["y"], "i32.add")
-        f.set(at)
-        for i in range(4):
+                f.emit(p["temp"], x).mem("v128.store", 16 * (side * i + j))
+        f.emit(p["ty"], r, "i32.add").i32(step).emit("i32.mul").set(oy)
+        f.emit(oy, w["ow"], "i32.mul", q).i32(4 * step).emit("i32.mul", "i32.add").i32(2)
+        f.emit("i32.shl", p["y"], "i32.add").set(at)
+        for i in range(step):
             f.emit(oy, w["oh"], "i32.lt_u")
             with f.if_():
                 for j, x in enumerate(m):
-                    f.emit(p["temp"]).mem("v128.load", 16 * (6 * i + j)).set(x)
-                _backward(f, m, to)
-                transpose4(f, to)
-                f.emit(w["ow"], q).i32(4).emit("i32.shl", "i32.sub").set(left)
+                    f.emit(p["temp"]).mem("v128.load", 16 * (side * i + j)).set(x)
+                form.backward(f, m, to)
+                form.outputs(f, to)
+                f.emit(w["ow"], q).i32(4 * step).emit("i32.mul", "i32.sub").set(left)
                 _store(f, p, epilogue, to, at, left)
             f.add(oy, 1).emit(at, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(at)
 
@@ -262,8 +217,8 @@ def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int]
 
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int) -> Function:
     """(args, unit, scratch, reuse): reuse: scratch already holds the unit's V."""
-    panels = panels_block(module, arithmetic, Epilogue())
-    forward, backward = _input(module, first), _output(module, epilogue.tile(), first)
+    panels, form = panels_block(module, arithmetic, Epilogue()), form_of(arithmetic)
+    forward, backward = _input(module, form, first), _output(module, form, epilogue.tile(), first)
     f = module.function("winograd_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
@@ -281,8 +236,8 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int
     f.emit(w["tr"], w["quads"], "i32.mul").i32(1).emit("i32.add").i32(1).emit("i32.shr_u").i32(3).emit("i32.shl")
     f.set(columns).emit(columns, w["c"], "i32.mul").i32(2).emit("i32.shl").set(v_step)
     f.emit(columns).i32(4 * CHUNK).emit("i32.mul").set(y_step)
-    f.emit(scratch, v_step).i32(POINTS).emit("i32.mul", "i32.add").tee(products)
-    f.emit(y_step).i32(POINTS).emit("i32.mul", "i32.add").set(temp)
+    f.emit(scratch, v_step).i32(form.points).emit("i32.mul", "i32.add").tee(products)
+    f.emit(y_step).i32(form.points).emit("i32.mul", "i32.add").set(temp)
     f.emit(reuse, "i32.eqz")
     with f.if_():
         f.emit(args, w["x"], p["batch"], w["c"], "i32.mul", w["ih"], "i32.mul", w["iw"], "i32.mul").i32(2)
@@ -298,21 +253,23 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int
             call_block(f, panels, p)
             f.emit(p["a"], w["m"], p["lda"], "i32.mul", "i32.add").set(p["a"])
             f.emit(p["b"], v_step, "i32.add").set(p["b"]).emit(p["c"], y_step, "i32.add").set(p["c"])
-            f.add(point, 1).emit(point).i32(POINTS).emit("i32.lt_u").br_if(points)
+            f.add(point, 1).emit(point).i32(form.points).emit("i32.lt_u").br_if(points)
         f.emit(args, products, y_step, p["ldc"])
         f.emit(p["batch"], w["m"], "i32.mul", p["row"], "i32.add", w["oh"], "i32.mul", w["ow"], "i32.mul").i32(2)
         f.emit("i32.shl", w["y"], "i32.add", w["bias"], p["row"], p["rows"], ty, rows, temp).call(backward)
-        _finish(f, epilogue, p, w, ty, rows)
+        _finish(f, form, epilogue, p, w, ty, rows)
         f.emit(p["row"], p["rows"], "i32.add").tee(p["row"]).emit(end, "i32.lt_u").br_if(again)
     return f
 
 
-def _finish(f: Function, epilogue: Epilogue, p: dict[str, int], w: dict[str, int], ty: int, rows: int) -> None:
+def _finish(
+    f: Function, form: Form, epilogue: Epilogue, p: dict[str, int], w: dict[str, int], ty: int, rows: int
+) -> None:
     """The block's epilogue: whole rows of y."""
     if epilogue.block:
-        f.emit(ty, rows, "i32.add").i32(2).emit("i32.shl").set(p["cols"])
+        f.emit(ty, rows, "i32.add").i32(form.step).emit("i32.mul").set(p["cols"])
         minimum(f, p["cols"], p["cols"], w["oh"])
-        f.emit(ty, w["ow"], "i32.mul").i32(2).emit("i32.shl").set(p["col"])
+        f.emit(ty, w["ow"], "i32.mul").i32(form.step).emit("i32.mul").set(p["col"])
         f.emit(p["cols"], w["ow"], "i32.mul", p["col"], "i32.sub").set(p["cols"])
         epilogue.finish(f, p)
 

@@ -1,0 +1,76 @@
+"""Which convolutions Winograd's forms run (schedules/winograd.py), and their transformed weights."""
+
+from __future__ import annotations
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import const, dim, guard, index
+from pyruntime.ir.kernel import Call, Leaf, Map, Reduce, Tensor
+
+from ..schedules.winograd_forms import FLOATS, INTEGERS, Form
+from .base import made_map
+
+# Floats take a quarter of the products and four times the memory for weights. Time of the direct product / of
+# Winograd, python -m bench.winograd (native, one thread, Zen 5): 64x56x56 1.8, 128x28x28 2.2, 256x14x14 1.7,
+# 16x112x112 2.1, 64x224x224 2.8, 32x12x12 1.4, 16x56x56 1.2, 512x7x7 1.3, 64x10x10 1.1, 8x56x56 1.0
+WINOGRAD_CHANNELS, WINOGRAD_SIZE = 16, 12
+PAIRS_CHANNELS, PAIRS_SIZE = 8, 6
+
+
+def suits(call: Call) -> bool:
+    """A convolution of floats."""
+    return "sums" not in call.attrs and _suits(call, WINOGRAD_CHANNELS, WINOGRAD_SIZE)
+
+
+def suits_pairs(call: Call, largest: tuple[int, int]) -> bool:
+    """One of codes of these sizes: sums of four elements of the input and of nine of the weights fit int16, four times
+    an output int32."""
+    x, w = largest
+    return (
+        _suits(call, PAIRS_CHANNELS, PAIRS_SIZE)
+        and max(4 * x, 9 * w) < 1 << 15
+        and 4 * 9 * x * w * int(sh.size(_weights(call).shape[1:2])) < 1 << 31
+    )
+
+
+def _suits(call: Call, channels: int, size: int) -> bool:
+    w, a = _weights(call), call.attrs
+    if call.out.rank != 4 or a["group"] != 1 or not sh.is_static(w.shape):
+        return False
+    square = w.shape[2:] == (3, 3) and all(s == 1 for s in (*a["strides"], *a["dilations"]))
+    small = any(sh.compare("lt", d, size) == 1 for d in call.out.shape[2:])  # unknown sizes count as large
+    return square and not small and min(*w.shape[:2]) >= channels
+
+
+def _weights(call: Call) -> Tensor:
+    w = call.args[1]
+    assert w is not None
+    return w
+
+
+def transformed(call: Call) -> Reduce:
+    """U (points, M, C): a sum over the window with the constants of the transform."""
+    return _transformed(_weights(call), FLOATS)
+
+
+def transformed_pairs(call: Call) -> tuple[Reduce, Map]:
+    """U of int32 codes, and the same as (points, M, ceil(C / 2)) pairs."""
+    u = _transformed(_weights(call), INTEGERS)
+    u.node = call.node
+    points, m, c = u.out.shape
+    p, row, pair = (index(n) for n in range(3))
+    second = guard(pair * 2 + 1 < dim(c), u.out.at(p, row, pair * 2 + 1), const(0, I32))
+    e = (u.out.at(p, row, pair * 2) & 0xFFFF) | (second << 16)
+    return u, made_map((points, m, sh.ceildiv(c, 2)), e, call.node)
+
+
+def _transformed(w: Tensor, form: Form) -> Reduce:
+    table = Leaf("constant", [int(v) for v in form.kernel_transform()] if w.dtype is I32 else form.kernel_transform())
+    table.outputs = (Tensor((form.points, 3, 3), w.dtype, table),)
+    p, m, c, r, s = (index(n) for n in range(5))
+    kernel = Reduce("sum", (3, 3), table.out.at(p, r, s) * w.at(m, c, r, s))
+    kernel.outputs = (Tensor((form.points, *w.shape[:2]), w.dtype, kernel),)
+    return kernel
+
+
+__all__ = ["suits", "suits_pairs", "transformed", "transformed_pairs"]
