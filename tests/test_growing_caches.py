@@ -132,3 +132,19 @@ def test_group_query_attention(kind: str) -> None:
             assert got.shape == want.shape
             for n, end in enumerate(last):  # what lies behind an item's keys nobody reads
                 np.testing.assert_allclose(got[n, :, : end + 1], want[n, :, : end + 1], rtol=near, atol=near)
+
+
+def test_a_past_that_is_read_elsewhere_is_not_written() -> None:
+    """The second item has fewer keys than there are places: its new one lies among those of its past."""
+    made = Decoder(TINY, "fp32", empty=False).model()
+    made.graph.node.append(node("Neg", "past.0.key", "negated"))
+    made.graph.output.append(helper.make_tensor_value_info("negated", FLOAT, None))
+    session = InferenceSession(made.SerializeToString())
+    random = np.random.default_rng(0)
+    given = feeds(TINY, "fp32", 1, 4)
+    for name, x in given.items():
+        if name.startswith("past"):
+            given[name] = random.standard_normal((2, *x.shape[1:])).astype(x.dtype)
+    given |= {"ids": np.full((2, 1), 7), "last": np.array([4, 1], np.int32), "total": np.array(5, np.int32)}
+    assert np.array_equal(session.run(["negated"], given)[0], -given["past.0.key"])
+    assert np.array_equal(session.run(None, given)[-1], -given["past.0.key"])

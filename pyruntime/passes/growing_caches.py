@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyruntime.ir import shape as sh
+from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.expr import Expr, dim, index, rewrite, walk
 from pyruntime.ir.kernel import Block, Builder, Leaf, Loops, Map, Tensor, tensors_in
 from pyruntime.ir.room import Room
@@ -56,10 +57,13 @@ def grow_in_place(traced: Traced) -> None:
     feeds = {f.tensor.uid: f for f in traced.feeds if len(f.path) == 1 and f.tensor.dtype.bits >= 8}  # not strings
     made = {id(k) for k in traced.block.kernels}
     leaving = [v.uid for v in traced.outputs.values() if isinstance(v, Tensor)]
+    readers = readers_of(traced.block, ())
     for name, out in traced.outputs.items():
         if isinstance(out, Tensor) and id(out.kernel) in made and leaving.count(out.uid) == 1:
             found = _cache(out.kernel, feeds)
-            if found is not None and found.feed.tensor.uid not in leaving:
+            if found is None or found.feed.tensor.uid in leaving:
+                continue
+            if found.fresh is None or readers[found.feed.tensor.uid] == 1:  # what is fresh may lie in the past
                 del feeds[found.feed.tensor.uid]
                 _rewrite(traced, name, found)
 
