@@ -13,8 +13,9 @@ from onnx import TensorProto, helper
 
 from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
-from pyruntime import InferenceSession
-from pyruntime.errors import ShapeError
+from pyruntime import InferenceSession, SessionOptions
+from pyruntime.errors import OutOfMemory, ShapeError
+from pyruntime.native.planner import Run
 
 FLOAT = TensorProto.FLOAT
 
@@ -56,13 +57,15 @@ def changing() -> onnx.ModelProto:
     return model(nodes, inputs, [("y", FLOAT, None), ("w", FLOAT, None)])
 
 
+CHANGES = [(4, 4, 8, 3), (5, 5, 8, 3), (5, 1, 9, 3), (6, 1, 9, 70), (6, 6, 9, 1), (300, 1, 20, 30), (4, 4, 8, 3),
+           (1, 1, 1, 1), (0, 1, 9, 3), (7, 7, 8, 3), (310, 310, 20, 30), (311, 1, 21, 31), (6, 6, 9, 2)]  # fmt: skip
+
+
 def test_sizes_that_change() -> None:
     made = changing()
     ours, theirs = InferenceSession(made.SerializeToString()), peer(made)
     random = np.random.default_rng(0)
-    sizes = [(4, 4, 8, 3), (5, 5, 8, 3), (5, 1, 9, 3), (6, 1, 9, 70), (6, 6, 9, 1), (300, 1, 20, 30), (4, 4, 8, 3),
-             (1, 1, 1, 1), (0, 1, 9, 3), (7, 7, 8, 3), (310, 310, 20, 30), (311, 1, 21, 31), (6, 6, 9, 2)]  # fmt: skip
-    for m, p, k, n in [*sizes, *random.permutation(sizes).tolist(), *sizes]:
+    for m, p, k, n in [*CHANGES, *random.permutation(CHANGES).tolist(), *CHANGES]:
         shapes = {"a": (m, k), "b": (p, k), "c": (k, n)}
         given = {name: random.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
         for got, want in zip(ours.run(None, given), theirs.run(None, given), strict=True):
@@ -89,3 +92,35 @@ def test_large_shapes_and_small_ones_in_turn() -> None:
         given = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
         y, w = session.run(None, given)
         assert np.allclose(w, 1 / 8) and np.allclose(y, np.e + 1 / 64)
+
+
+def chain() -> onnx.ModelProto:
+    nodes = [helper.make_node("Softmax", ["x"], ["s"]), helper.make_node("Softmax", ["s"], ["t"]),
+             helper.make_node("Softmax", ["t"], ["y"])]  # fmt: skip
+    return model(nodes, [("x", FLOAT, ["n"])], [("y", FLOAT, None)])
+
+
+def test_the_limit_of_memory_is_that_of_one_run() -> None:
+    """What fits into memory alone fits after runs of other shapes: room for more is given up for it."""
+    made, first, last = chain().SerializeToString(), 1 << 18, 1 << 19
+
+    def fits(limit: int, *lengths: int) -> bool:
+        session = InferenceSession(made, SessionOptions(memory_limit=limit))
+        try:
+            return all(session.run(None, {"x": np.ones(n, np.float32)})[0].size == n for n in lengths)
+        except OutOfMemory:
+            return False
+
+    least = next(limit for limit in range(1 << 20, 1 << 24, 1 << 16) if fits(limit, last))
+    for lengths in [(first, last), (last - 4096, last - 2048, last), (first, first + 4096, first + 8192, last)]:
+        assert fits(least, *lengths)
+    assert not fits(least, first, first + 4096, last + (1 << 16))
+
+
+def test_what_is_fed_elsewhere_needs_no_place() -> None:
+    """As runs feed one tensor on the GPU or not."""
+    planner = InferenceSession(changing().SerializeToString())._latest().planner
+    for sizes in ({0: 64, 1: 64}, {0: 64}, {0: 128, 1: 64}, {1: 64}):
+        run = Run({}, {})
+        planner.take(run, "enter", sizes)
+        assert run.addresses.keys() == sizes.keys()

@@ -129,6 +129,7 @@ class Planner:
         self.root = self.arena.snapshot()
         self.states: list[Any] = [self.root]
         self._layouts: dict[Any, list[Layout]] = {}  # by the state before, and what is laid out
+        self._roomy = False  # whether some layout has more room than the first of its kind
         self._rounds: dict[Any, int] = {}  # states in which a round began, by what is in them
         self.observer: Observer | None = None
 
@@ -183,7 +184,8 @@ class Planner:
             for b in sizes:
                 layout.addresses[b] = self.alloc(layout.room[b], memory)
 
-        self.advance(run, (where, *sizes.items()), lambda: Plan(self._layout(run, where, sizes, sizes, allocate)))
+        what = (where, *sizes)
+        self.advance(run, (where, *sizes.items()), lambda: Plan(self._layout(run, what, sizes, sizes, allocate)))
 
     def give_back(self, run: Run, where: Any, addresses: Sequence[int]) -> None:
         """The memory at these addresses; where: what gives it back."""
@@ -205,6 +207,7 @@ class Planner:
             return found
         layout = Layout(room={b: sizes[b] for b in made})
         if before and self.observer is None:
+            self._roomy = True
             for b, size in layout.room.items():
                 layout.room[b] += size // 8 if size != before[-1].room.get(b) else 0
         self.arena.restore(self.states[run.state])
@@ -259,8 +262,15 @@ class Planner:
         """The next run is planned anew."""
         self.states = [self.root]
         self._layouts = {}
+        self._roomy = False
         self._rounds = {}
         self.forget()
+
+    def tighten(self) -> bool:
+        """After a run for which memory was short: the next one has no more room than it needs. Whether it had."""
+        roomy = self._roomy
+        self.restart()
+        return roomy
 
     def forget(self) -> None:
         """Drop all plans; those of a run in progress are made again as it meets them."""

@@ -421,7 +421,7 @@ class Session:
     def _attempt(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A run; a full memory is tried once more without what only other feeds need."""
+        """A run; a full memory is tried once more without what only other feeds need, or shapes that grow."""
         running: list[Any] = []
 
         def once() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -435,7 +435,7 @@ class Session:
         try:
             return once()
         except OutOfMemory as e:
-            if e.gpu or not self._drop_others(running):
+            if e.gpu or not any([self._drop_others(running), *(x.planner.tighten() for x in running)]):
                 raise
         return once()
 
