@@ -64,10 +64,22 @@ test('shared buffers are used again where they are not far too large', () => {
   const [small, large] = [new SharedArrayBuffer(1000), new SharedArrayBuffer(100_000)];
   pool.give([large, small]);
   assert.equal(pool.take(900), small);
-  assert.equal(pool.take(900).byteLength, 900);
+  assert.equal(pool.take(900).byteLength, 1012); // a new one, with room
   assert.equal(pool.take(50_000), large);
-  pool.give(Array.from({ length: 40 }, () => new SharedArrayBuffer(8)));
+  for (let n = 0; n < 40; n++) pool.give([new SharedArrayBuffer(8)]);
   assert.equal(pool.free.length, 16);
+});
+
+test('feeds that grow are carried by the same buffers for a while, however many they are', () => {
+  const pool = new SharedPool();
+  const used = new Set();
+  for (let length = 1000; length < 2000; length++) {
+    const taken = Array.from({ length: 50 }, () => pool.take(4 * length));
+    taken.forEach((buffer) => used.add(buffer));
+    pool.give(taken);
+  }
+  assert.ok(used.size <= 50 * 7, `${used.size} buffers`); // twice as long: ln 2 / ln 9/8
+  assert.equal(pool.free.length, 50);
 });
 
 test('a tensor to fill must be of the type and dims that come out', () => {

@@ -18,16 +18,16 @@ export class SharedPool {
     this.free = [];
   }
 
-  /** @param {number} size @returns {SharedArrayBuffer} */
+  /** A new one has room for feeds that grow. @param {number} size @returns {SharedArrayBuffer} */
   take(size) {
     const fit = this.free.findIndex((buffer) => buffer.byteLength >= size && buffer.byteLength <= 4 * size + 4096);
-    return fit < 0 ? new SharedArrayBuffer(Math.max(64, size)) : this.free.splice(fit, 1)[0];
+    return fit < 0 ? new SharedArrayBuffer(Math.max(64, size + Math.floor(size / 8))) : this.free.splice(fit, 1)[0];
   }
 
-  /** @param {SharedArrayBuffer[]} buffers */
+  /** @param {SharedArrayBuffer[]} buffers of one run */
   give(buffers) {
     this.free.push(...buffers);
-    if (this.free.length > 16) this.free.splice(0, this.free.length - 16);
+    this.free.splice(0, this.free.length - Math.max(16, buffers.length));
   }
 }
 
