@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
+import onnxruntime
 import pytest
 
 from kit import zoo
+from kit.decoders import TINY, Decoder
+from kit.decoders import feeds as decoder_feeds
 from pyruntime import InferenceSession, SessionOptions, ShapeError
 from pyruntime.native import arena as memory
 from pyruntime.native.planner import Planner
 from pyruntime.native.step_layout import Tenant
+from tests.test_layouts import CHANGES, changing
 
 NODE = Path(__file__).parent / "web"
 GPU = 2**40  # addresses of the GPU begin here
@@ -54,9 +58,11 @@ class Planned:
         monkeypatch.setattr(Planner, "_table", noted)
 
 
-def shifted(steps: list[Any], begin: int) -> list[Any]:
-    """Addresses from where the arena begins behind the argument blocks, for which the two leave different room."""
-    return [[[[a - begin for a in addresses], numbers] for addresses, numbers in calls] for calls in steps]
+def shifted(steps: list[Any], begin: int) -> list[str]:
+    """Addresses from where the arena begins behind the argument blocks, for which the two leave different room. Each
+    once: a step to which the shapes that changed mean nothing is planned again in JavaScript."""
+    found = ([[[a - begin for a in addresses], numbers] for addresses, numbers in calls] for calls in steps)
+    return list(dict.fromkeys(map(json.dumps, found)))
 
 
 @pytest.mark.parametrize(
@@ -64,25 +70,64 @@ def shifted(steps: list[Any], begin: int) -> list[Any]:
 )
 def test_both_planners_give_the_same_addresses(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Constants, start-up and two runs, call by call: branches, loops, values read, memory taken over."""
-    model, feeds = zoo.materialize(name), zoo.inputs(name)
-    program, given = tmp_path / "model.pyrt", tmp_path / "feeds.json"
+    compare(zoo.materialize(name), [zoo.inputs(name)] * 2, tmp_path, monkeypatch)
+
+
+def compare(model: Path | bytes, runs: list[dict[str, np.ndarray]], folder: Path, patch: pytest.MonkeyPatch) -> Any:
+    """What the planner in JavaScript gives in these runs must be what ours gives. Gives the outputs there."""
+    program, given = folder / "model.pyrt", folder / "feeds.json"
     options = SessionOptions(relaxed_simd=False)  # Node.js 20 has it behind a flag
     program.write_bytes(InferenceSession(model, options).export(weights=True))
-    arrays = {n: np.ascontiguousarray(x) for n, x in feeds.items()}
-    wire = {
-        n: {"type": str(x.dtype), "dims": x.shape, "data": base64.b64encode(x.tobytes()).decode()}
-        for n, x in arrays.items()
-    }
-    given.write_text(json.dumps([wire, wire]))
-
-    python = Planned(monkeypatch)
+    given.write_text(json.dumps([{n: wire(x) for n, x in feeds.items()} for feeds in runs]))
+    python = Planned(patch)
     session = InferenceSession(program)
-    for _ in range(2):
-        session.run(None, arrays)
+    for feeds in runs:
+        session.run(None, feeds)
     executor = session._latest()
     browser = node("record_plan.mjs", program, given)
     assert len(python.steps) > 1
     assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.planner.arena.base)
+    return browser["outputs"]
+
+
+def wire(x: np.ndarray) -> dict[str, Any]:
+    data = base64.b64encode(np.ascontiguousarray(x).tobytes()).decode()
+    return {"type": str(x.dtype), "dims": x.shape, "data": data}
+
+
+def peer(model: bytes) -> Any:
+    return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+
+def agree(ours: list[list[float]], theirs: list[np.ndarray]) -> None:
+    for got, want in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(np.array(got), want.ravel(), rtol=1e-3, atol=1e-4)
+
+
+def test_both_planners_give_the_same_addresses_as_caches_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Decoder(TINY, "fp32", empty=False).model().SerializeToString()
+    theirs, runs, wanted = peer(model), [decoder_feeds(TINY, "fp32", 5, 0)], []
+    names = [o.name for o in theirs.get_outputs()]
+    for length in (*range(5, 45), 300, 301, 302, 20, 21):
+        wanted.append(theirs.run(None, runs[-1]))
+        caches = {n.replace("present", "past"): x for n, x in zip(names, wanted[-1], strict=True) if n != "logits"}
+        grown = {n: np.resize(x, (*x.shape[:2], length, x.shape[3])) for n, x in caches.items()}
+        runs.append(decoder_feeds(TINY, "fp32", 1, length) | grown)
+    for ours, right in zip(compare(model, runs[:-1], tmp_path, monkeypatch), wanted, strict=True):
+        agree(ours, right)
+
+
+def test_both_planners_give_the_same_addresses_as_sizes_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that are equal in one run differ in the next."""
+    model = changing().SerializeToString()
+    random, runs = np.random.default_rng(0), []
+    for m, p, k, n in random.permutation(CHANGES * 3).tolist():
+        shapes = {"a": (m, k), "b": (p, k), "c": (k, n)}
+        runs.append({name: random.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()})
+    found = compare(model, runs, tmp_path, monkeypatch)
+    theirs = peer(model)
+    for ours, feeds in zip(found, runs, strict=True):
+        agree(ours, theirs.run(None, feeds))
 
 
 def test_both_planners_refuse_counts_of_over_32_bits(tmp_path: Path) -> None:
@@ -97,9 +142,7 @@ def test_both_planners_refuse_counts_of_over_32_bits(tmp_path: Path) -> None:
     text = "a kernel would count to 3000000000, the most is 2147483647"
     with pytest.raises(ShapeError, match=text):
         InferenceSession(program).run(None, {"x": x, "v": v})
-    wire = {n: {"type": "float32", "dims": a.shape, "data": base64.b64encode(a.tobytes()).decode()}
-            for n, a in (("x", x), ("v", v))}  # fmt: skip
-    given.write_text(json.dumps([wire]))
+    given.write_text(json.dumps([{"x": wire(x), "v": wire(v)}]))
     with pytest.raises(subprocess.CalledProcessError) as found:
         node("record_plan.mjs", program, given)
     assert text in found.value.stderr

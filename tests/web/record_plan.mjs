@@ -1,4 +1,5 @@
-// Runs an exported program in Node.js with web/'s executor and prints where it put everything, call by call.
+// Runs an exported program in Node.js with web/'s executor and prints where it put everything, call by call, and what came
+// out, element by element.
 // Usage: node record_plan.mjs PROGRAM FEEDS; FEEDS: JSON list of runs, name -> { type, dims, data (base64) }
 
 import { readFile } from 'node:fs/promises';
@@ -12,8 +13,8 @@ const read = () => { throw new Error('the weights are in the program'); };
 
 const placed = [];
 const { layOutCalls } = Planner.prototype;
-Planner.prototype.layOutCalls = function (calls, state) {
-  const result = layOutCalls.call(this, calls, state);
+Planner.prototype.layOutCalls = function (calls, state, key) {
+  const result = layOutCalls.call(this, calls, state, key);
   let at = 0;
   const rest = calls.map(({ buffers, params }) => {
     const addresses = result.words.slice(at, at + buffers.length);
@@ -29,11 +30,13 @@ const ARRAYS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array,
 const executor = await Executor.create({ header, blob, python: null }, read, null, { shared: false });
 const { base, size } = executor.plan.tables;
 const names = Object.fromEntries(header.outputs.map(({ name }) => [name, null]));
+const outputs = [];
 for (const feeds of JSON.parse(await readFile(feedsFile, 'utf8'))) {
   const wire = Object.entries(feeds).map(([name, { type, dims, data }]) => {
     const bytes = Uint8Array.from(Buffer.from(data, 'base64'));
     return [name, { type, dims, data: new ARRAYS[type](bytes.buffer) }];
   });
-  await executor.run(Object.fromEntries(wire), names);
+  const found = await executor.run(Object.fromEntries(wire), names);
+  outputs.push(Object.values(found).map((wire) => wire && Array.from(wire.data ?? [], Number)));
 }
-console.log(JSON.stringify({ begin: base + size, placed }));
+console.log(JSON.stringify({ begin: base + size, placed, outputs }));

@@ -121,7 +121,7 @@ function executor(works, spend = () => {}) {
 test('portions are the whole work of every call, once and in order', async () => {
   const works = [0, 1, 7, 5000];
   const { made, step, done } = executor(works);
-  const plan = { table: 64 };
+  const plan = { table: 64, layout: { portions: null } };
   for (let run = 0; run < 2; run++) {
     done.length = 0;
     await runInPortions(made, step, plan, new Stop(1, null, () => {}));
@@ -148,7 +148,7 @@ test('a stop ends a call between two portions', async () => {
   const stop = new Stop(1, null, () => {});
   setTimeout(() => stop.controller.abort(), 100);
   const start = performance.now();
-  await assert.rejects(runInPortions(made, step, { table: 64 }, stop), Terminated);
+  await assert.rejects(runInPortions(made, step, { table: 64, layout: { portions: null } }, stop), Terminated);
   assert.ok(performance.now() - start < 2000);
   assert.ok(done.at(-1)[3] < 2000);
 });

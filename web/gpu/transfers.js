@@ -95,7 +95,7 @@ export class Transfers {
     const { plan } = this.executor;
     const after = plan.advance(state, key, (next) => {
       for (const [, { buffer }] of step.pairs) plan.take(next, buffer);
-      plan.drop(next, step.free);
+      next.drop(step.free);
     });
     if (step.to === 'wasm') return this.fetch(step, state, after);
     for (const [{ buffer, dtype }, target] of step.pairs) {

@@ -24,7 +24,7 @@ export function runIf(executor, step, state, key) {
     return executor.plan.advance(after, `${key}:join${branch}`, (next) => {
       executor.plan.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
       made.forEach(({ buffer }, i) => next.pass(buffer, step.outputs[i]));
-      executor.plan.drop(next, step.free);
+      next.drop(step.free);
     });
   });
 }
@@ -110,7 +110,7 @@ class Loop {
     const bytes = executor.plan.bytes(after, number.buffer);
     new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
     executor.plan.bytes(after, condition.buffer)[0] = 1;
-    return this.unused.length ? executor.plan.advance(after, `${this.key}:unused`, (next) => executor.plan.drop(next, this.unused)) : after;
+    return this.unused.length ? executor.plan.advance(after, `${this.key}:unused`, (next) => next.drop(this.unused)) : after;
   }
 
   /** Copies what is stacked; tells whether to go on. @param {State} state @returns {boolean} */
@@ -131,13 +131,14 @@ class Loop {
     const key = `${this.key}:end`;
     const after = executor.plan.advance(state, key, (next) => {
       const dims = made.slice(0, this.carried).map((value) => evaluateAll(value.dims, next.env));
-      executor.plan.drop(next, inputs.map(({ buffer }) => buffer));
-      executor.plan.drop(next, [this.condition, ...made.slice(this.carried)].map(({ buffer }) => buffer));
+      next.drop(inputs.map(({ buffer }) => buffer));
+      next.drop([this.condition, ...made.slice(this.carried)].map(({ buffer }) => buffer));
       dims.forEach((_, i) => next.pass(made[i].buffer, inputs[i + 2].buffer));
       executor.plan.bind(next, this.enters, dims);
     });
     const known = executor.plan.intern(after);
-    if (known !== after) state.next.set(key, { state: known, table: 0, generation: 0 });
+    const link = state.next.get(key);
+    if (link) link.state = known;
     return known;
   }
 
@@ -152,7 +153,7 @@ class Loop {
       executor.plan.bind(next, step.binds, [...carried, ...stacked]);
       results.forEach(({ buffer }, i) => next.pass(inputs[i + 2].buffer, buffer));
       for (const { buffer } of step.outputs.slice(this.carried)) executor.plan.take(next, buffer);
-      executor.plan.drop(next, step.free);
+      next.drop(step.free);
     });
     step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
       if (executor.header.buffers[buffer].host) {

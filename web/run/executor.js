@@ -153,9 +153,10 @@ export class Executor {
   /** The results. @param {State} state @param {Record<string, Fetch>} fetches @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>} */
   results(state, fetches) {
     this.env = state.env;
-    this.peak = Math.max(this.peak, state.peak);
-    this.requested = Math.max(this.requested, state.requested);
-    this.top = Math.max(this.top, state.arena.reach + state.gpu.reach - this.plan.tables.size);
+    const { peak, requested, arena, gpu } = state.place;
+    this.peak = Math.max(this.peak, peak);
+    this.requested = Math.max(this.requested, requested);
+    this.top = Math.max(this.top, arena.reach + gpu.reach - this.plan.tables.size);
     const wanted = this.header.outputs.filter(({ name }) => Object.hasOwn(fetches, name));
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
     this.gpu?.memory.flush();
@@ -286,10 +287,10 @@ export class Executor {
    * @param {import('../threads/pool.js').ThreadTeam} team @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan
    */
   together(team, { fn }, plan) {
-    if (this.stop && !(Number(plan.milliseconds) < TICK)) this.stop.arm(team.sync);
+    if (this.stop && plan.layout.milliseconds >= TICK) this.stop.arm(team.sync);
     const start = performance.now();
     team.run(fn, plan.table, this.trial.long);
-    plan.milliseconds = performance.now() - start;
+    plan.layout.milliseconds = performance.now() - start;
   }
 
   /** Whether a step is worth several threads, they pay, and V8 needs the other core no more. @param {import('../common/program.js').WasmStep} step @param {State} state */
@@ -303,7 +304,7 @@ export class Executor {
     return this.plan.advance(state, `${key}:${values.join()}`, (next) => {
       step.symbols.forEach((symbol, i) => next.env.set(symbol, values[i]));
       this.plan.guards.check(next.env, new Set(step.symbols));
-      this.plan.drop(next, step.free);
+      next.drop(step.free);
     });
   }
 
@@ -325,7 +326,7 @@ export class Executor {
       if (this.header.buffers[buffer].host) this.hosts.set(buffer, results[i].data);
       else this.write(after, step.outputs[i], { type: dtype, dims: dims[i], data: fromNumbers(results[i].data, dtype) });
     });
-    return this.plan.advance(after, `${key}:free`, (next) => this.plan.drop(next, step.free));
+    return this.plan.advance(after, `${key}:free`, (next) => next.drop(step.free));
   }
 
   /** A value as Python sees it. @param {State} state @param {Value} value @returns {HostArray | null} */

@@ -3,7 +3,7 @@
 import { unpackBits } from '../common/elements.js';
 import { mark } from '../common/marks.js';
 import { Memory } from './arena.js';
-import { State } from './plan_state.js';
+import { Place, State } from './plan_state.js';
 
 /** @typedef {import('./executor.js').Executor} Executor */
 /** @typedef {import('../common/program.js').Constant} Constant */
@@ -79,10 +79,10 @@ async function start(module, memory, threads, pool) {
  */
 export function runInit(executor, read) {
   const { header, plan } = executor;
-  const { address: base, size } = plan.root.arena.alloc(tableBytes(header));
+  const { address: base, size } = plan.root.place.arena.alloc(tableBytes(header));
   plan.tables = { base, size, top: 0, generation: 0 };
   const { kept, spent } = leftByInit(header);
-  for (const buffer of kept) plan.take(plan.root, buffer);
+  for (const buffer of kept) plan.place(plan.root, buffer);
   plan.preallocated = new Set(kept);
   const pending = new Set(header.constants.filter(({ buffer }) => spent.has(buffer)));
   loadConstants(executor, read, plan.root, header.constants.filter((constant) => !pending.has(constant)));
@@ -91,7 +91,7 @@ export function runInit(executor, read) {
   /** @param {number} n @param {State} state @returns {MaybePromise<void>} */
   const from = (n, state) => {
     for (; n < steps.length; n++) {
-      const next = state.copy();
+      const next = new State(state.place.copy(), state.env);
       const used = readBy(steps[n], pending);
       loadConstants(executor, read, next, used);
       for (const constant of used) pending.delete(constant);
@@ -116,9 +116,9 @@ function loadConstants(executor, read, state, constants) {
   const { plan } = executor;
   for (const constant of constants) {
     if ('strings' in constant) executor.hostConstants.set(constant.buffer, constant.strings);
-    else plan.take(state, constant.buffer);
+    else plan.place(state, constant.buffer);
   }
-  plan.ensure(state);
+  plan.ensure(state.place);
   executor.hosts = new Map([...executor.hosts, ...executor.hostConstants]);
   for (const constant of constants) if (!('strings' in constant)) fill(executor, constant, read, state);
 }
@@ -159,10 +159,10 @@ function unpacked(bytes, { unpack, signed }, size) {
 function finishInit(executor, state) {
   const { plan } = executor;
   executor.hostConstants = executor.hosts;
-  plan.constants = state.spans;
+  plan.constants = state.place.spans;
   plan.preallocated.clear();
   plan.clear();
-  plan.root = new State(state.arena.copy(), state.gpu.copy(), new Map(), new Map());
+  plan.root = new State(new Place(state.place.arena.copy(), state.place.gpu.copy()), new Map());
 }
 
 /** Room for the argument blocks of some eight different shapes. @param {import('../common/program.js').Header} header */

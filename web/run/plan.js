@@ -1,20 +1,23 @@
 // Memory plans: which buffer lies where after each step, made once for a way through the Program and found again.
 
 import { ShapeError } from '../common/errors.js';
+import { ArgumentBlocks } from './argument_blocks.js';
 import { evaluate } from './dims.js';
 import { Guards } from './guards.js';
 import { Arena, GPU } from './arena.js';
+import { Layout, roomFor } from './layout.js';
 import { LiveRange } from './step_layout.js';
-import { State } from './plan_state.js';
+import { Change, Place, State } from './plan_state.js';
 
 /** @typedef {import('./dims.js').Env} Env */
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('../common/program.js').Call} Call */
 /** @typedef {import('../common/program.js').Header} Header */
+/** @typedef {import('./layout.js').Sizes} Sizes */
 /** @typedef {import('./plan_state.js').Transition} Transition */
 
-const LARGEST = 2 ** 31 - 1; // of parameters and work: kernels count in int32
 const MEMO = 20_000; // transitions kept before they are forgotten
+const LAYOUTS = 4096; // likewise, also of one long run
 const PARAMETERS = 4 << 20; // bytes of parameter blocks on the GPU, likewise
 
 export class Planner {
@@ -27,34 +30,65 @@ export class Planner {
     this.constants = new Map();
     /** While starting: buffers that have their memory already. @type {Set<number>} */
     this.preallocated = new Set();
-    this.root = new State(new Arena(), new Arena([], GPU, gpu?.memory.chunk ?? 1), new Map(), new Map());
+    this.root = new State(new Place(new Arena(), new Arena([], GPU, gpu?.memory.chunk ?? 1)), new Map());
     this.tables = { base: 0, size: 0, top: 0, generation: 0 };
     /** @type {Map<string, State>} */
     this.interned = new Map();
     this.transitions = 0;
+    this.layouts = 0;
+    /** Whether one has more room than the first of its kind. */
+    this.roomy = false;
+    /** Of steps, by their keys. @type {Map<string, ArgumentBlocks>} */
+    this.blocks = new Map();
     this.guards = new Guards(header);
   }
 
   /**
-   * The state after a step, planned by `change` on a copy unless it was before.
-   * @param {State} state @param {string} key @param {(next: State) => void} change
+   * The state after a step, planned unless it was before.
+   * @param {State} state @param {string} key @param {(next: Change) => void} change
    * @returns {State}
    */
   advance(state, key, change) {
     const found = state.next.get(key);
     if (found) return found.state;
-    const next = state.copy();
+    const next = new Change(state.env);
     change(next);
-    this.ensure(next);
-    state.next.set(key, { state: next, table: 0, generation: 0 });
-    this.transitions++;
-    return next;
+    const size = (/** @type {number} */ buffer) => Number(next.sizes.get(buffer));
+    const layout = this.layout(state.place, next.name, [...next.sizes.keys()], size, (fresh) => {
+      for (const move of next.moves) move(fresh.after, fresh.room);
+    });
+    return this.remember(state, key, { state: new State(layout.after, next.env), layout, table: 0, generation: 0 }).state;
   }
 
-  /** Memory for all that lies there. @param {State} state */
-  ensure(state) {
-    this.memory.ensure(state.arena.end + 64);
-    this.gpu?.memory.ensure(state.gpu.end);
+  /** @param {State} state @param {string} key @param {Transition} transition */
+  remember(state, key, transition) {
+    state.next.set(key, transition);
+    this.transitions++;
+    return transition;
+  }
+
+  /**
+   * One that was made before for `what` from this place on, if it has room for these sizes. Else a new one, with more room
+   * for what had another size before.
+   * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout) => void} fill
+   */
+  layout(place, what, made, size, fill) {
+    const before = place.layouts.get(what) ?? [];
+    const found = before.find((layout) => layout.holds(size));
+    if (found) return found;
+    if (this.layouts++ === LAYOUTS) this.tighten();
+    const fresh = new Layout(place.copy(), roomFor(made, size, before.at(-1)));
+    this.roomy ||= before.length > 0;
+    fill(fresh);
+    this.ensure(fresh.after);
+    place.layouts.set(what, [...before, fresh]);
+    return fresh;
+  }
+
+  /** Memory for all that lies there. @param {Place} place */
+  ensure(place) {
+    this.memory.ensure(place.arena.end + 64);
+    this.gpu?.memory.ensure(place.gpu.end);
   }
 
   /**
@@ -63,12 +97,9 @@ export class Planner {
    * @returns {Transition}
    */
   planCalls(calls, state, key) {
-    const { next, words } = this.layOutCalls(calls, state);
+    const { layout, words } = this.layOutCalls(calls, state, key);
     const table = this.writeTable(words);
-    const transition = { state: next, table, generation: this.tables.generation };
-    state.next.set(key, transition);
-    this.transitions++;
-    return transition;
+    return this.remember(state, key, { state: new State(layout.after, state.env), layout, table, generation: this.tables.generation });
   }
 
   /**
@@ -77,45 +108,46 @@ export class Planner {
    * @returns {Transition}
    */
   planDispatches(calls, state, key) {
-    const { next, words } = this.layOutCalls(calls, state);
-    const sizes = calls.map(({ buffers }) => buffers.map((buffer) => this.size(next, buffer)));
-    const transition = { state: next, table: 0, generation: 0, prepared: this.gpu?.prepare(calls, sizes, words) };
-    state.next.set(key, transition);
-    this.transitions++;
-    return transition;
+    const { layout, words, size } = this.layOutCalls(calls, state, key);
+    const sizes = calls.map(({ buffers }) => buffers.map(size));
+    const prepared = this.gpu?.prepare(calls, sizes, words);
+    return this.remember(state, key, { state: new State(layout.after, state.env), layout, table: 0, generation: 0, prepared });
   }
 
   /**
-   * Addresses, parameters and work of calls, one after the other, and the state after them.
-   * @param {Call[]} calls @param {State} state
+   * Where the buffers of calls lie, and addresses, parameters and work of each, one after the other.
+   * @param {Call[]} calls @param {State} state @param {string} key
    */
-  layOutCalls(calls, state) {
-    const next = state.copy();
-    const found = this.liveRanges(calls, next);
-    next.layOutStep(found, calls.length);
-    this.ensure(next);
-    /** @type {number[]} */
-    const words = [];
-    for (const call of calls) {
-      for (const buffer of call.buffers) words.push((found.get(buffer) ?? this.span(next, buffer)).address);
-      for (const dim of [...call.params, call.work]) {
-        const number = evaluate(dim, next.env);
-        if (Math.abs(number) > LARGEST) throw new ShapeError(`a kernel would count to ${number}, the most is ${LARGEST}`, { node: call.node });
-        words.push(number);
-      }
-    }
-    return { next, words };
+  layOutCalls(calls, state, key) {
+    const size = this.sizes(state);
+    const made = calls.flatMap(({ alloc }) => alloc).filter((buffer) => !this.preallocated.has(buffer));
+    const layout = this.layout(state.place, key, made, size, (fresh) => {
+      const found = this.liveRanges(calls, state.place, size, fresh);
+      fresh.after.layOutStep(found, calls.length);
+      for (const [buffer, { address }] of found) fresh.addresses.set(buffer, address);
+    });
+    const blocks = this.blocksOf(calls, key);
+    layout.words ??= blocks.addresses((buffer) => layout.addresses.get(buffer) ?? this.span(state, buffer).address);
+    return { layout, words: blocks.fill([...layout.words], state.env), size };
+  }
+
+  /** @param {Call[]} calls @param {string} key */
+  blocksOf(calls, key) {
+    const known = this.blocks.get(key) ?? new ArgumentBlocks(calls);
+    this.blocks.set(key, known);
+    return known;
   }
 
   /**
    * What each buffer that the calls make or free lives in. An output may take over the memory of an input which ends there.
-   * @param {Call[]} calls @param {State} state @returns {Map<number, LiveRange>}
+   * @param {Call[]} calls @param {Place} place @param {Sizes} size @param {Layout} layout is told of those
+   * @returns {Map<number, LiveRange>}
    */
-  liveRanges(calls, state) {
+  liveRanges(calls, place, size, { room, heirs }) {
     /** @type {Map<number, LiveRange>} */
     const found = new Map();
     const of = (/** @type {number} */ buffer) => {
-      const span = state.spans.get(buffer);
+      const span = place.spans.get(buffer);
       if (span && !found.has(buffer)) found.set(buffer, new LiveRange(span.size, 0, calls.length, span.address));
       return found.get(buffer);
     };
@@ -123,11 +155,12 @@ export class Planner {
       const dying = new Set(call.free);
       for (const buffer of call.alloc) {
         if (this.preallocated.has(buffer)) continue;
-        if (this.size(state, buffer) < 0) throw new ShapeError('an output would have a negative dim', { node: call.node });
-        const source = this.takenOver(call, buffer, dying, state);
+        if (size(buffer) < 0) throw new ShapeError('an output would have a negative dim', { node: call.node });
+        const source = takenOver(call, buffer, dying, size);
         const range = source === undefined ? undefined : of(source);
-        found.set(buffer, range ?? this.liveRange(buffer, now, calls.length, state));
+        found.set(buffer, range ?? this.liveRange(buffer, now, calls.length, place, Number(room.get(buffer))));
         if (!range || source === undefined) continue;
+        heirs.push([buffer, source]);
         range.reuses++;
         dying.delete(source);
       }
@@ -136,16 +169,10 @@ export class Planner {
     return found;
   }
 
-  /** @param {number} buffer @param {number} born @param {number} calls @param {State} state */
-  liveRange(buffer, born, calls, state) {
+  /** @param {number} buffer @param {number} born @param {number} calls @param {Place} place @param {number} room bytes */
+  liveRange(buffer, born, calls, place, room) {
     const onGpu = this.isOnGpu(buffer);
-    return new LiveRange((onGpu ? state.gpu : state.arena).round(this.size(state, buffer)), born, calls, -1, onGpu);
-  }
-
-  /** @param {Call} call @param {number} buffer @param {Set<number>} dying @param {State} state */
-  takenOver({ inplace }, buffer, dying, state) {
-    const size = this.size(state, buffer);
-    return inplace.find(([output, input]) => output === buffer && dying.has(input) && this.size(state, input) === size)?.[1];
+    return new LiveRange((onGpu ? place.gpu : place.arena).round(room), born, calls, -1, onGpu);
   }
 
   /** @param {number[]} words @returns {number} the address of the table */
@@ -173,6 +200,16 @@ export class Planner {
     this.transitions = 0;
   }
 
+  /** Layouts are made anew, with no more room than is needed. Whether they had more. */
+  tighten() {
+    const { roomy } = this;
+    this.root.place.layouts.clear();
+    this.layouts = 0;
+    this.roomy = false;
+    this.clear();
+    return roomy;
+  }
+
   /** The one state of this content. @param {State} state @returns {State} */
   intern(state) {
     const content = state.content();
@@ -181,14 +218,30 @@ export class Planner {
     return known ?? state;
   }
 
-  /** @param {State} state @param {number} buffer @returns {number} bytes */
+  /** @param {{ env: Env }} state @param {number} buffer @returns {number} bytes */
   size(state, buffer) {
     return evaluate(this.header.buffers[buffer].size, state.env);
   }
 
-  /** @param {State} state @param {number} buffer */
-  take(state, buffer) {
-    if (!this.header.buffers[buffer].host) state.take(buffer, this.size(state, buffer), this.isOnGpu(buffer));
+  /** The same for all, each computed once. @param {State} state @returns {Sizes} */
+  sizes(state) {
+    /** @type {Map<number, number>} */
+    const known = new Map();
+    return (buffer) => {
+      let bytes = known.get(buffer);
+      if (bytes === undefined) known.set(buffer, (bytes = this.size(state, buffer)));
+      return bytes;
+    };
+  }
+
+  /** @param {Change} next @param {number} buffer */
+  take(next, buffer) {
+    if (!this.header.buffers[buffer].host) next.take(buffer, this.size(next, buffer), this.isOnGpu(buffer));
+  }
+
+  /** Of the state itself, while starting. @param {State} state @param {number} buffer */
+  place(state, buffer) {
+    state.place.take(buffer, this.size(state, buffer), this.isOnGpu(buffer));
   }
 
   /** Whether a buffer is on the GPU. @param {number} buffer */
@@ -196,14 +249,9 @@ export class Planner {
     return this.header.buffers[buffer].memory === 'webgpu';
   }
 
-  /** @param {State} state @param {Iterable<number>} buffers */
-  drop(state, buffers) {
-    for (const buffer of buffers) state.drop(buffer);
-  }
-
   /** @param {State} state @param {number} buffer @returns {Span} */
   span(state, buffer) {
-    const span = state.spans.get(buffer) ?? this.constants.get(buffer);
+    const span = state.place.spans.get(buffer) ?? this.constants.get(buffer);
     if (!span) throw new Error(`buffer ${buffer} has no memory`);
     return span;
   }
@@ -213,9 +261,14 @@ export class Planner {
     return this.memory.view(this.span(state, buffer), this.size(state, buffer));
   }
 
-  /** Symbols take the dims that values turned out to have. @param {State} state @param {import('../common/program.js').Binds} binds @param {number[][]} dims */
-  bind(state, binds, dims) {
-    for (const [value, axis, symbol] of binds) state.env.set(symbol, dims[value]?.[axis] ?? 0);
-    this.guards.check(state.env, new Set(binds.map(([, , symbol]) => symbol)));
+  /** Symbols take the dims that values turned out to have. @param {Change} next @param {import('../common/program.js').Binds} binds @param {number[][]} dims */
+  bind(next, binds, dims) {
+    for (const [value, axis, symbol] of binds) next.env.set(symbol, dims[value]?.[axis] ?? 0);
+    this.guards.check(next.env, new Set(binds.map(([, , symbol]) => symbol)));
   }
+}
+
+/** A dying input whose memory an output may take over. @param {Call} call @param {number} buffer @param {Set<number>} dying @param {Sizes} size */
+function takenOver({ inplace }, buffer, dying, size) {
+  return inplace.find(([output, input]) => output === buffer && dying.has(input) && size(input) === size(buffer))?.[1];
 }

@@ -1,27 +1,31 @@
 // Where everything lies at one point of a run. States form a tree: a step leads from one to the next, and what was
 // planned once is found again by its key, so a second run with the same shapes plans nothing.
 
-import { Arena, GPU } from './arena.js';
+import { GPU } from './arena.js';
 import { layOut } from './step_layout.js';
 
+/** @typedef {import('./arena.js').Arena} Arena */
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('./layout.js').Layout} Layout */
 /** @typedef {import('./step_layout.js').LiveRange} LiveRange */
 /**
- * table: address of the step's argument blocks; milliseconds: of its last run on several threads; portions: work units of
- * each call between two looks at whether to stop.
- * @typedef {{ state: State, table: number, generation: number, prepared?: import('../gpu/runner.js').Prepared, milliseconds?: number, portions?: number[] }} Transition
+ * table: address of the step's argument blocks.
+ * @typedef {{ state: State, layout: Layout, table: number, generation: number, prepared?: import('../gpu/runner.js').Prepared }} Transition
  */
 
-export class State {
-  /** @param {Arena} arena @param {Arena} gpu @param {Map<number, Span>} spans by buffer @param {Env} env */
-  constructor(arena, gpu, spans, env) {
+/**
+ * Both memories: what is free, and what lies where. Once a layout leads to it it is changed no more, and states of
+ * different shapes share it.
+ */
+export class Place {
+  /** @param {Arena} arena @param {Arena} gpu @param {Map<number, Span>} [spans] by buffer */
+  constructor(arena, gpu, spans = new Map()) {
     this.arena = arena;
     this.gpu = gpu;
     this.spans = spans;
-    this.env = env;
-    /** @type {Map<string, Transition>} */
-    this.next = new Map();
+    /** What was laid out from here on, by what took it. @type {Map<string, Layout[]>} */
+    this.layouts = new Map();
     this.held = 0;
     this.peak = 0;
     this.requested = 0;
@@ -29,18 +33,17 @@ export class State {
 
   /** A copy to plan on. */
   copy() {
-    const copy = new State(this.arena.copy(), this.gpu.copy(), new Map(this.spans), new Map(this.env));
+    const copy = new Place(this.arena.copy(), this.gpu.copy(), new Map(this.spans));
     return Object.assign(copy, { held: this.held, peak: this.peak, requested: this.requested });
   }
 
-  /** @param {number} buffer @param {number} size @param {boolean} [isOnGpu] on the GPU @returns {Span} */
+  /** @param {number} buffer @param {number} size @param {boolean} [isOnGpu] on the GPU */
   take(buffer, size, isOnGpu = false) {
     const span = (isOnGpu ? this.gpu : this.arena).alloc(size);
     this.spans.set(buffer, span);
     this.held += span.size;
     this.requested += span.size;
     this.peak = Math.max(this.peak, this.held);
-    return span;
   }
 
   /** Nothing where the buffer holds no memory. @param {number} buffer */
@@ -53,7 +56,7 @@ export class State {
   }
 
   /**
-   * Memory for the ranges of a step with so many calls, by the names they go under; the state is then that after it.
+   * Memory for the ranges of a step with so many calls, by the names they go under; the place is then that after it.
    * @param {Map<number, LiveRange>} found @param {number} calls
    */
   layOutStep(found, calls) {
@@ -88,10 +91,57 @@ export class State {
     this.spans.delete(from);
     this.spans.set(to, span);
   }
+}
+
+export class State {
+  /** @param {Place} place @param {Env} env */
+  constructor(place, env) {
+    this.place = place;
+    this.env = env;
+    /** @type {Map<string, Transition>} */
+    this.next = new Map();
+  }
 
   /** Equal for states from which everything goes on alike. */
   content() {
-    const spans = [...this.spans].sort(([a], [b]) => a - b).map(([buffer, { address, size }]) => [buffer, address, size]);
-    return JSON.stringify([this.arena.end, this.arena.free, this.gpu.end, this.gpu.free, spans, [...this.env].sort()]);
+    const { arena, gpu, spans } = this.place;
+    const all = [...spans].sort(([a], [b]) => a - b).map(([buffer, { address, size }]) => [buffer, address, size]);
+    return JSON.stringify([arena.end, arena.free, gpu.end, gpu.free, all, [...this.env].sort()]);
+  }
+}
+
+/** What leads to the next state besides calls: values of symbols, buffers that take memory, lose it or pass it on. */
+export class Change {
+  /** @param {Env} env */
+  constructor(env) {
+    /** @type {Env} */
+    this.env = new Map(env);
+    /** Bytes of those that take it. @type {Map<number, number>} */
+    this.sizes = new Map();
+    /** @type {((place: Place, room: Map<number, number>) => void)[]} */
+    this.moves = [];
+    /** Equal for those that do the same with the same buffers. */
+    this.name = '';
+  }
+
+  /** @param {number} buffer @param {number} size @param {boolean} isOnGpu on the GPU */
+  take(buffer, size, isOnGpu) {
+    this.sizes.set(buffer, size);
+    this.moves.push((place, room) => place.take(buffer, Number(room.get(buffer)), isOnGpu));
+    this.name += `+${buffer}`;
+  }
+
+  /** @param {Iterable<number>} buffers */
+  drop(buffers) {
+    for (const buffer of buffers) {
+      this.moves.push((place) => place.drop(buffer));
+      this.name += `-${buffer}`;
+    }
+  }
+
+  /** @param {number} from @param {number} to */
+  pass(from, to) {
+    this.moves.push((place) => place.pass(from, to));
+    this.name += `>${from},${to}`;
   }
 }

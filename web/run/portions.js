@@ -13,11 +13,11 @@ export const nextUnits = (units, milliseconds) => Math.max(1, Math.floor(units *
 /**
  * Runs the calls of a step one by one on this thread, as its `run_…` function would.
  * @param {import('./executor.js').Executor} executor @param {import('../common/program.js').WasmStep} step
- * @param {import('./plan_state.js').Transition} plan that keeps the units of each call's portions @param {Stop} stop
+ * @param {import('./plan_state.js').Transition} plan whose layout keeps the units of each call's portions @param {Stop} stop
  */
 export async function runInPortions({ code, plan: { memory } }, { calls }, plan, stop) {
   const kernels = /** @type {Record<string, Kernel>} */ (/** @type {unknown} */ (code));
-  const known = (plan.portions ??= new Array(calls.length).fill(1));
+  const known = (plan.layout.portions ??= new Array(calls.length).fill(1));
   let args = plan.table;
   for (const [n, { kernel, buffers, params }] of calls.entries()) {
     const words = buffers.length + params.length;

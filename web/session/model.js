@@ -125,12 +125,14 @@ export class Model {
     if (lost && hasGpuTensors({ ...feeds, ...fetches })) throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
   }
 
-  /** A full memory is tried once more without what only other feeds need. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
+  /** A full memory is tried once more without what only other feeds need, or shapes that grow. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
   async attempt(feeds, fetches) {
     try {
       return await this.once(feeds, fetches);
     } catch (error) {
-      if (!(error instanceof OutOfMemory) || 'gpu' in error || !this.dropOthers()) throw error;
+      if (!(error instanceof OutOfMemory) || 'gpu' in error) throw error;
+      const dropped = this.dropOthers();
+      if (!this.executors.get(this.used)?.plan.tighten() && !dropped) throw error;
       return this.once(feeds, fetches);
     }
   }

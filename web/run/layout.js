@@ -1,0 +1,46 @@
+// Where what a step makes lies, for all shapes that it has room for: as the caches of a decoder grow with each token, only
+// parameters are computed anew (docs/adr/0090). Mirrors `Layout` of pyruntime/native/planner.py.
+
+/** @typedef {import('./plan_state.js').Place} Place */
+/** @typedef {(buffer: number) => number} Sizes bytes */
+
+const SMALL = 1 << 16; // bytes of a layout whose room is never too much
+
+export class Layout {
+  /** @param {Place} after @param {Map<number, number>} room bytes, by buffer that is made */
+  constructor(after, room) {
+    this.after = after;
+    this.room = room;
+    /** Outputs that lie in the memory of an input, which has their size. @type {[number, number][]} */
+    this.heirs = [];
+    /** Of what the calls of a step make or free. @type {Map<number, number>} */
+    this.addresses = new Map();
+    /** The step's argument blocks without their numbers. @type {number[] | null} */
+    this.words = null;
+    /** Of the step's last run on several threads. */
+    this.milliseconds = Infinity;
+    /** Work units of each call between two looks at whether to stop. @type {number[] | null} */
+    this.portions = null;
+  }
+
+  /** Without too much room: what lies close together stays in cache. @param {Sizes} size */
+  holds(size) {
+    let [room, needed] = [0, 0];
+    for (const [buffer, most] of this.room) {
+      const bytes = size(buffer);
+      if (bytes < 0 || bytes > most) return false;
+      room += most;
+      needed += bytes;
+    }
+    return room <= 2 * needed + SMALL && this.heirs.every(([output, input]) => size(output) === size(input));
+  }
+}
+
+/**
+ * As much as buffers take, and an eighth more for those that had another size in the layout before.
+ * @param {number[]} made @param {Sizes} size @param {Layout | undefined} before
+ */
+export function roomFor(made, size, before) {
+  const more = (/** @type {number} */ buffer) => (before && before.room.get(buffer) !== size(buffer) ? Math.floor(size(buffer) / 8) : 0);
+  return new Map(made.map((buffer) => [buffer, size(buffer) + more(buffer)]));
+}
