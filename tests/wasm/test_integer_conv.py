@@ -41,6 +41,12 @@ SHAPES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 2, 20, 20), (2, 1, 17, 17), {"group": 2}),  # more products than float32 sums exactly
     ((2, 3, 9), (4, 3, 3), {"strides": [2]}),
     ((1, 3, 4, 5, 3), (2, 3, 2, 2, 2), {}),
+    # by pairs of columns: begins and widths odd and even
+    ((1, 3, 16, 16), (8, 3, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((2, 3, 17, 15), (5, 3, 7, 7), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+    ((1, 1, 9, 14), (4, 1, 3, 5), {"strides": [1, 2], "pads": [1, 2, 1, 1]}),
+    ((2, 1, 8, 13), (5, 1, 2, 4), {"strides": [2, 2], "pads": [0, 1, 0, 2]}),
+    ((1, 1, 4, 5, 9), (2, 1, 2, 2, 3), {"strides": [1, 1, 2], "pads": [0, 0, 1, 0, 0, 1]}),
     # by Winograd's form: tiles of 2x2, four of them side by side, filters around a block of 32
     ((1, 8, 6, 6), (8, 8, 3, 3), {"pads": [1, 1, 1, 1]}),
     ((2, 9, 7, 13), (33, 9, 3, 3), {"pads": [1, 0, 2, 1]}),

@@ -82,9 +82,41 @@ def channel_pairs(t: Tensor, groups: int, channels: AnyDim, node: str) -> Map:
     return made_map((t.shape[0], half * groups, *t.shape[2:]), e, node)
 
 
+def column_pairs(t: Tensor, shift: int, node: str) -> Map:
+    """(*S, ceil((W + shift) / 2)): columns 2 i - shift and the next in the halves of an int32, 0 beside the last
+    axis."""
+    *place, i = [index(axis) for axis in range(t.rank)]
+    width = t.shape[-1]
+    half = sh.ceildiv(width + shift, 2)
+
+    def column(n: int) -> Expr:
+        c = i * 2 + (n - shift) if n != shift else i * 2
+        e = t.at(*place, c)
+        e = e if half * 2 == width + shift or n == 0 else guard(c < dim(width), e, const(0, I32))
+        return guard(c >= 0, e, const(0, I32)) if n < shift else e
+
+    return made_map((*t.shape[:-1], half), (column(0) & 0xFFFF) | (column(1) << 16), node)
+
+
+def _by_columns(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
+    """Of a convolution whose stride along the last axis is 2, columns two by two, which it then reads one by one: no
+    more products where channels are few, and neighbours are neighbours in memory."""
+    a, last = call.attrs, x.rank - 3
+    begin, width = a["pads"][last], w.shape[-1]
+    if a["strides"][last] != 2 or a["dilations"][last] != 1 or not isinstance(begin, int):
+        return []
+    if not sh.is_static(w.shape) or w.shape[1] * -(-(width + begin % 2) // 2) > -(-w.shape[1] // 2) * width:
+        return []
+    strides, pads = list(a["strides"]), list(a["pads"])
+    strides[last], pads[last] = 1, (begin + 1) // 2
+    made: list[Kernel] = [column_pairs(x, 0, call.node), column_pairs(w, begin % 2, call.node)]
+    call.attrs = {**a, "strides": tuple(strides), "pads": tuple(pads)}
+    return made
+
+
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
-    """An int32 convolution of operands that fit: in bytes (quads.py), as pairs of channels (attribute "sums"), by
-    Winograd's form of these ("packed1"), or a depthwise one in float32, whose sums are exact up to 2^24."""
+    """An int32 convolution of operands that fit: in bytes (quads.py), as pairs of channels or columns (attribute
+    "sums"), by Winograd's form of these ("packed1"), or a depthwise one in float32, whose sums are exact up to 2^24."""
     x, w = call.args[:2]
     if x is None or w is None or not (is_short(x) and is_short(w)):
         return []
@@ -93,9 +125,11 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
         return _as_floats(call, x, w)
     if eight := quads.prepare_conv(call, dots):
         return eight
-    made: list[Kernel] = [channel_pairs(x, group, w.shape[1], call.node)]
     windows = _are_weights(w) and suits_pairs(call, (_most(element(x)), _most(element(w))))
-    made += transformed_pairs(call) if windows else [channel_pairs(w, 1, w.shape[1], call.node)]
+    made = [] if windows else _by_columns(call, x, w)
+    if not made:
+        made.append(channel_pairs(x, group, w.shape[1], call.node))
+        made += transformed_pairs(call) if windows else [channel_pairs(w, 1, w.shape[1], call.node)]
     call.args = (made[0].out, made[-1].out)
     call.attrs = {**call.attrs, "sums": "INT16", "packed1": windows}
     return made
@@ -210,6 +244,6 @@ def _sums_fit(x: Expr, w: Expr, summed: Shape) -> bool:
 
 
 __all__ = [
-    "channel_pairs", "dequantised", "is_short", "panels_of", "prepare_conv", "prepare_dequantised_conv",
+    "channel_pairs", "column_pairs", "dequantised", "is_short", "panels_of", "prepare_conv", "prepare_dequantised_conv",
     "prepare_dequantised_product", "prepare_product",
 ]  # fmt: skip
