@@ -5,7 +5,7 @@ Letters: N batch, C channels, S input extents, K window, O output extents, R reg
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import mul
 
@@ -65,16 +65,31 @@ def max_pool(
         t, _spatial(t, x), kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
         ceil_mode=ceil_mode,
     )  # fmt: skip
+    y = _largest(t, x, w)
+    if len(t.wanted) < 2 or not t.wanted[1]:
+        return y, None
+    best = t.reduce_compute("argmax", (*x.shape[:2], *w.out), w.kernel, _in_windows(x, w))
+    return y, _places(t, x, w, best, bool(storage_order))
+
+
+def _in_windows(x: Tensor, w: Window) -> Callable[..., Expr]:
     rank = len(w.kernel)
 
     def body(n: Expr, c: Expr, *i: Expr) -> Expr:
         return padded_load(x, (n, c), w, w.positions(i[:rank], i[rank:]), _lowest(x.dtype))
 
-    y = t.reduce_compute("max", (*x.shape[:2], *w.out), w.kernel, body)
-    if len(t.wanted) < 2 or not t.wanted[1]:
-        return y, None
-    best = t.reduce_compute("argmax", (*x.shape[:2], *w.out), w.kernel, body)
-    return y, _places(t, x, w, best, bool(storage_order))
+    return body
+
+
+def _largest(t: Tracer, x: Tensor, w: Window) -> Tensor:
+    """Of each window: along one axis after the other, the last one first, where that compares no more often."""
+    passes = [w]
+    if len(w.kernel) == 2 and min(w.kernel) > 1 and w.kernel[1] * w.strides[0] + w.kernel[0] <= sh.size(w.kernel):
+        last = w.along(1, w.size)
+        passes = [last, w.along(0, last.out)]
+    for each in passes:
+        x = t.reduce_compute("max", (*x.shape[:2], *each.out), each.kernel, _in_windows(x, each))
+    return x
 
 
 def _places(t: Tracer, x: Tensor, w: Window, best: Tensor, column_major: bool) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
+from typing import Any
 
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -33,6 +34,18 @@ class Window:
     @property
     def pads(self) -> Shape:
         return (*self.begin, *self.end)
+
+    def along(self, axis: int, size: Shape) -> Window:
+        """The same along one axis, of an input of these extents; along others each element is a window."""
+
+        def only(values: Sequence[Any], others: Sequence[Any]) -> tuple[Any, ...]:
+            return (*others[:axis], values[axis], *others[axis + 1 :])
+
+        ones, none = (1,) * len(size), (0,) * len(size)
+        return Window(
+            size, only(self.kernel, ones), only(self.strides, ones), only(self.dilations, ones),
+            only(self.begin, none), only(self.end, none), only(self.out, size),
+        )  # fmt: skip
 
     def positions(self, o: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
         """Input coordinates (may lie outside) of window elements k at outputs o."""
