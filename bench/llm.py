@@ -137,7 +137,7 @@ def decoded(session: Any, given: dict[str, np.ndarray]) -> float:
         taken, outputs = seconds(session, given)
         times.append(taken)
         caches = {name.replace("present", "past"): x for name, x in outputs.items() if name.startswith("present")}
-        given |= {**caches, "last": given["last"] + 1, "total": given["total"] + 1}
+        given |= {**caches, "last": given["last"] + 1, "total": np.asarray(given["total"] + 1)}
     return statistics.median(times[WARM:])
 
 
