@@ -54,6 +54,25 @@ def test_transformers(transformers_pages: dict[str, Tab], task: str, device: str
         tab.check()
 
 
+NAMED = """() => {
+  const post = Worker.prototype.postMessage;
+  globalThis.named = 0;
+  Worker.prototype.postMessage = function (message, ...rest) {
+    if (message.call === 'run' && Object.values(message.params.feeds).some((feed) => feed?.held)) named++;
+    return post.call(this, message, ...rest);
+  };
+}"""
+
+
+def test_caches_of_transformers_are_not_sent(transformers_pages: dict[str, Tab]) -> None:
+    """Those that a run gave go into the next by their names (docs/adr/0091)."""
+    tab = transformers_pages["ours"]
+    tab.page.evaluate(NAMED)
+    transformers.result(tab.page, "generation", "wasm", "fp32")
+    assert tab.page.evaluate("() => named") > 0
+    tab.forgive("404")
+
+
 @pytest.fixture(scope="module")
 def recording(built: None) -> Path:
     return vad.record(speech(4.0, seed=2))

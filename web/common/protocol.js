@@ -6,8 +6,9 @@ import { Stop, StopWords } from './stop.js';
 /** @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array|BigUint64Array} NumericData */
 /**
  * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred; that on the GPU cannot leave the
- * place that it is in.
- * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: GPUBuffer } }} WireTensor
+ * place that it is in. held: what the worker calls an output that it still has, and that a later run may be fed; without
+ * data then.
+ * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: GPUBuffer }, held?: number }} WireTensor
  */
 /** @typedef {WireTensor | 'gpu' | null} Fetch an output: the tensor to fill, a new one on the GPU, a new one on the CPU */
 /** @typedef {WireTensor | WireTensor[] | null} WireValue a sequence is a list, an absent optional is null */
@@ -49,7 +50,10 @@ import { Stop, StopWords } from './stop.js';
 /** number: its name in `host` and `forget`; timings: JSON. @typedef {{ number: number, header: import('./program.js').Header, blob: Uint8Array, timings: string }} CompiledProgram */
 /** A step that Python runs, of a Program in the page. @typedef {{ session: number, program: number, id: number, inputs: unknown[], symbols: [string, number][] }} HostParams */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch>, profile?: boolean }} RunParams profile: kernels are timed */
-/** @typedef {{ outputs: Record<string, WireValue>, milliseconds: number, kernels: KernelTiming[] }} RunResult milliseconds: of the run, without waiting for its turn */
+/**
+ * milliseconds: of the run, without waiting for its turn; stale: there was none, for it was fed what is not held any more.
+ * @typedef {{ outputs: Record<string, WireValue>, milliseconds: number, kernels: KernelTiming[], stale?: boolean }} RunResult
+ */
 /**
  * What Programs are compiled for besides ranks: the values, and the dims, of the inputs of these names. One is for all
  * feeds that leave out the inputs `defaults`, unless that is null.

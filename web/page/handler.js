@@ -8,6 +8,7 @@ import { differingDims } from '../common/dim_names.js';
 import { checkFeeds, RAW } from './feeds.js';
 import { isProfiling, report } from './gpu_profiling.js';
 import { hasBuffers, withoutBuffers } from './gpu_tensors.js';
+import { keep, Lent } from './kept.js';
 import { gpuCode } from './late_gpu.js';
 import { ms } from './options.js';
 import { pageGpu } from './own_gpu.js';
@@ -149,7 +150,7 @@ export class Handler {
     const start = performance.now();
     const { trace } = this;
     const wanted = Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into ?? this.location(name)]));
-    const sent = local ? local.run(feeds, wanted, stopper, timed) : this.ask('run', feeds, {
+    const sent = local ? local.run(feeds, wanted, stopper, timed) : this.runThere(feeds, {
       fetches: Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && packTarget(into)])), profile: timed,
     }, stopper?.watch);
     const late = (/** @type {import('../common/protocol.js').RunResult} */ { outputs }) => drop(outputs, fetches, local);
@@ -163,14 +164,28 @@ export class Handler {
   }
 
   /**
+   * In the worker, which is told of outputs that it still has by their names, and gets their data if it has not.
+   * @param {Feeds} feeds @param {Record<string, unknown>} more parameters @param {import('../common/protocol.js').Watch} [watch]
+   */
+  async runThere(feeds, more, watch) {
+    const lent = new Lent(Object.values(feeds), this.session);
+    try {
+      const result = await this.ask('run', feeds, more, watch, new Packer(pool, lent, true));
+      return result.stale ? await this.ask('run', feeds, more, watch, new Packer(pool, lent)) : result;
+    } finally {
+      lent.giveBack();
+    }
+  }
+
+  /**
    * A call of the worker with feeds; pool buffers come back whatever happens.
    * @template {'run' | 'verify' | 'profile'} K
    * @param {K} call @param {Feeds} feeds @param {Record<string, unknown>} more parameters
    * @param {import('../common/protocol.js').Watch} [watch] it may be stopped
+   * @param {Packer} [packer]
    * @returns {Promise<import('../common/protocol.js').Calls[K]['result']>}
    */
-  async ask(call, feeds, more, watch) {
-    const packer = new Packer(pool);
+  async ask(call, feeds, more, watch, packer = new Packer(pool)) {
     try {
       const wire = Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, packer.packValue(value)]));
       const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
@@ -192,6 +207,7 @@ export class Handler {
   /** @param {string} name @param {WireValue} wire @param {Tensor | null} into @param {import('../gpu/device.js').Gpu | null} gpu */
   unpack(name, wire, into, gpu) {
     const value = unpackValue(name, wire, into, gpu);
+    if (wire && 'held' in wire && wire.held && !into) keep(/** @type {Tensor} */ (value), this.session, wire.held);
     const classes = this.maps.get(name);
     return classes ? toMaps(name, /** @type {Tensor} */ (value), classes) : value;
   }

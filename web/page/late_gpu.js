@@ -16,6 +16,7 @@ import * as dims from '../run/dims.js';
 import * as executor from '../run/executor.js';
 import * as inputDims from '../run/input_dims.js';
 import * as portions from '../run/portions.js';
+import * as room from '../run/room.js';
 import * as gpuTensors from './gpu_tensors.js';
 
 /** By their files. @type {Record<string, object>} */
@@ -24,6 +25,7 @@ export const SHARED = {
   'common/log.js': log, 'common/protocol.js': protocol, 'common/shared_memory.js': sharedMemory, 'common/stop.js': stop,
   'gpu/setting.js': setting, 'page/client.js': client, 'page/gpu_tensors.js': gpuTensors, 'run/arena.js': arena,
   'run/dims.js': dims, 'run/executor.js': executor, 'run/input_dims.js': inputDims, 'run/portions.js': portions,
+  'run/room.js': room,
 };
 
 /** @typedef {typeof import('./gpu.js')} GpuCode */

@@ -49,9 +49,11 @@ function copied(tensor) {
  * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
  */
 export class Packer {
-  /** @param {SharedPool} pool */
-  constructor(pool) {
+  /** @param {SharedPool} pool @param {import('./kept.js').Lent} [lent] @param {boolean} [named] those go by their names, without data */
+  constructor(pool, lent, named = false) {
     this.pool = pool;
+    this.lent = lent;
+    this.named = named;
     /** @type {Transferable[]} */
     this.transfer = [];
     /** @type {SharedArrayBuffer[]} */
@@ -71,7 +73,9 @@ export class Packer {
    */
   pack(tensor) {
     const { type, dims } = tensor;
-    const data = /** @type {NumericData | string[]} */ (tensor.data);
+    const known = this.lent?.those.get(tensor);
+    if (known && this.named) return { type, dims, data: new Uint8Array(0), held: known.id };
+    const data = known?.data ?? /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data) || isShared(data)) return { type, dims, data };
     return { type, dims, data: hasSharedMemory() ? this.share(data) : this.copy(data) };
   }

@@ -66,6 +66,8 @@ export class Executor {
     this.begun = 0;
     /** What may stop the run in progress. @type {Stop | null} */
     this.stop = null;
+    /** Where later runs may be fed what earlier ones left. @type {import('./held.js').HeldOutputs | null} */
+    this.held = null;
   }
 
   /**
@@ -145,8 +147,9 @@ export class Executor {
     this.plan.limit();
     this.hosts = new Map(this.hostConstants);
     this.transfers?.beginRun(feeds, fetches);
-    const state = this.bindInputs(this.plan.root, feeds);
-    for (const input of this.header.inputs) this.write(state, input, /** @type {WireTensor} */ (feedOf(feeds, input)));
+    const run = this.held?.begin(feeds) ?? { root: this.plan.root, feeds, places: new Map(), there: new Set() };
+    const state = this.bindInputs(run);
+    for (const input of this.header.inputs) if (!run.there.has(input.buffer)) this.write(state, input, /** @type {WireTensor} */ (feedOf(run.feeds, input)));
     return andThen(this.runBlock(1, state), (last) => this.results(last, fetches));
   }
 
@@ -159,20 +162,22 @@ export class Executor {
     this.top = Math.max(this.top, arena.reach + gpu.reach - this.plan.tables.size);
     const wanted = this.header.outputs.filter(({ name }) => Object.hasOwn(fetches, name));
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
+    this.held?.leave(state, results, fetches);
     this.gpu?.memory.flush();
     return this.gpu?.memory.waits ? this.gpu.memory.throwErrors().then(() => results) : results;
   }
 
-  /** Input dims become the values of symbols, inputs get memory. @param {State} state @param {Record<string, WireValue>} feeds */
-  bindInputs(state, feeds) {
+  /** Input dims become the values of symbols, inputs get memory. @param {import('./held.js').Begin} run */
+  bindInputs({ root, feeds, places, there }) {
     const { inputs, symbols } = this.header;
     const given = inputs.map((input) => feedOf(feeds, input)?.dims);
-    return this.plan.advance(state, given.map((dims) => dims?.join()).join(';'), (next) => {
+    const key = `${given.map((dims) => dims?.join()).join(';')}|${[...places].join(';')}`;
+    return this.plan.advance(root, key, (next) => {
       inputs.forEach(({ name, dims }, n) => bindDims(name, dims, given[n], next.env));
       inputs.forEach(({ name, dims }, n) => checkDims(name, dims, given[n] ?? [], next.env, symbols));
-      bindRooms(inputs, next.env);
+      bindRooms(inputs, next.env, places);
       this.plan.guards.check(next.env, new Set(next.env.keys()));
-      for (const { buffer } of this.header.inputs) this.plan.take(next, buffer);
+      for (const { buffer } of inputs) if (!there.has(buffer)) this.plan.take(next, buffer);
     });
   }
 

@@ -37,6 +37,13 @@ export class Place {
     return Object.assign(copy, { held: this.held, peak: this.peak, requested: this.requested });
   }
 
+  /** A copy where nothing lies but these. @param {Set<number>} buffers */
+  leaving(buffers) {
+    const copy = this.copy();
+    for (const buffer of this.spans.keys()) if (!buffers.has(buffer)) copy.drop(buffer);
+    return Object.assign(copy, { peak: copy.held, requested: copy.held });
+  }
+
   /** @param {number} buffer @param {number} size @param {boolean} [isOnGpu] on the GPU */
   take(buffer, size, isOnGpu = false) {
     const span = (isOnGpu ? this.gpu : this.arena).alloc(size);

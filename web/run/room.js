@@ -7,9 +7,12 @@ import { evaluate, evaluateAll } from './dims.js';
 /** @typedef {import('./dims.js').Env} Env */
 /** @typedef {{ count: number, length: number, stride: number }} Runs of bytes, `stride` apart */
 
-/** Rooms of inputs take as many places as they need. @param {import('../common/program.js').Input[]} inputs @param {Env} env */
-export function bindRooms(inputs, env) {
-  for (const { room } of inputs) if (room) env.set(room.places, evaluate(room.least, env));
+/**
+ * Rooms of inputs take as many places as they need, unless they have them.
+ * @param {import('../common/program.js').Input[]} inputs @param {Env} env @param {Map<number, number>} places by buffer
+ */
+export function bindRooms(inputs, env, places) {
+  for (const { buffer, room } of inputs) if (room) env.set(room.places, places.get(buffer) ?? evaluate(room.least, env));
 }
 
 /**

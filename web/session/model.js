@@ -4,6 +4,7 @@
 import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
 import { freeSpare } from '../run/arena.js';
 import { Executor } from '../run/executor.js';
+import { HeldOutputs, nameOf, StaleFeeds } from '../run/held.js';
 import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
 import { during, warn } from '../common/log.js';
 import { acquireGpu } from '../gpu/device.js';
@@ -82,6 +83,7 @@ export class Model {
     this.programs.set(key, program);
     Object.assign(this.phases, JSON.parse(program.python.timings));
     const executor = await Executor.create(program, await this.weights(program), this.python, { ...this.host, memoryLimit: this.room() }, this.stop);
+    executor.held = new HeldOutputs(executor.plan);
     this.executors.set(key, executor);
     return executor;
   }
@@ -143,6 +145,7 @@ export class Model {
     if (apart.size) await this.takeApart(apart);
     const { needs } = this;
     if (needs && hasGpuTensors(feeds)) feeds = await downloadFeeds(this.host.gpu, feeds, (name) => !needs.values.includes(name));
+    this.checkNamed(feeds);
     const executor = await this.executor(feeds);
     executor.plan.memory.limit = this.room(executor);
     if (hasGpuTensors(feeds)) feeds = await downloadFeeds(this.host.gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
@@ -156,6 +159,11 @@ export class Model {
     } finally {
       this.stop?.disarm();
     }
+  }
+
+  /** What is compiled for values has to know them. @param {Record<string, WireValue>} feeds */
+  checkNamed(feeds) {
+    for (const name of this.needs?.values ?? []) if (nameOf(feeds[name] ?? null)) throw new StaleFeeds(name);
   }
 
   /** @param {Record<string, WireValue>} feeds @returns {Promise<Executor> | Executor} */
@@ -254,6 +262,7 @@ export class Model {
   /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
   async specialise(feeds) {
     for (;;) {
+      this.checkNamed(feeds);
       const program = await during(this.host.said, () => this.python.specialise(this.proxy, this.describe(feeds), this.stop));
       this.needs = /** @type {import('../common/protocol.js').Needs} */ (JSON.parse(this.proxy.needs));
       if (!program) continue;

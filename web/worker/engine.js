@@ -2,6 +2,7 @@
 
 import { SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
+import { StaleFeeds } from '../run/held.js';
 import { setting } from '../gpu/setting.js';
 import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
@@ -79,8 +80,13 @@ function enqueue(session, action, stop = null) {
 /** @param {Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop @returns {Promise<import('../common/protocol.js').RunResult>} */
 async function timed(model, { feeds, fetches, profile }, stop) {
   const start = performance.now();
-  const outputs = await model.run(feeds, fetches, stop, profile);
-  return { outputs, milliseconds: performance.now() - start, kernels: model.kernels };
+  try {
+    const outputs = await model.run(feeds, fetches, stop, profile);
+    return { outputs, milliseconds: performance.now() - start, kernels: model.kernels };
+  } catch (error) {
+    if (!(error instanceof StaleFeeds)) throw error;
+    return { outputs: {}, milliseconds: 0, kernels: [], stale: true };
+  }
 }
 
 function threadStats() {

@@ -1,0 +1,170 @@
+"""Outputs that are fed back: the page sends their names alone while nobody has looked at their data."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from e2e.conftest import Tab
+from kit.chromium import Engine
+from kit.decoders import TINY, Decoder, feeds
+
+STEP = """g (float[1, 2, p, 4] past, float[1, 2, s, 4] x) => (float[1, 2, t, 4] present, float[1, 2, s, t] y) {
+  present = Concat <axis = 2> (past, x)
+  turned = Transpose <perm = [0, 1, 3, 2]> (present)
+  y = MatMul (x, turned)
+}"""
+TOOLS = """
+  ort.env.wasm.proxy = true; // a run in the page sends nothing
+  const { Tensor, InferenceSession } = ort;
+  const open = () => InferenceSession.create(Uint8Array.from(atob(arg), (c) => c.charCodeAt(0)));
+  const values = (n, length) => Float32Array.from({ length }, (_, i) => n + i / 16);
+  const row = (n, rows = 1) => new Tensor('float32', values(n, 8 * rows), [1, 2, rows, 4]);
+  const none = () => new Tensor('float32', new Float32Array(0), [1, 2, 0, 4]);
+  const fresh = ({ type, data, dims }) => new Tensor(type, data.slice(), [...dims]);
+  const told = ({ data, dims }) => [...dims, ...data].join();
+  const both = (outputs) => [told(outputs.present), told(outputs.y)];
+  const post = Worker.prototype.postMessage;
+  const posted = [];
+  Worker.prototype.postMessage = function (message, ...rest) {
+    if (message.call === 'run') posted.push(message.params.feeds.past.held ?? 0);
+    return post.call(this, message, ...rest);
+  };
+  const sent = () => posted.splice(0).map(Boolean);
+  const other = await open(); // which gets data alone
+  const session = await open();
+  const wanted = async (past, x) => both(await other.run({ past: fresh(past), x }));
+  const done = (result) => (Worker.prototype.postMessage = post, result);
+  let last = await session.run({ past: none(), x: row(0) });
+  sent();
+"""
+CASES = {
+    "many tokens": """
+      let kept = last.present;
+      for (let n = 1; n < 40; n++) {
+        last = await session.run({ past: last.present, x: row(n) });
+      }
+      const all = sent();
+      let slow = await other.run({ past: none(), x: row(0) });
+      for (let n = 1; n < 40; n++) slow = await other.run({ past: fresh(slow.present), x: row(n) });
+      const first = row(0);
+      return done([all.every(Boolean) && all.length === 39, both(last), both(slow), told(kept), told(first)]);
+    """,
+    "data that were changed": """
+      last.present.data[3] = 99;
+      const past = fresh(last.present);
+      const found = both(await session.run({ past: last.present, x: row(1) }));
+      const names = sent();
+      return done([names, found, await wanted(past, row(1))]);
+    """,
+    "data that were read": """
+      const past = fresh(last.present);
+      const found = both(await session.run({ past: last.present, x: row(1) }));
+      const names = sent();
+      return done([names, found, await wanted(past, row(1))]);
+    """,
+    "one past twice": """
+      const first = both(await session.run({ past: last.present, x: row(1) }));
+      const second = both(await session.run({ past: last.present, x: row(2) }));
+      const names = sent();
+      return done([names, first, await wanted(last.present, row(1)), second, await wanted(last.present, row(2))]);
+    """,
+    "runs that are not waited for": """
+      const runs = [1, 2, 3].map((n) => session.run({ past: last.present, x: row(n) }));
+      const found = (await Promise.all(runs)).map(both);
+      const names = sent();
+      const right = [];
+      for (const n of [1, 2, 3]) right.push(await wanted(last.present, row(n)));
+      return done([names, found, right]);
+    """,
+    "changed while a run is under way": """
+      const runs = [1, 2].map((n) => session.run({ past: last.present, x: row(n) }));
+      last.present.data.fill(7);
+      const found = (await Promise.all(runs)).map(both);
+      const changed = both(await session.run({ past: last.present, x: row(3) }));
+      const names = sent();
+      const was = (await other.run({ past: none(), x: row(0) })).present;
+      const sevens = new Tensor('float32', new Float32Array(8).fill(7), [1, 2, 1, 4]);
+      const right = [await wanted(was, row(1)), await wanted(was, row(2)), await wanted(sevens, row(3))];
+      return done([names, [...found, changed], right]);
+    """,
+    "after trim": """
+      last = await session.run({ past: last.present, x: row(1, 4000) }); // grows the memory
+      sent();
+      await session.trim();
+      const found = both(await session.run({ past: last.present, x: row(1) }));
+      const names = sent();
+      return done([names, found, await wanted(last.present, row(1))]);
+    """,
+    "after another run": """
+      await session.run({ past: none(), x: row(5, 3) });
+      sent();
+      const found = both(await session.run({ past: last.present, x: row(1) }));
+      const names = sent();
+      return done([names, found, await wanted(last.present, row(1))]);
+    """,
+    "after a run that failed": """
+      const wrong = new Tensor('float32', new Float32Array(6), [1, 1, 1, 6]);
+      const refused = await session.run({ past: last.present, x: wrong }).catch((error) => error.name);
+      sent();
+      const found = both(await session.run({ past: last.present, x: row(1) }));
+      return done([refused === 'InvalidInput', found, await wanted(last.present, row(1))]);
+    """,
+    "another session's": """
+      const found = both(await other.run({ past: last.present, x: row(1) }));
+      const names = sent();
+      return done([names, found, await wanted(last.present, row(1))]);
+    """,
+    "many rows at once": """
+      last = await session.run({ past: last.present, x: row(1, 50) });
+      last = await session.run({ past: last.present, x: row(2, 3) });
+      last = await session.run({ past: last.present, x: row(2, 0) });
+      const all = sent();
+      let slow = await other.run({ past: none(), x: row(0) });
+      for (const [n, rows] of [[1, 50], [2, 3], [2, 0]]) {
+        slow = await other.run({ past: fresh(slow.present), x: row(n, rows) });
+      }
+      return done([all, both(last), both(slow)]);
+    """,
+    "filled by the caller": """
+      const present = new Tensor('float32', new Float32Array(16), [1, 2, 2, 4]);
+      const found = await session.run({ past: last.present, x: row(1) }, { present, y: null });
+      const next = both(await session.run({ past: present, x: row(2) }));
+      return done([found.present === present, next, await wanted(present, row(2))]);
+    """,
+}
+SENT = {  # whether runs were sent names; a name that is not known any more is asked about once
+    "data that were changed": [False], "data that were read": [False], "one past twice": [True, True, False],
+    "runs that are not waited for": [True, True, True, False, False],
+    "changed while a run is under way": [True, True, False, False], "after trim": [True, False],
+    "after another run": [True, False], "another session's": [False], "many rows at once": [True, True, True],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_past_that_is_fed_back(case: str, page: Tab) -> None:
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {STEP}')
+    told, *values = page.run(TOOLS + CASES[case], base64.b64encode(made.SerializeToString()).decode())
+    assert told == SENT.get(case, True)
+    for got, want in zip(values[::2], values[1::2], strict=True):
+        assert got == want
+
+
+def test_a_decoder(engine: Engine) -> None:
+    """Token after token in the page, as onnxruntime makes them."""
+    made = Decoder(TINY, "int4", empty=False).model().SerializeToString()
+    session, peer = engine.open(made), onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    names = [o.name for o in peer.get_outputs()]
+    given: dict[str, Any] = feeds(TINY, "int4", 5, 0)
+    for length in range(5, 25):
+        want = dict(zip(names, peer.run(None, given), strict=True))
+        for got, name in zip(session.run(names, given), names, strict=True):
+            np.testing.assert_allclose(got, want[name], rtol=1e-3, atol=1e-4)
+        caches = {name.replace("present", "past"): x for name, x in want.items() if name != "logits"}
+        given = feeds(TINY, "int4", 1, length) | caches
+    session.release()
