@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
 import { SHARED } from '../web/page/late_gpu.js';
-import { trimmed } from './glue.mjs';
+import { NO_ADDRESS, trimmed } from './glue.mjs';
 import { snapshot } from './snapshot.mjs';
 import { compressAll, walk, writeList } from './list_files.mjs';
 
@@ -49,9 +49,9 @@ const named = (name) => ({
   },
 });
 
-/** Pyodide's JavaScript without the exports that nothing uses. */
-const withoutUnused = {
-  name: 'without-unused',
+/** Pyodide's JavaScript without what nothing uses. */
+const trimsGlue = {
+  name: 'trims-glue',
   setup(builder) {
     builder.onLoad({ filter: /pyodide\.asm\.mjs$/ }, async () => ({ contents: (await glue()).code }));
   },
@@ -130,8 +130,8 @@ async function bundles() {
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),
     build({ ...worker, plugins: [browserOnly, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
-    build({ ...worker, ...inServiceWorkers, plugins: [browserOnly, withoutUnused, named(await buildName())] }),
-    build({ ...worker, plugins: [browserOnly, withoutUnused], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
+    build({ ...worker, ...inServiceWorkers, plugins: [browserOnly, trimsGlue, named(await buildName())] }),
+    build({ ...worker, plugins: [browserOnly, trimsGlue], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
   checkApart(page, gpu);
 }
@@ -140,10 +140,15 @@ async function bundles() {
 const IMAGE = ['scripts/snapshot.mjs', 'scripts/memory_image.mjs', 'web/worker/memory_image.js', 'web/worker/python.js'];
 
 /** Pyodide's JavaScript, trimmed, and the exports that it uses. */
-async function glue() {
+const glue = () => (cut ??= madeGlue());
+/** @type {ReturnType<typeof madeGlue> | undefined} */
+let cut;
+
+async function madeGlue() {
   const users = [join(PYODIDE, 'pyodide.mjs'), ...IMAGE.map((file) => join(ROOT, file))];
   const [source, ...others] = await Promise.all([join(PYODIDE, 'pyodide.asm.mjs'), ...users].map((file) => readFile(file, 'utf8')));
-  return trimmed(source, others.join('\n'));
+  const imports = WebAssembly.Module.imports(await WebAssembly.compile(await readFile(join(PYODIDE, 'pyodide.asm.wasm'))));
+  return trimmed(source, others.join('\n'), new Set(imports.map(({ name }) => name).filter((name) => !NO_ADDRESS.test(name))));
 }
 
 /** Every source below `folder`, as paths relative to the repository. */
@@ -265,7 +270,7 @@ const SPLITTER = ['wasm_data.py', 'split_wasm.py'];
 
 /** Another one for another Pyodide, another way to split its WebAssembly, or other functions that are used. */
 async function splitStamp() {
-  const files = [...SPLITTER, 'glue.mjs', 'python_used.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
+  const files = [...SPLITTER, 'glue.mjs', 'unused_glue.mjs', 'python_used.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
   const { exports } = await glue();
   return `${await stdlibStamp()} ${[...exports].sort()} ${(await Promise.all(files)).join('')}`;
 }

@@ -1,9 +1,14 @@
 // Emscripten's JavaScript takes a name for each export of Pyodide's WebAssembly; those that nothing uses are taken out, and
-// what only prepares for libraries that are loaded later: the engine loads none, and its interpreter has not their exports.
+// what is only for libraries that are loaded later: the engine loads none, and its interpreter has not their exports.
+
+import { withoutUnused } from './unused_glue.mjs';
 
 const TAKEN = /(\w+)=Module\["\w+"\]=wasmExports\["\w+"\](?:\.value>>>0)?;/g; // _a=Module["_a"]=wasmExports["a"];
 const DECLARED = /\bvar \w+(?:,\w+){999,}/; // var _a,_b,…
 const EXPORT = /wasmExports(?:\["(\w+)"\]|\.(\w+))/g;
+
+/** Functions of OpenGL: the interpreter wants to know where they are, and calls none. */
+export const NO_ADDRESS = /^emscripten_gl/;
 
 /** Some 50 ms of a start: what is there, and what comes in its place. @type {[string, string][]} */
 const FOR_LIBRARIES = [
@@ -11,8 +16,24 @@ const FOR_LIBRARIES = [
   ['functionsInTableMap=new WeakMap;updateTableMap(0,wasmTable.length)', 'functionsInTableMap=new WeakMap'],
   // an entry for each export; the interpreter itself imports no entry of its own exports
   ['if(isInternalSym(symName)){continue}var value=exports[symName]', 'if(isInternalSym(symName)||!GOT[symName]){continue}var value=exports[symName]'],
-  // addresses of 274 functions of OpenGL, each compiled on its own
-  ['if(entry.value==-1){var value=', 'if(symName.startsWith("emscripten_gl")){entry.value=0;continue}if(entry.value==-1){var value='],
+  // the addresses of 274 functions of OpenGL, none of which is left
+  ['if(entry.value==-1){var value=', `if(${NO_ADDRESS}.test(symName)){entry.value=0;continue}if(entry.value==-1){var value=`],
+];
+
+/** By these alone the code for windows is used, of which a worker has none. @type {[string, string][]} */
+const FOR_WINDOWS = [
+  ['if(typeof Browser!="undefined")Browser.init();', ''], // pictures and sounds among files that are preloaded
+  ['registerPostMainLoop(()=>SDL.audio?.queueNewAudioData?.());', ''],
+  ['for SDL library', 'for its library'], // a warning: a name that is only spelled out counts as well
+];
+
+/** Python that a start has parsed and compiled, by the interpreter's coldest code; the same without. @type {[string, string][]} */
+const WITHOUT_SOURCE = [
+  ['let[r,n]=API.rawRun("import _pyodide_core")', 'let[r,n]=t?[0]:API.rawRun("import _pyodide_core")'], // it is in the memory that is restored
+  ['API._pyodide._base.eval_code("{}")', 'API._pyodide._base.builtins.dict()'],
+  ['API.runPythonInternal("import importlib; importlib")', 'API._pyodide._base.import_module("importlib")'],
+  ['API.runPythonInternal("import __main__; __main__.__dict__")', 'o("__main__").__dict__'],
+  ['API.runPythonInternal("import builtins; builtins.__dict__")', 'o("builtins").__dict__'],
 ];
 
 /** @param {string} code @param {[string, string]} change */
@@ -24,17 +45,19 @@ function changed(code, [from, to]) {
 /**
  * @param {string} source of pyodide.asm.mjs
  * @param {string} others other JavaScript that uses it
+ * @param {Set<string>} imported what Pyodide's WebAssembly imports
  * @returns {{ code: string, exports: Set<string> }} what is left, and the exports that it mentions
  */
-export function trimmed(source, others) {
-  const rest = source.replaceAll(TAKEN, '').replace(DECLARED, '') + others;
+export function trimmed(source, others, imported) {
+  const { code: used, cut } = withoutUnused([...FOR_LIBRARIES, ...FOR_WINDOWS, ...WITHOUT_SOURCE].reduce(changed, source), others, imported);
+  const rest = used.replaceAll(TAKEN, '').replace(DECLARED, '') + others;
   const words = new Set(rest.match(/[\w$]+/g));
   const quoted = new Set(rest.match(/(["'])\w+\1/g)?.map((text) => `_${text.slice(1, -1)}`)); // for ccall
   const isUsed = (/** @type {string} */ name) => words.has(name) || quoted.has(name);
-  const unused = new Set([...source.matchAll(TAKEN)].map(([, name]) => name).filter((name) => !isUsed(name)));
-  if (unused.size < 1000) throw new Error(`${unused.size} exports of Pyodide are not used: its JavaScript has another form`);
-  const code = source
+  const unused = new Set([...used.matchAll(TAKEN)].map(([, name]) => name).filter((name) => !isUsed(name)));
+  if (unused.size < 1000 || cut < 3000) throw new Error(`${unused.size} exports and ${cut} statements of Pyodide's JavaScript are not used: it has another form`);
+  const code = used
     .replaceAll(TAKEN, (text, name) => (unused.has(name) ? '' : text))
     .replace(DECLARED, (list) => `var ${list.slice(4).split(',').filter((name) => !unused.has(name)).join(',')}`);
-  return { code: FOR_LIBRARIES.reduce(changed, code), exports: new Set([...code.matchAll(EXPORT)].map(([, quotes, dot]) => quotes ?? dot)) };
+  return { code, exports: new Set([...code.matchAll(EXPORT)].map(([, quotes, dot]) => quotes ?? dot)) };
 }

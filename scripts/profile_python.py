@@ -26,14 +26,22 @@ NAMES = """digits mobilenet_v2 mobilenet_v2.qdq minilm.dyn gpt2_tiny llama_mini.
  unet_resize whisper_tiny_decoder superres wav2vec2_mini""".split()
 ON_GPU = ("digits", "gpt2_tiny", "lstm_tagger")
 PREAMBLE = """{
-  const { instantiateStreaming } = WebAssembly;
+  const { instantiate, instantiateStreaming } = WebAssembly;
   let flags = [];
-  WebAssembly.instantiateStreaming = async (source, imports) => {
-    const { instance, module } = await instantiateStreaming(source, imports);
+  const watched = (instance) => {
     const mine = ([name]) => name.startsWith('called ');
     const all = Object.entries(instance.exports);
+    if (!all.some(mine)) return instance;
     flags = all.filter(mine);
-    return { module, instance: { exports: Object.fromEntries(all.filter((entry) => !mine(entry))) } };
+    return { exports: Object.fromEntries(all.filter((entry) => !mine(entry))) };
+  };
+  WebAssembly.instantiate = async (given, imports) => { // what the page has compiled
+    const made = await instantiate(given, imports);
+    return given instanceof WebAssembly.Module ? watched(made) : made;
+  };
+  WebAssembly.instantiateStreaming = async (source, imports) => {
+    const { instance, module } = await instantiateStreaming(source, imports);
+    return { module, instance: watched(instance) };
   };
   const channel = new BroadcastChannel('profile');
   const called = () => flags.filter(([, flag]) => flag.value).map(([name]) => Number(name.slice(7)));

@@ -26,7 +26,10 @@ const OURS = 'pyruntime: ';
 /** Of the image and of pages that restore it: memory begins with it. Hashes of strings are the same in all of them. */
 export const ENV = { PYTHONHASHSEED: '0', LANG: 'C.UTF-8', _: './this.program' };
 
-/** What every session needs, so that it is in the image. Warnings, which go to the console, without places in a file of ours. */
+/**
+ * What every session needs, so that it is in the image: a start runs no source, for the parser's code is cold. Warnings, which
+ * go to the console, without places in a file of ours.
+ */
 export const STARTED = `
 import sys, warnings, _rest_of_stdlib
 warnings.formatwarning = lambda message, *where, **more: f"pyruntime: {message}\\n"
@@ -41,6 +44,15 @@ def restored(zones):
     winter, summer, *names = zones.split()
     time.timezone, time.altzone, time.daylight = int(winter), int(summer), int(winter != summer)
     time.tzname = tuple(names)
+
+def payload():
+    """The last error; forgets it, for its traceback would keep the model alive."""
+    import json
+    error = sys.last_exc
+    sys.last_exc = sys.last_value = sys.last_traceback = None
+    known = getattr(error, "payload", None)
+    text = known() if known else {"type": type(error).__name__, "message": str(error), "node": "", "hint": ""}
+    return json.dumps(text)
 `;
 /** What differs between pages: or all would be where the image was made. Seconds and names, of winter and of summer. */
 function zones() {
@@ -57,25 +69,13 @@ const WAITS = /\b(await|async\w*|run_sync)\b/;
 /** Errors of Python that a file which is not to be had may be the cause of. */
 const WANTS_FILE = /OSError|Import(Error)?|EOFError/;
 
-/** The last Python error as a payload; forgets it, for its traceback would keep the model alive. */
-const LAST_ERROR = `
-def payload():
-    import json, sys
-    error = sys.last_exc
-    sys.last_exc = sys.last_value = sys.last_traceback = None
-    known = getattr(error, "payload", None)
-    text = known() if known else {"type": type(error).__name__, "message": str(error), "node": "", "hint": ""}
-    return json.dumps(text)
-payload
-`;
-
 /** One interpreter. */
 export class Python {
   /** @param {PyodideAPI} pyodide */
   constructor(pyodide) {
     this.pyodide = pyodide;
     pyodide.setStderr({ batched: (line) => void (line.startsWith(OURS) ? warn(line.slice(OURS.length)) : console.warn(line)) });
-    this.lastError = pyodide.runPython(LAST_ERROR);
+    this.lastError = pyodide.globals.get('payload');
     this.engine = this.guard(() => pyodide.pyimport('pyruntime.browser'));
   }
 
@@ -120,7 +120,7 @@ export class Python {
     mark('Python started');
     fetchedLate(pyodide.FS, LIBRARY, assets.stdlib, sums.stdlib);
     fetchedLate(pyodide.FS, ENGINE, assets.engine, sums.engine);
-    pyodide.runPython(`restored("${zones()}")`);
+    pyodide.globals.get('restored')(zones());
     return Python.ready(pyodide, assets, progress);
   }
 
