@@ -60,6 +60,25 @@ def _same_and_dilated(node: Any, opset: int, types: set[int], arrived: Arrived) 
     return given.get("auto_pad", b"").startswith(b"SAME") and any(d != 1 for d in given.get("dilations", ()))
 
 
+def _empty(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    return any(isinstance(x, np.ndarray) and not x.size for run in arrived() for x in (run.get(n) for n in node.input))
+
+
+def _halves(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    return bool(types & HALVES)
+
+
+def _nearly_certain(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether one of the probabilities is 1, to the digits of a code."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+    pairs = [(run.get(node.input[0]), run.get(node.input[1])) for run in arrived()]
+    for x, scale in ((wide(x), wide(s)) for x, s in pairs if x is not None and x.size and s is not None):
+        power = np.exp(scale * (x - x.max(axis, keepdims=True).astype(np.float64)))
+        if (power.max(axis) > 0.99 * power.sum(axis)).any():
+            return True
+    return False
+
+
 def _strings(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return onnx.TensorProto.STRING in types
 
@@ -97,6 +116,7 @@ def _beyond_doubles(node: Any, opset: int, types: set[int], arrived: Arrived) ->
 # Operators, and how.
 FAULTS = {
     "reference": {
+        "SVMRegressor": "gives its input's type",
         "Loop": "stacked outputs of scalars have an axis more",
         "Erf": "has eight digits",
         "Gelu": "has its Erf",
@@ -119,6 +139,11 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of zeros where all stays"),
         ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
+        ("MoE", _halves, "is far from what it gives in float32"),
+        *[(op, _empty, "leaves what was there") for op in ("MatMulIntegerToFloat", "WordConvEmbedding")],
+        ("TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
+        ("Tokenizer", _empty, "loses an axis"),
+        ("QLinearSoftmax", _nearly_certain, "gives 0 for 256"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool", "MaxPool")],
         *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin")],
@@ -160,8 +185,11 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
 }
 
 # What we take and peers do not, with the meaning that suggests itself.
+CODED = "Add AveragePool Concat GlobalAveragePool LeakyRelu Mul Sigmoid Softmax Where".split()
 MORE = {
+    **{f"QLinear{name}": "scales of shape (1,)" for name in CODED},
     "SwiGLU": "operands broadcast",
+    "GatherBlockQuantized": "scales that broadcast",
     "LRN": "any rank",
     "OneHot": "a depth of shape (1,)",
     "Dropout": "numbers of shape (1,)",

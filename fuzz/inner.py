@@ -15,6 +15,8 @@ from fuzz.node import tensor
 # Words in the names of operators whose error is that of their largest terms, and how many units of those it may be.
 UNITS = 4
 SUMS = "Conv MatMul Gemm Einsum FT Norm Attention Pool Reduce Resize Sum Mean RNN LSTM GRU Window".split()
+# Their error is not that of small results, but of numbers near 1 inside.
+NEAR_ONE = ("Sigmoid", "ParametricSoftplus")
 # The input with coordinates: 1 or an index is added to them before all else, which leaves those near 0 fewer digits.
 COORDINATES = {"GridSample": 1, "RoiAlign": 1, "DeformConv": 2}
 
@@ -55,7 +57,8 @@ def shaken(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Gen
         for name in node.output:
             if (x := _floats(values.get(name))) is not None:
                 largest = float(np.abs(x[np.isfinite(x)]).max(initial=0))
-                moved[name] = move(name, x, UNITS * largest if sums else None)
+                units_of = UNITS * largest if sums else 1.0 if node.op_type in NEAR_ONE else None
+                moved[name] = move(name, x, units_of)
     return made.SerializeToString()
 
 

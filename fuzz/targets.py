@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
-from fuzz import feeds, hostile, models, programs, seeds
+from fuzz import feeds, hostile, models, programs, seeds, tabled
 from fuzz.case import Case
 from fuzz.draw import Draw
 from fuzz.graphs import Around
@@ -14,6 +14,7 @@ from fuzz.mutate_node import CHANGES, change_dims, change_one_dim, change_one_ra
 from fuzz.node import Node, describe, model_of
 
 Maker = Callable[[Draw], Case | None]
+Seed = Callable[[Draw], Node]
 
 
 def seed_node(draw: Draw) -> Node:
@@ -22,26 +23,26 @@ def seed_node(draw: Draw) -> Node:
     return seeds.from_official(draw.pick(seeds.official()))
 
 
-def operators(draw: Draw) -> Case:
+def operators(draw: Draw, seed: Seed = seed_node) -> Case:
     """One node, an official case changed."""
-    node = seed_node(draw)
+    node = seed(draw)
     mutate(draw, node)
     model, given = model_of(draw, node)
     return Case("operators", model, (given,), note=describe(node))
 
 
-def misfits(draw: Draw) -> Case:
+def misfits(draw: Draw, seed: Seed = seed_node) -> Case:
     """One node, of which one operand has another shape."""
-    node = seed_node(draw)
+    node = seed(draw)
     sound = model_of(draw, node, "static", fixed=0.0)
     draw.pick([change_one_dim, change_one_dim, change_one_rank])(draw, node)
     model, given = model_of(draw, node, draw.pick(["static", "rankless"]), fixed=0.0)
     return Case("misfits", model, (given,), note=describe(node), sound=sound)
 
 
-def graphs(draw: Draw) -> Case:
+def graphs(draw: Draw, seed: Seed = seed_node) -> Case:
     """A node that is changed little, in the middle of others."""
-    node = seed_node(draw)
+    node = seed(draw)
     for _ in range(draw.below(3)):
         draw.pick([change_dims, change_values, CHANGES[3][1]])(draw, node)
     data, given = model_of(draw, node)
@@ -52,9 +53,9 @@ def graphs(draw: Draw) -> Case:
     return Case("graphs", around.model.SerializeToString(), (around.feeds,), note=describe(node))
 
 
-def sequences(draw: Draw) -> Case:
+def sequences(draw: Draw, seed: Seed = seed_node) -> Case:
     """One session with open dims, run at several shapes."""
-    node = seed_node(draw)
+    node = seed(draw)
     data, given = model_of(draw, node, draw.pick(["unknown", "rankless", "symbolic"]), fixed=0.2)
     runs = [given]
     for _ in range(draw.between(2, 4)):
@@ -63,11 +64,17 @@ def sequences(draw: Draw) -> Case:
     return Case("sequences", data, (*runs, given), note=describe(node))
 
 
+def rare(draw: Draw) -> Case:
+    """The same, of operators that the official suite leaves out."""
+    return draw.pick([operators, operators, misfits, graphs, sequences])(draw, tabled.drawn)
+
+
 TARGETS: dict[str, Maker] = {
     "operators": operators,
     "misfits": misfits,
     "graphs": graphs,
     "sequences": sequences,
+    "rare": rare,
     "models": models.case,
     "feeds": feeds.case,
     "hostile": hostile.case,

@@ -199,6 +199,17 @@ def _empty(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: any(not x.size for x in a.at(*inputs))
 
 
+def _extreme_scales(a: Arriving) -> bool:
+    sizes = [np.abs(wide(x)) for x in a.floats()]
+    return any(not ((x > 1e-9) & (x < 1e9)).all() for x in sizes)
+
+
+def _singular(a: Arriving) -> bool:
+    """Whether a matrix has no inverse, or one of few digits."""
+    found = [wide(x) for x in a.floats(0) if x.ndim > 1 and x.shape[-1] == x.shape[-2]]
+    return any(not np.isfinite(x).all() or (np.linalg.cond(x) > 1e4).any() for x in found)
+
+
 def _quotient_leaves(a: Arriving) -> bool:
     """Whether what is divided by a scale may not be an int32."""
     largest = max((float(np.abs(wide(x)).max()) for x in a.at(0) if x.size), default=0.0)
@@ -274,6 +285,10 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
         "a zero point of a float type, which peers leave out",
     ),
     ("QuantizeLinear", _not_finite(0, 1), "NaN as an integer"),
+    ("QLinear QGemm", _extreme_scales, "quotients that an integer does not hold"),
+    ("GroupQueryAttention", _zero(12, 13), "codes of a scale of 0"),
+    ("Inverse", _singular, "what has no inverse"),
+    ("TreeEnsembleClassifier", lambda a: len(a.attribute("base_values", [])) == 2, "base values of two classes"),
     ("QuantizeLinear", _quotient_leaves, "the reference casts through int32"),
     ("Adagrad Adam Momentum", _rate_of_another_type, RATE),
     ("GridSample RoiAlign", _over(1e4, 1), COORDINATES),
@@ -292,7 +307,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),
     ("Attention", _sums_overflow, "a softmax of sums that overflow"),
     ("Norm LRN", _squares_overflow, "squares that overflow, or not in a wider type"),
-    ("Norm LRN", _not_finite(), "0 times what is not finite"),
+    ("Norm LRN Rotary HyperConnection EngramGate", _not_finite(), "0 times what is not finite"),
     ("AveragePool LpPool", _not_finite(), "the reference takes NaN for padding"),
     ("Mul", _vanishes_beside_infinity, "infinity times 0, or times what is not quite 0"),
     ("Range", _not_finite(2), NO_STEP),
@@ -301,7 +316,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("MaxPool MaxRoiPool", _not_finite(), "peers drop NaN or not, by its place in the window"),
     ("DFT STFT", _not_finite(), "0 times what is not finite"),
     (
-        "Conv MatMul Gemm Einsum FT Loss RNN LSTM GRU",
+        "Conv MatMul Gemm Einsum FT Loss RNN LSTM GRU CDist HyperConnection MoE",
         _sums_overflow,
         "sums that overflow depend on their order, Winograd's on more",
     ),

@@ -31,6 +31,7 @@ ConstantOfShape 1
 Conv 3+ 3+ 1
 ConvInteger 3+ 3+
 ConvTranspose 3+ 3+ 1
+Crop 4
 CumProd 1+ n
 CumSum 1+ n
 DeformConv 3+ 3+ 3+ 1 3+
@@ -38,6 +39,7 @@ DepthToSpace 4
 Det 2+
 DFT 2+ n n
 Dropout * n n
+DynamicSlice * 1 1 1
 Expand * 1
 EyeLike 2
 Gather 1+
@@ -101,6 +103,7 @@ TopK 1+ n
 Trilu 2+ n
 Unsqueeze * 0-1
 ai.onnx.ml.ArrayFeatureExtractor 1+
+ai.onnx.ml.Imputer 1-2
 ai.onnx.ml.LinearClassifier 1-2
 ai.onnx.ml.LinearRegressor 1-2
 ai.onnx.ml.Normalizer 1-2
@@ -118,25 +121,49 @@ com.microsoft.BiasAdd 3 1 3
 com.microsoft.BiasGelu 1+ 1
 com.microsoft.BiasSplitGelu 3 1
 com.microsoft.BifurcationDetector 1 1 * 1
+com.microsoft.BranchwiseRMSNorm 2+ 1-2
+com.microsoft.CDist 2 2
 com.microsoft.CausalConvWithState 3 3 1 3
+com.microsoft.ConvTransposeWithDynamicPads 3+ 3+ 1 1
+com.microsoft.CropAndResize 4 2 1 1
+com.microsoft.DecoderMaskedMultiHeadAttention 3 3-4 3-4 2 4 4 4 n n 3 1
+com.microsoft.DynamicTimeWarping 2-3
 com.microsoft.EmbedLayerNormalization 2 2 2 2 2 1 1 2 2
+com.microsoft.EngramGate 4 4 3 2 2 2
 com.microsoft.FastGelu 1+ 1
 com.microsoft.FusedConv 3+ 3+ 1 3+
 com.microsoft.FusedGemm 2 2 0-2
+com.microsoft.GatedAdd 1+ 1+ 1+
+com.microsoft.GatedRMSNorm 1+ 1 1+
 com.microsoft.GatherBlockQuantized 1+ * 1+ 1+
 com.microsoft.GreedySearch 2 n 1 1 1 2 2
 com.microsoft.GridSample 4 4
 com.microsoft.GroupNorm 4 1 1
 com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2
+com.microsoft.HyperConnectionPostMix 2+ 1+ 1+ 2+
+com.microsoft.HyperConnectionPreMix 2+ 1+
+com.microsoft.Inverse 2+
 com.microsoft.LinearAttention 3 3 3 4 3 3
+com.microsoft.LinearAttentionGate 3 1 1 3
+com.microsoft.MRotaryEmbedding 3-4 3 2 2
+com.microsoft.MatMulBnb4 1+ * *
+com.microsoft.MaxpoolWithMask 3+ 3+
+com.microsoft.MoE 2-3 2 3 2 3 2 3 2
 com.microsoft.MultiHeadAttention 3-5 3-5 3-4 1 1-3 4 4 4
 com.microsoft.NGramHashMapping 2 1 1 2 1 n 2
+com.microsoft.NGramRepeatBlock 2 2
+com.microsoft.NhwcMaxPool 4
 com.microsoft.QAttention 3 2 1 n 0-1 1-3 n 0-1 5
+com.microsoft.QEmbedLayerNormalization 2 2 2 2 2 1 1 2 n…
 com.microsoft.QGemm 2 n n 2 0-1 0-1 1-2 n n
+com.microsoft.Range n n n
 com.microsoft.RotaryEmbedding 3-4 1-2 2 2
 com.microsoft.Sampling 2 n 1 1 1 2 2 * n
+com.microsoft.ScaledSiLU * 0
 com.microsoft.SkipLayerNormalization 2-3 2-3 1 1 1
 com.microsoft.SkipSimplifiedLayerNormalization 2-3 2-3 1 1
+com.microsoft.Trilu 2+ n
+com.microsoft.Unique 1
 com.microsoft.VarlenNGramHashMapping 1 1 1 1 2 1 n 1 2 1
 com.microsoft.WhisperBeamSearch 2-3 n 1 n n 1 1 1 2 2 2 n
 com.microsoft.WordConvEmbedding 2 4 1 2
@@ -154,13 +181,13 @@ def check_ranks(operator: str, names: Sequence[str], args: Sequence[Any], node: 
     words = _table().get(operator, [])
     for n, x in enumerate(args):
         word = words[n] if n < len(words) else words[-1] if words and words[-1].endswith("…") else "*"
+        word = word.rstrip("…")
         if not isinstance(x, Tensor) or word == "*":
             continue
         if word == "n":
             if x.rank > 1 or sh.is_static(x.shape) and sh.size(x.shape) != 1:
                 raise ShapeError(f'input "{names[n]}" must be one number, has shape {list(x.shape)}', node=node)
             continue
-        word = word.rstrip("…")
         low, _, high = word.rstrip("+").partition("-")
         if x.rank < int(low) or not word.endswith("+") and x.rank > int(high or low):
             allowed = f"{low} or more" if word.endswith("+") else f"{low} to {high}" if high else low

@@ -252,6 +252,9 @@ def cast(x: Expr, dtype: DType) -> Expr:
         return x
     if x.op == "const" and x.dtype is not None and (dtype.kind == x.dtype.kind or dtype is F32):
         return const(x.value, dtype)
+    for d in (x.dtype, dtype):
+        if d is not None and d.is_float and d.size == 1:
+            raise MixedTypes(f"cast: {d} has no arithmetic, its codes are decoded and encoded")
     return Expr("cast", (x,), dtype)
 
 

@@ -115,6 +115,8 @@ def _with_past(
     """How many keys are past; all keys and values; the present ones. `length`: the past is at the front of a buffer."""
     if past_key is None or past_value is None:
         return 0, k, v, k, v
+    for name, old, new in (("past_key", past_key, k), ("past_value", past_value, v)):
+        t.require_shape(name, old, (*new.shape[:2], past_key.shape[2], new.shape[3]))
     if length is None:
         k, v = t.concat([past_key, k], 2), t.concat([past_value, v], 2)
         return past_key.shape[2], k, v, k, v

@@ -39,8 +39,14 @@ class Activation(NamedTuple):
     fusion: int  # of SwiGLU's two products in the first layer: 0 none, 1 interleaved, 2 halves
 
 
-def _layer(w: Tensor, bias: Tensor | None) -> Layer:
+def _layer(t: Tracer, router: Tensor, w: Tensor, bias: Tensor | None) -> Layer:
+    _check(t, router, w, bias)
     return Layer(w.shape[1], w.shape[2], lambda e, o, i: cast(w.at(e, o, i), F32), bias)
+
+
+def _check(t: Tracer, router: Tensor, w: Tensor, bias: Tensor | None) -> None:
+    t.require_equal(router.shape[1], w.shape[0], "numbers of experts of the router and of a layer differ")
+    t.require_shape("a bias", bias, w.shape[:2])
 
 
 @op("MoE", domain=MICROSOFT)
@@ -57,9 +63,10 @@ def moe(
     if use_sparse_mixer:
         raise t.unsupported("use_sparse_mixer is not implemented")
     act = Activation(activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion)
-    gate = None if fc3 is None else _layer(fc3, fc3_bias)
+    gate = None if fc3 is None else _layer(t, router_probs, fc3, fc3_bias)
+    first, second = _layer(t, router_probs, fc1, fc1_bias), _layer(t, router_probs, fc2, fc2_bias)
     picked = _picked(t, router_probs, None, k, normalize_routing_weights)
-    return _mixed(t, x, picked, _layer(fc1, fc1_bias), _layer(fc2, fc2_bias), gate, act)
+    return _mixed(t, x, picked, first, second, gate, act)
 
 
 @op("QMoE", domain=MICROSOFT)
@@ -84,6 +91,7 @@ def qmoe(
     act = Activation(activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion)
 
     def layer(w: Tensor, scales: Tensor, zeros: Tensor | None, bias: Tensor | None, bits: int) -> Layer:
+        _check(t, router_probs, w, bias)
         return _coded(t, w, scales, zeros, bias, bits or expert_weight_bits, block_size)
 
     gate = None

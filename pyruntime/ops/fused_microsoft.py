@@ -52,7 +52,8 @@ def fused_conv(
         t, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads,
         strides=strides,
     )  # fmt: skip
-    return _activated(t, y if z is None else t.map_onto(X + Y, y, z), activation, activation_params)
+    t.require_shape("z", z, y.shape)
+    return _activated(t, y if z is None else t.map(X + Y, y, z), activation, activation_params)
 
 
 @op("NhwcConv", domain=MICROSOFT)

@@ -26,6 +26,8 @@ def _branches(t: Tracer, x: Tensor, count: sh.AnyDim) -> Tensor:
 @op("GatedAdd", domain=MICROSOFT)
 def gated_add(t: Tracer, x: Tensor, y: Tensor, gate: Tensor) -> Tensor:
     """x + y · gate, the product rounded to the type. Shapes: x, y (*A, D), gate (*A, 1)"""
+    t.require_shape("y", y, x.shape)
+    t.require_shape("gate", gate, (*x.shape[:-1], 1))
     return t.map(X + Y, x, t.map(X * Y, y, gate))
 
 
@@ -45,6 +47,7 @@ def gated_rms_norm(
     Shapes: x, gate (*A, C·D), scale (D,)"""
     if activation not in ("silu", "swish", "sigmoid"):
         raise t.unsupported(f'activation "{activation}" is not known')
+    t.require_shape("gate", gate, x.shape)
     groups = (*x.shape[:-1], sh.floordiv(x.shape[-1], scale.shape[0]), scale.shape[0])
     t.require_equal(groups[-2] * groups[-1], x.shape[-1], "the last axis is no multiple of the scale's length")
     y = scaled(t, root_mean_square(t, t.reshape(t.cast(x, F32), groups), -1, epsilon)[0], scale, None, F32)
@@ -60,6 +63,8 @@ def branchwise_rms_norm(
     grouped = t.cast(_branches(t, x, num_branches), F32)
     if scale is not None and scale.rank == 1 and scale.shape[0] != grouped.shape[-1]:
         scale = _branches(t, scale, grouped.shape[-2])
+    if scale is not None:
+        t.require_shape("scale", scale, grouped.shape[-scale.rank :])
     y = scaled(t, root_mean_square(t, grouped, -1, epsilon)[0], scale, None, x.dtype)
     return t.reshape(y, x.shape)
 
@@ -69,6 +74,9 @@ def linear_attention_gate(
     t: Tracer, a: Tensor, dt_bias: Tensor, decay_scale: Tensor, b: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """decay_scale · ln(1 + exp(a + dt_bias)), and sigmoid(b). Shapes: a, b (B, T, H), others (H,)"""
+    t.require_shape("dt_bias", dt_bias, a.shape[2:])
+    t.require_shape("decay_scale", decay_scale, a.shape[2:])
+    t.require_shape("b", b, a.shape)
     z = t.map(X + Y, t.cast(a, F32), dt_bias)
     decay = t.cast(t.map(softplus(X) * Y, z, decay_scale), a.dtype)
     return decay, None if b is None else t.cast(t.map(sigmoid(X), t.cast(b, F32)), b.dtype)
@@ -88,9 +96,12 @@ def hyper_connection_pre_mix(
 
 def _mix(t: Tracer, mix: Tensor, x: Tensor) -> Tensor:
     """Factors of branches as (*A, C, 1) or (*A, C, D)."""
-    if mix.rank == x.rank:
-        return mix
-    return t.unsqueeze(mix, [-1]) if mix.shape[-1] == x.shape[-2] else _branches(t, mix, x.shape[-2])
+    if mix.rank != x.rank:
+        mix = t.unsqueeze(mix, [-1]) if mix.shape[-1] == x.shape[-2] else _branches(t, mix, x.shape[-2])
+    t.require_shape("the factors of branches", mix, (*x.shape[:-1], mix.shape[-1]))
+    one_or_all = sh.maximum(*(sh.compare("eq", mix.shape[-1], d) for d in (1, x.shape[-1])))
+    t.require(one_or_all, f"branches have 1 or {x.shape[-1]} factors, not {mix.shape[-1]}")
+    return mix
 
 
 @op("HyperConnectionPostMix", domain=MICROSOFT)
@@ -101,7 +112,9 @@ def hyper_connection_post_mix(
     """y[k] = Σc stream_mix[c, k] · streams[c] + post_mix[k] · block_output; without stream_mix y[k] has streams[k].
     Shapes: streams (*A, C, D) or (*A, C·D), block_output (*A, D), post_mix as pre_mix, stream_mix (*A, C, C)"""
     x = t.cast(_branches(t, streams, num_branches), F32)
+    t.require_shape("block_output", block_output, (*x.shape[:-2], x.shape[-1]))
     if stream_mix is not None:
+        t.require_shape("stream_mix", stream_mix, (*x.shape[:-1], x.shape[-2]))
         swap = [*range(stream_mix.rank - 2), stream_mix.rank - 1, stream_mix.rank - 2]
         x = product(t, t.transpose(t.cast(stream_mix, F32), swap), x)
     mix = t.cast(_mix(t, post_mix, x), F32)
@@ -116,13 +129,17 @@ def engram_gate(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """gate · value, gate = sigmoid(sign(s) · √max(|s|, 1e-6)), s = norm(key) · norm(query) / √D; and its norm.
     Shapes: key, query (B, S, C, D), value (B, S, D), scales (C, D) -> (B, S, C, D) twice"""
+    t.require_shape("query", query, key.shape)
+    t.require_shape("value", value, (*key.shape[:2], key.shape[3]))
+    for name, scale in (("key", key_norm_scale), ("query", query_norm_scale), ("conv", conv_norm_scale)):
+        t.require_shape(f"{name}_norm_scale", scale, key.shape[2:])
     k, q = (
         scaled(t, root_mean_square(t, t.cast(x, F32), -1, epsilon)[0], s, None, F32)
         for x, s in ((key, key_norm_scale), (query, query_norm_scale))
     )
     score = t.map(X * default_scale(key.shape[-1], F32), t.reduce("sum", t.map(X * Y, k, q), [-1]))
     root = sqrt(maximum(maximum(X, -X), 1e-6))
-    gate = t.map(sigmoid(select(X > 0.0, root, select(X < 0.0, -root, 0.0))), score)
+    gate = t.map(sigmoid(select(X > 0.0, root, select(X < 0.0, -root, X))), score)
     gated = t.map(X * Y, gate, t.unsqueeze(t.cast(value, F32), [-2]))
     normed = None
     if conv_norm_scale is not None:

@@ -42,7 +42,8 @@ def group_query_attention(
             for x, w in ((q, q_norm_weight), (k, k_norm_weight))
         )
     rows = q.shape[2]
-    t.require_equal(k.shape[2], rows, "keys and queries differ in number")
+    for x in (k, v):
+        t.require_equal(x.shape[2], rows, "keys and queries differ in number")
     if past_key is not None and past_value is not None:
         t.require_equal(past_key.shape[2], past_value.shape[2], "past_key and past_value differ in length")
     seqlens_k = t.reshape(seqlens_k, (q.shape[0],))  # of older models (N, 1)

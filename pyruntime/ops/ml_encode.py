@@ -115,6 +115,8 @@ def one_hot_encoder(
 ) -> Tensor:
     """(…) -> float32 (…, categories); an unknown category gives zeros, or is an error without `zeros`."""
     cats: Sequence[Any] = cats_strings if x.dtype is STRING else cats_int64s
+    if not cats or cats_strings and cats_int64s:
+        raise t.unsupported(f"an input of {x.dtype} needs categories of its kind, and no others")
     at = places(t, x if x.dtype is STRING else t.cast(x, I64), cats)
 
     def element(*i: Expr) -> Expr:
@@ -150,6 +152,8 @@ def imputer(
 ) -> Tensor:  # fmt: skip
     old: Scalar = replaced_value_float if x.dtype.is_float else replaced_value_int64
     values: Sequence[Any] = imputed_value_floats if x.dtype.is_float else imputed_value_int64s
+    if not values or imputed_value_floats and imputed_value_int64s:
+        raise t.unsupported(f"an input of {x.dtype} needs imputed values of its kind, and no others")
     new = _column(t, values, x, x.dtype)
 
     def element(*i: Expr) -> Expr:

@@ -26,7 +26,9 @@ def rows_of(t: Tracer, x: Tensor) -> Tensor:
 
 def affine(t: Tracer, x: Tensor, coefficients: Sequence[float], intercepts: Sequence[float], count: int) -> Tensor:
     """x · coefficientsᵀ + intercepts, (N, F) -> (N, count)"""
-    features = len(coefficients) // count
+    features = len(coefficients) // count if count > 0 else 0
+    if not features or features * count != len(coefficients) or len(intercepts) not in (0, count):
+        raise t.shape_error(f"{len(coefficients)} coefficients and {len(intercepts)} intercepts for {count} results")
     t.require_equal(x.shape[1], features, "columns and coefficients differ in number")
     w = t.constant(
         [coefficients[c * features + f] for f in range(features) for c in range(count)], F32, (features, count)

@@ -23,7 +23,10 @@ DOMAIN = "ai.onnx.ml"
 
 def _kernel(t: Tracer, x: Tensor, vectors: Sequence[float], count: int, kind: str, params: Sequence[float]) -> Tensor:
     """K[n, s] = kernel(x[n], vector s); params are gamma, coef0, degree."""
-    features = len(vectors) // count
+    features = len(vectors) // count if count > 0 else 0
+    if not features or features * count != len(vectors):
+        raise t.shape_error(f"{len(vectors)} numbers of {count} support vectors")
+    t.require_equal(x.shape[1], features, "columns and elements of a support vector differ in number")
     gamma, coef0, degree = (*params, 0.0, 0.0, 0.0)[:3]
     table = t.constant(
         [vectors[s * features + f] for f in range(features) for s in range(count)], F32, (features, count)

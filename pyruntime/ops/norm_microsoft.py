@@ -72,6 +72,8 @@ def embed_layer_normalization(
     width = word_embedding.shape[1]
     for name, table in (("position_embedding", position_embedding), ("segment_embedding", segment_embedding)):
         t.require_shape(name, table, (table.shape[0], width) if table is not None else ())
+    for name, factor in (("gamma", gamma), ("beta", beta)):
+        t.require_shape(name, factor, (width,))
     for name, ids in (("segment_ids", segment_ids), ("mask", mask)):
         t.require_shape(name, ids, (batch, steps))
     if position_ids is not None:

@@ -131,6 +131,7 @@ def qgemm(
     alpha: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
     """alpha · a_scale · b_scale · (a'·b' + c), requantised if y_scale is given. Shapes: (M, K) × (K, N) -> (M, N)."""
+    require_pair(t, b_scale, b_zero_point)
     left = centred(t, a, scalar_of(t, a_zero_point))
     b_zero = b_zero_point
     if b_zero is not None and b_zero.rank == 1 and transB and b_zero.shape[0] != 1:

@@ -13,6 +13,7 @@ from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType, bounds
 from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ops.cast import dtype_of, float_of
+from pyruntime.ops.formula import numeric
 from pyruntime.ops.minifloat import FORMATS, MINIFLOATS, decode, encode
 from pyruntime.ops.moved_codes import moved_codes
 
@@ -55,6 +56,8 @@ def sole_zero(t: Tracer, zero: Tensor, of: Tensor) -> int | None:
 
 def centred(t: Tracer, x: Tensor, zero: Tensor | None) -> Tensor:
     """x - zero point, as int32."""
+    if not x.dtype.is_int:
+        raise t.unsupported(f"codes of {x.dtype} are not implemented, only integers")
     if zero is None:
         return t.cast(x, I32)
     sole = sole_zero(t, zero, x)
@@ -85,6 +88,7 @@ def quantize_linear(
     if not (dtype.is_int or dtype in FORMATS):
         raise t.unsupported(f"quantising to {dtype} is not supported")
     require_pair(t, y_scale, y_zero_point)
+    y_scale = numeric(t, y_scale)
     work = float_of(t, precision) if precision else y_scale.dtype
 
     def body(*i: Expr) -> Expr:
@@ -111,7 +115,7 @@ def dequantize_linear(
     if not dtype.is_float or dtype in MINIFLOATS:
         raise t.unsupported(f"dequantising to {dtype} is not supported")
     require_pair(t, x_scale, x_zero_point)
-
+    x_scale = numeric(t, x_scale)
     sole = None if x_zero_point is None else sole_zero(t, x_zero_point, x)
 
     def body(*i: Expr) -> Expr:

@@ -171,6 +171,9 @@ def multimodal_rotary_embedding(
         return lambda n, s, pair: cache.at(t.checked_index(position_ids.at(stream(pair), n, s), cache.shape[0]), pair)
 
     size = rotary_embedding_dim or cos_cache.shape[1] * 2
+    if not rotary_embedding_dim:
+        head = x.shape[3] if x.rank == 4 else sh.floordiv(x.shape[2], num_heads)
+        t.require_equal(head, size, "heads have twice as many features as caches have angles")
     y = _applied(t, x, cos_cache, sin_cache, angle, size, interleaved, num_heads)
     return y if scale == 1.0 else t.map(X * scale, y)
 

@@ -36,10 +36,10 @@ def _murmur(words: Sequence[Expr], seed: int) -> Expr:
 
 @op("MurmurHash3", domain=MICROSOFT)
 def murmur_hash3(t: Tracer, x: Tensor, *, positive: int = 1, seed: int = 0) -> Tensor:
-    """The hash of each element's bytes, as uint32, or int32 if `positive` is 0."""
+    """The hash of each element's bytes, as uint32 if `positive` is 1, else int32."""
     if x.dtype is STRING:
         codes = t.host("murmur_hash3", [x], [(x.shape, U32)], seed=seed & 0xFFFFFFFF)[0]
-        return codes if positive else t.compute(x.shape, lambda *i: bitcast(codes.at(*i), I32))
+        return codes if positive == 1 else t.compute(x.shape, lambda *i: bitcast(codes.at(*i), I32))
 
     def body(*i: Expr) -> Expr:
         value = x.at(*i)
@@ -49,7 +49,7 @@ def murmur_hash3(t: Tracer, x: Tensor, *, positive: int = 1, seed: int = 0) -> T
         else:
             words = [bitcast(value, U32) if x.dtype.is_float else cast(value, U32)]
         h = _murmur(words, seed & 0xFFFFFFFF)
-        return h if positive else bitcast(h, I32)
+        return h if positive == 1 else bitcast(h, I32)
 
     return t.compute(x.shape, body)
 

@@ -154,9 +154,10 @@ def varlen_ngram_hash_mapping(
         kept = (n < capture_count.at(b)) & (n < start(b + 1) - start(b))
         return select(kept, token(b, n + 1 - before + j), const(pad_id, input_ids.dtype))
 
+    states = (batch, state_update_capacity, before)
     return [
         heads.of(t, (total,), shifted), last(token), None if segment_ids is None else last(segment),
-        t.compute((batch, state_update_capacity, before), state) if state_update_capacity else None,
+        t.compute(states, state) if state_update_capacity else t.fill(states, 0, input_ids.dtype),
     ]  # fmt: skip
 
 

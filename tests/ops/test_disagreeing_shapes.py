@@ -34,6 +34,35 @@ NGRAMS = {"domain": MS, "max_ngram_size": 2, "n_head_per_ngram": 1, "pad_id": 0}
 LSTM = [floats(1, 2, 3), floats(1, 8, 3), floats(1, 8, 2), floats(1, 16), ints(1, 1, dtype=np.int32)]
 TARGET = ints(*[1] * 36).reshape(3, 3, 4)
 
+GATE = [floats(2, 3, 4, 8), floats(2, 3, 4, 8), floats(2, 3, 8), floats(4, 8), floats(4, 8)]
+EXPERTS = [floats(6, 8), floats(6, 4), floats(4, 16, 8), None, floats(4, 8, 16)]
+BEFORE = [floats(2, 1, 8), floats(2, 1, 8), floats(2, 1, 8), None, None, floats(2, 2, 6, 4)]
+TURNED = [floats(1, 2, 5, 32), ints(*[0] * 15).reshape(3, 1, 5), floats(10, 8), floats(10, 8)]
+ROWS = [CODES[0, 0], np.float32(0.1), ZERO, CODES[0, 0]]
+MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
+    ("GatedAdd", [floats(2, 3, 1), floats(2, 3, 4), floats(2, 3, 1)], "y must have", {}),
+    ("GatedAdd", [floats(2, 3, 4), floats(2, 3, 4), floats(2, 3, 4)], "gate must have", {}),
+    ("GatedRMSNorm", [floats(2, 1, 8), floats(4), floats(2, 3, 8)], "gate must have", {}),
+    ("BranchwiseRMSNorm", [floats(2, 3, 2, 4), floats(3, 4)], "scale must have", {}),
+    ("LinearAttentionGate", [floats(2, 3, 4), floats(1), floats(4)], "dt_bias must have", {}),
+    ("LinearAttentionGate", [floats(2, 3, 4), floats(4), floats(4), floats(1, 3, 4)], "b must have", {}),
+    ("HyperConnectionPreMix", [floats(2, 3, 1, 5), floats(2, 3, 4, 1)], "factors of branches must have", {}),
+    ("HyperConnectionPreMix", [floats(2, 3, 4, 1), floats(2, 3, 4, 5)], "1 or .* factors", {}),
+    ("HyperConnectionPostMix", [floats(2, 3, 4, 5), floats(1, 3, 5), floats(2, 3, 4)], "block_output must have", {}),
+    ("HyperConnectionPostMix", [floats(2, 3, 4, 5), floats(2, 3, 5), floats(2, 3, 4, 1), floats(1, 3, 4, 4)],
+     "stream_mix must have", {}),
+    ("EngramGate", [*GATE[:3], floats(4, 1), GATE[4]], "key_norm_scale must have", {}),
+    ("EngramGate", [GATE[0], floats(1, 3, 4, 8), *GATE[2:]], "query must have", {}),
+    ("MoE", [*EXPERTS, floats(2, 8)], "a bias must have", {"k": 2}),
+    ("MoE", [EXPERTS[0], floats(6, 5), *EXPERTS[2:]], "numbers of experts", {}),
+    ("DecoderMaskedMultiHeadAttention", [*BEFORE, floats(2, 2, 5, 4)], "past_value must have", {"num_heads": 2}),
+    ("MRotaryEmbedding", TURNED, "twice as many", {"mrope_section": [2, 3, 3], "num_heads": 2}),
+    ("FusedConv", [floats(2, 4, 7, 6), floats(3, 4, 3, 3), None, floats(1, 3, 5, 4)], "z must have", {}),
+    ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0, 0), ints(3, 3)], "batch_indices must have", {}),
+    ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0), ints(3, 3, 3)], "crop_size must have", {}),
+    ("QGemm", [*ROWS, np.float32([0.1] * 4), ZERO], "zero point must have|zero point has rank", {}),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize("free", [False, True], ids=["dims", "named dims"])
 @pytest.mark.parametrize(
@@ -126,9 +155,11 @@ TARGET = ints(*[1] * 36).reshape(3, 3, 4)
         ("FusedGemm", [floats(3, 4), floats(4, 1), floats(5)], 1, "operands", {"domain": MS}),
         ("MultiHeadAttention", [*BY_HEADS[:2], floats(2, 4, 16)], 1, "values", HEADS),
         ("GroupQueryAttention", [floats(2, 2, 32), *CACHED[1:], LENGTHS, TOTAL], 1, "keys and queries", SHARED),
+        ("GroupQueryAttention", [*CACHED[:2], floats(2, 2, 16), *CACHED[3:], LENGTHS, TOTAL], 1, "in number", SHARED),
         ("Col2Im", [floats(1, 4, 4), ints(), ints()], 18, "an image without axes", {}),
         ("Slice", [floats(4, 5), ints(0, 0), ints(2, 2), ints()], 13, "2 starts, 2 ends, 0 axes", {}),
         ("Slice", [floats(4, 5), ints(0, 0), ints(2, 2), ints(1, -1)], 13, "repeat", {}),
+        *[(op, args, 17, text, {"domain": MS, **rest}) for op, args, text, rest in MICROSOFT],
     ],
 )
 def test_refused(op: str, args: list[Any], opset: int, text: str, rest: dict[str, Any], free: bool) -> None:

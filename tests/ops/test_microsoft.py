@@ -395,3 +395,20 @@ def test_gemma_rotary_embedding() -> None:
     cos, sin = np.cos(emb)[:, None], np.sin(emb)[:, None]
     np.testing.assert_allclose(got[0], q * cos + q_rot * sin, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(got[1], k * cos + k_rot * sin, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_gates_of_what_is_no_number(where: int) -> None:
+    """They are none themselves: a sign of NaN is not 0."""
+    args = [floats(1, 2, 4, 8), floats(1, 2, 4, 8), floats(1, 2, 8), floats(4, 8), floats(4, 8)]
+    args[where][0, 1, ..., 3] = np.nan
+    check(Case("EngramGate", args), MICROSOFT, 17)
+
+
+def test_states_that_none_are_kept_of() -> None:
+    check(Case("VarlenNGramHashMapping", [*PACKED, None, None, None, PARTS], NGRAMS, outputs=4), MICROSOFT, 17)
+
+
+@pytest.mark.parametrize("positive", [-2, 1, 2])
+def test_hashes_have_a_sign_unless_positive_is_1(positive: int) -> None:
+    check(Case("MurmurHash3", [ints(1, 2, -3)], {"positive": positive}), MICROSOFT, 17)

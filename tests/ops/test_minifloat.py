@@ -11,8 +11,10 @@ import pytest
 
 from pyruntime.ir import dtype as dt
 from pyruntime.ir import reference
-from pyruntime.ir.expr import const
+from pyruntime.ir.expr import Expr, MixedTypes, cast, const
 from pyruntime.ops.minifloat import FORMATS, decode, encode
+from tests.ops.compare import by_onnx
+from tests.ops.node import check_node
 
 TYPES: dict[dt.DType, Any] = {
     dt.F8E4M3FN: ml_dtypes.float8_e4m3fn, dt.F8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz, dt.F8E5M2: ml_dtypes.float8_e5m2,
@@ -65,3 +67,21 @@ def test_exponents(mode: str) -> None:
     x = np.abs(x[np.isfinite(x)])
     got = np.array([value(encode(const(float(v)), dt.F8E8M0, True, mode)) for v in x], np.uint8)
     np.testing.assert_array_equal(got, onnx.numpy_helper.to_float8e8m0(x, True, mode).view(np.uint8))
+
+
+SCALES = np.array([0.25, 8.0, 1.0]).astype(ml_dtypes.float8_e8m0fnu)
+
+
+@pytest.mark.parametrize("scale", [SCALES, SCALES[1]], ids=["each", "one"])
+def test_scales_that_are_exponents(scale: Any) -> None:
+    x = np.float32([[-162, 10, 33.3], [0.1, 7, -9]])
+    check_node("QuantizeLinear", [x, scale, np.zeros(np.shape(scale), np.int8)], 24, by_onnx, axis=1)
+    codes = np.array([[-100, 10, 33], [0, 7, -9]], np.int8)
+    check_node("DequantizeLinear", [codes, scale], 24, by_onnx, axis=1, output_dtype=onnx.TensorProto.FLOAT)
+
+
+@pytest.mark.parametrize("d", TYPES, ids=str)
+def test_codes_are_no_numbers(d: dt.DType) -> None:
+    for one, other in ((d, dt.F32), (dt.F32, d), (d, dt.I32)):
+        with pytest.raises(MixedTypes):
+            cast(Expr("at", (), one), other)

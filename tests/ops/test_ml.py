@@ -9,8 +9,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from kit.interpret import run
+from pyruntime import PyRuntimeError
 from tests.ops.compare import by_onnx, by_onnxruntime, by_session, model, same
-from tests.ops.node import check_node
+from tests.ops.node import check_node, node_model
 
 ML = "ai.onnx.ml"
 F = (np.arange(12, dtype=np.float32).reshape(4, 3) - 5) / 3
@@ -118,6 +119,21 @@ def test_votes_for_both_of_two_classes() -> None:
     node = helper.make_node("TreeEnsembleClassifier", ["x"], names, domain=ML, **BOTH)
     m = model([node], feeds, names, domains={ML: 3})
     same(run(m.SerializeToString(), feeds), by_onnx(m, feeds))
+
+
+@pytest.mark.parametrize(("op", "attrs", "x", "text"), [
+    ("LinearRegressor", {**LINEAR3, "targets": 0}, np.zeros((2, 3)), "9 coefficients and 3 intercepts for 0 results"),
+    ("LinearRegressor", {**LINEAR3, "targets": 2}, np.zeros((2, 4)), "9 coefficients"),
+    ("SVMRegressor", {"support_vectors": VECTORS, "n_supports": 4}, np.zeros((2, 3)), "15 numbers of 4"),
+    ("SVMClassifier", {**SVC2, "kernel_type": "RBF"}, np.zeros((2, 9)), "columns and"),
+    ("SVMRegressor", {"support_vectors": VECTORS, "n_supports": 5}, np.zeros((2, 4)), "columns and"),
+    ("OneHotEncoder", {"cats_strings": ["a"]}, np.zeros(2), "needs categories of its kind"),
+    ("Imputer", {"imputed_value_floats": [1.0], "imputed_value_int64s": [1]}, np.zeros(2), "imputed values of its"),
+])  # fmt: skip
+def test_refused(op: str, attrs: dict[str, Any], x: Any, text: str) -> None:
+    m, feeds = node_model(op, [x.astype(np.float32)], 13, domain=ML, **attrs)
+    with pytest.raises(PyRuntimeError, match=text):
+        by_session(m, feeds)
 
 
 INFINITE = np.float32([[np.inf, 1], [-np.inf, 1], [0.1, 0.2]])

@@ -154,6 +154,11 @@ def test_the_position_of_nothing(dims: str) -> None:
     ("float[2] x", "y = Clip (x, x)", r'input "x" must be one number, has shape \[2\]'),
     ("float[2,2,2] x", "y = ai.onnx.ml.Normalizer (x)", 'input "x" has rank 3, must have 1 to 2'),
     ("float[2,2] x", "y = Concat<axis=0> (x, i)", "rank 2 and 1|must have the same type"),
+    ("float[2] x", "y = com.microsoft.Trilu (x)", 'input "x" has rank 1, must have 2 or more'),
+    ("float[2] x", "y = com.microsoft.CDist (x, x)", 'input "x" has rank 1, must have 2'),
+    ("float[2,2] x", "y = com.microsoft.Unique (x)", 'input "x" has rank 2, must have 1'),
+    ("float[2,2] x", "y = com.microsoft.ScaledSiLU (x, x)", 'input "x" has rank 2, must have 0'),
+    ("float[2,2,2] x", "y = ai.onnx.ml.Imputer<imputed_value_floats=[1.0]> (x)", "rank 3, must have 1 to 2"),
     (f"float[{','.join(['1'] * 65)}] x", "y = Relu (x)", "rank 65; up to 64"),
 ])  # fmt: skip
 def test_ranks(inputs: str, node: str, text: str) -> None:
