@@ -25,6 +25,7 @@ COMMANDS = {
     "visits": "the first visit against the second, on the GPU",
     "loads": "two-thread sessions of fresh pages in Firefox: whether all of them come to an end",
     "accuracy": "largest error of each model against onnxruntime without optimisation, natively",
+    "stretches": "each stretch of a QDQ model between its codes, alone: whose codes are the exact ones",
     "chart": "an SVG of the newest results",
 }
 

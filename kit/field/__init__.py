@@ -43,9 +43,12 @@ TABLE = {
 
 
 # of a scheme, or of one variant
-# The detector's error there comes from one code of 131,072 in its third convolution, a tie, which all layers behind it
-# pass on; every code before it is the same at all levels.
-TOLERANCE = {"f32": 1e-4, "f16": 5e-3, "nested.qdq": 0.1, "detector.qdq_s8s8": 0.06}
+# Of those with 0.06 a few codes in millions are apart, at ties that a rounding of float32 crosses, and the layers
+# behind pass that on. Ours are the exact ones for four in five of them (`python -m bench stretches`).
+TIES = dict.fromkeys(
+    ("conformer.qdq", "conformer.qdq_s8s8", "encoder.qdq@4", "detector.qdq@4", "detector.qdq_s8s8"), 0.06
+)
+TOLERANCE = {"f32": 1e-4, "f16": 5e-3, "nested.qdq": 0.1, **TIES}
 
 
 @cache
