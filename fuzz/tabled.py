@@ -6,14 +6,16 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 from fuzz.draw import Draw
 from fuzz.node import Node
+from kit.conformance.cases import CACHE
 from kit.models import ROOT
+from kit.zoo import replacing
+
+COPY = CACHE / "nodes.pickle"
 
 
 def drawn(draw: Draw) -> Node:
@@ -24,11 +26,12 @@ def drawn(draw: Draw) -> Node:
 
 @cache
 def tables() -> list[list[Node]]:
-    """By operator."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "nodes.pickle")
-        subprocess.run([sys.executable, "-m", "tests.ops.seed_nodes", str(path)], cwd=ROOT, check=True, timeout=120)
-        nodes = [Node(*each) for each in pickle.loads(path.read_bytes())]
+    """By operator. The tables are read by a process of its own, and again when they have changed."""
+    newest = max(path.stat().st_mtime for path in (ROOT / "tests" / "ops").glob("*.py"))
+    if not COPY.exists() or COPY.stat().st_mtime < newest:
+        with replacing(COPY) as part:
+            subprocess.run([sys.executable, "-m", "tests.ops.seed_nodes", str(part)], cwd=ROOT, check=True)
+    nodes = [Node(*each) for each in pickle.loads(COPY.read_bytes())]
     found: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
         found.setdefault((node.domain, node.op), []).append(node)

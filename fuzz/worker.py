@@ -22,8 +22,10 @@ def serve(connection: Connection) -> None:
     from fuzz.draw import Draw
     from fuzz.judge import judge
     from fuzz.peers import Peers
+    from fuzz.tabled import tables
     from fuzz.targets import make
 
+    tables()  # now, since nobody waits for long once a case is asked for
     peers = Peers()
     connection.send(("ready",))
 
