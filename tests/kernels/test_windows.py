@@ -32,7 +32,7 @@ def check(op: str, x: np.ndarray, **attributes: Any) -> str:
     return session.listing()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "float16"])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_largest(kind: str, stride: int) -> None:
     """Two borders in one block of lanes, one, or none; 7 columns are fewer than two blocks."""
@@ -51,7 +51,7 @@ def test_means_and_distances(stride: int) -> None:
     check("MaxPool", x, kernel_shape=[3, 3], strides=[stride, stride], dilations=[2, 2], pads=[2, 2, 2, 2])
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "int32", "uint16"])
+@pytest.mark.parametrize("kind", [*KINDS, "int32", "uint16", "int16", "float16"])
 def test_each_second_element(kind: str) -> None:
     """A step of two between loads and sums."""
     x = np.abs(numbers("int8", 3, 45)).astype(kind)

@@ -119,7 +119,7 @@ class Lanes:
             return 0
         rate = growth(offset, self.var)
         found = rate.value if rate is not None and rate.op == "const" else 0
-        return found if found == 1 or (found == 2 and (load.dtype in NATURAL or load.dtype in (I8, U8))) else 0
+        return found if found == 1 or (found == 2 and load.dtype is not BOOL) else 0
 
     def _gathers(self, load: Expr) -> bool:
         """Whether each lane is taken from a place of its own that data decide: a lookup in a table."""
@@ -439,6 +439,9 @@ def load_each_second(f: Function, dtype: DType) -> None:
             f.emit(at).mem("v128.load").emit(at).mem("v128.load", 16).shuffle32(0, 2, 4, 6)
             return
         sign = "s" if dtype.kind == "i" else "u"
+        if dtype.size == 2:
+            f.emit(at).mem("v128.load").i32(16).emit("i32x4.shl").i32(16).emit(f"i32x4.shr_{sign}")
+            return
         f.emit(at).mem("v128.load64_zero").i32(8).emit("i16x8.shl").i32(8).emit(f"i16x8.shr_{sign}")
         f.emit(f"i32x4.extend_low_i16x8_{sign}")
 
