@@ -184,10 +184,14 @@ def test_convolutions(shape: tuple[int, ...], after: str, rank: int) -> None:
         check([last, *AFTER[after]], {"x": x}, weights, symbolic=symbolic)
 
 
+# channels, filters, batch, pads
+WINOGRAD = [(16, 16, 1, [1] * 4), (17, 40, 2, [1, 0, 2, 1]), (16, 33, 1, [0, 2, 2, 0]), (3, 1, 2, [1] * 4)]
+
+
 @pytest.mark.parametrize("size", [(12, 12), (13, 15), (14, 17), (33, 16), (12, 50)])
 @pytest.mark.parametrize("after", AFTER)
 def test_winograd(relaxed: bool, size: tuple[int, int], after: str) -> None:
-    for channels, filters, batch, pads in ((16, 16, 1, [1] * 4), (17, 40, 2, [1, 0, 2, 1]), (16, 33, 1, [0, 2, 2, 0])):
+    for channels, filters, batch, pads in WINOGRAD:
         out = [d + pads[n] + pads[n + 2] - 2 for n, d in enumerate(size)]
         if min(out) < 12:
             continue
