@@ -101,6 +101,46 @@ def test_files_are_on_the_disk_until_the_session_is_released(
         tab.page.close()
 
 
+SHARED = """
+  const open = (url, options = {}) => ort.InferenceSession.create(url, { executionProviders: ['wasm'], ...options });
+  const bytes = async (url) => new Uint8Array(await (await fetch(url)).arrayBuffer());
+  const memory = async () => Math.round((await ort.stats()).arenas / 1e6);
+  const x = new Float32Array(2048);
+  x[0] = 1;
+  const run = async (session) => Array.from((await session.run({ x: new ort.Tensor('float32', x, [1, 2048]) })).y.data);
+  const wholes = [];
+  const first = await open('/models/large.onnx');
+  wholes.push(await memory());
+  const others = [await open('/models/large.onnx'), await open(await bytes('/models/large.onnx'))];
+  const both = await Promise.all([first, ...others].map(run));
+  wholes.push(await memory());
+  const apart = await open('/models/large.onnx', { graphOptimizationLevel: 'disabled' });
+  const changed = await bytes('/models/large.onnx');
+  changed[changed.length - (1 << 23)] ^= 64;
+  const another = await open(changed);
+  wholes.push(await memory());
+  await Promise.all([first, apart, another].map((session) => session.release()));
+  const after = await run(others[0]);
+  const gone = await run(first).catch((error) => error.name);
+  wholes.push(await memory());
+  await Promise.all(others.map((session) => session.release()));
+  return { wholes, runs: [...both, after], gone, left: await memory() };
+"""
+
+
+def test_sessions_of_one_model_share_it(profile: Profile, expected: list[float]) -> None:
+    """By their bytes, wherever those come from; with other options, or one bit less, a model is another one."""
+    tab = profile.tab()
+    found: Any = tab.run(SHARED)
+    one, three, five, last = found["wholes"]
+    assert 50 <= one < 75 and three < one + 5 and 2.5 * one < five < 3.2 * one and last < one + 5
+    assert found["left"] == 0
+    for y in found["runs"]:
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+    assert found["gone"] == "SessionFailed"
+    assert tab.run(GONE) == []
+
+
 def test_what_a_page_left_is_swept(profile: Profile, expected: list[float]) -> None:
     first, second = profile.tab(), profile.tab()
     for tab in (first, second):

@@ -23,7 +23,7 @@ import { portable, Service } from './portable.js';
 
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {import('./open_model.js').Opened} Opened */
-/** Runs of a session follow one another; it runs here, or a Service compiles for the page. @typedef {{ opened: Opened, queue: Promise<unknown> }} Session */
+/** Runs of a session, or of several of one model, follow one another; it runs here, or a Service compiles for the page. @typedef {{ opened: Opened, queue: Promise<unknown> }} Session */
 
 const interpreter = new Interpreter();
 /** Threads need memory that they can share. @type {ThreadPool | null} */
@@ -120,9 +120,11 @@ const handlers = {
   async create(params, progress, stop) {
     logging.least = () => params.env.least;
     Object.assign(setting.wishes, params.env.adapter);
-    const opened = await openModel(params, progress, interpreter, pool, stop);
+    const others = () => [...sessions.values()].map(({ opened }) => opened);
+    const opened = await openModel(params, progress, interpreter, pool, stop, others);
     const session = nextSession++;
-    sessions.set(session, { opened, queue: Promise.resolve() });
+    const same = [...sessions.values()].find(({ opened: { model } }) => model === opened.model);
+    sessions.set(session, same ?? { opened, queue: Promise.resolve() });
     return { result: described(session, opened) };
   },
 
@@ -153,6 +155,7 @@ const handlers = {
   async release({ session }) {
     const found = find(session);
     sessions.delete(session);
+    if ([...sessions.values()].includes(found)) return { result: null };
     await enqueue(found, () => found.opened.model.release());
     found.opened.source?.cache?.written.then(() => giveUp(found)) ?? giveUp(found);
     return { result: null };
@@ -209,7 +212,7 @@ const handlers = {
   },
 
   async stats() {
-    const arenas = [...sessions.values()].reduce((sum, { opened: { model } }) => sum + ('arenaBytes' in model ? model.arenaBytes() : 0), 0);
+    const arenas = [...new Set(sessions.values())].reduce((sum, { opened: { model } }) => sum + ('arenaBytes' in model ? model.arenaBytes() : 0), 0);
     return { result: { heap: await interpreter.heap(), arenas, sessions: sessions.size, ...threadStats() } };
   },
 

@@ -8,6 +8,7 @@ import { isProgram, looksLikeProgram } from '../common/program_mark.js';
 import { Model } from '../session/model.js';
 import { closeAll, downloads, readerOf, weightsOf } from './model_files.js';
 import { KeptPrograms } from './kept_programs.js';
+import { sameModel } from './same_model.js';
 import { cachedPrograms } from './program_cache.js';
 import { Exported } from './program_file.js';
 import { Service } from './portable.js';
@@ -41,9 +42,10 @@ import { exactDots, hasRelaxedSimd } from './simd.js';
 /**
  * @param {CreateParams} params @param {OnProgress} progress
  * @param {Interpreter} interpreter @param {ThreadPool | null} pool threads of the worker @param {Stop | null} stop
- * @returns {Promise<Opened>}
+ * @param {() => Opened[]} others that are open
+ * @returns {Promise<Opened>} perhaps one of them, with times of its own
  */
-export async function openModel(params, progress, interpreter, pool, stop) {
+export async function openModel(params, progress, interpreter, pool, stop, others) {
   const start = performance.now();
   const shared = pool !== null;
   const threads = shared ? params.threads : 1;
@@ -59,7 +61,10 @@ export async function openModel(params, progress, interpreter, pool, stop) {
   const { memoryLimit, ...limits } = params.limits;
   const source = { start, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
   try {
-    return await become(params, source, progress, interpreter);
+    const open = interpreter.customised ? undefined : await sameModel(source, others);
+    if (!open) return await become(params, source, progress, interpreter);
+    closeAll(files.values());
+    return { ...open, timings: { download: performance.now() - start, compile: 0, init: 0 } };
   } catch (error) {
     closeAll(files.values());
     throw error;
