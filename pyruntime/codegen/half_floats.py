@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
-from pyruntime.codegen.loop_ir import LoopCode, children, expressions, rebuild
+from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expressions, rebuild
 from pyruntime.ir.dtype import BF16, F16, F32, I16, I32, U16, DType
 from pyruntime.ir.expr import Expr, bitcast, cast, clip, const, isnan, select, walk
-from pyruntime.ir.kernel import Stmt, Store
+from pyruntime.ir.kernel import Accum, Stmt, Store
 
 HALVES = (F16, BF16)
 
@@ -63,6 +65,9 @@ def legalize(code: LoopCode) -> LoopCode:
     if not any(d in HALVES for d, _ in code.buffers) and not _mentions(code.body):
         return code
     buffers = tuple([(U16 if d in HALVES else d, w) for d, w in code.buffers])
+    if _only_moves(code.body):
+        bits: dict[int, Expr] = {}
+        return map_expressions(replace(code, buffers=buffers), lambda e: _as_bits(e, bits))
     halves = {n: d for n, (d, _) in enumerate(code.buffers) if d in HALVES}
     memo: dict[int, Expr] = {}
     return replace(code, buffers=buffers, body=[_statement(s, halves, memo) for s in code.body])
@@ -75,6 +80,34 @@ def _mentions(body: list[Stmt]) -> bool:
         if any(_mentions(inner) for inner in children(s)):
             return True
     return False
+
+
+def _only_moves(body: list[Stmt]) -> bool:
+    """Whether halves are loaded, chosen and stored, nothing else: then their bits are."""
+    for s in body:
+        if isinstance(s, Accum) and s.value.dtype in HALVES:
+            return False
+        if not all(_moves(x) for e in expressions(s) for x in walk(e)):
+            return False
+        if not all(_only_moves(inner) for inner in children(s)):
+            return False
+    return True
+
+
+def _moves(e: Expr) -> bool:
+    if e.dtype in HALVES:
+        return e.op in ("load", "var", "guard", "select") or e.op == "const" and e.value == 0
+    return not any(a.dtype in HALVES for a in e.args)
+
+
+def _as_bits(e: Expr, memo: dict[int, Expr]) -> Expr:
+    if id(e) not in memo:
+        args = tuple([_as_bits(a, memo) for a in e.args])
+        value: Any = e.value
+        if e.op == "const" and e.dtype in HALVES:
+            value = 0x8000 if math.copysign(1, e.value) < 0 else 0
+        memo[id(e)] = Expr(e.op, args, U16 if e.dtype in HALVES else e.dtype, value)
+    return memo[id(e)]
 
 
 def _value(e: Expr, memo: dict[int, Expr]) -> Expr:

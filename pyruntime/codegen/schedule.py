@@ -126,11 +126,22 @@ class Nest(Indexing):
         inner = groups[-1]
         if len(groups) == 1:
             low, high, before, work = self._chunk(unit, inner.extent)
+        elif len(groups) > 2 and _below(inner.extent, LANES):
+            return self._rows_of_few(unit, groups)
         else:
             before = self.decode(groups[:-1], unit)
             low, high = const(0, I32), self.work.number(inner.extent)
             work = sh.size([g.extent for g in groups[:-1]])
         return self._parallel(unit, work, [*before, *self._pieces(inner, low, high)])
+
+    def _rows_of_few(self, unit: Expr, groups: list[Group]) -> Lowered:
+        """A work unit is more than the innermost axis where that is short: its own number takes divisions."""
+        body = self.decode(groups[:-2], unit)
+        row, inner, zero = self.work.new(), groups[-1], const(0, I32)
+        self.index_of[groups[-2].axis] = [row]
+        pieces = self._pieces(inner, zero, self.work.number(inner.extent))
+        loop = For(row.value, self.work.number(groups[-2].extent), pieces, "serial")
+        return self._parallel(unit, sh.size([g.extent for g in groups[:-2]]), [*body, loop])
 
     def _chunk(self, unit: Expr, extent: AnyDim) -> tuple[Expr, Expr, list[Stmt], AnyDim]:
         low, high = self.work.new(), self.work.new()

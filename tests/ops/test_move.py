@@ -338,3 +338,25 @@ def test_a_slice_of_a_table_broadcasts_by_its_length() -> None:
     m.graph.initializer.append(table)
     for s in (1, 2, 6, 0):
         check(m, {"x": floats(2, s, 2)})
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize("kind", ["float16", "float32", "uint8", "int64"])
+def test_moves_keep_every_bit(kind: str, width: int) -> None:
+    """NaN with payloads among them; last axes shorter than a vector, and longer; zeros of both signs around."""
+    bits = np.random.default_rng(5).integers(0, 256, (2, 3, 5, width, np.dtype(kind).itemsize), np.uint8)
+    x = bits.reshape(2, 3, 5, -1).view(kind)
+    same_bits(run_node("Transpose", [x], 13, perm=[0, 2, 1, 3])[0], x.transpose(0, 2, 1, 3))
+    same_bits(run_node("Transpose", [x], 13, perm=[3, 1, 0, 2])[0], x.transpose(3, 1, 0, 2))
+    same_bits(run_node("Concat", [x, x[:, ::-1]], 13, axis=3)[0], np.concatenate([x, x[:, ::-1]], 3))
+    around = np.zeros((), kind) if kind in ("uint8", "int64") else -np.zeros((), kind)
+    padded = run_node("Pad", [x, ints(0, 1, 0, 2, 0, 0, 3, 1), around], 19)[0]
+    same_bits(padded, np.pad(x, [(0, 0), (1, 0), (0, 3), (2, 1)], constant_values=around))
+    twice = run_node("Resize", [x, None, f32([1, 1, 3, 2])], 19, constants=(2,), mode="nearest",
+                     coordinate_transformation_mode="asymmetric", nearest_mode="floor")[0]  # fmt: skip
+    same_bits(twice, x.repeat(3, 2).repeat(2, 3))
+
+
+def same_bits(got: np.ndarray, want: np.ndarray) -> None:
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    assert got.tobytes() == np.ascontiguousarray(want).tobytes()
