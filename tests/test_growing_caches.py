@@ -148,3 +148,23 @@ def test_a_past_that_is_read_elsewhere_is_not_written() -> None:
     given |= {"ids": np.full((2, 1), 7), "last": np.array([4, 1], np.int32), "total": np.array(5, np.int32)}
     assert np.array_equal(session.run(["negated"], given)[0], -given["past.0.key"])
     assert np.array_equal(session.run(None, given)[-1], -given["past.0.key"])
+
+
+def test_a_cache_of_a_fixed_size() -> None:
+    """One token at a time, written into its place."""
+    made = Decoder(TINY, "fp32", empty=False).model()
+    sizes = {"batch": 1, "tokens": 1, "past": 24}
+    for v in made.graph.input:
+        for d in v.type.tensor_type.shape.dim:
+            if d.dim_param:
+                d.dim_value = sizes[d.dim_param]
+    data = made.SerializeToString()
+    ours, theirs = InferenceSession(data), onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    assert len(rooms(ours)) == 2 * TINY.layers
+    names = [o.name for o in ours.get_outputs()]
+    given = feeds(TINY, "fp32", 1, 24)
+    for n in range(5):
+        given |= {"ids": np.array([[3 * n]]), "last": np.array([n], np.int32), "total": np.array(n + 1, np.int32)}
+        outputs, wanted = (dict(zip(names, session.run(None, given), strict=True)) for session in (ours, theirs))
+        np.testing.assert_allclose(outputs["logits"], wanted["logits"], rtol=1e-4, atol=1e-4)
+        given |= {name.replace("present", "past"): x for name, x in outputs.items() if name != "logits"}

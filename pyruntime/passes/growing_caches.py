@@ -99,14 +99,15 @@ def _kept(e: Expr, feeds: dict[int, Feed]) -> Feed | None:
 
 
 def _places(cache: _Cache) -> AnyDim | None:
-    """Room along the axis that is known before the run begins, and enough; None where no run decides on it."""
+    """Room along the axis that is known before the run begins, and enough; None where there is none, or where it is a
+    Concat's that no run decides on, whose consumers are better off with fixed strides."""
     total = cache.present.out.shape[cache.axis]
     if cache.fresh is not None and not _is_known(total):  # behind the past is no more than what is new
         new = cache.present.expr.args[1]
         if new.op != "at" or new.value.rank != cache.present.out.rank:
             return None
         total = cache.past + new.value.shape[cache.axis]
-    return total if sh.symbols(total) and _is_known(total) else None
+    return total if _is_known(total) and (cache.fresh is not None or sh.symbols(total)) else None
 
 
 def _is_known(d: AnyDim) -> bool:
