@@ -199,9 +199,22 @@ def _empty(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: any(not x.size for x in a.at(*inputs))
 
 
+def _places_left(a: Arriving) -> bool:
+    """Whether a cache has more places than there are keys."""
+    totals = [int(x.flat[0]) for x in a.at(6) if is_int(x.dtype) and x.size]
+    return any(x.ndim == 4 and x.shape[2] > total for x in a.at(3) for total in totals)
+
+
+def _tied_experts(a: Arriving) -> bool:
+    """Whether the last expert that is picked has the same share as the first that is not."""
+    count = a.attribute("k", 1)
+    ordered = [-np.sort(-wide(x), axis=-1) for x in a.floats(1) if x.ndim == 2 and x.shape[1] > count]
+    return any((x[:, count - 1] - x[:, count] < 1e-5).any() for x in ordered)
+
+
 def _extreme_scales(a: Arriving) -> bool:
-    sizes = [np.abs(wide(x)) for x in a.floats()]
-    return any(not ((x > 1e-9) & (x < 1e9)).all() for x in sizes)
+    scales = [wide(x) for x in a.floats()]
+    return any(not ((x > 1e-9) & (x < 1e9)).all() for x in scales)
 
 
 def _singular(a: Arriving) -> bool:
@@ -287,6 +300,8 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("QuantizeLinear", _not_finite(0, 1), "NaN as an integer"),
     ("QLinear QGemm", _extreme_scales, "quotients that an integer does not hold"),
     ("GroupQueryAttention", _zero(12, 13), "codes of a scale of 0"),
+    ("GroupQueryAttention", _places_left, "what lies behind the keys in a cache"),
+    ("MoE", _tied_experts, "which of equal experts is picked"),
     ("Inverse", _singular, "what has no inverse"),
     ("TreeEnsembleClassifier", lambda a: len(a.attribute("base_values", [])) == 2, "base values of two classes"),
     ("QuantizeLinear", _quotient_leaves, "the reference casts through int32"),

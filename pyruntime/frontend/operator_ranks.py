@@ -153,6 +153,7 @@ com.microsoft.MultiHeadAttention 3-5 3-5 3-4 1 1-3 4 4 4
 com.microsoft.NGramHashMapping 2 1 1 2 1 n 2
 com.microsoft.NGramRepeatBlock 2 2
 com.microsoft.NhwcMaxPool 4
+com.microsoft.Pad * 1-2 n
 com.microsoft.QAttention 3 2 1 n 0-1 1-3 n 0-1 5
 com.microsoft.QEmbedLayerNormalization 2 2 2 2 2 1 1 2 n…
 com.microsoft.QGemm 2 n n 2 0-1 0-1 1-2 n n

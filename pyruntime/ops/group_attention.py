@@ -80,6 +80,8 @@ def group_query_attention(
     sink = _sink(head_sink, bool(smooth_softmax))
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
+    if not sliding_window_cache and qk_output:
+        scores = t.slice(scores, 3, 0, total)  # a cache may have room for more
     return merged(t, done.out), *presents, t.cast(scores, query.dtype)
 
 

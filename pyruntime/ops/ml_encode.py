@@ -202,6 +202,8 @@ def array_feature_extractor(t: Tracer, x: Tensor, y: Tensor) -> Tensor:
 @op("FeatureVectorizer", domain=DOMAIN)
 def feature_vectorizer(t: Tracer, *xs: Tensor, inputdimensions: Sequence[int] = ()) -> Tensor:
     """Inputs side by side, as float32: (N, c) each, or (c) for one row; cut or padded with 0 to inputdimensions."""
+    if len(inputdimensions) not in (0, len(xs)):
+        raise t.shape_error(f"{len(inputdimensions)} inputdimensions for {len(xs)} inputs")
     parts: list[Tensor] = []
     for n, x in enumerate(xs):
         x = t.unsqueeze(x, [0]) if x.rank == 1 else x

@@ -157,6 +157,8 @@ def gather_block_quantized(
 ) -> Tensor:  # fmt: skip
     """Gather along an axis, then dequantise by blocks along another. uint8 data hold 8/bits elements a byte along
     their last axis. Shapes: data (*D), indices (*I) -> D with its axis replaced by I."""
+    if bits not in (2, 4, 8):
+        raise t.unsupported(f"bits {bits} is not one of 2, 4, 8")
     gather, blocked = t.axis(gather_axis, data.rank), t.axis(quantize_axis, data.rank)
     packed = data.dtype is U8 and bits < 8
     if packed and (gather != 0 or blocked == gather):

@@ -127,6 +127,7 @@ def test_votes_for_both_of_two_classes() -> None:
     ("SVMRegressor", {"support_vectors": VECTORS, "n_supports": 4}, np.zeros((2, 3)), "15 numbers of 4"),
     ("SVMClassifier", {**SVC2, "kernel_type": "RBF"}, np.zeros((2, 9)), "columns and"),
     ("SVMRegressor", {"support_vectors": VECTORS, "n_supports": 5}, np.zeros((2, 4)), "columns and"),
+    ("FeatureVectorizer", {"inputdimensions": [3, 4]}, np.zeros((2, 3)), "2 inputdimensions for 1"),
     ("OneHotEncoder", {"cats_strings": ["a"]}, np.zeros(2), "needs categories of its kind"),
     ("Imputer", {"imputed_value_floats": [1.0], "imputed_value_int64s": [1]}, np.zeros(2), "imputed values of its"),
 ])  # fmt: skip
