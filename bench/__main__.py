@@ -14,7 +14,7 @@ COMMANDS = {
     "start": "the first visit of a new browser profile beside onnxruntime-web's, its phases and bytes, and the second",
     "memory": "peak of each model against the largest set of tensors alive at once",
     "load": "memory that loading takes over the weights, 20 MB to 1 GB, natively and in Chromium, beside onnxruntime's",
-    "llm": "tokens a second of decoders of random weights in four types, natively, beside onnxruntime",
+    "llm": "tokens a second of decoders of random weights in four types, natively and in Chromium, beside onnxruntime",
     "overhead": "what a run takes besides its kernels",
     "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",
