@@ -36,6 +36,12 @@ const WITHOUT_SOURCE = [
   ['API.runPythonInternal("import builtins; builtins.__dict__")', 'o("builtins").__dict__'],
 ];
 
+/** All is one function, called at once: in parentheses it is parsed once, for V8 expects that. @type {[string, string][]} */
+const AT_ONCE = [
+  ['async function _createPyodideModule(', 'const _createPyodideModule=(async function('],
+  ['return moduleRtn}export default', 'return moduleRtn});export default'],
+];
+
 /** @param {string} code @param {[string, string]} change */
 function changed(code, [from, to]) {
   if (code.split(from).length !== 2) throw new Error(`Pyodide's JavaScript has another form: ${from}`);
@@ -56,7 +62,7 @@ export function trimmed(source, others, imported) {
   const isUsed = (/** @type {string} */ name) => words.has(name) || quoted.has(name);
   const unused = new Set([...used.matchAll(TAKEN)].map(([, name]) => name).filter((name) => !isUsed(name)));
   if (unused.size < 1000 || cut < 3000) throw new Error(`${unused.size} exports and ${cut} statements of Pyodide's JavaScript are not used: it has another form`);
-  const code = used
+  const code = AT_ONCE.reduce(changed, used)
     .replaceAll(TAKEN, (text, name) => (unused.has(name) ? '' : text))
     .replace(DECLARED, (list) => `var ${list.slice(4).split(',').filter((name) => !unused.has(name)).join(',')}`);
   return { code, exports: new Set([...code.matchAll(EXPORT)].map(([, quotes, dot]) => quotes ?? dot)) };

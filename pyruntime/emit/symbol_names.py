@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.ir.kernel import Binds
-from pyruntime.ir.shape import AnyDim, to_json
+from pyruntime.ir.shape import AnyDim, Dim, to_json
 from pyruntime.ir.symbol import Symbol
 
 
@@ -14,12 +14,18 @@ class SymbolNames:
 
     def __init__(self) -> None:
         self.names: dict[Symbol, str] = {}
+        self._dims: dict[Dim, Any] = {}  # a program mentions each some ten times
 
     def name(self, s: Symbol) -> str:
         return self.names.setdefault(s, f"s{len(self.names)}")
 
     def dim(self, d: AnyDim) -> Any:
-        return to_json(d, self.name)
+        if isinstance(d, int):
+            return d
+        found = self._dims.get(d)
+        if found is None:
+            found = self._dims[d] = to_json(d, self.name)
+        return found
 
     def binds(self, binds: Binds) -> list[Any]:
         return [[position, axis, self.name(s)] for position, axis, s in binds]
