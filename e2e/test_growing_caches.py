@@ -131,6 +131,28 @@ CASES = {
       }
       return done([all, both(last), both(slow)]);
     """,
+    "another feed is changed behind the run": """
+      await session.run({ past: none(), x: row(5, 3) });
+      sent();
+      const x = row(1);
+      const run = session.run({ past: last.present, x });
+      x.data.fill(9);
+      const found = both(await run);
+      const names = sent();
+      return done([names, found, await wanted(last.present, row(1))]);
+    """,
+    "of a worker that is gone": """
+      const made = [];
+      for (const n of [1, 2]) { // the same numbers, for sessions and for what they leave
+        ort.shutdown();
+        const next = await open();
+        made.push({ next, past: (await next.run({ past: none(), x: row(n) })).present });
+      }
+      sent();
+      const found = both(await made[1].next.run({ past: made[0].past, x: row(3) }));
+      const names = sent();
+      return done([names, found, both(await made[1].next.run({ past: fresh(made[0].past), x: row(3) }))]);
+    """,
     "filled by the caller": """
       const present = new Tensor('float32', new Float32Array(16), [1, 2, 2, 4]);
       const found = await session.run({ past: last.present, x: row(1) }, { present, y: null });
@@ -142,7 +164,9 @@ SENT = {  # whether runs were sent names; a name that is not known any more is a
     "data that were changed": [False], "data that were read": [False], "one past twice": [True, True, False],
     "runs that are not waited for": [True, True, True, False, False],
     "changed while a run is under way": [True, True, False, False], "after trim": [True, False],
-    "after another run": [True, False], "another session's": [False], "many rows at once": [True, True, True],
+    "after another run": [True, False], "another session's": [False],
+    "another feed is changed behind the run": [True, False], "of a worker that is gone": [False],
+    "many rows at once": [True, True, True],
 }  # fmt: skip
 
 

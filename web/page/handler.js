@@ -164,32 +164,37 @@ export class Handler {
   }
 
   /**
-   * In the worker, which is told of outputs that it still has by their names, and gets their data if it has not.
+   * In the worker, which is told of outputs that it still has by their names.
    * @param {Feeds} feeds @param {Record<string, unknown>} more parameters @param {import('../common/protocol.js').Watch} [watch]
    */
   async runThere(feeds, more, watch) {
-    const lent = new Lent(Object.values(feeds), this.session);
+    const lent = new Lent(Object.values(feeds), this);
     try {
-      const result = await this.ask('run', feeds, more, watch, new Packer(pool, lent, true));
-      return result.stale ? await this.ask('run', feeds, more, watch, new Packer(pool, lent)) : result;
+      return await this.ask('run', feeds, more, watch, lent);
     } finally {
       lent.giveBack();
     }
   }
 
   /**
-   * A call of the worker with feeds; pool buffers come back whatever happens.
+   * A call of the worker with feeds; pool buffers come back whatever happens. It gets the data of those that are only named
+   * if it has not.
    * @template {'run' | 'verify' | 'profile'} K
    * @param {K} call @param {Feeds} feeds @param {Record<string, unknown>} more parameters
    * @param {import('../common/protocol.js').Watch} [watch] it may be stopped
-   * @param {Packer} [packer]
+   * @param {Lent | null} [lent]
    * @returns {Promise<import('../common/protocol.js').Calls[K]['result']>}
    */
-  async ask(call, feeds, more, watch, packer = new Packer(pool)) {
-    try {
-      const wire = Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, packer.packValue(value)]));
+  async ask(call, feeds, more, watch, lent = null) {
+    const packer = new Packer(pool, lent);
+    const send = (/** @type {Record<string, WireValue>} */ wire) => {
       const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
-      return await this.caller.call(call, params, { transfer: packer.transfer, watch });
+      return this.caller.call(call, params, { transfer: packer.transfer, watch });
+    };
+    try {
+      const wire = packer.packAll(feeds);
+      const result = await send(wire);
+      return 'stale' in result && result.stale ? await send(packer.whole(wire)) : result;
     } finally {
       pool.give(packer.borrowed);
     }
@@ -207,7 +212,7 @@ export class Handler {
   /** @param {string} name @param {WireValue} wire @param {Tensor | null} into @param {import('../gpu/device.js').Gpu | null} gpu */
   unpack(name, wire, into, gpu) {
     const value = unpackValue(name, wire, into, gpu);
-    if (wire && 'held' in wire && wire.held && !into) keep(/** @type {Tensor} */ (value), this.session, wire.held);
+    if (wire && 'held' in wire && wire.held && !into) keep(/** @type {Tensor} */ (value), this, wire.held);
     const classes = this.maps.get(name);
     return classes ? toMaps(name, /** @type {Tensor} */ (value), classes) : value;
   }

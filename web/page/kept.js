@@ -2,20 +2,20 @@
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */
 /** @typedef {import('../common/protocol.js').NumericData} NumericData */
-/** @typedef {{ session: number, id: number, dims: string, data: NumericData, lent: number }} Kept id: of the output of one run; lent: to so many runs under way */
+/** @typedef {{ owner: object, id: number, dims: string, data: NumericData, lent: number }} Kept owner: the session's handler, for another worker counts anew; id: of the output of one run; lent: to so many runs under way */
 
 /** @type {WeakMap<Tensor, Kept>} */
 const kept = new WeakMap();
 
 /**
  * Who gets the data may change them: from then on the tensor is like any other.
- * @param {Tensor} tensor that nobody has seen yet @param {number} session @param {number} id
+ * @param {Tensor} tensor that nobody has seen yet @param {object} owner @param {number} id
  */
-export function keep(tensor, session, id) {
+export function keep(tensor, owner, id) {
   const own = /** @type {{ cpuData?: NumericData }} */ (/** @type {unknown} */ (tensor));
   const { cpuData: data } = own; // where onnxruntime-common has it
   if (data === undefined) return;
-  const known = { session, id, dims: tensor.dims.join(), data, lent: 0 };
+  const known = { owner, id, dims: tensor.dims.join(), data, lent: 0 };
   const plain = (/** @type {unknown} */ value) => {
     kept.delete(tensor);
     Object.defineProperty(own, 'cpuData', { value, writable: true, configurable: true, enumerable: true });
@@ -30,15 +30,20 @@ export const isAsMade = (tensor) => kept.get(tensor)?.dims === tensor.dims.join(
 
 /** Those of the feeds of a run that are kept of a session. They stay as they are until they are given back. */
 export class Lent {
-  /** @param {Iterable<unknown>} feeds @param {number} session */
-  constructor(feeds, session) {
+  /** @param {Iterable<unknown>} feeds @param {object} owner */
+  constructor(feeds, owner) {
     /** @type {Map<unknown, Kept>} */
     this.those = new Map();
     for (const feed of feeds) {
       const known = kept.get(/** @type {Tensor} */ (feed));
-      if (known?.session === session && isAsMade(/** @type {Tensor} */ (feed))) this.those.set(feed, known);
+      if (known?.owner === owner && isAsMade(/** @type {Tensor} */ (feed))) this.those.set(feed, known);
     }
     for (const known of this.those.values()) known.lent++;
+  }
+
+  /** @param {number} id */
+  known(id) {
+    return [...this.those.values()].find((one) => one.id === id);
   }
 
   giveBack() {

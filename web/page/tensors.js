@@ -49,15 +49,19 @@ function copied(tensor) {
  * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
  */
 export class Packer {
-  /** @param {SharedPool} pool @param {import('./kept.js').Lent} [lent] @param {boolean} [named] those go by their names, without data */
-  constructor(pool, lent, named = false) {
+  /** @param {SharedPool} pool @param {import('./kept.js').Lent | null} [lent] those go by their names, without data */
+  constructor(pool, lent = null) {
     this.pool = pool;
-    this.lent = lent;
-    this.named = named;
+    this.lent = lent?.those.size ? lent : null;
     /** @type {Transferable[]} */
     this.transfer = [];
     /** @type {SharedArrayBuffer[]} */
     this.borrowed = [];
+  }
+
+  /** @param {Record<string, Tensor | Tensor[] | null>} feeds @returns {Record<string, import('../common/protocol.js').WireValue>} */
+  packAll(feeds) {
+    return Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, this.packValue(value)]));
   }
 
   /** @param {Tensor | Tensor[] | null} value @returns {import('../common/protocol.js').WireValue} */
@@ -67,16 +71,29 @@ export class Packer {
   }
 
   /**
+   * What was packed, with all data: as they were then, for the caller may have changed its tensors.
+   * @template {Record<string, import('../common/protocol.js').WireValue>} W @param {W} wire @returns {W}
+   */
+  whole(wire) {
+    return /** @type {W} */ (Object.fromEntries(Object.entries(wire).map(([name, value]) => {
+      const known = value && 'held' in value && this.lent?.known(Number(value.held));
+      return [name, known ? { type: value.type, dims: value.dims, data: hasSharedMemory() ? this.share(known.data) : known.data } : value];
+    })));
+  }
+
+  /**
    * The caller's buffer is never detached: shared data goes as it is, other data as one copy.
    * @param {Tensor} tensor
    * @returns {WireTensor}
    */
   pack(tensor) {
-    const { type, dims } = tensor;
+    const { type } = tensor;
+    const dims = [...tensor.dims];
     const known = this.lent?.those.get(tensor);
-    if (known && this.named) return { type, dims, data: new Uint8Array(0), held: known.id };
-    const data = known?.data ?? /** @type {NumericData | string[]} */ (tensor.data);
-    if (Array.isArray(data) || isShared(data)) return { type, dims, data };
+    if (known) return { type, dims, data: new Uint8Array(0), held: known.id };
+    const data = /** @type {NumericData | string[]} */ (tensor.data);
+    if (Array.isArray(data)) return { type, dims, data: [...data] };
+    if (isShared(data)) return { type, dims, data };
     return { type, dims, data: hasSharedMemory() ? this.share(data) : this.copy(data) };
   }
 
@@ -89,10 +106,10 @@ export class Packer {
     return view;
   }
 
-  /** @param {NumericData} data @returns {NumericData} */
+  /** What may be sent once more stays here. @param {NumericData} data @returns {NumericData} */
   copy(data) {
     const copy = copyOf(data);
-    this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
+    if (!this.lent) this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
     return copy;
   }
 }
