@@ -116,6 +116,7 @@ def _beyond_doubles(node: Any, opset: int, types: set[int], arrived: Arrived) ->
 # Operators, and how.
 FAULTS = {
     "reference": {
+        "LinearRegressor": "gives its input's type",
         "SVMRegressor": "gives its input's type",
         "Loop": "stacked outputs of scalars have an axis more",
         "Erf": "has eight digits",
@@ -140,7 +141,8 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
         ("MoE", _halves, "is far from what it gives in float32"),
-        *[(op, _empty, "leaves what was there") for op in ("MatMulIntegerToFloat", "QGemm", "WordConvEmbedding")],
+        *[(op, _empty, "leaves what was there") for op in ("MatMulIntegerToFloat", "QAttention", "QGemm")],
+        ("WordConvEmbedding", _empty, "leaves what was there"),
         ("QAttention", _given("do_rotary", 1), "does not rotate"),
         ("TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
         ("Tokenizer", _empty, "loses an axis"),
@@ -169,6 +171,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("MaxPool", _given("storage_order", 1), "does not know it"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
+        ("LinearClassifier", lambda node, *_: all(a.name != "intercepts" for a in node.attribute), "needs intercepts"),
         ("LpNormalization", _given("p", 1), "keeps signs"),
         ("NegativeLogLikelihoodLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),
         ("SoftmaxCrossEntropyLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),

@@ -200,8 +200,8 @@ def _empty(*inputs: int) -> Callable[[Arriving], bool]:
 
 
 def _places_left(a: Arriving) -> bool:
-    """Whether a cache has more places than there are keys."""
-    totals = [int(x.flat[0]) for x in a.at(6) if is_int(x.dtype) and x.size]
+    """Whether a cache has more places than there are keys of an item."""
+    totals = [int(x.min()) + 1 for x in a.at(5) if is_int(x.dtype) and x.size]
     return any(x.ndim == 4 and x.shape[2] > total for x in a.at(3) for total in totals)
 
 

@@ -54,13 +54,14 @@ def linear_classifier(
     t: Tracer, x: Tensor, *, classlabels_ints: Sequence[int] = (), classlabels_strings: Sequence[str] = (),
     coefficients: Sequence[float], intercepts: Sequence[float] = (), multi_class: int = 0, post_transform: str = "NONE",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(N, F) -> labels (N), float32 scores (N, C). One row of coefficients for two labels: its sign decides."""
+    """(N, F) -> labels (N), float32 scores (N, C). One row of coefficients for two labels, or for
+    none, which are 0 and 1: its sign decides."""
     names = classlabels_strings or classlabels_ints
     count = len(intercepts) or len(names)
     scores = affine(t, rows_of(t, x), coefficients, intercepts, count)
-    if count == 1 and len(names) == 2:
+    if count == 1 and len(names) in (0, 2):
         place = above(t, scores, 0.0)
-        scores = two_classes(t, scores, post_transform, True)
+        scores = two_classes(t, scores, post_transform, True) if names else transformed(t, scores, post_transform)
     else:
         place = best(t, scores)
         scores = transformed(t, scores, post_transform)

@@ -156,6 +156,7 @@ def multimodal_rotary_embedding(
     if mrope_layout not in (0, 1):
         raise t.unsupported(f"mrope_layout {mrope_layout} is not 0 or 1")
     time, row, column = t.entries("mrope_section", mrope_section, 3)
+    t.require_shape("position_ids", position_ids, (3, *_rows(x)))
     if x.rank == 3 and not num_heads:
         raise t.unsupported("3-D input needs num_heads")
 

@@ -56,6 +56,7 @@ MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
     ("MoE", [*EXPERTS, floats(2, 8)], "a bias must have", {"k": 2}),
     ("MoE", [EXPERTS[0], floats(6, 5), *EXPERTS[2:]], "numbers of experts", {}),
     ("DecoderMaskedMultiHeadAttention", [*BEFORE, floats(2, 2, 5, 4)], "past_value must have", {"num_heads": 2}),
+    ("MRotaryEmbedding", [floats(2, 2, 5, 16), *TURNED[1:]], "position_ids must have", {"mrope_section": [2, 3, 3]}),
     ("MRotaryEmbedding", TURNED, "twice as many", {"mrope_section": [2, 3, 3], "num_heads": 2}),
     ("FusedConv", [floats(2, 4, 7, 6), floats(3, 4, 3, 3), None, floats(1, 3, 5, 4)], "z must have", {}),
     ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0, 0), ints(3, 3)], "batch_indices must have", {}),

@@ -80,6 +80,7 @@ CASES: list[tuple[str, int, dict[str, Any], list[Any], int]] = [
       for p in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")],
     *[("LinearClassifier", 1, {**LINEAR1, "classlabels_ints": [3, 8], "post_transform": p}, [F], 2)
       for p in ("NONE", "LOGISTIC")],
+    ("LinearClassifier", 1, LINEAR1, [F], 2),
     *[("SVMRegressor", 1, {"support_vectors": VECTORS, "n_supports": 5, "coefficients": [1.0, -0.5, 0.2, 0.4, -0.9],
        "rho": [0.3], "kernel_type": k, "kernel_params": [0.7, 0.2, 2.0]}, [F], 1)
       for k in ("LINEAR", "RBF", "POLY", "SIGMOID")],
