@@ -145,3 +145,12 @@ test('a run for which memory is short is tried again without room', async () => 
   model.once = async () => { throw new OutOfMemory('no room'); };
   await assert.rejects(model.attempt({}, {}), OutOfMemory);
 });
+
+test('a run that finds the same buffers where others ended begins at one place, so its layouts are known', () => {
+  const plan = planner();
+  const { after } = run(plan, 8, 8);
+  const start = plan.startFrom(after.place, new Set([C]));
+  assert.deepEqual([...start.place.spans.keys()], [C]);
+  assert.equal(plan.startFrom(after.place.copy(), new Set([C])), start);
+  assert.notEqual(plan.startFrom(after.place, new Set([C, D])), start);
+});

@@ -41,18 +41,11 @@ export class Planner {
     /** Of steps, by their keys. @type {Map<string, ArgumentBlocks>} */
     this.blocks = new Map();
     this.guards = new Guards(header);
-    /** States of runs that find what others left, by the place that it is in and its buffers. @type {WeakMap<Place, Map<string, State>>} */
-    this.starts = new WeakMap();
   }
 
   /** Before a run that finds these buffers where another one ended. @param {Place} place @param {Set<number>} buffers @returns {State} */
   startFrom(place, buffers) {
-    const known = this.starts.get(place) ?? new Map();
-    this.starts.set(place, known);
-    const name = [...buffers].join();
-    const start = known.get(name) ?? new State(place.leaving(buffers), new Map());
-    known.set(name, start);
-    return start;
+    return this.intern(new State(place.leaving(buffers), new Map()));
   }
 
   /**
@@ -208,7 +201,6 @@ export class Planner {
     this.tables.generation++;
     this.gpu?.forget();
     this.root.next.clear();
-    this.starts = new WeakMap();
     this.interned.clear();
     this.transitions = 0;
   }
