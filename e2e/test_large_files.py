@@ -39,7 +39,10 @@ LEFT = """
   const root = await navigator.storage.getDirectory();
   const folder = await root.getDirectoryHandle('pyruntime-scratch').catch(() => null);
   const sizes = [];
-  for await (const file of folder?.values() ?? []) sizes.push((await file.getFile()).size);
+  for await (const file of folder?.values() ?? []) {
+    const found = await file.getFile().catch(() => null); // it was just removed
+    if (found) sizes.push(found.size);
+  }
   return sizes;
 """
 GONE = f"""
