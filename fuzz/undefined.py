@@ -113,7 +113,7 @@ def _vanishes_beside_infinity(a: Arriving) -> bool:
 def _all_masked(a: Arriving) -> bool:
     """Whether a mask of Microsoft's operators leaves a row without keys."""
     masks = [x for x in a.at() if x.dtype == np.int32 and x.ndim]
-    return a.node.domain == "com.microsoft" and any(not x.any(-1).all() for x in masks)
+    return a.node.domain == "com.microsoft" and any(not (x > 0).any(-1).all() for x in masks)
 
 
 def _negative_variance(a: Arriving) -> bool:

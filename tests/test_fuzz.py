@@ -22,7 +22,8 @@ from fuzz.undefined import NO_AXIS, SIZES, reason
 SEED = 7
 LOOSE = Tolerance(4)
 # Of a target: together a minute of one core.
-CASES = {"operators": 60, "graphs": 60, "sequences": 50, "models": 60, "feeds": 60, "hostile": 40, "programs": 60}
+CASES = {"operators": 60, "rare": 50, "graphs": 60, "sequences": 50, "models": 60, "feeds": 60, "hostile": 40,
+         "programs": 60}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
