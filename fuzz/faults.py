@@ -73,6 +73,8 @@ def _nearly_certain(node: Any, opset: int, types: set[int], arrived: Arrived) ->
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
     pairs = [(run.get(node.input[0]), run.get(node.input[1])) for run in arrived()]
     for x, scale in ((wide(x), wide(s)) for x, s in pairs if x is not None and x.size and s is not None):
+        if not -x.ndim <= axis < x.ndim:
+            continue
         power = np.exp(scale * (x - x.max(axis, keepdims=True).astype(np.float64)))
         if (power.max(axis) > 0.99 * power.sum(axis)).any():
             return True

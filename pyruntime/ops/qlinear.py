@@ -138,7 +138,7 @@ def qgemm(
         b_zero = t.reshape(b_zero, (b_zero.shape[0], 1))
     right = centred(t, b, b_zero)
     codes = matmul(t, t.transpose(left, [1, 0]) if transA else left, t.transpose(right, [1, 0]) if transB else right)
-    codes = codes if c is None else t.map(X + Y, codes, c)
+    codes = codes if c is None else t.map_onto(X + Y, codes, c)
     factor = t.map(X * Y * alpha, scalar_of(t, a_scale), b_scale)
     if y_scale is None:
         return t.map(cast(X, F32) * Y, codes, factor)

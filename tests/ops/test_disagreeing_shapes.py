@@ -61,6 +61,7 @@ MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
     ("FusedConv", [floats(2, 4, 7, 6), floats(3, 4, 3, 3), None, floats(1, 3, 5, 4)], "z must have", {}),
     ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0, 0), ints(3, 3)], "batch_indices must have", {}),
     ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0), ints(3, 3, 3)], "crop_size must have", {}),
+    ("QGemm", [*ROWS[:3], CODES[0, 0, :, :1], ROWS[1], ZERO, ints(1, 2, 3, 4, dtype=np.int32)], "4", {}),
     ("QGemm", [*ROWS, np.float32([0.1] * 4), ZERO], "zero point must have|zero point has rank", {}),
 ]  # fmt: skip
 
