@@ -104,8 +104,9 @@ def _places(t: Tracer, x: Tensor, w: Window, best: Tensor, column_major: bool) -
             k.insert(0, rem(rest, dim(extent)))
             rest = rest / dim(extent)
         place = cast(n * dim(x.shape[1]) + c, I64) * cast(dim(sh.size(w.size)), I64)
-        for p, step in zip(w.positions(o, k), steps, strict=True):
-            place = place + cast(p * dim(step), I64)
+        for p, begin, d, step in zip(w.positions(o, k), w.begin, w.dilations, steps, strict=True):
+            first = rem(p + dim(begin) * d, dim(d))  # not padding, which comes first where all are the lowest number
+            place = place + cast(select(p < 0, first, p) * dim(step), I64)
         return place
 
     return t.compute((*x.shape[:2], *w.out), body) if rank else best

@@ -112,6 +112,21 @@ def test_places_of_maxima_in_another_order() -> None:
     same(by_session(model, feeds), by_onnxruntime(model, feeds), 0)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float32])
+@pytest.mark.parametrize("order", [0, 1])
+def test_padding_is_no_place_of_a_maximum(dtype: Any, order: int) -> None:
+    """Where nothing in a window is larger than the padding."""
+    x = np.full((1, 2, 6, 7), np.iinfo(dtype).min if dtype != np.float32 else -np.inf, dtype)
+    x[0, 1, 2, 3] = 5
+    how: dict[str, Any] = {"kernel_shape": [3, 2], "pads": [2, 1, 1, 1], "strides": [2, 1], "dilations": [2, 1]}
+    model, feeds = node_model("MaxPool", [x], 22, outputs=2, storage_order=order, **how)
+    values, places = by_session(model, feeds)
+    for (_, c, i, j), place in np.ndenumerate(places):
+        row, column = np.unravel_index(place - 42 * c, (6, 7), order="CF"[order])
+        assert values[0, c, i, j] == x[0, c, row, column]
+        assert row - 2 * i + 2 in (0, 2, 4) and column - j + 1 in (0, 1)
+
+
 def test_deform_conv_with_named_dims() -> None:
     inputs = {"x": "B 2 T 5", "w": "3 2 2 2", "o": "B 8 T 4"}
 
