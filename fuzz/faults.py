@@ -147,6 +147,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("WordConvEmbedding", _empty, "leaves what was there"),
         ("QAttention", _given("do_rotary", 1), "does not rotate"),
         ("TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
+        ("Unique", _nan, "tells NaN from itself, or not, by its place"),
         ("Tokenizer", _empty, "loses an axis"),
         ("QLinearSoftmax", _nearly_certain, "gives 0 for 256"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),

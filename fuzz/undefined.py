@@ -205,6 +205,11 @@ def _places_left(a: Arriving) -> bool:
     return any(x.ndim == 4 and x.shape[2] > total for x in a.at(3) for total in totals)
 
 
+def _alike(a: Arriving) -> bool:
+    """Whether all tables have a row of one value."""
+    return all((np.ptp(wide(x), axis=-1) == 0).any() for x in a.at(2, 3, 4) if x.size)
+
+
 def _tied_experts(a: Arriving) -> bool:
     """Whether the last expert that is picked has the same share as the first that is not."""
     count = a.attribute("k", 1)
@@ -303,7 +308,8 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("GroupQueryAttention", _places_left, "what lies behind the keys in a cache"),
     ("MoE", _tied_experts, "which of equal experts is picked"),
     ("Inverse", _singular, "what has no inverse"),
-    ("TreeEnsembleClassifier", lambda a: len(a.attribute("base_values", [])) == 2, "base values of two classes"),
+    ("TreeEnsembleClassifier", lambda a: len(a.attribute("base_values", [])) in (1, 2), "base values of two classes"),
+    ("EmbedLayerNormalization", _alike, "rows that are all the same: what is left of them is rounding"),
     ("QuantizeLinear", _quotient_leaves, "the reference casts through int32"),
     ("Adagrad Adam Momentum", _rate_of_another_type, RATE),
     ("GridSample RoiAlign", _over(1e4, 1), COORDINATES),

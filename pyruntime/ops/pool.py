@@ -249,14 +249,16 @@ def lp_pool(
         t, _spatial(t, x), kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
         ceil_mode=ceil_mode,
     )  # fmt: skip
-    return t.cast(t.map(_root(p), window_sum(t, x, w, _power(p))), x.dtype)
+    return t.cast(t.map(_root(t, p), window_sum(t, x, w, _power(p))), x.dtype)
 
 
 def _power(p: float) -> Expr:
     return abs(X) if p == 1 else X * X if p == 2 else power(abs(X), float(p))
 
 
-def _root(p: float) -> Expr:
+def _root(t: Tracer, p: float) -> Expr:
+    if not p > 0:
+        raise t.unsupported(f"p is {p}, must be above 0")
     return X if p == 1 else sqrt(X) if p == 2 else power(X, 1.0 / p)
 
 
@@ -283,8 +285,9 @@ def global_max_pool(t: Tracer, x: Tensor) -> Tensor:
 def global_lp_pool(t: Tracer, x: Tensor, *, p: int | float = 2) -> Tensor:
     """(Σ |x|^p)^(1/p) over all spatial axes. Shapes: x (N, C, *S) -> (N, C, 1, …)."""
     _spatial(t, x)
+    root = _root(t, p)
     total = t.reduce("sum", t.cast(x, sum_type(x.dtype)), range(2, x.rank), of=_power(p))
-    return t.cast(t.map(_root(p), total), x.dtype)
+    return t.cast(t.map(root, total), x.dtype)
 
 
 __all__ = ["sum_type", "window_sum"]

@@ -50,6 +50,8 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = Conv<dilations=[0,0]> (x, w)", r"dilations is \[0, 0\]"),
     ("y = Conv<strides=[1]> (x, w)", "strides has 1 entries, not 2"),
     ("y = Conv<pads=[1,1]> (x, w)", "pads has 2 entries, not 4"),
+    ("y = LpPool<kernel_shape=[2,2], p=-1> (x)", "p is -1, must be above 0"),
+    ("y = GlobalLpPool<p=0> (x)", "p is 0, must be above 0"),
     ("y = Conv<group=0> (x, w)", "group is 0"),
     ("y = Erf (n)", "Erf.* int64, allowed is float32"),
     ("y = ConvTranspose<pads=[5,5,5,5]> (x, w)", r"cannot have the shape \[1, 1, -4, -4\]"),
