@@ -285,9 +285,8 @@ def global_max_pool(t: Tracer, x: Tensor) -> Tensor:
 def global_lp_pool(t: Tracer, x: Tensor, *, p: int | float = 2) -> Tensor:
     """(Σ |x|^p)^(1/p) over all spatial axes. Shapes: x (N, C, *S) -> (N, C, 1, …)."""
     _spatial(t, x)
-    root = _root(t, p)
     total = t.reduce("sum", t.cast(x, sum_type(x.dtype)), range(2, x.rank), of=_power(p))
-    return t.cast(t.map(root, total), x.dtype)
+    return t.cast(t.map(_root(t, p), total), x.dtype)
 
 
 __all__ = ["sum_type", "window_sum"]
