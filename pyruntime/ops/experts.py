@@ -65,7 +65,7 @@ def moe(
     act = Activation(activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion)
     gate = None if fc3 is None else _layer(t, router_probs, fc3, fc3_bias)
     first, second = _layer(t, router_probs, fc1, fc1_bias), _layer(t, router_probs, fc2, fc2_bias)
-    picked = _picked(t, router_probs, None, k, normalize_routing_weights)
+    picked = _picked(t, router_probs, None, k, normalize_routing_weights == 1)
     return _mixed(t, x, picked, first, second, gate, act)
 
 
@@ -99,7 +99,7 @@ def qmoe(
         gate = layer(fc3, fc3_scales, fc3_zero_points, fc3_bias, fc3_expert_weight_bits)
     first = layer(fc1, fc1_scales, fc1_zero_points, fc1_bias, fc1_expert_weight_bits)
     second = layer(fc2, fc2_scales, fc2_zero_points, fc2_bias, fc2_expert_weight_bits)
-    picked = _picked(t, router_probs, router_weights, k, normalize_routing_weights or router_weights is None)
+    picked = _picked(t, router_probs, router_weights, k, normalize_routing_weights == 1 or router_weights is None)
     return _mixed(t, x, picked, first, second, gate, act)
 
 
@@ -122,7 +122,7 @@ def _coded(
     return Layer(w.shape[1], w.shape[2] * each, weight, bias)
 
 
-def _picked(t: Tracer, router: Tensor, weights: Tensor | None, k: int, normalize: int | bool) -> tuple[Tensor, Tensor]:
+def _picked(t: Tracer, router: Tensor, weights: Tensor | None, k: int, normalize: bool) -> tuple[Tensor, Tensor]:
     """Weights (R, K) float32 and numbers (R, K) of the experts of each row. In QMoE the weights always add up to 1, as
     ONNX Runtime has it."""
     logits = t.cast(router, F32)

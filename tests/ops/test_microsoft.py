@@ -409,6 +409,12 @@ def test_states_that_none_are_kept_of() -> None:
     check(Case("VarlenNGramHashMapping", [*PACKED, None, None, None, PARTS], NGRAMS, outputs=4), MICROSOFT, 17)
 
 
+@pytest.mark.parametrize("normalize", [0, 1, 2])
+def test_shares_of_experts_add_up_if_asked_by_1(normalize: int) -> None:
+    attrs = {"k": 2, "activation_type": "silu", "normalize_routing_weights": normalize}
+    check(Case("MoE", [floats(6, 8), floats(6, 4), *LAYER], attrs, tolerance=1e-4), MICROSOFT, 17)
+
+
 @pytest.mark.parametrize("positive", [-2, 1, 2])
 def test_hashes_have_a_sign_unless_positive_is_1(positive: int) -> None:
     check(Case("MurmurHash3", [ints(1, 2, -3)], {"positive": positive}), MICROSOFT, 17)

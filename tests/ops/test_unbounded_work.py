@@ -41,6 +41,13 @@ def test_draws_without_end(size: int, error: type[Exception]) -> None:
         by_session(*node_model("Multinomial", [floats(1, 3)], 22, sample_size=size))
 
 
+@pytest.mark.parametrize("size", [MOST, 2**62])
+def test_repeats_longer_than_any_sequence(size: int) -> None:
+    args = [ints(1, 1, 1, 1).reshape(1, 4), floats(1, 3)]
+    m, feeds = node_model("NGramRepeatBlock", args, 17, domain="com.microsoft", ngram_size=size)
+    same(by_session(m, feeds), [args[1]])
+
+
 def test_samples_without_end() -> None:
     with pytest.raises(UnsupportedOp, match='RoiAlign "y0".*2147483647 takes 4611686014132420609 samples'):
         by_session(*in_regions([0, 0, 3, 3], sampling_ratio=MOST))
