@@ -63,19 +63,19 @@ def ngram_repeat_block(t: Tracer, input_ids: Tensor, scores: Tensor, *, ngram_si
     if ngram_size < 1:
         raise t.shape_error(f"ngram_size {ngram_size} must be at least 1")
     t.require_equal(input_ids.shape[0], scores.shape[0], "batches of input_ids and scores differ")
-    ngram_size = min(ngram_size, 2**31 - 1)  # longer than any sequence
     length, vocabulary = dim(input_ids.shape[1]), scores.shape[1]
+    size = dim(sh.minimum(min(ngram_size, 2**31 - 1), input_ids.shape[1] + 1))  # one more occurs as little as any
 
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(dim(scores.shape[0])) as b:
             with k.loop(vocabulary, "vector") as v:
                 k.store(out, (b, v), scores.at(b, v))
-            with k.loop(length - ngram_size + 1) as start:
+            with k.loop(length - size + 1) as start:
                 same = k.var(const(1, BOOL), BOOL)
-                with k.loop(ngram_size - 1) as n:
-                    same.set(same.get & (input_ids.at(b, start + n) == input_ids.at(b, length - ngram_size + 1 + n)))
+                with k.loop(size - 1) as n:
+                    same.set(same.get & (input_ids.at(b, start + n) == input_ids.at(b, length - size + 1 + n)))
                 with k.when(same.get):
-                    token = k.let(t.checked_index(input_ids.at(b, start + (ngram_size - 1)), vocabulary))
+                    token = k.let(t.checked_index(input_ids.at(b, start + (size - 1)), vocabulary))
                     k.store(out, (b, token), const(-math.inf, scores.dtype))
 
     return t.loops("ngram_repeat_block", [input_ids, scores], [(scores.shape, scores.dtype)], body)[0]
