@@ -105,6 +105,13 @@ def _integers_sum_to(limit: int) -> Rule:
     return holds
 
 
+def _squares_leave_their_type(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    first = [run.get(node.input[0]) for run in arrived()]
+    whole = [x for x in first if isinstance(x, np.ndarray) and is_int(x.dtype)]
+    squares = [((x.astype(np.float64) ** 2).sum(-1), x.itemsize) for x in whole if x.ndim]
+    return any(found.max(initial=0) >= 2.0 ** (8 * size - 1) for found, size in squares)
+
+
 def _beyond_doubles(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether a·b + c of integers may be none that a float64 holds."""
     for run in arrived():
@@ -154,6 +161,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool", "MaxPool")],
         *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin")],
         ("ReduceMean", _integers_sum_to(2**53), "adds them up as float64"),
+        ("Normalizer", _squares_leave_their_type, "squares integers in their own type"),
         ("CastLike", _halves_as_text, "writes halves with the digits of floats"),
         ("OneHot", _fractions, 'has no place for 1.5, which counts as 1: "casted to int64 before use"'),
     ],

@@ -153,6 +153,7 @@ MASKED = """(float[1, 1, 2, 4] x, bool[1, 1, r, 2] m) => (float[1, 1, 2, 4] y)
 MEAN = "(int64[n] x) => (int64[1] y) { y = ReduceMean (x) }"
 POOL = """(float[1, 1, n] x) => (float[1, 1, n] y)
     { y = AveragePool <auto_pad = "SAME_LOWER", kernel_shape = [2], dilations = [3]> (x) }"""
+NORM = '(int64[n, 2] x) => (float[n, 2] y) { y = ai.onnx.ml.Normalizer <norm = "L2"> (x) }'
 WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
 
 
@@ -171,6 +172,8 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("onnxruntime", POOL, {"x": np.ones((1, 1, 9), F)}, False),
     ("reference", POOL, {"x": np.ones((1, 1, 9), F)}, False),
     ("reference", POOL.replace("SAME_LOWER", "VALID"), {"x": np.ones((1, 1, 9), F)}, True),
+    ("onnxruntime", NORM, {"x": np.array([[1 << 31, 1]])}, True),
+    ("onnxruntime", NORM, {"x": np.array([[1 << 31, 1 << 31]])}, False),
     ("reference", WHOLE, {"x": np.array([[1 << 25]]), "w": np.array([[1 << 28]])}, True),
     ("reference", WHOLE, {"x": np.array([[-1 << 25]]), "w": np.array([[(1 << 28) + 1]])}, False),
 ])  # fmt: skip
