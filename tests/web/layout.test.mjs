@@ -7,6 +7,7 @@ import { evaluate } from '../../web/run/dims.js';
 import { Planner } from '../../web/run/plan.js';
 import { State } from '../../web/run/plan_state.js';
 import { Model } from '../../web/session/model.js';
+import { dice } from './dice.mjs';
 
 const [X, Y, A, B, C, D] = [0, 1, 2, 3, 4, 5];
 const SIZES = [['*', 4, 'n'], ['*', 4, 'm'], ['*', 4, 'n'], ['*', 4, ['max', 'n', 'm']], ['+', ['*', 2, 'm'], 2], ['+', ['*', 4, 'n'], -20]];
@@ -62,16 +63,6 @@ function check({ words, env }) {
     }
     for (const buffer of free) alive.delete(buffer);
   }
-}
-
-/** Numbers in [0, n): mulberry32 of a seed. */
-function dice(seed) {
-  return (n) => {
-    seed = (seed + 0x6d2b79f5) | 0;
-    let t = Math.imul(seed ^ (seed >>> 15), seed | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) % n;
-  };
 }
 
 for (const [where, buffers] of [['linear memory', []], ["the GPU's", [X, Y, A, B, C, D]], ['both', [A, B]]]) {

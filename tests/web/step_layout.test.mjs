@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Arena, GPU } from '../../web/run/arena.js';
 import { layOut, LiveRange } from '../../web/run/step_layout.js';
+import { dice } from './dice.mjs';
 
 /** Addresses of ranges [size, born, dies, address], and the free list, in units of 64 bytes. */
 function laid(arena, ranges, calls) {
@@ -30,16 +31,6 @@ for (const [told, ranges, calls, wanted] of [
     arena.rebuild(before.map(([size,,, address]) => ({ address: arena.base + 64 * address, end: arena.base + 64 * (address + size) })), arena.base + top);
     assert.deepEqual(laid(arena, ranges, calls), wanted);
   });
-}
-
-/** A generator of numbers in [0, n): mulberry32 of a seed. */
-function dice(seed) {
-  return (n) => {
-    seed = (seed + 0x6d2b79f5) | 0;
-    let t = Math.imul(seed ^ (seed >>> 15), seed | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) % n;
-  };
 }
 
 for (const chunk of [0, 4096]) {
