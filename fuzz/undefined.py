@@ -269,7 +269,7 @@ def _integer_squares_overflow(a: Arriving) -> bool:
 
 
 def _nothing_from_the_end(a: Arriving) -> bool:
-    axes = [n for x in (a.attribute("axes", []), *a.at(1)) for n in np.ravel(x)]
+    axes = [n for x in (a.attribute("axes", []), a.attribute("axis", []), *a.at(1)) for n in np.ravel(x)]
     return any(not x.size for x in a.at(0)) and min(axes, default=0) < 0
 
 
@@ -282,7 +282,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Pow", _roots_of_negatives, "powers of negative numbers, whose exponents a last digit makes whole or not"),
     ("Pow", _power_leaves, "powers that an integer type does not hold"),
     ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
-    ("Reduce", _nothing_from_the_end, NO_AXIS),
+    ("Reduce ArgM", _nothing_from_the_end, NO_AXIS),
     ("ReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", _empty(0), "the mean of nothing: 0 / 0, or 0"),
     ("FusedMatMul TransposeMatMul", _empty(0), "a transposed product of nothing: onnxruntime leaves what was there"),
     ("TopK", _nan(0), "where NaN is in order"),

@@ -1,4 +1,4 @@
-"""Writes pyruntime/frontend/operator_types.py: what the schemas of the `onnx` package say of inputs, in a compact form
+"""Writes pyruntime/frontend/operator_types.py: what the schemas of the `onnx` package say of types, in a compact form
 that the engine can carry into a browser. Run it when the pinned version of onnx changes."""
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ TARGET = Path(__file__).parents[1] / "pyruntime/frontend/operator_types.py"
 LETTERS = dict(zip([d.name for d in ALL], "ABCDEFGHIJKLMNOPQRSTUVWXYZab", strict=True))
 NAMES = {"float": "float32", "double": "float64"}
 HEAD = '''# ruff: noqa: E501
-"""What the standard's schemas say of operators' inputs. Written by scripts/operator_types.py; `signatures.py` reads it.
+"""What the standard's schemas say of operators' types. Written by scripts/operator_types.py; `signatures.py` reads it.
 
 SETS: sets of types, a letter each in the order of `dtype.ALL` (A float32, B uint8, …); s a sequence, o an optional, m a
 map. OPERATORS, a line each: domain, name, and the versions `since:min:max:outputs:parameters:sets`. A parameter is the
 letter of its type variable, then ? if it is optional, * if it repeats, + if it repeats with any types; a variable's set
-is the number at the letter's place.
+is the number at the letter's place. One more number at the end is the set of the result, where an attribute chooses it.
 """
 
 '''
+CHOOSING = {"dtype", "output_dtype", "output_datatype"}  # Cast takes at every opset what later ones take
 
 
 def letters(types: list[str]) -> str:
@@ -55,7 +56,12 @@ def version(schema: OpSchema, sets: dict[str, int]) -> str:
         elif p.option == OpSchema.FormalParameterOption.Variadic:
             parameters += "*" if p.is_homogeneous else "+"
     most, outputs = ("" if n == 2**31 - 1 else n for n in (schema.max_input, schema.max_output))
-    return f"{schema.min_input}:{most}:{outputs}:{parameters}:{'.'.join(numbers)}"
+    text = f"{schema.min_input}:{most}:{outputs}:{parameters}:{'.'.join(numbers)}"
+    result = schema.outputs[0].type_str if schema.outputs else ""
+    if result in variables or result not in allowed or CHOOSING.isdisjoint(schema.attributes):
+        return text
+    found = letters(list(allowed[result]))
+    return f"{text}:{sets.setdefault(found, len(sets))}"
 
 
 def render() -> str:

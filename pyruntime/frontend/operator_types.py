@@ -1,10 +1,10 @@
 # ruff: noqa: E501
-"""What the standard's schemas say of operators' inputs. Written by scripts/operator_types.py; `signatures.py` reads it.
+"""What the standard's schemas say of operators' types. Written by scripts/operator_types.py; `signatures.py` reads it.
 
 SETS: sets of types, a letter each in the order of `dtype.ALL` (A float32, B uint8, …); s a sequence, o an optional, m a
 map. OPERATORS, a line each: domain, name, and the versions `since:min:max:outputs:parameters:sets`. A parameter is the
 letter of its type variable, then ? if it is optional, * if it repeats, + if it repeats with any types; a variable's set
-is the number at the letter's place.
+is the number at the letter's place. One more number at the end is the set of the result, where an attribute chooses it.
 """
 
 SETS = """
@@ -112,14 +112,14 @@ OPERATORS = """
 - Attention 23:3:6:4:aabc?a?b?:3.3.8 24:3:7:4:aabc?a?b?d?:3.3.8.6
 - AveragePool 1:1:1:1:a:0 22:1:1:1:a:3
 - BatchNormalization 1:5:5:5:aaaaa:0 14:5:5:3:aaabb:3.3 15:5:5:3:abbcc:3.3.3
-- Bernoulli 15:1:1:1:a:0 22:1:1:1:a:3
+- Bernoulli 15:1:1:1:a:0:8 22:1:1:1:a:3:8
 - BitCast 26:1:1:1:a:9
 - BitShift 11:2:2:1:aa:10 28:2:2:1:aa:11
 - BitwiseAnd 18:2:2:1:aa:11
 - BitwiseNot 18:1:1:1:a:11
 - BitwiseOr 18:2:2:1:aa:11
 - BitwiseXor 18:2:2:1:aa:11
-- BlackmanWindow 17:1:1:1:a:12
+- BlackmanWindow 17:1:1:1:a:12:2
 - Cast 1:1:1:1:a:13 9:1:1:1:a:14 13:1:1:1:a:15 19:1:1:1:a:16 21:1:1:1:a:17 23:1:1:1:a:18 24:1:1:1:a:19 25:1:1:1:a:20 28:1:1:1:a:21
 - CastLike 15:2:2:1:ab:15.15 19:2:2:1:ab:16.16 21:2:2:1:ab:17.17 23:2:2:1:ab:18.18 24:2:2:1:ab:19.19 25:2:2:1:ab:20.20
 - CausalConvWithState 27:2:4:2:aaa?a?:22
@@ -143,7 +143,7 @@ OPERATORS = """
 - DFT 17:1:2:1:ab?:3.12 20:1:3:1:ab?c?:3.12.6
 - DeformConv 19:3:5:1:aaaa?a?:0 22:3:5:1:aaaa?a?:3
 - DepthToSpace 1:1:1:1:a:25 13:1:1:1:a:24
-- DequantizeLinear 10:2:3:1:aba?:29.23 19:2:3:1:aba?:30.22 21:2:3:1:aba?:31.22 23:2:3:1:aba?:32.22 24:2:3:1:aba?:32.33 25:2:3:1:aba?:34.33 28:2:3:1:aba?:35.33
+- DequantizeLinear 10:2:3:1:aba?:29.23 19:2:3:1:aba?:30.22 21:2:3:1:aba?:31.22 23:2:3:1:aba?:32.22:22 24:2:3:1:aba?:32.33:22 25:2:3:1:aba?:34.33:22 28:2:3:1:aba?:35.33:22
 - Det 11:1:1:1:a:0 22:1:1:1:a:3
 - Div 1:2:2:1:aa:0 6:2:2:1:aa:4 13:2:2:1:aa:5 14:2:2:1:aa:2
 - Dropout 1:1:1:2:a:0 12:1:3:2:ab?c?:0.0.7 13:1:3:2:ab?c?:3.0.7 22:1:3:2:ab?c?:36.36.7
@@ -154,7 +154,7 @@ OPERATORS = """
 - Erf 9:1:1:1:a:1 13:1:1:1:a:3
 - Exp 1:1:1:1:a:0 13:1:1:1:a:3
 - Expand 8:2:2:1:ab:25.6 13:2:2:1:ab:24.6
-- EyeLike 9:1:1:1:a:13 22:1:1:1:a:8
+- EyeLike 9:1:1:1:a:13:13 22:1:1:1:a:8:8
 - Flatten 1:1:1:1:a:0 9:1:1:1:a:25 13:1:1:1:a:24 21:1:1:1:a:38 23:1:1:1:a:39 24:1:1:1:a:40 25:1:1:1:a:41
 - Floor 1:1:1:1:a:0 13:1:1:1:a:3
 - GRU 1:3:6:2:aaaa?b?a?:0.42 22:3:6:2:aaaa?b?a?:3.42
@@ -170,8 +170,8 @@ OPERATORS = """
 - GreaterOrEqual 12:2:2:1:aa:1 16:2:2:1:aa:2
 - GridSample 16:2:2:1:ab:25.0 22:2:2:1:ab:24.3
 - GroupNormalization 18:3:3:1:aaa:3
-- HammingWindow 17:1:1:1:a:12
-- HannWindow 17:1:1:1:a:12
+- HammingWindow 17:1:1:1:a:12:2
+- HannWindow 17:1:1:1:a:12:2
 - HardSigmoid 1:1:1:1:a:0 22:1:1:1:a:3
 - HardSwish 14:1:1:1:a:0 22:1:1:1:a:3
 - Hardmax 1:1:1:1:a:0 13:1:1:1:a:3
@@ -201,12 +201,12 @@ OPERATORS = """
 - MaxUnpool 9:2:3:1:abb?:0.6 22:2:3:1:abb?:3.6
 - Mean 1:1::1:a*:0 13:1::1:a*:3
 - MeanVarianceNormalization 9:1:1:1:a:0 13:1:1:1:a:3
-- MelWeightMatrix 17:5:5:1:aaabb:12.3
+- MelWeightMatrix 17:5:5:1:aaabb:12.3:2
 - Min 1:1::1:a*:0 12:1::1:a*:1 13:1::1:a*:2
 - Mish 18:1:1:1:a:0 22:1:1:1:a:3
 - Mod 10:2:2:1:aa:1 13:2:2:1:aa:2
 - Mul 1:2:2:1:aa:0 6:2:2:1:aa:4 13:2:2:1:aa:5 14:2:2:1:aa:2
-- Multinomial 7:1:1:1:a:0 22:1:1:1:a:3
+- Multinomial 7:1:1:1:a:0:12 22:1:1:1:a:3:12
 - Neg 1:1:1:1:a:0 6:1:1:1:a:55 13:1:1:1:a:56
 - NegativeLogLikelihoodLoss 12:2:3:1:aba?:0.12 22:2:3:1:aba?:3.12
 - NonMaxSuppression 10:2:5:1:abc?d?e?:23.23.6.23.23
@@ -225,10 +225,10 @@ OPERATORS = """
 - QuantizeLinear 10:2:3:1:abc?:64.23.27 19:2:3:1:aab?:65.63 21:2:3:1:aab?:65.66 23:2:3:1:abc?:65.65.67 24:2:3:1:abc?:65.68.67 25:2:3:1:abc?:65.68.69 28:2:3:1:abc?:65.68.70
 - RMSNormalization 23:2:2:1:ab:3.3
 - RNN 1:3:6:2:aaaa?b?a?:0.42 22:3:6:2:aaaa?b?a?:3.42
-- RandomNormal 1:0:0:1::
-- RandomNormalLike 1:1:1:1:a:25 22:1:1:1:a:24
-- RandomUniform 1:0:0:1::
-- RandomUniformLike 1:1:1:1:a:25 22:1:1:1:a:24
+- RandomNormal 1:0:0:1:::0 22:0:0:1:::3
+- RandomNormalLike 1:1:1:1:a:25:0 22:1:1:1:a:24:3
+- RandomUniform 1:0:0:1:::0 22:0:0:1:::3
+- RandomUniformLike 1:1:1:1:a:25:0 22:1:1:1:a:24:3
 - Range 11:3:3:1:aaa:71 27:3:3:1:aaa:72
 - Reciprocal 1:1:1:1:a:0 13:1:1:1:a:3
 - ReduceL1 1:1:1:1:a:4 13:1:1:1:a:5 18:1:2:1:ab?:5.6
@@ -257,7 +257,7 @@ OPERATORS = """
 - Selu 1:1:1:1:a:0 22:1:1:1:a:3
 - SequenceAt 11:2:2:1:ab:26.12
 - SequenceConstruct 11:1::1:a*:25
-- SequenceEmpty 11:0:0:1::
+- SequenceEmpty 11:0:0:1:::26
 - SequenceErase 11:1:2:1:ab?:26.12
 - SequenceInsert 11:2:3:1:abc?:26.25.12
 - SequenceLength 11:1:1:1:a:26

@@ -31,12 +31,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Numbers of inputs and outputs (None: any), and the inputs; the last stands for all that follow it."""
+    """Numbers of inputs and outputs (None: any), and the inputs; the last stands for all that follow it. result:
+    letters of the types among which an attribute chooses that of the first output; "" if none does."""
 
     least: int
     most: int | None
     outputs: int | None
     parameters: tuple[Parameter, ...]
+    result: str
 
 
 @cache
@@ -52,7 +54,7 @@ def signature(domain: str, name: str, opset: int) -> Signature | None:
     found = [v for v in versions if int(v[0]) <= opset]
     if not found:
         return None
-    _, least, most, outputs, parameters, numbers = found[-1]
+    _, least, most, outputs, parameters, numbers, *result = found[-1]
     sets = SETS.strip("\n").split("\n")
     types = [sets[int(n)] for n in numbers.split(".") if n]
     return Signature(
@@ -61,6 +63,7 @@ def signature(domain: str, name: str, opset: int) -> Signature | None:
             Parameter("" if mark == "+" else letter, types[ord(letter) - ord("a")], mark == "?")
             for letter, mark in re.findall(r"([a-z])([?*+]?)", parameters)
         ),
+        "".join(sets[int(n)] for n in result),
     )  # fmt: skip
 
 
@@ -87,6 +90,12 @@ def check_inputs(found: Signature, names: Sequence[str], args: Sequence[Any], ou
             if first.dtype is not x.dtype:
                 text = f'inputs "{other}" and "{names[n]}" must have the same type, but are {first.dtype} and {x.dtype}'
                 raise InvalidModel(text, node=node)
+
+
+def check_result(found: Signature, x: Any, node: str) -> None:
+    """Refuse a result of a type that an attribute may not choose: windows of strings, say. Errors: InvalidModel."""
+    if found.result and isinstance(x, Tensor) and _LETTERS[x.dtype] not in found.result:
+        raise InvalidModel(f"cannot give {x.dtype}, allowed is {_listed(found.result)}", node=node)
 
 
 # The least that integer attributes of these names may be, whatever standard operator has them.
@@ -127,8 +136,11 @@ def _check_type(p: Parameter, name: str, x: Any, node: str) -> None:
     is_ = "an empty optional" if isinstance(x, Nothing) else "a sequence" if isinstance(x, SequenceValue) else ""
     letter = "s" if isinstance(x, SequenceValue) else _LETTERS[x.dtype] if isinstance(x, Tensor) else "?"
     if letter not in p.types:
-        allowed = ", ".join(_NAMES[c] for c in p.types)
-        raise InvalidModel(f'input "{name}" is {is_ or x.dtype}, allowed is {allowed}', node=node)
+        raise InvalidModel(f'input "{name}" is {is_ or x.dtype}, allowed is {_listed(p.types)}', node=node)
 
 
-__all__ = ["Parameter", "Signature", "check_attributes", "check_inputs", "signature"]
+def _listed(types: str) -> str:
+    return ", ".join(_NAMES[c] for c in types)
+
+
+__all__ = ["Parameter", "Signature", "check_attributes", "check_inputs", "check_result", "signature"]

@@ -12,7 +12,7 @@ from pyruntime.frontend import registry
 from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.operator_ranks import check_ranks
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
-from pyruntime.frontend.signatures import check_attributes, check_inputs, signature
+from pyruntime.frontend.signatures import check_attributes, check_inputs, check_result, signature
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType
@@ -267,7 +267,10 @@ class _GraphTracer:
             if found is not None:  # a signature was checked, so it is a bug
                 raise
             raise InvalidModel(f"inputs of types that do not go together: {e}", node=label) from None
-        return results if isinstance(results, (tuple, list)) else (results,)
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        if found is not None and results:
+            check_result(found, results[0], label)
+        return results
 
     def _function(self, function: Function, node: Node, args: list[Any]) -> Sequence[Any]:
         attrs = {**function.defaults, **node.attrs}

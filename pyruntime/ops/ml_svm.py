@@ -76,6 +76,8 @@ def svm_classifier(
     scores become probabilities of pairs, and these probabilities of classes.
 
     Shapes: (N, F) -> labels (N), float32 scores (N, P), (N, 2) with two classes, or (N, C) probabilities"""
+    if len(prob_a) != len(prob_b):
+        raise t.shape_error(f"prob_a has {len(prob_a)} entries, prob_b {len(prob_b)}")
     rows, classes = rows_of(t, x), len(classlabels_strings or classlabels_ints)
     if not vectors_per_class:  # a linear model
         scores = t.map(X + Y, affine(t, rows, coefficients, [], classes), t.constant(rho[:1] or [0.0], F32))

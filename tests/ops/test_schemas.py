@@ -60,8 +60,12 @@ def test_versions_and_what_is_not_the_standards() -> None:
     ("complex64[3] x", "y = Relu (x)", "complex64"),
     ("complex64[3] x", "y = Identity (x)", "complex64"),
     ("float[3] x", "y = SequenceLength (x)", 'input "x" is float32, allowed is a sequence'),
+    ("float[3, 3] x", "y = EyeLike<dtype=8> (x)", "cannot give string, allowed is float32, uint8, int8"),
+    ("int64 x", "y = HannWindow<output_datatype=8> (x)", "cannot give string"),
+    ("float[3] x", "y = RandomNormalLike<dtype=7> (x)", "cannot give int64, allowed is float32, float16, float64"),
+    ("float[3, 3] x", "y = Multinomial<dtype=1> (x)", "cannot give float32, allowed is int32, int64"),
 ])  # fmt: skip
-def test_inputs_that_the_standard_does_not_allow(inputs: str, node: str, text: str) -> None:
+def test_types_that_the_standard_does_not_allow(inputs: str, node: str, text: str) -> None:
     model = f'<ir_version: 10, opset_import: ["" : 22]> g ({inputs}) => (float y) {{ {node} }}'
     data = onnx.parser.parse_model(model).SerializeToString()
     with pytest.raises((InvalidModel, ShapeError, UnsupportedOp), match=text):
