@@ -243,7 +243,7 @@ class Nest(Indexing):
         return self._write(self.load(held))
 
     def _extreme(self, kernel: Reduce) -> list[Stmt]:
-        """arg-max and arg-min: the number of the best element so far, which a later NaN beats unless it is one."""
+        """The number of the best element so far. A NaN beats it, unless it is one and the first counts."""
         work, dtype = self.work, kernel.expr.dtype
         best, found, n = work.new(dtype), work.new(I64), work.new(I64)
         loops = [work.new() for _ in self.inner]
@@ -251,11 +251,12 @@ class Nest(Indexing):
             self.index_of[g.axis] = [v]
         x = work.new(dtype)
         better = binary("gt" if kernel.op.startswith("argmax") else "lt", x, best)
-        if kernel.op.endswith("_last"):
+        last = kernel.op.endswith("_last")
+        if last:
             better = binary("or", better, binary("eq", x, best))
         if dtype.is_float:
-            held = binary("eq", best, best)
-            better = binary("and", held, binary("or", better, binary("ne", x, x)))
+            better = binary("or", better, binary("ne", x, x))
+            better = better if last else binary("and", binary("eq", best, best), better)
         first = binary("eq", n, const(0, I64))
         one = const(1, I64)
         body: list[Stmt] = [

@@ -374,12 +374,10 @@ def _reduced(kernel: Reduce, at: tuple[int, ...], arrays: Mapping[int, Array], e
 
 
 def _beats(op: str, x: Any, best: Any) -> bool:
-    if best != best:
-        return False
-    if x != x:
-        return True
     if op.endswith("_last") and x == best:
         return True
+    if x != x:
+        return best == best or op.endswith("_last")
     return x > best if op.startswith("argmax") else x < best
 
 

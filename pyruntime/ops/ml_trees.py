@@ -171,7 +171,6 @@ def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
         mine.setdefault((tree, node), []).append((target, weight))
     forest = Forest()
     missing = a["nodes_missing_value_tracks_true"] or [0] * len(keys)
-    children: set[int] = set()
     for n, (tree, node) in enumerate(keys):
         if a["nodes_modes"][n] not in MODES:
             raise t.unsupported(f"the mode {a['nodes_modes'][n]!r} of a node is not known")
@@ -182,10 +181,10 @@ def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
         forest.weights += [weight for _, weight in found]
         below = [a["nodes_truenodeids"][n], a["nodes_falsenodeids"][n]]
         pair = (0, 0) if mode == LEAF else (at.get((tree, below[0]), -1), at.get((tree, below[1]), -1))
-        children.update(pair if mode != LEAF else ())
         span = (start, len(forest.targets))
         forest.node(mode, a["nodes_featureids"][n], values[n] if values else 0.0, *pair, missing[n], *span)
-    forest.roots = [n for n in range(len(keys)) if n not in children]
+    trees = a["nodes_treeids"]
+    forest.roots = [n for n, tree in enumerate(trees) if n == trees.index(tree)]
     return forest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32, I32
-from pyruntime.ir.expr import Expr, X, Y, cast
+from pyruntime.ir.expr import Expr, X, Y, cast, const
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.formula import float_type
 from pyruntime.ops.norm import centre, root_mean_square, scaled, stash
@@ -86,8 +86,9 @@ def embed_layer_normalization(
     def body(n: Expr, s: Expr, d: Expr) -> Expr:
         place = s if position_ids is None else position_ids.at(0 if position_ids.shape[0] == 1 else n, s)
         total = row(word_embedding, input_ids.at(n, s), d) + row(position_embedding, place, d)
-        if segment_ids is not None and segment_embedding is not None:
-            total = total + row(segment_embedding, segment_ids.at(n, s), d)
+        if segment_embedding is not None:  # without ids all are of segment 0, as in onnxruntime
+            segment = const(0, I32) if segment_ids is None else segment_ids.at(n, s)
+            total = total + row(segment_embedding, segment, d)
         return total
 
     total = t.compute(shape, body)

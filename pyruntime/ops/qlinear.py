@@ -32,6 +32,8 @@ def product_of_codes(t: Tracer, a: Tensor, a_zero: Tensor | None, b: Tensor, b_z
 
 def requantised(t: Tracer, codes: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
     """codes · factor as the zero point's type."""
+    if not zero.dtype.is_int:
+        raise t.unsupported(f"codes of {zero.dtype} are not implemented, only integers")
     y = t.map(saturated(cast(X, F32) * Y, cast(Z, F32), zero.dtype), codes, factor, zero)
     t.require_shape("a scale or zero point does not fit: the result", y, codes.shape)
     return y

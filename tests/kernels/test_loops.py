@@ -29,11 +29,11 @@ def test_reduce(bench, op, dtype):
         check(bench, t.reduce(op, x, axes, keepdims=False), {x.uid: ((3, 4, 5), data)})
 
 
-@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin"])
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin", "argmax_last", "argmin_last"])
 @pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf])
 def test_special_values(bench, op, special):
     t, arrays = Tracer(lambda w: []), {}
-    x = operand(t, dt.F32, [1.0, special, -2.0], arrays)
+    x = operand(t, dt.F32, [1.0, special, -2.0, special, 0.0], arrays)
     check(bench, t.reduce(op, x, [0], keepdims=False), arrays)
 
 

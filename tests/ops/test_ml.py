@@ -99,6 +99,7 @@ CASES: list[tuple[str, int, dict[str, Any], list[Any], int]] = [
     *[("TreeEnsembleClassifier", 3, {**t, "post_transform": p}, [F], 2)
       for t in (ONE, SIGNED, THREE) for p in ("NONE", "LOGISTIC", "SOFTMAX")],
     ("TreeEnsembleClassifier", 3, {**ONE, "base_values": [0.1]}, [F], 2),
+    ("TreeEnsembleClassifier", 3, {**THREE, "nodes_truenodeids": [1, 2, 0, 0, 0, 2, 0, 0]}, [F], 2),  # unreached leaves
     ("TreeEnsembleClassifier", 3, {**THREE, "base_values": [0.1, 0.3, 0.2], "post_transform": "SOFTMAX"}, [F], 2),
 ]  # fmt: skip
 

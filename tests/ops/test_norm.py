@@ -46,6 +46,8 @@ MICROSOFT = [
          outputs=("y", "count", "sum"), name="Embed mask"),
     Case("EmbedLayerNormalization", {}, {**EMBED, "_m": "", "at": (ids, np.int32, "B S")}, FULL,
          outputs=("y", "count"), name="Embed positions"),
+    Case("EmbedLayerNormalization", {}, {"ids": EMBED["ids"], "_s": "", **dict(list(EMBED.items())[2:])}, FULL,
+         outputs=("y", "count"), name="Embed segment 0"),
     Case("SimplifiedLayerNormalization", {"axis": -1}, {"x": "B S 4", "scale": "4"}, SIZES, domain=""),
     Case("SimplifiedLayerNormalization", {}, {"x": (np.float16, "B S 4"), "scale": (np.float16, "4")}, FULL, domain="",
          tolerance=2e-3, name="Simplified half"),

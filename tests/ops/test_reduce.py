@@ -84,6 +84,18 @@ def test_arg(op: str, last: int, keepdims: int) -> None:
     check_node(op, [x], 11, axis=0, keepdims=keepdims)
 
 
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_nan_is_the_extreme_of_which_the_first_or_last_counts(op: str, last: int) -> None:
+    """As NumPy has it; onnxruntime finds the one or the other by the place."""
+    x = f32([[1, np.nan, 3, np.nan, 0], [np.inf, -np.inf, np.nan, 5, 6], [1, 2, 3, 4, 5]])
+    first = getattr(np, op.lower())
+    want = 4 - first(x[:, ::-1], -1) if last else first(x, -1)
+    attrs = {"axis": -1, "select_last_index": last, "keepdims": 0}
+    for [got] in (run_node(op, [x], 13, **attrs), by_session(*node_model(op, [x], 13, **attrs))):
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("opset", [1, 11, 13])

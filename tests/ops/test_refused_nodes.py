@@ -107,6 +107,13 @@ def test_erf_of_integers_which_older_schemas_have() -> None:
         InferenceSession(old.SerializeToString())
 
 
+def test_products_in_codes_of_floats() -> None:
+    model = graph("uint8[2,2] x, float s, uint8 z, float8e5m2 f", "y = QLinearMatMul (x, s, z, x, s, z, s, f)")
+    model.opset_import[0].version = 21
+    with pytest.raises(UnsupportedOp, match='QLinearMatMul "y".*codes of float8e5m2 are not implemented'):
+        InferenceSession(model.SerializeToString())
+
+
 @pytest.mark.parametrize(("inputs", "node", "value", "text"), [
     ("float[2,3] x, int64[2] v", "Tile (x, v)", ints(2, -1), "-1, must be at least 0|must be at least 0"),
     ("float[2,3] x, int64[3] v", "Tile (x, v)", ints(2, 2, 2), "repeats has 3 entries, not 2"),
