@@ -5,7 +5,7 @@ Natively each runtime has a process of its own; in a page the two take turns. `p
 tokens one after another behind caches of that length and more: what a step gives as present keys and values is fed to
 the next as past ones, so that caches grow and their copies count. `share` is the bytes of the weights that a token
 needs, over the time of a token, of the bandwidth that a search for a byte has on one thread; what stays in the
-processor's caches reads faster.
+processor's caches reads faster. --bound: natively by IO binding, whose values are not copied into arrays.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 1024])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--native", action="store_true", help="not in Chromium")
+    parser.add_argument("--bound", action="store_true", help="by IO binding")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
-        return child(*args.child, args.lengths, args.threads)
+        return child(*args.child, args.lengths, args.threads, Bound if args.bound else Plain)
     speed = bandwidth()
     print(f"bandwidth {speed / 1e9:.1f} GB/s, {args.threads} thread(s); tokens a second")
     print(f"{'':31}{'prefill':>9}" + "".join(f"{f'at {n}':>9}{'share':>7}" for n in args.lengths))
@@ -98,6 +99,7 @@ def natively(path: Path, size: str, kind: str, args: argparse.Namespace) -> Time
     for who in ("ours", "onnxruntime"):
         command = [sys.executable, "-m", "bench", "llm", "--child", who, str(path), size, kind]
         command += ["--threads", str(args.threads), "--lengths", *map(str, args.lengths)]
+        command += ["--bound"] * args.bound
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"{size:6}{kind:6}{who:19}{(done.stderr.strip().splitlines() or ['?'])[-1]:.90}", flush=True)
@@ -106,7 +108,7 @@ def natively(path: Path, size: str, kind: str, args: argparse.Namespace) -> Time
     return found
 
 
-def child(who: str, path: str, name: str, kind: str, lengths: list[int], threads: int) -> int:
+def child(who: str, path: str, name: str, kind: str, lengths: list[int], threads: int, way: type[Plain]) -> int:
     import onnxruntime
 
     import pyruntime
@@ -116,29 +118,53 @@ def child(who: str, path: str, name: str, kind: str, lengths: list[int], threads
     options.intra_op_num_threads = threads
     session = package.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     prompt = feeds(SIZES[name], kind, PROMPT, 0)
-    times = [min(seconds(session, prompt)[0] for _ in range(4))]
-    times += [decoded(session, feeds(SIZES[name], kind, 1, length)) for length in lengths]
+    times = [min(Plain(session, prompt).seconds() for _ in range(4))]
+    times += [decoded(way(session, feeds(SIZES[name], kind, 1, length))) for length in lengths]
     print(json.dumps(times))
     return 0
 
 
-def seconds(session: Any, given: Mapping[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
-    """Of a run, and its outputs."""
-    start = time.perf_counter()
-    values = session.run(None, given)
-    taken = time.perf_counter() - start
-    return taken, {o.name: v for o, v in zip(session.get_outputs(), values, strict=True)}
+class Plain:
+    """Runs on arrays, of which each is fed the caches of the one before."""
+
+    def __init__(self, session: Any, given: Mapping[str, np.ndarray]) -> None:
+        self.session = session
+        self.names = [o.name for o in session.get_outputs()]
+        self.given: dict[str, Any] = dict(given)
+
+    def seconds(self) -> float:
+        start = time.perf_counter()
+        outputs = self.run()
+        taken = time.perf_counter() - start
+        self.given |= {n.replace("present", "past"): x for n, x in outputs.items() if n.startswith("present")}
+        self.given |= {"last": self.given["last"] + 1, "total": np.asarray(self.given["total"] + 1)}
+        return taken
+
+    def run(self) -> dict[str, Any]:
+        return dict(zip(self.names, self.session.run(None, self.given), strict=True))
 
 
-def decoded(session: Any, given: dict[str, np.ndarray]) -> float:
-    """Seconds of a step of some, of which each is fed the caches of the one before."""
-    times = []
-    for _ in range(WARM + STEPS):
-        taken, outputs = seconds(session, given)
-        times.append(taken)
-        caches = {name.replace("present", "past"): x for name, x in outputs.items() if name.startswith("present")}
-        given |= {**caches, "last": given["last"] + 1, "total": np.asarray(given["total"] + 1)}
-    return statistics.median(times[WARM:])
+class Bound(Plain):
+    """The same by IO binding; of the outputs the logits are read."""
+
+    def __init__(self, session: Any, given: Mapping[str, np.ndarray]) -> None:
+        super().__init__(session, given)
+        self.binding = session.io_binding()
+
+    def run(self) -> dict[str, Any]:
+        for name, x in self.given.items():
+            (self.binding.bind_cpu_input if isinstance(x, np.ndarray) else self.binding.bind_ortvalue_input)(name, x)
+        for name in self.names:
+            self.binding.bind_output(name, "cpu")
+        self.session.run_with_iobinding(self.binding)
+        outputs = dict(zip(self.names, self.binding.get_outputs(), strict=True))
+        outputs["logits"].numpy()
+        return outputs
+
+
+def decoded(steps: Plain) -> float:
+    """Seconds of one of some."""
+    return statistics.median([steps.seconds() for _ in range(WARM + STEPS)][WARM:])
 
 
 # ── in a page ────────────────────────────────────────────────────────────────────────────────────────────────────────

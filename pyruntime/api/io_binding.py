@@ -32,6 +32,8 @@ class IOBinding:
         self.inputs: dict[str, OrtValue] = {}
         self.outputs: dict[str, OrtValue | str] = {}  # a value to write into, or the device to leave it on
         self.results = OrtValueVector()
+        self._inputs = [a.name for a in (*session.get_inputs(), *session.get_overridable_initializers())]
+        self._outputs = [a.name for a in session.get_outputs()]
 
     # ── inputs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -47,9 +49,8 @@ class IOBinding:
         self.bind_ortvalue_input(name, at_address(element_type, shape, buffer_ptr))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        known = [a.name for a in (*self.session.get_inputs(), *self.session.get_overridable_initializers())]
-        if name not in known:
-            raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {known}")
+        if name not in self._inputs:
+            raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {self._inputs}")
         self.inputs[name] = _value(name, ortvalue)
 
     def synchronize_inputs(self) -> None:
@@ -94,12 +95,11 @@ class IOBinding:
         return self.results
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        return [result.numpy().copy() if result.is_tensor() else result.value for result in self.results]
+        return [result.copied() if result.is_tensor() else result.value for result in self.results]
 
     def _check_output(self, name: str) -> None:
-        known = [a.name for a in self.session.get_outputs()]
-        if name not in known:
-            raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {known}")
+        if name not in self._outputs:
+            raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {self._outputs}")
 
     # ── for sessions ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,6 +107,11 @@ class IOBinding:
     def locations(self) -> dict[str, str]:
         """The preferred location of each output."""
         return {n: "gpu-buffer" if o in ("webgpu", "gpu") else "cpu" for n, o in self.outputs.items()}
+
+    @property
+    def unbound(self) -> list[str]:
+        """The outputs that no memory is bound for."""
+        return [name for name, place in self.outputs.items() if not isinstance(place, OrtValue)]
 
     def keep(self, results: Sequence[OrtValue]) -> None:
         """Take a run's outputs; those that are bound to memory are copied there. Errors: InvalidInput if the memory is

@@ -17,7 +17,7 @@ from pyruntime.api.enums import (
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, WEBGPU
 from pyruntime.errors import InvalidInput, NotSupported
-from pyruntime.native import session
+from pyruntime.native import options as native
 from pyruntime.onnx.sources import flat
 
 # Entries of the configuration that would change what a session does, and that this engine cannot: key -> reason.
@@ -29,7 +29,7 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 @dataclass(slots=True)
-class SessionOptions(session.SessionOptions):
+class SessionOptions(native.SessionOptions):
     """Options of a session; an attribute that is not one is refused. Values are checked when a session is made."""
 
     graph_optimization_level: str = GraphOptimizationLevel.ORT_ENABLE_ALL

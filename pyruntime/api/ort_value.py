@@ -14,6 +14,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.arrays import NUMPY, dtype_of, presented
 from pyruntime.native.gpu_tensor import GpuTensor
+from pyruntime.native.held import HeldTensor
 from pyruntime.onnx.graph import TensorType
 
 
@@ -102,7 +103,7 @@ class OrtValue:
         return self._value is not None
 
     def is_tensor(self) -> bool:
-        return isinstance(self._value, (np.ndarray, GpuTensor))
+        return isinstance(self._value, (np.ndarray, GpuTensor, HeldTensor))
 
     def is_sparse_tensor(self) -> bool:
         return False
@@ -115,7 +116,7 @@ class OrtValue:
     def numpy(self) -> np.ndarray[Any, Any]:
         """The tensor as an array: what is in the process's memory is shared, what is on the GPU read."""
         tensor = self._tensor("numpy")
-        return tensor.get_data() if isinstance(tensor, GpuTensor) else tensor
+        return tensor.get_data() if isinstance(tensor, GpuTensor) else self._array("numpy")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.numpy(), dtype, copy=copy)
@@ -143,19 +144,27 @@ class OrtValue:
         """What `run` takes and gives."""
         return self._value
 
+    def copied(self) -> np.ndarray[Any, Any]:
+        """The tensor as an array that nobody else has."""
+        return self._value.copied() if isinstance(self._value, HeldTensor) else self.numpy().copy()
+
     def _tensor(self, what: str) -> Any:
         if not self.is_tensor():
             raise InvalidInput(f"this value is no tensor, so it has no {what}")
         return self._value
 
     def _array(self, what: str) -> np.ndarray[Any, Any]:
+        if isinstance(self._value, HeldTensor):
+            self._value = self._value.array()
         if not isinstance(self._value, np.ndarray):
             raise InvalidInput(f"this value is no tensor in the process's memory, so it has no {what}")
         return self._value
 
     def _element(self, what: str) -> DType:
         tensor = self._tensor(what)
-        return dt.BY_NAME[tensor.dtype] if isinstance(tensor, GpuTensor) else self._dtype or dtype_of(tensor)
+        return (
+            dt.BY_NAME[tensor.dtype] if isinstance(tensor, (GpuTensor, HeldTensor)) else self._dtype or dtype_of(tensor)
+        )
 
 
 class OrtValueVector(list[OrtValue]):

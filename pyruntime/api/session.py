@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,15 +160,19 @@ class InferenceSession(Session):
         Feeds are arrays, lists of numbers, OrtValues or GpuTensors. Thread-safe, and side by side on the CPU. Errors:
         InvalidInput for a feed with a wrong name, type, rank or dim, before anything runs; Terminated if `run_options`
         say so. The session stays usable."""
+        return self._results(output_names, input_feed, run_options, preferred_output_location)
+
+    def _results(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None,
+        location: str | Mapping[str, str] | None = None, hold: Collection[str] = (),
+    ) -> list[Any]:  # fmt: skip
         feeds: Any = input_feed
         if isinstance(feeds, Mapping):
             feeds = {name: x.value if isinstance(x, OrtValue) else x for name, x in feeds.items()}
         start = time.perf_counter()
         try:
             with self._event("model_run"):
-                results = super().run(
-                    output_names, feeds, run_options, preferred_output_location=preferred_output_location
-                )
+                results = super()._results(output_names, feeds, run_options, location, hold)
         except PyRuntimeError as error:
             self._log(logs.ERROR if not isinstance(error, InvalidInput) else logs.INFO, str(error), run_options)
             raise
@@ -180,13 +184,11 @@ class InferenceSession(Session):
     def _side_by_side(self) -> bool:
         return self._trace is None and super()._side_by_side
 
-    def _attempt(
-        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _attempt(self, feeds: Mapping[str, Any], *asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if self._trace is None:
-            return super()._attempt(feeds, names, stay, stopped)
+            return super()._attempt(feeds, *asked)
         with timed(self._program(feeds)) as found:
-            results = super()._attempt(feeds, names, stay, stopped)
+            results = super()._attempt(feeds, *asked)
         self._trace.kernels(timings(found), self.get_providers()[0])
         return results
 
@@ -194,8 +196,11 @@ class InferenceSession(Session):
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:  # fmt: skip
-        """The same with OrtValues in and out."""
-        return [OrtValue(result) for result in self.run(output_names, input_dict_ort_values, run_options)]
+        """The same with OrtValues in and out. Those that later runs may be fed to make them longer, as the caches of a
+        decoder, are only copied if somebody looks at them, or a run is about to write over them."""
+        hold = self._feeds.output_names
+        results = self._results(output_names, input_dict_ort_values, run_options, hold=hold)
+        return [OrtValue(result) for result in results]
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on what is bound; `iobinding.get_outputs()` has the results."""
@@ -204,8 +209,7 @@ class InferenceSession(Session):
         places = iobinding.locations
         if not places:
             raise InvalidInput("no output is bound", hint="bind_output(name)")
-        feeds = iobinding.inputs
-        results = self.run([*places], feeds, run_options, preferred_output_location=places)
+        results = self._results([*places], iobinding.inputs, run_options, places, iobinding.unbound)
         iobinding.keep([OrtValue(result) for result in results])
 
     def run_with_ortvaluevector(

@@ -107,6 +107,8 @@ class _Emitter:
         held = {"axis": room.axis, "places": dim(room.places)}
         if room.least is not None:
             held["least"] = dim(room.least)
+        if room.mixed is not None:
+            held["mixed"] = dim(room.mixed)
         return {**value, "dims": [dim(d) for d in room.shape], "room": held}
 
     def _guards(self, main: TracedGraph) -> list[Any]:

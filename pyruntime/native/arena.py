@@ -208,6 +208,12 @@ class Arena:
         else:
             insort(self._free, (address, size))
 
+    def keep(self, addresses: Iterable[int]) -> None:
+        """Free all but what lies there, and what stays for good."""
+        for address in self._live.keys() - set(addresses):
+            self.free(address)
+        self.asked = sum(self._live.values())
+
     def make_permanent(self) -> None:
         """What is in use now stays for good: it cannot be freed any more and counts as weights."""
         self._live.clear()

@@ -20,6 +20,7 @@ from pyruntime.native.arrays import NUMPY, unpack
 from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
 from pyruntime.native.guards import Guards
+from pyruntime.native.held import HeldOutputs, HeldTensor
 from pyruntime.native.planner import Env, Plan, Planner, Run, Sizes, Step
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
@@ -64,6 +65,7 @@ class Executor:
         self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
         self.twins: list[Executor] = []
         self._threads = host.threads
+        self.held = HeldOutputs(self)
         self._start()
         self._begun = len(host.memory)
 
@@ -133,7 +135,7 @@ class Executor:
         other.host = self.host.twin(self.planner.permanent)
         other.functions = other.host.load(self.program.part(self.header["modules"]["wasm"]))
         other.planner = self.planner.twin(other.host)
-        other.transfers = Transfers(other)
+        other.transfers, other.held = Transfers(other), HeldOutputs(other)
         other.twins, other._threads, other.env = [], 1, {}
         self.twins.append(other)
         return other
@@ -155,6 +157,7 @@ class Executor:
         """Free the memory. Nothing must run any more."""
         for other in self.twins:
             other.close()
+        self.held.let_go()
         self.host.close()
         if self.gpu is not None:
             self.gpu.host.close()
@@ -165,31 +168,40 @@ class Executor:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
-        self, feeds: Mapping[str, Any], names: Collection[str] | None = None, stay: Collection[str] = ()
-    ) -> dict[str, Any]:
-        """The outputs (`names`, or all) for feeds given in storage layout (see `NUMPY`) or as GPU tensors, sequences as
-        lists; those in `stay` are left on the GPU if they can be. The caller has checked names and types."""
+        self, feeds: Mapping[str, Any], names: Collection[str] | None = None, stay: Collection[str] = (),
+        hold: Collection[str] = (),
+    ) -> dict[str, Any]:  # fmt: skip
+        """The outputs (`names`, or all) for feeds given in storage layout (see `NUMPY`), as GPU tensors or held ones,
+        sequences as lists; those in `stay` are left on the GPU if they can be, those in `hold` where they are in linear
+        memory. The caller has checked names and types."""
         self.planner.limit()
         run = Run(dict(self.persistent), dict(self.constant_host))
         outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
         wanted = outputs.keys() if names is None else names
-        given = [(spec["buffer"], self._given(spec, feeds)) for spec in self.header["inputs"]]
-        at_home = self.transfers.begin(run, given, wanted, stay)
-        for spec, (_, x) in zip(self.header["inputs"], given, strict=True):
-            self._bind(spec["dims"], x.shape, run.env)
-        for spec in self.roomy.values():
-            run.env[spec["room"]["places"]] = compile_dim(spec["room"]["least"])(run.env)
+        at_home = self._begin(run, feeds, wanted, stay)
         self.guards.check(run.env, set(run.env))
         try:
             self._enter(run, at_home)
             self.run_block(1, run)
             self.env = run.env
-            results = {name: self.transfers.result(name, outputs[name], run) for name in wanted}
+            results: dict[str, Any] = dict(self.held.leave(run, set(wanted) & set(hold)))
+            results |= {n: self.transfers.result(n, outputs[n], run) for n in wanted if n not in results}
             self.transfers.end()
         except BaseException:
             self.transfers.abandon()
             raise
         return results
+
+    def _begin(
+        self, run: Run, feeds: Mapping[str, Any], wanted: Collection[str], stay: Collection[str]
+    ) -> list[tuple[int, Any]]:
+        """The feeds by buffer that have to come into linear memory; symbols have values."""
+        given = [(spec["buffer"], self._given(spec, feeds)) for spec in self.header["inputs"]]
+        for spec, (_, x) in zip(self.header["inputs"], given, strict=True):
+            self._bind(spec["dims"], x.shape, run.env)
+        there = self.held.begin(run, dict(given))
+        given = [(b, x.stored() if isinstance(x, HeldTensor) else x) for b, x in given if b not in there]
+        return self.transfers.begin(run, given, wanted, stay)
 
     @staticmethod
     def _given(spec: types.Input, feeds: Mapping[str, Any]) -> Any:
@@ -216,7 +228,7 @@ class Executor:
         run.host.update(strings)
         for b, x in plain:
             if b in self.roomy:
-                self._part(self.roomy[b], run)[...] = x
+                self.part(self.roomy[b], run)[...] = x
             else:
                 self.write(run.addresses[b], x)
 
@@ -296,6 +308,7 @@ class Executor:
         values = self.fetch(step.json["value"], run).ravel().tolist()
         run.env.update(zip(step.json["symbols"], map(int, values), strict=True))
         self.guards.check(run.env, set(step.json["symbols"]))
+        self.held.learned(run.env)
         self.release(step, run)
 
     def release(self, step: Step[Releasing], run: Run) -> None:
@@ -363,7 +376,7 @@ class Executor:
     def write(self, address: int, x: np.ndarray) -> None:
         self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
-    def _part(self, value: types.Input | types.TensorValue, run: Run) -> np.ndarray:
+    def part(self, value: types.Input | types.TensorValue, run: Run) -> np.ndarray:
         """A tensor where it lies, in a buffer with more places along an axis."""
         axis, dtype = value["room"]["axis"], NUMPY[value["dtype"]]
         shape, places = list(self.shape(value, run.env)), compile_dim(value["room"]["places"])(run.env)
@@ -385,7 +398,7 @@ class Executor:
         if value["buffer"] in run.host:
             return np.array(run.host[value["buffer"]], dtype=object).reshape(shape)
         if "room" in value:
-            return self._part(value, run).copy()
+            return self.part(value, run).copy()
         dtype = NUMPY[value["dtype"]]
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         address = run.addresses[value["buffer"]]

@@ -15,9 +15,11 @@ from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.arrays import dtype_of, presented, storage, to_python
 from pyruntime.native.gpu_tensor import GpuTensor
+from pyruntime.native.held import HeldTensor
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
+PLACED = (GpuTensor, HeldTensor)  # tensors in a memory of the engine's
 
 
 class Feeds:
@@ -72,7 +74,7 @@ class Feeds:
             return [self._value(f"{name}[{n}]", v, t.elem) for n, v in enumerate(x)]
         if x is None or isinstance(x, dict):
             raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
-        array = x if isinstance(x, (GpuTensor, np.ndarray)) else _array(name, x, t)
+        array = x if isinstance(x, (*PLACED, np.ndarray)) else _array(name, x, t)
         if isinstance(array, GpuTensor):
             array.held()  # is there yet
         if isinstance(t, TensorType):
@@ -98,7 +100,7 @@ class Feeds:
     # ── conversion ──
 
     def stored(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds in storage layout, as an executor wants them; those on the GPU as they are."""
+        """Feeds in storage layout, as an executor wants them; those on the GPU, and held ones, as they are."""
         return {name: _stored(x) for name, x in feeds.items()}
 
     def output(self, header: Mapping[str, Any], name: str, result: Any) -> Any:
@@ -106,7 +108,7 @@ class Feeds:
         return self._present(value, result)
 
     def _present(self, value: Any, result: Any) -> Any:
-        if result is None or isinstance(result, GpuTensor):
+        if result is None or isinstance(result, PLACED):
             return result
         if isinstance(result, list):
             return [self._present(v, r) for v, r in zip(value["items"], result, strict=True)]
@@ -128,8 +130,8 @@ def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
         raise InvalidInput(f'input "{name}" is no tensor: {e}') from None
 
 
-def _dtype(x: np.ndarray | GpuTensor) -> DType:
-    return dt.BY_NAME[x.dtype] if isinstance(x, GpuTensor) else dtype_of(x)
+def _dtype(x: np.ndarray | GpuTensor | HeldTensor) -> DType:
+    return dt.BY_NAME[x.dtype] if isinstance(x, PLACED) else dtype_of(x)
 
 
 def _given(x: Any) -> Any:
@@ -139,7 +141,7 @@ def _given(x: Any) -> Any:
     dtype = _dtype(x)
 
     def values() -> list[Any]:
-        return to_python(x.stored() if isinstance(x, GpuTensor) else storage(x), TensorSpec(dtype, x.shape))[1]
+        return to_python(x.stored() if isinstance(x, PLACED) else storage(x), TensorSpec(dtype, x.shape))[1]
 
     return GivenTensor(dtype, tuple(x.shape), values)
 
@@ -147,7 +149,7 @@ def _given(x: Any) -> Any:
 def _stored(x: Any) -> Any:
     if isinstance(x, list):
         return [_stored(item) for item in x]
-    return x if x is None or isinstance(x, GpuTensor) else storage(x)
+    return x if x is None or isinstance(x, PLACED) else storage(x)
 
 
 def _key(spec: Spec) -> Any:

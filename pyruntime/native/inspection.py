@@ -12,9 +12,9 @@ from typing import Any
 
 from pyruntime.compiler.inspection import Report, constants, inspection
 from pyruntime.errors import SessionFailed, our_fault
-from pyruntime.native.options import check_model, check_session_options
+from pyruntime.native.options import WHOLE, SessionOptions, check_model, check_session_options
 from pyruntime.native.program_file import Exported, is_program
-from pyruntime.native.session import WHOLE, Session, SessionOptions
+from pyruntime.native.session import Session
 from pyruntime.native.url_source import UrlSource, is_url
 from pyruntime.native.url_source import beside as url_beside
 from pyruntime.onnx import load

@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime.compiler.pipeline import LEVELS
 from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound, NotSupported
+from pyruntime.frontend.budget import CODE, SECONDS
 from pyruntime.native.presets import PRESETS
+
+WHOLE = 1 << 32  # bytes that a linear memory can have
+
+
+@dataclass(slots=True)
+class SessionOptions:
+    """graph_optimization_level: disabled, basic, extended, layout or all; disabled_passes: names of passes to leave
+    out (docs/extending.md); intra_op_num_threads: 0 means what the preset says, without one 1; memory_limit: bytes of
+    memory the session may use; relaxed_simd: None means where the host has it; free_dimension_overrides: numbers for
+    named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; extra has no
+    effect; compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give;
+    preset: "latency", "throughput" or "power" (docs/api.md)."""
+
+    graph_optimization_level: str = "all"
+    disabled_passes: Sequence[str] = ()
+    intra_op_num_threads: int = 0
+    memory_limit: int = WHOLE
+    relaxed_simd: bool | None = None
+    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
+    preferred_output_location: str | Mapping[str, str] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    compile_time_limit: float = SECONDS
+    code_size_limit: int = CODE
+    preset: str | None = None
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """As onnxruntime spells it."""
+        self.free_dimension_overrides[name] = size
 
 
 class RunOptions:
@@ -92,4 +122,4 @@ def check_run_options(options: Any) -> None:
         )
 
 
-__all__ = ["RunOptions", "check_model", "check_run_options", "check_session_options"]
+__all__ = ["WHOLE", "RunOptions", "SessionOptions", "check_model", "check_run_options", "check_session_options"]

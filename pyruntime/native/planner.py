@@ -130,7 +130,7 @@ class Planner:
         self.states: list[Any] = [self.root]
         self._layouts: dict[Any, list[Layout]] = {}  # by the state before, and what is laid out
         self._roomy = False  # whether some layout has more room than the first of its kind
-        self._rounds: dict[Any, int] = {}  # states in which a round began, by what is in them
+        self._rounds: dict[Any, int] = {}  # states in which a round, or a run, began, by what is in them
         self.observer: Observer | None = None
 
     def alloc(self, size: int, memory: str = "") -> int:
@@ -227,6 +227,16 @@ class Planner:
         number = self._rounds.setdefault(content, run.state)
         self.plans[run.state, ROUND] = Plan(Layout(after=number))
         run.state = number
+
+    def start_from(self, run: Run, snapshot: Any, there: Mapping[int, int]) -> None:
+        """A run begins with buffers that an earlier one left at these addresses; snapshot: the arena as it was then."""
+        self.arena.restore(snapshot)
+        self.arena.keep(there.values())
+        run.addresses.update(there)
+        content = (self.arena.content(), frozenset(there.items()))
+        if content not in self._rounds:
+            self._rounds[content] = self.note()
+        run.state = self._rounds[content]
 
     def make_permanent(self, state: int) -> None:
         """What lies there in this state stays for good: runs start from it."""

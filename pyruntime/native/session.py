@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pyruntime.compiler.compile import Compiled, compile_graph
 from pyruntime.compiler.listing import listing
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import DeviceLost, InvalidInput, NeedsValue, OutOfMemory, SessionFailed, our_fault
-from pyruntime.frontend.budget import CODE, SECONDS, Budget
+from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.feed_checks import NodeArg, arguments
 from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
 from pyruntime.native.feeds import Feeds
 from pyruntime.native.gpu_session import gpu_engine, no_adapter, open_gpu, warn
+from pyruntime.native.held import HeldTensor
 from pyruntime.native.host_calls import HostCalls
 from pyruntime.native.maps import Maps
-from pyruntime.native.options import RunOptions, check_model, check_run_options, check_session_options
+from pyruntime.native.options import (
+    WHOLE,
+    RunOptions,
+    SessionOptions,
+    check_model,
+    check_run_options,
+    check_session_options,
+)  # fmt: skip
 from pyruntime.native.presets import PRESETS
 from pyruntime.native.program_file import Exported, is_program, pack, sources_of
 from pyruntime.native.timing import Timing, timed, timings
@@ -36,34 +43,7 @@ from pyruntime.program.explain import explain
 
 T = TypeVar("T")
 
-WHOLE = 1 << 32  # bytes that a linear memory can have
 MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
-
-
-@dataclass(slots=True)
-class SessionOptions:
-    """graph_optimization_level: disabled, basic, extended, layout or all; disabled_passes: names of passes to leave
-    out (docs/extending.md); intra_op_num_threads: 0 means what the preset says, without one 1; memory_limit: bytes of
-    memory the session may use; relaxed_simd: None means where the host has it; free_dimension_overrides: numbers for
-    named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; extra has no
-    effect; compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give;
-    preset: "latency", "throughput" or "power" (docs/api.md)."""
-
-    graph_optimization_level: str = "all"
-    disabled_passes: Sequence[str] = ()
-    intra_op_num_threads: int = 0
-    memory_limit: int = WHOLE
-    relaxed_simd: bool | None = None
-    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
-    preferred_output_location: str | Mapping[str, str] | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-    compile_time_limit: float = SECONDS
-    code_size_limit: int = CODE
-    preset: str | None = None
-
-    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """As onnxruntime spells it."""
-        self.free_dimension_overrides[name] = size
 
 
 class Session:
@@ -372,7 +352,6 @@ class Session:
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @our_fault("the run")
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None, *, preferred_output_location: str | Mapping[str, str] | None = None,
@@ -384,15 +363,23 @@ class Session:
         wrong name, type, rank or dim, before anything runs; Terminated if `run_options` say so. The session stays
         usable.
         """
+        return self._results(output_names, input_feed, run_options, preferred_output_location)
+
+    @our_fault("the run")
+    def _results(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None,
+        location: str | Mapping[str, str] | None = None, hold: Collection[str] = (),
+    ) -> list[Any]:  # fmt: skip
+        """`run`; outputs in `hold` are HeldTensors where later runs can be fed them as they lie."""
         check_run_options(run_options)
         names = self._feeds.outputs(output_names)
-        stay = self._staying if preferred_output_location is None else self._feeds.staying(preferred_output_location)
+        stay = self._staying if location is None else self._feeds.staying(location)
         feeds = self._feeds.check(self._maps.entered(input_feed))
 
         def stopped() -> bool:
             return run_options is not None and run_options.terminate
 
-        header, results = self._anyhow(feeds, names, stay, stopped)
+        header, results = self._anyhow(feeds, names, stay, hold, stopped)
         return [self._maps.left(n, self._feeds.output(header, n, results[n])) for n in names]
 
     @property
@@ -408,19 +395,24 @@ class Session:
         return self._turns.alone(lambda: self._surviving(lambda: self._attempt(feeds, *asked), feeds))
 
     def _beside(
-        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], hold: Collection[str],
+        stopped: Callable[[], bool],
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
         """A run while others are under way."""
 
         def work(executor: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             executor.stopped = stopped
-            return executor.header, executor.run(self._feeds.stored(feeds), names, stay)
+            return executor.header, executor.run(self._feeds.stored(feeds), names, stay, hold)
 
-        return self._turns.beside(lambda: self._program(feeds), work)
+        def holds(executor: Any) -> bool:
+            return any(isinstance(x, HeldTensor) and x.is_in(executor.held) for x in feeds.values())
+
+        return self._turns.beside(lambda: self._program(feeds), work, holds)
 
     def _attempt(
-        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], stopped: Callable[[], bool]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], hold: Collection[str],
+        stopped: Callable[[], bool],
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
         """A run; a full memory is tried once more without what only other feeds need, or shapes that grow."""
         running: list[Any] = []
 
@@ -430,7 +422,7 @@ class Session:
             executor.stopped = stopped
             executor.helped_by(0)
             executor.planner.restrict(self._room(executor))
-            return executor.header, executor.run(self._feeds.stored(feeds), names, stay)
+            return executor.header, executor.run(self._feeds.stored(feeds), names, stay, hold)
 
         try:
             return once()

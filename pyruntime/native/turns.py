@@ -57,15 +57,15 @@ class Turns:
             self._wait(0)
             return work()
 
-    def beside(self, find: Callable[[], Any], work: Callable[[Any], T]) -> T:
-        """What `work` gives for an executor of the Program whose executor `find` gives; nobody else runs it meanwhile.
-        `find` runs alone but for runs under way."""
+    def beside(self, find: Callable[[], Any], work: Callable[[Any], T], best: Callable[[Any], bool]) -> T:
+        """What `work` gives for an executor of the Program whose executor `find` gives, the `best` of those that are
+        free; nobody else runs it meanwhile. `find` runs alone but for runs under way."""
         mine = threading.Lock()
         try:
             with mine:
                 with self._door:
                     self._wait(self._most - 1)
-                    executor = self._free(find())
+                    executor = self._free(find(), best)
                     executor.helped_by(len(self._running))
                     self._runs.append((mine, executor))
                 return work(executor)
@@ -82,10 +82,10 @@ class Turns:
         """Whether somebody uses the session."""
         return self._door.locked() or bool(self._running)
 
-    def _free(self, first: Any) -> Any:
+    def _free(self, first: Any, best: Callable[[Any], bool]) -> Any:
         """The executor itself or a twin that does not run. If there is no memory for one, runs queue from now on."""
         running = self._running
-        for executor in (first, *first.twins):
+        for executor in sorted((first, *first.twins), key=best, reverse=True):
             if executor not in running:
                 return executor
         try:

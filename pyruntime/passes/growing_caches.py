@@ -110,6 +110,22 @@ def _places(cache: _Cache) -> AnyDim | None:
     return total if _is_known(total) and (cache.fresh is not None or sh.symbols(total)) else None
 
 
+def _mixed(cache: _Cache) -> AnyDim | None:
+    """How many fresh rows there are where they lie one behind the other, from a place on that other axes decide, and
+    rows that are neither fresh nor past are 0; else as many as there are at all. None if they lie behind the past."""
+    if cache.fresh is None:
+        return None
+    total = cache.present.out.shape[cache.axis]
+    if cache.fresh.op != "and" or cache.fresh.args[1].op != "lt" or cache.beyond.op != "const" or cache.beyond.value:
+        return total
+    place, rows = cache.fresh.args[1].args
+    own = place.op == "sub" and place.args[0].key() == index(cache.axis).key()
+    if not own or any(x.op == "index" and x.value == cache.axis for x in walk(place.args[1])):
+        return total
+    known = rows.op in ("dim", "const") and cache.fresh.key() == ((place >= 0) & (place < rows)).key()
+    return rows.value if known else total
+
+
 def _is_known(d: AnyDim) -> bool:
     return all(s.is_extent for s in sh.symbols(d))
 
@@ -130,7 +146,7 @@ def _rewrite(traced: Traced, name: str, cache: _Cache) -> None:
     at = traced.block.kernels.index(cache.present)
     traced.block.kernels[at : at + 1] = [written, _view(out, written.out, cache.present.node)]
     traced.block.kernels.insert(0, _view(past, leaf.out, cache.present.node))
-    feed.tensor, feed.room = leaf.out, Room(axis, places, past.shape, least)
+    feed.tensor, feed.room = leaf.out, Room(axis, places, past.shape, least, _mixed(cache))
     traced.outputs[name] = written.out
     traced.rooms[written.out.uid] = Room(axis, places, out.shape)
     fits = sh.compare("le", out.shape[axis], least)

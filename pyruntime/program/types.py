@@ -17,11 +17,12 @@ class Input(TypedDict):
 
 @final
 class InputRoom(TypedDict):
-    """The buffer has more along an axis: a symbol that takes how many places, and how many it needs."""
+    """The buffer has more along an axis: a symbol for its places, how many it needs, new rows that may mix with old."""
 
     axis: int
     places: str
     least: Dim
+    mixed: NotRequired[Dim]
 
 
 @final

@@ -58,7 +58,7 @@ class _Flow:
         self.known |= {d for v, _ in inputs for d in v["dims"] if isinstance(d, str)}
         for v, what in inputs:
             if "room" in v:
-                self._bound([v["room"]["least"]], what)
+                self._bound([v["room"]["least"], v["room"].get("mixed", 0)], what)
                 self.known.add(v["room"]["places"])
         for v, what in inputs:
             self._make([v["buffer"]], what)

@@ -8,7 +8,8 @@ from onnx import helper as h
 
 from pyruntime.errors import ExecutionError
 from pyruntime.native import planner
-from pyruntime.native.session import Session, SessionOptions
+from pyruntime.native.options import SessionOptions
+from pyruntime.native.session import Session
 
 pytest.importorskip("wgpu")
 

@@ -13,11 +13,12 @@
  * @property {InputRoom} [room]
  */
 /**
- * The buffer has more along an axis: a symbol that takes how many places, and how many it needs.
+ * The buffer has more along an axis: a symbol for its places, how many it needs, new rows that may mix with old.
  * @typedef {object} InputRoom
  * @property {number} axis
  * @property {string} places
  * @property {Dim} least
+ * @property {Dim} [mixed]
  */
 /**
  * The tensor is the first part along an axis of a buffer that has so many places there.

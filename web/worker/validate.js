@@ -61,8 +61,8 @@ class Flow {
   }
 
   /** @param {import('../common/program.js').InputRoom} room @param {string} what */
-  take({ least, places }, what) {
-    this.bound([least], what);
+  take({ least, places, mixed = 0 }, what) {
+    this.bound([least, mixed], what);
     this.known.add(places);
   }
 

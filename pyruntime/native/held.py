@@ -1,0 +1,209 @@
+"""Outputs that a run leaves where they are, for later ones to be fed: caches that grow (docs/adr/0094).
+
+web/run/held.js is its sibling. There the page has a copy of the data; here there is none until somebody asks for it, or
+a run is about to write over it.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyruntime.errors import ExecutionError
+from pyruntime.ir import dtype as dt
+from pyruntime.native.arrays import NUMPY, presented, storage
+from pyruntime.native.planner import Env, Run
+from pyruntime.program import types
+from pyruntime.program.dims import compile_dim, symbols
+
+if TYPE_CHECKING:
+    from pyruntime.native.executor import Executor
+
+
+class HeldTensor:
+    """An output in the memory of its run: the first rows along an axis of a buffer with room for more. Runs that are
+    fed it write behind these rows; before they are lost they are copied out, and from then on this is an array."""
+
+    def __init__(self, owner: HeldOutputs, value: types.TensorValue, shape: tuple[int, ...], places: int) -> None:
+        self.dtype, self.shape, self.places = value["dtype"], shape, places
+        self.buffer, self.axis = value["buffer"], value["room"]["axis"]
+        self._owner: HeldOutputs | None = owner
+        self._array: np.ndarray | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        return self.shape[self.axis]
+
+    def is_in(self, owner: HeldOutputs) -> bool:
+        return self._owner is owner
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """The data, from now on the caller's, too. Errors: ExecutionError if a run has written over them."""
+        owner = self._owner
+        if owner is not None:
+            owner.copy_out(self)
+        if self._array is None:
+            hint = "numpy() before a run is fed it keeps it; is seqlens_k less than total_sequence_length - 1?"
+            raise ExecutionError("a run has written its new keys among those of this cache", hint=hint)
+        return self._array
+
+    def copied(self) -> np.ndarray[Any, Any]:
+        """A copy of the data."""
+        owner = self._owner
+        data = None if owner is None else owner.data(self)
+        return self.array().copy() if data is None else presented(data, dt.BY_NAME[self.dtype])
+
+    def stored(self) -> np.ndarray[Any, Any]:
+        """The data in the engine's storage layout, not to be changed."""
+        return storage(self.array())
+
+    def take(self, data: np.ndarray | None) -> None:
+        """It is not where the run left it any more."""
+        if data is not None:
+            self._array = presented(data, dt.BY_NAME[self.dtype])
+        self._owner = None
+
+
+class HeldOutputs:
+    """Of one executor. Whatever is held lies at addresses that `_snapshot`, the arena's state after the last run that
+    left some, has in use; the memory's lock is held by whoever copies from there, for a stop takes the memory away."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = weakref.proxy(executor)
+        self._host = executor.host
+        inputs = executor.header["inputs"]
+        self._rooms: dict[int, types.Input] = {i["buffer"]: i for i in inputs if "room" in i}
+        values = [(o["name"], o["value"]) for o in executor.header["outputs"]]
+        self._values: dict[str, Any] = {n: v for n, v in values if v is not None and "room" in v}
+        self._addresses: dict[int, int] = {}
+        self._snapshot: Any = None
+        self._tensors: list[weakref.ref[HeldTensor]] = []
+        self._late: dict[int, HeldTensor] = {}  # fed ones of which it is not known yet where new rows lie
+        self._bold: set[int] = set()  # buffers whose new rows are taken to be the last; `_check` finds whether they are
+        self._cautious = False
+
+    # ── before a run ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, run: Run, feeds: Mapping[int, Any]) -> set[int]:
+        """The buffers in which what they are fed lies already; what else is held is copied out. feeds: by buffer;
+        dims of inputs are bound, places for more are bound here."""
+        self._late, self._bold = {}, set()
+        fed: dict[int, HeldTensor] = {}
+        for b, spec in self._rooms.items():
+            x, room = feeds[b], spec["room"]
+            least = places = compile_dim(room["least"])(run.env)
+            if isinstance(x, HeldTensor) and x.is_in(self) and x.buffer == b:
+                if least <= x.places:
+                    fed[b], places = x, x.places
+                else:  # it grew before, so it does again
+                    places += -(-least // 4)
+            run.env[room["places"]] = places
+        for x in self._alive():
+            if x.buffer not in fed or x.rows > fed[x.buffer].rows:
+                self.copy_out(x)
+        for x in fed.values():
+            self._protect(x, run.env)
+        if fed:
+            self._executor.planner.start_from(run, self._snapshot, {b: self._addresses[b] for b in fed})
+        return set(fed)
+
+    def _alive(self) -> list[HeldTensor]:
+        found = [x for ref in self._tensors if (x := ref()) is not None and x.is_in(self)]
+        self._tensors = [weakref.ref(x) for x in found]
+        return found
+
+    def _protect(self, fed: HeldTensor, env: Env) -> None:
+        """Copies out what this run may write over: new rows that lie among those of the past."""
+        room = self._rooms[fed.buffer]["room"]
+        if "mixed" not in room:
+            return
+        value = next(v for v in self._values.values() if v["buffer"] == fed.buffer)
+        rows = value["dims"][fed.axis]
+        if not symbols(rows) <= env.keys():
+            self._late[fed.buffer] = fed
+            return
+        total, new = compile_dim(rows)(env), compile_dim(room["mixed"])(env)
+        kept = 0
+        if total > fed.rows and fed.shape[0] == 1 and not self._cautious:
+            kept = total - new  # the keys of a single item end where the present does
+            self._bold.add(fed.buffer)
+        for x in self._alive():
+            if x.buffer == fed.buffer and x.rows > kept:
+                self.copy_out(x)
+
+    def learned(self, env: Env) -> None:
+        """More symbols have values."""
+        late, self._late = self._late, {}
+        for x in late.values():
+            self._protect(x, env)
+
+    # ── after a run ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def leave(self, run: Run, names: set[str]) -> dict[str, HeldTensor]:
+        """Outputs of these names that stay where they are; the rest of what is held stays, too."""
+        env = run.env
+        self._check(run)
+        self._addresses = {b: run.addresses[b] for b in self._rooms}
+        made = {}
+        for name in self._values.keys() & names:
+            value = self._values[name]
+            places = compile_dim(value["room"]["places"])(env)
+            made[name] = HeldTensor(self, value, self._executor.shape(value, env), places)
+        self._tensors = [weakref.ref(x) for x in (*self._alive(), *made.values())]
+        if self._tensors:
+            self._snapshot = self._executor.planner.states[run.state]
+        return made
+
+    def _check(self, run: Run) -> None:
+        """Where new rows were taken to lie behind the past they end with the last row, and what no run writes is 0. If
+        that row is 0, pasts that are still held may have been written over; who asks for one is told."""
+        for value in self._values.values():
+            if value["buffer"] not in self._bold:
+                continue
+            axis = value["room"]["axis"]
+            last = self._executor.part(value, run)[(slice(None),) * axis + (-1,)]
+            if not last.any(tuple(range(axis, last.ndim))).all():
+                self._cautious = True
+                for x in self._alive():
+                    if x.buffer == value["buffer"]:
+                        x.take(None)
+
+    # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def data(self, x: HeldTensor, for_good: bool = False) -> np.ndarray[Any, Any] | None:
+        """A copy of its data, None if they are not here; for_good: which it takes, for they may be lost here."""
+        with self._host.memory_lock:
+            if not x.is_in(self):
+                return None
+            dtype, shape = NUMPY[x.dtype], list(x.shape)
+            shape[x.axis] = x.places
+            begin = self._addresses[x.buffer]
+            whole = self._host.memory[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            found = whole[(slice(None),) * x.axis + (slice(x.rows),)].copy()
+            if for_good:
+                x.take(found)
+            return found
+
+    def copy_out(self, x: HeldTensor) -> None:
+        """Its data become its own."""
+        self.data(x, for_good=True)
+
+    def let_go(self) -> None:
+        """The memory will be no more."""
+        for x in self._alive():
+            self.copy_out(x)
+
+
+__all__ = ["HeldOutputs", "HeldTensor"]

@@ -1,0 +1,294 @@
+"""Outputs that stay where they are for the next run: caches by IO binding and by OrtValues, against onnxruntime and
+runs that are fed arrays."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from kit.decoders import TINY, Decoder, feeds
+from kit.small_models import model
+from pyruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
+from pyruntime.errors import ExecutionError, InvalidInput, Terminated
+from pyruntime.native.held import HeldOutputs, HeldTensor
+
+FLOAT = TensorProto.FLOAT
+Values = dict[str, Any]
+
+
+def concat() -> onnx.ModelProto:
+    """y = x times the caches; each of the two is longer by x."""
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["present"], axis=2),
+        helper.make_node("Concat", ["past_v", "x"], ["present_v"], axis=2),
+        helper.make_node("Transpose", ["present"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["x", "turned"], ["scores"]),
+        helper.make_node("MatMul", ["scores", "present_v"], ["y"]),
+    ]
+    cache = ["b", 2, "p", 4]
+    inputs = [("past", FLOAT, cache), ("past_v", FLOAT, cache), ("x", FLOAT, ["b", 2, "s", 4])]
+    return model(nodes, inputs, [("y", FLOAT, None), ("present", FLOAT, None), ("present_v", FLOAT, None)])
+
+
+CONCAT, DECODER = concat().SerializeToString(), Decoder(TINY, "fp32", empty=False).model().SerializeToString()
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[HeldTensor]:
+    """The tensors whose data leave the memory of their run."""
+    found: list[HeldTensor] = []
+    data = HeldOutputs.data
+
+    def counted(self: HeldOutputs, x: HeldTensor, for_good: bool = False) -> Any:
+        result = data(self, x, for_good)
+        found.extend([x] if result is not None else [])
+        return result
+
+    monkeypatch.setattr(HeldOutputs, "data", counted)
+    return found
+
+
+def past_of(name: str) -> str:
+    return name.replace("present", "past")
+
+
+def step(session: Any, given: Mapping[str, Any], package: Any = None) -> Values:
+    """A run by OrtValues."""
+    of = OrtValue if package is None else package.OrtValue
+    values = {n: x if isinstance(x, of) else of.ortvalue_from_numpy(x) for n, x in given.items()}
+    found = session.run_with_ort_values([o.name for o in session.get_outputs()], values)
+    return dict(zip([o.name for o in session.get_outputs()], found, strict=True))
+
+
+def caches(outputs: Mapping[str, Any]) -> Values:
+    return {past_of(n): x for n, x in outputs.items() if n.startswith("present")}
+
+
+def arrays(outputs: Mapping[str, Any]) -> Values:
+    return {n: x if isinstance(x, np.ndarray) else x.numpy() for n, x in outputs.items()}
+
+
+def by_arrays(session: Any, given: Mapping[str, Any]) -> Values:
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(None, arrays(given)), strict=True))
+
+
+def near(got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
+    for name, x in arrays(got).items():
+        np.testing.assert_allclose(x, arrays(want)[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def row(n: int, rows: int = 1, items: int = 1) -> np.ndarray:
+    return np.random.default_rng(n).standard_normal((items, 2, rows, 4), np.float32)
+
+
+def first(x: np.ndarray) -> Values:
+    none = np.zeros((len(x), 2, 0, 4), np.float32)
+    return {"past": none, "past_v": none.copy(), "x": x}
+
+
+def token(n: int, past: int, items: int = 1) -> Values:
+    """Token n, behind a past of that length, whose caches are left out."""
+    given = {k: v for k, v in feeds(TINY, "fp32", 1, past).items() if not k.startswith("past")}
+    return {**given, "ids": np.full((items, 1), n % 50), "last": np.full(items, past, np.int32)}
+
+
+def peer(data: bytes) -> Any:
+    return onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_decoder_by_io_binding(copies: list[HeldTensor], threads: int) -> None:
+    """The loop that onnxruntime's programs have; only what outgrows its buffer is copied."""
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    found = []
+    for session in (InferenceSession(DECODER, options), peer(DECODER)):
+        binding, names = session.io_binding(), [o.name for o in session.get_outputs()]
+        for name, x in feeds(TINY, "fp32", 5, 0).items():
+            binding.bind_cpu_input(name, x)
+        logits = []
+        for n in range(40):
+            for name in names:
+                binding.bind_output(name, "cpu")
+            session.run_with_iobinding(binding)
+            outputs = dict(zip(names, binding.get_outputs(), strict=True))
+            logits.append(outputs["logits"].numpy()[:, -1])
+            for name, x in caches(outputs).items():
+                binding.bind_ortvalue_input(name, x)
+            for name, x in token(n, 5 + n).items():
+                binding.bind_cpu_input(name, x)
+        found.append((logits, arrays(outputs)))
+    (logits, last), (wanted, peers) = found
+    np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
+    near(last, peers)
+    grown, read = 2 * TINY.layers * 8, 2 * TINY.layers  # from 5 places on, a quarter more each time
+    assert len(copies) <= grown + read
+
+
+@pytest.mark.parametrize("items", [1, 3])
+def test_a_history_that_is_kept(items: int, copies: list[HeldTensor]) -> None:
+    """All presents of all runs are read at the end; each is still what its run made."""
+    session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
+    outputs, wanted = step(session, first(row(0, 3, items))), by_arrays(other, first(row(0, 3, items)))
+    history = [(outputs, wanted)]
+    for n in range(1, 30):
+        rows = n % 4
+        outputs = step(session, {**caches(outputs), "x": row(n, rows, items)})
+        wanted = by_arrays(other, {**caches(wanted), "x": row(n, rows, items)})
+        history.append((outputs, wanted))
+    assert len(copies) == len(set(copies)), "a past is copied once, when its buffer is too short for the next"
+    for got, want in reversed(history):
+        near(got, want)
+
+
+def test_a_run_that_goes_back() -> None:
+    """An earlier present is fed once more; what came behind it stays what it was."""
+    session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
+    root = step(session, first(row(0, 9)))
+    root = step(session, {**caches(root), "x": row(1)})
+    branches, wanted = [], []
+    for n in range(2, 5):
+        branches.append(step(session, {**caches(root), "x": row(n)}))
+        branches.append(step(session, {**caches(branches[-1]), "x": row(10 * n, 2)}))
+    again = by_arrays(other, {**caches(by_arrays(other, first(row(0, 9)))), "x": row(1)})
+    for n in range(2, 5):
+        wanted.append(by_arrays(other, {**caches(again), "x": row(n)}))
+        wanted.append(by_arrays(other, {**caches(wanted[-1]), "x": row(10 * n, 2)}))
+    for got, want in zip([root, *branches], [again, *wanted], strict=True):
+        near(got, want)
+
+
+def test_data_that_were_changed() -> None:
+    session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
+    outputs = step(session, first(row(0, 3)))
+    outputs["present"].numpy()[0, 1, 2] = 7
+    outputs["present_v"].update_inplace(np.ones((1, 2, 3, 4), np.float32))
+    wanted = by_arrays(other, {**caches(outputs), "x": row(1)})
+    assert wanted["present"][0, 1, 2, 0] == 7 and wanted["present_v"][0, 0, 0, 0] == 1
+    near(step(session, {**caches(outputs), "x": row(1)}), wanted)
+
+
+def test_caches_in_each_others_place() -> None:
+    session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
+    outputs = step(session, first(row(0, 3)))
+    outputs = step(session, {**caches(outputs), "x": row(1)})
+    swapped = {"past": outputs["present_v"], "past_v": outputs["present"], "x": row(2)}
+    near(step(session, swapped), by_arrays(other, swapped))
+    twice = {"past": outputs["present"], "past_v": outputs["present"], "x": row(2)}
+    near(step(session, twice), by_arrays(other, twice))
+
+
+OUTSIDE: dict[str, Callable[[InferenceSession], Any]] = {
+    "another run": lambda session: session.run(None, first(row(9, 20))),
+    "a larger run, then trim": lambda session: (session.run(None, first(row(9, 4000))), session.trim()),
+    "trim": lambda session: session.trim(),
+    "a run that fails": lambda session: pytest.raises(
+        InvalidInput, session.run, None, first(np.zeros((1, 3, 1, 4), "f4"))
+    ),
+    "nothing": lambda session: None,
+}
+
+
+@pytest.mark.parametrize("between", OUTSIDE)
+def test_what_comes_between(between: str) -> None:
+    session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
+    outputs, wanted = step(session, first(row(0, 3))), by_arrays(other, first(row(0, 3)))
+    outputs = step(session, {**caches(outputs), "x": row(1)})
+    wanted = by_arrays(other, {**caches(wanted), "x": row(1)})
+    OUTSIDE[between](session)
+    near(step(session, {**caches(outputs), "x": row(2)}), by_arrays(other, {**caches(wanted), "x": row(2)}))
+    near(outputs, wanted)
+
+
+def test_another_session_and_none() -> None:
+    session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
+    outputs, wanted = step(session, first(row(0, 3))), by_arrays(other, first(row(0, 3)))
+    more = step(other, {**caches(outputs), "x": row(1)})
+    near(more, by_arrays(session, {**caches(wanted), "x": row(1)}))
+    outputs = step(session, first(row(0, 3)))
+    del session
+    gc.collect()
+    near(outputs, wanted)
+
+
+def test_a_run_that_is_stopped_leaves_its_feeds() -> None:
+    session, other, stop = InferenceSession(CONCAT), InferenceSession(CONCAT), RunOptions()
+    outputs, wanted = step(session, first(row(0, 3))), by_arrays(other, first(row(0, 3)))
+    outputs = step(session, {**caches(outputs), "x": row(1)})
+    wanted = by_arrays(other, {**caches(wanted), "x": row(1)})
+    stop.terminate = True
+    given = {**caches(outputs), "x": OrtValue.ortvalue_from_numpy(row(2))}
+    with pytest.raises(Terminated):
+        session.run_with_ort_values(None, given, stop)
+    near(step(session, given), by_arrays(other, {**caches(wanted), "x": row(2)}))
+
+
+def test_threads_with_a_cache_each() -> None:
+    session, other, found = InferenceSession(CONCAT), InferenceSession(CONCAT), {}
+
+    def decode(seed: int) -> None:
+        outputs = step(session, first(row(seed, 3)))
+        for n in range(30):
+            outputs = step(session, {**caches(outputs), "x": row(100 * seed + n)})
+        found[seed] = outputs
+
+    threads = [threading.Thread(target=decode, args=[seed]) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, outputs in found.items():
+        wanted = by_arrays(other, first(row(seed, 3)))
+        for n in range(30):
+            wanted = by_arrays(other, {**caches(wanted), "x": row(100 * seed + n)})
+        near(outputs, wanted)
+
+
+# ── new keys that lie among those of the past ────────────────────────────────────────────────────────────────────────
+
+
+def prompt(items: int, past: int) -> Values:
+    given = feeds(TINY, "fp32", past, 0)
+    return {**given, "ids": np.arange(items * past).reshape(items, past) % 50, "last": np.full(items, past - 1, "i4"),
+            **{n: np.repeat(x, items, 0) for n, x in given.items() if n.startswith("past")}}  # fmt: skip
+
+
+@pytest.mark.parametrize("lasts", [[5, 5], [5, 3], [4, 4], [3]], ids=str)
+def test_a_past_that_is_written_into(lasts: list[int]) -> None:
+    """Items of different lengths, and caches that are longer than their keys: the past of 5 is still as it was."""
+    session, other = InferenceSession(DECODER), InferenceSession(DECODER)
+    items = len(lasts)
+    outputs, wanted = step(session, prompt(items, 4)), by_arrays(other, prompt(items, 4))
+    outputs, wanted = (
+        step(session, {**caches(outputs), **token(1, 4, items)}),
+        by_arrays(other, {**caches(wanted), **token(1, 4, items)}),
+    )
+    more = {**token(7, 5, items), "last": np.array(lasts, "i4"), "total": np.array(max(lasts) + 1, "i4")}
+    near(step(session, {**caches(outputs), **more}), by_arrays(other, {**caches(wanted), **more}))
+    near(outputs, wanted)
+
+
+def test_new_keys_that_are_not_the_last(copies: list[HeldTensor]) -> None:
+    """seqlens_k says 3 where total_sequence_length says 6: who asks for the past that was written over is told, and
+    later ones are copied before."""
+    session, other = InferenceSession(DECODER), InferenceSession(DECODER)
+    outputs = step(session, {**caches(step(session, prompt(1, 4))), **token(1, 4)})
+    wanted = by_arrays(other, {**caches(by_arrays(other, prompt(1, 4))), **token(1, 4)})
+    wrong = {**token(7, 5), "last": np.array([2], "i4")}
+    near(step(session, {**caches(outputs), **wrong}), by_arrays(other, {**caches(wanted), **wrong}))
+    with pytest.raises(ExecutionError, match="among those of this cache"):
+        outputs["present.0.key"].numpy()
+    outputs = step(session, {**caches(wanted), **token(1, 5)})
+    wanted = by_arrays(other, {**caches(wanted), **token(1, 5)})
+    wrong = {**token(7, 6), "last": np.array([2], "i4")}
+    near(step(session, {**caches(outputs), **wrong}), by_arrays(other, {**caches(wanted), **wrong}))
+    near(outputs, wanted)
