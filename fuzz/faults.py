@@ -180,6 +180,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             "takes zero points of float8 for whole numbers",
         ),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
+        ("Normalizer", _integers_sum_to(0), "gives doubles for integers"),
         ("SVMClassifier", _not_of_rank(2), "takes each number of a row for a row"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],

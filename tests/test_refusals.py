@@ -103,6 +103,22 @@ def test_attributes_that_are_given_by_a_function_are_checked_too() -> None:
         InferenceSession(onnx.parser.parse_model(text).SerializeToString())
 
 
+@pytest.mark.parametrize(("node", "refused"), [("Softmax <axis = 1> (x)", True), ("Relu (x)", False)])
+def test_operators_of_functions_mean_what_they_mean_in_the_model(node: str, refused: bool) -> None:
+    """The standard's checker refuses this; onnxruntime takes the model's meaning, whatever the function imports."""
+    text = f"""<ir_version: 10, opset_import: ["" : 20, "local" : 1]>
+        g (float[2, 3, 4] x) => (float[2, 3, 4] y) {{ y = local.F (x) }}
+        <domain: "local", opset_import: ["" : 11]> F (x) => (y) {{ y = {node} }}"""
+    model = onnx.parser.parse_model(text)
+    if refused:
+        with pytest.raises(onnx.checker.ValidationError):
+            onnx.checker.check_model(model)
+        with pytest.raises(InvalidModel, match="opset 11.*means something else by the model's opset 20"):
+            InferenceSession(model.SerializeToString())
+    else:
+        InferenceSession(model.SerializeToString())
+
+
 @pytest.mark.parametrize("threads", [-1, 1.5, "2"])
 def test_a_number_of_threads_that_is_none(threads: Any) -> None:
     with pytest.raises(InvalidInput, match="intra_op_num_threads cannot be"):

@@ -291,6 +291,17 @@ def test_arrays_of_the_other_byte_order() -> None:
     np.testing.assert_array_equal(InferenceSession(ADD).run(None, big)[0], np.full((2, 3), 2))
 
 
+@pytest.mark.parametrize("op", ["Compress", "Cast"])
+def test_bools_are_true_whatever_byte_says_so(op: str) -> None:
+    """A mask of 255s that is viewed as bools: Compress counts them."""
+    mask = np.array([255, 0, 1, 2], np.uint8).view(bool)
+    count = op == "Compress"
+    node = helper.make_node(op, ["x", "x"], ["y"]) if count else helper.make_node(op, ["x"], ["y"], to=INT64)
+    made = model([node], [info("x", [4], TensorProto.BOOL)], [info("y", ["K"], TensorProto.BOOL if count else INT64)])
+    [y] = InferenceSession(made).run(None, {"x": mask})
+    np.testing.assert_array_equal(y, [1, 1, 1] if count else [1, 0, 1, 1])
+
+
 def test_free_dimensions_are_overridden_by_name() -> None:
     made = model([helper.make_node("Neg", ["x"], ["y"])], [info("x", ["batch", 3])], [info("y", ["batch", 3])])
     options = SessionOptions()

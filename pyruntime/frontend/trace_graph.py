@@ -244,6 +244,10 @@ class _GraphTracer:
 
     def _operator(self, node: Node, label: str, args: list[Any]) -> Sequence[Any]:
         operator = registry.find(node.domain, node.op, node.opset, label)
+        imported = self.root.opsets.get(node.domain, node.opset)
+        if imported != node.opset and registry.find(node.domain, node.op, imported, label) is not operator:
+            # of a function: the standard refuses it, onnxruntime takes the model's meaning
+            raise InvalidModel(f"means something else by the model's opset {imported}", node=label)
         while args and args[-1] is None:
             args.pop()
         attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # opset 1's hint on memory

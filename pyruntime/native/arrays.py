@@ -41,7 +41,8 @@ def _known(dtype: Any) -> DType:
 
 
 def storage(x: np.ndarray) -> np.ndarray:
-    """The array in the engine's storage layout: bit patterns for small floats, one byte for sub-byte integers."""
+    """The array in the engine's storage layout: bit patterns for small floats, one byte for sub-byte integers, and
+    bools that are 0 or 1: a view of a mask of 255s is counted, compared and added up by kernels."""
     d = dtype_of(x)
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
@@ -53,6 +54,8 @@ def storage(x: np.ndarray) -> np.ndarray:
         return np.array(flat, dtype=object).reshape(x.shape)
     if d.name in ("int4", "uint4", "int2", "uint2"):
         return x.astype(NUMPY[d.name])
+    if d is dt.BOOL and x.view(np.uint8).max(initial=0) > 1:
+        return x.view(np.uint8) != 0
     return np.asarray(x).view(NUMPY[d.name])
 
 

@@ -14,7 +14,7 @@ from pyruntime.ops.norm import mean_of
 from pyruntime.ops.norm_microsoft import embed_layer_normalization
 from pyruntime.ops.pool import average_pool, global_average_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of, scalar_of
-from pyruntime.ops.quant import centred, dequantize_linear, saturated
+from pyruntime.ops.quant import centred, dequantize_linear, quantize_linear, saturated
 from pyruntime.ops.reduce import softmax_of
 
 
@@ -32,6 +32,14 @@ def _requantised(t: Tracer, value: Tensor, zero: Tensor | None, like: Tensor) ->
     """Codes of what is in the result's scale already."""
     zero = t.scalar(0, like.dtype) if zero is None else scalar_of(t, zero)
     return t.map(saturated(X, cast(Y, F32), zero.dtype), value, zero)
+
+
+@op("QuantizeLinear", domain=MICROSOFT)
+def quantize_linear_in_float32(
+    t: Tracer, x: Tensor, y_scale: Tensor, y_zero_point: Tensor | None = None, *, axis: int = 1
+) -> Tensor:
+    """The standard's divides halves as halves, unless `precision` says otherwise."""
+    return quantize_linear(t, x, y_scale, y_zero_point, axis=axis, precision=F32.code)
 
 
 @op("QLinearAdd", domain=MICROSOFT)

@@ -76,7 +76,6 @@ def _through(value: Expr, dtype: DType) -> Expr:
 
 
 @op("QuantizeLinear", since=10)
-@op("QuantizeLinear", since=1, domain="com.microsoft")
 def quantize_linear(
     t: Tracer, x: Tensor, y_scale: Tensor, y_zero_point: Tensor | None = None, *, axis: int = 1, block_size: int = 0,
     output_dtype: int = 0, precision: int = 0, saturate: int = 1,

@@ -35,6 +35,8 @@ def _times(d: AnyDim, s: float) -> AnyDim:
     if isinstance(d, int):
         return math.floor(round_float(d * s, F32))
     exact = Fraction(s).limit_denominator(1 << 12)
+    if round_float(float(exact), F32) != s:
+        exact = Fraction(s)
     return d * exact.numerator // exact.denominator
 
 

@@ -96,6 +96,8 @@ CASES = [
     Case("MatMulIntegerToFloat", {}, {"a": (U8, "B 5"), "b": (U8, "5 4"), "as": value(0.02), "bs": value(0.03),
                                       "az": value(120, U8), "bz": value(7, U8), "bias": "4"}, B[:2]),
     Case("QuantizeLinear", {}, {"x": "B 4", "s": value(0.02), "z": value(-3, np.int16)}, B),
+    Case("QuantizeLinear", {}, {"x": (np.float16, "B 4"), "s": value(4e-4, np.float16), "z": value(-3, np.int16)}, B,
+         name="quotients beyond a half's digits"),
     Case("DequantizeLinear", {"axis": 1}, {"x": (U8, "B 4"), "s": (scales, np.float32, "4"), "z": (near, U8, "4")}, B),
     Case("GatherBlockQuantized", {"bits": 4, "block_size": 16, "quantize_axis": 1},
          {"data": (U8, "6 16"), "i": (lambda s, z, r: r.integers(0, 6, s), np.int64, "B 2"),

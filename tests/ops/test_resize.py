@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kit.interpret import run
 from pyruntime.errors import PyRuntimeError
 from tests.ops.compare import by_onnx, by_onnxruntime, by_session, same
 from tests.ops.node import check_node, f32, floats, ints, node_model, run_node
@@ -41,6 +42,16 @@ def test_nearest(scales: tuple[float, ...], how: str, nearest: str) -> None:
     check_node(
         "Resize", args, 13, constants=(2,), mode="nearest", coordinate_transformation_mode=how, nearest_mode=nearest
     )
+
+
+@pytest.mark.parametrize("scale", [0.9999779, 1.0001, 0.33334, 1 / 3, 0.7])
+def test_scales_that_are_no_simple_fraction(scale: float) -> None:
+    for n in (2, 3, 10, 101):
+        m, feeds = node_model("Resize", [floats(1, 1, n, n), None, f32([1, 1, scale, scale])], 19, constants=(2,))
+        want = [1, 1, *[np.floor(np.float32(n) * np.float32(scale))] * 2]
+        assert [*by_onnxruntime(m, feeds)[0].shape] == want
+        for symbolic in (False, True):
+            assert [*run(m.SerializeToString(), feeds, symbolic)[0].shape] == want
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])

@@ -36,6 +36,12 @@ for (const [dtype, packed, inside] of [['int4', [0x8f, 0x07], [-1, -8, 7]], ['ui
   });
 }
 
+test('a bool is 0 or 1, whatever a mask has for true', () => {
+  const into = new Uint8Array(4);
+  store(new Uint8Array([255, 0, 1, 2]), 'bool', into);
+  assert.deepEqual([...into], [1, 0, 1, 1]);
+});
+
 test('a view of part of a buffer is stored alone', () => {
   const into = new Uint8Array(4);
   store(new Int16Array([1, 2, 3, 4]).subarray(1, 3), 'int16', into);

@@ -24,13 +24,14 @@ export function elementSize(dtype) {
 }
 
 /**
- * Elements of a feed into memory.
+ * Elements of a feed into memory; bools become 0 or 1, of which kernels count, compare and add up the bytes.
  * @param {NumericData} data @param {string} dtype @param {Uint8Array} into
  */
 export function store(data, dtype, into) {
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   if (isPacked(dtype) && bytes.length !== into.length) unpackBits(bytes, 4, dtype === 'int4', into);
   else into.set(bytes);
+  if (dtype === 'bool') for (let i = 0; i < into.length; i++) if (into[i] > 1) into[i] = 1;
 }
 
 /**
