@@ -122,8 +122,8 @@ def _legal(e: Expr, memo: dict[int, Expr]) -> Expr:
         return decode(cast(Expr("load", args, U16, e.value), I32), e.dtype)
     if e.op == "cast" and e.dtype in HALVES:
         x = args[0] if args[0].dtype is F32 else cast(args[0], F32)
-        same = e.args[0].dtype is e.dtype
-        return x if same else rounded(x, e.dtype)
+        source = e.args[0].args[0] if e.args[0].op == "cast" and e.args[0].dtype is F32 else e.args[0]
+        return x if source.dtype is e.dtype else rounded(x, e.dtype)
     if e.op == "cast" and e.args[0].dtype in HALVES:
         return cast(args[0], e.dtype)
     if e.op == "bitcast" and e.dtype in HALVES:

@@ -26,6 +26,7 @@ from pyruntime.passes.strided_operands import read_through
 from pyruntime.passes.string_kernels import lower_strings
 from pyruntime.passes.unit_axes import absorb_units
 from pyruntime.passes.used_symbols import mentioned
+from pyruntime.passes.wide_halves import widen_halves
 
 LEVELS = ("disabled", "basic", "extended", "layout", "all")
 
@@ -86,6 +87,11 @@ def _grow_in_place(w: Work) -> None:
         grow_in_place(w.traced)
 
 
+def _widen_halves(w: Work) -> None:
+    if w.at_home:
+        widen_halves(w.main, w.outputs)
+
+
 def _tabulate(w: Work) -> None:
     if w.fuses_rows:  # on a GPU arithmetic costs less than a lookup
         tabulate(w.main, w.init)
@@ -124,6 +130,7 @@ PASSES = (
     Pass("growing_caches", "extended", _grow_in_place),
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
     Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
+    Pass("wide_halves", "extended", _widen_halves),
     Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),
     Pass("constant_hoisting", "basic", _hoist_constants),
     Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),

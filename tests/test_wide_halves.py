@@ -1,0 +1,127 @@
+"""Half floats between kernels are float32: as few kernels as of float32, roundings where casts ask for them, and
+results of onnxruntime, which computes on the CPU in float32 as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from kit import field
+from kit.small_models import model
+from pyruntime import InferenceSession
+
+HALF, FLOAT, INT = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.INT64
+X = ("x", HALF, ["n", 8, 9, 7])
+
+
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float16)
+
+
+def body(name: str, nodes: list[onnx.NodeProto], inputs: list[Any], outputs: list[Any]) -> onnx.GraphProto:
+    made = [[helper.make_tensor_value_info(*value) for value in values] for values in (inputs, outputs)]
+    return helper.make_graph(nodes, name, *made)
+
+
+BRANCHES = [
+    body("then", [node("Mul", "a a", "t"), node("Add", "t x", "out")], [], [("out", HALF, None)]),
+    body("else", [node("Sub", "a x", "out")], [], [("out", HALF, None)]),
+]
+STEP = body(
+    "step",
+    [node("Identity", "c", "go"), node("Mul", "h half", "g"), node("Tanh", "g", "after"), node("Exp", "g", "scan")],
+    [("i", INT, []), ("c", TensorProto.BOOL, []), ("h", HALF, None)],
+    [("go", TensorProto.BOOL, []), ("after", HALF, None), ("scan", HALF, None)],
+)
+CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
+    "one tensor of many readers": (
+        [node("Conv", "x w b", "a", pads=[1] * 4), node("Relu", "a", "r"), node("Conv", "r w2 b", "c", pads=[1] * 4),
+         node("Add", "c r", "s"), node("GlobalAveragePool", "r", "g"), node("Mul", "s g", "y")],
+        {"w": drawn(8, 8, 3, 3), "b": drawn(8), "w2": drawn(8, 8, 3, 3)},
+    ),
+    "an output that is read, too": (
+        [node("Sigmoid", "x", "a"), node("MaxPool", "a", "y", kernel_shape=[3, 3]), node("Exp", "a", "e"),
+         node("ReduceMax", "e", "z", axes=[1, 2])], {},
+    ),
+    "a reshape between": (
+        [node("Exp", "x", "a"), node("Flatten", "a", "f", axis=2), node("Softmax", "f", "s"),
+         node("MatMul", "s m", "y")],
+        {"m": drawn(63, 5)},
+    ),
+    "what is moved": (
+        [node("Transpose", "x", "t", perm=[0, 2, 3, 1]), node("ArgMax", "x", "i", axis=1, keepdims=0),
+         node("Gather", "e i", "g"), node("Concat", "t g", "c", axis=3), node("LayerNormalization", "c s", "y")],
+        {"e": drawn(8, 4), "s": drawn(12)},
+    ),
+    "branches": (
+        [node("Neg", "x", "a"), node("ReduceSum", "a", "u", keepdims=0), node("Greater", "u b", "c"),
+         node("If", "c", "y", then_branch=BRANCHES[0], else_branch=BRANCHES[1])],
+        {"b": np.array(0, np.float16)},
+    ),
+    "a loop": (
+        [node("Abs", "x", "a"), node("Loop", "m t a", "l z", body=STEP), node("Add", "l a", "y")],
+        {"m": np.array(3), "t": np.array(True), "half": np.array(0.5, np.float16)},
+    ),
+    "a procedure": (
+        [node("Exp", "x", "a"), node("CumSum", "a ax", "c"), node("TopK", "c k", "y i", axis=1), node("Log", "y", "z")],
+        {"ax": np.array(1), "k": np.array([3])},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_as_onnxruntime(case: str, batch: int) -> None:
+    nodes, initializers = CASES[case]
+    outputs = [(n, HALF, None) for n in ("y", "z") if any(n in made.output for made in nodes)]
+    data = model(nodes, [X], outputs, initializers).SerializeToString()
+    feeds = {"x": np.random.default_rng(batch).normal(size=(batch, 8, 9, 7)).astype(np.float16)}
+    expected = onnxruntime.InferenceSession(data).run(None, feeds)
+    for ours, theirs in zip(InferenceSession(data).run(None, feeds), expected, strict=True):
+        assert ours.dtype == np.float16
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("family", ["residual", "light_detector"])
+def test_as_few_kernels_as_of_float32(family: str) -> None:
+    """But one, for the picture that enters."""
+    f16, f32 = [_calls(field.materialize(f"{family}.{scheme}", small=True)) for scheme in ("f16", "f32")]
+    assert f16 <= f32 + 1
+
+
+def _calls(path: Path) -> int:
+    main = InferenceSession(path)._latest().header["blocks"][1]
+    return sum(len(step["calls"]) for step in main["steps"])
+
+
+@pytest.mark.parametrize("to", [HALF, TensorProto.BFLOAT16])
+def test_a_cast_rounds(to: int) -> None:
+    """Between kernels and inside of one; 1e5 becomes infinite as float16."""
+    nodes = [node("Exp", "x", "e"), node("Cast", "e", "h", to=to), node("Cast", "h", "y", to=FLOAT),
+             node("ReduceMax", "h", "m"), node("Cast", "m", "z", to=FLOAT)]  # fmt: skip
+    x = np.log(np.array([1.0003, 2.0007, 300.3, 1e5], np.float32))
+    inputs, outputs = [("x", FLOAT, [4])], [("y", FLOAT, None), ("z", FLOAT, None)]
+    rounded = onnxruntime.InferenceSession(model(nodes[:3], inputs, outputs[:1]).SerializeToString())
+    expected = rounded.run(None, {"x": x})[0]
+    y, z = InferenceSession(model(nodes, inputs, outputs).SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(y, expected)
+    assert z == expected.max()
+
+
+def test_what_a_half_cannot_hold_between_kernels() -> None:
+    """As in onnxruntime, 300 squared is not infinite on its way through a sum."""
+    nodes = [node("Mul", "x x", "a"), node("ReduceSum", "a", "s"), node("Sqrt", "s", "y")]
+    data = model(nodes, [("x", HALF, [3])], [("y", HALF, None)]).SerializeToString()
+    x = np.array([300, 400, 0], np.float16)
+    expected = onnxruntime.InferenceSession(data).run(None, {"x": x})[0]
+    assert InferenceSession(data).run(None, {"x": x})[0] == expected == 500
