@@ -9,7 +9,7 @@ import onnx.parser
 import onnx.reference
 import pytest
 
-from pyruntime import InferenceSession, InvalidInput, browser
+from pyruntime import InferenceSession, InvalidInput, SessionOptions, browser
 
 # Two values that decide ranks, the second computed with the first: axes of Unsqueeze.
 MODEL = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
@@ -77,3 +77,16 @@ def test_dims_of_dims(depth: int) -> None:
             want = want[part : 2 * part]
         np.testing.assert_array_equal(session.run(None, {"x0": x})[0], want, strict=True)
     assert bool(session._needs.dims) is (depth > 3)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_cost_of_kernels_whose_dims_are_long(threads: int) -> None:
+    """Whether another thread pays for one is told from its dims."""
+    data = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[?, ?, ?, ?, ?] x, float[?, ?, ?, ?, ?] w) => (float[N, M, O, P, Q] y)
+        { y = ConvTranspose (x, w) }""").SerializeToString()
+    session = InferenceSession(data, SessionOptions(intra_op_num_threads=threads))
+    peer = onnx.reference.ReferenceEvaluator(data)
+    for size in (3, 2):
+        feeds = {"x": np.ones((1, 2, size, 4, 5), np.float32), "w": np.ones((2, 2, size, size, size), np.float32)}
+        np.testing.assert_array_equal(session.run(None, feeds)[0], peer.run(None, feeds)[0])

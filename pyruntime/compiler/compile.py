@@ -17,6 +17,7 @@ from pyruntime.errors import our_fault
 from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, trace_graph
 from pyruntime.ir.kernel import Block, Host
+from pyruntime.ir.shape import decided_by_feeds
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.passes.graph_pruning import prune
@@ -70,12 +71,12 @@ def compile_graph(
     watch.lap("trace")
     report = NodeReport(graph, main)
     work = Work(main, target.routines, target.fuses_rows, not target.memories)
-    with our_fault("optimising the kernels"):
+    with our_fault("optimising the kernels"), decided_by_feeds():
         (pipeline or Pipeline()).kernels(work, budget)
     watch.lap("passes")
     if reveal:
         main.outputs = revealed(main.block)
-    with our_fault("writing the program"):
+    with our_fault("writing the program"), decided_by_feeds():
         target.place(main.block)
         emitted = emit(graph.name, work.init, main, target, budget)
         program = emitted.program

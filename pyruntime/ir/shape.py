@@ -7,12 +7,13 @@ Arithmetic of Dims gives an int wherever the result is constant, so code written
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
 from typing import Any
 
-from pyruntime.errors import PyRuntimeError, ShapeError
+from pyruntime.errors import NeedsValue, PyRuntimeError, ShapeError
 from pyruntime.ir.symbol import DIM, Symbol
 
 Atom = tuple[Any, ...]  # a Symbol, or (op, operand, operand, …) with op in _EVAL
@@ -26,6 +27,17 @@ class Undecided(PyRuntimeError):
     def __init__(self, message: str, *dims: AnyDim) -> None:
         super().__init__(message)
         self.symbols = frozenset().union(*[symbols(d) for d in dims])
+
+
+@contextmanager
+def decided_by_feeds() -> Iterator[None]:
+    """Where dims of feeds leave something undecided, ask for them (`NeedsValue`)."""
+    try:
+        yield
+    except Undecided as e:
+        if e.symbols and all(s.is_extent for s in e.symbols):
+            raise NeedsValue("", symbols=e.symbols) from None
+        raise
 
 
 class Dim:
