@@ -448,7 +448,7 @@ class Tracer(Requirements):
             elif y is x or values is None:
                 todo += [s for s in y.kernel.inputs if s.uid not in seen]
                 seen.update(s.uid for s in y.kernel.inputs)
-        return NeedsValue(asked or x.name, node=self.node)
+        return NeedsValue(asked, node=self.node)
 
 
 def decoded(values: list[Any], dtype: DType) -> list[Any]:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.expr import Expr
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import Expr, clip, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.gates import Activation
 from pyruntime.ops.recurrent import Layer, Step, activation_sets
@@ -99,15 +100,24 @@ def lstm(
     Spec: https://onnx.ai/onnx/operators/onnx__LSTM.html"""
     layer = Layer(t, 4, (x, w, r), direction, layout, hidden_size)
     sets = activation_sets(layer, activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, clip)
-    xs = layer.project(b)
-    start = [layer.use(h0), layer.use(c0)]
-    peep = layer.use(None if peepholes is None else t.reshape(peepholes, (layer.D, 3, layer.H)))
+    return lstm_of(layer, sets, b, lens, (h0, c0), peepholes, input_forget)
 
+
+def lstm_of(
+    layer: Layer, sets: list[list[Activation]], b: Tensor | None, lens: Tensor | None,
+    start: tuple[Tensor | None, Tensor | None], peepholes: Tensor | None, input_forget: int, rounded: bool = False,
+) -> list[Tensor | None]:  # fmt: skip
+    """rounded: R is multiplied with what 8 bits say of h, each row by its own range."""
+    t, xs = layer.t, layer.project(b)
+    initial = [layer.use(x) for x in start]
+    peep = layer.use(None if peepholes is None else t.reshape(peepholes, (layer.D, 3, layer.H)))
     packed = layer.pack(range(4))
 
     def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
         h, c = states
-        packed.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
+        for b in rows if rounded else []:
+            _round(k, layer, h, gates, d, b)
+        packed.dots(k, d, rows, lambda b, i: gates[d, b, 4, i] if rounded else h.at(*layer.state(d, b, i)), gates)
 
         def write(f: list[Activation]) -> None:
             for b in rows:
@@ -130,4 +140,21 @@ def lstm(
 
         layer.per_direction(k, d, sets, write)
 
-    return layer.run("lstm", lens, start, 4, step)
+    return layer.run("lstm", lens, initial, 5 if rounded else 4, step)
+
+
+def _round(k: Builder, layer: Layer, h: Tensor, gates: Tensor, d: Expr, b: Expr) -> None:
+    """Row b of h, rounded as DynamicQuantizeLinear does, behind its gates."""
+    high, low = k.var(0.0, F32), k.var(0.0, F32)
+    with k.loop(layer.H) as j:
+        value = k.let(h.at(*layer.state(d, b, j)))
+        high.set(maximum(high.get, value))
+        low.set(minimum(low.get, value))
+    scale = k.let(select(high.get == low.get, 1.0, high.get - low.get) / 255.0)
+    zero = k.let(round_even(clip(-low.get / scale, 0.0, 255.0)))
+    with k.loop(layer.H, "vector") as j:
+        code = clip(round_even(h.at(*layer.state(d, b, j)) / scale) + zero, 0.0, 255.0)
+        k.store(gates, (d, b, 4, j), (code - zero) * scale)
+
+
+__all__ = ["lstm_of"]

@@ -9,12 +9,13 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X, Y, Z, cast, select, sigmoid
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.lstm import lstm
+from pyruntime.ops.lstm import lstm_of
 from pyruntime.ops.norm import mean_of
 from pyruntime.ops.norm_microsoft import embed_layer_normalization
 from pyruntime.ops.pool import average_pool, global_average_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of, scalar_of
-from pyruntime.ops.quant import centred, dequantize_linear, quantize_linear, saturated
+from pyruntime.ops.quant import centred, dequantize_linear, dynamic_quantize_linear, quantize_linear, saturated
+from pyruntime.ops.recurrent import Layer, activation_sets
 from pyruntime.ops.reduce import softmax_of
 
 
@@ -167,8 +168,9 @@ def dynamic_quantize_lstm(
     activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
     hidden_size: int | None = None, input_forget: int = 0,
 ) -> list[Tensor | None]:  # fmt: skip
-    """LSTM on weights of 8 bits, which are dequantised once. ONNX Runtime also rounds the inputs of each product to 8
-    bits; here they stay as they are.
+    """LSTM on weights of 8 bits, which are dequantised once; the other inputs of products are rounded to 8 bits, x by
+    its range and each row of h by its own. ONNX Runtime takes one range for those rows of h that a thread of it has:
+    without a batch the results are the same, with one they depend on its number of threads.
 
     Shapes: w (D, I, 4H), r (D, H, 4H), scales and zero points (D,) or (D, 4H); others as LSTM's"""
 
@@ -176,11 +178,12 @@ def dynamic_quantize_lstm(
         each = [t.reshape(v, (v.shape[0], 1, v.shape[1] if v.rank == 2 else 1)) for v in (scale, zero)]
         return t.transpose(t.map((cast(X, F32) - cast(Z, F32)) * Y, codes, *each), [0, 2, 1])
 
-    return lstm(
-        t, x, weight(w, w_scale, w_zero_point), weight(r, r_scale, r_zero_point), b, lens, h0, c0, peepholes,
-        activations=activations, activation_alpha=activation_alpha, activation_beta=activation_beta, clip=clip,
-        direction=direction, hidden_size=hidden_size, input_forget=input_forget,
-    )  # fmt: skip
+    codes, step, zero = dynamic_quantize_linear(t, x)
+    near = t.map((cast(X, F32) - cast(Z, F32)) * Y, codes, step, zero)
+    weights = weight(w, w_scale, w_zero_point), weight(r, r_scale, r_zero_point)
+    layer = Layer(t, 4, (near, *weights), direction, 0, hidden_size)
+    sets = activation_sets(layer, activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, clip)
+    return lstm_of(layer, sets, b, lens, (h0, c0), peepholes, input_forget, rounded=True)
 
 
 @op("QEmbedLayerNormalization", domain=MICROSOFT)
