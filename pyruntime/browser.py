@@ -7,7 +7,9 @@ A feed is described as {"dtype", "dims", "data"}, a list of those for a sequence
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -248,6 +250,10 @@ class Model:
             self.graph, specs, elements, target(names, self._engines(names), at_home),
             pipeline=self.pipeline, constants=constants, reveal=reveal, budget=self._budget(),
         )  # fmt: skip
+        for text in found.remarks:
+            warnings.warn(text, stacklevel=2)
+        if constants is None and not reveal:
+            self.graph = replace(self.graph, outputs=found.outputs)
         return Compilation(found)
 
     def _budget(self) -> budget.Budget:

@@ -369,6 +369,21 @@ def python(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
+def test_its_distribution_has_a_version() -> None:
+    """Where onnxruntime is not installed."""
+    code = """if True:
+        import sys, importlib.metadata, pyruntime.onnxruntime as ort
+        sys.path.clear()
+        assert importlib.metadata.version("onnxruntime") == ort.__version__
+        assert importlib.metadata.metadata("onnxruntime")["Name"] == "onnxruntime"
+        try:
+            importlib.metadata.version("onnxruntime-gpu")
+        except importlib.metadata.PackageNotFoundError:
+            print("only that")"""
+    found = python(code=code)
+    assert found.stdout == "only that\n", found.stderr
+
+
 def test_a_program_that_imports_onnxruntime(tmp_path: Path) -> None:
     """Unchanged, by one line before it or by `python -m`."""
     program = tmp_path / "program.py"

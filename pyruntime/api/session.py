@@ -271,6 +271,9 @@ class InferenceSession(Session):
         own = self.get_session_options().log_severity_level
         return logs.least(own if run is None or run.log_severity_level < 0 else run.log_severity_level)
 
+    def _remark(self, text: str) -> None:
+        self._log(logs.WARNING, text)
+
     # ── what has no meaning here ─────────────────────────────────────────────────────────────────────────────────
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:

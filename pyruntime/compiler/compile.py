@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,11 @@ from pyruntime.emit.explain_table import table
 from pyruntime.emit.node_report import NodeReport, reasons, revealed
 from pyruntime.errors import our_fault
 from pyruntime.frontend.budget import Budget
-from pyruntime.frontend.trace_graph import Spec, TensorSpec, trace_graph
+from pyruntime.frontend.trace_graph import Spec, TensorSpec, made_outputs, trace_graph
 from pyruntime.ir.kernel import Block, Host
 from pyruntime.ir.shape import decided_by_feeds
 from pyruntime.ir.symbol import Symbol
-from pyruntime.onnx.graph import Graph, Weight
+from pyruntime.onnx.graph import Graph, Value, Weight
 from pyruntime.passes.graph_pruning import prune
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
@@ -28,13 +28,16 @@ from pyruntime.program.format import Program
 @dataclass(slots=True)
 class Compiled:
     """The program, the kernels that its Host steps name by position, its symbols by the names it has for them, its
-    kernels (those of `init` run once), and the milliseconds that each phase took."""
+    kernels (those of `init` run once), the graph's outputs with the shapes that they have, what the model says of them
+    that cannot be, and the milliseconds that each phase took."""
 
     program: Program
     host_kernels: list[Host]
     symbols: dict[str, Symbol]
     init: Block
     main: Block
+    outputs: tuple[Value, ...] = ()
+    remarks: Sequence[str] = ()
     timings: dict[str, float] = field(default_factory=dict)
 
 
@@ -68,6 +71,7 @@ def compile_graph(
     budget = budget or Budget()
     with our_fault("tracing the graph"):
         main = trace_graph(prune(graph), specs, elements, constants or {}, budget)
+    outputs, remarks = made_outputs(graph, main)
     watch.lap("trace")
     report = NodeReport(graph, main)
     work = Work(main, target.routines, target.fuses_rows, not target.memories)
@@ -85,7 +89,7 @@ def compile_graph(
         program.header["explain"] = table(program.header, report.after(work.init, emitted.within), why, owners)
     watch.lap("emit")
     symbols = {name: s for s, name in emitted.symbols.items()}
-    return Compiled(program, emitted.host_kernels, symbols, work.init, main.block, watch.timings)
+    return Compiled(program, emitted.host_kernels, symbols, work.init, main.block, outputs, remarks, watch.timings)
 
 
 __all__ = ["Compiled", "Stopwatch", "compile_graph"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -116,21 +115,34 @@ def trace_graph(
     t.subgraph = tracer.subgraph
     outputs = tracer.graph(graph, env)
     named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
-    _compare_declared(graph, named)
     return TracedGraph(t.block, feeds, named, t.guards, env, t.known_tensors())
 
 
-def _compare_declared(graph: Graph, outputs: Mapping[str, Any]) -> None:
-    """Warn of outputs whose declared shape cannot be: the nodes decide, as in onnxruntime."""
+def made_outputs(graph: Graph, traced: TracedGraph) -> tuple[tuple[Value, ...], list[str]]:
+    """The graph's outputs with the shapes that nodes make, where the model says less, and where what it says cannot be,
+    as onnxruntime has it; a sentence for each of the latter."""
+    shapes = [v.type.shape for v in graph.inputs if isinstance(v.type, TensorType)]
+    names = {d for shape in shapes for d in shape or () if isinstance(d, str)}
+    outputs: list[Value] = []
+    remarks: list[str] = []
     for value in graph.outputs:
-        made = outputs[value.name]
-        said = value.type.shape if isinstance(value.type, TensorType) else None
-        if said is None or not isinstance(made, Tensor):
-            continue
-        pairs = zip(said, made.shape, strict=False)
-        if len(said) != made.rank or any(isinstance(d, int) and sh.compare("eq", d, n) == 0 for d, n in pairs):
-            shapes = [f"[{', '.join('?' if d is None else str(d) for d in shape)}]" for shape in (said, made.shape)]
-            warnings.warn(f'output "{value.name}" is declared {shapes[0]}, its nodes make {shapes[1]}', stacklevel=4)
+        made, kind = traced.outputs[value.name], value.type or TensorType(None, None)
+        if isinstance(made, Tensor) and isinstance(kind, TensorType):
+            dims = tuple(d if isinstance(d, int) else str(d) if str(d) in names else None for d in made.shape)
+            if kind.shape is not None and not _may_be(kind.shape, made):
+                said, done = (", ".join("?" if d is None else str(d) for d in s) for s in (kind.shape, made.shape))
+                remarks.append(f'output "{value.name}" is declared [{said}], its nodes make [{done}]')
+            elif kind.shape is not None:
+                pairs = zip(kind.shape, dims, strict=True)
+                dims = tuple(a if isinstance(a, int) or (a and not isinstance(b, int)) else b for a, b in pairs)
+            value = replace(value, type=TensorType(kind.dtype or made.dtype, dims))
+        outputs.append(value)
+    return tuple(outputs), remarks
+
+
+def _may_be(said: Sequence[int | str | None], made: Tensor) -> bool:
+    pairs = zip(said, made.shape, strict=False)
+    return len(said) == made.rank and not any(isinstance(d, int) and sh.compare("eq", d, n) == 0 for d, n in pairs)
 
 
 def symbolic_dims(path: Path, spec: TensorSpec) -> list[int | Symbol]:
@@ -311,4 +323,6 @@ def _bind(node: Node, attrs: Mapping[str, object]) -> Node:
     return replace(node, attrs=bound)
 
 
-__all__ = ["NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "TracedGraph", "trace_graph"]
+__all__ = [
+    "NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "TracedGraph", "made_outputs", "trace_graph",
+]  # fmt: skip

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.maps import Column, classes, without_maps
 from pyruntime.ir.dtype import F32, I64, STRING, DType
-from pyruntime.onnx.graph import Graph
+from pyruntime.onnx.graph import Graph, Value
 
 _KEYS = {I64: (int, np.integer), STRING: (str,)}
 # for CastMap: what converts a value, and what stands where a key is absent
@@ -27,11 +27,17 @@ class Maps:
 
     def __init__(self, declared: Graph) -> None:
         self.declared = declared
+        self.outputs = declared.outputs  # with what is known of their shapes
         self._border = without_maps(declared)
         self.graph = self._border.graph
 
     def __bool__(self) -> bool:
         return bool(self._border.scores or self._border.columns)
+
+    def made(self, outputs: Sequence[Value]) -> None:
+        """What tensors are, where `graph` says less."""
+        known = {v.name: v for v in outputs if v.name not in self._border.scores}
+        self.outputs = tuple(known.get(v.name, v) for v in self.declared.outputs)
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

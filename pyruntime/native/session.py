@@ -107,7 +107,8 @@ class Session:
         return arguments([v for v in self._graph.inputs if v.name in self._graph.weights])
 
     def get_outputs(self) -> list[NodeArg]:
-        return arguments(self._maps.declared.outputs)
+        """The same of each output."""
+        return arguments(self._maps.outputs)
 
     def get_providers(self) -> list[str]:
         return list(self._providers)
@@ -233,7 +234,13 @@ class Session:
             graph, specs, elements, chosen, pipeline=self._pipeline, constants=constants, reveal=reveal,
             budget=Budget(self.options.compile_time_limit, self.options.code_size_limit),
         )  # fmt: skip
+        for text in compiled.remarks:
+            self._remark(text)
+        if constants is None:
+            self._maps.made(compiled.outputs)
         return compiled, chosen
+
+    _remark = staticmethod(warn)
 
     @property
     def _wants_gpu(self) -> bool:
@@ -255,7 +262,7 @@ class Session:
             text = f'dims named "{dim}" have different sizes in the inputs {", ".join(map(repr, inputs))}'
             if self._opened:
                 raise InvalidInput(text, hint="the Program takes them for one; open the model")
-            warn(f"{text}; from now on they are taken as different dims")
+            self._remark(f"{text}; from now on they are taken as different dims")
         self._graph = self._graph.with_dims_apart(dims)
         self._feeds = Feeds(self._graph)
         self._needs = Needs()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+from pyruntime.api.distribution import install
 from pyruntime.api.names import NAMES
 from pyruntime.api.process import PEER_VERSION
 
@@ -21,5 +22,6 @@ __version__ = version = PEER_VERSION
 package_name = "onnxruntime"
 cuda_version = ""
 globals().update(NAMES)
+install()
 
 __all__ = [*NAMES]  # noqa: PLE0604  names of what is there
