@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from playwright.sync_api import Browser, Page
 
 from e2e.conftest import Tab
 from kit.chromium import ROOT
+from kit.pieces import Pieces
 from pyruntime import InferenceSession
 from pyruntime.cli.serve import Server
 
@@ -105,6 +107,36 @@ def test_speech_without_an_audio_device(tab: Callable[..., Tab]) -> None:
     assert "No sound arrives" in page.inner_text("#status")
 
 
+def test_text(tab: Callable[..., Tab]) -> None:
+    """At temperature 0 it writes what the decoder finds natively; meanwhile speed and memory are told."""
+    table = json.loads((ROOT / "demo/text/pieces.json").read_text())
+    pieces, prompt = Pieces(**table), "The executor plans memory"
+    session = InferenceSession(ROOT / "demo/text/decoder.onnx")
+    given = {x.name: np.zeros((1, *x.shape[1:2], 0, x.shape[3]), np.float32) for x in session.get_inputs()[1:]}
+    ids, found = pieces.encode(prompt), []
+    given["input_ids"] = np.array([ids])
+    for _ in range(300):
+        logits, *caches = session.run(None, given)
+        found.append(int(logits[0, -1].argmax()))
+        given = dict(zip(given, caches, strict=False)) | {"input_ids": np.array([found[-1:]])}
+    page = tab().open("/site/text/index.html")
+    page.fill("#prompt", prompt)
+    page.fill("#temperature", "0")
+    page.click("#write:enabled")
+    page.wait_for_function("document.querySelector('#write').textContent === 'Stop'")
+    page.wait_for_function("document.querySelector('#write').textContent === 'Write'")
+    assert page.text_content("#text") == prompt + pieces.decode(found)
+    assert page.inner_text("#cached") == str(len(ids) + 299) and int(page.inner_text("#speed")) > 0
+    assert "ms" in page.inner_text("#first") and "MB" in page.inner_text("#memory")
+    assert not faults(page)
+    page.fill("#temperature", "1.2")
+    page.click("#write")
+    page.wait_for_function("document.querySelector('#text').textContent.length > 60")
+    page.click("#write")
+    page.wait_for_function("document.querySelector('#write').textContent === 'Write'")
+    assert page.text_content("#text") != prompt + pieces.decode(found)
+
+
 def test_bring_your_own(tab: Callable[..., Tab]) -> None:
     """A model's report before and after it ran; no word of what was not asked for. A text file is called one."""
     made = tab("plain")
@@ -130,7 +162,7 @@ def test_small_screens(browser: Browser, servers: dict[str, Server]) -> None:
     """No page is wider than a telephone."""
     context = browser.new_context(viewport={"width": 360, "height": 740})
     page = context.new_page()
-    for path in ("", "digits/", "camera/", "vad/", "model/"):
+    for path in ("", "digits/", "camera/", "vad/", "text/", "model/"):
         page.goto(f"{servers['isolated'].url}/site/{path}index.html")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
     context.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from kit.chromium import ROOT
+from kit.pieces import Pieces
 from pyruntime import InferenceSession
 from pyruntime.cli.serve import Server
 
@@ -101,6 +104,28 @@ def test_python(blank: str, tmp_path: Path) -> None:
     command = [sys.executable, EXAMPLES / "python/desktop.py", DIGITS]
     done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == (f"{blank}.\n", "")
+
+
+def test_generate() -> None:
+    """What it writes is what onnxruntime finds, without a cache; drawn pieces are the likeliest where few may be."""
+    table, model = ROOT / "demo/text/pieces.json", ROOT / "demo/text/decoder.onnx"
+    command = [sys.executable, EXAMPLES / "generate/generate.py", model, table, "The executor", "--pieces", "40"]
+
+    def text(*options: str) -> str:
+        done = subprocess.run([*command, *options], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        assert done.returncode == 0 and "pieces a second" in done.stderr, done.stderr
+        return done.stdout
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    none = {x.name: np.zeros((1, *x.shape[1:2], 0, x.shape[3]), np.float32) for x in session.get_inputs()[1:]}
+    pieces = Pieces(**json.loads(table.read_text()))
+    ids = pieces.encode("The executor")
+    for _ in range(40):
+        ids.append(int(session.run(["logits"], {"input_ids": np.array([ids]), **none})[0][0, -1].argmax()))
+    assert text() == pieces.decode(ids) + "\n"
+    assert text("--temperature", "1.5", "--top-k", "1") == text("--temperature", "1.5", "--top-p", "0") == text()
+    drawn = text("--temperature", "1", "--top-k", "40", "--seed", "1")
+    assert drawn == text("--temperature", "1", "--top-k", "40", "--seed", "1") != text()
 
 
 def test_all_are_listed() -> None:

@@ -1,0 +1,65 @@
+"""Train the demo's decoder on this project's documentation; writes decoder.onnx and pieces.json beside this file.
+
+usage: python -m demo.text.train [--steps 3000]      some minutes on one core
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from demo.text.network import PIECES, Network, to_onnx
+from kit.pieces import Pieces
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+BATCH, LENGTH = 16, 128
+
+
+def prose() -> str:
+    """A paragraph a line, without tables, code and drawings."""
+    lines = []
+    for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        text = re.sub(r"```.*?```|<!--.*?-->", "", path.read_text(encoding="utf-8"), flags=re.S)
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+        text = "\n".join(line for line in text.split("\n") if not line.startswith(("|", "#", "<", "!", "    ")))
+        paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=- )", text)]
+        lines += [part for part in paragraphs if len(part) > 60 and part.isascii()]
+    return "\n".join(lines) + "\n"
+
+
+def train(network: Network, numbers: np.ndarray, steps: int) -> None:
+    """Adam on pieces of the text, the rate falling along a cosine."""
+    generator = np.random.default_rng(1)
+    loss = 0.0
+    for step in range(1, steps + 1):
+        starts = generator.integers(0, len(numbers) - LENGTH - 1, BATCH)
+        batch = numbers[starts[:, None] + np.arange(LENGTH + 1)]
+        rate = 4e-3 * min(1, step / 100) * 0.5 * (1 + np.cos(np.pi * step / steps))
+        loss += network.learn(batch[:, :-1], batch[:, 1:], rate, step)
+        if step % 100 == 0:
+            print(f"step {step}: loss {loss / 100:.3f}", flush=True)
+            loss = 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="train the text model")
+    parser.add_argument("--steps", type=int, default=3000)
+    args = parser.parse_args()
+    text = prose()
+    pieces = Pieces.learned(text, PIECES)
+    numbers = np.array(pieces.encode(text))
+    print(f"{len(text)} characters, {len(numbers)} pieces")
+    network = Network(np.random.default_rng(2))
+    train(network, numbers, args.steps)
+    (HERE / "decoder.onnx").write_bytes(to_onnx(network))
+    table = {"names": pieces.names, "merges": pieces.merges}
+    (HERE / "pieces.json").write_text(json.dumps(table, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
