@@ -13,6 +13,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 from pyruntime.errors import OutOfMemory
@@ -54,6 +55,13 @@ class SharedPages:
                 self._map(memory, first, last - first)
             for b, e in ((begin, min(first, end)), (max(last, begin), end)):
                 memory[b:e] = self._source[b:e]
+
+    def seen_from(self, memory: Any) -> SharedPages:
+        """The same pages, of a memory that has them and may outlive the first."""
+        other = copy(self)
+        other._source, other._file = memory, os.dup(self._file)
+        weakref.finalize(other, os.close, other._file)
+        return other
 
     def _map(self, memory: Any, at: int, size: int) -> None:
         """In one step: who reads there meanwhile finds the same bytes."""

@@ -249,15 +249,18 @@ class WasmHost:
         size, data = self._memory.data_len(*args), self._memory.data_ptr(*args)
         self.memory: np.ndarray[Any, np.dtype[np.uint8]] = np.ctypeslib.as_array(data, shape=(size,))
 
-    def twin(self, spans: Sequence[tuple[int, int]]) -> WasmHost:
-        """A host of one thread whose memory has the same bytes in these spans (begin, end), which nobody changes from
-        now on; RAM has them once. Kernels may run here meanwhile. Errors: OutOfMemory."""
+    def twin(self, spans: Sequence[tuple[int, int]], threads: int = 1) -> WasmHost:
+        """A host whose memory has the same bytes in these spans (begin, end), which nobody changes from now on; RAM has
+        them once. Kernels may run here meanwhile. Errors: OutOfMemory, also if this one is closed."""
         with self.memory_lock:
+            if not self._stores:
+                raise OutOfMemory("this memory is closed")
             if self._pages is None:
                 self._pages = SharedPages(self.memory, spans)
-            other = WasmHost(1, self.max_pages, self.relaxed, self._cache, like=self)
+            other = WasmHost(threads, self.max_pages, self.relaxed, self._cache, like=self)
             other.grow(max((end for _, end in spans), default=0))
             self._pages.appear_in(other.memory)
+            other._pages = self._pages.seen_from(other.memory)
         return other
 
     def grow(self, size: int) -> None:
@@ -383,15 +386,16 @@ class WasmHost:
     def close(self) -> None:
         """Ends the threads and frees the memory. Kernels and views must not be used afterwards."""
         self._end()
-        self._workers = []
-        self._instances = []
-        self._modules = {}
-        self._pages = None
-        self.memory = np.zeros(0, np.uint8)
-        self._memory = None
-        for store in self._stores:
-            store.close()
-        self._stores = []
+        with self.memory_lock:
+            self._workers = []
+            self._instances = []
+            self._modules = {}
+            self._pages = None
+            self.memory = np.zeros(0, np.uint8)
+            self._memory = None
+            for store in self._stores:
+                store.close()
+            self._stores = []
 
 
 def _stop(workers: list[HostThread]) -> None:

@@ -131,13 +131,19 @@ class Executor:
     def twin(self) -> Executor:
         """Another one for the same Program, which may run at the same time: the weights are the same memory, what runs
         write is its own. It has one thread. Not for Programs on the GPU. Errors: OutOfMemory."""
+        other = self.sibling(1, self.host_call)
+        self.twins.append(other)
+        return other
+
+    def sibling(self, threads: int, host_call: Any) -> Executor:
+        """The same for another session, which may live longer."""
         other = copy(self)
-        other.host = self.host.twin(self.planner.permanent)
+        other.host, other.host_call = self.host.twin(self.planner.permanent, threads), host_call
         other.functions = other.host.load(self.program.part(self.header["modules"]["wasm"]))
         other.planner = self.planner.twin(other.host)
         other.transfers, other.held = Transfers(other), HeldOutputs(other)
-        other.twins, other._threads, other.env = [], 1, {}
-        self.twins.append(other)
+        other.twins, other._threads, other.env, other.timings = [], threads, {}, None
+        other._begun = len(other.host.memory)
         return other
 
     def helped_by(self, others: int) -> None:

@@ -206,12 +206,12 @@ class Session:
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None, **watch: bool
     ) -> Any:
         """`watch`, for `verify`: reveal (what each kernel makes is an output), at_home (no kernel on the GPU)."""
-        from pyruntime.native.executor import Executor
+        from pyruntime.native.same_program import executor
 
         host, gpu, engines = self._engines()
         compiled, _ = self._compiled(graph, specs, constants, engines, **watch)
         calls = HostCalls(compiled.host_kernels, compiled.symbols)
-        return Executor(compiled.program, host, sources_of(graph), calls, self._room(), gpu)
+        return executor(compiled.program, host, sources_of(graph), calls, self._room(), gpu)
 
     def _engines(self) -> tuple[Any, Any, list[Any]]:
         """Linear memory and the GPU (None without one), and the providers that write code for them, as `target` takes
@@ -248,13 +248,13 @@ class Session:
 
     def _open(self, found: Exported) -> None:
         """Take over a Program that was compiled before."""
-        from pyruntime.native.executor import Executor
+        from pyruntime.native.same_program import executor
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
         host = WasmHost(threads=found.program.header.get("threads", 1), relaxed=self.options.relaxed_simd)
         gpu = open_gpu(self._preset.low_power) if "webgpu" in found.program.header["modules"] else None
         self._providers = ["wasm"] if gpu is None else ["webgpu", "wasm"]
-        self._programs[()] = Executor(found.program, host, found.sources, found.host_call, self._room(), gpu)
+        self._programs[()] = executor(found.program, host, found.sources, found.host_call, self._room(), gpu)
 
     def _take_apart(self, dims: Mapping[str, Sequence[str]]) -> None:
         """From now on dims of these names are different ones. onnxruntime never takes them for the same."""

@@ -45,17 +45,23 @@ class MemorySource:
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self._data[offset : offset + size])
 
+    def is_same(self, other: object) -> bool:
+        """Whether it has the same bytes."""
+        return isinstance(other, MemorySource) and bool(self._data == other._data)
+
 
 class FileSource:
     """A file, mapped where the system can, else opened for each read."""
 
-    __slots__ = ("_map", "_path", "name", "size")
+    __slots__ = ("_map", "_path", "_state", "name", "size")
 
     def __init__(self, path: str | os.PathLike[str], name: str = "") -> None:
         self._path = os.fspath(path)
         self.name = name
         with open(self._path, "rb") as file:
-            self.size = os.fstat(file.fileno()).st_size
+            found = os.fstat(file.fileno())
+            self.size = found.st_size
+            self._state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             try:
                 self._map: mmap.mmap | None = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError):  # empty, too large for the address space, or not a plain file
@@ -72,6 +78,10 @@ class FileSource:
         with open(self._path, "rb") as file:
             file.seek(offset)
             return file.read(size)
+
+    def is_same(self, other: object) -> bool:
+        """Whether it is the same file, not changed between."""
+        return isinstance(other, FileSource) and self._state == other._state and bool(self._state[1])
 
 
 def check_location(location: str) -> None:
