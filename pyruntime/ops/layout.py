@@ -52,6 +52,12 @@ def _reflect(i: Expr, d: AnyDim, before: AnyDim, after: AnyDim) -> Expr:
     return dim(last) - abs(dim(last) - turn)
 
 
+def _kept(d: AnyDim, before: AnyDim, after: AnyDim) -> tuple[AnyDim, AnyDim]:
+    """The first element that negative pads leave, and how many: what is wrapped, as in ONNX Runtime."""
+    first = sh.maximum(-before, 0)
+    return first, d - first - sh.maximum(-after, 0)
+
+
 def pad_tensor(
     t: Tracer, x: Tensor, before: Sequence[AnyDim], after: Sequence[AnyDim], mode: str = "constant",
     value: Expr | None = None,
@@ -68,7 +74,8 @@ def pad_tensor(
         t.require(sh.compare("le", 0, shape[n]), f"pads {before[n]} and {after[n]} remove more than the {x.shape[n]}"
                   f" elements of axis {n}")  # fmt: skip
         if mode != "constant":
-            some = sh.maximum(sh.compare("lt", 0, x.shape[n]), sh.compare("eq", shape[n], 0))
+            source = _kept(x.shape[n], before[n], after[n])[1] if mode == "wrap" else x.shape[n]
+            some = sh.maximum(sh.compare("lt", 0, source), sh.compare("eq", shape[n], 0))
             t.require(some, f"axis {n} has no elements to pad with (mode {mode})")
 
     def element(*i: Expr) -> Expr:
@@ -82,8 +89,11 @@ def pad_tensor(
                 at[n] = c
             elif mode == "edge":
                 at[n] = clip(c, 0, dim(d - 1))
+            elif mode == "wrap":
+                first, count = _kept(d, before[n], after[n])
+                at[n] = (c - dim(first)) % dim(count) + dim(first)
             else:
-                at[n] = c % dim(d) if mode == "wrap" else _reflect(c, d, before[n], after[n])
+                at[n] = _reflect(c, d, before[n], after[n])
         return x.at(*at) if inside is None else guard(inside, x.at(*at), fill)
 
     return t.compute([sh.maximum(d, 0) for d in shape], element)

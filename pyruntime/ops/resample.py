@@ -81,9 +81,10 @@ def source(t: Tracer, a: Axis, how: str, i: Expr) -> Expr:
     x, size = cast(i, F32), real(a.size)
     width = size * real(a.scale.top) / real(a.scale.bottom)  # may be fractional
     if how in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
-        at = (x + 0.5) * real(a.scale.bottom) / real(a.scale.top) - 0.5
+        at = (x + 0.5) * real(a.scale.bottom) / real(a.scale.top)
         if how == "half_pixel_symmetric":
-            return at + size * 0.5 * (1.0 - real(a.out) / width)
+            return size * 0.5 * (1.0 - real(a.out) / width) + at - 0.5  # in this order: an integer stays one
+        at = at - 0.5
         return at if how == "half_pixel" else select(real(a.out) > 1.0, at, 0.0)
     if how == "asymmetric":
         return x * real(a.scale.bottom) / real(a.scale.top)

@@ -44,6 +44,12 @@ def test_nearest(scales: tuple[float, ...], how: str, nearest: str) -> None:
     )
 
 
+def test_coordinates_that_are_integers() -> None:
+    """By 1.5 output 3 of 7 is 2, of which the floor may not be 1."""
+    attrs = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "half_pixel_symmetric"}
+    check_node("Resize", [floats(1, 1, 3, 7), None, f32([1, 1, 1.7, 1.5])], 19, by_onnx, constants=(2,), **attrs)
+
+
 @pytest.mark.parametrize("scale", [0.9999779, 1.0001, 0.33334, 1 / 3, 0.7])
 def test_scales_that_are_no_simple_fraction(scale: float) -> None:
     for n in (2, 3, 10, 101):
