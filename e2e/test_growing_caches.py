@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,37 @@ CASES = {
       const names = sent();
       return done([names, found, both(await made[1].next.run({ past: fresh(made[0].past), x: row(3) }))]);
     """,
+    "all of a history, after it": """
+      const all = [last.present];
+      for (let n = 1; n < 6; n++) all.push((last = await session.run({ past: last.present, x: row(n, n) })).present);
+      const names = sent();
+      let slow = await other.run({ past: none(), x: row(0) });
+      const right = [slow.present];
+      for (let n = 1; n < 6; n++) {
+        slow = await other.run({ past: fresh(slow.present), x: row(n, n) });
+        right.push(slow.present);
+      }
+      all[0].data.fill(9); // no other has these
+      all[3].data.fill(8);
+      const filled = (n, value) => new Tensor('float32', new Float32Array(right[n].size).fill(value), right[n].dims);
+      right[0] = filled(0, 9);
+      right[3] = filled(3, 8);
+      const order = [4, 1, 5, 2, 0, 3];
+      const got = order.map((n) => told(all[n])), want = order.map((n) => told(right[n]));
+      const changed = both(await session.run({ past: all[3], x: row(7) }));
+      return done([names, got, want, changed, await wanted(right[3], row(7))]);
+    """,
+    "a run that needs all of a history": """
+      for (let n = 1; n < 4; n++) last = await session.run({ past: last.present, x: row(n) });
+      await session.run({ past: none(), x: row(5, 3) });
+      sent();
+      const size = last.present.size === 32 && last.present.dims.join() === '1,2,4,4';
+      const next = await session.run({ past: last.present, x: row(4) });
+      const names = sent();
+      const found = both(await session.run({ past: next.present, x: row(5) }));
+      const past = fresh(next.present);
+      return done([[size, ...names], found, await wanted(past, row(5))]);
+    """,
     "filled by the caller": """
       const present = new Tensor('float32', new Float32Array(16), [1, 2, 2, 4]);
       const found = await session.run({ past: last.present, x: row(1) }, { present, y: null });
@@ -166,7 +198,8 @@ SENT = {  # whether runs were sent names; a name that is not known any more is a
     "changed while a run is under way": [True, True, False, False], "after trim": [True, False],
     "after another run": [True, False], "another session's": [False],
     "another feed is changed behind the run": [True, False], "of a worker that is gone": [False],
-    "many rows at once": [True, True, True],
+    "many rows at once": [True, True, True], "all of a history, after it": [True] * 5,
+    "a run that needs all of a history": [True, True, False],
 }  # fmt: skip
 
 
@@ -192,3 +225,68 @@ def test_a_decoder(engine: Engine) -> None:
         caches = {name.replace("present", "past"): x for name, x in want.items() if name != "logits"}
         given = feeds(TINY, "int4", 1, length) | caches
     session.release()
+
+
+STEPS = """
+  ort.env.wasm.proxy = true;
+  const { Tensor, InferenceSession } = ort;
+  const { model, steps } = JSON.parse(arg);
+  const bytes = Uint8Array.from(atob(model), (c) => c.charCodeAt(0));
+  const { set, ...rest } = Object.getOwnPropertyDescriptor(Worker.prototype, 'onmessage');
+  const rows = []; // of a cache that came from the worker
+  Object.defineProperty(Worker.prototype, 'onmessage', { ...rest, set(listener) {
+    set.call(this, (event) => {
+      const cache = event.data.result?.outputs?.['present.0.key'];
+      if (cache) rows.push(cache.data.length / 16 / cache.dims[0]);
+      return listener(event);
+    });
+  } });
+  ort.shutdown(); // the next worker is listened to
+  const [session, other] = [await InferenceSession.create(bytes), await InferenceSession.create(bytes.slice())];
+  const given = (step) => Object.fromEntries(Object.entries(step).map(([name, [type, data, dims]]) => (
+    [name, new Tensor(type, type === 'int64' ? BigInt64Array.from(data, BigInt) : data, dims)])));
+  const copy = ({ type, data, dims }) => new Tensor(type, data.slice(), [...dims]);
+  const caches = (outputs) => Object.entries(outputs ?? {}).filter(([name]) => name !== 'logits');
+  const pasts = (outputs, copied) => Object.fromEntries(caches(outputs).map(([name, x]) => (
+    [name.replace('present', 'past'), copied ? copy(x) : x])));
+  const histories = [[], []];
+  for (const [n, one] of [session, other].entries()) {
+    for (const step of steps) histories[n].push(await one.run({ ...given(step), ...pasts(histories[n].at(-1), n) }));
+  }
+  Object.defineProperty(Worker.prototype, 'onmessage', { ...rest, set });
+  const values = ([name, { dims, data }]) => [name, ...dims, ...data].join();
+  const told = (outputs) => Object.entries(outputs).sort().map(values).join();
+  return [rows.slice(0, steps.length), ...histories.map((history) => history.map(told))];
+"""
+
+
+def token(*lasts: int, tokens: int = 1, total: int | None = None) -> dict[str, Any]:
+    """What a run of TINY is fed besides caches, as type, data and dims. lasts: the place of each item's last token."""
+    total = max(lasts) + 1 if total is None else total
+    ids = [(7 * total + i) % 50 for i in range(len(lasts) * tokens)]
+    items = len(lasts)
+    return {"ids": ["int64", ids, [items, tokens]], "last": ["int32", lasts, [items]], "total": ["int32", [total], []]}
+
+
+def begin(items: int, tokens: int) -> dict[str, Any]:
+    caches = {name: ["float32", [], [items, 2, 0, 8]] for name in feeds(TINY, "fp32", 1, 0) if name.startswith("past")}
+    return {**token(*[tokens - 1] * items, tokens=tokens), **caches}
+
+
+ROWS = {  # steps, and the rows of a cache that they send the page
+    "token after token": ([begin(1, 4), token(4), token(5), token(6)], [4, 1, 1, 1]),
+    "several tokens": ([begin(1, 4), token(6, tokens=3), token(7)], [4, 3, 1]),
+    "items of different lengths": ([begin(2, 4), token(4, 4), token(5, 3), token(6, 4)], [4, 5, 6, 7]),
+    "a place that is not the last": ([begin(1, 4), token(4), token(2, total=6), token(6)], [4, 1, 6, 1]),
+    "a cache that has room": ([begin(1, 6), token(3, total=4), token(4, total=5)], [6, 6, 6]),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_rows_that_are_sent(case: str, page: Tab) -> None:
+    """All steps' caches are read at the end; in the other session each is, before the next step."""
+    steps, sent = ROWS[case]
+    data = base64.b64encode(Decoder(TINY, "fp32", empty=False).model().SerializeToString()).decode()
+    rows, kept, read = page.run(STEPS, json.dumps({"model": data, "steps": steps}))
+    assert kept == read
+    assert rows == sent

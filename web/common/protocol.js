@@ -7,9 +7,10 @@ import { Stop, StopWords } from './stop.js';
 /**
  * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred; that on the GPU cannot leave the
  * place that it is in. held: what the worker calls an output that it still has, and that a later run may be fed; without
- * data then.
- * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: GPUBuffer }, held?: number }} WireTensor
+ * data then. after: the data are those behind the first rows of what a run was fed.
+ * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: GPUBuffer }, held?: number, after?: After }} WireTensor
  */
+/** Rows along an axis of the tensor that was fed by this name. @typedef {{ held: number, axis: number, rows: number }} After */
 /** @typedef {WireTensor | 'gpu' | null} Fetch an output: the tensor to fill, a new one on the GPU, a new one on the CPU */
 /** @typedef {WireTensor | WireTensor[] | null} WireValue a sequence is a list, an absent optional is null */
 /** @typedef {{ url: string, keep?: boolean | string } | { bytes: Uint8Array } | { blob: Blob }} Origin where bytes come from; keep: kept_models.js */

@@ -14,6 +14,7 @@ import { ms } from './options.js';
 import { pageGpu } from './own_gpu.js';
 import { PRESETS, shown } from './presets.js';
 import { PageRunner } from './page_runner.js';
+import { whole } from './rows.js';
 import { Stopper } from './stopper.js';
 import { checkFetches, mapsAmong, rowsOfMaps, toMaps } from './maps.js';
 import { Packer, asTheyAre, packTarget, unpackValue } from './tensors.js';
@@ -24,7 +25,10 @@ import { Trace } from './trace.js';
 /** @typedef {import('../common/protocol.js').CreateResult} CreateResult */
 /** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('../common/protocol.js').NumericData} NumericData */
 /** @typedef {import('./local_session.js').LocalSession} LocalSession */
+/** @typedef {import('./rows.js').Rows} Rows */
+/** @typedef {import('../common/protocol.js').WireTensor & { held: number, rows?: Rows }} HeldTensor the worker still has it */
 /** @typedef {import('./page_runner.js').Feeds} Feeds */
 /** @typedef {ReturnType<typeof import('./options.js').runOptions>} RunSettings */
 /** @typedef {ReturnType<typeof import('./options.js').sessionOptions>} Settings */
@@ -170,7 +174,9 @@ export class Handler {
   async runThere(feeds, more, watch) {
     const lent = new Lent(Object.values(feeds), this);
     try {
-      return await this.ask('run', feeds, more, watch, lent);
+      const result = await this.ask('run', feeds, more, watch, lent);
+      for (const wire of Object.values(result.outputs)) if (isHeld(wire)) wire.rows = lent.rows(wire);
+      return result;
     } finally {
       lent.giveBack();
     }
@@ -211,10 +217,20 @@ export class Handler {
 
   /** @param {string} name @param {WireValue} wire @param {Tensor | null} into @param {import('../gpu/device.js').Gpu | null} gpu */
   unpack(name, wire, into, gpu) {
+    if (isHeld(wire) && wire.rows) return this.unpackHeld(name, wire, wire.rows, into);
     const value = unpackValue(name, wire, into, gpu);
-    if (wire && 'held' in wire && wire.held && !into) keep(/** @type {Tensor} */ (value), this, wire.held);
     const classes = this.maps.get(name);
     return classes ? toMaps(name, /** @type {Tensor} */ (value), classes) : value;
+  }
+
+  /** @param {string} name @param {HeldTensor} wire @param {Rows} rows @param {Tensor | null} into */
+  unpackHeld(name, wire, rows, into) {
+    if (into) return unpackValue(name, { ...wire, data: whole(rows) }, into, null);
+    const { type, dims, data } = wire;
+    const empty = { type, dims: [0], data: /** @type {NumericData} */ (data).subarray(0, 0) };
+    const tensor = /** @type {Tensor} */ (unpackValue(name, rows.before ? empty : { type, dims, data }, null, null));
+    keep(tensor, this, wire.held, rows);
+    return tensor;
   }
 
   /** Where a new output goes. @param {string} name @returns {import('../common/protocol.js').Fetch} */
@@ -274,6 +290,9 @@ export class Handler {
     return text;
   }
 }
+
+/** @param {WireValue} wire @returns {wire is HeldTensor} */
+const isHeld = (wire) => Boolean(wire && 'held' in wire && wire.held);
 
 /** Outputs on the GPU that nobody gets; those to fill are the page's. @param {Record<string, WireValue>} outputs @param {Record<string, Tensor | null>} fetches @param {LocalSession | null} local */
 function drop(outputs, fetches, local) {

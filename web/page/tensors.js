@@ -4,6 +4,7 @@ import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../common/errors.js';
 import { onGpu } from './gpu_tensors.js';
 import { RAW } from './feeds.js';
+import { whole } from './rows.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
@@ -77,7 +78,9 @@ export class Packer {
   whole(wire) {
     return /** @type {W} */ (Object.fromEntries(Object.entries(wire).map(([name, value]) => {
       const known = value && 'held' in value && this.lent?.known(Number(value.held));
-      return [name, known ? { type: value.type, dims: value.dims, data: hasSharedMemory() ? this.share(known.data) : known.data } : value];
+      if (!known) return [name, value];
+      const data = whole(known.rows);
+      return [name, { type: value.type, dims: value.dims, data: hasSharedMemory() ? this.share(data) : data }];
     })));
   }
 

@@ -4,15 +4,20 @@
 import { bindDims, feedOf } from './input_dims.js';
 import { evaluate } from './dims.js';
 import { gather, runsOf } from './room.js';
+import { load } from '../common/elements.js';
 
 /** @typedef {import('../common/program.js').Header} Header */
 /** @typedef {import('../common/program.js').Input} Input */
 /** @typedef {import('../common/program.js').InputRoom} InputRoom */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('./dims.js').Env} Env */
 /** @typedef {import('./plan.js').Planner} Planner */
 /** @typedef {import('./plan_state.js').Place} Place */
 /** @typedef {import('./plan_state.js').State} State */
+/** @typedef {import('./room.js').Runs} Runs */
+/** @typedef {import('../common/protocol.js').After} After */
+/** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {{ buffer: number, places: number, dims: string }} Entry places: that its buffer has along the axis */
 /**
  * A run as it begins: places of inputs with room that are not as few as they need, and which inputs lie there already.
@@ -21,6 +26,16 @@ import { gather, runsOf } from './room.js';
 
 /** A feed is named that is not held, or not here: its data have to be sent. */
 export class StaleFeeds extends Error {}
+
+/**
+ * Whether the last row was written in all runs of bytes. New rows of one item alone are the last, unless what tells their
+ * places is not as its operator defines it: then the last row is none of an item's, 0.
+ * @param {Uint8Array} bytes @param {Runs} runs @param {number} row bytes
+ */
+function endsInNew(bytes, { count, length, stride }, row) {
+  for (let n = 0; n < count; n++) if (bytes.subarray(n * stride + length - row, n * stride + length).every((byte) => byte === 0)) return false;
+  return true;
+}
 
 let next = 1; // every output has a name of its own
 
@@ -36,6 +51,8 @@ export class HeldOutputs {
     this.entries = new Map();
     /** Where they lie. @type {Place | null} */
     this.place = null;
+    /** What the run in progress was fed by name, by buffer. @type {Map<number, { input: Input, feed: WireTensor }>} */
+    this.fed = new Map();
   }
 
   /** From here on nothing is held but what the feeds name. @param {Record<string, WireValue>} feeds @returns {Begin} */
@@ -44,6 +61,7 @@ export class HeldOutputs {
     const named = Object.entries(feeds).filter(([, feed]) => nameOf(feed)).map(([name, feed]) => this.found(name, /** @type {WireTensor} */ (feed)));
     this.entries = new Map();
     this.place = null;
+    this.fed = new Map(named.map(({ input, feed }) => [input.buffer, { input, feed }]));
     /** @type {Begin} */
     const run = { root: plan.root, feeds: { ...feeds }, places: new Map(), there: new Set() };
     for (const { input, feed, entry } of named) {
@@ -81,6 +99,30 @@ export class HeldOutputs {
     const span = place.spans.get(buffer);
     if (!span) throw new Error(`buffer ${buffer} has no memory`);
     return gather(this.plan.memory.view(span, span.size), runsOf({ buffer, dtype, dims: [...dims], room: { axis, places } }, new Map()));
+  }
+
+  /**
+   * An output for the page, which has what it fed: rows behind those are enough.
+   * @param {TensorValue} value with room @param {number[]} dims @param {Uint8Array} bytes of the buffer @param {Env} env @returns {WireTensor}
+   */
+  output(value, dims, bytes, env) {
+    const runs = runsOf(value, env);
+    const after = this.after(value, dims, bytes, runs, env);
+    const known = after ? after.rows * (runs.length / dims[after.axis]) : 0;
+    return { ...load(gather(bytes, runs, known), value.dtype, dims, null, true), ...(after && { after }) };
+  }
+
+  /** The rows of a feed that an output begins with, where that is sure. @param {TensorValue} value @param {number[]} dims @param {Uint8Array} bytes @param {Runs} runs @param {Env} env @returns {After | null} */
+  after({ buffer }, dims, bytes, runs, env) {
+    const fed = this.fed.get(buffer);
+    if (!fed) return null;
+    const { axis, mixed } = /** @type {InputRoom} */ (fed.input.room);
+    const rows = fed.feed.dims[axis];
+    const total = dims[axis];
+    if (mixed === undefined) return { held: nameOf(fed.feed), axis, rows };
+    const first = Math.min(rows, total - evaluate(mixed, env));
+    const sure = dims[0] === 1 && total > rows && first >= 0 && endsInNew(bytes, runs, runs.length / total);
+    return sure ? { held: nameOf(fed.feed), axis, rows: first } : null;
   }
 
   /**

@@ -35,9 +35,10 @@ export function scatter(data, buffer, { count, length, stride }) {
   for (let n = 0; n < count; n++) buffer.set(new Uint8Array(data.buffer, data.byteOffset + n * length, length), n * stride);
 }
 
-/** The bytes of a part. @param {Uint8Array} buffer @param {Runs} runs */
-export function gather(buffer, { count, length, stride }) {
-  const bytes = new Uint8Array(count * length);
-  for (let n = 0; n < count; n++) bytes.set(buffer.subarray(n * stride, n * stride + length), n * length);
+/** The bytes of a part, without so many at the begin of each run. @param {Uint8Array} buffer @param {Runs} runs @param {number} [known] */
+export function gather(buffer, { count, length, stride }, known = 0) {
+  const size = length - known;
+  const bytes = new Uint8Array(count * size);
+  for (let n = 0; n < count; n++) bytes.set(buffer.subarray(n * stride + known, n * stride + length), n * size);
   return bytes;
 }
