@@ -48,6 +48,33 @@ def affine() -> onnx.ModelProto:
     return model(nodes, [x], [y], {"w": WEIGHT, "b": BIAS})
 
 
+def branches_and_rounds() -> onnx.ModelProto:
+    """Weights that a branch, and the rounds of a loop, read, beside others that are an output, a carried value, a shape
+    and a condition; an embedding that is looked up by what is made of x."""
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+      g (float[N, 16] x, bool flag) => (float[N, 16] y, float[A, B] kept, float[C, D] state, float[N, 16] rows)
+        <float[16, 16] w, float[16, 16] u, float[16, 16] start, float[40, 16] table,
+         int64[2] shape, int64 three, bool yes> {
+          taken = If (flag) <
+            then_branch = t () => (float[N, 16] a) { a = MatMul (x, w) },
+            else_branch = e () => (float[N, 16] b) { b = Add (x, x) }>
+          moved, state = Loop (three, yes, taken, start) <
+            body = r (int64 i, bool go, float[N, 16] h, float[16, 16] s) =>
+              (bool on, float[N, 16] next, float[16, 16] same) { on = Identity (go)  p = MatMul (h, u)
+                next = Tanh (p)  m = MatMul (s, w)  same = Tanh (m) }>
+          y = Reshape (moved, shape)
+          kept = Identity (table)
+          k = ArgMax <axis = 1, keepdims = 0> (y)
+          rows = Gather (table, k) }"""
+    made = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    values = {name: rng.standard_normal(s, np.float32) / 4 for name, s in
+              {"w": (16, 16), "u": (16, 16), "start": (16, 16), "table": (40, 16)}.items()}  # fmt: skip
+    values |= {"shape": np.array([-1, 16]), "three": np.array(3), "yes": np.array(True)}
+    made.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in values.items())
+    return made
+
+
 def add() -> onnx.ModelProto:
     """c = a + b and d = a - b, all (2, 3)."""
     nodes = [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Sub", ["a", "b"], ["d"])]

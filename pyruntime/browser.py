@@ -32,7 +32,7 @@ from pyruntime.placement.provider_list import effective, known, registered, targ
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
 # options that WebAssembly is written for
-TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1, "dots": ""}
+TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1, "dots": "", "memories": False}
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
 
 

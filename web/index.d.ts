@@ -111,7 +111,7 @@ declare module 'onnxruntime-common' {
       cache?: boolean | string;
       /** Names of passes to leave out (docs/extending.md). */
       disabledPasses?: readonly string[];
-      /** Bytes of linear memory that the session may hold (4 GiB); more is refused with `OutOfMemory`. */
+      /** Bytes of linear memory that the session may hold (4 GiB and weights beyond them); more is refused with `OutOfMemory`. */
       memoryLimit?: number;
       /** Seconds that compiling once may take (600), and bytes of code that it may give (256 MiB): `LimitExceeded`. */
       compileTimeLimit?: number;
@@ -215,10 +215,10 @@ export interface Inspection {
   readonly unsupported: readonly string[];
   readonly refused: string;
   readonly weights: { readonly tensors: number; readonly bytes: number; readonly types: Readonly<Record<string, number>> };
-  /** Bytes; linear: without what is on the GPU; assumed: dims that count as 1. null for a model that is compiled for feeds. */
+  /** Bytes; linear: without what is on the GPU; further: of it, weights beyond the first 4 GiB; assumed: dims that count as 1. null for a model that is compiled for feeds. */
   readonly memory: null | {
     readonly weights: number; readonly loading: number; readonly run: number; readonly peak: number;
-    readonly linear: number; readonly assumed: readonly string[];
+    readonly linear: number; readonly further: number; readonly assumed: readonly string[];
   };
   /** Kernel calls and nodes by place, distinct functions and their bytes. */
   readonly program: null | {

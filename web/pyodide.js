@@ -4,7 +4,7 @@
 import { unpackBits } from './common/elements.js';
 import { toPayload } from './common/errors.js';
 import { Executor } from './run/executor.js';
-import { exactDots, hasRelaxedSimd } from './worker/simd.js';
+import { written } from './worker/simd.js';
 
 /** @typedef {import('./common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('./common/protocol.js').WireValue} WireValue */
@@ -20,13 +20,13 @@ function answered(action) {
   }
 }
 
-/** @param {string} header @param {Uint8Array} blob @param {import('./run/environment.js').ReadFile} read @param {RunStep} step @param {number} memoryLimit */
+/** @param {string} header @param {Uint8Array} blob @param {import('./run/environment.js').ReadFile} read @param {RunStep} step @param {number} memoryLimit from 4 GiB on none */
 export function open(header, blob, read, step, memoryLimit) {
   /** @type {import('./run/environment.js').HostSteps} */
   const python = {
     host: (_, { id }, inputs, env) => JSON.parse(step(id, JSON.stringify(inputs), JSON.stringify(Object.fromEntries(env)))),
   };
-  return answered(() => Executor.createNow({ header: JSON.parse(header), blob, python: null }, read, python, memoryLimit));
+  return answered(() => Executor.createNow({ header: JSON.parse(header), blob, python: null }, read, python, memoryLimit >= 2 ** 32 ? Infinity : memoryLimit));
 }
 
 /** @param {Executor} executor @param {Record<string, WireValue>} feeds @param {string[]} names of outputs */
@@ -51,4 +51,4 @@ function stored({ type, dims, data }) {
 /** @param {Executor} executor */
 export const release = (executor) => executor.release();
 
-export { exactDots, hasRelaxedSimd };
+export { written };

@@ -12,7 +12,7 @@ from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
 from pyruntime.ir.dtype import C64, C128, STRING
 from pyruntime.ir.expr import walk
-from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store
+from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, root
 
 from .printer.assembler import Function, Module
 from .printer.loops import print_kernel
@@ -36,16 +36,22 @@ class WasmProvider:
                 return f"{t.dtype} tensors cannot be stored in WebAssembly memory"
         return ""
 
-    def code_writer(self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "") -> WasmCodeWriter:
-        return WasmCodeWriter(relaxed, shared, threads, dots)
+    def code_writer(
+        self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False
+    ) -> WasmCodeWriter:
+        return WasmCodeWriter(relaxed, shared, threads, dots, memories)
 
 
 class WasmCodeWriter:
     """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads; threads: at most so many;
     dots: what the second operand of the host's relaxed dot product is if no product of bytes is cut: "unsigned",
-    "signed", or "" where some are."""
+    "signed", or "" where some are; memories: whether its modules may have several; further: numbers of those, by uid
+    of the tensors in them."""
 
-    def __init__(self, relaxed: bool, shared: bool, threads: int = 1, dots: str = "") -> None:
+    def __init__(self, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False) -> None:
+        self.memories = memories
+        self.further: dict[int, int] = {}
+        self._variants: Any = None
         self.routines = routines(dots if relaxed else "")
         self.fuses_rows = True  # a row of a procedure stays in cache
         self.threads = threads
@@ -76,6 +82,7 @@ class WasmCodeWriter:
             chain = chains.get(id(kernel))
             with our_fault("writing its WebAssembly", kernel.node):
                 new = self._chain(chain) if chain else self._kernel(kernel)
+                self._move(new)
             written(kernel.node)
             calls += new
             if self.threads > 1:
@@ -86,7 +93,19 @@ class WasmCodeWriter:
             self._run(name, calls)
         return calls
 
+    def _move(self, calls: Sequence[Invocation]) -> None:
+        """Calls of kernels whose operands are in further memories are of functions that find them there."""
+        for c in calls if self.further else ():
+            memories = [self.further.get(root(t).uid, 0) for t in c.tensors]
+            if any(memories):
+                from .printer.further import Variants  # few models are so large
+
+                self._variants = self._variants or Variants(self.module)
+                f = next(f for f in self.module.functions if f.name == c.function)
+                c.function = self._variants.kernel(f, memories).name
+
     def finish(self) -> bytes:
+        self.module.memories = 1 + max(self.further.values(), default=0)
         return self.module.to_bytes()
 
     def loop_form(self, kernel: Kernel) -> LoopCode | None:

@@ -1,4 +1,4 @@
-"""The native host: wasmtime runs the same bytes a browser would, over one memory that NumPy sees without a copy.
+"""The native host: wasmtime runs the same bytes a browser would, over a memory that NumPy sees without a copy.
 
     host = WasmHost(threads=2)
     kernels = host.load(module.to_bytes())
@@ -79,6 +79,17 @@ def _has_relaxed_simd() -> bool:
     f.emit(0, 0, 0, "f32x4.relaxed_madd")
     try:
         wasmtime.Module.validate(_engine(True), probe.to_bytes())
+    except wasmtime.WasmtimeError:
+        return False
+    return True
+
+
+def _has_memories() -> bool:
+    """Whether a module may have several."""
+    probe = Module()
+    probe.memories = 2
+    try:
+        wasmtime.Module.validate(_engine(False), probe.to_bytes())
     except wasmtime.WasmtimeError:
         return False
     return True
@@ -199,7 +210,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class WasmHost:
-    """wasmtime with one memory.
+    """wasmtime with a memory, and further ones where a Program has weights that it has no room for (`add_memories`).
 
     threads:   how many Python threads `parallel` and `Kernel.spmd` use; above 1 the memory is shared, and modules must
                be assembled with shared=True
@@ -224,14 +235,12 @@ class WasmHost:
         self._cache = cache_directory() if cache == "default" else Path(cache) if cache else None
         self._engine: wasmtime.Engine = _engine(self.relaxed) if like is None else like._engine
         self._modules: dict[str, wasmtime.Module] = {} if like is None else like._modules  # by a hash of their bytes
-        self._pages: SharedPages | None = None
+        self._pages: list[SharedPages] = []
         self._stores = [wasmtime.Store(self._engine) for _ in range(threads)]
-        limits = wasmtime.MemoryType(wasmtime.Limits(1, max_pages), shared=self.shared)
-        self._memory: Any
-        if self.shared:
-            self._memory = _SharedMemory(self._engine, limits)
-        else:
-            self._memory = wasmtime.Memory(self._stores[0], limits)
+        self.memories: bool = _has_memories() if like is None else like.memories
+        self._memory = self._new_memory(1)
+        self._others: list[Any] = []
+        self.further: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
         self.restart_threads()
         _hosts.add(self)
         self._instances: list[wasmtime.Instance] = []
@@ -244,23 +253,53 @@ class WasmHost:
         self._workers = [HostThread() for _ in range(self.threads - 1)]
         self._end = weakref.finalize(self, _stop, self._workers)
 
+    def _new_memory(self, pages: int) -> Any:
+        limits = wasmtime.MemoryType(wasmtime.Limits(pages, self.max_pages), shared=self.shared)
+        return _SharedMemory(self._engine, limits) if self.shared else wasmtime.Memory(self._stores[0], limits)
+
+    def add_memories(self, sizes: Sequence[int]) -> None:
+        """Before `load` of a module that imports so many more: memories of these bytes, which stay as they are, as
+        `further`. Errors: OutOfMemory."""
+        try:
+            self._others = [self._new_memory(-(-size // PAGE)) for size in sizes]
+        except wasmtime.WasmtimeError as error:
+            raise OutOfMemory(f"no further memories of {list(sizes)} bytes: {error}") from None
+        self.further = [self._bytes(memory) for memory in self._others]
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """What code for it is written for."""
+        return {key: getattr(self, key) for key in ("relaxed", "shared", "threads", "memories")}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all memories."""
+        return len(self.memory) + sum(map(len, self.further))
+
     def _view(self) -> None:
+        self.memory = self._bytes(self._memory)
+
+    def _bytes(self, memory: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
         args = () if self.shared else (self._stores[0],)
-        size, data = self._memory.data_len(*args), self._memory.data_ptr(*args)
-        self.memory: np.ndarray[Any, np.dtype[np.uint8]] = np.ctypeslib.as_array(data, shape=(size,))
+        size, data = memory.data_len(*args), memory.data_ptr(*args)
+        return np.ctypeslib.as_array(data, shape=(size,))
 
     def twin(self, spans: Sequence[tuple[int, int]], threads: int = 1) -> WasmHost:
-        """A host whose memory has the same bytes in these spans (begin, end), which nobody changes from now on; RAM has
-        them once. Kernels may run here meanwhile. Errors: OutOfMemory, also if this one is closed."""
+        """A host whose memory has the same bytes in these spans (begin, end), which nobody changes from now on, and
+        whose further memories are the same; RAM has them once. Kernels may run here meanwhile. Errors: OutOfMemory,
+        also if this one is closed."""
         with self.memory_lock:
             if not self._stores:
                 raise OutOfMemory("this memory is closed")
-            if self._pages is None:
-                self._pages = SharedPages(self.memory, spans)
+            if not self._pages:
+                self._pages = [SharedPages(self.memory, spans)]
+                self._pages += [SharedPages(memory, [(0, len(memory))]) for memory in self.further]
             other = WasmHost(threads, self.max_pages, self.relaxed, self._cache, like=self)
             other.grow(max((end for _, end in spans), default=0))
-            self._pages.appear_in(other.memory)
-            other._pages = self._pages.seen_from(other.memory)
+            other.add_memories([len(memory) for memory in self.further])
+            for pages, memory in zip(self._pages, [other.memory, *other.further], strict=True):
+                pages.appear_in(memory)
+                other._pages.append(pages.seen_from(memory))
         return other
 
     def grow(self, size: int) -> None:
@@ -287,7 +326,8 @@ class WasmHost:
         """
         try:
             module = self._compile(wasm)
-            instances = [wasmtime.Instance(store, module, [self._memory]) for store in self._stores]
+            memories = [self._memory, *self._others]
+            instances = [wasmtime.Instance(store, module, memories) for store in self._stores]
         except wasmtime.WasmtimeError as error:
             raise ExecutionError(f"the module does not load: {error}") from None
         self._instances += instances
@@ -390,9 +430,10 @@ class WasmHost:
             self._workers = []
             self._instances = []
             self._modules = {}
-            self._pages = None
+            self._pages = []
             self.memory = np.zeros(0, np.uint8)
             self._memory = None
+            self._others = self.further = []
             for store in self._stores:
                 store.close()
             self._stores = []

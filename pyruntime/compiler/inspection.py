@@ -96,7 +96,7 @@ def _memory(header: Any) -> Report:
     found = footprint(header)
     names = [header["symbols"].get(symbol, symbol) for symbol in found.assumed]
     sizes = {"weights": found.weights, "loading": found.loading, "run": found.run, "peak": found.peak}
-    return {**sizes, "linear": found.linear, "assumed": sorted(set(names))}
+    return {**sizes, "linear": found.linear, "further": found.further, "assumed": sorted(set(names))}
 
 
 def _program(header: Any) -> Report:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.codegen.provider import LINEAR
+from pyruntime.emit.further import Further
 from pyruntime.emit.residency import Residency
 from pyruntime.emit.symbol_names import SymbolNames
 from pyruntime.ir import shape as sh
@@ -18,7 +19,7 @@ MEMORY = ":memory:"  # a weight's source whose bytes are in no file: the program
 
 class Buffers:
     """buffers, constants: of the header; numbers: of buffers, by uid of the tensor in them; blob: what the Program
-    carries."""
+    carries; further: what lies in further memories."""
 
     def __init__(self, residency: Residency, symbols: SymbolNames) -> None:
         self.residency = residency
@@ -27,6 +28,7 @@ class Buffers:
         self.constants: list[dict[str, Any]] = []
         self.numbers: dict[int, int] = {}
         self.blob = bytearray()
+        self.further = Further()
 
     def number(self, t: Tensor) -> int:
         """The number of the buffer that holds a tensor; aliases share one."""
@@ -68,6 +70,8 @@ class Buffers:
             return {"size": 0, "host": True}
         memory = self.residency.memory(t)
         size = self.symbols.dim(sh.size(t.shape) * min(t.dtype.size, memory.widest))
+        if t.uid in self.further.places:
+            return {"size": size, "further": list(self.further.places[t.uid])}
         return {"size": size} if memory is LINEAR else {"size": size, "memory": memory.name}
 
     def _contents(self, t: Tensor) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pyruntime.codegen.provider import LINEAR, Memory
 from pyruntime.emit.block_steps import BlockSteps
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.control_steps import ControlSteps
+from pyruntime.emit.further import choose
 from pyruntime.emit.lifetimes import Step, write_lifetimes
 from pyruntime.emit.residency import Residency
 from pyruntime.emit.segments import Segments
@@ -88,6 +89,8 @@ class _Emitter:
             "modules": {name: self.buffers.append(w.finish()) for name, w in self.target.writers.items()},
             "symbols": {name: str(s) for s, name in self.symbols.names.items()},
         }
+        if memories := self.buffers.further.memories:
+            header["memories"] = memories
         return Program(header, bytes(self.buffers.blob))
 
     def _input(self, f: Feed) -> dict[str, Any]:
@@ -143,6 +146,8 @@ class _Emitter:
         constants_of_init_alone = constants - self.persistent
         away = self.residency.constants(init, main.block)
         self.persistent |= {t.uid for t in self.residency.copies.values()}
+        fixed = {root(t).uid for t in (*outputs, *[t for t, _ in away])}
+        self.buffers.further = choose(init, main.block, self.residency, self.target, fixed)
         self._block(init, INIT, Ends(constants_of_init_alone, away=away))
         self.persistent |= {self.residency.at(t, where).uid for t, where in away}
         self._block(main.block, MAIN, Ends({f.tensor.uid for f in main.feeds}, at_home=outputs))

@@ -47,6 +47,7 @@ class Executor:
         self.host = host
         self.sources = sources
         self.host_call = host_call
+        host.add_memories(self.header.get("memories", ()))
         self.functions = host.load(program.part(self.header["modules"]["wasm"]))
         self.checked = self.header["checked"]
         self._uids = 0
@@ -86,7 +87,7 @@ class Executor:
         run = Run({}, self.constant_host)
         kept, loads = start_up(self.header)
         for b in kept:  # what stays lies first, what only init needs behind it: no holes remain
-            run.addresses[b] = self.planner.alloc(self._size(b, {}), self.header["buffers"][b].get("memory", ""))
+            run.addresses[b] = self.planner.place(b, self._size(b, {}))
         self.planner.placed = set(kept)
         for (_, constants), step in zip(loads, [None, *self.blocks[0]], strict=True):
             for c in constants:
@@ -111,18 +112,24 @@ class Executor:
         size = self._size(c["buffer"], {}) if c["unpack"] else len(data)
         raw = np.frombuffer(data, np.uint8)
         if self.header["buffers"][c["buffer"]].get("memory"):
-            address = self.planner.alloc(size, "webgpu")
+            address = self.planner.place(c["buffer"], size)
             raw = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
             self.gpu.write(address, raw if c["unpack"] else raw.view(NUMPY[c["dtype"]]))
             return address
-        address = self.planner.alloc(size)
-        self.host.memory[address : address + size] = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
+        address, target = self._room_for(c["buffer"], size)
+        target[:] = unpack(raw, c["unpack"], c["signed"], size) if c["unpack"] else raw
         return address
+
+    def _room_for(self, buffer: int, size: int) -> tuple[int, np.ndarray]:
+        """The address of a constant in its linear memory, and the bytes there."""
+        address = self.planner.place(buffer, size)
+        found = self.header["buffers"][buffer].get("further")
+        memory = self.host.further[found[0] - 1] if found else self.host.memory
+        return address, memory[address : address + size]
 
     def _load_plain(self, c: types.SourceConstant) -> int:
         """In parts: no copy of a large weight lies beside it."""
-        address = self.planner.alloc(c["size"])
-        target = self.host.memory[address : address + c["size"]]
+        address, target = self._room_for(c["buffer"], c["size"])
         for start in range(0, c["size"], PART):
             part = target[start : start + PART]
             part[:] = np.frombuffer(self.sources[c["source"]].read(c["offset"] + start, len(part)), np.uint8)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyruntime.compiler.inspection import Report, constants, inspection
 from pyruntime.errors import SessionFailed, our_fault
-from pyruntime.native.options import WHOLE, SessionOptions, check_model, check_session_options
+from pyruntime.native.options import SessionOptions, check_model, check_session_options
 from pyruntime.native.program_file import Exported, is_program
 from pyruntime.native.session import Session
 from pyruntime.native.url_source import UrlSource, is_url
@@ -20,6 +20,7 @@ from pyruntime.native.url_source import beside as url_beside
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sources import FileSource, MemorySource, OpenExternal, beside
+from pyruntime.program.footprint import WHOLE
 
 
 class _Unloaded(Session):
@@ -99,7 +100,8 @@ def _fits(report: Report, options: SessionOptions) -> Report:
     if report["memory"] is None:
         return {"here": None, "why": "its memory is known when it is compiled for feeds"}
     needed, free = report["memory"]["linear"], available_memory()  # how much a GPU has nobody tells
-    limit, text = min(options.memory_limit, WHOLE), f"it takes {needed} bytes of linear memory"
+    most = options.memory_limit if options.memory_limit < WHOLE else WHOLE + report["memory"]["further"]
+    limit, text = most, f"it takes {needed} bytes of linear memory"
     if needed > limit:
         return {"here": False, "why": f"{text}, a session has {limit} at most"}
     if free is not None and needed > free:

@@ -11,8 +11,7 @@ from pyruntime.compiler.pipeline import LEVELS
 from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound, NotSupported
 from pyruntime.frontend.budget import CODE, SECONDS
 from pyruntime.native.presets import PRESETS
-
-WHOLE = 1 << 32  # bytes that a linear memory can have
+from pyruntime.program.footprint import WHOLE
 
 
 @dataclass(slots=True)
@@ -122,4 +121,4 @@ def check_run_options(options: Any) -> None:
         )
 
 
-__all__ = ["WHOLE", "RunOptions", "SessionOptions", "check_model", "check_run_options", "check_session_options"]
+__all__ = ["RunOptions", "SessionOptions", "check_model", "check_run_options", "check_session_options"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
 from pyruntime.program import types
 from pyruntime.program.dims import Evaluate, compile_dim
+from pyruntime.program.footprint import WHOLE
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
@@ -123,7 +124,9 @@ class Planner:
         words = sum(len(c["buffers"]) + len(c["params"]) + 1 for c in calls)
         self.tables = Arena(RESERVED, max(PLANS * words * 4, 1 << 16))
         chunk = gpu.host.chunk if gpu is not None else 0
-        self.arena = Memories(RESERVED + self.tables.limit, limit - RESERVED - self.tables.limit, chunk)
+        self.further = sum(header.get("memories", ()))  # bytes of further memories, whose addresses the compiler gave
+        self.arena = Memories(RESERVED + self.tables.limit, 0, chunk)
+        self.restrict(limit)
         self.placed: set[int] = set()  # while starting: buffers that have their memory already
         self.plans: dict[Any, Plan] = {}
         self.root = self.arena.snapshot()
@@ -140,6 +143,11 @@ class Planner:
         if self.observer is not None:
             self.observer.allocated(address, size)
         return address
+
+    def place(self, buffer: int, size: int) -> int:
+        """The address of what stays, or is there while starting, in its memory."""
+        found = self.header["buffers"][buffer]
+        return found["further"][1] if "further" in found else self.alloc(size, found.get("memory", ""))
 
     def free(self, address: int) -> None:
         self.arena.free(address)
@@ -248,7 +256,7 @@ class Planner:
 
     def twin(self, host: Any) -> Planner:
         """For another linear memory with the same bytes in `permanent`; no plans are made yet."""
-        other = Planner(self.header, host, None, self.arena.base + self.arena.limit)
+        other = Planner(self.header, host, None, self.further + self.arena.base + self.arena.limit)
         other.arena.restore(self.root)
         other.make_permanent(other.note())
         return other
@@ -260,8 +268,12 @@ class Planner:
         return spans_between(free, self.arena.base, end)
 
     def restrict(self, limit: int) -> None:
-        """From now on so many bytes of linear memory may be used."""
-        self.arena.limit = limit - self.arena.base
+        """From now on so many bytes of linear memory may be used, of all memories together."""
+        if limit < WHOLE and limit < self.further:
+            text = f"{self.further} bytes of memory are needed for weights, memory_limit is {limit}"
+            raise OutOfMemory(text, hint="raise memory_limit")
+        own = limit if limit >= WHOLE else limit - self.further
+        self.arena.limit = own - self.arena.base
 
     def limit(self) -> None:
         """Before a run: states and plans do not pile up without end."""
@@ -298,7 +310,10 @@ class Planner:
 
     def memory(self) -> MemoryReport:
         tensors = self.gpu.host.own.bytes_held if self.gpu is not None else 0
-        return MemoryReport(self.arena.by_provider(self.gpu is not None), len(self.host.memory), tensors)
+        found = self.arena.by_provider(self.gpu is not None)
+        wasm = found["wasm"]
+        found["wasm"] = replace(wasm, weights=wasm.weights + self.further, top=wasm.top + self.further)
+        return MemoryReport(found, self.host.size, tensors)
 
     def lay_out(self, step: Step[types.WasmStep | types.GpuStep], run: Run) -> Plan:
         """Memory for what the calls make, what dies given back, and the argument blocks."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from pyruntime.errors import OutOfMemory
 from pyruntime.native.executor import Executor
-from pyruntime.native.options import WHOLE
 from pyruntime.onnx.graph import Source
 from pyruntime.onnx.sources import FileSource, MemorySource
+from pyruntime.program.footprint import WHOLE
 from pyruntime.program.format import Program
 
 LEAST = 4 << 20  # bytes of weights that are worth it
@@ -36,7 +36,7 @@ def executor(
                 host.close()
                 return found
     made = Executor(program, host, sources, host_call, limit, gpu)
-    if made.planner.arena.weights >= LEAST:
+    if made.memory().weights >= LEAST:
         _open.add(made)
     return made
 

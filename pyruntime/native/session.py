@@ -22,7 +22,6 @@ from pyruntime.native.held import HeldTensor
 from pyruntime.native.host_calls import HostCalls
 from pyruntime.native.maps import Maps
 from pyruntime.native.options import (
-    WHOLE,
     RunOptions,
     SessionOptions,
     check_model,
@@ -40,6 +39,7 @@ from pyruntime.onnx.weight_values import elements
 from pyruntime.placement.provider_list import effective, known, target
 from pyruntime.placement.target import Target
 from pyruntime.program.explain import explain
+from pyruntime.program.footprint import WHOLE
 
 T = TypeVar("T")
 
@@ -221,7 +221,7 @@ class Session:
 
         threads = self.options.intra_op_num_threads or self._preset.threads
         host = WasmHost(threads=threads, relaxed=self.options.relaxed_simd)
-        writer = provider.code_writer(relaxed=host.relaxed, shared=host.shared, threads=host.threads)
+        writer = provider.code_writer(**host.target)
         gpu = open_gpu(self._preset.low_power) if self._wants_gpu else None
         return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu)])]
 
@@ -446,7 +446,7 @@ class Session:
         if self.options.memory_limit >= WHOLE:
             return self.options.memory_limit
         others = [e for e in (*self._programs.values(), *self._parts.values()) if e is not executor]
-        return self.options.memory_limit - sum(len(e.host.memory) for e in others)
+        return self.options.memory_limit - sum(e.host.size for e in others)
 
     def _drop_others(self, running: Sequence[Any]) -> bool:
         """Close all executors but the one of the run, its twins too; whether there were any. They are made again when

@@ -10,18 +10,20 @@ from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
 
 ALIGN = 64  # as the arenas of both executors have it
+WHOLE = 1 << 32  # bytes that a linear memory can have
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """Bytes, of linear memory and the GPU's. weights: what stays for the session; loading: the most that start-up has
-    at once; run: the most that tensors of a run hold at once, besides weights; linear: the peak of linear memory alone;
-    assumed: symbols that count as 1."""
+    at once; run: the most that tensors of a run hold at once, besides weights; linear: the peak of linear memories
+    alone, of which `further` bytes are not in the first; assumed: symbols that count as 1."""
 
     weights: int
     loading: int
     run: int
     linear: int
+    further: int
     assumed: tuple[str, ...]
 
     @property
@@ -35,7 +37,8 @@ def footprint(header: types.Header) -> Footprint:
     walk, linear = _Walk(header), _Walk(header, linear=True)
     weights, loading, run = _sizes(walk)
     alone = _sizes(linear)
-    return Footprint(weights, loading, run, max(alone[1], alone[0] + alone[2]), tuple(sorted(walk.env.assumed)))
+    peak, further = max(alone[1], alone[0] + alone[2]), sum(header.get("memories", ()))
+    return Footprint(weights, loading, run, peak, further, tuple(sorted(walk.env.assumed)))
 
 
 def _sizes(walk: _Walk) -> tuple[int, int, int]:

@@ -44,6 +44,7 @@ class Buffer(TypedDict):
     size: Dim
     host: NotRequired[bool]
     memory: NotRequired[str]
+    further: NotRequired[Further]
 
 
 @final
@@ -251,6 +252,7 @@ class Header(TypedDict):
     checked: list[str]
     blocks: list[Block]
     symbols: dict[str, str]
+    memories: NotRequired[list[int]]
     explain: Explained
     types: NotRequired[Types]
     threads: NotRequired[int]
@@ -261,6 +263,7 @@ class Header(TypedDict):
 Place = list[int]
 Dim = int | str | list[Any]
 Dims = list[Dim]
+Further = list[int]
 Value = TensorValue | SequenceValue | None
 MaybeTensor = TensorValue | None
 Constant = SourceConstant | BlobConstant | StringConstant

@@ -51,6 +51,8 @@ class _Flow:
         for n, b in enumerate(self.buffers):
             if isinstance(b["size"], int) and b["size"] < 0:
                 _refuse(f"buffer {n} has {b['size']} bytes")
+            if "further" in b:
+                self._further(b, n)
         for c in header["constants"]:
             self._constant(c)
         self._steps(0, set(self.live))
@@ -72,6 +74,14 @@ class _Flow:
         for o in header["outputs"]:
             for v in _tensors(o["value"]):
                 self._tensor(v, f'output "{o["name"]}"')
+
+    def _further(self, b: Json, n: int) -> None:
+        (memory, address), size = b["further"], b["size"]
+        sizes = self.header.get("memories", [])
+        if memory > len(sizes) or not isinstance(size, int) or address + size > sizes[memory - 1]:
+            _refuse(f"buffer {n} does not fit its memory")
+        if "host" in b or "memory" in b:
+            _refuse(f"buffer {n} is in two memories")
 
     def _constant(self, c: Json) -> None:
         number, what = c["buffer"], f"the constant of buffer {c['buffer']}"
@@ -98,7 +108,7 @@ class _Flow:
 
     def _drop(self, numbers: Iterable[int], mine: set[int], what: str) -> None:
         for n in numbers:
-            if n not in self.live or n not in mine:
+            if n not in self.live or n not in mine or "further" in self.buffers[n]:
                 _refuse(f"{what} frees buffer {n}, which it does not own")
             self.live.discard(n)
 
@@ -116,7 +126,7 @@ class _Flow:
             _refuse(f"{what} uses buffer {v['buffer']}, which holds nothing there")
         if (dtype.size == 0) != ("host" in buffer) or (kinds and dtype.name not in kinds):
             _refuse(f"{what} is of type {dtype.name}")
-        if buffer.get("memory", "") != memory:
+        if buffer.get("memory", "") != memory or "further" in buffer:
             _refuse(f"{what} is in another memory")
         self._bound(v["dims"], what)
         if "room" in v:

@@ -36,7 +36,9 @@
  * @property {Dim} size bytes
  * @property {boolean} [host] strings, kept outside of linear memory
  * @property {string} [memory] of which provider; none: linear memory
+ * @property {Further} [further] a weight that is not in the first linear memory
  */
+/** Number of a further linear memory, from 1, and address there. @typedef {[number, number]} Further */
 /**
  * @typedef {object} TensorValue
  * @property {number} buffer
@@ -222,6 +224,7 @@
  * @property {string[]} checked nodes whose indices are checked while running; calls name them by number, from 1
  * @property {Block[]} blocks 0: init (constants only), 1: main, then bodies, each behind the step that runs it
  * @property {Record<string, string>} symbols what messages call them
+ * @property {number[]} [memories] bytes of each further linear memory
  * @property {Explained} explain
  * @property {Types} [types]
  * @property {number} [threads] of a file: how many it has scratch for

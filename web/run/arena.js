@@ -16,7 +16,7 @@ export const GPU = 2 ** 40;
 const KEPT = 4; // memories of released sessions kept for the next ones
 const KEPT_BYTES = 4 * 2 ** 20; // larger ones are not
 
-/** @typedef {{ address: number, size: number }} Span size rounded as it was taken */
+/** @typedef {{ address: number, size: number, memory?: number }} Span size rounded as it was taken; memory: number of a further one */
 
 /**
  * Small memories without a session. Each memory takes 8 GiB and more of the addresses, of which a page has a terabyte, and
@@ -28,7 +28,7 @@ const spare = [];
 /** Forgets them. Whether there were any. */
 export const freeSpare = () => spare.splice(0).length > 0;
 
-/** The one memory of a session. `bytes` is a fresh view after each growth. */
+/** The memory of a session. `bytes` is a fresh view after each growth. */
 export class Memory {
   /** @param {boolean} shared */
   constructor(shared) {
@@ -36,6 +36,25 @@ export class Memory {
     this.limit = Infinity;
     this.memory = reserve(shared);
     this.bytes = new Uint8Array(this.memory.buffer);
+    /** Further ones. @type {WebAssembly.Memory[]} */
+    this.others = [];
+    /** Their bytes. */
+    this.apart = 0;
+  }
+
+  /** What a module imports. @returns {Record<string, WebAssembly.Memory>} */
+  get imports() {
+    return Object.fromEntries([this.memory, ...this.others].map((memory, n) => [`memory${n || ''}`, memory]));
+  }
+
+  /** Further memories of these bytes, for weights that this one has no room for (docs/adr/0093). @param {number[]} sizes @param {boolean} shared */
+  add(sizes, shared) {
+    for (const size of sizes) {
+      const pages = Math.ceil(size / PAGE);
+      this.check(size);
+      this.others.push(granted(size, () => new WebAssembly.Memory({ initial: pages, maximum: pages, shared })));
+      this.apart += pages * PAGE;
+    }
   }
 
   /** A new memory or one that another session gave back. @param {boolean} shared @param {number} [limit] bytes */
@@ -49,7 +68,8 @@ export class Memory {
 
   /** Not to be used by its session any more. */
   giveBack() {
-    if (spare.length === KEPT || this.bytes.length > KEPT_BYTES) return reportGarbage(this.bytes.buffer);
+    for (const { buffer } of this.others) reportGarbage(buffer);
+    if (this.apart || spare.length === KEPT || this.bytes.length > KEPT_BYTES) return reportGarbage(this.bytes.buffer);
     this.bytes.fill(0, RESERVED);
     spare.push(this);
   }
@@ -57,21 +77,31 @@ export class Memory {
   /** Makes the first `size` bytes usable. @param {number} size */
   ensure(size) {
     if (size <= this.bytes.length) return;
-    if (size > Math.min(this.limit, MOST)) {
-      const limit = this.limit < MOST ? `memoryLimit is ${this.limit}` : `WebAssembly has ${MOST}`;
-      throw new OutOfMemory(`${size} bytes of memory are needed, ${limit}`, { hint: 'raise memoryLimit or use smaller inputs' });
-    }
-    try {
-      this.memory.grow(Math.ceil((size - this.bytes.length) / PAGE));
-    } catch (cause) {
-      throw new OutOfMemory(`the browser gives no ${size} bytes of memory`, { cause });
-    }
+    this.check(size);
+    granted(size, () => this.memory.grow(Math.ceil((size - this.bytes.length) / PAGE)));
     this.bytes = new Uint8Array(this.memory.buffer);
   }
 
+  /** That so much may be had beside further memories. @param {number} size */
+  check(size) {
+    const { apart, limit } = this;
+    if (size <= Math.min(limit - apart, MOST)) return;
+    const reason = limit - apart < MOST ? `memoryLimit is ${limit}` : `WebAssembly has ${MOST + apart}`;
+    throw new OutOfMemory(`${size + apart} bytes of memory are needed, ${reason}`, { hint: 'raise memoryLimit or use smaller inputs' });
+  }
+
   /** @param {Span} span @param {number} size @returns {Uint8Array} */
-  view({ address }, size) {
-    return this.bytes.subarray(address, address + size);
+  view({ address, memory }, size) {
+    return (memory ? new Uint8Array(this.others[memory - 1].buffer) : this.bytes).subarray(address, address + size);
+  }
+}
+
+/** @template T @param {number} size bytes @param {() => T} take @returns {T} */
+function granted(size, take) {
+  try {
+    return take();
+  } catch (cause) {
+    throw new OutOfMemory(`the browser gives no ${size} bytes of memory`, { cause });
   }
 }
 

@@ -351,9 +351,9 @@ export class Executor {
 
   // ── reports ──
 
-  /** Bytes of linear memory. */
+  /** Bytes of linear memory, further ones too. */
   arenaBytes() {
-    return this.plan.memory.bytes.length;
+    return this.plan.memory.bytes.length + this.plan.memory.apart;
   }
 
   /** Whether runs may have taken memory that a fresh executor has not. */
@@ -362,10 +362,12 @@ export class Executor {
   }
 
   memoryReport() {
-    const weights = [...this.plan.constants.values()].reduce((sum, { size }) => sum + size, 0);
+    const { constants, memory } = this.plan;
+    const weights = [...constants.values()].reduce((sum, { size }) => sum + size, 0);
+    const near = weights - memory.apart;
     const gpu = this.gpu?.memory.size ?? 0;
     const { peak, requested, top } = this;
-    const [reuse, fragmentation] = [peak ? requested / peak : 0, top > weights ? Math.max(0, 1 - peak / (top - weights)) : 0];
+    const [reuse, fragmentation] = [peak ? requested / peak : 0, top > near ? Math.max(0, 1 - peak / (top - near)) : 0];
     return { weights, peak, requested, reuse, fragmentation, arena: this.arenaBytes(), gpu, tensors: this.gpu?.gpu.tensors.size ?? 0 };
   }
 

@@ -37,6 +37,7 @@ async function loadWasm(program, { shared, threads = 1, pool = null, memoryLimit
   const { header, blob } = program;
   const memory = Memory.take(shared, memoryLimit);
   try {
+    memory.add(header.memories ?? [], shared);
     const place = header.modules.wasm;
     if (!place) return { memory, code: {}, team: null };
     program.module ??= await WebAssembly.compile(blob.slice(place[0], place[0] + place[1]));
@@ -52,10 +53,11 @@ async function loadWasm(program, { shared, threads = 1, pool = null, memoryLimit
 export function loadNow({ header, blob }, memoryLimit) {
   const memory = Memory.take(false, memoryLimit);
   try {
+    memory.add(header.memories ?? [], false);
     const place = header.modules.wasm;
     if (!place) return { memory, code: {} };
     const module = new WebAssembly.Module(blob.slice(place[0], place[0] + place[1]));
-    const { exports } = new WebAssembly.Instance(module, { env: { memory: memory.memory } });
+    const { exports } = new WebAssembly.Instance(module, { env: memory.imports });
     return { memory, code: /** @type {import('../threads/mailbox.js').Code} */ (/** @type {unknown} */ (exports)) };
   } catch (error) {
     memory.giveBack();
@@ -65,9 +67,9 @@ export function loadNow({ header, blob }, memoryLimit) {
 
 /** @param {WebAssembly.Module} module @param {Memory} memory @param {number} threads @param {import('../threads/pool.js').ThreadPool | null} pool */
 async function start(module, memory, threads, pool) {
-  const instance = await WebAssembly.instantiate(module, { env: { memory: memory.memory } });
+  const instance = await WebAssembly.instantiate(module, { env: memory.imports });
   const code = /** @type {import('../threads/mailbox.js').Code} */ (/** @type {unknown} */ (instance.exports));
-  const team = threads > 1 && pool && 'poison' in code ? await pool.team(threads, module, memory.memory, code) : null;
+  const team = threads > 1 && pool && 'poison' in code ? await pool.team(threads, module, memory.imports, code) : null;
   return { memory, code, team };
 }
 
@@ -159,7 +161,7 @@ function unpacked(bytes, { unpack, signed }, size) {
 function finishInit(executor, state) {
   const { plan } = executor;
   executor.hostConstants = executor.hosts;
-  plan.constants = state.place.spans;
+  plan.constants = new Map([...plan.constants, ...state.place.spans]);
   plan.preallocated.clear();
   plan.clear();
   plan.root = new State(new Place(state.place.arena.copy(), state.place.gpu.copy()), new Map());

@@ -26,8 +26,11 @@ export class Planner {
     this.header = header;
     this.memory = memory;
     this.gpu = gpu;
-    /** Constants. @type {Map<number, Span>} */
+    /** Constants; those in further memories from the beginning, at addresses of the compiler. @type {Map<number, Span>} */
     this.constants = new Map();
+    header.buffers.forEach(({ further, size }, buffer) => {
+      if (further) this.constants.set(buffer, { memory: further[0], address: further[1], size: Number(size) });
+    });
     /** While starting: buffers that have their memory already. @type {Set<number>} */
     this.preallocated = new Set();
     this.root = new State(new Place(new Arena(), new Arena([], GPU, gpu?.memory.chunk ?? 1)), new Map());
@@ -246,7 +249,7 @@ export class Planner {
 
   /** Of the state itself, while starting. @param {State} state @param {number} buffer */
   place(state, buffer) {
-    state.place.take(buffer, this.size(state, buffer), this.isOnGpu(buffer));
+    if (!this.constants.has(buffer)) state.place.take(buffer, this.size(state, buffer), this.isOnGpu(buffer));
   }
 
   /** Whether a buffer is on the GPU. @param {number} buffer */

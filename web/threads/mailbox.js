@@ -30,5 +30,5 @@ export const EPOCH = 17; // of the last group of calls
 
 /** @typedef {Record<string, (...args: number[]) => void>} Code exports of a Program's module */
 /** @typedef {{ control: SharedArrayBuffer, tid: number }} Hire the first message to a thread */
-/** @typedef {{ program: number, module: WebAssembly.Module, memory: WebAssembly.Memory, entries: string[] }} Load */
+/** @typedef {{ program: number, module: WebAssembly.Module, imports: Record<string, WebAssembly.Memory>, entries: string[] }} Load */
 /** @typedef {{ unload: number }} Unload */

@@ -31,21 +31,21 @@ export class ThreadPool {
 
   /**
    * A Program's code on so many threads, the asking one among them; null where no other can be had.
-   * @param {number} threads @param {WebAssembly.Module} module @param {WebAssembly.Memory} memory @param {Code} code
+   * @param {number} threads @param {WebAssembly.Module} module @param {Record<string, WebAssembly.Memory>} imports @param {Code} code
    * @returns {Promise<ThreadTeam | null>}
    */
-  async team(threads, module, memory, code) {
+  async team(threads, module, imports, code) {
     const count = Math.min(threads, MAX_THREADS);
     const program = ++this.programs;
     const entries = Object.keys(code).filter((name) => name.startsWith('run_'));
     const helpers = await this.enqueue(async () => {
       const tids = Array.from({ length: count - 1 }, (_, i) => i + 1);
       await Promise.all(tids.map((tid) => this.start(tid)));
-      return this.sendAll(tids, { program, module, memory, entries });
+      return this.sendAll(tids, { program, module, imports, entries });
     });
     if (!helpers.length) return null;
     this.teams++;
-    return new ThreadTeam(this, program, count, helpers, memory, code, entries);
+    return new ThreadTeam(this, program, count, helpers, imports.memory, code, entries);
   }
 
   /** @param {ThreadTeam} team */

@@ -8,7 +8,7 @@ import { ARRIVED, COMMAND, FIELDS, LINE, LISTEN, MAILBOXES, POISON, REASON, REAS
 const SPIN = 3;
 const LOOKS = 100; // between two looks at the clock
 
-/** @type {Map<number, { code: import('./mailbox.js').Code, entries: string[], memory: WebAssembly.Memory }>} */
+/** @type {Map<number, { code: import('./mailbox.js').Code, entries: string[], imports: Record<string, WebAssembly.Memory> }>} */
 const programs = new Map();
 /** @type {Int32Array} */
 let control;
@@ -25,10 +25,10 @@ function receive({ data }) {
     if (data.control) {
       control = new Int32Array(data.control);
       tid = data.tid ?? 0;
-    } else if (data.module && data.memory) {
-      const { exports } = new WebAssembly.Instance(data.module, { env: { memory: data.memory } });
+    } else if (data.module && data.imports) {
+      const { exports } = new WebAssembly.Instance(data.module, { env: data.imports });
       const code = /** @type {import('./mailbox.js').Code} */ (/** @type {unknown} */ (exports));
-      programs.set(data.program ?? 0, { code, entries: data.entries ?? [], memory: data.memory });
+      programs.set(data.program ?? 0, { code, entries: data.entries ?? [], imports: data.imports });
     } else unload(data.unload ?? 0);
   } catch (reason) {
     error = String(reason);
@@ -39,7 +39,7 @@ function receive({ data }) {
 
 /** @param {number} program */
 function unload(program) {
-  reportGarbage(programs.get(program)?.memory.buffer);
+  for (const { buffer } of Object.values(programs.get(program)?.imports ?? {})) reportGarbage(buffer);
   programs.delete(program);
 }
 
@@ -80,7 +80,7 @@ function run() {
   try {
     program.code[program.entries[entry]](table, tid, threads, epoch);
   } catch (error) {
-    const sync = new Int32Array(program.memory.buffer);
+    const sync = new Int32Array(program.imports.memory.buffer);
     if (Atomics.compareExchange(sync, POISON, 0, tid + 1) === 0) explain(/** @type {Error} */ (error).message);
     program.code.poison(tid);
   }

@@ -6,7 +6,7 @@ import { beside } from './model_files.js';
 import { outline } from './outline.js';
 import { LARGE } from './model_file.js';
 import { Parts, partsOf } from './parts.js';
-import { exactDots, hasRelaxedSimd } from './simd.js';
+import { written } from './simd.js';
 
 /** @typedef {import('../common/protocol.js').CreateParams} CreateParams */
 
@@ -29,8 +29,7 @@ export async function inspectModel(params, progress, interpreter, stop) {
     await outline(/** @type {Parts} */ (files.get('')));
     const gpu = await gpuFor(params);
     const python = await booted;
-    const simd = params.options.fixedSimd ? { relaxed: false } : { relaxed: hasRelaxedSimd(), dots: exactDots() };
-    const options = { ...params.options, ...params.limits, ...simd, threads: params.threads, gpu: gpu?.adapter ?? null };
+    const options = { ...params.options, ...params.limits, ...written(params.options.fixedSimd), threads: params.threads, gpu: gpu?.adapter ?? null };
     for (;;) {
       stop?.check();
       const told = inspectParts(python, files, options, stop);
@@ -61,15 +60,16 @@ function externalOf(model, name) {
 }
 
 /** With what the place tells. @param {any} report @param {Map<string, Parts>} files @param {number} [limit] bytes of linear memory */
-function described(report, files, limit = WHOLE) {
+function described(report, files, limit = Infinity) {
   const sum = (/** @type {'size' | 'fetched'} */ key) => [...files.values()].reduce((all, file) => all + file[key], 0);
   const held = [...files.values()].reduce((all, { size }) => all + (size < LARGE ? size : 0), 0);
-  return { ...report, size: sum('size'), fetched: sum('fetched'), fits: fits(report.memory, held, Math.min(limit, WHOLE)) };
+  return { ...report, size: sum('size'), fetched: sum('fetched'), fits: fits(report.memory, held, limit) };
 }
 
-/** @param {{ linear: number } | null} memory @param {number} size of files that the worker holds @param {number} limit */
-function fits(memory, size, limit) {
+/** @param {{ linear: number, further: number } | null} memory @param {number} size of files that the worker holds @param {number} given */
+function fits(memory, size, given) {
   if (!memory) return { here: null, why: 'its memory is known when it is compiled for feeds' };
+  const limit = Math.min(given, WHOLE + memory.further);
   const text = `it takes ${memory.linear} bytes of linear memory`;
   if (memory.linear > limit) return { here: false, why: `${text}, a session has ${limit} at most` };
   const gibibytes = /** @type {{ deviceMemory?: number }} */ (globalThis.navigator ?? {}).deviceMemory ?? TOLD;

@@ -12,7 +12,7 @@ import { sameModel } from './same_model.js';
 import { cachedPrograms } from './program_cache.js';
 import { Exported } from './program_file.js';
 import { Service } from './portable.js';
-import { exactDots, hasRelaxedSimd } from './simd.js';
+import { written } from './simd.js';
 
 /** @typedef {import('../common/protocol.js').CreateParams} CreateParams */
 /** @typedef {import('../common/protocol.js').Timings} Timings */
@@ -49,8 +49,7 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const start = performance.now();
   const shared = pool !== null;
   const threads = shared ? params.threads : 1;
-  const simd = params.options.fixedSimd ? { relaxed: false } : { relaxed: hasRelaxedSimd(), dots: exactDots() };
-  const options = { ...params.options, threads, shared, ...simd };
+  const options = { ...params.options, threads, shared, ...written(params.options.fixedSimd) };
   const device = params.gpu ? Promise.resolve(null) : gpuFor(params);
   const coming = downloads([{ path: '', origin: params.model }, ...params.external], progress, stop);
   const [files, gpu, cache] = await Promise.all([coming, device, prepare(params, options, device, interpreter, progress)]).catch((error) => {

@@ -17,6 +17,18 @@ const DOT = [
   10, 22, 1, 20, 0, 0x20, 0, 0xfd, 0x0f, 0x20, 1, 0xfd, 0x0f, 0x41, 0, 0xfd, 0x11, 0xfd, 0x93, 0x02, 0xfd, 0x1b, 0, 0x0b, // code
 ];
 
+/** Imports of two memories. */
+const MEMORIES = [
+  0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0, // magic, version
+  2, 15, 2, 1, 0x65, 1, 0x6d, 2, 0, 1, 1, 0x65, 1, 0x6e, 2, 0, 1, // import
+];
+
+/** @returns {boolean} whether a module may have several */
+export const hasMemories = () => WebAssembly.validate(Uint8Array.from(MEMORIES));
+
+/** What code is written for. @param {unknown} [fixed] without relaxed SIMD */
+export const written = (fixed) => ({ memories: hasMemories(), ...(fixed ? { relaxed: false } : { relaxed: hasRelaxedSimd(), dots: exactDots() }) });
+
 /** @returns {boolean} */
 export const hasRelaxedSimd = () => WebAssembly.validate(Uint8Array.from(RELAXED));
 

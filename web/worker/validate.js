@@ -45,8 +45,9 @@ class Flow {
 
   program() {
     const { header, buffers } = this;
-    buffers.forEach(({ size }, n) => {
-      if (Number(size) < 0) refuse(`buffer ${n} has ${size} bytes`);
+    buffers.forEach((buffer, n) => {
+      if (Number(buffer.size) < 0) refuse(`buffer ${n} has ${buffer.size} bytes`);
+      if (buffer.further) this.further(buffer, n, buffer.further);
     });
     for (const constant of header.constants) this.constant(constant);
     this.steps(0, new Set(this.live));
@@ -64,6 +65,13 @@ class Flow {
   take({ least, places, mixed = 0 }, what) {
     this.bound([least, mixed], what);
     this.known.add(places);
+  }
+
+  /** @param {import('../common/program.js').Buffer} buffer @param {number} n @param {import('../common/program.js').Further} further */
+  further({ size, host, memory: provider }, n, [memory, address]) {
+    const bytes = this.header.memories?.[memory - 1];
+    if (bytes === undefined || typeof size !== 'number' || address + size > bytes) refuse(`buffer ${n} does not fit its memory`);
+    if (host || provider) refuse(`buffer ${n} is in two memories`);
   }
 
   /** @param {any} constant */
@@ -93,7 +101,7 @@ class Flow {
   /** @param {Iterable<number>} numbers @param {Set<number>} mine @param {string} what */
   drop(numbers, mine, what) {
     for (const n of numbers) {
-      if (!this.live.has(n) || !mine.has(n)) refuse(`${what} frees buffer ${n}, which it does not own`);
+      if (!this.live.has(n) || !mine.has(n) || this.buffers[n].further) refuse(`${what} frees buffer ${n}, which it does not own`);
       this.live.delete(n);
     }
   }
@@ -114,7 +122,7 @@ class Flow {
     const item = storedSize(dtype);
     if (!this.live.has(number)) refuse(`${what} uses buffer ${number}, which holds nothing there`);
     if ((item === 0) !== Boolean(buffer.host) || (kinds.length && !kinds.includes(dtype))) refuse(`${what} is of type ${dtype}`);
-    if ((buffer.memory ?? '') !== memory) refuse(`${what} is in another memory`);
+    if ((buffer.memory ?? '') !== memory || buffer.further) refuse(`${what} is in another memory`);
     this.bound(dims, what);
     if (room) this.bound([room.places], what);
     if (room && room.axis >= dims.length) refuse(`${what} has room along axis ${room.axis}, which is not there`);

@@ -270,10 +270,11 @@ def _name(text: str) -> bytes:
 
 
 class Module:
-    """Functions over one imported memory, `env.memory`.
+    """Functions over an imported memory, `env.memory`, and further ones, `env.memory1` and so on.
 
     shared: the memory is shared between threads (needs `max_pages`, and an importer whose memory has at most that)
-    min_pages, max_pages: limits in pages of 64 KiB
+    min_pages, max_pages: limits in pages of 64 KiB, of each memory
+    memories: how many
     memo: helper functions that routines share, under keys of their own (see `once`)
     """
 
@@ -282,6 +283,7 @@ class Module:
         self.functions: list[Function] = []
         self.memo: dict[object, Function] = {}
         self.indirect = False  # whether functions are called by their index
+        self.memories = 1
         self._types: dict[bytes, int] = {}
         self._exports: list[tuple[str, int]] = []
         self._memory = bytes([3 if shared else 1]) + leb_u(min_pages) + leb_u(max_pages)
@@ -306,6 +308,11 @@ class Module:
     def type_index(self, params: Sequence[str], results: Sequence[str] = ()) -> int:
         return self._types.setdefault(_signature(params, results), len(self._types))
 
+    def _imports(self) -> bytes:
+        names = ["memory", *[f"memory{n}" for n in range(1, self.memories)]]
+        each = [_name("env") + _name(name) + b"\2" + self._memory for name in names]
+        return leb_u(len(each)) + b"".join(each)
+
     def to_bytes(self, names: bool = False) -> bytes:
         """The binary module; `names` adds function names for debuggers and profilers."""
         indices = [f.type_index() for f in self.functions]
@@ -314,7 +321,7 @@ class Module:
         parts = [
             b"\0asm\1\0\0\0",
             _section(1, leb_u(len(self._types)) + b"".join(self._types)),
-            _section(2, b"\1" + _name("env") + _name("memory") + b"\2" + self._memory),
+            _section(2, self._imports()),
             _section(3, count + b"".join(map(_u, indices))),
             _section(4, b"\1\x70\0" + count) if self.indirect else b"",
             _section(7, leb_u(len(exports)) + b"".join(exports)),

@@ -38,9 +38,9 @@ def called(f: Function) -> list[int]:
 
 def _instructions_of(f: Function) -> Iterator[list[str]]:
     """Names, each with its immediates."""
-    reader = _Reader(bytes(f.code))
+    reader = Reader(bytes(f.code))
     while reader.at < len(f.code):
-        name, immediates = _INSTRUCTIONS[reader.opcode()]
+        name, immediates = INSTRUCTIONS[reader.opcode()]
         yield [name, *[_IMMEDIATES[kind](reader) for kind in immediates]]
 
 
@@ -48,7 +48,9 @@ def _typed(what: str, types: list[str]) -> str:
     return f" ({what} {' '.join(types)})" if types else ""
 
 
-class _Reader:
+class Reader:
+    """Of code, from its beginning."""
+
     def __init__(self, code: bytes) -> None:
         self.code = code
         self.at = 0
@@ -73,26 +75,27 @@ class _Reader:
         return self.code[start : self.at]
 
 
-# ── immediates: what they are in `_INSTRUCTIONS`, and their text ──────────────────────────────────────────────────────
+# ── immediates: what they are in `INSTRUCTIONS`, and their text ──────────────────────────────────────────────────────
 
 
-def _memory(r: _Reader) -> str:
-    r.take(1)  # the alignment, which is the natural one
+def _memory(r: Reader) -> str:
+    (alignment,) = r.take(1)  # the natural one; 64 more where the number of a memory follows
+    memory = f"{r.leb()}" if alignment & 64 else ""
     offset = r.leb()
-    return f"offset={offset}" if offset else ""
+    return " ".join(filter(None, [memory, f"offset={offset}" if offset else ""]))
 
 
-def _zero(r: _Reader) -> str:
+def _zero(r: Reader) -> str:
     r.take(1)
     return ""
 
 
-def _block_type(r: _Reader) -> str:
+def _block_type(r: Reader) -> str:
     kind = _VALUE_TYPES.get(r.take(1)[0])
     return f"(result {kind})" if kind else ""
 
 
-def _float(r: _Reader, form: str, fraction: int, digits: str) -> str:
+def _float(r: Reader, form: str, fraction: int, digits: str) -> str:
     data = r.take(struct.calcsize(form))
     (value,) = struct.unpack(form, data)
     if not math.isnan(value):
@@ -101,7 +104,7 @@ def _float(r: _Reader, form: str, fraction: int, digits: str) -> str:
     return f"{'-' if data[-1] & 128 else ''}nan:{bits & (1 << fraction) - 1:#x}"
 
 
-_IMMEDIATES: dict[str, Callable[[_Reader], str]] = {
+_IMMEDIATES: dict[str, Callable[[Reader], str]] = {
     "unsigned": lambda r: str(r.leb()),
     "signed": lambda r: str(r.leb(signed=True)),
     "f32": lambda r: _float(r, "<f", 23, ".9g"),
@@ -120,7 +123,7 @@ def _instructions() -> dict[bytes, tuple[str, tuple[str, ...]]]:
     """Opcode -> name and kinds of immediates."""
     table: dict[bytes, tuple[str, tuple[str, ...]]] = {}
     for name, code in PLAIN.items():
-        head = _Reader(code).opcode()
+        head = Reader(code).opcode()
         table[head] = name, ("zero",) * (len(code) - len(head))
     table |= {code[:-1]: (name, ("memory",)) for name, code in MEMORY.items()}  # without the alignment
     table |= {code[:-1]: (name, ("memory", "lane")) for name, code in LANE_MEMORY.items()}
@@ -135,6 +138,6 @@ def _instructions() -> dict[bytes, tuple[str, tuple[str, ...]]]:
     return table
 
 
-_INSTRUCTIONS = _instructions()
+INSTRUCTIONS = _instructions()
 
-__all__ = ["called", "disassemble"]
+__all__ = ["INSTRUCTIONS", "Reader", "called", "disassemble"]

@@ -1,0 +1,200 @@
+"""Weights in further memories: small ones are put there, as if the first had no room, and nothing else may change."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kit import zoo
+from kit.models import MODELS
+from kit.small_models import branches_and_rounds
+from pyruntime import InferenceSession, InvalidModel, OutOfMemory, SessionOptions, inspect
+from pyruntime.emit import further
+from pyruntime.program.format import Program
+from pyruntime.providers.wasm import wasmtime_host
+from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.printer.further import Lost, Variants
+
+GIB = 1 << 30
+# convolutions of all kinds, integers, recurrences, a decoder with few-bit weights, embeddings
+NAMES = ["mobilenet_v2.qdq", "superres", "lstm_tagger", "gpt2_tiny", "llama_mini.nb4", "minilm"]
+
+
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The first memory has no room for weights, further ones have room for four megabytes each."""
+    monkeypatch.setattr(further, "ROOM", 4 * GIB)
+    monkeypatch.setattr(further, "SMALL", 0)
+    monkeypatch.setattr(further, "MOST", 4 << 20)
+    return monkeypatch
+
+
+def opened(model: object, threads: int = 1, **more: object) -> InferenceSession:
+    return InferenceSession(model, SessionOptions(intra_op_num_threads=threads, **more))
+
+
+def memories(session: InferenceSession) -> list[int]:
+    return session._latest().header.get("memories", [])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_models(name: str, threads: int, tight: pytest.MonkeyPatch) -> None:
+    model = MODELS[name]
+    session = opened(model.path(), threads)
+    model.check(session.run(None, model.feeds()))
+    model.check(session.run(None, model.feeds()))
+    buffers = session._latest().header["buffers"]
+    apart = {n for n, b in enumerate(buffers) if "further" in b}
+    constants = {c["buffer"] for c in session._latest().header["constants"]}
+    assert len(memories(session)) == len({buffers[n]["further"][0] for n in apart})
+    assert apart - constants  # made by `init`, there
+    assert session.memory().weights > 0.9 * model.path().stat().st_size or name in ("superres", "lstm_tagger")
+
+
+@pytest.mark.parametrize("first", [2 * GIB - (1 << 20), 4 * GIB - (12 << 20)], ids=["2 GiB", "4 GiB"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_addresses_are_not_signed(first: int, threads: int, tight: pytest.MonkeyPatch) -> None:
+    """What lies across 2 GiB, and up to 4 GiB: pages that nobody touches take no memory."""
+    tight.setattr(further, "FIRST", first)
+    tight.setattr(further, "MOST", 11 << 20)
+    for name in ("llama_mini.nb4", "mobilenet_v2"):
+        model = MODELS[name]
+        session = opened(model.path(), threads)
+        model.check(session.run(None, model.feeds()))
+        assert all(first < size <= 4 * GIB for size in memories(session))
+
+
+def test_bodies_and_what_the_executor_looks_at(tight: pytest.MonkeyPatch) -> None:
+    """Branches and rounds read weights from there; what they return, carry or decide by is in the first memory."""
+    model = branches_and_rounds().SerializeToString()
+    session = opened(model)
+    assert memories(session)
+    for flag in (True, False):
+        feeds = {"x": np.arange(32, dtype=np.float32).reshape(2, 16) / 16, "flag": np.array(flag)}
+        for ours, theirs in zip(session.run(None, feeds), zoo.oracle(model, feeds), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_programs_in_files(tight: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = MODELS["gpt2_tiny"]
+    data = opened(model.path()).export(weights=True)
+    (tmp_path / "m.pyrt").write_bytes(data)
+    assert inspect(str(tmp_path / "m.pyrt"))["memory"]["further"] > model.path().stat().st_size / 2
+    tight.undo()
+    again = InferenceSession(tmp_path / "m.pyrt")
+    model.check(again.run(None, model.feeds()))
+    assert memories(again)
+    again.trim()
+    model.check(again.run(None, model.feeds()))
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ([1, 1 << 40], "does not fit its memory"),
+        ([9, 65536], "does not fit its memory"),
+        ("memory", "is in two memories"),
+        ("output", "is in another memory"),
+    ],
+)
+def test_damaged_files(place: object, told: str, tight: pytest.MonkeyPatch) -> None:
+    found = Program.from_bytes(opened(MODELS["gpt2_tiny"].path()).export(weights=True))
+    header = json.loads(json.dumps(found.header))
+    number = next(n for n, b in enumerate(header["buffers"]) if "further" in b)
+    if place == "memory":
+        header["buffers"][number]["memory"] = "webgpu"
+    elif place == "output":
+        header["outputs"][0]["value"]["buffer"] = number
+    else:
+        header["buffers"][number]["further"] = place
+    with pytest.raises(InvalidModel, match=told):
+        InferenceSession(Program(header, found.blob).to_bytes())
+
+
+def test_runs_side_by_side(tight: pytest.MonkeyPatch) -> None:
+    model = MODELS["minilm"]
+    session = opened(model.path())
+    alone = session.memory()
+    with ThreadPoolExecutor(4) as pool:
+        for outputs in pool.map(lambda _: session.run(None, model.feeds()), range(8)):
+            model.check(outputs)
+    assert session.memory().weights == alone.weights
+    assert session.memory().arena < 2 * alone.arena
+
+
+def test_limits(tight: pytest.MonkeyPatch) -> None:
+    path = MODELS["minilm"].path()
+    told = inspect(path)["memory"]
+    assert told["further"] == sum(memories(opened(path))) < told["linear"]
+    limit = SessionOptions(memory_limit=told["further"] - 1)
+    assert not inspect(path, limit)["fits"]["here"]
+    with pytest.raises(OutOfMemory, match=f"needed for weights, memory_limit is {told['further'] - 1}"):
+        opened(path, memory_limit=told["further"] - 1)
+    with pytest.raises(OutOfMemory, match="bytes of memory are needed"):
+        opened(path, memory_limit=told["further"] + (1 << 16))
+    MODELS["minilm"].check(opened(path, memory_limit=2 * told["linear"]).run(None, MODELS["minilm"].feeds()))
+
+
+def test_where_the_engine_has_one_memory(tight: pytest.MonkeyPatch) -> None:
+    tight.setattr(wasmtime_host, "_has_memories", lambda: False)
+    assert not memories(opened(MODELS["minilm"].path()))
+
+
+def test_what_goes() -> None:
+    """Nothing that fits; else the largest, each in one memory, beside each other."""
+    found = further.Further()
+    found.fill([(1, 2 * GIB), (2, GIB)], 3 * GIB)
+    assert not found.places and not found.memories
+    found.fill([(1, GIB), (2, 3 * GIB), (3, 1000), (4, 2 * GIB), (5, 5 * GIB)], 6 * GIB + 1000)
+    assert set(found.places) == {2, 4}  # 5 fits nowhere
+    assert found.places[2][0] != found.places[4][0]
+    assert all(size <= 4 * GIB - further.BEHIND for size in found.memories)
+    found.fill([(6, GIB - 64), (7, GIB)], 0)
+    sizes = {2: 3 * GIB, 4: 2 * GIB, 6: GIB - 64, 7: GIB}
+    spans = [(memory, address, sizes[uid]) for uid, (memory, address) in found.places.items()]
+    for memory, address, size in spans:
+        assert address % 64 == 0 and further.FIRST <= address <= found.memories[memory - 1] - size - further.BEHIND
+        assert not any(m == memory and address < a < address + size for m, a, _ in spans)
+
+
+def kernel(module: Module) -> tuple[Module, int, int]:
+    """One that is begun: its two operands."""
+    f = module.function("k", ["i32"] * 4)
+    a, b = f.locals("i32", 2)
+    f.emit(0).mem("i32.load", 0).set(a).emit(0).mem("i32.load", 4).set(b)
+    return f, a, b
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda f, a, b: f.emit(b, a).mem("i32.store"),  # who reads it there does not know
+        lambda f, a, b: f.emit(a, b, 1, "select").mem("i32.load").emit("drop"),
+        lambda f, a, b: f.emit(a, b, "i32.and").mem("i32.load").emit("drop"),
+        lambda f, a, b: f.emit(a, b, "i32.lt_s", "drop"),
+        lambda f, a, b: f.emit(0, 1, "i32.add").mem("i32.load").emit("drop"),
+        lambda f, a, b: f.emit(a, b).i32(4).emit("memory.copy"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(write: object) -> None:
+    module = Module()
+    f, a, b = kernel(module)
+    write(f, a, b)
+    with pytest.raises(Lost):
+        Variants(module).kernel(f, [1, 0])
+
+
+def test_a_pointer_that_changes_its_memory_in_a_loop() -> None:
+    module = Module()
+    f, a, b = kernel(module)
+    with f.until(1, 2):
+        f.emit(a).mem("f32.load").emit("drop").emit(b).set(a)
+    with pytest.raises(Lost):
+        Variants(module).kernel(f, [1, 2])
+    same = Variants(module).kernel(f, [2, 2])
+    assert bytes(same.code).count(b"\x2a\x42\x02\x00") == 1  # f32.load of memory 2
