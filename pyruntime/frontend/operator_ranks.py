@@ -19,7 +19,7 @@ _RANKS = """
 AffineGrid 3 1
 Attention 3-4 3-4 3-4 1-4 4 4 1
 AveragePool 3+
-BatchNormalization 1+ 1 1 1 1
+BatchNormalization 1+ 1+ 1+ 1+ 1+
 BlackmanWindow n
 CausalConvWithState 3 3 1 3
 CenterCropPad 1+ 1
