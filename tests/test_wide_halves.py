@@ -63,6 +63,11 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
          node("Gather", "e i", "g"), node("Concat", "t g", "c", axis=3), node("LayerNormalization", "c s", "y")],
         {"e": drawn(8, 4), "s": drawn(12)},
     ),
+    "transposed operands": (
+        [node("Transpose", "x", "t", perm=[0, 1, 3, 2]), node("MatMul", "x t", "p"), node("Softmax", "p", "s"),
+         node("Transpose", "x", "u", perm=[0, 3, 2, 1]), node("Conv", "u w", "y"), node("MatMul", "s x", "z")],
+        {"w": drawn(5, 7, 1, 1)},
+    ),
     "branches": (
         [node("Neg", "x", "a"), node("ReduceSum", "a", "u", keepdims=0), node("Greater", "u b", "c"),
          node("If", "c", "y", then_branch=BRANCHES[0], else_branch=BRANCHES[1])],

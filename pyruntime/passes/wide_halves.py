@@ -83,7 +83,7 @@ class _Widening:
     def _compute(self, k: Kernel, out: DType) -> None:
         if isinstance(k, Loops):
             k.body = [self._statement(s) for s in k.body]
-            k.args = tuple([self._weight(t) for t in k.args])
+            k.args = tuple([self._weight(_source(t)) for t in k.args])
         elif isinstance(k, Map):
             k.expr = self._result(k.expr, out)
         elif isinstance(k, Reduce):
@@ -124,7 +124,7 @@ class _Widening:
         return e if all(a is b for a, b in zip(args, e.args, strict=True)) else Expr(e.op, args, e.dtype, e.value)
 
     def _element(self, e: Expr, coords: tuple[Expr, ...]) -> Expr:
-        source = self._weight(e.value)
+        source = self._weight(_source(e.value))
         loaded = Expr("at", coords, source.dtype, source)
         return cast(loaded, F32) if e.dtype in HALVES else loaded
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.block_epilogue import Groups, lower_epilogue, mergeable
+from pyruntime.codegen.half_floats import HALVES
 from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
@@ -146,13 +147,28 @@ def _in_registers(out: Tensor, e: Expr, groups: Groups) -> CallEpilogue | None:
     return CallEpilogue(Epilogue(kind, low, high), b.value) if kind and step == 1 else None
 
 
-def converted(call: Call, operand: int, dtype: DType) -> Map:
-    """The operand in another type, put in its place."""
-    t = call.args[operand]
-    assert t is not None
-    made = made_map(t.shape, cast(t.at(*[index(n) for n in range(t.rank)]), dtype), call.node)
-    call.args = (*call.args[:operand], made.out, *call.args[operand + 1 :])
+def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> list[Kernel]:
+    """Maps that make half floats among the operands float32, in whose places they are put. Of a transpose what is
+    transposed is converted, in the order of its memory, and then read through strides."""
+    made: list[Kernel] = []
+    for operand in operands:
+        t = call.args[operand]
+        if t is None or t.dtype not in HALVES:
+            continue
+        source = t.kernel.expr.value if _is_transpose(t.kernel) else t  # type: ignore[attr-defined]
+        wide = made_map(source.shape, cast(source.at(*[index(n) for n in range(source.rank)]), F32), call.node)
+        made.append(wide)
+        if source is not t:
+            made.append(made_map(t.shape, wide.out.at(*t.kernel.expr.args), call.node))  # type: ignore[attr-defined]
+        call.args = (*call.args[:operand], made[-1].out, *call.args[operand + 1 :])
     return made
+
+
+def _is_transpose(kernel: Kernel) -> bool:
+    if not isinstance(kernel, Map) or kernel.expr.op != "at":
+        return False
+    axes = [c.value for c in kernel.expr.args if c.op == "index"]
+    return sorted(axes) == list(range(kernel.out.rank)) and len(axes) == len(kernel.expr.args)
 
 
 def element(t: Tensor) -> Expr:

@@ -7,13 +7,13 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import Call, Kernel, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
-from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
+from .base import WasmRoutine, arithmetic, call_epilogue, fits, made_type, own_words, scratch, widened
 from .integers import prepare_conv, prepare_dequantised_conv
 from .winograd import suits, transformed
 
@@ -32,8 +32,7 @@ class Conv(WasmRoutine):
             return prepare_conv(call, self.dots)
         if call.out.dtype is not F32:
             return []
-        halves: list[Kernel] = [converted(call, n, F32) for n, t in enumerate((x, w)) if t.dtype in (F16, BF16)]
-        return halves or prepare_dequantised_conv(call, self.dots)
+        return widened(call) or prepare_dequantised_conv(call, self.dots)
 
     def claims(self, call: Call) -> bool:
         if not call.args:  # `prepare` put the product before it

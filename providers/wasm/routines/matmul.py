@@ -8,7 +8,7 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr, const, dim, guard, index
 from pyruntime.ir.kernel import Call, Kernel, Map, Tensor, View
 from pyruntime.ir.shape import AnyDim
@@ -16,7 +16,7 @@ from pyruntime.ir.shape import AnyDim
 from ..schedules import gemm
 from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
-from .base import WasmRoutine, arithmetic, call_epilogue, converted, fits, made_type, own_words, scratch
+from .base import WasmRoutine, arithmetic, call_epilogue, fits, made_type, own_words, scratch, widened
 from .integers import prepare_dequantised_product, prepare_product
 
 PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
@@ -147,12 +147,10 @@ class Matmul(WasmRoutine):
         self.dots = dots
 
     def prepare(self, call: Call) -> list[Kernel]:
-        a, b = _base(call, 0), _base(call, 1)
-        if call.out.dtype is I32 and a.dtype is I32:
+        if call.out.dtype is I32 and _base(call, 0).dtype is I32:
             return prepare_product(call, self.dots)
         if call.out.dtype is F32:
-            halves: list[Kernel] = [converted(call, n, F32) for n, t in enumerate((a, b)) if t.dtype in (F16, BF16)]
-            return halves or prepare_dequantised_product(call, self.dots)
+            return widened(call) or prepare_dequantised_product(call, self.dots)
         return []
 
     def claims(self, call: Call) -> bool:

@@ -7,14 +7,14 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32, U8
+from pyruntime.ir.dtype import F32, I32, U8
 from pyruntime.ir.expr import Expr, cast, const, dim, guard, index
 from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Tensor
 
 from ..schedules import gemm
 from ..schedules.dequantize import GROUP, groups_bytes
 from ..schedules.register_tile import PANEL
-from .base import WasmRoutine, arithmetic, call_epilogue, converted, made_map, own_words, scratch
+from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, scratch, widened
 
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
 
@@ -26,9 +26,7 @@ class MatmulNBits(WasmRoutine):
             return []
         if not all(_is_weight(t) for t in call.args[1:] if t is not None) or call.attrs["block_size"] % GROUP:
             return []
-        made: list[Kernel] = []
-        if a.dtype in (F16, BF16):
-            made.append(converted(call, 0, F32))
+        made = widened(call, (0,))
         packed = [_packed_codes(call, codes), _packed_steps(call, codes, steps)]
         call.args = (call.args[0], packed[0].out, packed[1].out)
         call.attrs = {**call.attrs, "ready": True}

@@ -14,13 +14,13 @@ from pyruntime.codegen.block_epilogue import takes_epilogue
 from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr, const, dim, guard, index
 from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import phase_interleave as interleave
-from .base import WasmRoutine, call_epilogue, converted, fits, made_map, own_words
+from .base import WasmRoutine, call_epilogue, fits, made_map, own_words, widened
 from .conv import MOST_TAPS, Conv, conv_groups, full_rank
 
 
@@ -29,7 +29,7 @@ class ConvTranspose(WasmRoutine):
         x, w = call.args[:2]
         if x is None or w is None or call.out.dtype is not F32 or not _suits(call, x, w):
             return []
-        made: list[Kernel] = [converted(call, n, F32) for n, t in enumerate((x, w)) if t.dtype in (F16, BF16)]
+        made = widened(call)
         x, w = call.args[:2]
         assert x is not None and w is not None
         filters = _filters(call, w)
