@@ -126,7 +126,7 @@ def test_one_number_may_come_in_any_rank(page: Tab) -> None:
     """)
     assert isinstance(found, list)
     assert found[:-1] == ["-16000 of rank 0"] * 12
-    assert "must have rank 0" in found[-1]
+    assert "must be [], it is [2]: rank Got: 1 Expected: 0" in found[-1]
 
 
 def test_backends_of_others_keep_working(page: Tab) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, PyRuntimeError, SessionOptions
@@ -39,6 +41,19 @@ def test_feeds(session: InferenceSession, feeds: Any, text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         session.run(None, feeds)
     assert session.run(None, {"x": np.ones((1, 3), np.float32)})[0].shape == (1, 3)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 4, 5), (2, 3, 5, 1)])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "f2", "?"])
+def test_what_programs_look_for_in_messages_about_feeds(shape: tuple[int, ...], dtype: str) -> None:
+    """What was fed and what is expected, in onnxruntime's words."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 3, 4] x) => (float[N, 3, 4] y) { y = Relu (x) }"""
+    data, said = onnx.parser.parse_model(text).SerializeToString(), []
+    for make in (onnxruntime.InferenceSession, InferenceSession):
+        with pytest.raises(Exception) as caught:
+            make(data).run(None, {"x": np.ones(shape, dtype)})
+        said.append(re.findall(r"Got: \d+ Expected: \d+|Actual: .* expected: \(tensor\(\w+\)\)", str(caught.value)))
+    assert said[0] == said[1] != []
 
 
 @pytest.mark.parametrize(("dtype", "value", "ok"), [

@@ -54,16 +54,21 @@ def check_names(given: Iterable[str], types: Mapping[str, Type | None], required
 
 
 def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -> None:
-    """Errors: InvalidInput for another element type, rank or extent than the input has."""
+    """Errors: InvalidInput for another element type, rank or extent than the input has. Hints are in onnxruntime's
+    words, as programs look for them: openwakeword-js learns from "Got: 24 Expected: 25" what to feed."""
     if t.dtype is not None and dtype is not t.dtype:
-        raise InvalidInput(f'input "{name}" has element type {dtype}, expected {t.dtype}')
+        hint = f"Actual: ({type_name(TensorType(dtype, None))}) , expected: ({type_name(t)})"
+        raise InvalidInput(f'input "{name}" has element type {dtype}, expected {t.dtype}', hint=hint)
     if t.shape is None:
         return
     if len(shape) != len(t.shape):
-        raise InvalidInput(f'input "{name}" has rank {len(shape)}, expected {len(t.shape)} {list(t.shape)}')
-    for axis, (have, want) in enumerate(zip(shape, t.shape, strict=True)):
-        if isinstance(want, int) and have != want:
-            raise InvalidInput(f'input "{name}" has {have} elements along axis {axis}, expected {want}')
+        text = f'input "{name}" has rank {len(shape)}, expected {len(t.shape)} {list(t.shape)}'
+        raise InvalidInput(text, hint=f"Got: {len(shape)} Expected: {len(t.shape)}")
+    pairs = enumerate(zip(shape, t.shape, strict=True))
+    wrong = [(axis, have, want) for axis, (have, want) in pairs if isinstance(want, int) and have != want]
+    for axis, have, want in wrong:
+        hint = " ".join(f"index: {n} Got: {a} Expected: {b}" for n, a, b in wrong)
+        raise InvalidInput(f'input "{name}" has {have} elements along axis {axis}, expected {want}', hint=hint)
 
 
 def differing_dims(types: Mapping[str, Type | None], feeds: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -65,9 +65,9 @@ for (const [dims, given, message] of [
   [['N.0'], undefined, 'input "x" is missing'],
   [['N.0'], [], 'input "x" must have rank 1, it has rank 0 []'],
   [[], [1], 'input "x" must have rank 0, it has rank 1 [1]'],
-  [[3, 2], [3, 4], 'input "x" must have 2 elements on axis 1, it has 4 [3, 4]'],
-  [['N.0', 'N.0'], [3, 4], 'input "x" must have 3 elements on axis 1, as "N" is elsewhere, it has 4 [3, 4]'],
-  [['M', ['+', 'M', 1]], [3, 3], 'input "x" must have 4 elements on axis 1, it has 3 [3, 3]'],
+  [[3, 2], [3, 4], 'input "x" is [3, 4]: index: 1 Got: 4 Expected: 2'],
+  [['N.0', 'N.0'], [3, 4], 'input "x" is [3, 4]: index: 1 Got: 4 Expected: 3, as "N" is elsewhere'],
+  [['M', ['+', 'M', 1]], [3, 3], 'input "x" is [3, 3]: index: 1 Got: 3 Expected: 4'],
 ]) {
   test(message, () => assert.throws(() => fed(dims, given), { type: 'InvalidInput', message }));
 }

@@ -32,11 +32,11 @@ for (const [feeds, info, message] of [
   [{ x: null }, { ...X, hasDefault: true }, 'input "x" is not a tensor (make it with new ort.Tensor(type, data, dims))'],
   [{ x: new Float32Array(2) }, X, 'input "x" is not a tensor (make it with new ort.Tensor(type, data, dims))'],
   [{ x: floats(1, 2) }, { ...X, dtype: 'int64' }, 'input "x" must be int64, it is float32'],
-  [{ x: floats(2) }, X, 'input "x" must have rank 2 [N, 2], it has rank 1 [2]'],
-  [{ x: floats(1, 3) }, X, 'input "x" must have 2 elements on axis 1 [N, 2], it has 3 [1, 3]'],
+  [{ x: floats(2) }, X, 'input "x" must be [N, 2], it is [2]: rank Got: 1 Expected: 2'],
+  [{ x: floats(1, 3) }, X, 'input "x" must be [N, 2], it is [1, 3]: index: 1 Got: 3 Expected: 2'],
   [{ x: stretched }, X, 'input "x" of dims [4, 2] needs 8 elements, it has 2'],
   [{ x: floats(1, 2) }, { ...X, sequence: true }, 'input "x" is a sequence (feed an array of tensors)'],
-  [{ x: [floats(1, 2), floats(1)] }, { ...X, sequence: true }, 'input "x[1]" must have rank 2 [N, 2], it has rank 1 [1]'],
+  [{ x: [floats(1, 2), floats(1)] }, { ...X, sequence: true }, 'input "x[1]" must be [N, 2], it is [1]: rank Got: 1 Expected: 2'],
 ]) {
   test(`refused: ${message}`, () => assert.throws(() => checkFeeds(feeds, [info]), { type: 'InvalidInput', message }));
 }

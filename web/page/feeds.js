@@ -55,17 +55,22 @@ function checkTensor({ name, dtype, shape }, tensor) {
   if (dtype !== null && type !== dtype && type !== RAW[dtype]) {
     throw new InvalidInput(`input "${name}" must be ${dtype}, it is ${type}`);
   }
-  const wanted = shape && `[${shape.map((dim) => dim ?? '?').join(', ')}]`;
-  const given = `[${dims.join(', ')}]`;
-  const isNumber = shape?.length === 0 && tensor.size === 1 && tensor.location !== 'gpu-buffer';
-  if (shape && shape.length !== dims.length && !isNumber) {
-    throw new InvalidInput(`input "${name}" must have rank ${shape.length} ${wanted}, it has rank ${dims.length} ${given}`);
-  }
-  const wrong = shape ? shape.findIndex((dim, axis) => typeof dim === 'number' && dim !== dims[axis]) : -1;
-  if (shape && wrong >= 0) {
-    throw new InvalidInput(`input "${name}" must have ${shape[wrong]} elements on axis ${wrong} ${wanted}, it has ${dims[wrong]} ${given}`);
-  }
+  if (shape) checkDims(name, shape, tensor);
   if (tensor.location !== 'gpu-buffer' && !isAsMade(tensor)) checkLength(name, tensor);
+}
+
+/** Messages end in onnxruntime's words: programs learn from them what to feed (openwakeword-js). @param {string} name @param {NonNullable<ValueInfo['shape']>} shape @param {Tensor} tensor */
+function checkDims(name, shape, { dims, size, location }) {
+  /** @param {string} what @param {unknown} got @param {unknown} wanted */
+  const refuse = (what, got, wanted) => {
+    const all = shape.map((dim) => dim ?? '?').join(', ');
+    throw new InvalidInput(`input "${name}" must be [${all}], it is [${dims.join(', ')}]: ${what} Got: ${got} Expected: ${wanted}`);
+  };
+  const isNumber = shape.length === 0 && size === 1 && location !== 'gpu-buffer';
+  if (shape.length !== dims.length && !isNumber) refuse('rank', dims.length, shape.length);
+  shape.forEach((dim, axis) => {
+    if (typeof dim === 'number' && dim !== dims[axis]) refuse(`index: ${axis}`, dims[axis], dim);
+  });
 }
 
 /** @param {string} what @param {Tensor} tensor */

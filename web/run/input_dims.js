@@ -40,6 +40,6 @@ export function checkDims(name, dims, given, env, shown = {}) {
     const wanted = evaluate(dim, env);
     if (wanted === given[axis]) return;
     const why = typeof dim === 'string' ? `, as "${shown[dim] ?? dim}" is elsewhere` : '';
-    throw new InvalidInput(`input "${name}" must have ${wanted} elements on axis ${axis}${why}, it has ${given[axis]} [${given.join(', ')}]`);
+    throw new InvalidInput(`input "${name}" is [${given.join(', ')}]: index: ${axis} Got: ${given[axis]} Expected: ${wanted}${why}`);
   });
 }
