@@ -165,6 +165,15 @@ REFUSED = {
 }
 
 
+def test_another_output_is_refused(programs: Path, tab: Callable[..., Tab]) -> None:
+    """Of a model it would make another Program; there has to be such an output."""
+    made = tab()
+    made.open("/esm.html")
+    create = "return ort.InferenceSession.create(arg, { sampleFrom: 'z' }).catch((error) => error.message)"
+    assert "a compiled Program gives" in str(made.run(create, "/models/whole.pyrt"))
+    assert 'no output "z" to sample from' in str(made.run(create, "/models/affine.onnx"))
+
+
 def test_what_cannot_run_is_refused(programs: Path, tab: Callable[..., Tab]) -> None:
     made = tab()
     made.open("/esm.html")

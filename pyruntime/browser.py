@@ -26,6 +26,7 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx import load
 from pyruntime.onnx.describe import describe
 from pyruntime.onnx.graph import Graph, Value
+from pyruntime.onnx.sampling import with_sampling
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.graph_pruning import prune
 from pyruntime.placement.provider_list import effective, known, registered, target
@@ -150,7 +151,8 @@ class Model:
         watch = Stopwatch()
         graph = graph or _loaded(read, size, options.get("external", {}))
         self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses") or ())
-        graph = self.pipeline.graph(graph.with_dims(options.get("freeDimensionOverrides") or {}))
+        graph = with_sampling(graph.with_dims(options.get("freeDimensionOverrides") or {}), options.get("sampleFrom"))
+        graph = self.pipeline.graph(graph)
         border = without_maps(graph)
         self.graph, self.columns = border.graph, border.columns
         self.classes = {name: classes(node) for name, node in border.scores.items()}

@@ -111,6 +111,8 @@ declare module 'onnxruntime-common' {
       cache?: boolean | string;
       /** Names of passes to leave out (docs/extending.md). */
       disabledPasses?: readonly string[];
+      /** The output that is logits, in whose place the session gives a `token` (docs/api.md). */
+      sampleFrom?: string;
       /** Bytes of linear memory that the session may hold (4 GiB and weights beyond them); more is refused with `OutOfMemory`. */
       memoryLimit?: number;
       /** Seconds that compiling once may take (600), and bytes of code that it may give (256 MiB): `LimitExceeded`. */

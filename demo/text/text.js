@@ -2,7 +2,6 @@
 
 import * as ort from 'pyruntime';
 import { $, bytes, milliseconds, readyText, Status } from '../common.js';
-import { choose } from './choice.js';
 import { Decoder } from './decoder.js';
 import { Pieces } from './pieces.js';
 
@@ -28,7 +27,7 @@ async function write(decoder, pieces) {
   const begin = performance.now();
   let first = 0;
   for (let n = 0; n < LENGTH && !stopped; n++) {
-    ids = [choose(await decoder.step(ids), settings())];
+    ids = [await decoder.step(ids, settings())];
     /** @type {Text} */ (text.lastChild).data += pieces.names[ids[0]];
     if (!n) first = performance.now();
     else if (n % 8 === 0 || n === LENGTH - 1) await told(decoder, n, first - begin, performance.now() - first);
@@ -62,7 +61,7 @@ async function pressed(decoder, pieces) {
 async function main() {
   try {
     const table = fetch('pieces.json').then((response) => /** @type {Promise<import('./pieces.js').Table>} */ (response.json()));
-    const session = await ort.InferenceSession.create('decoder.onnx', { onProgress: status.progress });
+    const session = await ort.InferenceSession.create('decoder.onnx', { onProgress: status.progress, sampleFrom: 'logits' });
     const [decoder, pieces] = [new Decoder(session), new Pieces(await table)];
     status.done(readyText(session.timings));
     button.disabled = false;

@@ -85,7 +85,7 @@ class InferenceSession(Session):
 
             external = open_external
         graph = load(model, open_external=external).with_meanings(options.denoted_dimensions)
-        return with_initializers(graph.with_dims(options.free_dimension_overrides), options.initializers)
+        return with_initializers(self._as_asked(graph), options.initializers)
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 

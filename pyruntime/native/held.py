@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,6 +118,10 @@ class HeldOutputs:
         if fed:
             self._executor.planner.start_from(run, self._snapshot, {b: self._addresses[b] for b in fed})
         return set(fed)
+
+    def has(self, feeds: Iterable[Any]) -> bool:
+        """Whether some of the feeds are here."""
+        return any(isinstance(x, HeldTensor) and x.is_in(self) for x in feeds)
 
     def _alive(self) -> list[HeldTensor]:
         found = [x for ref in self._tensors if (x := ref()) is not None and x.is_in(self)]

@@ -31,7 +31,7 @@ class _Unloaded(Session):
         super().__init__(b"", options, providers)
 
     def _read(self, model: Any) -> Graph:
-        return self._loaded.with_dims(self.options.free_dimension_overrides)
+        return self._as_asked(self._loaded)
 
     def _executor(self, graph: Graph, specs: Any, constants: Any = None, **watch: bool) -> Any:
         host, gpu, engines = self._engines()

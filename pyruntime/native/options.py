@@ -21,7 +21,8 @@ class SessionOptions:
     memory the session may use; relaxed_simd: None means where the host has it; free_dimension_overrides: numbers for
     named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; extra has no
     effect; compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give;
-    preset: "latency", "throughput" or "power" (docs/api.md)."""
+    preset: "latency", "throughput" or "power" (docs/api.md); sample_from: the output that is logits, in whose place
+    the session gives a token (docs/api.md)."""
 
     graph_optimization_level: str = "all"
     disabled_passes: Sequence[str] = ()
@@ -34,6 +35,7 @@ class SessionOptions:
     compile_time_limit: float = SECONDS
     code_size_limit: int = CODE
     preset: str | None = None
+    sample_from: str | None = None
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """As onnxruntime spells it."""
@@ -87,8 +89,9 @@ def check_model(model: Any) -> None:
         raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
 
 
-def check_session_options(options: Any) -> None:
-    """Errors: InvalidInput naming the option and its value."""
+def check_session_options(options: Any, compiled: bool = False) -> None:
+    """compiled: for a Program, which gives what it was compiled for. Errors: InvalidInput naming the option and its
+    value."""
 
     def refuse(name: str, good: bool, hint: str) -> None:
         if not good:
@@ -110,6 +113,8 @@ def check_session_options(options: Any) -> None:
     preset = options.preset
     good = preset is None or isinstance(preset, str) and preset in PRESETS
     refuse("preset", good, f"{', '.join(filter(None, PRESETS))} or None")
+    refuse("sample_from", not compiled or options.sample_from is None, "None for a compiled Program")
+    refuse("sample_from", isinstance(options.sample_from, (str, type(None))), "the name of an output, or None")
     overrides = options.free_dimension_overrides
     refuse("free_dimension_overrides", isinstance(overrides, Mapping), "a dict of numbers by name")
 

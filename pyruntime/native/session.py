@@ -18,7 +18,6 @@ from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
 from pyruntime.native.feeds import Feeds
 from pyruntime.native.gpu_session import gpu_engine, no_adapter, open_gpu, warn
-from pyruntime.native.held import HeldTensor
 from pyruntime.native.host_calls import HostCalls
 from pyruntime.native.maps import Maps
 from pyruntime.native.options import (
@@ -35,6 +34,7 @@ from pyruntime.native.turns import Turns
 from pyruntime.native.verify import Verdict, compare
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
+from pyruntime.onnx.sampling import with_sampling
 from pyruntime.onnx.weight_values import elements
 from pyruntime.placement.provider_list import effective, known, target
 from pyruntime.placement.target import Target
@@ -66,7 +66,7 @@ class Session:
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
         self.options = sess_options or SessionOptions()
         check_model(model)
-        check_session_options(self.options)
+        check_session_options(self.options, is_program(model))
         self._preset = PRESETS[self.options.preset]
         self._pipeline = Pipeline(self.options.graph_optimization_level, self.options.disabled_passes)
         self._providers = known(providers or ["wasm"])
@@ -90,7 +90,10 @@ class Session:
         self._surviving(self._prepare)
 
     def _read(self, model: Any) -> Graph:
-        return load(model).with_dims(self.options.free_dimension_overrides)
+        return self._as_asked(load(model))
+
+    def _as_asked(self, graph: Graph) -> Graph:
+        return with_sampling(graph.with_dims(self.options.free_dimension_overrides), self.options.sample_from)
 
     @property
     def state(self) -> str:
@@ -411,10 +414,7 @@ class Session:
             executor.stopped = stopped
             return executor.header, executor.run(self._feeds.stored(feeds), names, stay, hold)
 
-        def holds(executor: Any) -> bool:
-            return any(isinstance(x, HeldTensor) and x.is_in(executor.held) for x in feeds.values())
-
-        return self._turns.beside(lambda: self._program(feeds), work, holds)
+        return self._turns.beside(lambda: self._program(feeds), work, lambda x: x.held.has(feeds.values()))
 
     def _attempt(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], hold: Collection[str],

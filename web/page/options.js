@@ -69,6 +69,7 @@ export const SESSION = {
   cache: { wants: 'true, false or a version of the model, as a text', takes: (value) => flag.takes(value) || text.takes(value) && value },
   onProgress: callable,
   disabledPasses: list,
+  sampleFrom: text,
   memoryLimit: positive('a number of bytes'),
   compileTimeLimit: positive('a number of seconds'),
   codeSizeLimit: positive('a number of bytes'),
@@ -168,7 +169,7 @@ export function sessionOptions(options) {
     preferred: outputLocation(given, names),
     options: picked({
       executionProviders: names.length ? names : undefined,
-      ...pick(given, ['graphOptimizationLevel', 'disabledPasses', 'freeDimensionOverrides']),
+      ...pick(given, ['graphOptimizationLevel', 'disabledPasses', 'freeDimensionOverrides', 'sampleFrom']),
       uncached: uncached || undefined,
       fixedSimd: env.wasm.simd === 'fixed' || undefined,
     }),

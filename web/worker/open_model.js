@@ -1,6 +1,6 @@
 // A model becomes one that runs: its Program is a file, or one that an earlier page compiled, or compiled by Python now.
 
-import { InvalidModel, NoAdapter } from '../common/errors.js';
+import { InvalidInput, InvalidModel, NoAdapter } from '../common/errors.js';
 import { acquireGpu } from '../gpu/device.js';
 import { during, warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
@@ -182,6 +182,7 @@ function weightsIn(files) {
 
 /** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */
 async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
+  if (params.options.sampleFrom) throw new InvalidInput('a compiled Program gives what it was compiled for, sampleFrom cannot change it');
   const own = ownOf(files);
   const program = new Exported(own.read(0, own.size));
   closeAll([own]); // it is in memory

@@ -1,0 +1,80 @@
+"""A choice of the next token behind a decoder's logits, so that not they leave but one number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyruntime.errors import InvalidInput
+from pyruntime.ir.dtype import F32, I64
+from pyruntime.onnx.graph import Graph, Node, TensorType, Value
+
+_OPSET = 20
+_STEPS: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
+    ("zero", "Constant", "", {"value_int": 0}), ("one", "Constant", "", {"value_int": 1}),
+    ("axis", "Constant", "", {"value_ints": (1,)}), ("flat", "Constant", "", {"value_ints": (-1,)}),
+    ("cold", "Constant", "", {"value_float": 0.0}), ("tiny", "Constant", "", {"value_float": 1e-6}),
+    ("scores", "Cast", "row", {"to": F32.code}),
+    ("heat", "Max", "temperature tiny", {}), ("scaled", "Div", "scores heat", {}),
+    # the top_k likeliest, in order
+    ("size", "Shape", "row", {"start": 1}), ("all", "LessOrEqual", "top_k zero", {}),
+    ("asked", "Where", "all size top_k", {}), ("fewer", "Min", "asked size", {}),
+    ("count", "Reshape", "fewer flat", {}),
+    ("best which", "TopK", "scaled count", {"axis": 1}), ("share", "Softmax", "best", {"axis": 1}),
+    # the first of them whose shares are top_p
+    ("before", "CumSum", "share one", {"exclusive": 1}), ("most", "Max", "top_p tiny", {}),
+    ("inside", "Less", "before most", {}), ("kept", "Where", "inside share cold", {}),
+    ("number", "Cast", "inside", {"to": I64.code}), ("numbers", "ReduceSum", "number axis", {"keepdims": 1}),
+    # one of them by a number from 0 to 1
+    ("sums", "CumSum", "kept one", {}), ("total", "ReduceSum", "kept axis", {"keepdims": 1}),
+    ("column", "Unsqueeze", "random axis", {}), ("drawn", "Mul", "total column", {}),
+    ("passed", "LessOrEqual", "sums drawn", {}), ("pass", "Cast", "passed", {"to": I64.code}),
+    ("passes", "ReduceSum", "pass axis", {"keepdims": 1}), ("last", "Sub", "numbers one", {}),
+    ("place", "Min", "passes last", {}), ("greedy", "LessOrEqual", "temperature cold", {}),
+    ("chosen", "Where", "greedy zero place", {}), ("found", "GatherElements", "which chosen", {"axis": 1}),
+    ("token", "Squeeze", "found axis", {}),
+)  # fmt: skip
+
+
+def with_sampling(graph: Graph, logits: str | None) -> Graph:
+    """With the output `token` in place of these logits, (N, V) or (N, S, V), of which the last count, and the inputs
+    `temperature` (0: the likeliest), `top_k` (0: all), `top_p` and `random` (N, each from 0 to 1). None: as it is.
+
+    Errors: InvalidInput for an output that is none, or no logits; for a model that has values of these names."""
+    if logits is None:
+        return graph
+    dims = _dims(graph, logits)
+    inputs = [("temperature", F32, ()), ("top_k", I64, ()), ("top_p", F32, ()), ("random", F32, dims[:1])]
+    taken = {v.name for v in (*graph.inputs, *graph.outputs)} & {"token", *[name for name, *_ in inputs]}
+    if taken:
+        raise InvalidInput(f"a model with an input or output {', '.join(map(repr, sorted(taken)))} cannot be sampled")
+    own = {name: name for name, *_ in inputs} | {"token": "token"}
+
+    def named(names: str) -> tuple[str, ...]:
+        return tuple(own.get(name, f"{logits}/sampling/{name}") for name in names.split())
+
+    (row,) = named("row")
+    first = [Node("Identity", "", _OPSET, row, (logits,), (row,))]
+    if len(dims) == 3:
+        (end,) = named("flat")
+        first = [Node("Squeeze", "", _OPSET, row, (f"{row}/last", *named("axis")), (row,))]
+        first.insert(0, Node("Gather", "", _OPSET, f"{row}/last", (logits, end), (f"{row}/last",), {"axis": 1}))
+    steps = [Node(op, "", _OPSET, named(out)[0], named(of), named(out), attrs) for out, op, of, attrs in _STEPS]
+    values = (Value("token", TensorType(I64, dims[:1])) if v.name == logits else v for v in graph.outputs)
+    more = [Value(name, TensorType(dtype, shape)) for name, dtype, shape in inputs]
+    nodes = (*graph.nodes, *steps[:6], *first, *steps[6:])
+    return replace(graph, inputs=(*graph.inputs, *more), outputs=tuple(values), nodes=nodes)
+
+
+def _dims(graph: Graph, logits: str) -> tuple[int | str | None, ...]:
+    found = next((v.type for v in graph.outputs if v.name == logits), None)
+    if found is None:
+        names = ", ".join(v.name for v in graph.outputs)
+        raise InvalidInput(f'there is no output "{logits}" to sample from', hint=f"outputs are {names}")
+    if isinstance(found, TensorType) and found.dtype is not None and found.dtype.is_float:
+        if found.shape is not None and len(found.shape) in (2, 3):
+            return found.shape
+    raise InvalidInput(f'output "{logits}" is no logits', hint="floats of shape (N, V) or (N, S, V) are")
+
+
+__all__ = ["with_sampling"]
