@@ -17,7 +17,7 @@ from pyruntime.ops.control import iterate
 from pyruntime.ops.gates import Activation
 from pyruntime.ops.matmul import product
 from pyruntime.ops.qlinear import MICROSOFT
-from pyruntime.ops.recurrent import Layer, activation_sets
+from pyruntime.ops.recurrent import Layer, lstm_activations
 
 
 @op("AttnLSTM", domain=MICROSOFT)
@@ -49,11 +49,7 @@ def attn_lstm(
     t.require_shape("memory_seq_lens", memory_lens, (batch,))
     for state in (h0, c0):
         t.require_shape("an initial state", state, (count, batch, hidden))
-    clipped, free = (
-        activation_sets(layer, activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, limit)
-        for limit in (clip, None)
-    )
-    sets = [[f, g, h] for (f, g, _), (_, _, h) in zip(clipped, free, strict=True)]  # a cell is never clipped
+    sets = lstm_activations(layer, activations, activation_alpha, activation_beta, clip)
     xs = layer.project(b)
 
     def at(operand: Tensor, d: int) -> Tensor:

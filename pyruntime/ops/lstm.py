@@ -12,7 +12,7 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, clip, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.gates import Activation
-from pyruntime.ops.recurrent import Layer, Step, activation_sets
+from pyruntime.ops.recurrent import Layer, Step, activation_sets, lstm_activations
 
 
 @op("GRU", since=1)
@@ -99,7 +99,7 @@ def lstm(
     Shapes: x (T, B, I), w (D, 4H, I), r (D, 4H, H), b (D, 8H), p (D, 3H) -> (T, D, B, H), (D, B, H), (D, B, H)
     Spec: https://onnx.ai/onnx/operators/onnx__LSTM.html"""
     layer = Layer(t, 4, (x, w, r), direction, layout, hidden_size)
-    sets = activation_sets(layer, activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, clip)
+    sets = lstm_activations(layer, activations, activation_alpha, activation_beta, clip)
     return lstm_of(layer, sets, b, lens, (h0, c0), peepholes, input_forget)
 
 

@@ -204,6 +204,8 @@ def _slice(
         raise t.shape_error(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = x.shape[t.axis(axis, x.rank)]
+        if isinstance(d, int):
+            step = max(-max(d, 1), min(step, max(d, 1)))  # a longer one takes the first element alone, too
         if step > 0:
             first, last = _bound(start, d, 0, d), _bound(end, d, 0, d)
         elif step < 0:

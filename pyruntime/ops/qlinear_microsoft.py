@@ -15,7 +15,7 @@ from pyruntime.ops.norm_microsoft import embed_layer_normalization
 from pyruntime.ops.pool import average_pool, global_average_pool
 from pyruntime.ops.qlinear import MICROSOFT, channels_first, channels_last_of, scalar_of
 from pyruntime.ops.quant import centred, dequantize_linear, dynamic_quantize_linear, quantize_linear, saturated
-from pyruntime.ops.recurrent import Layer, activation_sets
+from pyruntime.ops.recurrent import Layer, lstm_activations
 from pyruntime.ops.reduce import softmax_of
 
 
@@ -182,7 +182,7 @@ def dynamic_quantize_lstm(
     near = t.map((cast(X, F32) - cast(Z, F32)) * Y, codes, step, zero)
     weights = weight(w, w_scale, w_zero_point), weight(r, r_scale, r_zero_point)
     layer = Layer(t, 4, (near, *weights), direction, 0, hidden_size)
-    sets = activation_sets(layer, activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, clip)
+    sets = lstm_activations(layer, activations, activation_alpha, activation_beta, clip)
     return lstm_of(layer, sets, b, lens, (h0, c0), peepholes, input_forget, rounded=True)
 
 

@@ -209,6 +209,16 @@ def activation_sets(
     return [found[:count]] if same else [found[:count], found[count:]]
 
 
+def lstm_activations(
+    layer: Layer, names: Sequence[str], alpha: Sequence[float], beta: Sequence[float], limit: float | None
+) -> list[list[Activation]]:
+    """An LSTM's. What a cell hands to the last is never clipped, as in onnxruntime."""
+    clipped, free = (
+        activation_sets(layer, names, ["Sigmoid", "Tanh", "Tanh"], alpha, beta, clip) for clip in (limit, None)
+    )
+    return [[f, g, h] for (f, g, _), (_, _, h) in zip(clipped, free, strict=True)]
+
+
 class Packed:
     """Some gates of R as (D, units / (4 · parts), parts, G, H, 4): four units are the lanes of a vector."""
 
@@ -286,4 +296,4 @@ def rnn(
     return layer.run("rnn", lens, [initial], 1, step)
 
 
-__all__ = ["Layer", "activation_sets"]
+__all__ = ["Layer", "activation_sets", "lstm_activations"]

@@ -97,6 +97,13 @@ def test_slice(starts: list, ends: list, axes: list, steps: list, constant: bool
     check_node("Slice", args, 13, constants=(1, 2, 3, 4) if constant else (3, 4))
 
 
+@pytest.mark.parametrize(("start", "step"), [(1, 2**31 - 1), (0, 2**63 - 1), (2, -(2**31)), (-1, -(2**63))])
+def test_steps_beyond_any_dim(start: int, step: int) -> None:
+    end = 2**31 if step > 0 else -(2**31)
+    args = [floats(3), ints(start), ints(end), ints(0), ints(step)]
+    check_node("Slice", args, 13, by_onnx, constants=(1, 2, 3, 4), symbolic=(False,))
+
+
 def test_slice_1() -> None:
     check_node("Slice", [floats(3, 4)], 9, starts=[0, -2], ends=[2, 1000])
     check_node("Slice", [floats(3, 4)], 9, starts=[1], ends=[3], axes=[1])

@@ -33,6 +33,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("GRU", {"direction": "reverse", "activations": ["HardSigmoid", "Softsign"]}, "b"),
     ("LSTM", {}, "b lens h0 c0 p"),
     ("LSTM", {"direction": "reverse", "clip": 0.3}, "b lens"),
+    ("LSTM", {"clip": 0.1}, "c0"),
     ("LSTM", {"direction": "bidirectional"}, "b lens h0 c0 p"),
     ("LSTM", {"input_forget": 1}, "b h0 c0"),
     ("LSTM", {"activations": ["HardSigmoid", "Relu", "Softsign"]}, "b"),
