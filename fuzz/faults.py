@@ -181,6 +181,8 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
         ("Normalizer", _integers_sum_to(0), "gives doubles for integers"),
+        ("Attention", _with("softcap"), "gives scores that are capped where the raw ones are asked for"),
+        ("Unique", _with("axis"), "puts the axis first if unsorted"),
         ("SVMClassifier", _not_of_rank(2), "takes each number of a row for a row"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],

@@ -13,7 +13,7 @@ from pyruntime.errors import ExecutionError
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.host import host_function
-from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, F64, I32, STRING, U8, DType
+from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, F64, I32, STRING, U8, DType, bounds
 from pyruntime.ir.expr import Expr, bitcast, cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.reference import Array, round_float, store_value
@@ -111,12 +111,18 @@ def parse_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Array
 
 
 def _parse(text: str, to: DType) -> Any:
-    if to.is_int:
-        try:
-            return store_value(int(text), to)
-        except ValueError:
-            return store_value(math.trunc(float(text)), to)
-    return store_value(float(text), to)
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is a number in Python alone")
+    if not to.is_int:
+        return store_value(float(text), to)
+    try:
+        number = int(text)
+    except ValueError:
+        number = math.trunc(float(text))
+    low, high = bounds(to)
+    if not low <= number <= high:
+        raise OverflowError(f"{text!r} is out of its range")
+    return store_value(number, to)
 
 
 @host_function("format_numbers")

@@ -235,8 +235,10 @@ def test_equations(equation: str) -> None:
         InferenceSession(graph("float[2] x", f'y = Einsum<equation = "{equation}"> (x)').SerializeToString())
 
 
-@pytest.mark.parametrize("code", [1, 7])
-def test_strings_that_are_no_numbers(code: int) -> None:
-    model = graph("string[1] x", f"y = Cast<to = {code}> (x)", "float y" if code == 1 else "int64 y")
-    with pytest.raises(ExecutionError, match="a string is no .*B"):
-        InferenceSession(model.SerializeToString()).run(None, {"x": np.array(["B"], object)})
+@pytest.mark.parametrize(("code", "text"), [
+    (1, "B"), (7, "B"), (1, "1_0"), (7, "1_0"), (1, "１"), (7, "9223372036854775808"), (2, "1e3"), (2, "-1"),
+])  # fmt: skip
+def test_strings_that_are_no_numbers(code: int, text: str) -> None:
+    model = graph("string[1] x", f"y = Cast<to = {code}> (x)", {1: "float y", 7: "int64 y", 2: "uint8 y"}[code])
+    with pytest.raises(ExecutionError, match=f"a string is no .*{text}"):
+        InferenceSession(model.SerializeToString()).run(None, {"x": np.array([text], object)})
