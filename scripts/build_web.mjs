@@ -314,7 +314,7 @@ const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl)$|\.node\.|^pyodide-lock|\.sw\./;
 
 /** The types, as ES modules and once more for require(): to TypeScript a file is one or the other. */
 async function types() {
-  for (const name of ['index', 'ort', 'offline', 'offline.sw']) {
+  for (const name of ['index', 'ort', 'offline', 'offline.sw', 'engine.sw']) {
     const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
     await writeFile(join(DIST, `${name}.d.ts`), text);
     await writeFile(join(DIST, `${name}.d.cts`), text.replaceAll("'./index.js'", "'./index.cjs'"));
