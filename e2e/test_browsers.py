@@ -54,6 +54,26 @@ def test_models(place: tuple[Engine, bool]) -> None:
         assert engine.page.evaluate("async () => (await ort.stats()).threads") == (threads - 1 if shared else 0)
 
 
+IN_SERVICE_WORKER = """async ([file, type]) => {
+  const { serviceWorker } = navigator;
+  await serviceWorker.register(file, { type });
+  const { active } = await serviceWorker.ready;
+  active.postMessage('/models/add.onnx');
+  return new Promise((resolve) => { serviceWorker.onmessage = ({ data }) => resolve(data); });
+}"""
+
+
+@pytest.mark.parametrize("name", ["firefox", "webkit"])
+def test_service_workers(servers: dict[str, Server], name: str) -> None:
+    """Classic ones and modules."""
+    if getattr(browsers, f"{name}_path")() is None:
+        pytest.skip("not installed; scripts/setup.sh browsers does it as root")
+    for file, kind in (("/engine_worker.js", "classic"), ("/engine_worker.mjs", "module")):
+        with getattr(browsers, name)() as page:
+            page.goto(f"{servers['isolated'].url}/esm.html")
+            assert page.evaluate(IN_SERVICE_WORKER, [file, kind]) == ["2,3,4,5,6,7", 0]
+
+
 def test_the_readme_names_the_places() -> None:
     """All that tests run in, with the versions that are pinned; browsers come from the system, of any version."""
     table = (ROOT / "README.md").read_text().partition("## Where it runs")[2].partition("\n## ")[0]

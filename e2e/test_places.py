@@ -1,16 +1,18 @@
 """Where the package runs, and where pages have it from: another origin, a sandboxed frame, workers of a page's own, a
-folder that env.wasm.wasmPaths names."""
+folder that env.wasm.wasmPaths names, an extension."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from e2e.conftest import Tab
-from kit.chromium import serve
+from kit.chromium import ARGS, ROOT, chromium_path, serve
 from pyruntime.cli.serve import Server
 
 RUN = """
@@ -102,6 +104,32 @@ def test_a_service_worker(tab: Callable[..., Tab], file: str) -> None:
 @pytest.mark.parametrize("kind", ["isolated", "plain"])
 def test_the_engine_in_a_service_worker(tab: Callable[..., Tab], file: str, kind: str) -> None:
     assert in_service_worker(tab(kind), file) == [",".join(map(str, RIGHT)), 0]
+
+
+def test_an_extension(built: None, browser: Browser, tmp_path: Path) -> None:
+    """In its background, a service worker, and in a page of its own, with threads."""
+    folder = tmp_path / "extension"
+    shutil.copytree(ROOT / "e2e/pages/extension", folder)
+    shutil.copytree(ROOT / "dist", folder / "dist", ignore=shutil.ignore_patterns("*.map", "*.whl"))
+    shutil.copy(ROOT / "build/models/add.onnx", folder)
+    arguments = [*ARGS, f"--disable-extensions-except={folder}", f"--load-extension={folder}"]
+    context = browser.browser_type.launch_persistent_context(
+        tmp_path / "profile", executable_path=chromium_path(), args=arguments,
+        ignore_default_args=["--disable-extensions"],
+    )  # fmt: skip
+    background = context.service_workers[0] if context.service_workers else context.wait_for_event("serviceworker")
+    page = context.new_page()
+    page.goto(background.url.replace("background.js", "page.html"))
+    add = f"""async (arg) => {{
+      while (!globalThis.ort) await new Promise((resolve) => setTimeout(resolve, 50));
+      ort.env.wasm.numThreads = 2;
+      const add = async () => {{ {RUN} }};
+      return [await add(), (await ort.stats()).threads];
+    }}"""
+    model = background.url.replace("background.js", "add.onnx")
+    assert background.evaluate(add, model) == [RIGHT, 0]
+    assert page.evaluate(add, model) == [RIGHT, 1]
+    context.close()
 
 
 PATHS = {

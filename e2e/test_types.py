@@ -53,7 +53,8 @@ def test_the_types_compile(project: Path, compiler: str, resolution: str) -> Non
         (project / name).write_text(text)
     options = {
         "strict": True, "noEmit": True, "skipLibCheck": False, "module": module, "moduleResolution": resolution,
-        "target": "es2022", "lib": ["es2022", "dom", "dom.iterable"], "types": [], "preserveSymlinks": True, "noUncheckedSideEffectImports": True,
+        "target": "es2022", "lib": ["es2022", "dom", "dom.iterable"], "types": [], "preserveSymlinks": True,
+        "noUncheckedSideEffectImports": True,
     }  # fmt: skip
     config = project / f"tsconfig.{resolution}.json"
     config.write_text(json.dumps({"compilerOptions": options, "files": files}))
