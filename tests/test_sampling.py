@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from kit.decoders import TINY, Decoder, feeds
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import InvalidInput
+from pyruntime.onnx import load
+from pyruntime.onnx.sampling import with_sampling
 
 NAMES = ["temperature", "top_k", "top_p", "random"]
 
@@ -116,6 +119,34 @@ def test_a_decoder(kind: str) -> None:
             given["ids"] = np.array([found[-1:]])
     assert tokens[0] == tokens[1]
     assert any("room" in i for i in ours._latest().header["inputs"])
+
+
+WEIGHT = np.random.default_rng(3).standard_normal((3, 40)).astype("f4")
+HEADS = {  # what makes logits of h, what else there is, and whether only the last position is computed
+    "a product": ("logits = MatMul (h, w)", "", True),
+    "converted": ("a = MatMul (h, w)  b = Cast <to = 11> (a)  logits = Cast <to = 1> (b)", "", True),
+    "read elsewhere": ("logits = MatMul (h, w)  more = Neg (logits)", ", float[n, s, v] more", False),
+    "an output, too": ("a = MatMul (h, w)  logits = Cast <to = 1> (a)", ", float[n, s, v] a", False),
+    "of two activations": ("t = Transpose <perm = [0, 2, 1]> (h)  logits = MatMul (h, t)", "", False),
+    "with a bias": ("a = MatMul (h, w)  logits = Add (a, a)", "", False),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_positions_that_nobody_reads_are_not_computed(name: str) -> None:
+    body, outputs, less = HEADS[name]
+    text = f"g (float[n, s, 3] x) => (float[n, s, v] logits{outputs}) {{ h = Relu (x)  {body} }}"
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
+    made.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHT, "w"))
+    data = made.SerializeToString()
+    product = next(node for node in with_sampling(load(data), "logits").nodes if node.op == "MatMul")
+    assert (product.inputs[0] != "h") is less
+    x = np.random.default_rng(0).standard_normal((2, 3 if "two" in name else 5, 3)).astype("f4")
+    logits, *others = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    token, *ours = sampling(data).run(None, {"x": x, **how(0.8, 0, 0.9, [0.2, 0.6])})
+    assert token.tolist() == [chosen(row, 0.8, 0, 0.9, r) for row, r in zip(logits[:, -1], (0.2, 0.6), strict=True)]
+    for got, want in zip(ours, others, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_an_exported_program() -> None:

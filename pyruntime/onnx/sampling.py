@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32, I64
-from pyruntime.onnx.graph import Graph, Node, TensorType, Value
+from pyruntime.onnx.graph import Graph, Node, TensorType, Value, uses
 
 _OPSET = 20
+_PRODUCTS = (("", "MatMul"), ("com.microsoft", "MatMulNBits"))
 _STEPS: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
     ("zero", "Constant", "", {"value_int": 0}), ("one", "Constant", "", {"value_int": 1}),
     ("axis", "Constant", "", {"value_ints": (1,)}), ("flat", "Constant", "", {"value_ints": (-1,)}),
@@ -62,8 +64,31 @@ def with_sampling(graph: Graph, logits: str | None) -> Graph:
     steps = [Node(op, "", _OPSET, named(out)[0], named(of), named(out), attrs) for out, op, of, attrs in _STEPS]
     values = (Value("token", TensorType(I64, dims[:1])) if v.name == logits else v for v in graph.outputs)
     more = [Value(name, TensorType(dtype, shape)) for name, dtype, shape in inputs]
-    nodes = (*graph.nodes, *steps[:6], *first, *steps[6:])
-    return replace(graph, inputs=(*graph.inputs, *more), outputs=tuple(values), nodes=nodes)
+    made = replace(graph, inputs=(*graph.inputs, *more), outputs=tuple(values))
+    before = graph.nodes if len(dims) == 2 else _of_last_rows(made, logits)
+    return replace(made, nodes=(*before, *steps[:6], *first, *steps[6:]))
+
+
+def _of_last_rows(graph: Graph, logits: str) -> tuple[Node, ...]:
+    """The nodes; a product by weights that nobody but the logits read takes the last position alone: of a prompt it is
+    most of the work."""
+    makers = {name: node for node in graph.nodes for name in node.outputs}
+    reads = Counter(name for node in graph.nodes for name in uses(node)) + Counter(v.name for v in graph.outputs)
+    name, own = logits, 0  # reads on the way
+    while name in makers and makers[name].op == "Cast" and reads[name] == own:
+        name, own = makers[name].inputs[0], 1
+    product = makers.get(name)
+    if product is None or reads[name] != own or (product.domain, product.op) not in _PRODUCTS:
+        return graph.nodes
+    weight = graph.weights.get(product.inputs[1])
+    if weight is None or product.op == "MatMul" and len(weight.shape) != 2:
+        return graph.nodes
+    end, row = f"{logits}/sampling/end", f"{logits}/sampling/position"
+    taken = [Node("Constant", "", _OPSET, end, (), (end,), {"value_ints": (-1,)}),
+             Node("Gather", "", _OPSET, row, (product.inputs[0], end), (row,), {"axis": 1})]  # fmt: skip
+    at = graph.nodes.index(product)
+    less = replace(product, inputs=(row, *product.inputs[1:]))
+    return (*graph.nodes[:at], *taken, less, *graph.nodes[at + 1 :])
 
 
 def _dims(graph: Graph, logits: str) -> tuple[int | str | None, ...]:
