@@ -130,3 +130,49 @@ def test_what_a_half_cannot_hold_between_kernels() -> None:
     x = np.array([300, 400, 0], np.float16)
     expected = onnxruntime.InferenceSession(data).run(None, {"x": x})[0]
     assert InferenceSession(data).run(None, {"x": x})[0] == expected == 500
+
+
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, -65504, 6e-8, -6e-8, 6.1e-5, 1e-5], np.float16)
+
+
+@pytest.mark.parametrize("kn", [(512, 512), (513, 511), (515, 517), (511, 1025), (2, 131073), (131075, 2)], ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 64])
+def test_large_weights_stay_halves(kn: tuple[int, int], rows: int) -> None:
+    """Products by them are those by the same numbers as float32: of one row, of few, and of blocks."""
+    k, n = kn
+    w = drawn(k, n)
+    x = np.random.default_rng(rows).normal(size=(rows, k)).astype(np.float32)
+    wide = [node("Cast", "x", "h", to=HALF), node("MatMul", "h w", "p"), node("Cast", "p", "y", to=FLOAT)]
+    data = model(wide, [("x", FLOAT, ["m", k])], [("y", FLOAT, None)], {"w": w}).SerializeToString()
+    got = InferenceSession(data).run(None, {"x": x})[0]
+    exact = x.astype(np.float16).astype(np.float64) @ w.astype(np.float64)
+    np.testing.assert_allclose(got, exact, rtol=1e-3, atol=1e-3 * np.sqrt(k))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_every_half_is_read_as_it_is(rows: int, turned: bool) -> None:
+    """One row each of all finite halves, and in every column one that is special, in a row of its own; by Gemm."""
+    w = np.zeros((64, 4096), np.float16)
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16).reshape(16, 4096)
+    w[:16] = np.where(np.isfinite(halves), halves, 1)
+    columns = np.arange(4096)
+    w[16 + columns % 48, columns] = SPECIAL[columns % SPECIAL.size]
+    held = np.ascontiguousarray(w.T) if turned else w
+    nodes = [node("Gemm", "x w", "y", transB=int(turned))]
+    data = model(nodes, [("x", HALF, ["m", 64])], [("y", HALF, None)], {"w": held}).SerializeToString()
+    session = InferenceSession(data)
+    for at in (0, 1, 7, 15, 16, 17, 30, 63):
+        x = np.zeros((rows, 64), np.float16)
+        x[:, at] = 1
+        with np.errstate(invalid="ignore"):
+            expected = x.astype(np.float32) @ w.astype(np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected.astype(np.float16))
+
+
+def test_memory_of_large_weights() -> None:
+    """That of the file: no float32 of them is kept."""
+    w, inputs, outputs = drawn(1024, 2048), [("x", HALF, [1, 1024])], [("y", HALF, None)]
+    session = InferenceSession(model([node("MatMul", "x w", "y")], inputs, outputs, {"w": w}).SerializeToString())
+    session.run(None, {"x": drawn(1, 1024)})
+    assert session.memory().weights < 1.05 * w.nbytes

@@ -125,7 +125,7 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
         return _as_floats(call, x, w)
     if eight := quads.prepare_conv(call, dots):
         return eight
-    windows = _are_weights(w) and suits_pairs(call, (_most(element(x)), _most(element(w))))
+    windows = are_weights(w) and suits_pairs(call, (_most(element(x)), _most(element(w))))
     made = [] if windows else _by_columns(call, x, w)
     if not made:
         made.append(channel_pairs(x, group, w.shape[1], call.node))
@@ -206,12 +206,12 @@ def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
     b = call.args[1]
     if b is None or any(d != 1 for d in b.shape[:-2]):
         return []
-    if not _are_weights(b):
+    if not are_weights(b):
         return []
     return _scaled(call, (b.rank - 1, call.out.rank - 1), b.shape[-2:-1], lambda inner: prepare_product(inner, dots))
 
 
-def _are_weights(t: Tensor) -> bool:
+def are_weights(t: Tensor) -> bool:
     """Whether all that makes an element but single numbers is constant."""
     made_of = [x.kernel for x in _seen_through(t).tensors() if x.rank]
     return all(isinstance(k, Leaf) and k.kind == "weight" for k in made_of)

@@ -18,6 +18,7 @@ from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, fits, made_type, own_words, scratch, widened
 from .integers import prepare_dequantised_product, prepare_product
+from .nbits import prepare_halves
 
 PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
 
@@ -150,12 +151,14 @@ class Matmul(WasmRoutine):
         if call.out.dtype is I32 and _base(call, 0).dtype is I32:
             return prepare_product(call, self.dots)
         if call.out.dtype is F32:
-            return widened(call) or prepare_dequantised_product(call, self.dots)
+            return prepare_halves(call) or widened(call) or prepare_dequantised_product(call, self.dots)
         return []
 
     def claims(self, call: Call) -> bool:
         if not call.args:  # `prepare` put the product before it
             return False
+        if call.attrs.get("ready"):  # it became another routine
+            return True
         return ("sums" in call.attrs or super().claims(call)) and self._runs(
             call, call.out, tuple(range(call.out.rank)), call.strided
         )

@@ -1,4 +1,5 @@
-"""The routine "matmul_nbits": constant weights of 4 or 8 bits stay packed and become floats block by block."""
+"""The routine "matmul_nbits": constant weights of 4 or 8 bits stay packed and become floats block by block, and so do
+large matrices of float16."""
 
 from __future__ import annotations
 
@@ -7,15 +8,17 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32, I32, U8
-from pyruntime.ir.expr import Expr, cast, const, dim, guard, index
+from pyruntime.ir.dtype import F16, F32, I32, U8, U16
+from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, guard, index
 from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Tensor
 
 from ..schedules import gemm
 from ..schedules.dequantize import GROUP, groups_bytes
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, scratch, widened
+from .integers import are_weights
 
+LARGE = 1 << 16  # elements; smaller ones become float32
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
 
 
@@ -59,6 +62,24 @@ class MatmulNBits(WasmRoutine):
         f = writer.function(key, make, f"matmul_{kind}")
         tensors = [a, codes, c, done.bias or c, own, steps, *done.tensors]
         return [Invocation(f.name, tensors, words, gemm.units(m, n, 1, mc, nc), call.node, [own])]
+
+
+def prepare_halves(call: Call) -> list[Kernel]:
+    """A product by a large constant matrix of float16 as one of codes of 16 bits: it takes the memory that it has in
+    the file, not twice as much."""
+    a, b = call.args
+    if a is None or b is None or b.dtype is not F16 or b.rank != 2 or not are_weights(b):
+        return []
+    k, n = b.shape
+    if not isinstance(k, int) or not isinstance(n, int) or k * n < LARGE:
+        return []
+    made = widened(call, (0,))
+    row, column = index(1), index(0) * PANEL + index(2)
+    bits = guard((row < k) & (column < n), bitcast(b.at(row, column), U16), const(0, U16))
+    codes = made_map((sh.ceildiv(n, PANEL), -(-k // GROUP) * GROUP, PANEL), bits, call.node)
+    call.routine, call.args = "matmul_nbits", (call.args[0], codes.out, codes.out)
+    call.attrs = {"bits": 16, "block_size": -(-k // GROUP) * GROUP, "K": k, "N": n, "ready": True}
+    return [*made, codes]
 
 
 def _groups(rank: int) -> Groups:
@@ -105,4 +126,4 @@ def _packed_steps(call: Call, codes: Tensor, steps: Tensor) -> Map:
     return made_map((sh.ceildiv(call.attrs["N"], PANEL), codes.shape[1], 2, PANEL), e, call.node)
 
 
-__all__ = ["MatmulNBits"]
+__all__ = ["MatmulNBits", "prepare_halves"]

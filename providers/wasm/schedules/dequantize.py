@@ -4,11 +4,13 @@ where few rows are multiplied.
 Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 4)] groups of four k:
     4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, eight columns each
     8 bits: 32 bytes, four k of eight columns
+    16 bits: 64 bytes, the same; float16, without steps
 Steps: [ceil(N / 8)][blocks][2][8] floats, the scale of each column and what is added: w = code * scale + added.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from ..printer.assembler import Function, Module
@@ -44,13 +46,13 @@ def pack_nbits(module: Module, bits: int, arithmetic: Arithmetic) -> Function:
             f.set(code).emit(p["steps"], p["k0"], p["size"], "i32.div_u").i32(64).emit("i32.mul", "i32.add").set(steps)
             f.emit(p["to"]).set(to).emit(p["k"]).set(left)
             f.emit(p["size"], p["k0"], p["size"], "i32.rem_u", "i32.sub").set(in_block)
-            _load_steps(f, steps, scale, added)
+            _load_steps(f, bits, steps, scale, added)
             with f.block() as done, f.loop() as again:
                 f.emit(left).i32(0).emit("i32.le_s").br_if(done)
                 f.emit(in_block, "i32.eqz")
                 with f.if_():
                     f.add(steps, 64).emit(p["size"]).set(in_block)
-                    _load_steps(f, steps, scale, added)
+                    _load_steps(f, bits, steps, scale, added)
 
                 def store(row: int, half: int, w: int) -> None:
                     f.emit(to, w).mem("v128.store", 32 * row + 16 * half)
@@ -67,7 +69,12 @@ def pack_nbits(module: Module, bits: int, arithmetic: Arithmetic) -> Function:
     return module.once(("pack_nbits", bits, arithmetic), make)
 
 
-def _load_steps(f: Function, steps: int, scale: list[int], added: list[int]) -> None:
+def _load_steps(f: Function, bits: int, steps: int, scale: list[int], added: list[int]) -> None:
+    """Of float16: constants that `_half_floats` names."""
+    if bits == 16:
+        for to, word in zip((*scale, *added), (0x77800000, 0x8FFFE000, 0x0F800000, 0x70000000), strict=True):
+            f.v128(struct.pack("<I", word) * 4).set(to)
+        return
     for half in (0, 1):
         f.emit(steps).mem("v128.load", 16 * half).set(scale[half])
         f.emit(steps).mem("v128.load", 32 + 16 * half).set(added[half])
@@ -78,6 +85,9 @@ def _group(
     use: Callable[[int, int, int], None], rows: int = GROUP,
 ) -> None:  # fmt: skip
     """The first rows of a group; use: of a row, a half of its columns, and the local that holds their weights."""
+    if bits == 16:
+        _half_floats(f, code, (*scale, *added), use, rows)
+        return
     with f.scratch("v128", 4) as (both, short, value, w):
         for pair in range(-(-rows // 2)):
             if bits == 8:
@@ -93,6 +103,35 @@ def _group(
                     f.emit(added[half]).set(w)
                     arithmetic.multiply_add(f, w, value, scale[half])
                     use(2 * pair + row, half, w)
+
+
+def _half_floats(
+    f: Function, code: int, words: tuple[int, ...], use: Callable[[int, int, int], None], rows: int
+) -> None:
+    """words: 2^112, which rebiases exponents; a half's sign and magnitude once it is shifted; its exponent, all ones in
+    infinities and NaN; what that lacks of a float's. Groups that have such are looked for first: weights have none."""
+    rebias, kept, special, more = words
+    with f.scratch("v128", rows + 1) as (w, *both):
+        exponents = f.v128(struct.pack("<H", 0x7C00) * 8)
+        for row, x in enumerate(both):
+            exponents.emit(code).mem("v128.load", 16 * row).tee(x).v128(struct.pack("<H", 0x7C00) * 8).emit("v128.and")
+            if row:
+                f.emit("i16x8.max_s")
+        f.emit("i16x8.eq", "v128.any_true")
+
+        def floats(careful: bool) -> None:
+            for row, x in enumerate(both):
+                for half, part in enumerate(("low", "high")):
+                    f.emit(x, f"i32x4.extend_{part}_i16x8_s").i32(13).emit("i32x4.shl", kept, "v128.and")
+                    if careful:
+                        f.tee(w).emit(special, "v128.and", special, "i32x4.eq", more, "v128.and", w, "v128.or")
+                    f.emit(rebias, "f32x4.mul").set(w)
+                    use(row, half, w)
+
+        with f.if_():
+            floats(careful=True)
+            f.otherwise()
+            floats(careful=False)
 
 
 # ── few rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,7 +198,7 @@ def _strip(
             f.emit(k).i32(0).emit("i32.le_s").br_if(done)
             minimum(f, left, k, size)
             f.emit(k, size, "i32.sub").set(k)
-            _load_steps(f, steps, scale, added)
+            _load_steps(f, bits, steps, scale, added)
             f.add(steps, 8 * PANEL)
             for count in (GROUP, 3, 2, 1):
                 groups(count)

@@ -6,6 +6,7 @@ A is rows with k contiguous. B is one of
     "cols"    transposed, [N][K] with k contiguous
     "nbits4", "nbits8"  codes and, as first extra buffer, steps (dequantize.py); ldb is the k of one step;
               kc a multiple of 4
+    "nbits16" float16, as codes with one step
 "rows" and "cols" are packed block by block into scratch when there are enough rows to pay for it, and otherwise read as
 they lie (few_rows.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
 

@@ -120,7 +120,7 @@ def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
     return pick_rows(arithmetic)
 
 
-NBITS = {"nbits4": 4, "nbits8": 8}
+NBITS = {"nbits4": 4, "nbits8": 8, "nbits16": 16}
 
 
 def _matrix(at: Block) -> Function:
