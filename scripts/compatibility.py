@@ -101,12 +101,12 @@ get_ep_devices: the vendor is this package
 set_default_logger_severity: messages go to Python's logger "pyruntime"
 """
 
-ABSENT = """
-backend: the interface of onnx.backend
-datasets: example models of onnxruntime's own documentation
-quantization: makes models: use onnxruntime's own, then run what it writes
-tools: makes and converts models: use onnxruntime's own
-transformers: makes and converts models: use onnxruntime's own
+BORROWED = """
+backend: that of an installed onnxruntime, on this engine; without one there is none
+datasets: that of an installed onnxruntime; without one there is none
+quantization: that of an installed onnxruntime, which calibrates on this engine; without one there is none
+tools: those of an installed onnxruntime; without one there are none
+transformers: those of an installed onnxruntime; models that its optimizer has sessions write are refused
 """
 NOT_MEANT = {"capi", "contextlib", "import_capi_exception", "onnxruntime_validation"}  # imports of the module's own
 
@@ -136,13 +136,13 @@ def rows() -> list[tuple[str, str]]:
     remarks = {
         **{name: f"no effect: {text}" for name, text in table(NO_EFFECT).items()},
         **{name: text if text.startswith("refused") else f"differs: {text}" for name, text in table(DIFFERS).items()},
-        **{name: f"refused: {text}" for name, text in table(ABSENT).items()},
+        **{name: f"differs: {text}" for name, text in table(BORROWED).items()},
         **{name: f"refused: {'; '.join(filter(None, reason))}" for name, reason in refused.REASONS.items()},
     }
     found, missing = [], []
     for name, there in theirs():
         here = NAMES.get(name, vars(ours()).get(name))
-        if here is None and name not in table(ABSENT):
+        if here is None and name not in table(BORROWED):
             missing.append(name)
         found.append((name, remarks.pop(name, "same")))
         if inspect.isclass(there) and name not in refused.REASONS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -367,6 +368,35 @@ def test_messages_by_severity(caplog: pytest.LogCaptureFixture) -> None:
 def python(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *(arguments or ("-c", code))]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_what_makes_models_is_of_an_installed_onnxruntime(tmp_path: Path) -> None:
+    """Quantising and onnx's backend interface; calibration runs on this engine."""
+    program = tmp_path / "program.py"
+    program.write_text(f"""if True:
+        import json, numpy as np, onnxruntime as ort, onnxruntime.backend as backend
+        from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
+        image = np.linspace(0, 1, 784, dtype=np.float32).reshape(1, 1, 28, 28)
+        class Reader(CalibrationDataReader):
+            feeds = iter([{{"image": image}}, {{"image": image / 2}}])
+            def get_next(self):
+                return next(self.feeds, None)
+        quantize_dynamic({DIGITS!r}, "dynamic.onnx")
+        quantize_static({DIGITS!r}, "static.onnx", Reader(), quant_format=QuantFormat.QDQ)
+        found = [backend.prepare({DIGITS!r}).run(image)[0]]
+        found += [ort.InferenceSession(f"{{n}}.onnx").run(None, {{"image": image}})[0] for n in ("dynamic", "static")]
+        print(json.dumps([x.tolist() for x in found]), ort.__file__)""")
+    told = []
+    for before in ([], ["-m", "pyruntime.onnxruntime"]):
+        command = [sys.executable, *before, str(program)]
+        path = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=120, check=False
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout.rsplit(maxsplit=1))
+    np.testing.assert_allclose(json.loads(told[0][0]), json.loads(told[1][0]), atol=0.01)
+    assert "pyruntime" not in told[0][1] and "pyruntime" in told[1][1]
 
 
 def test_its_distribution_has_a_version() -> None:

@@ -9,6 +9,7 @@ onnxruntime is imported already, as what others took from it would stay its own.
 from __future__ import annotations
 
 import sys
+from importlib.machinery import PathFinder
 
 from pyruntime.api.distribution import install
 from pyruntime.api.names import NAMES
@@ -23,5 +24,8 @@ package_name = "onnxruntime"
 cuda_version = ""
 globals().update(NAMES)
 install()
+# What makes models (quantization, tools, transformers, …) is Python: that of an installed onnxruntime, on this engine.
+_installed = PathFinder.find_spec("onnxruntime")
+__path__ += (_installed and _installed.submodule_search_locations) or []
 
 __all__ = [*NAMES]  # noqa: PLE0604  names of what is there
