@@ -266,11 +266,11 @@ function useEngine(pyodide, bytes) {
   pyodide.runPython('import sys; sys.path.insert(0, "/lib/engine.zip")');
 }
 
-const SPLITTER = ['wasm_data.py', 'split_wasm.py'];
+const SPLITTER = ['wasm_data.py', 'warm_wasm.py', 'split_wasm.py'];
 
 /** Another one for another Pyodide, another way to split its WebAssembly, or other functions that are used. */
 async function splitStamp() {
-  const files = [...SPLITTER, 'glue.mjs', 'unused_glue.mjs', 'python_used.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
+  const files = [...SPLITTER, 'glue.mjs', 'unused_glue.mjs', 'python_used.txt', 'python_hot.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
   const { exports } = await glue();
   return `${await stdlibStamp()} ${[...exports].sort()} ${(await Promise.all(files)).join('')}`;
 }
@@ -284,9 +284,9 @@ async function halves() {
     for (const file of SPLITTER) pyodide.FS.writeFile(`/lib/split/scripts/${file}`, await readFile(join(ROOT, 'scripts', file)));
     pyodide.runPython('import sys; sys.path.insert(0, "/lib/split")');
     const whole = new Uint8Array(await readFile(join(PYODIDE, 'pyodide.asm.wasm')));
-    const [used, later] = await Promise.all(['used', 'data'].map((name) => readFile(join(ROOT, `scripts/python_${name}.txt`), 'utf8')));
+    const [used, hot, later] = await Promise.all(['used', 'hot', 'data'].map((name) => readFile(join(ROOT, `scripts/python_${name}.txt`), 'utf8')));
     const { exports } = await glue();
-    const made = pyodide.pyimport('scripts.split_wasm').halves(whole, used, later, (name) => exports.has(name));
+    const made = pyodide.pyimport('scripts.split_wasm').halves(whole, used, hot, later, (name) => exports.has(name));
     return [take(made.get(0)), take(made.get(1))];
   });
 }

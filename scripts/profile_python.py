@@ -1,8 +1,9 @@
-"""Which functions of Pyodide's WebAssembly are used? Writes scripts/python_used.txt, by which the build splits it.
+"""Which functions of Pyodide's WebAssembly are used, and which most? Writes scripts/python_used.txt, by which the build
+splits it, and scripts/python_hot.txt, which it warms up.
 
     python -m scripts.profile_python        in Chromium: starts, sessions of real and of small models, errors
 
-A function that is missing there costs a page one more download when it is first called, and nothing else.
+A function that is missing in the first costs a page one more download when it is first called, and nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +22,19 @@ from pyruntime.cli.serve import Server
 from scripts.split_wasm import Splitter, ranges
 
 WASM = ROOT / "node_modules" / "pyodide" / "pyodide.asm.wasm"
-USED = ROOT / "scripts" / "python_used.txt"
+USED, HOT = (ROOT / "scripts" / f"python_{name}.txt" for name in ("used", "hot"))
 FOLDER = ROOT / "build" / "profiled"
 NAMES = """digits mobilenet_v2 mobilenet_v2.qdq minilm.dyn gpt2_tiny llama_mini.nb4 llama_mini.qdq lstm_tagger yolo_nms
  unet_resize whisper_tiny_decoder superres wav2vec2_mini""".split()
 ON_GPU = ("digits", "gpt2_tiny", "lstm_tagger")
 PREAMBLE = """{
   const { instantiate, instantiateStreaming } = WebAssembly;
-  let flags = [];
+  let counts = [];
   const watched = (instance) => {
     const mine = ([name]) => name.startsWith('called ');
     const all = Object.entries(instance.exports);
     if (!all.some(mine)) return instance;
-    flags = all.filter(mine);
+    counts = all.filter(mine);
     return { exports: Object.fromEntries(all.filter((entry) => !mine(entry))) };
   };
   WebAssembly.instantiate = async (given, imports) => { // what the page has compiled
@@ -44,7 +46,8 @@ PREAMBLE = """{
     return { module, instance: watched(instance) };
   };
   const channel = new BroadcastChannel('profile');
-  const called = () => flags.filter(([, flag]) => flag.value).map(([name]) => Number(name.slice(7)));
+  const called = () => counts.filter(([, { value }]) => value)
+    .map(([name, { value }]) => [Number(name.slice(7)), value >>> 0]);
   channel.onmessage = () => channel.postMessage(called());
 }
 """
@@ -99,16 +102,18 @@ def attempt(engine: Engine, path: Path, **options: Any) -> None:
 
 def main() -> None:
     prepare()
-    found: set[int] = set()
+    found: Counter[int] = Counter()
+    splitter = Splitter(WASM.read_bytes())
     with launch() as browser:
         for isolated in (True, False):
             with Server({**MOUNTS, "/dist/": FOLDER}, isolated=isolated) as server:
                 context = browser.new_context()
                 page = context.new_page()
                 use(Engine(page, server.url))
-                found |= set(page.evaluate(ASK))
+                found.update(dict(page.evaluate(ASK)))
                 print(f"{len(found)} functions", flush=True)
                 USED.write_text(ranges(found) + "\n")
+                HOT.write_text(" ".join(map(str, splitter.hottest(found))) + "\n")
                 context.close()
 
 

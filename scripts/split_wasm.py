@@ -14,11 +14,12 @@ Binary format: https://webassembly.github.io/spec/core/binary/modules.html
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.providers.wasm.printer.opcodes import leb_s, leb_u
+from scripts.warm_wasm import HOTTEST, SMALLEST, around, warm_up
 from scripts.wasm_data import Segments, parted, tables
 
 TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, ELEMENT, CODE, TAG = 1, 2, 3, 4, 5, 6, 7, 9, 10, 13
@@ -27,6 +28,7 @@ ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, TAG, GLOBAL, EXPORT, ELEMENT, DA
 KINDS = A_FUNCTION, A_TABLE, A_MEMORY, A_GLOBAL, A_TAG = range(5)
 FUNCREF = 0x70
 PREFIX = "split "  # of the names of the primary's exports that are for the secondary
+WARM_UP = f"{PREFIX}warm up"  # what the primary's hot functions are called by
 NOTHING = b"\x60\x00\x00"  # the type of functions that take and give nothing
 
 
@@ -215,9 +217,11 @@ class Splitter:
         self.first = {kind: sum(_kind(entry, 2) == kind for entry in self.imports) for kind in KINDS}
 
     def split(
-        self, used: Collection[int], exports: Callable[[str], bool], moved: Sequence[range] = ()
-    ) -> tuple[bytes, bytes]:
-        """The primary, which exports what `exports` says, and the secondary, with the data at the addresses `moved`."""
+        self, used: Collection[int], exports: Callable[[str], bool], moved: Sequence[range] = (),
+        hot: Sequence[int] = (),
+    ) -> tuple[bytes, bytes]:  # fmt: skip
+        """The primary, which exports what `exports` says and warms up the functions `hot` in that order, and the
+        secondary, with the data at the addresses `moved`."""
         used = set(used) & set(self._all())  # a profile of another version may know more of them
         slots = {f: 1 + n for n, f in enumerate([*sorted(used), *(f for f in self._all() if f not in used)])}
         table = bytes([FUNCREF, 1]) + leb_u(len(slots) + 1) * 2
@@ -225,7 +229,8 @@ class Splitter:
         how = f"{ranges(used)} {moved}"
         self.stamp = hashlib.sha256(self.digest + how.encode()).hexdigest()[:16]
         here, there = parted(self.data, moved)
-        return self._primary(used, slots, table, exports, here), self._secondary(used, slots, table, there)
+        primary = self._primary(used, slots, table, exports, here, [f for f in hot if f in used])
+        return primary, self._secondary(used, slots, table, there)
 
     def _all(self) -> range:
         return range(len(self.functions))
@@ -238,8 +243,13 @@ class Splitter:
         code += b"".join(b"\x20" + leb_u(n) for n in range(r.number()))
         return _sized(b"\0" + code + b"\x41" + leb_s(slot) + b"\x11" + leb_u(kind) + table + b"\x0b")
 
-    def _code(self, own: Collection[int], slots: dict[int, int], loads: bool) -> bytes:
-        return _vector(self.bodies[f] if f in own else self._stub(f, slots[f], loads) for f in self._all())
+    def _code(self, own: Collection[int], slots: dict[int, int], loads: bool) -> list[bytes]:
+        return [self.bodies[f] if f in own else self._stub(f, slots[f], loads) for f in self._all()]
+
+    def _signature(self, f: int) -> tuple[bytes, bytes]:
+        """Types of its parameters and results."""
+        r = Reader(self.types[self.functions[f]], 1)
+        return r.take(r.number()), r.take(r.number())
 
     def _filled(self, own: Collection[int], slots: dict[int, int]) -> bytes:
         """The segment that puts a half's functions into the shared table."""
@@ -260,16 +270,26 @@ class Splitter:
         ]  # fmt: skip
 
     def _primary(
-        self, used: set[int], slots: dict[int, int], table: bytes, exports: Callable[[str], bool], data: Segments
-    ) -> bytes:
+        self, used: set[int], slots: dict[int, int], table: bytes, exports: Callable[[str], bool], data: Segments,
+        hot: Sequence[int],
+    ) -> bytes:  # fmt: skip
         shared = [_entry(None, name, kind, leb_u(index)) for name, kind, index, _ in self._shared(table)]
         elements = Reader(self.module.sections.get(ELEMENT, b"\0"))
         count = leb_u(elements.number() + 1)
+        flag, first = self.first[A_GLOBAL] + len(self.globals), self.first[A_FUNCTION]
+        code = self._code(used, slots, loads=True)
+        for f in hot:
+            code[f] = _within(self.bodies[f], *around(self._signature(f)[1], flag))
+        warm = warm_up([(first + f, *self._signature(f), len(self.bodies[f])) for f in hot], flag)
+        kinds = [*self.functions, self.types.index(NOTHING)]
+        own = [*(e for e in self.exports if exports(_export_name(e))), *shared]
         return self._module({
+            FUNCTION: _vector(map(leb_u, kinds)),
             TABLE: _vector([*self.tables, table]),
-            EXPORT: _vector([*(e for e in self.exports if exports(_export_name(e))), *shared]),
+            GLOBAL: _vector([*self.globals, b"\x7f\1\x41\0\x0b"]),
+            EXPORT: _vector([*own, _entry(None, WARM_UP, A_FUNCTION, leb_u(first + len(self.functions)))]),
             ELEMENT: count + elements.data[elements.at :] + self._filled(used, slots),
-            CODE: self._code(used, slots, loads=True),
+            CODE: _vector([*code, _sized(warm)]),
             DATA_COUNT: b"", DATA: _data(data),
         })  # fmt: skip
 
@@ -281,7 +301,7 @@ class Splitter:
             TABLE: b"", MEMORY: b"", TAG: b"", EXPORT: b"", DATA_COUNT: b"", DATA: _data(data),
             GLOBAL: _vector(entry for entry in self.globals if not entry[1]),
             ELEMENT: _vector([self._filled(rest, slots)]),
-            CODE: self._code(rest, slots, loads=False),
+            CODE: _vector(self._code(rest, slots, loads=False)),
         })  # fmt: skip
 
     def _module(self, changed: dict[int, bytes]) -> bytes:
@@ -291,32 +311,44 @@ class Splitter:
         return b"\0asm\1\0\0\0" + b"".join(bytes([n]) + _sized(data) for n, data in (first | sections).items() if data)
 
     def instrumented(self) -> bytes:
-        """The module with a global for each function, exported as `called N`, which becomes 1 when it is called."""
+        """The module with a global for each function, exported as `called N`, which counts its calls."""
         start = self.first[A_GLOBAL] + len(self.globals)
-        flags = [b"\x7f\1\x41\0\x0b"] * len(self.functions)
+        counts = [b"\x7f\1\x41\0\x0b"] * len(self.functions)
         names = [_entry(None, f"called {f}", A_GLOBAL, leb_u(start + f)) for f in self._all()]
         return self._module({
-            GLOBAL: _vector([*self.globals, *flags]),
+            GLOBAL: _vector([*self.globals, *counts]),
             EXPORT: _vector([*self.exports, *names]),
-            CODE: _vector(_prefixed(body, b"\x41\1\x24" + leb_u(start + f)) for f, body in enumerate(self.bodies)),
+            CODE: _vector(_within(body, _increment(start + f)) for f, body in enumerate(self.bodies)),
         })  # fmt: skip
 
+    def hottest(self, calls: Mapping[int, int]) -> list[int]:
+        """Those whose code ran most, by calls of each function and its size, the hottest first."""
+        weights = {f: n * len(self.bodies[f]) for f, n in calls.items() if len(self.bodies[f]) >= SMALLEST}
+        return sorted(weights, key=lambda f: (-weights[f], f))[:HOTTEST]
 
-def _prefixed(body: bytes, code: bytes) -> bytes:
-    """A function's body with `code` before its first instruction."""
+
+def _increment(place: int) -> bytes:
+    """Code that adds 1 to a global."""
+    return b"\x23" + leb_u(place) + b"\x41\1\x6a\x24" + leb_u(place)
+
+
+def _within(body: bytes, before: bytes, after: bytes = b"") -> bytes:
+    """A function's body with code before its first instruction and after its last."""
     r = Reader(body)
     r.number()
     start = r.at
     for _ in range(r.number()):
         r.number()
         r.take(1)
-    return _sized(r.since(start) + code + body[r.at :])
+    return _sized(r.since(start) + before + body[r.at :] + after)
 
 
-def halves(buffer: Any, used: str, later: str, exports: Callable[[str], bool]) -> tuple[bytes, bytes]:
-    """What the build calls in Pyodide: `buffer` is JavaScript's, `used` a profile, `later` says which data may wait."""
+def halves(buffer: Any, used: str, hot: str, later: str, exports: Callable[[str], bool]) -> tuple[bytes, bytes]:
+    """What the build calls in Pyodide: `buffer` is JavaScript's, `used` and `hot` are a profile, `later` tells the data
+    that may wait."""
     data = buffer.to_bytes()
-    return Splitter(data).split(numbers(used), exports, tables(later, data, numbers(used)))
+    moved = tables(later, data, numbers(used))
+    return Splitter(data).split(numbers(used), exports, moved, [int(f) for f in hot.split()])
 
 
 # ── profiles: numbers of functions as text, "7 9-12" ──────────────────────────────────────────────────────────────────

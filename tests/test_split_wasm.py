@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import subprocess
 from typing import Any
 
 import pytest
 import wasmtime
 
 from kit.chromium import ROOT
-from scripts.split_wasm import Splitter, numbers, ranges
+from scripts.split_wasm import WARM_UP, Splitter, numbers, ranges
 from scripts.wasm_data import parted, tables
 
 WHOLE = wasmtime.wat2wasm("""(module
@@ -82,6 +84,50 @@ def test_halves_do_what_the_whole_does(used: tuple[int, ...]) -> None:
     assert halves.loads == 1
 
 
+@pytest.mark.parametrize("used", [(0, 1, 2, 3), (0, 4), (1, 2)], ids=ranges)
+def test_warm_up_does_nothing_that_is_seen(used: tuple[int, ...]) -> None:
+    """Four types, recursion across the halves; hot functions that the primary lacks are passed over."""
+    halves = Halves(*Splitter(WHOLE).split(set(used), lambda name: True, hot=[4, 2, 1, 0]))
+    halves.call(WARM_UP)
+    assert halves.loads == 0
+    assert [halves.call("even", n) for n in range(6)] == [1, 0, 1, 0, 1, 0]
+    halves.exports["memory"].write(halves.store, b"\1", 8)
+    assert halves.call("at", 3, 0.5, 1, 2.0) == 1.5 and halves.call("counts") == 11
+
+
+OPTIMISED = """
+const optimised = (f) => %IsTurboFanFunction(f);
+const make = () => new WebAssembly.Instance(module, { env: { add: (a, b) => a + b } }).exports;
+const module = new WebAssembly.Module(Uint8Array.from(Buffer.from(process.argv[1], 'base64')));
+const { even, counts } = make();
+even(3);
+make()['split warm up']();
+const until = performance.now() + 20000;
+while (!optimised(even) && performance.now() < until) await new Promise((done) => setTimeout(done, 10));
+console.log(optimised(even), optimised(counts), even(2), counts());
+"""
+
+
+def test_v8_optimises_what_is_hot() -> None:
+    """By what another instance does; functions that are not hot stay as they are."""
+    primary, _ = Splitter(WHOLE).split({0, 1, 2, 3}, lambda name: True, hot=[0])
+    command = ["node", "--allow-natives-syntax", "--input-type=module", "-e", OPTIMISED, base64.b64encode(primary)]
+    assert subprocess.run(command, check=True, capture_output=True).stdout.split() == [b"true", b"false", b"1", b"3"]
+
+
+def test_the_hottest() -> None:
+    """By calls and size; the smallest are left out."""
+    splitter = Splitter(PYODIDE.read_bytes())
+    sizes = [len(body) for body in splitter.bodies]
+    small, one, other = (
+        sizes.index(min(sizes)),
+        sizes.index(max(sizes)),
+        next(n for n, s in enumerate(sizes) if s > 300),
+    )
+    calls = {small: 10**9, one: 10, other: 10 * sizes[one] // sizes[other] - 1}
+    assert splitter.hottest(calls) == [one, other]
+
+
 def test_only_what_is_not_used_loads() -> None:
     halves = Halves(*Splitter(WHOLE).split({0, 1, 2}, lambda name: True))
     assert halves.call("even", 4) == 1 and halves.loads == 0
@@ -109,9 +155,8 @@ def test_halves_of_two_versions_do_not_link(other: bytes, used: set[int], moved:
 def test_what_is_called_is_noted() -> None:
     halves = Halves(*Splitter(WHOLE).split({0}, lambda name: True))
     exports = halves.instance(Splitter(WHOLE).instrumented())
-    exports["even"](halves.store, 1)
-    called = [n for n in range(COUNT) if exports[f"called {n}"].value(halves.store)]
-    assert called == [0, 1, 2]
+    exports["even"](halves.store, 3)
+    assert [exports[f"called {n}"].value(halves.store) for n in range(COUNT)] == [2, 2, 2, 0, 0]
 
 
 def test_profiles() -> None:

@@ -1,5 +1,7 @@
 // What the page fetches of the interpreter while the worker starts (web/page/early.js).
 
+import { warmUp } from './halves.js';
+
 /** @typedef {import('../common/protocol.js').Early} Early */
 /** @template T @typedef {(value: T) => void} Give */
 
@@ -14,7 +16,9 @@ export class EarlyFiles {
 
   /** @param {Early} early */
   take(early) {
-    if ('module' in early) this.#giveModule(early.module);
-    else this.#giveImage(early.image);
+    if ('module' in early) {
+      if (early.module) warmUp(early.module); // while its JavaScript and the image come
+      this.#giveModule(early.module);
+    } else this.#giveImage(early.image);
   }
 }

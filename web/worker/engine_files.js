@@ -4,7 +4,7 @@ import { SessionFailed } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
 import { place } from '../common/place.js';
-import { joined } from './halves.js';
+import { joined, warmUp } from './halves.js';
 
 const HINT = 'serve all files of dist/ unchanged, from one folder';
 
@@ -70,6 +70,7 @@ export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled
       const module = await compiled;
       const made = module ? { module, instance: await WebAssembly.instantiate(module, imports) }
         : await instantiate(checkStatus(await source), imports, instantiateStreaming);
+      if (!module) warmUp(made.module);
       mark('interpreter instantiated');
       return joined(made, imports ?? {}, () => place.now(rest), (cause) => {
         const error = failure(rest, cause);

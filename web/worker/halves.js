@@ -2,6 +2,7 @@
 // and joined when one of them is first called (scripts/split_wasm.py, ADR 59).
 
 const SHARED = 'split '; // how the names of the exports begin that are for the second half
+const WARM_UP = `${SHARED}warm up`;
 /** Takes a function and exports it as `load`, as tables want it, and beside it `nothing`, which does nothing. */
 const LOADER = Uint8Array.of(
   0, 97, 115, 109, 1, 0, 0, 0, // "\0asm", version 1
@@ -36,4 +37,23 @@ export function joined({ instance, module }, imports, second, broken) {
   const loader = new WebAssembly.Instance(new WebAssembly.Module(LOADER), { '': { '': join } }).exports;
   slots.set(0, loader.load);
   return { instance: /** @type {WebAssembly.Instance} */ ({ exports: Object.fromEntries(own) }), module };
+}
+
+/**
+ * Has the browser optimise the first half's hot functions before Python runs (scripts/warm_wasm.py, ADR 96): code is the
+ * module's, so an instance does it that is used for nothing else. Where there is no room for one it stays undone.
+ * @param {WebAssembly.Module} module
+ */
+export function warmUp(module) {
+  if (!WebAssembly.Module.exports(module).some(({ name }) => name === WARM_UP)) return; // Pyodide's own
+  /** @type {Record<string, Record<string, any>>} */
+  const imports = {};
+  for (const { module: from, name, kind } of WebAssembly.Module.imports(module)) {
+    (imports[from] ??= {})[name] = kind === 'global' ? new WebAssembly.Global({ value: 'i32', mutable: true }, 0) : () => 0;
+  }
+  try {
+    /** @type {any} */ (new WebAssembly.Instance(module, imports).exports[WARM_UP])();
+  } catch {
+    // then it comes later, function by function
+  }
 }
