@@ -71,7 +71,7 @@ BAD_FEEDS = {
     "unknown name": (f"{{ {GOOD}, z: tensor([2, 3]) }}", '"z"'),
     "wrong dtype": ("{ a: new ort.Tensor('int32', new Int32Array(6), [2, 3]), b: tensor([2, 3]) }", "float32"),
     "wrong rank": ("{ a: tensor([6]), b: tensor([2, 3]) }", "rank"),
-    "wrong dim": ("{ a: tensor([3, 2]), b: tensor([2, 3]) }", "axis 0"),
+    "wrong dim": ("{ a: tensor([3, 2]), b: tensor([2, 3]) }", "index: 0 Got: 3 Expected: 2"),
     "wrong data length": ("{ a: shrunk(), b: tensor([2, 3]) }", "6 elements"),
     "not a tensor": ("{ a: [1, 2, 3, 4, 5, 6], b: tensor([2, 3]) }", "not a tensor"),
     "unknown fetch name": (f"{{ {GOOD} }}, ['nope']", '"nope"'),

@@ -299,7 +299,7 @@ def test_buffers_that_cannot_be_used(page: Tab) -> None:
     parts = {
         "small": "needs 24 bytes, its GPUBuffer has 20", "usage": "without the usage", "destroyed": "was destroyed",
         "mapped": "is mapped", "device": "another GPUDevice", "bound": "another GPUDevice", "kind": "not a GPUBuffer",
-        "dims": "on axis 0", "rank": "rank 2", "type": "must be float32", "disposed": "disposed",
+        "dims": "index: 0", "rank": "rank Got: 1 Expected: 2", "type": "must be float32", "disposed": "disposed",
         "into": 'to fill for "c"', "shape": "[6]", "read": "COPY_DST", "plain": "no GPU", "fill": "no GPU",
     }  # fmt: skip
     assert found[0].keys() == parts.keys()
