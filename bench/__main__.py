@@ -14,6 +14,7 @@ COMMANDS = {
     "start": "the first visit of a new browser profile beside onnxruntime-web's, its phases and bytes, and the second",
     "memory": "peak of each model against the largest set of tensors alive at once",
     "load": "memory that loading takes over the weights, 20 MB to 1 GB, natively and in Chromium, beside onnxruntime's",
+    "over4": "a model of 4.8 GB of weights, natively and in Chromium: memory, and whether the result is right",
     "llm": "tokens a second of decoders of random weights in four types, natively and in Chromium, beside onnxruntime",
     "overhead": "what a run takes besides its kernels",
     "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",

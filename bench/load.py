@@ -104,16 +104,16 @@ def child(who: str, path: str, width: str) -> int:
 
     session = pyruntime.InferenceSession if who == "ours" else onnxruntime.InferenceSession
     session(small_models.affine().SerializeToString(), providers=["CPUExecutionProvider"])
-    before, start = _status("VmRSS"), time.perf_counter()
+    before, start = status("VmRSS"), time.perf_counter()
     loaded = session(path, providers=["CPUExecutionProvider"])
     ready = time.perf_counter() - start
     loaded.run(None, {"x": np.zeros((1, int(width)), np.float32)})
-    found = {"peak": _status("VmHWM") - before, "steady": _status("VmRSS") - before, "ready": ready}
+    found = {"peak": status("VmHWM") - before, "steady": status("VmRSS") - before, "ready": ready}
     print(json.dumps(found))
     return 0
 
 
-def _status(key: str) -> float:
+def status(key: str) -> float:
     """MB of this process."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[key].split()[0]) * 1024 / 1e6

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from e2e.conftest import Tab
-from kit import zoo
+from e2e.conftest import Server, Tab
+from kit import browsers, zoo
 from kit.chromium import ROOT, BrowserError, Engine
 from kit.models import MODELS
 from kit.small_models import branches_and_rounds
@@ -73,6 +73,21 @@ def test_limits(tight: Engine) -> None:
     session = tight.open(path, memoryLimit=100_000_000)
     MODELS["gpt2_tiny"].check(session.run(None, MODELS["gpt2_tiny"].feeds()))
     session.release()
+
+
+def test_in_firefox(servers: dict[str, Server]) -> None:
+    if browsers.firefox_path() is None:
+        pytest.skip("not installed; scripts/setup.sh browsers does it as root")
+    model = MODELS["gpt2_tiny"]
+    with browsers.firefox() as page:
+        engine = Engine(page, servers["isolated"].url)
+        engine.python(TIGHT)
+        for threads in (1, 2):
+            session = engine.open(model.path(), intraOpNumThreads=threads)
+            session.repeat(model.feeds(), RUNS)
+            model.check(session.run(None, model.feeds()))
+            assert session.memory()["weights"] > 2 << 20
+            session.release()
 
 
 @pytest.fixture(scope="module")

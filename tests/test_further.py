@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from kit import zoo
 from kit.models import MODELS
-from kit.small_models import branches_and_rounds
+from kit.small_models import branches_and_rounds, products
 from pyruntime import InferenceSession, InvalidModel, OutOfMemory, SessionOptions, inspect
+from pyruntime.codegen.provider import Invocation
 from pyruntime.emit import further
 from pyruntime.program.format import Program
 from pyruntime.providers.wasm import wasmtime_host
+from pyruntime.providers.wasm.code_writer import WasmCodeWriter
 from pyruntime.providers.wasm.printer.assembler import Module
-from pyruntime.providers.wasm.printer.further import Lost, Variants
+from pyruntime.providers.wasm.printer.further import BLOCK, NUMBER, Lost, Variants
 
 GIB = 1 << 30
+GIVEN = (BLOCK, NUMBER, NUMBER, NUMBER)  # to a kernel
 # convolutions of all kinds, integers, recurrences, a decoder with few-bit weights, embeddings
 NAMES = ["mobilenet_v2.qdq", "superres", "lstm_tagger", "gpt2_tiny", "llama_mini.nb4", "minilm"]
 
@@ -39,6 +45,27 @@ def opened(model: object, threads: int = 1, **more: object) -> InferenceSession:
 
 def memories(session: InferenceSession) -> list[int]:
     return session._latest().header.get("memories", [])
+
+
+@pytest.mark.parametrize("name", [*NAMES, "efficientnet_b0", "unet_resize", "yolo_nms", "wav2vec2_mini"])
+def test_every_address_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all kernels, were each operand in a memory of its own; none is compared as a signed number."""
+    told: dict[str, int] = {}
+
+    def probe(writer: WasmCodeWriter, calls: Sequence[Invocation]) -> None:
+        for c in calls:
+            f = next(f for f in writer.module.functions if f.name == c.function)
+            variants, memories = Variants(writer.module), range(1, len(c.tensors) + 1)
+            try:
+                found = variants.found(f, GIVEN, tuple(memories))
+            except Lost as lost:  # rows of data that are outside are at 0
+                assert "depthwise" in str(lost) and "negative" not in str(lost)
+                found = variants.found(f, GIVEN, (0, *memories[1:]))
+            told[c.function] = len(found.accesses) + len(found.calls)
+
+    monkeypatch.setattr(WasmCodeWriter, "_move", probe)
+    assert not inspect(MODELS[name].path())["refused"]
+    assert len(told) > 5 and all(told.values())
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -78,6 +105,46 @@ def test_bodies_and_what_the_executor_looks_at(tight: pytest.MonkeyPatch) -> Non
         feeds = {"x": np.arange(32, dtype=np.float32).reshape(2, 16) / 16, "flag": np.array(flag)}
         for ours, theirs in zip(session.run(None, feeds), zoo.oracle(model, feeds), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_files_over_4_gib(tmp_path: Path) -> None:
+    """Weights behind 5 GiB of nothing, which take no room on the disk."""
+    made = products(3, 16)
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((16, 16), np.float32) for _ in range(3)]
+    with (tmp_path / "m.bin").open("wb") as file:
+        for n, weight in enumerate(weights):
+            offset = n * (5 * GIB // 2) + 64
+            place = made.graph.initializer[n]
+            place.ClearField("raw_data")
+            place.data_location = onnx.TensorProto.EXTERNAL
+            for key, text in (("location", "m.bin"), ("offset", str(offset)), ("length", "1024")):
+                place.external_data.add(key=key, value=text)
+            file.seek(offset)
+            file.write(weight.tobytes())
+    onnx.save(made, tmp_path / "m.onnx")
+    x = rng.standard_normal((2, 16), np.float32)
+    (y,) = InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})
+    np.testing.assert_allclose(y, x @ weights[0] @ weights[1] @ weights[2], rtol=1e-4, atol=1e-3)
+    assert inspect(str(tmp_path / "m.onnx"))["size"] > 5 * GIB
+
+
+def test_a_model_over_4_gib_is_told_of(tmp_path: Path) -> None:
+    """20 GB of weights that nobody loads: in which memories they would be, and that there is not enough."""
+    made = products(3, 16)
+    for n, place in enumerate(made.graph.initializer[:3]):
+        place.ClearField("raw_data")
+        place.dims[:] = [40000, 40000]
+        place.data_location = onnx.TensorProto.EXTERNAL
+        for key, text in (("location", "m.bin"), ("offset", str(6_400_000_000 * n)), ("length", "6400000000")):
+            place.external_data.add(key=key, value=text)
+    for value in (*made.graph.input, *made.graph.output):
+        value.type.tensor_type.shape.dim[1].dim_value = 40000
+    (tmp_path / "m.bin").touch()
+    os.truncate(tmp_path / "m.bin", 3 * 6_400_000_000)
+    onnx.save(made, tmp_path / "m.onnx")
+    told = inspect(str(tmp_path / "m.onnx"))
+    assert told["memory"]["linear"] >= 3 * 6_400_000_000 and not told["fits"]["here"]
 
 
 def test_programs_in_files(tight: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 import itertools
 
 import numpy as np
+import onnx
 import pytest
 
+from pyruntime import InferenceSession
+from pyruntime.native import planner
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import gemm
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
@@ -217,3 +220,17 @@ def test_block_sizes_are_sane():
         assert nc % 8 == 0
         assert 0 < kc <= 512
         assert gemm.scratch_bytes(nc, kc) <= 1 << 22
+
+
+@pytest.mark.parametrize("rows", [2, 9])
+def test_operands_across_2_gib(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses from there on are negative as signed numbers; what lies below takes no memory."""
+    text = '<ir_version: 10, opset_import: ["" : 20]> g (float[M, 24] a, float[24, 700] b) => (float[M, 700] c)'
+    model = onnx.parser.parse_model(text + "{ c = MatMul (a, b) }").SerializeToString()
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((rows, 24), np.float32), rng.standard_normal((24, 700), np.float32)
+    for below in range(0, 180_000, 2048):
+        monkeypatch.setattr(planner, "RESERVED", (1 << 31) - (1 << 16) - below)
+        session = InferenceSession(model)
+        session.run(None, {"a": a + 1, "b": b})  # leaves something behind
+        np.testing.assert_allclose(session.run(None, {"a": a, "b": b})[0], a @ b, rtol=1e-4, atol=1e-4)

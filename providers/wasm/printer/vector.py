@@ -327,16 +327,17 @@ class Vector:
 
     def _guard_alone(self, c: Expr, a: Expr, b: Expr) -> None:
         f, counter = self.f, self.scalar.variables[self.lanes.var]
-        one, replace = Expr("guard", (c, a, b), a.dtype), f"{'f32x4' if a.dtype is F32 else 'i32x4'}.replace_lane"
+        one, lanes = Expr("guard", (c, a, b), a.dtype), "f32x4" if a.dtype is F32 else "i32x4"
         self.value(c)
         f.emit("i32x4.all_true")
         with f.if_("v128"), f.scratch("v128", 1) as (found,):
             self._scoped(a)
             f.otherwise()
             for n in range(LANES):
-                f.emit(found)
+                if n:
+                    f.emit(found)
                 self.scalar.root(one)
-                f.lane(replace, n).set(found)
+                (f.lane(f"{lanes}.replace_lane", n) if n else f.emit(f"{lanes}.splat")).set(found)
                 f.add(counter, 1 if n < LANES - 1 else 1 - LANES)
             f.emit(found)
 

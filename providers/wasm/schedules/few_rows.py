@@ -61,13 +61,10 @@ def _zero(f: Function, p: dict[str, int]) -> None:
     with f.if_(), f.scratch("i32", 2) as (m, c):
         f.i32(0).set(m).emit(p["c"]).set(c)
         with f.until(m, p["rows"]):
-            with f.scratch("i32", 2) as (
-                at,
-                end,
-            ):  # memory.fill leaves WebAssembly's code, where a run cannot be stopped
-                f.emit(c).set(at).emit(c, p["cols"]).i32(2).emit("i32.shl", "i32.add").set(end)
-                with f.until(at, end, 4):
-                    f.emit(at).i32(0).mem("i32.store")
+            with f.scratch("i32", 2) as (at, n):  # memory.fill leaves WebAssembly, where a run cannot be stopped
+                f.emit(c).set(at).i32(0).set(n)
+                with f.until(n, p["cols"]):
+                    f.emit(at).i32(0).mem("i32.store").add(at, 4)
             f.emit(c, p["ldc"], "i32.add").set(c)
 
 
