@@ -158,11 +158,15 @@ def test_an_exported_program() -> None:
 
 
 def test_what_is_refused() -> None:
-    text = '<ir_version: 10, opset_import: ["" : 17]> g (float[n, v] top_p) => (float[n, v] y) { y = Identity (top_p) }'
-    taken = onnx.parser.parse_model(text).SerializeToString()
+    values = ["(float[n, v] top_p) => (float[n, v] y) { y = Identity (top_p) }",
+              "(float[n, v] x) => (float[n, v] y) { top_p = Neg (x) y = Neg (top_p) }",
+              "(float[n, v] x) => (float[n, v] y) <float top_p = {2}> { y = Mul (x, top_p) }"]  # fmt: skip
+    head = '<ir_version: 10, opset_import: ["" : 17]> g '
+    taken = [onnx.parser.parse_model(head + text).SerializeToString() for text in values]
     for model, name, message in [
         (passed("n, v"), "other", 'no output "other" to sample from'), (passed("v"), "logits", "no logits"),
-        (passed("n, v", "int64"), "logits", "no logits"), (taken, "y", "'top_p' cannot be sampled"),
+        (passed("n, v", "int64"), "logits", "no logits"),
+        *[(model, "y", "'top_p' cannot be sampled") for model in taken],
     ]:  # fmt: skip
         with pytest.raises(InvalidInput, match=message):
             sampling(model, name)

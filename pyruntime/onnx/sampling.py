@@ -47,10 +47,10 @@ def with_sampling(graph: Graph, logits: str | None) -> Graph:
         return graph
     dims = _dims(graph, logits)
     inputs = [("temperature", F32, ()), ("top_k", I64, ()), ("top_p", F32, ()), ("random", F32, dims[:1])]
-    taken = {v.name for v in (*graph.inputs, *graph.outputs)} & {"token", *[name for name, *_ in inputs]}
-    if taken:
-        raise InvalidInput(f"a model with an input or output {', '.join(map(repr, sorted(taken)))} cannot be sampled")
     own = {name: name for name, *_ in inputs} | {"token": "token"}
+    taken = own.keys() & _names(graph)
+    if taken:
+        raise InvalidInput(f"a model with a value {', '.join(map(repr, sorted(taken)))} cannot be sampled")
 
     def named(names: str) -> tuple[str, ...]:
         return tuple(own.get(name, f"{logits}/sampling/{name}") for name in names.split())
@@ -67,6 +67,12 @@ def with_sampling(graph: Graph, logits: str | None) -> Graph:
     made = replace(graph, inputs=(*graph.inputs, *more), outputs=tuple(values))
     before = graph.nodes if len(dims) == 2 else _of_last_rows(made, logits)
     return replace(made, nodes=(*before, *steps[:6], *first, *steps[6:]))
+
+
+def _names(graph: Graph) -> set[str]:
+    """Of all its values, branches' and loops' aside: those see the new ones where they have none of that name."""
+    made = {name for node in graph.nodes for name in node.outputs}
+    return {v.name for v in (*graph.inputs, *graph.outputs)} | graph.weights.keys() | made
 
 
 def _of_last_rows(graph: Graph, logits: str) -> tuple[Node, ...]:

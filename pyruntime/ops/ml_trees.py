@@ -183,8 +183,10 @@ def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
         pair = (0, 0) if mode == LEAF else (at.get((tree, below[0]), -1), at.get((tree, below[1]), -1))
         span = (start, len(forest.targets))
         forest.node(mode, a["nodes_featureids"][n], values[n] if values else 0.0, *pair, missing[n], *span)
-    trees = a["nodes_treeids"]
-    forest.roots = [n for n, tree in enumerate(trees) if n == trees.index(tree)]
+    first: dict[int, int] = {}
+    for n, tree in enumerate(a["nodes_treeids"]):
+        first.setdefault(tree, n)
+    forest.roots = [*first.values()]
     return forest
 
 

@@ -202,7 +202,7 @@ export class Executor {
     if (dims.some((n) => n < 0)) throw new ShapeError(`an output cannot have the shape [${dims.join(', ')}]`);
     if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };
     const bytes = this.plan.bytes(state, value.buffer);
-    if (value.room && this.held && !target) return this.held.output(value, dims, bytes, state.env);
+    if (value.room && this.held && !fetch) return this.held.output(value, dims, bytes, state.env);
     if (value.room) return load(gather(bytes, runsOf(value, state.env)), value.dtype, dims, target, true);
     return load(bytes, value.dtype, dims, target);
   }

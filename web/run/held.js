@@ -121,7 +121,7 @@ export class HeldOutputs {
     const total = dims[axis];
     if (mixed === undefined) return { held: nameOf(fed.feed), axis, rows };
     const first = Math.min(rows, total - evaluate(mixed, env));
-    const sure = dims[0] === 1 && total > rows && first >= 0 && endsInNew(bytes, runs, runs.length / total);
+    const sure = dims[0] === 1 && total > rows && first > 0 && endsInNew(bytes, runs, runs.length / total);
     return sure ? { held: nameOf(fed.feed), axis, rows: first } : null;
   }
 
