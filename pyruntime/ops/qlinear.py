@@ -132,7 +132,8 @@ def qgemm(
     c: Tensor | None = None, y_scale: Tensor | None = None, y_zero_point: Tensor | None = None, *,
     alpha: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
-    """alpha · a_scale · b_scale · (a'·b' + c), requantised if y_scale is given. Shapes: (M, K) × (K, N) -> (M, N)."""
+    """alpha · a_scale · b_scale · (a'·b' + c) / y_scale, quantised if y_zero_point is given: so does ONNX Runtime.
+    Shapes: (M, K) × (K, N) -> (M, N)."""
     require_pair(t, b_scale, b_zero_point)
     left = centred(t, a, scalar_of(t, a_zero_point))
     b_zero = b_zero_point
@@ -142,10 +143,10 @@ def qgemm(
     codes = matmul(t, t.transpose(left, [1, 0]) if transA else left, t.transpose(right, [1, 0]) if transB else right)
     codes = codes if c is None else t.map_onto(X + Y, codes, c)
     factor = t.map(X * Y * alpha, scalar_of(t, a_scale), b_scale)
-    if y_scale is None:
+    factor = factor if y_scale is None else t.map(X / Y, factor, y_scale)
+    if y_zero_point is None:
         return t.map(cast(X, F32) * Y, codes, factor)
-    zero = t.scalar(0, a.dtype) if y_zero_point is None else y_zero_point
-    return requantised(t, codes, t.map(X / Y, factor, y_scale), zero)
+    return requantised(t, codes, factor, y_zero_point)
 
 
 __all__ = ["along_filters", "product_of_codes", "requantised", "scalar_of"]

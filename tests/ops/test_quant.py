@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
+from kit.small_models import model
 from pyruntime import InferenceSession
 from pyruntime.errors import UnsupportedOp
 from tests.ops.dynamic import Case, arrays, build, check
@@ -220,3 +223,24 @@ def test_refused(attrs: dict[str, int], inputs: dict[str, Any]) -> None:
     base = {"a": "B 16", "b": (U8, "2 1 8"), "scales": "2 1", **inputs}
     with pytest.raises(UnsupportedOp, match="bits 9|weight_prepacked|block_size 24"):
         check(Case("MatMulNBits", attrs, base, B), None)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_a_zero_point_alone_makes_qgemm_quantise(scaled: bool, kind: type) -> None:
+    """As in onnxruntime: by a scale of 1, if none is given; a scale alone divides."""
+    names = ["a", "as", "az", "b", "bs", "bz", "c", "ys" * scaled, "yz" * (kind is np.uint8)]
+    u8 = partial(np.array, dtype=np.uint8)
+    values = {
+        "as": np.array(0.1, "f4"), "az": u8(3), "b": np.arange(12, dtype=np.uint8).reshape(3, 4), "bz": u8(5),
+        "bs": np.array(0.2, "f4"), "c": np.arange(4, dtype=np.int32) * 100, "ys": np.array(0.5, "f4"), "yz": u8(7),
+    }  # fmt: skip
+    node = helper.make_node("QGemm", names, ["y"], domain="com.microsoft", alpha=0.5)
+    out = ("y", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), None)
+    made = model([node], [("a", TensorProto.UINT8, [2, 3])], [out], {n: x for n, x in values.items() if n in names})
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    feeds = {"a": np.arange(6, dtype=np.uint8).reshape(2, 3) * 9}
+    data = made.SerializeToString()
+    (got,), (want,) = [make(data).run(None, feeds) for make in (InferenceSession, onnxruntime.InferenceSession)]
+    assert got.dtype == want.dtype == kind
+    np.testing.assert_allclose(got, want, rtol=1e-6)
