@@ -246,6 +246,8 @@ def kernel(module: Module) -> tuple[Module, int, int]:
         lambda f, a, b: f.emit(a, b, "i32.lt_s", "drop"),
         lambda f, a, b: f.emit(0, 1, "i32.add").mem("i32.load").emit("drop"),
         lambda f, a, b: f.emit(a, b).i32(4).emit("memory.copy"),
+        lambda f, a, b: f.emit(0).mem("i64.load", 0).emit("drop"),  # two words at once
+        lambda f, a, b: f.emit(0).mem("i32.load8_u", 3).emit("drop"),
     ],
 )
 def test_what_cannot_be_told_is_refused(write: object) -> None:

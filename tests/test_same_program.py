@@ -111,6 +111,25 @@ def test_a_file_that_changed(path: Path, siblings: list[Executor]) -> None:
     right(first, weights(0))
 
 
+def test_a_file_that_was_written_into(path: Path, siblings: list[Executor]) -> None:
+    """Whoever restores its time of change, as copying tools do."""
+    first, when = InferenceSession(path), path.stat()
+    with open(path, "r+b") as file:
+        file.write(made(weights(5)).SerializeToString())
+    os.utime(path, ns=(when.st_atime_ns, when.st_mtime_ns))
+    right(InferenceSession(path), weights(5))
+    assert not siblings and first
+
+
+def test_a_buffer_that_was_written_into(path: Path, siblings: list[Executor]) -> None:
+    model = bytearray(path.read_bytes())
+    first = InferenceSession(model)
+    model[:] = made(weights(5)).SerializeToString()
+    right(InferenceSession(model), weights(5))
+    right(InferenceSession(memoryview(model)), weights(5))
+    assert not siblings and first
+
+
 def test_each_is_its_own(path: Path, siblings: list[Executor]) -> None:
     """What one trims, holds or closes is not the other's."""
     first, second = InferenceSession(path), InferenceSession(path)

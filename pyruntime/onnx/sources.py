@@ -46,8 +46,10 @@ class MemorySource:
         return bytes(self._data[offset : offset + size])
 
     def is_same(self, other: object) -> bool:
-        """Whether it has the same bytes."""
-        return isinstance(other, MemorySource) and bool(self._data == other._data)
+        """Whether it has the same bytes as the other had from the beginning: a bytearray may have changed since."""
+        if not isinstance(other, MemorySource) or not isinstance(getattr(other._data, "obj", other._data), bytes):
+            return False
+        return bool(self._data == other._data)
 
 
 class FileSource:
@@ -61,7 +63,7 @@ class FileSource:
         with open(self._path, "rb") as file:
             found = os.fstat(file.fileno())
             self.size = found.st_size
-            self._state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            self._state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             try:
                 self._map: mmap.mmap | None = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError):  # empty, too large for the address space, or not a plain file

@@ -291,9 +291,16 @@ class _Walk:
         if address > 0:
             self.told.accesses[n] = address
         if not ACCESSES[i.name]:
-            word, rest = divmod(i.number, 4)
-            known = address == BLOCK and i.name == "i32.load" and not rest and word < len(self.words)
-            self.stack.append(self.words[word] if known else NUMBER)
+            self.stack.append(self._word(i) if address == BLOCK else NUMBER)
+
+    def _word(self, i: Instruction) -> int:
+        """What a load from the argument block gives."""
+        word, rest = divmod(i.number, 4)
+        if i.name != "i32.load" or rest:
+            if any(self.words[word : word + 5]):  # it covers four, or parts of five
+                raise Lost(f"{i.name} of an address in {self.f.name}")
+            return NUMBER
+        return self.words[word] if word < len(self.words) else NUMBER
 
     def _value(self, name: str, taken: list[int]) -> int:
         """What an instruction makes of such values."""
