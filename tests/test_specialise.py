@@ -7,6 +7,7 @@ import json
 import numpy as np
 import onnx.parser
 import onnx.reference
+import onnxruntime
 import pytest
 
 from pyruntime import InferenceSession, InvalidInput, SessionOptions, browser
@@ -90,3 +91,33 @@ def test_the_cost_of_kernels_whose_dims_are_long(threads: int) -> None:
     for size in (3, 2):
         feeds = {"x": np.ones((1, 2, size, 4, 5), np.float32), "w": np.ones((2, 2, size, size, size), np.float32)}
         np.testing.assert_array_equal(session.run(None, feeds)[0], peer.run(None, feeds)[0])
+
+
+COUNTED = """<ir_version: 10, opset_import: ["" : 20, "own" : 1]>
+g (float[n] x, float[n] w) => (float[] y) {
+  doubled = Add (x, x)
+  weights = Abs (w)
+  y = own.pick (doubled, weights)
+}
+<domain: "own", opset_import: ["" : 20]>
+pick (x, w) => (y) {
+  zero = Constant <value: tensor = int64 {0}> ()
+  scaled = Mul (x, w)
+  flags = Cast <to = 9> (scaled)
+  found = Compress <axis = 0> (x, flags)
+  count = Size (found)
+  some = Greater (count, zero)
+  y = If (some) <then_branch = some_branch () => (float[n] y) { y = Neg (found) },
+                 else_branch = none_branch () => (float y) { y = ReduceSum <keepdims = 0> (x) }>
+}"""
+
+
+def test_how_many_there_are_decides_on_ranks() -> None:
+    """In a function, by what follows from several values of the main graph."""
+    data = onnx.parser.parse_model(COUNTED).SerializeToString()
+    session, peer = InferenceSession(data), onnxruntime.InferenceSession(data)
+    for w in ([0, 0, 0], [0, 1, -1], [0, 0, 0], [2, 1, 0]):
+        feeds = {"x": np.float32([1, 2, 3]), "w": np.float32(w)}
+        (got,), (expected,) = session.run(None, feeds), peer.run(None, feeds)
+        assert got.shape == expected.shape
+        np.testing.assert_array_equal(got, expected)

@@ -67,6 +67,7 @@ class Tracer(Requirements):
         self.depth = 0  # of run-time blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
         self.fresh: list[Symbol] = []  # symbols that kernels of this program bind
+        self._read: dict[Symbol, Tensor] = {}  # those that are elements of a tensor
 
     # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -414,6 +415,7 @@ class Tracer(Requirements):
                 self.guards.append((sh.at_least(d, lower), text, self.node))
                 self.require(sh.compare("le", d, LARGEST_DIM), f"{what} must be at most {LARGEST_DIM}")
         self.add(Read(x, symbols), ())
+        self._read |= dict.fromkeys(symbols, x)
         self._known[x.uid] = [sh.dim_of(s) for s in symbols]
         return list(self._known[x.uid] or ())
 
@@ -441,14 +443,24 @@ class Tracer(Requirements):
         while todo:
             y = todo.pop(0)
             values = self._known.get(y.uid)
+            if isinstance(y.kernel, Leaf) and y.kernel.kind in ("weight", "constant"):
+                continue
             if y.uid in self.names and (y is x or values is None):
                 asked = asked or self.names[y.uid]
             elif isinstance(y.kernel, Leaf) and y.kernel.kind == "block":
                 return NeedsValue("", node=self.node)
-            elif y is x or values is None:
-                todo += [s for s in y.kernel.inputs if s.uid not in seen]
-                seen.update(s.uid for s in y.kernel.inputs)
+            else:
+                follows = self._follows_from(y) if y is not x else (*y.kernel.inputs, *self._follows_from(y))
+                todo += [s for s in follows if s.uid not in seen]
+                seen.update(s.uid for s in follows)
         return NeedsValue(asked, node=self.node)
+
+    def _follows_from(self, x: Tensor) -> Sequence[Tensor]:
+        """What a value is computed from; of one that is known as dims, what these are read from at run time."""
+        values = self._known.get(x.uid)
+        symbols = [s for v in values or () if isinstance(v, Dim) for s in sh.symbols(v)]
+        read = [self._read[s] for s in symbols if s in self._read]
+        return x.kernel.inputs if values is None or x in read else read
 
 
 def decoded(values: list[Any], dtype: DType) -> list[Any]:
