@@ -109,10 +109,10 @@ def test_python(blank: str, tmp_path: Path) -> None:
 def test_generate() -> None:
     """What it writes is what onnxruntime finds, without a cache; drawn pieces are the likeliest where few may be."""
     table, model = ROOT / "demo/text/pieces.json", ROOT / "demo/text/decoder.onnx"
-    command = [sys.executable, EXAMPLES / "generate/generate.py", model, table, "The executor", "--pieces", "40"]
+    command = [sys.executable, EXAMPLES / "generate/generate.py", model, table]
 
-    def text(*options: str) -> str:
-        done = subprocess.run([*command, *options], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    def text(*options: str, prompt: str = "The executor") -> str:
+        done = subprocess.run([*command, prompt, "--pieces", "40", *options], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
         assert done.returncode == 0 and "pieces a second" in done.stderr, done.stderr
         return done.stdout
 
@@ -126,6 +126,7 @@ def test_generate() -> None:
     assert text("--temperature", "1.5", "--top-k", "1") == text("--temperature", "1.5", "--top-p", "0") == text()
     drawn = text("--temperature", "1", "--top-k", "40", "--seed", "1")
     assert drawn == text("--temperature", "1", "--top-k", "40", "--seed", "1") != text()
+    assert text(prompt="") == text(prompt="\n")[1:]  # a paragraph begins
 
 
 def test_all_are_listed() -> None:

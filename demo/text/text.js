@@ -22,6 +22,7 @@ function settings() {
 async function write(decoder, pieces) {
   const text = $('#text');
   let ids = pieces.encode(prompt.value);
+  if (!ids.length) ids = pieces.encode('\n'); // a paragraph begins
   text.replaceChildren(Object.assign(document.createElement('b'), { textContent: prompt.value }), document.createTextNode(''));
   decoder.restart();
   const begin = performance.now();

@@ -98,7 +98,7 @@ def main() -> None:
     pieces, decoder = Pieces(args.table), Decoder(InferenceSession(args.model))
     print(args.prompt, end="", flush=True)
     start = time.perf_counter()
-    for n in written(decoder, pieces.encode(args.prompt), args):
+    for n in written(decoder, pieces.encode(args.prompt) or pieces.encode("\n"), args):
         print(pieces.names[n], end="", flush=True)
     seconds = time.perf_counter() - start
     print()
