@@ -112,7 +112,8 @@ def test_generate() -> None:
     command = [sys.executable, EXAMPLES / "generate/generate.py", model, table]
 
     def text(*options: str, prompt: str = "The executor") -> str:
-        done = subprocess.run([*command, prompt, "--pieces", "40", *options], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        whole = [*command, prompt, "--pieces", "40", *options]
+        done = subprocess.run(whole, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
         assert done.returncode == 0 and "pieces a second" in done.stderr, done.stderr
         return done.stdout
 
