@@ -50,7 +50,7 @@ WRONG: dict[str, Callable[[np.ndarray], Any]] = {
     "one longer": lambda x: np.concatenate([x, x[:1]]) if x.ndim else x,
     "a dim of zero bytes, huge": lambda x: np.zeros((2**62, 0), x.dtype),
     "huge by strides": lambda x: np.broadcast_to(np.zeros((), np.float32), (1 << 20, 1 << 20)),
-    "rank 64": lambda x: np.zeros((1,) * 64, x.dtype),
+    "rank 64": lambda x: np.ones((1,) * 64, x.dtype),  # not of 0: the steps of a loop, say
     "complex": lambda x: np.zeros(x.shape, np.complex64),
     "longdouble": lambda x: np.zeros(x.shape, np.longdouble),
     "dates": lambda x: np.zeros(x.shape, "datetime64[s]"),
