@@ -22,6 +22,7 @@ COMMANDS = {
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
     "limits": "kernels of the zoo and the field that are below half of the machine's peak and bandwidth, natively",
     "gpu": "GFLOP/s and GB/s of the WebGPU kernels on the native adapter",
+    "dispatches": "what a WebGPU run asks of the device: dispatches and bytes, beside onnxruntime-web's",
     "checks": "what the checks of indices from data cost",
     "soak": "growth of memory and of latency, natively and in Chromium, over a long time",
     "visits": "the first visit against the second, on the GPU",

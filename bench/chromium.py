@@ -6,10 +6,11 @@ import base64
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
 from bench import peak
 from kit import chromium as shared
@@ -35,6 +36,11 @@ def build() -> None:
     subprocess.run([*bundle, f"--outfile={BUILD / 'jax.js'}"], cwd=ROOT, check=True)
 
 
+def _begin(code: str, route: Route) -> None:
+    response = route.fetch()
+    route.fulfill(response=response, body=code + response.text())
+
+
 class Chromium:
     """A browser and the server of its pages."""
 
@@ -46,10 +52,14 @@ class Chromium:
         return str(self.browser.version)
 
     @contextmanager
-    def page(self, limit: float = 600) -> Iterator[Page]:
-        """A fresh page in a fresh profile; `limit` is the seconds any one call may take."""
+    def page(self, limit: float = 600, beginning: str = "") -> Iterator[Page]:
+        """A fresh page in a fresh profile; `limit` is the seconds any one call may take; `beginning`, a script that
+        runs before all others, in our worker, too."""
         context = self.browser.new_context()
         context.set_default_timeout(1000 * limit)
+        if beginning:
+            context.add_init_script(beginning)
+            context.route("**/worker.mjs", partial(_begin, beginning))
         page = context.new_page()
         page.goto(self.url + "/index.html")
         page.wait_for_function("globalThis.bench !== undefined")

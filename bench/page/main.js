@@ -2,6 +2,7 @@
 
 import { compile } from './compile.js';
 import { measure } from './measure.js';
+import { again, open } from './opened.js';
 import { overhead } from './overhead.js';
 import { profile } from './profile.js';
 import { ortRuntime } from './ort.js';
@@ -16,15 +17,15 @@ const runtimes = {};
 /**
  * Starts runtimes; their numbers of threads are fixed from here on. Times are those of a session of a tiny model, with
  * all that it loads.
- * @param {{ threads: number, tiny: string, provider: 'wasm' | 'webgpu', worker: boolean, jax: boolean, peer: boolean }} how
+ * @param {{ threads: number, tiny: string, provider: 'wasm' | 'webgpu', worker: boolean, jax: boolean, peer: boolean, ours?: boolean }} how
  * @returns {Promise<Record<string, number | string>>} milliseconds, or why not
  */
-async function start({ threads, tiny, provider, worker, jax, peer }) {
+async function start({ threads, tiny, provider, worker, jax, peer, ours = true }) {
   Object.defineProperty(navigator, 'hardwareConcurrency', { value: threads }); // jax-js takes as many as there are
   const bytes = await fetchBuffer(tiny);
   /** @type {Record<string, () => Promise<Runtime>>} */
   const makers = {
-    ours: async () => ort(await import('pyruntime'), threads, provider, worker),
+    ...(ours && { ours: async () => ort(await import('pyruntime'), threads, provider, worker) }),
     ...(peer && { peer: async () => ort(await (provider === 'wasm' ? import('onnxruntime-web/wasm') : import('onnxruntime-web/webgpu')), threads, provider, worker) }),
     ...(jax && { jax: async () => (await import('./jax.js')).jaxRuntime() }),
   };
@@ -88,4 +89,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, compile, overhead, profile } });
+Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, compile, overhead, profile } });

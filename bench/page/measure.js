@@ -36,7 +36,7 @@ function copy(outputs) {
  * A session after its first run, and the outputs to compare.
  * @param {Runtime} runtime @param {ArrayBuffer} model @param {Feeds} feeds
  */
-async function start(runtime, model, feeds) {
+export async function start(runtime, model, feeds) {
   const bytes = new Uint8Array(model.slice(0));
   await pause();
   const [create, session] = await timed(() => runtime.create(bytes, feeds));

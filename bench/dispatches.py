@@ -1,0 +1,97 @@
+"""python -m bench dispatches: what a model asks of WebGPU, beside onnxruntime-web's `/webgpu` bundle.
+
+One counter (bench/page/gpu_counter.js) listens to the calls of WebGPU in the page and in the worker, so the counts are
+those of any adapter. Each runtime and model has a browser of its own, in which a session of a tiny model was made
+before. Counts are of one run, the fourth: dispatches, submissions, bind groups, readbacks, and in kB what is written by
+the CPU, copied between buffers, read back, and `bound`: the storage bindings of all dispatches, which is at least what
+kernels read and write. Creation and first run: pipelines, kB of shaders, and milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from operator import itemgetter
+
+from playwright.sync_api import Error, Page
+
+from bench import models
+from bench.chromium import ROOT, build, chromium
+from bench.compare import GPU_MODELS
+from bench.results import geomean_of
+
+RUNTIMES = ("ours", "peer")
+COUNTER = ROOT / "bench" / "page" / "gpu_counter.js"
+COUNTED = {"dispatches": 1, "submits": 1, "bind groups": 1, "readbacks": 1, "written": 1000, "read": 1000,
+           "copied": 1000, "bound": 1000}  # fmt: skip
+MADE = {"pipelines": 1, "source": 1000, "create": 1, "first": 1, "both": 1}  # both: from create to the first result
+WIDTH = {"dispatches": 12, "submits": 10, "bind groups": 13, "readbacks": 11, "pipelines": 11}
+TAKE = """() => {
+  const { gpuCounts = {} } = globalThis, taken = { ...gpuCounts };
+  for (const name of Object.keys(gpuCounts)) delete gpuCounts[name];
+  return taken;
+}"""
+Counts = dict[str, float]
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench dispatches", description=__doc__)
+    parser.add_argument("models", nargs="*", default=GPU_MODELS, help=f"default {' '.join(GPU_MODELS)}")
+    names = parser.parse_args(argv).models
+    build()
+    print("ours / onnxruntime-web's; bytes in kB, times in ms")
+    print(f"{'':16}" + "".join(f"{name:>{WIDTH.get(name, 16)}}" for name in (*COUNTED, *MADE)))
+    ratios: dict[str, dict[str, float]] = {}
+    failed = 0
+    for name in names:
+        try:
+            found = [counted(name, runtime) for runtime in RUNTIMES]
+        except (Error, ValueError) as error:
+            failed += 1
+            print(f"{name:16} failed: {str(error).splitlines()[0]}", flush=True)
+            continue
+        print(f"{name:16}" + "".join(cell(found, key, unit) for key, unit in (COUNTED | MADE).items()), flush=True)
+        ours, theirs = found
+        for key in ours.keys() & theirs.keys():
+            if ours[key] and theirs[key]:
+                ratios.setdefault(key, {})[name] = ours[key] / theirs[key]
+    for key in ("dispatches", "bound", "both"):
+        worst, most = max(ratios.get(key, {"": math.nan}).items(), key=itemgetter(1))
+        mean = geomean_of([*ratios.get(key, {}).values()])
+        print(f"{key}: {mean:.2f} of onnxruntime-web's, at most {most:.2f} ({worst})")
+    return failed
+
+
+def cell(found: list[Counts], key: str, unit: int) -> str:
+    ours, theirs = (f"{counts.get(key, 0) / unit:.0f}" for counts in found)
+    return f"{ours + ' / ' + theirs:>{WIDTH.get(key, 16)}}"
+
+
+def counted(name: str, runtime: str) -> Counts:
+    """Of a run, and of creation with the first run."""
+    how = {"threads": 1, "provider": "webgpu", "worker": False, "jax": False, "tiny": models.tiny()}
+    how |= {one: one == runtime for one in RUNTIMES}
+    info = models.info(name)
+    with chromium(built=True) as browser, browser.page(beginning=COUNTER.read_text()) as page:
+        started = page.evaluate("(how) => bench.start(how)", how)
+        if isinstance(started[runtime], str):
+            raise ValueError(started[runtime])
+        take(page)
+        timing = page.evaluate("(info) => bench.open(info)", info)
+        if isinstance(timing["difference"], str) or timing["difference"] > info["tolerance"]:
+            print(f"{name}: RESULTS of {runtime} DIFFER from those expected: {timing['difference']}")
+        made = take(page)
+        for _ in range(3):
+            take(page)
+            page.evaluate("() => bench.again()")
+        times = {"create": timing["create"], "first": timing["first"], "both": timing["create"] + timing["first"]}
+        return {**take(page), **{key: made.get(key, 0) for key in MADE}, **times}
+
+
+def take(page: Page) -> Counts:
+    """What was counted since, in the page and in its workers."""
+    sums: Counts = {}
+    for place in (page, *page.workers):
+        for key, value in place.evaluate(TAKE).items():
+            sums[key] = sums.get(key, 0) + value
+    return sums

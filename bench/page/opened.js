@@ -1,0 +1,21 @@
+// One session of one runtime, opened and run step by step: for what is counted in between.
+
+import { start } from './measure.js';
+import { difference, expected, Feeds, fetchBuffer } from './model.js';
+
+/** @typedef {import('./measure.js').Session} Session */
+
+/** @type {Session | null} */
+let session = null;
+
+/** @param {Record<string, import('./measure.js').Runtime>} runtimes one @param {import('./model.js').ModelInfo} info */
+export async function open(runtimes, info) {
+  const [model, data, wanted] = await Promise.all([fetchBuffer(info.model), fetchBuffer(info.data), expected(info)]);
+  const [runtime] = Object.values(runtimes);
+  const { session: made, timing, outputs } = await start(runtime, model, new Feeds(info, data));
+  session = made;
+  return { ...timing, difference: difference(outputs, wanted) };
+}
+
+/** Runs the session once more. */
+export const again = async () => void (await session?.run());
