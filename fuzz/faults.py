@@ -159,7 +159,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("QLinearSoftmax", _nearly_certain, "gives 0 for 256"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool", "MaxPool")],
-        *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin")],
+        *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin", "Hardmax")],
         ("ReduceMean", _integers_sum_to(2**53), "adds them up as float64"),
         ("Normalizer", _squares_leave_their_type, "squares integers in their own type"),
         ("CastLike", _halves_as_text, "writes halves with the digits of floats"),

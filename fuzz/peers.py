@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.node import nodes
+from fuzz.orphans import end_with_parent
 
 LIMIT = 6.0  # seconds for one peer's answer
 FLAT = 13  # the opset before which Softmax, LogSoftmax and Hardmax take all axes from theirs on as one
@@ -55,6 +56,7 @@ PEERS = {"onnxruntime": onnxruntime_session, "reference": reference_session}
 
 def serve(connection: Connection) -> None:
     """Answers (peer, model, runs) with a list of answers, until the other side is gone."""
+    end_with_parent()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from fuzz.case import Verdict
+from fuzz.orphans import end_with_parent
 
 
 def serve(connection: Connection) -> None:
     """Answers ("make", target, seed, index) with a case; ("fuzz", the same) and ("judge", case, name) with what is
     done, then with a verdict."""
+    end_with_parent()
     os.setpgid(0, 0)  # no session of its own: Linux shares processor time out by session, and `nice` only inside one
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,6 +173,8 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("onnxruntime", MEAN, {"x": np.array([-(1 << 52), (1 << 52)])}, False),
     ("onnxruntime", MEAN.replace("Mean", "Max"), {"x": F([1, np.inf])}, True),
     ("onnxruntime", MEAN.replace("Mean", "Max"), {"x": F([1, np.nan])}, False),
+    ("onnxruntime", MEAN.replace("ReduceMean", "Hardmax"), {"x": F([1, 2])}, True),
+    ("onnxruntime", MEAN.replace("ReduceMean", "Hardmax"), {"x": F([1, np.nan])}, False),
     ("reference", "(float[n, 1, 2, 2] x) => (float[n] y) { y = GlobalMaxPool(x) }", {"x": np.ones((1, 1, 2, 2))}, True),
     ("reference", "(float[n, 1, 2] x) => (float[n] y) { y = GlobalMaxPool(x) }", {"x": np.ones((1, 1, 2))}, False),
     ("onnxruntime", POOL, {"x": np.ones((1, 1, 9), F)}, False),
@@ -196,3 +204,36 @@ def test_what_no_noise_explains_is_wrong() -> None:
     case = Case("graphs", model.SerializeToString(), ({"x": F([0.5, 1, 2])},))
     assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome == "right"
     assert judge(case, Draw("a"), Liar(), lambda *_: None).outcome == "wrong"
+
+
+STARTS = """
+import sys, time
+from fuzz.pool import Worker
+worker = Worker()
+worker.make("operators", 0, 0)
+print(worker.process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_workers_end_with_who_started_them() -> None:
+    """Also one that reads nothing: it stands still, as in a kernel that comes to no end."""
+    with subprocess.Popen([sys.executable, "-c", STARTS], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        os.kill(pid, signal.SIGSTOP)
+        parent.kill()
+    for _ in range(100):
+        if not alive(pid):
+            return
+        time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail("a worker outlives who started it")
+
+
+def alive(pid: int) -> bool:
+    """A process that has ended counts as none, though nobody has asked how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except FileNotFoundError:
+        return False
