@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyruntime.host.text  # noqa: F401  of programs, whose operators nobody imports
 from pyruntime.errors import InvalidInput, InvalidModel, our_fault
 from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.host import FUNCTIONS, call

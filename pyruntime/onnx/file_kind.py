@@ -34,6 +34,11 @@ _KINDS = (
 )
 
 
+def is_ort_format(source: Source) -> bool:
+    """Whether it is a model in ONNX Runtime's own format: its name lies behind the root's offset."""
+    return source.size >= 8 and bytes(source.read(4, 4)) == b"ORTM"
+
+
 def not_onnx(source: Source, first_bytes: frozenset[int]) -> InvalidModel | None:
     """The error for a file that does not begin as an ONNX model does; None where it may be a damaged one.
 
@@ -72,4 +77,4 @@ def _text(head: bytes) -> str:
     return text if all(c.isprintable() or c.isspace() for c in text) else ""
 
 
-__all__ = ["not_onnx"]
+__all__ = ["is_ort_format", "not_onnx"]

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 
 from pyruntime.errors import InvalidModel
-from pyruntime.onnx.file_kind import not_onnx
+from pyruntime.onnx.file_kind import is_ort_format, not_onnx
 from pyruntime.onnx.graph import Function, Graph, Source
-from pyruntime.onnx.ort_format import is_ort_format, read_ort_format
 from pyruntime.onnx.parse_functions import check_expansion, read_functions
 from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, read_opsets
 from pyruntime.onnx.parse_tensors import TensorReader, entry
@@ -44,6 +43,8 @@ def load(data: ModelData, *, open_external: OpenExternal | None = None, require_
     else:
         raise TypeError(f"a model is given by its path or its bytes, not as {type(data).__name__}")
     if is_ort_format(source):
+        from pyruntime.onnx.ort_format import read_ort_format  # late: not in a page's first download (ADR 69)
+
         return read_ort_format(source)
     wire = Wire(source, source.whole if isinstance(source, MemorySource) else None)
     tensors = TensorReader(wire, External(open_external), require_data=require_data)

@@ -22,8 +22,6 @@ from pyruntime.onnx.protobuf import check_depth
 from pyruntime.onnx.sources import MemorySource
 from pyruntime.onnx.weight_values import elements
 
-IDENTIFIER = b"ORTM"  # behind the root's offset
-
 # numbers of fields: of the session, then of its parts
 _MODEL = 1
 _IR, _OPSETS, _MODEL_VERSION, _GRAPH, _GRAPH_DOC, _PROPS = 0, 1, 5, 7, 8, 9
@@ -32,10 +30,6 @@ _WEIGHTS, _VALUES, _NODES, _INPUTS, _OUTPUTS, _SPARSE = 0, 1, 2, 5, 6, 7
 _NODE_NAME, _DOMAIN, _OP, _NODE_INPUTS, _NODE_OUTPUTS, _ATTRIBUTES = 0, 2, 5, 8, 9, 10
 _NAME, _KIND = 0, 2  # of attributes
 _DIMS, _DATA_TYPE, _RAW, _STRINGS, _OUTSIDE = 2, 3, 4, 5, 6  # of tensors
-
-
-def is_ort_format(source: Source) -> bool:
-    return source.size >= 8 and bytes(source.read(4, 4)) == IDENTIFIER
 
 
 def read_ort_format(source: Source) -> Graph:
@@ -205,4 +199,4 @@ def _dim(table: Table | None) -> int | str | None:
     return name if name not in ("", "?") else None
 
 
-__all__ = ["is_ort_format", "read_ort_format"]
+__all__ = ["read_ort_format"]

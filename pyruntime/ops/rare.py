@@ -1,5 +1,6 @@
 """The families that few models have: they are imported when one does."""
 
+import pyruntime.host.text  # noqa: F401
 from pyruntime.ops import (  # noqa: F401
     aliases_microsoft,
     attention_lstm,

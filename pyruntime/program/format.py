@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.errors import InvalidModel
-from pyruntime.program.validate import validate
 
 FORMAT = 3
 MAGIC = b"pyrt"
@@ -44,6 +43,8 @@ class Program:
             header = json.loads(data[HEAD.size : HEAD.size + size])
         except (ValueError, RecursionError) as error:
             raise InvalidModel(f"the program is damaged: its header is not JSON ({error})") from None
+        from pyruntime.program.validate import validate  # late: not in a page's first download (ADR 69)
+
         program = Program(header, bytes(data[HEAD.size + size :]))
         validate(header, len(program.blob))
         return program
