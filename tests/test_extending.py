@@ -43,7 +43,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X as X_
 from pyruntime.ir.expr import cast, index, tanh
-from pyruntime.ir.kernel import Map, Tensor
+from pyruntime.ir.kernel import Loops, Map, Tensor
 from pyruntime.placement import provider_list
 
 ROOT = Path(__file__).parents[1]
@@ -311,7 +311,7 @@ def test_models_on_three_providers(visitor: Callable[[str], Any], name: str, mon
     slow = visitor("slow")
 
     def small(self: Any, kernel: Any) -> str:
-        is_small = isinstance(kernel, Map) and sh.estimate(sh.size(kernel.out.shape)) <= 2000
+        is_small = isinstance(kernel, (Map, Loops)) and sh.estimate(sh.size(kernel.outputs[0].shape)) <= 2000
         return "" if is_small else "not small"
 
     monkeypatch.setattr(slow.SlowProvider, "supports", small)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, children, expressions
-from pyruntime.codegen.provider import LINEAR, Invocation
+from pyruntime.codegen.provider import LINEAR, Invocation, RowLimits
 from pyruntime.codegen.repeats import Repeats
 from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
@@ -53,7 +54,7 @@ class WasmCodeWriter:
         self.further: dict[int, int] = {}
         self._variants: Any = None
         self.routines = routines(dots if relaxed else "")
-        self.fuses_rows = True  # a row of a procedure stays in cache
+        self.rows = RowLimits(sys.maxsize, sys.maxsize)
         self.threads = threads
         self.module = Module(shared=shared, max_pages=MAX_PAGES)
         self.relaxed = relaxed

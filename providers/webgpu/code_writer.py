@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
-from pyruntime.codegen.provider import EXTENT, Invocation, Memory
+from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
 from pyruntime.ir.kernel import Call, Kernel, Loops, Stmt, Store, Tensor, root
@@ -20,6 +20,7 @@ from .printer.loops import Shader
 from .schedules import Meaning, scheduled
 
 # A copy costs a submission and a wait, some 100 microseconds.
+LONG_ROW = 8192  # elements: longer rows are reductions and a map, which more than a workgroup does
 MEMORY = Memory("webgpu", "the GPU", widest=4, extent=EXTENT, copy_cost=200_000, byte_cost=2)
 
 
@@ -43,10 +44,10 @@ class WgslCodeWriter:
     """Collects the shaders of one program."""
 
     routines: dict[str, Any] = {}  # contractions are a schedule of their meaning (schedules/register_tile.py)
-    fuses_rows = False
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
+        self.rows = RowLimits(adapter.storage_buffers - 1, LONG_ROW)  # one less: the record of faults
         self.shaders: list[Shader] = []
         self.size = 0  # of their sources
         self.numbers: dict[Any, int] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from pyruntime.codegen.loop_ir import LoopCode, Param
 from pyruntime.ir.expr import Expr
@@ -82,15 +82,21 @@ class Routine(Protocol):
         ...
 
 
+class RowLimits(NamedTuple):
+    """Of kernels that do whole rows: tensors, and elements of a row, at most."""
+
+    tensors: int
+    elements: int
+
+
 class CodeWriter(Protocol):
-    """Collects the code of one program. fuses_rows: whether chains of reductions and maps over rows should be one
-    kernel, which keeps a row in cache."""
+    """Collects the code of one program. rows: which chains of reductions and maps over rows should be one kernel."""
 
     @property
     def routines(self) -> Mapping[str, Routine]: ...
 
     @property
-    def fuses_rows(self) -> bool: ...
+    def rows(self) -> RowLimits: ...
 
     @property
     def size(self) -> int:

@@ -74,7 +74,7 @@ def compile_graph(
     outputs, remarks = made_outputs(graph, main)
     watch.lap("trace")
     report = NodeReport(graph, main)
-    work = Work(main, target.routines, target.fuses_rows, not target.memories)
+    work = Work(main, target.routines, target.rows, not target.memories)
     with our_fault("optimising the kernels"), decided_by_feeds():
         (pipeline or Pipeline()).kernels(work, budget)
     watch.lap("passes")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyruntime.codegen.provider import Routine
+from pyruntime.codegen.provider import Routine, RowLimits
 from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import TracedGraph
 from pyruntime.ir import shape as sh
@@ -34,12 +34,12 @@ LEVELS = ("disabled", "basic", "extended", "layout", "all")
 @dataclass(slots=True)
 class Work:
     """What passes on kernels work on. main, init: what runs in each run, and once before the first; outputs: tensors
-    that leave the program; routines, fuses_rows: what the providers can do; at_home: whether all work in linear
+    that leave the program; routines, rows: what the providers can do; at_home: whether all work in linear
     memory."""
 
     traced: TracedGraph
     routines: Mapping[str, Routine]
-    fuses_rows: bool
+    rows: RowLimits
     at_home: bool
     init: Block = field(default_factory=Block)
 
@@ -78,8 +78,7 @@ def _fuse_init(w: Work) -> None:
 
 
 def _fuse_rows(w: Work) -> None:
-    if w.fuses_rows:
-        fuse_rows(w.main, w.outputs)
+    fuse_rows(w.main, w.outputs, w.rows)
 
 
 def _grow_in_place(w: Work) -> None:
@@ -93,7 +92,7 @@ def _widen_halves(w: Work) -> None:
 
 
 def _tabulate(w: Work) -> None:
-    if w.fuses_rows:  # on a GPU arithmetic costs less than a lookup
+    if w.at_home:  # on a GPU arithmetic costs less than a lookup
         tabulate(w.main, w.init)
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyruntime.codegen.addressing import accesses
+from pyruntime.codegen.provider import RowLimits
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.dtype import F32, I32
@@ -39,19 +41,19 @@ COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acos
 REDUCTIONS = ("sum", "max", "min", "prod")
 
 
-def fuse_rows(block: Block, outputs: Iterable[Tensor]) -> None:
+def fuse_rows(block: Block, outputs: Iterable[Tensor], limits: RowLimits) -> None:
     """In this block and its inner blocks."""
-    _block(block, readers_of(block, outputs))
+    _block(block, readers_of(block, outputs), limits)
 
 
-def _block(block: Block, readers: Counter[int]) -> None:
+def _block(block: Block, readers: Counter[int], limits: RowLimits) -> None:
     done: set[int] = set()
     groups: list[_Group] = []  # ids are of living kernels
     for n, kernel in enumerate(block.kernels):
         for inner in kernel.blocks:
-            _block(inner, readers)
+            _block(inner, readers, limits)
         if isinstance(kernel, Reduce) and id(kernel) not in done and _starts(kernel):
-            group = _grow(block.kernels, n, kernel, readers, done)
+            group = _grow(block.kernels, n, kernel, _Bounds(readers, done, limits))
             if group is not None:
                 done.update(id(k) for k in group.members)
                 groups.append(group)
@@ -116,16 +118,24 @@ class _Group:
         block.kernels[place] = _Writer(self).loops()
 
 
-def _grow(kernels: Sequence[Kernel], start: int, first: Reduce, readers: Counter[int], done: set[int]) -> _Group | None:
+class _Bounds(NamedTuple):
+    """Of groups. readers: by uid of a tensor; done: ids of kernels that are in other groups."""
+
+    readers: Counter[int]
+    done: set[int]
+    limits: RowLimits
+
+
+def _grow(kernels: Sequence[Kernel], start: int, first: Reduce, bounds: _Bounds) -> _Group | None:
     """The largest group around this reduction that has one result; None if it is not worth it. With the maps that make
     what it reads if nobody else reads them: a mask added to scores is not written then."""
     read = {t.uid for t in first.inputs}
-    lead = [k for k in kernels[:start] if isinstance(k, Map) and k.out.uid in read and id(k) not in done]
-    with_lead = _collect(lead, kernels[start:], readers, done) if lead else None
-    return with_lead or _collect([], kernels[start:], readers, done)
+    lead = [k for k in kernels[:start] if isinstance(k, Map) and k.out.uid in read and id(k) not in bounds.done]
+    with_lead = _collect(lead, kernels[start:], bounds) if lead else None
+    return with_lead or _collect([], kernels[start:], bounds)
 
 
-def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], readers: Counter[int], done: set[int]) -> _Group | None:
+def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], bounds: _Bounds) -> _Group | None:
     """The group that starts with the first of the kernels, a reduction, and with those of `lead` that may join."""
     first = kernels[0]
     assert isinstance(first, Reduce)
@@ -133,6 +143,8 @@ def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], readers: Counter[in
     for k in lead:
         if _cheap(k.expr) and group.takes(k) and _along(k):
             group.add(k)
+    if sh.estimate(sh.size(group.row)) > bounds.limits.elements:
+        return None
     if not group.row or not group.takes(first) or (lead and not group.members):
         return None
     group.add(first)
@@ -140,10 +152,10 @@ def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], readers: Counter[in
     for kernel in kernels[1:]:
         if not any(t.uid in group.made for t in kernel.inputs):
             continue
-        if id(kernel) in done or not group.takes(kernel):
+        if id(kernel) in bounds.done or not group.takes(kernel):
             break
         group.add(kernel)
-        if isinstance(kernel, Map) and _closed(group, readers):
+        if isinstance(kernel, Map) and _closed(group, bounds):
             best = len(group.members)
     if not best:
         return None
@@ -158,14 +170,15 @@ def _along(kernel: Map) -> bool:
     return not raw and all(c.get(last, 0) in (0, 1) for c in found)
 
 
-def _closed(group: _Group, readers: Counter[int]) -> bool:
-    """Whether only the last member is read by others, and the memory of the result holds what is kept."""
+def _closed(group: _Group, bounds: _Bounds) -> bool:
+    """Whether only the last member is read by others, the memory of the result holds what is kept, and the tensors are
+    not too many."""
     inside: Counter[int] = Counter()
     for k in group.members:
         inside.update({t.uid for t in k.inputs})
-    return _one_at_a_time(group) and all(
-        inside[k.outputs[0].uid] == readers[k.outputs[0].uid] for k in group.members[:-1]
-    )
+    alone = all(inside[k.outputs[0].uid] == bounds.readers[k.outputs[0].uid] for k in group.members[:-1])
+    tensors = 1 + len(inside.keys() - group.made.keys())
+    return alone and tensors <= bounds.limits.tensors and _one_at_a_time(group)
 
 
 def _one_at_a_time(group: _Group) -> bool:

@@ -13,6 +13,7 @@ from pyruntime.codegen.provider import (
     Memory,
     Provider,
     Routine,
+    RowLimits,
     memory_of,
 )
 from pyruntime.errors import our_fault
@@ -31,7 +32,7 @@ class Target:
         self.writers = writers
         self.asked = asked
         self.placement = Placement(providers)
-        self.fuses_rows = all(w.fuses_rows for w in writers.values())
+        self.rows = RowLimits(*[min(limits) for limits in zip(*[w.rows for w in writers.values()], strict=True)])
         self.routines: dict[str, Any] = {}
         for n, p in enumerate(providers):
             for name, routine in writers[p.name].routines.items() if p.name in writers else ():

@@ -16,7 +16,7 @@ from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Ten
 from ..adapter import Adapter
 from ..printer.loops import GROUP
 from ..printer.storage import element_bytes, is_pattern, storable
-from ..schedules import workgroup_procedure
+from ..schedules import workgroup_procedure, workgroup_rows
 from ..schedules.vec4 import vectorized
 from ..schedules.vec4_access import WIDTH
 from ..schedules.workgroup_reduction import cooperates
@@ -38,7 +38,7 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
     buffers = len({root(t).uid for t in tensors}) + _checks(kernel)
     if buffers > adapter.storage_buffers:
         return f"{buffers} tensors in one kernel, the GPU allows {adapter.storage_buffers}"
-    count = _iterations(kernel, ranges) if adapter.iterations else 0.0
+    count = _iterations(kernel, ranges, adapter) if adapter.iterations else 0.0
     if isinstance(kernel, Reduce) and cooperates(kernel, adapter):
         count /= GROUP
     if isinstance(kernel, Reduce) and count > adapter.iterations and vectorized(kernel, adapter) is not None:
@@ -69,13 +69,15 @@ def _tensor(t: Tensor, adapter: Adapter) -> str:
     return ""
 
 
-def _iterations(kernel: Map | Reduce | Loops, ranges: Ranges) -> float:
+def _iterations(kernel: Map | Reduce | Loops, ranges: Ranges, adapter: Adapter) -> float:
     """Iterations of all loops of one invocation, symbols taken at their hint; infinity where that cannot be said."""
     if isinstance(kernel, Loops):
         body, bounds = kernel.body, ExpressionRanges(ranges, kernel, lambda d: Range(sh.estimate(d), sh.estimate(d)))
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
             int64_fits.learn(body[0], bounds)
             body = body[0].body
+        if kernel.unit_is_row and workgroup_rows.cooperates(kernel, adapter):
+            return _rounds(body, bounds, False) / GROUP
         return _rounds(body, bounds, workgroup_procedure.cooperates(kernel))
     total = 0.0
     for d in reversed(kernel.extents if isinstance(kernel, Reduce) else ()):

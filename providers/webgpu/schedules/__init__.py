@@ -12,7 +12,7 @@ from pyruntime.ir.kernel import Loops, Map, Reduce
 
 from ..adapter import Adapter
 from ..printer.loops import Shader, print_kernel, print_workgroup_tile
-from . import workgroup_procedure
+from . import workgroup_procedure, workgroup_rows
 from .register_tile import tiled, workgroup_tiled
 from .vec4 import vectorized
 from .workgroup_reduction import cooperates, print_reduction
@@ -28,6 +28,13 @@ class Scheduled(NamedTuple):
 
 Meaning = Map | Reduce | Loops  # what a kernel or a call computes
 Schedule = Callable[[Meaning, Adapter], Scheduled | None]
+
+
+def _rows(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
+    """A procedure of rows, each by a whole workgroup."""
+    if not (isinstance(kernel, Loops) and kernel.unit_is_row and workgroup_rows.cooperates(kernel, adapter)):
+        return None
+    return Scheduled(lower(kernel, "gpu"), "rows", partial(workgroup_rows.print_rows, adapter=adapter))
 
 
 def _procedure(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
@@ -73,7 +80,14 @@ def _elementwise(kernel: Meaning, adapter: Adapter) -> Scheduled:
     return Scheduled(vec4 or lower(kernel, "gpu"), f"vec4 {vec4 is not None}", printed)
 
 
-SCHEDULES: tuple[Schedule, ...] = (_procedure, _workgroup_tile, _register_tile, _workgroup_reduction, _elementwise)
+SCHEDULES: tuple[Schedule, ...] = (
+    _rows,
+    _procedure,
+    _workgroup_tile,
+    _register_tile,
+    _workgroup_reduction,
+    _elementwise,
+)
 
 
 def scheduled(kernel: Meaning, adapter: Adapter) -> Scheduled:

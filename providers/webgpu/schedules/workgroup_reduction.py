@@ -44,61 +44,51 @@ def print_reduction(code: LoopCode, adapter: Adapter) -> Shader | None:
     return _Reduction(prepared(code), adapter).reduction()
 
 
-class _Reduction(Printer):
+class Combining(Printer):
+    """Prints loops whose iterations the invocations share, and how they combine what each accumulated."""
+
     def __init__(self, code: LoopCode, adapter: Adapter) -> None:
         super().__init__(code, False, adapter.f16)
-        self.subgroups = adapter.subgroups
+        self.builtins = _BUILTINS if adapter.subgroups else ()
 
-    def reduction(self) -> Shader | None:
-        outer = self.outer
-        places = [n for n, s in enumerate(outer.body) if isinstance(s, For)]
-        if len(places) != 1 or not isinstance(outer.body[-1], Store):
-            return None
-        before, nest = outer.body[: places[0]], outer.body[places[0]]
-        assert isinstance(nest, For)
-        loops, inner = _flat(nest)
-        accums = [s for s in inner if isinstance(s, Accum)]
-        if len(accums) != 1 or not all(isinstance(s, (Let, Accum)) for s in inner):
-            return None
-        self._print(before, loops, inner, accums[0], outer.body[places[0] + 1 :])
-        kind = register(accums[0].value.dtype)
-        return self.finish(1, f"var<workgroup> shares: array<{kind}, {GROUP}>;\n", self.subgroups)
-
-    def _print(self, before: list[Stmt], loops: list[For], inner: list[Stmt], accum: Accum, after: list[Stmt]) -> None:
-        lines, values = self.lines, self.values
-        self.begin("i32(first)", _BUILTINS if self.subgroups else ())
-        self.block(before)
+    def shared(self, loops: list[For], inner: list[Stmt]) -> None:
+        """Iterations of all these loops."""
+        lines = self.lines
         total: Expr = const(1, I32)
         for s in loops:
             total = binary("mul", total, s.extent)
-        lines.add(f"let total = {values.root(total)[0]};")
+        lines.add(f"let total = {self.values.root(total)[0]};")
         lines.open(f"for (var share = i32(lane); share < total; share += {GROUP})")
         self._decode(loops)
         self.block(inner)
         lines.close()
-        if self.subgroups:
-            self._subgroup_reduction(accum)
-        else:
-            self._tree_reduction(accum)
-        self.block(after)
-        lines.close()
 
-    def _tree_reduction(self, accum: Accum) -> None:
+    def combined(self, accum: Accum) -> None:
         """Opens a block of one invocation, with the result in the accumulator."""
+        if self.builtins:
+            self._by_subgroups(accum)
+        else:
+            self._by_halves(accum)
+
+    def memory(self, accum: Accum) -> str:
+        """The declaration of what `combined` needs."""
+        return f"var<workgroup> shares: array<{register(accum.value.dtype)}, {GROUP}>;\n"
+
+    def _by_halves(self, accum: Accum) -> None:
         lines, acc = self.lines, f"v{accum.var}"
         lines.add(f"shares[lane] = {acc};")
         lines.add("workgroupBarrier();")
         lines.open(f"for (var half = {GROUP // 2}u; half > 0u; half = half >> 1u)")
         lines.open("if (lane < half)")
-        lines.add(f"shares[lane] = {self._combined(accum, 'shares[lane]', 'shares[lane + half]')};")
+        lines.add(f"shares[lane] = {self._pair(accum, 'shares[lane]', 'shares[lane + half]')};")
         lines.close()
         lines.add("workgroupBarrier();")
         lines.close()
         lines.open("if (lane == 0u)")
         lines.add(f"{acc} = shares[0];")
 
-    def _subgroup_reduction(self, accum: Accum) -> None:
-        """The same by subgroups, of any size."""
+    def _by_subgroups(self, accum: Accum) -> None:
+        """Subgroups of any size."""
         lines, acc = self.lines, f"v{accum.var}"
         lines.add(f"let whole = subgroup{_OF_SUBGROUP[accum.op]}({acc});")
         found = "whole"
@@ -110,10 +100,10 @@ class _Reduction(Printer):
         lines.open("if (lane == 0u)")
         lines.add(f"{acc} = shares[0];")
         lines.open("for (var n = 1u; n < num_subgroups; n++)")
-        lines.add(f"{acc} = {self._combined(accum, acc, 'shares[n]')};")
+        lines.add(f"{acc} = {self._pair(accum, acc, 'shares[n]')};")
         lines.close()
 
-    def _combined(self, accum: Accum, x: str, y: str) -> str:
+    def _pair(self, accum: Accum, x: str, y: str) -> str:
         self.values.names |= {-1: x, -2: y}
         a, b = (Expr("var", (), accum.value.dtype, n) for n in (-1, -2))
         return self.values.root(binary(COMBINE[accum.op], a, b))[0]
@@ -131,7 +121,31 @@ class _Reduction(Printer):
             rest = f"rest{n}"
 
 
-def _flat(nest: For) -> tuple[list[For], list[Stmt]]:
+class _Reduction(Combining):
+    def reduction(self) -> Shader | None:
+        outer = self.outer
+        places = [n for n, s in enumerate(outer.body) if isinstance(s, For)]
+        if len(places) != 1 or not isinstance(outer.body[-1], Store):
+            return None
+        before, nest = outer.body[: places[0]], outer.body[places[0]]
+        assert isinstance(nest, For)
+        loops, inner = flat(nest)
+        accums = [s for s in inner if isinstance(s, Accum)]
+        if len(accums) != 1 or not all(isinstance(s, (Let, Accum)) for s in inner):
+            return None
+        self._print(before, loops, inner, accums[0], outer.body[places[0] + 1 :])
+        return self.finish(1, self.memory(accums[0]), bool(self.builtins))
+
+    def _print(self, before: list[Stmt], loops: list[For], inner: list[Stmt], accum: Accum, after: list[Stmt]) -> None:
+        self.begin("i32(first)", self.builtins)
+        self.block(before)
+        self.shared(loops, inner)
+        self.combined(accum)
+        self.block(after)
+        self.lines.close()
+
+
+def flat(nest: For) -> tuple[list[For], list[Stmt]]:
     """The loops of a nest, and what one iteration of all does."""
     loops, inner = [nest], []
     body = nest.body
@@ -142,4 +156,4 @@ def _flat(nest: For) -> tuple[list[For], list[Stmt]]:
     return loops, inner + list(body)
 
 
-__all__ = ["cooperates", "print_reduction"]
+__all__ = ["Combining", "cooperates", "flat", "print_reduction"]

@@ -1,0 +1,68 @@
+"""Procedures of rows (pyruntime/passes/row_fusion.py) with one workgroup per row: its invocations share each pass over
+the row. All passes are dealt out alike, so an invocation reads of the row only what it wrote itself."""
+
+from __future__ import annotations
+
+import math
+
+from pyruntime.codegen.loop_ir import LoopCode, children
+from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Accum, For, Loops, Stmt
+
+from ..adapter import Adapter
+from ..printer.loops import Shader, prepared
+from .workgroup_reduction import Combining, flat
+
+SHORT = 32  # elements of a row that one invocation does; not measured on a GPU yet
+
+
+def cooperates(kernel: Loops, adapter: Adapter) -> bool:
+    """Whether a workgroup does a row. On software adapters as for reductions (workgroup_reduction.py)."""
+    (rows,) = kernel.body
+    assert isinstance(rows, For)
+    length = max(_length(s) for s in rows.body if isinstance(s, For))
+    if adapter.software:
+        return length >= 4096 and sh.estimate(rows.extent.value) <= 8
+    return length >= SHORT
+
+
+def _length(nest: For) -> float:
+    return math.prod(sh.estimate(s.extent.value) for s in flat(nest)[0])
+
+
+def print_rows(code: LoopCode, adapter: Adapter) -> Shader:
+    return _Rows(prepared(code), adapter).rows()
+
+
+class _Rows(Combining):
+    def rows(self) -> Shader:
+        self.begin("i32(first)", self.builtins)
+        self.block(self.outer.body)
+        accum = next(s for s in _statements(self.outer.body) if isinstance(s, Accum))
+        return self.finish(1, self.memory(accum), bool(self.builtins))
+
+    def statement(self, s: Stmt) -> None:
+        """What is not a pass over the row all invocations do alike."""
+        if not isinstance(s, For):
+            super().statement(s)
+            return
+        lines = self.lines
+        loops, inner = flat(s)
+        lines.open("")
+        self.shared(loops, inner)
+        for accum in inner:
+            if isinstance(accum, Accum):
+                self.combined(accum)
+                lines.add(f"shares[0] = v{accum.var};")
+                lines.close()
+                lines.add("workgroupBarrier();")
+                lines.add(f"v{accum.var} = shares[0];")
+                lines.add("workgroupBarrier();")  # before the next pass writes there
+        lines.close()
+
+
+def _statements(body: list[Stmt]) -> list[Stmt]:
+    return [x for s in body for x in (s, *[y for inner in children(s) for y in _statements(inner)])]
+
+
+__all__ = ["cooperates", "print_rows"]
