@@ -44,7 +44,8 @@ def matmul_nbits(
     """a · wᵀ + bias with w[n, k] = (code - zero point) · scale; the zero point is 2^(bits-1) unless given. Zero point
     and scale are those of the block that k lies in, or of block g_idx[k].
 
-    Routine "matmul_nbits": args (a, b, scales, zero_points), attrs bits, block_size, K, N.
+    Routine "matmul_nbits": args (a, b, scales, zero_points), attrs bits, block_size, K, N, accuracy_level; with level 4
+    a may be quantised by blocks as well, else it is not.
     Shapes: a (*A, K), b (N, blocks, block_size·bits/8) uint8, scales (N, blocks), zero_points uint8 packed
     (N, ceil(blocks·bits/8)) or of a's type (N, blocks), bias (N,) -> (*A, N)
     """
@@ -83,7 +84,8 @@ def matmul_nbits(
     meaning = t.reduce_compute("sum", (*a.shape[:-1], N), (K,), body)
     y = meaning
     if g_idx is None and bits in (2, 4, 8):
-        y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, bits=bits, block_size=block_size, K=K, N=N)
+        attrs = {"bits": bits, "block_size": block_size, "K": K, "N": N, "accuracy_level": accuracy_level}
+        y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, **attrs)
     return t.cast(y if bias is None else t.map(X + cast(Y, dtype), y, bias), a.dtype)
 
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kit.small_models import model
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import UnsupportedOp
 from tests.ops.dynamic import Case, arrays, build, check
 
@@ -190,8 +190,52 @@ def test_few_rows(rows: int, bits: int, zeros: str) -> None:
         case = replace(case, inputs={**case.inputs, "a": (np.float32, f"B {k}")})
         given = arrays(case, {"B": rows})
         made = build(case, given)
-        (y,) = InferenceSession(made.SerializeToString()).run(None, {"a": given["a"]})
-        np.testing.assert_allclose(y, given["a"] @ weights_of(case, made).T + bias_of(made), rtol=1e-4, atol=1e-4)
+        for relaxed in (None, False):
+            session = InferenceSession(made.SerializeToString(), SessionOptions(relaxed_simd=relaxed))
+            (y,) = session.run(None, {"a": given["a"]})
+            np.testing.assert_allclose(y, given["a"] @ weights_of(case, made).T + bias_of(made), rtol=1e-4, atol=1e-4)
+
+
+LEVEL_4 = [(7, 32, 16), (8, 40, 32), (9, 30, 16), (150, 129, 128), (8, 300, 256), (3, 600, 512)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", ["", "packed", "float"])
+def test_rows_that_may_be_quantised(rows: int, bits: int, zeros: str) -> None:
+    """By accuracy_level 4: as far from the definition as half steps of 1/127 lead at most (1/32767 beside weights of 8
+    bits), and twice as far from onnxruntime, which takes steps of 1/127 on most processors."""
+    for n, k, block in LEVEL_4:
+        case, given = level_4(bits, n, k, block, rows, zeros)
+        given["a"][:, ::7] *= 20
+        given["a"][:, block : 2 * block] = 0
+        made = build(case, given)
+        session = InferenceSession(made.SerializeToString(), SessionOptions(intra_op_num_threads=rows))
+        (y,) = session.run(None, {"a": given["a"]})
+        weights = weights_of(case, made).T
+        exact = given["a"] @ weights + bias_of(made)
+        half_steps = np.abs(given["a"]).max() / 254 * np.abs(weights).sum(0) + 1e-5 * np.abs(exact).max()
+        assert (np.abs(y - exact) <= half_steps / (1 if bits == 4 else 100)).all()
+        if block <= 256 and (bits == 4 or zeros != "float"):  # others onnxruntime has not
+            (peer,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"a": given["a"]})
+            assert (np.abs(y - peer) <= 2 * half_steps).all()
+
+
+def level_4(bits: int, n: int, k: int, block: int, rows: int, zeros: str = "") -> tuple[Case, dict[str, Any]]:
+    case = nbits(bits, n, k, block, zeros=zeros, bias=rows == 2)
+    inputs = {**case.inputs, "a": (np.float32, f"B {k}")}
+    case = replace(case, inputs=inputs, attrs={**case.attrs, "accuracy_level": 4})
+    return case, arrays(case, {"B": rows})
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e-40, 1e37])
+def test_quantised_rows_keep_what_is_no_code(bits: int, value: float) -> None:
+    """What is not finite stays so, in its row alone; what is very small or large has no step that is not finite."""
+    case, given = level_4(bits, 8, 64, 32, 2)
+    given["a"][0, 5] = value
+    (y,) = InferenceSession(build(case, given).SerializeToString()).run(None, {"a": given["a"]})
+    assert np.isfinite(y[1]).all() and np.isfinite(y[0]).all() == np.isfinite(value)
 
 
 def bias_of(m: Any) -> Any:

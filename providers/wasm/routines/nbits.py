@@ -11,9 +11,11 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F16, F32, I32, U8, U16
 from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, guard, index
 from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Tensor
+from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
-from ..schedules.dequantize import GROUP, groups_bytes
+from ..schedules.few_bits import GROUP, ROUND, FewBits
+from ..schedules.quantised_rows import LARGEST_BLOCK, LARGEST_K
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, scratch, widened
 from .integers import are_weights
@@ -23,6 +25,9 @@ COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written a
 
 
 class MatmulNBits(WasmRoutine):
+    def __init__(self, relaxed: bool) -> None:
+        self.relaxed = relaxed
+
     def prepare(self, call: Call) -> list[Kernel]:
         a, codes, steps, _ = call.args
         if a is None or codes is None or steps is None or call.out.dtype is not F32 or call.attrs["bits"] not in (4, 8):
@@ -30,10 +35,17 @@ class MatmulNBits(WasmRoutine):
         if not all(_is_weight(t) for t in call.args[1:] if t is not None) or call.attrs["block_size"] % GROUP:
             return []
         made = widened(call, (0,))
-        packed = [_packed_codes(call, codes), _packed_steps(call, codes, steps)]
+        few = FewBits(call.attrs["bits"], call.args[3] is not None, self._quantises(call))
+        packed = [_packed_codes(call, codes, few), _packed_steps(call, codes, steps)]
         call.args = (call.args[0], packed[0].out, packed[1].out)
-        call.attrs = {**call.attrs, "ready": True}
+        call.attrs = {**call.attrs, "ready": few}
         return [*made, *packed]
+
+    def _quantises(self, call: Call) -> bool:
+        """Whether few rows are quantised: the model allows it by accuracy_level 4."""
+        a = call.attrs
+        allowed = a["accuracy_level"] == 4 and (self.relaxed or a["bits"] == 8)
+        return allowed and a["block_size"] <= LARGEST_BLOCK and a["K"] <= LARGEST_K
 
     def claims(self, call: Call) -> bool:
         return bool(call.attrs.get("ready")) and all(t is not None and t.dtype is F32 for t in (call.args[0], call.out))
@@ -47,7 +59,7 @@ class MatmulNBits(WasmRoutine):
         a, codes, steps = call.args
         assert a is not None and codes is not None and steps is not None
         k, n, c = call.attrs["K"], call.attrs["N"], call.out
-        kind = f"nbits{call.attrs['bits']}"
+        kind = call.attrs["ready"].kind
         m = sh.size(a.shape[:-1])
         done = call_epilogue(writer, call, _groups(c.rank), own_words(gemm, 2, more=1))
         mc, nc, kc = sh.clamp(m, 1, 192), COLUMNS, min(-(-k // GROUP) * GROUP, 384)
@@ -76,9 +88,10 @@ def prepare_halves(call: Call) -> list[Kernel]:
     made = widened(call, (0,))
     row, column = index(1), index(0) * PANEL + index(2)
     bits = guard((row < k) & (column < n), bitcast(b.at(row, column), U16), const(0, U16))
-    codes = made_map((sh.ceildiv(n, PANEL), -(-k // GROUP) * GROUP, PANEL), bits, call.node)
+    rows = -(-k // ROUND) * ROUND
+    codes = made_map((sh.ceildiv(n, PANEL), rows, PANEL), bits, call.node)
     call.routine, call.args = "matmul_nbits", (call.args[0], codes.out, codes.out)
-    call.attrs = {"bits": 16, "block_size": -(-k // GROUP) * GROUP, "K": k, "N": n, "ready": True}
+    call.attrs = {"block_size": rows, "K": k, "N": n, "ready": FewBits(16)}
     return [*made, codes]
 
 
@@ -92,38 +105,43 @@ def _is_weight(t: Tensor) -> bool:
     return isinstance(t.kernel, Leaf) and t.kernel.kind in ("weight", "constant")
 
 
-def _packed_codes(call: Call, codes: Tensor) -> Map:
-    """[panel][group of four k][byte], see dequantize.py."""
-    bits, size, n = call.attrs["bits"], call.attrs["block_size"], call.attrs["N"]
-    blocks = codes.shape[1]
+def _packed_codes(call: Call, codes: Tensor, few: FewBits) -> Map:
+    """[panel][group of four k][byte], see few_bits.py."""
+    bits, size, n = few.bits, call.attrs["block_size"], call.attrs["N"]
     panel, group, byte = index(0), index(1), index(2)
-    column, row = panel * PANEL + (byte & (PANEL - 1)), group * GROUP + (byte >> 3)
 
-    def code(k: Expr) -> Expr:
+    def code(column: Expr, row: Expr) -> Expr:
+        column, k = panel * PANEL + column, group * GROUP + row
         place = k & (size - 1)
         found = cast(codes.at(column, k / size, place * bits / 8), I32)
-        found = found if bits == 8 else (found >> ((place & 1) * 4)) & 15
-        return guard((column < dim(n)) & (k < dim(blocks * size)), found, const(0, I32))
+        found = found - 128 if bits == 8 else (found >> ((place & 1) * 4)) & 15
+        return guard((column < dim(n)) & (k < dim(codes.shape[1] * size)), found, const(0, I32))
 
-    e = code(row) if bits == 8 else code(row) | (code(row + 2) << 4)
-    shape = (sh.ceildiv(n, PANEL), sh.ceildiv(call.attrs["K"], GROUP), groups_bytes(bits))
+    if few.together == GROUP:
+        e = code(byte >> 2, byte & 3) | (code((byte >> 2) + 4, byte & 3) << 4)
+    else:
+        column, row = (byte >> 1 & 7, (byte >> 4) * 2 + (byte & 1)) if few.together == 2 else (byte & 7, byte >> 3)
+        e = code(column, row) if bits == 8 else code(column, row) | (code(column, row + 2) << 4)
+    shape = (sh.ceildiv(n, PANEL), -(-call.attrs["K"] // ROUND) * (ROUND // GROUP), few.group)
     return made_map(shape, cast(e, U8), call.node)
 
 
 def _packed_steps(call: Call, codes: Tensor, steps: Tensor) -> Map:
-    """[panel][block][scale, added][column]."""
+    """[panel][block][column], or [panel][block][scale, added][column] with zero points."""
     bits, zeros = call.attrs["bits"], call.args[3]
-    panel, block, which, lane = (index(n) for n in range(4))
+    panel, block, lane = index(0), index(1), index(2 if zeros is None else 3)
     column = panel * PANEL + lane
-    scale = cast(steps.at(column, block), F32)
-    zero: Expr = const(float(1 << (bits - 1)))
-    if zeros is not None and zeros.dtype is U8:
-        found = cast(zeros.at(column, block * bits / 8), I32)
-        zero = cast(found if bits == 8 else (found >> ((block & 1) * 4)) & 15, F32)
-    elif zeros is not None:
-        zero = cast(zeros.at(column, block), F32)
-    e = guard(column < dim(call.attrs["N"]), guard(which < 1, scale, -zero * scale), const(0.0))
-    return made_map((sh.ceildiv(call.attrs["N"], PANEL), codes.shape[1], 2, PANEL), e, call.node)
+    e = scale = cast(steps.at(column, block), F32)
+    shape: tuple[AnyDim, ...] = (sh.ceildiv(call.attrs["N"], PANEL), codes.shape[1], PANEL)
+    if zeros is not None:
+        if zeros.dtype is U8:
+            found = cast(zeros.at(column, block * bits / 8), I32)
+            zero = cast(found if bits == 8 else (found >> ((block & 1) * 4)) & 15, F32)
+        else:
+            zero = cast(zeros.at(column, block), F32)
+        e = guard(index(2) < 1, scale, (float(1 << (bits - 1)) - zero) * scale)
+        shape = (*shape[:2], 2, PANEL)
+    return made_map(shape, guard(column < dim(call.attrs["N"]), e, const(0.0)), call.node)
 
 
 __all__ = ["MatmulNBits", "prepare_halves"]

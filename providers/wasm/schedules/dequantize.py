@@ -1,64 +1,47 @@
-"""Weights of few bits: made floats a block at a time, a pack function for `gemm.matmul(kind="nbits4")`, or in registers
-where few rows are multiplied.
-
-Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 4)] groups of four k:
-    4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, eight columns each
-    8 bits: 32 bytes, four k of eight columns
-    16 bits: 64 bytes, the same; float16, without steps
-Steps: [ceil(N / 8)][blocks][2][8] floats, the scale of each column and what is added: w = code * scale + added.
-"""
+"""Weights of few bits (few_bits.py) made floats a block at a time, a pack function for `gemm.matmul(kind="nbits4")`,
+or in registers where few rows are multiplied."""
 
 from __future__ import annotations
-
-import struct
-from collections.abc import Callable
 
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
+from .few_bits import GROUP, ROUND, FewBits, constants, values
 from .register_tile import PANEL, Epilogue, block_function, call_block, finish_tile, row_pointers, store_part
 
-GROUP = 4  # k at a time
 FEW = 2  # rows
-# (args, b, steps, k0, k, K, cols, to, step): codes and steps of the first panel; a block of k0..k0+k of each panel;
+# (codes, steps, k0, k, K, size, cols, to, step): codes and steps of the first panel; a block of k0..k0+k of each panel;
 # size: k in a block of one scale
 PACK = ("codes", "steps", "k0", "k", "all", "size", "cols", "to", "step")
 
 
-def groups_bytes(bits: int) -> int:
-    return GROUP * PANEL * bits // 8
-
-
-def pack_nbits(module: Module, bits: int, arithmetic: Arithmetic) -> Function:
-    """The pack function for 4 or 8 bits. Writes whole groups: up to three rows past k."""
+def pack_nbits(module: Module, few: FewBits, arithmetic: Arithmetic) -> Function:
+    """The pack function. Writes whole groups: up to three rows past k."""
 
     def make() -> Function:
-        f = module.function(f"pack_{bits}bits", ["i32"] * len(PACK), export=False)
+        f = module.function(f"pack_{few.bits}bits", ["i32"] * len(PACK), export=False)
         p = dict(zip(PACK, f.params, strict=True))
         code, steps, to, left, in_block, codes_step, steps_step = f.locals("i32", 7)
         scale, added = f.locals("v128", 2), f.locals("v128", 2)
-        f.emit(p["all"]).i32(GROUP - 1).emit("i32.add").i32(2).emit("i32.shr_u").i32(groups_bytes(bits))
+        kept = constants(f, few)
+        f.emit(p["all"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and").i32(few.group // GROUP)
         f.emit("i32.mul").set(codes_step)
-        f.emit(p["all"], p["size"], "i32.add").i32(1).emit("i32.sub", p["size"], "i32.div_u").i32(8 * PANEL)
+        f.emit(p["all"], p["size"], "i32.add").i32(1).emit("i32.sub", p["size"], "i32.div_u").i32(few.steps)
         f.emit("i32.mul").set(steps_step)
         with f.loop() as panels:
-            f.emit(p["codes"], p["k0"]).i32(2).emit("i32.shr_u").i32(groups_bytes(bits)).emit("i32.mul", "i32.add")
-            f.set(code).emit(p["steps"], p["k0"], p["size"], "i32.div_u").i32(64).emit("i32.mul", "i32.add").set(steps)
+            f.emit(p["codes"], p["k0"]).i32(2).emit("i32.shr_u").i32(few.group).emit("i32.mul", "i32.add").set(code)
+            f.emit(p["steps"], p["k0"], p["size"], "i32.div_u").i32(few.steps).emit("i32.mul", "i32.add").set(steps)
             f.emit(p["to"]).set(to).emit(p["k"]).set(left)
             f.emit(p["size"], p["k0"], p["size"], "i32.rem_u", "i32.sub").set(in_block)
-            _load_steps(f, bits, steps, scale, added)
+            _load_steps(f, few, steps, scale, added)
             with f.block() as done, f.loop() as again:
                 f.emit(left).i32(0).emit("i32.le_s").br_if(done)
                 f.emit(in_block, "i32.eqz")
                 with f.if_():
-                    f.add(steps, 64).emit(p["size"]).set(in_block)
-                    _load_steps(f, bits, steps, scale, added)
-
-                def store(row: int, half: int, w: int) -> None:
-                    f.emit(to, w).mem("v128.store", 32 * row + 16 * half)
-
-                _group(f, bits, code, scale, added, arithmetic, store)
-                f.add(code, groups_bytes(bits)).add(to, 4 * PANEL * GROUP).add(in_block, -GROUP).add(left, -GROUP)
+                    f.add(steps, few.steps).emit(p["size"]).set(in_block)
+                    _load_steps(f, few, steps, scale, added)
+                _pack_group(f, few, code, kept, (scale, added), to, arithmetic)
+                f.add(code, few.group).add(to, 4 * PANEL * GROUP).add(in_block, -GROUP).add(left, -GROUP)
                 f.br(again)
             f.emit(p["codes"], codes_step, "i32.add").set(p["codes"])
             f.emit(p["steps"], steps_step, "i32.add").set(p["steps"])
@@ -66,81 +49,46 @@ def pack_nbits(module: Module, bits: int, arithmetic: Arithmetic) -> Function:
             f.add(p["cols"], -PANEL).emit(p["cols"]).i32(0).emit("i32.gt_s").br_if(panels)
         return f
 
-    return module.once(("pack_nbits", bits, arithmetic), make)
+    return module.once(("pack_nbits", few, arithmetic), make)
 
 
-def _load_steps(f: Function, bits: int, steps: int, scale: list[int], added: list[int]) -> None:
-    """Of float16: constants that `_half_floats` names."""
-    if bits == 16:
-        for to, word in zip((*scale, *added), (0x77800000, 0x8FFFE000, 0x0F800000, 0x70000000), strict=True):
-            f.v128(struct.pack("<I", word) * 4).set(to)
-        return
-    for half in (0, 1):
-        f.emit(steps).mem("v128.load", 16 * half).set(scale[half])
-        f.emit(steps).mem("v128.load", 32 + 16 * half).set(added[half])
-
-
-def _group(
-    f: Function, bits: int, code: int, scale: list[int], added: list[int], arithmetic: Arithmetic,
-    use: Callable[[int, int, int], None], rows: int = GROUP,
+def _pack_group(
+    f: Function, few: FewBits, code: int, kept: list[int], steps: tuple[list[int], list[int]], to: int,
+    arithmetic: Arithmetic,
 ) -> None:  # fmt: skip
-    """The first rows of a group; use: of a row, a half of its columns, and the local that holds their weights."""
-    if bits == 16:
-        _half_floats(f, code, (*scale, *added), use, rows)
-        return
-    with f.scratch("v128", 4) as (both, short, value, w):
-        for pair in range(-(-rows // 2)):
-            if bits == 8:
-                f.emit(code).mem("v128.load", 16 * pair).set(both)
-            elif pair == 0:
-                f.emit(code).mem("v128.load").v128(b"\x0f" * 16).emit("v128.and").set(both)
+    """Write a group's weights."""
+    scale, added = steps
+
+    def store(row: int, half: int, value: int) -> None:
+        with f.scratch("v128", 1) as (w,):
+            if few.zeros:
+                f.emit(added[half]).set(w)
+                arithmetic.multiply_add(f, w, value, scale[half])
+            elif few.bits == 16:
+                f.emit(value).set(w)
             else:
-                f.emit(code).mem("v128.load").i32(4).emit("i8x16.shr_u").set(both)
-            for row, wide in enumerate(("low", "high")[: rows - 2 * pair]):
-                f.emit(both, f"i16x8.extend_{wide}_i8x16_u").set(short)
-                for half, part in enumerate(("low", "high")):
-                    f.emit(short, f"i32x4.extend_{part}_i16x8_u", "f32x4.convert_i32x4_s").set(value)
-                    f.emit(added[half]).set(w)
-                    arithmetic.multiply_add(f, w, value, scale[half])
-                    use(2 * pair + row, half, w)
+                f.emit(value, scale[half], "f32x4.mul").set(w)
+            f.emit(to, w).mem("v128.store", 4 * PANEL * row + 16 * half)
+
+    values(f, few, code, kept, store, arithmetic is Arithmetic.FUSED)
 
 
-def _half_floats(
-    f: Function, code: int, words: tuple[int, ...], use: Callable[[int, int, int], None], rows: int
-) -> None:
-    """words: 2^112, which rebiases exponents; a half's sign and magnitude once it is shifted; its exponent, all ones in
-    infinities and NaN; what that lacks of a float's. Groups that have such are looked for first: weights have none."""
-    rebias, kept, special, more = words
-    with f.scratch("v128", rows + 1) as (w, *both):
-        exponents = f.v128(struct.pack("<H", 0x7C00) * 8)
-        for row, x in enumerate(both):
-            exponents.emit(code).mem("v128.load", 16 * row).tee(x).v128(struct.pack("<H", 0x7C00) * 8).emit("v128.and")
-            if row:
-                f.emit("i16x8.max_s")
-        f.emit("i16x8.eq", "v128.any_true")
-
-        def floats(careful: bool) -> None:
-            for row, x in enumerate(both):
-                for half, part in enumerate(("low", "high")):
-                    f.emit(x, f"i32x4.extend_{part}_i16x8_s").i32(13).emit("i32x4.shl", kept, "v128.and")
-                    if careful:
-                        f.tee(w).emit(special, "v128.and", special, "i32x4.eq", more, "v128.and", w, "v128.or")
-                    f.emit(rebias, "f32x4.mul").set(w)
-                    use(row, half, w)
-
-        with f.if_():
-            floats(careful=True)
-            f.otherwise()
-            floats(careful=False)
+def _load_steps(f: Function, few: FewBits, steps: int, scale: list[int], added: list[int]) -> None:
+    for half in (0, 1):
+        if few.bits < 16:
+            f.emit(steps).mem("v128.load", 16 * half).set(scale[half])
+        if few.zeros:
+            f.emit(steps).mem("v128.load", 4 * PANEL + 16 * half).set(added[half])
 
 
 # ── few rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def few_rows_nbits(
-    module: Module, bits: int, arithmetic: Arithmetic, epilogue: Epilogue, words: tuple[int, int]
+    module: Module, few: FewBits, arithmetic: Arithmetic, epilogue: Epilogue, words: tuple[int, int]
 ) -> Function:
-    """A block function over codes for up to FEW rows, whose weights are made in registers.
+    """A block function over codes for up to FEW rows, whose weights are made in registers; b, ldb: codes, bytes between
+    panels.
 
     words: of the argument block, the steps and how many k one has
     """
@@ -149,72 +97,137 @@ def few_rows_nbits(
         f, p = block_function(module, "few_rows_nbits")
         f.emit(p["rows"]).i32(1).emit("i32.eq")
         with f.if_():
-            call_block(f, _strip(module, 1, bits, arithmetic, epilogue, words), p)
+            call_block(f, _strip(module, 1, few, arithmetic, epilogue, words), p)
             f.otherwise()
-            call_block(f, _strip(module, FEW, bits, arithmetic, epilogue, words), p)
+            call_block(f, _strip(module, FEW, few, arithmetic, epilogue, words), p)
         return f
 
-    return module.once(("few_rows_nbits", bits, arithmetic, epilogue.key(), words), make)
+    return module.once(("few_rows_nbits", few, arithmetic, epilogue.key(), words), make)
+
+
+class _Block:
+    """The sums of one block of k, unscaled, and those of A where codes have zero points. Of one row two sets take
+    turns, to hide latency. With 4 bits these are too many registers: there a group is summed by itself first, and only
+    an addition waits for the group before (wasmtime: 1.6 ms became 1.35, by hand)."""
+
+    def __init__(self, f: Function, few: FewBits, arithmetic: Arithmetic, a: list[int]) -> None:
+        self.f, self.few, self.arithmetic, self.a = f, few, arithmetic, a
+        self.kept = constants(f, few)
+        self.apart = few.bits == 4
+        self.sums = [self.pairs() for _ in range(2 if len(a) == 1 and not self.apart else 1)]
+        self.of_a = f.locals("v128", len(a)) if few.zeros else []
+
+    def pairs(self) -> list[list[int]]:
+        return [self.f.locals("v128", 2) for _ in self.a]
+
+    def clear(self) -> None:
+        for total in (*self.of_a, *[total for turn in self.sums for pair in turn for total in pair]):
+            self.f.f32x4(0).set(total)
+
+    def groups(self, code: int, left: int, count: int) -> None:
+        """So many k of each group while there are."""
+        f = self.f
+        with f.block() as out, f.loop() as again:
+            f.emit(left).i32(count).emit("i32.lt_s").br_if(out)
+            self.group(code, count)
+            f.add(code, self.few.group).add(left, -count)
+            for pointer in self.a:
+                f.add(pointer, 4 * count)
+            f.br(again)
+
+    def group(self, code: int, count: int) -> None:
+        f, height = self.f, len(self.a)
+        fours, xs = f.locals("v128", height), f.locals("v128", height)
+        turns = [self.pairs()] if self.apart else self.sums
+        for pointer, four in zip(self.a, fours, strict=True):
+            f.emit(pointer).mem("v128.load").set(four)
+
+        def multiply(row: int, half: int, value: int) -> None:
+            for n, (four, x, s) in enumerate(zip(fours, xs, turns[row % len(turns)], strict=True)):
+                if half == 0:
+                    if self.few.bits == 8:
+                        f.emit(self.a[n]).mem("v128.load32_splat", 4 * row).set(x)
+                    else:  # for a load of one wasmtime takes three instructions
+                        f.emit(four, four).shuffle32(row, row, row, row).set(x)
+                    if self.of_a:
+                        f.emit(self.of_a[n], x, "f32x4.add").set(self.of_a[n])
+                if row or not self.apart:
+                    self.arithmetic.multiply_add(f, s[half], x, value)
+                else:
+                    f.emit(x, value, "f32x4.mul").set(s[half])
+
+        values(f, self.few, code, self.kept, multiply, self.arithmetic is Arithmetic.FUSED, count)
+        if self.apart:
+            self.add_pairs(self.sums[0], turns[0])
+            f.release(*[x for pair in turns[0] for x in pair])
+        f.release(*fours, *xs)
+
+    def add_pairs(self, to: list[list[int]], pairs: list[list[int]]) -> None:
+        for s, t in zip(to, pairs, strict=True):
+            for half in (0, 1):
+                self.f.emit(s[half], t[half], "f32x4.add").set(s[half])
+
+    def add_to(self, totals: list[list[int]], steps: int) -> None:
+        """Add the block, scaled; of half floats there is one, which is not."""
+        f = self.f
+        for turn in self.sums[1:]:
+            self.add_pairs(self.sums[0], turn)
+        if self.few.bits == 16:
+            self.add_pairs(totals, self.sums[0])
+            return
+        with f.scratch("v128", 1) as (step,):
+            for half in (0, 1):
+                f.emit(steps).mem("v128.load", 16 * half).set(step)
+                for total, s in zip(totals, self.sums[0], strict=True):
+                    self.arithmetic.multiply_add(f, total[half], s[half], step)
+                if self.of_a:
+                    f.emit(steps).mem("v128.load", 4 * PANEL + 16 * half).set(step)
+                for total, x in zip(totals if self.of_a else [], self.of_a, strict=True):
+                    self.arithmetic.multiply_add(f, total[half], x, step)
 
 
 def _strip(
-    module: Module, height: int, bits: int, arithmetic: Arithmetic, epilogue: Epilogue, words: tuple[int, int]
+    module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epilogue: Epilogue, words: tuple[int, int]
 ) -> Function:
     store_part(module)
-    f, p = block_function(module, f"strip{height}_{bits}bits")
+    f, p = block_function(module, f"strip{height}_{few.bits}bits")
     a, c, rows = row_pointers(f, p, height)
-    steps, size, k, left = f.locals("i32", 4)
-    turns = 2 if height == 1 else 1  # sums that take turns, to hide latency
-    sums = [[f.locals("v128", 2) for _ in range(height)] for _ in range(turns)]
-    scale, added = f.locals("v128", 2), f.locals("v128", 2)
-
-    def groups(count: int) -> None:
-        """So many k of each group while there are."""
-        xs = f.locals("v128", height)
-
-        def multiply(row: int, half: int, w: int) -> None:
-            for pointer, x, s in zip(a, xs, sums[row % turns], strict=True):
-                if half == 0:
-                    f.emit(pointer).mem("v128.load32_splat", 4 * row).set(x)
-                arithmetic.multiply_add(f, s[half], x, w)
-
-        with f.block() as out, f.loop() as again:
-            f.emit(left).i32(count).emit("i32.lt_s").br_if(out)
-            _group(f, bits, p["b"], scale, added, arithmetic, multiply, count)
-            f.add(p["b"], groups_bytes(bits)).add(left, -count)
-            for pointer in a:
-                f.add(pointer, 4 * count)
-            f.br(again)
-        f.release(*xs)
-
-    f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(size)
-    f.emit(p["k"], size, "i32.add").i32(1).emit("i32.sub", size, "i32.div_u", p["col"], "i32.mul").i32(8)
-    f.emit("i32.mul", p["args"]).mem("i32.load", 4 * words[0]).emit("i32.add").set(steps)
+    block = _Block(f, few, arithmetic, a)
+    totals = [f.locals("v128", 2) for _ in a]
+    code, steps, size, k, left = f.locals("i32", 5)
+    first_steps(f, p, few, words, steps, size)
     with f.loop() as panels:
-        for total in (total for turn in sums for pair in turn for total in pair):
+        for total in (total for pair in totals for total in pair):
             f.f32x4(0).set(total)
-        f.emit(p["k"]).set(k)
+        f.emit(p["k"]).set(k).emit(p["b"]).set(code)
         with f.block() as done, f.loop() as again:
             f.emit(k).i32(0).emit("i32.le_s").br_if(done)
             minimum(f, left, k, size)
             f.emit(k, size, "i32.sub").set(k)
-            _load_steps(f, bits, steps, scale, added)
-            f.add(steps, 8 * PANEL)
+            block.clear()
             for count in (GROUP, 3, 2, 1):
-                groups(count)
-            f.br(again)
+                block.groups(code, left, count)
+            block.add_to(totals, steps)
+            f.add(steps, few.steps).br(again)
         for pointer in a:
             f.emit(pointer, p["k"]).i32(2).emit("i32.shl", "i32.sub").set(pointer)
-        for turn in sums[1:]:
-            for s, t in zip(sums[0], turn, strict=True):
-                for half in (0, 1):
-                    f.emit(s[half], t[half], "f32x4.add").set(s[half])
-        finish_tile(f, p, c, rows, sums[0], epilogue, "f32x4.add")
-        f.add(p["col"], PANEL)
-        for address in c:
-            f.add(address, 4 * PANEL)
-        f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(panels)
+        finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
+        next_panel(f, p, c, panels)
     return f
 
 
-__all__ = ["FEW", "GROUP", "PACK", "few_rows_nbits", "groups_bytes", "pack_nbits"]
+def first_steps(f: Function, p: dict[str, int], few: FewBits, words: tuple[int, int], steps: int, size: int) -> None:
+    """The address of the block's first steps, and the k of each."""
+    f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(size)
+    f.emit(p["k"], size, "i32.add").i32(1).emit("i32.sub", size, "i32.div_u", p["col"], "i32.mul")
+    f.i32(few.steps // PANEL).emit("i32.mul", p["args"]).mem("i32.load", 4 * words[0]).emit("i32.add").set(steps)
+
+
+def next_panel(f: Function, p: dict[str, int], c: list[int], again: int) -> None:
+    f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
+    for address in c:
+        f.add(address, 4 * PANEL)
+    f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
+
+
+__all__ = ["FEW", "PACK", "few_rows_nbits", "first_steps", "next_panel", "pack_nbits"]

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
-from .dequantize import FEW, GROUP, few_rows_nbits, groups_bytes, pack_nbits
+from .dequantize import FEW, few_rows_nbits, pack_nbits
+from .few_bits import GROUP, KINDS, ROUND, FewBits
 from .few_rows import cols_block, rows_block
 from .pack_panels import pack_cols, pack_rows
+from .quantised_rows import quantised_rows, row_bytes
 from .register_tile import PANEL, Epilogue, panels_block, pick_rows
 
 
@@ -42,6 +44,10 @@ class Panels:
     def stride(self, at: Block) -> Function:
         """Push the bytes between panels, or between rows as they lie."""
         return at.f.emit(at.arguments["k"]).i32(5).emit("i32.shl")
+
+    def rows(self, at: Block) -> dict[str, int]:
+        """What `few_rows` takes in place of rows of A; from where on, and bytes between them."""
+        return {}
 
     def panels(self, at: Block) -> None:
         """Point the block's b and ldb to panels of its k and columns."""
@@ -78,23 +84,36 @@ class Matrix(Panels):
 
 
 class Codes(Matrix):
-    """Few bits: the steps are the first extra buffer, ldb is the k of one step (dequantize.py)."""
+    """Few bits: the steps are the first extra buffer, ldb is the k of one step (few_bits.py)."""
 
-    def __init__(self, few_rows: Function, packer: Function, bits: int, steps: int) -> None:
+    def __init__(self, few_rows: Function, packer: Function, bits: FewBits, steps: int) -> None:
         super().__init__(few_rows, FEW, packer, transposed=False)
         self.bits, self.steps = bits, steps
 
     def address(self, at: Block) -> Function:
-        f, w, p = at.f, at.arguments, at.block
-        with f.scratch("i32", 1) as (group,):
-            f.i32(GROUP).set(group).emit(w["b"])
-            ceil_div(f, w["k"], group).emit(p["col"], "i32.mul").i32(groups_bytes(self.bits) // PANEL)
-        return f.emit("i32.mul", "i32.add")
+        at.f.emit(at.arguments["b"])
+        return self.column(at).emit(at.block["col"], "i32.mul", "i32.add")
+
+    def stride(self, at: Block) -> Function:
+        return self.column(at).i32(PANEL).emit("i32.mul")
+
+    def column(self, at: Block) -> Function:
+        """Push the bytes of a column."""
+        f = at.f.emit(at.arguments["k"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and")
+        return f.i32(self.bits.bits).emit("i32.mul").i32(3).emit("i32.shr_u")
+
+    def rows(self, at: Block) -> dict[str, int]:
+        if not self.bits.quantised:
+            return {}
+        bytes_ = at.f.local("i32")
+        row_bytes(at.f, self.bits, at.arguments["k"], at.arguments["ldb"]).set(bytes_)
+        return {"a": at.scratch, "lda": bytes_}
 
     def pack(self, at: Block) -> None:
         f, w, p = at.f, at.arguments, at.block
         self.address(at).emit(p["args"]).mem("i32.load", 4 * self.steps)
-        ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(8).emit("i32.mul", "i32.add")
+        ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(self.bits.steps // PANEL)
+        f.emit("i32.mul", "i32.add")
         f.emit(at.k0, p["k"], w["k"], w["ldb"], p["cols"], at.scratch, p["ldb"]).call(self.packer)
 
 
@@ -103,9 +122,10 @@ def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilo
     few = few_rows(arithmetic)
     if kind == "panels":
         return Panels(panels_block(module, arithmetic, tile), few)
-    if kind in NBITS:
-        rows = few_rows_nbits(module, NBITS[kind], arithmetic, tile, words)
-        return Codes(rows, pack_nbits(module, NBITS[kind], arithmetic), NBITS[kind], words[0])
+    if kind in KINDS:
+        bits = KINDS[kind]
+        rows = (quantised_rows if bits.quantised else few_rows_nbits)(module, bits, arithmetic, tile, words)
+        return Codes(rows, pack_nbits(module, bits, arithmetic), bits, words[0])
     unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind]
     block = unpacked(module, arithmetic, tile) if arithmetic.codes == 1 else None
     return Matrix(block, few, pack(module), transposed=kind == "cols")
@@ -118,9 +138,6 @@ def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
     12 rows 44, 32; 24 rows 49, 36. With K = N = 256 they meet at 6 to 8 rows. One row: 30 to 35 (70 GB/s).
     """
     return pick_rows(arithmetic)
-
-
-NBITS = {"nbits4": 4, "nbits8": 8, "nbits16": 16}
 
 
 def _matrix(at: Block) -> Function:

@@ -1,0 +1,177 @@
+"""Weights of few bits as they lie in memory, and how a group of them becomes floats in registers.
+
+Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 16)] times four groups of four k:
+    4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, column by column; for
+            rows that are quantised as well (quantised_rows.py) the low halves are all four k of the first four
+            columns, column by column, the high halves those of the other four
+    8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; for rows that are quantised k and k + 1
+            column by column, then k + 2 and k + 3
+    16 bits: 64 bytes, four k of eight columns; float16, without steps
+Steps: [ceil(N / 8)][blocks][8] floats, the scale of each column, or with zero points [..][2][8], also what is added:
+w = (code - middle) * scale + added. The middle is 8 of 4 bits; codes of 8 bits lie without it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..printer.assembler import Function
+from .register_tile import PANEL
+
+GROUP = 4  # k at a time
+ROUND = 16  # k that panels are padded to
+Use = Callable[[int, int, int], None]  # of a row of a group, a half of its columns, and the local of these four
+
+
+@dataclass(frozen=True, slots=True)
+class FewBits:
+    """zeros: codes have other zero points than the middle; quantised: few rows of A become codes as well."""
+
+    bits: int
+    zeros: bool = False
+    quantised: bool = False
+
+    @property
+    def kind(self) -> str:
+        return f"nbits{self.bits}{'z' * self.zeros}{'q' * self.quantised}"
+
+    @property
+    def group(self) -> int:
+        """Bytes of a group."""
+        return GROUP * PANEL * self.bits // 8
+
+    @property
+    def steps(self) -> int:
+        """Bytes of the steps of a block."""
+        return 8 * PANEL if self.zeros else 4 * PANEL
+
+    @property
+    def together(self) -> int:
+        """How many k of a column follow each other."""
+        return {(4, True): 4, (4, False): 2, (8, True): 2}.get((self.bits, self.quantised), 1)
+
+
+KINDS = {
+    made.kind: made
+    for made in (FewBits(16), *[FewBits(b, z, q) for b in (4, 8) for z in (False, True) for q in (False, True)])
+}
+
+
+def constants(f: Function, few: FewBits) -> list[int]:
+    """Locals of what `values` needs, set before the loop: V8 writes a constant anew at each use."""
+    if few.bits == 16:
+        words = [struct.pack("<I", word) * 4 for word in (0x77800000, 0x8FFFE000, 0x0F800000, 0x70000000)]
+    elif few.together == 4:
+        words = [b"\x0f" * 16, struct.pack("<f", 8) * 4]
+    elif few.bits == 4:
+        halves = [struct.pack(">f", code - 8)[:2] for code in range(16)]  # a float of so few digits is 0 below
+        words = [bytes(half[n] for half in halves) for n in (0, 1)] + [b"\x0f" * 16, b"\0\0\xff\xff" * 4]
+    else:
+        words = []
+    made = f.locals("v128", len(words))
+    for to, word in zip(made, words, strict=True):
+        f.v128(word).set(to)
+    return made
+
+
+def values(f: Function, few: FewBits, code: int, kept: list[int], use: Use, relaxed: bool, rows: int = GROUP) -> None:
+    """The first rows of the group at an address, as floats: the codes less their middle, or half floats' values."""
+    if few.bits == 16:
+        _half_floats(f, code, kept, use, rows)
+    elif few.together == 4:
+        _half_byte_quads(f, code, kept, use, rows)
+    elif few.bits == 4:
+        _half_bytes(f, code, kept, use, rows, "i8x16.relaxed_swizzle" if relaxed else "i8x16.swizzle")
+    elif few.together == 2:
+        _byte_pairs(f, code, use, rows)
+    else:
+        _bytes(f, code, use, rows)
+
+
+def _bytes(f: Function, code: int, use: Use, rows: int) -> None:
+    with f.scratch("v128", 2) as (short, value):
+        for row in range(rows):
+            f.emit(code).mem("v128.load8x8_s", 8 * row).set(short)
+            for half, part in enumerate(("low", "high")):
+                f.emit(short, f"i32x4.extend_{part}_i16x8_s", "f32x4.convert_i32x4_s").set(value)
+                use(row, half, value)
+
+
+def _byte_pairs(f: Function, code: int, use: Use, rows: int) -> None:
+    with f.scratch("v128", 3) as (low, high, value):
+        for row in range(0, rows, 2):
+            for half, short in enumerate((low, high)):
+                f.emit(code).mem("v128.load8x8_s", 8 * row + 8 * half).set(short)
+            for second in range(min(rows - row, 2)):
+                for half, short in enumerate((low, high)):
+                    f.emit(short)
+                    if not second:
+                        f.i32(16).emit("i32x4.shl")
+                    f.i32(16).emit("i32x4.shr_s", "f32x4.convert_i32x4_s").set(value)
+                    use(row + second, half, value)
+
+
+def _half_bytes(f: Function, code: int, kept: list[int], use: Use, rows: int, swizzle: str) -> None:
+    """By two tables: the first byte and the second of the float that each code is."""
+    first, second, low_half, later = kept
+    with f.scratch("v128", 4) as (both, one, two, value):
+        for row in range(0, rows, 2):
+            f.emit(code).mem("v128.load")
+            if row:
+                f.i32(4).emit("i16x8.shr_u")
+            f.emit(low_half, "v128.and").set(one)
+            f.emit(second, one, swizzle, first, one, swizzle).set(both).set(one)
+            f.emit(one, both).shuffle(b for n in range(8, 16) for b in (n, 16 + n)).set(two)
+            f.emit(one, both).shuffle(b for n in range(8) for b in (n, 16 + n)).set(one)
+            for k in range(min(rows - row, 2)):
+                for half, words in enumerate((one, two)):
+                    f.emit(words)
+                    if k:
+                        f.emit(later, "v128.and").set(value)
+                    else:
+                        f.i32(16).emit("i32x4.shl").set(value)
+                    use(row + k, half, value)
+
+
+def _half_byte_quads(f: Function, code: int, kept: list[int], use: Use, rows: int) -> None:
+    low_half, middle = kept
+    with f.scratch("v128", 3) as (low, high, value):
+        f.emit(code).mem("v128.load").tee(low).i32(4).emit("i16x8.shr_u", low_half, "v128.and").set(high)
+        f.emit(low, low_half, "v128.and").set(low)
+        for row in range(rows):
+            for half, codes in enumerate((low, high)):
+                f.emit(codes).i32(24 - 8 * row).emit("i32x4.shl").i32(24).emit("i32x4.shr_u")
+                f.emit("f32x4.convert_i32x4_s", middle, "f32x4.sub").set(value)
+                use(row, half, value)
+
+
+def _half_floats(f: Function, code: int, kept: list[int], use: Use, rows: int) -> None:
+    """kept: 2^112, which rebiases exponents; a half's sign and magnitude once it is shifted; its exponent, all ones in
+    infinities and NaN; what that lacks of a float's. Groups that have such are looked for first: weights have none."""
+    rebias, digits, special, more = kept
+    with f.scratch("v128", rows + 1) as (w, *both):
+        exponents = f.v128(struct.pack("<H", 0x7C00) * 8)
+        for row, x in enumerate(both):
+            exponents.emit(code).mem("v128.load", 16 * row).tee(x).v128(struct.pack("<H", 0x7C00) * 8).emit("v128.and")
+            if row:
+                f.emit("i16x8.max_s")
+        f.emit("i16x8.eq", "v128.any_true")
+
+        def floats(careful: bool) -> None:
+            for row, x in enumerate(both):
+                for half, part in enumerate(("low", "high")):
+                    f.emit(x, f"i32x4.extend_{part}_i16x8_s").i32(13).emit("i32x4.shl", digits, "v128.and")
+                    if careful:
+                        f.tee(w).emit(special, "v128.and", special, "i32x4.eq", more, "v128.and", w, "v128.or")
+                    f.emit(rebias, "f32x4.mul").set(w)
+                    use(row, half, w)
+
+        with f.if_():
+            floats(careful=True)
+            f.otherwise()
+            floats(careful=False)
+
+
+__all__ = ["GROUP", "KINDS", "ROUND", "FewBits", "Use", "constants", "values"]
