@@ -21,7 +21,7 @@ class Odd:
 LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
     "reversed twice": lambda x: x[::-1][::-1] if x.ndim else x,
     "every second of twice as many": lambda x: np.repeat(x, 2, 0)[::2] if x.ndim else x,
-    "Fortran order": np.asfortranarray,
+    "Fortran order": lambda x: np.array(x, order="F"),  # asfortranarray would make a scalar a vector
     "byte-swapped": lambda x: x.astype(x.dtype.newbyteorder(">")) if x.dtype.kind in "iuf" else x,
     "read-only": lambda x: _read_only(x.copy()),
     "a view of bytes": lambda x: np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(x.dtype).reshape(x.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from kit.interpret import run
@@ -172,3 +173,16 @@ def test_grid_sample_of_what_is_no_float() -> None:
 def test_affine_grid(align: int) -> None:
     check_node("AffineGrid", [floats(2, 2, 3), ints(2, 3, 4, 5)], 20, by_onnx, constants=(1,), align_corners=align)
     check_node("AffineGrid", [floats(2, 3, 4), ints(2, 3, 4, 5, 2)], 20, by_onnx, align_corners=align)
+
+
+@pytest.mark.parametrize("sizes", ["3, 3", "11, 3"])
+def test_crops_are_summed(sizes: str) -> None:
+    """In lanes, each of which reads a row of its own, at places that an inner loop moves."""
+    text = """<ir_version: 10, opset_import: ["" : 19]>
+        g (float[1, 1, 9, 7] x, float[4] roi) => (float[a, b, c] y) <int64[2] sizes = {%s}, int64[1] axis = {1}> {
+        z = Resize <axes = [2, 3], coordinate_transformation_mode = "tf_crop_and_resize", mode = "linear">
+            (x, roi, "", sizes)
+        t = Transpose <perm = [0, 3, 1, 2]> (z) y = ReduceSum <keepdims = 0> (t, axis) }"""
+    m = onnx.parser.parse_model(text % sizes)
+    feeds = {"x": floats(1, 1, 9, 7), "roi": f32([0.1, -0.2, 1.2, 0.9])}
+    same(by_session(m, feeds), by_onnxruntime(m, feeds), 1e-4)

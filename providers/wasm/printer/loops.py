@@ -241,7 +241,8 @@ class _Printer:
             offset, dtype = load.args[0], load.dtype
             rate = None if _changes(offset, inside) else growth(offset, s.var)
             key = (load.value, offset.key())
-            if rate is None or rate.key() == ZERO.key() or key in vector.pointers:
+            gathered = vector.lanes.depends(load) and not vector.lanes.step(load)
+            if gathered or rate is None or rate.key() == ZERO.key() or key in vector.pointers:
                 continue
             vector.address(load.value, offset, dtype)
             vector.pointers[key] = f.local("i32")
