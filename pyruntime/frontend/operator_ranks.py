@@ -147,6 +147,7 @@ com.microsoft.LinearAttention 3 3 3 4 3 3
 com.microsoft.LinearAttentionGate 3 1 1 3
 com.microsoft.MRotaryEmbedding 3-4 3 2 2
 com.microsoft.MatMulBnb4 1+ * *
+com.microsoft.MatMulNBits 1+ * * * 1 1
 com.microsoft.MaxpoolWithMask 3+ 3+
 com.microsoft.MoE 2-3 2 3 2 3 2 3 2
 com.microsoft.MultiHeadAttention 3-5 3-5 3-4 1 1-3 4 4 4
