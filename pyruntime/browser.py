@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
+from pyruntime.codegen.choices import Choices
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import InvalidModel, NeedsValue, UnsupportedOp, our_fault
@@ -266,14 +267,15 @@ class Model:
         """The providers that write code, as `target` takes them."""
         from pyruntime.providers.wasm import provider
 
+        choices = Choices(self.options.get("choices"))
         options = {name: self.options.get(name, default) for name, default in TARGET.items()}
-        engines: list[Any] = [(provider, provider.code_writer(**options))]
+        engines: list[Any] = [(provider, provider.code_writer(**options, choices=choices))]
         if "webgpu" in effective(names) and self.options.get("gpu"):
             from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
             from pyruntime.providers.webgpu.code_writer import GpuProvider
 
             gpu = GpuProvider(Adapter(**self.options["gpu"]))
-            engines.append((gpu, gpu.code_writer()))
+            engines.append((gpu, gpu.code_writer(choices=choices)))
         return engines
 
 

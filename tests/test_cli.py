@@ -170,6 +170,19 @@ def test_profile_writes_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert len(events) > 3 and all(e["ts"] >= end - 1e-6 for e, end in zip(events[1:], ends, strict=False))
 
 
+def test_tune_saves_what_was_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    choices = tmp_path / "c.json"
+    text = say(capsys, "tune", DIGITS, "--seconds", 0, "--save", choices)
+    assert "times as fast; took" in text and isinstance(json.loads(choices.read_text()), dict)
+    choices.write_text('{"winograd_tiles": {"": 128}}')
+    assert "probabilities" in say(capsys, "run", DIGITS, "--random", "--choices", choices)
+    assert "without choices" in say(capsys, "tune", DIGITS, "--choices", choices, status=2)
+    choices.write_text('{"winograd_tiles": {"": 7}}')
+    assert "winograd_tiles cannot be 7" in say(capsys, "run", DIGITS, "--random", "--choices", choices, status=2)
+    choices.write_text("no")
+    assert "is not JSON" in say(capsys, "run", DIGITS, "--random", "--choices", choices, status=2)
+
+
 def test_memory_draws_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = say(capsys, "memory", DIGITS, "--svg", tmp_path / "m.svg", "--html", tmp_path / "m.html")
     assert "alive at the peak" in text

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from pyruntime.codegen.choices import Choices
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, children, expressions
 from pyruntime.codegen.provider import LINEAR, Invocation, RowLimits
 from pyruntime.codegen.repeats import Repeats
@@ -38,19 +39,23 @@ class WasmProvider:
         return ""
 
     def code_writer(
-        self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False
-    ) -> WasmCodeWriter:
-        return WasmCodeWriter(relaxed, shared, threads, dots, memories)
+        self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False,
+        choices: Choices | None = None,
+    ) -> WasmCodeWriter:  # fmt: skip
+        return WasmCodeWriter(relaxed, shared, threads, dots, memories, choices or Choices())
 
 
 class WasmCodeWriter:
     """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads; threads: at most so many;
     dots: what the second operand of the host's relaxed dot product is if no product of bytes is cut: "unsigned",
-    "signed", or "" where some are; memories: whether its modules may have several; further: numbers of those, by uid
-    of the tensors in them."""
+    "signed", or "" where some are; memories: whether its modules may have several; choices: what was measured;
+    further: numbers of further memories, by uid of the tensors in them."""
 
-    def __init__(self, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False) -> None:
+    def __init__(
+        self, relaxed: bool, shared: bool, threads: int, dots: str, memories: bool, choices: Choices
+    ) -> None:  # fmt: skip
         self.memories = memories
+        self.choices = choices
         self.further: dict[int, int] = {}
         self._variants: Any = None
         self.routines = routines(relaxed, dots if relaxed else "")
@@ -129,7 +134,8 @@ class WasmCodeWriter:
 
     def _kernel(self, kernel: Kernel) -> list[Invocation]:
         if isinstance(kernel, Call):
-            return self.repeats.calls([kernel], lambda: self.routines[kernel.routine].emit(self, kernel))
+            routine = self.routines[kernel.routine]
+            return self.repeats.calls([kernel], lambda: routine.emit(self, kernel), self.choices.at(kernel.node))
         return self.repeats.calls([kernel], lambda: [self.invoke(lower(kernel), kernel)])
 
     def _chain(self, chain: attention.Chain) -> list[Invocation]:

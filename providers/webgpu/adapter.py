@@ -28,6 +28,7 @@ class Adapter:
     buffer_bytes: int = 256 << 20
     workgroups: int = 65535
     shared_bytes: int = 16384
+    tile: int = 0  # of contractions, that was chosen for a kernel (codegen/choices.py); 0: none
     iterations: int = 0  # of all loops of one invocation; 0: no limit. Mesa's llvmpipe leaves loops after 65535
 
 

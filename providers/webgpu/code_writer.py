@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from pyruntime.codegen.choices import CONTRACTION_TILE, Choices
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
 from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
@@ -17,7 +18,7 @@ from .adapter import Adapter
 from .limits.integer_ranges import Ranges
 from .limits.support import reason
 from .printer.loops import Shader
-from .schedules import Meaning, scheduled
+from .schedules import Meaning, Scheduled, scheduled
 
 # A copy costs a submission and a wait, some 100 microseconds.
 LONG_ROW = 8192  # elements: longer rows are reductions and a map, which more than a workgroup does
@@ -36,8 +37,8 @@ class GpuProvider:
     def supports(self, kernel: Kernel) -> str:
         return reason(kernel, self.adapter, self.ranges)
 
-    def code_writer(self, **_: Any) -> WgslCodeWriter:
-        return WgslCodeWriter(self.adapter)
+    def code_writer(self, *, choices: Choices | None = None, **_: Any) -> WgslCodeWriter:
+        return WgslCodeWriter(self.adapter, choices or Choices())
 
 
 class WgslCodeWriter:
@@ -45,9 +46,10 @@ class WgslCodeWriter:
 
     routines: dict[str, Any] = {}  # contractions are a schedule of their meaning (schedules/register_tile.py)
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, choices: Choices) -> None:
         self.adapter = adapter
         self.rows = RowLimits(adapter.storage_buffers - 1, LONG_ROW)  # one less: the record of faults
+        self.choices = choices
         self.shaders: list[Shader] = []
         self.size = 0  # of their sources
         self.numbers: dict[Any, int] = {}
@@ -67,14 +69,18 @@ class WgslCodeWriter:
         return json.dumps([asdict(s) for s in self.shaders], separators=(",", ":")).encode()
 
     def loop_form(self, kernel: Kernel) -> LoopCode:
-        return one_binding_each(scheduled(_meaning(kernel), self.adapter).lowered).code
+        return one_binding_each(self._scheduled(kernel).lowered).code
 
     def text(self, function: str) -> str:
         return self.shaders[int(function)].source
 
+    def _scheduled(self, kernel: Kernel) -> Scheduled:
+        tile = self.choices.of(CONTRACTION_TILE, kernel.node) or 0
+        return scheduled(_meaning(kernel), replace(self.adapter, tile=tile) if tile else self.adapter)
+
     def invoke(self, kernel: Kernel) -> Invocation:
         meaning = _meaning(kernel)
-        schedule = scheduled(meaning, self.adapter)
+        schedule = self._scheduled(kernel)
         lowered = one_binding_each(schedule.lowered)
         key = (lowered.code.key(), schedule.name)
         if key not in self.numbers:

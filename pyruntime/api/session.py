@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyruntime.api import logs
 from pyruntime.api.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
@@ -28,6 +28,9 @@ from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, operator_of
 from pyruntime.onnx.sources import MemorySource, beside
 from pyruntime.placement.provider_list import effective
+
+if TYPE_CHECKING:
+    from pyruntime.native.tuning import Tuned
 
 T = TypeVar("T")
 
@@ -146,6 +149,16 @@ class InferenceSession(Session):
 
     def _surviving(self, work: Callable[[], T], feeds: Mapping[str, Any] | None = None) -> T:
         return super()._surviving(work, feeds) if self._fallback else work()
+
+    # ── tuning ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def tune(self, input_feed: Mapping[str, Any], seconds: float = 2.0) -> Tuned:
+        """Measure other schedules of the kernels for these feeds, some `seconds` each, and go on with the fastest;
+        meanwhile no other run is under way. `SessionOptions(choices=….choices)` makes later sessions of the model so,
+        and Programs that they export. Errors: InvalidInput for a Program that was compiled before."""
+        from pyruntime.native.tuning import tune  # few sessions are
+
+        return tune(self, input_feed, seconds)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 

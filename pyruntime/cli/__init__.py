@@ -14,6 +14,7 @@ COMMANDS = {
     "inspect": "inputs, outputs, operators, kernels, weights, and what is not supported",
     "bench": "time to compile, first and median run",
     "profile": "time of each kernel, as a table and a Chrome trace",
+    "tune": "measure other schedules of a model's kernels on this machine",
     "memory": "the memory plan, as numbers and a picture",
     "export": "compile a model into a file that runs without compiling",
     "serve": "a static server for pages that use pyruntime",

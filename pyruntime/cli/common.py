@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ def parser(
     )
     out.add_argument("--threads", type=int, default=0, metavar="N")
     out.add_argument("--level", default="all", help="disabled, basic, extended, layout or all (default)")
+    out.add_argument("--choices", type=Path, metavar="C.json", help="schedules that `tune` measured for the model")
     return out
 
 
@@ -59,7 +61,15 @@ def choices(args: argparse.Namespace) -> tuple[SessionOptions, list[str]]:
     if args.provider not in available():
         raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(available())}")
     options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
+    options.choices = None if args.choices is None else _read(args.choices)
     return options, list(dict.fromkeys([args.provider, "wasm"]))
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not JSON: {error}", hint="`pyruntime tune` writes it") from None
 
 
 def feeds(args: argparse.Namespace, inputs: Sequence[NodeArg], default_random: bool = True) -> dict[str, Any]:

@@ -17,11 +17,13 @@ class Repeats:
     def __init__(self) -> None:
         self.written: dict[Any, tuple[list[Tensor], list[Invocation]]] = {}
 
-    def calls(self, kernels: Sequence[Kernel], write: Callable[[], list[Invocation]]) -> list[Invocation]:
+    def calls(
+        self, kernels: Sequence[Kernel], write: Callable[[], list[Invocation]], chosen: object = ()
+    ) -> list[Invocation]:
         """What `write` gives for these kernels, all of it calls of the last one's node; where it was asked for kernels
-        of their form, the same of their tensors."""
+        of their form, for which the same was `chosen`, the same of their tensors."""
         form = Form(kernels)
-        key = form.key()
+        key = (form.key(), chosen)
         if key not in self.written:
             calls = write()
             self.written[key] = form.tensors, [replace(c) for c in calls]  # what is done with these is not for others

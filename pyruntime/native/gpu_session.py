@@ -25,12 +25,12 @@ def open_gpu(low_power: bool = False) -> Any:
         raise DeviceLost(f"the GPU could not be opened: {e.message}") from None
 
 
-def gpu_engine(gpu: Any) -> tuple[Any, Any]:
+def gpu_engine(gpu: Any, choices: Any) -> tuple[Any, Any]:
     """The provider of this device, and what writes its code."""
     from pyruntime.providers.webgpu.code_writer import GpuProvider
 
     provider = GpuProvider(gpu.host.adapter)
-    return provider, provider.code_writer()
+    return provider, provider.code_writer(choices=choices)
 
 
 def no_adapter(providers: Sequence[str], low_power: bool = False) -> list[str]:

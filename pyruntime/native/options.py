@@ -22,7 +22,7 @@ class SessionOptions:
     named dims of inputs; preferred_output_location: "cpu" or "gpu-buffer", for all outputs or by name; extra has no
     effect; compile_time_limit, code_size_limit: seconds that compiling once may take, bytes of code it may give;
     preset: "latency", "throughput" or "power" (docs/api.md); sample_from: the output that is logits, in whose place
-    the session gives a token (docs/api.md)."""
+    the session gives a token (docs/api.md); choices: what `tune` measured for this model."""
 
     graph_optimization_level: str = "all"
     disabled_passes: Sequence[str] = ()
@@ -36,6 +36,7 @@ class SessionOptions:
     code_size_limit: int = CODE
     preset: str | None = None
     sample_from: str | None = None
+    choices: Mapping[str, Mapping[str, int]] | None = None
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """As onnxruntime spells it."""
@@ -113,6 +114,7 @@ def check_session_options(options: Any, compiled: bool = False) -> None:
     preset = options.preset
     good = preset is None or isinstance(preset, str) and preset in PRESETS
     refuse("preset", good, f"{', '.join(filter(None, PRESETS))} or None")
+    refuse("choices", not compiled or not options.choices, "None for a compiled Program")
     refuse("sample_from", not compiled or options.sample_from is None, "None for a compiled Program")
     refuse("sample_from", isinstance(options.sample_from, (str, type(None))), "the name of an output, or None")
     overrides = options.free_dimension_overrides

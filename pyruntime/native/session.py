@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from pyruntime.codegen.choices import Choices
 from pyruntime.compiler.compile import Compiled, compile_graph
 from pyruntime.compiler.listing import listing
 from pyruntime.compiler.user_passes import Pipeline
@@ -42,7 +43,6 @@ from pyruntime.program.explain import explain
 from pyruntime.program.footprint import WHOLE
 
 T = TypeVar("T")
-
 MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
 
 
@@ -68,6 +68,7 @@ class Session:
         check_model(model)
         check_session_options(self.options, is_program(model))
         self._preset = PRESETS[self.options.preset]
+        self._choices = Choices(self.options.choices)
         self._pipeline = Pipeline(self.options.graph_optimization_level, self.options.disabled_passes)
         self._providers = known(providers or ["wasm"])
         self._turns = Turns(self._lost)
@@ -224,9 +225,9 @@ class Session:
 
         threads = self.options.intra_op_num_threads or self._preset.threads
         host = WasmHost(threads=threads, relaxed=self.options.relaxed_simd)
-        writer = provider.code_writer(**host.target)
+        writer = provider.code_writer(**host.target, choices=self._choices)
         gpu = open_gpu(self._preset.low_power) if self._wants_gpu else None
-        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu)])]
+        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, self._choices)])]
 
     def _compiled(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, engines: list[Any],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
+from pyruntime.codegen.choices import WINOGRAD_TILES
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
@@ -113,7 +114,8 @@ def _winograd(writer: Any, call: Call) -> Invocation:
     form = winograd.form_of(sums)
     th, quads = sh.ceildiv(oh, form.step), sh.maximum(sh.ceildiv(ow, 4 * form.step), 1)
     done = call_epilogue(writer, call, conv_groups(4), own_words(winograd, 2), made_type(call))
-    tr, mg = winograd.blocks(form, m, c, th, quads, writer.threads)
+    chosen = writer.choices.of(WINOGRAD_TILES, call.node)
+    tr, mg = winograd.blocks(form, m, c, th, quads, writer.threads, chosen)
     size = winograd.scratch_bytes(form, c, tr, quads)
     own = scratch(size * writer.threads)
     words = [batch, c, m, ih, iw, oh, ow, pads[0], pads[1], th, quads, tr, mg, size, *done.params]

@@ -32,6 +32,7 @@ from .winograd_forms import FLOATS, INTEGERS, Form
 
 BUFFERS = ("x", "u", "y", "bias", "scratch")
 PARAMS = ("batch", "c", "m", "ih", "iw", "oh", "ow", "ph", "pw", "th", "quads", "tr", "mg", "bytes")
+TILES = 64  # of 16 outputs, in a work unit
 CHUNK = 32  # filters whose products stand before they are transformed back
 
 
@@ -44,10 +45,13 @@ def tiles(rows: AnyDim, quads: AnyDim) -> AnyDim:
     return sh.ceildiv(rows * quads, 2) * 8
 
 
-def blocks(form: Form, m: int, c: int, th: AnyDim, quads: AnyDim, threads: int) -> tuple[AnyDim, int]:
+def blocks(
+    form: Form, m: int, c: int, th: AnyDim, quads: AnyDim, threads: int, chosen: int | None = None
+) -> tuple[AnyDim, int]:
     """(tr, mg): about 64 tiles, and V of a unit (points * c * tiles floats) at most 2 MiB. U is read once for each unit
-    (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4)."""
-    most = max(1, min(1024 // form.step**2, (1 << 21) // (form.points * 4 * c)))
+    (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4). `chosen`: tiles by a measurement, and V in proportion."""
+    count = chosen or TILES
+    most = max(1, min(16 * count // form.step**2, (count << 15) // (form.points * 4 * c)))
     tr = sh.clamp(sh.floordiv(most, quads * 4), 1, th)
     mg = m
     while threads > 1 and mg > CHUNK and sh.compare("lt", units(1, m, th, tr, mg), 2 * threads) == 1:

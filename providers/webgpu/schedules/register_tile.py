@@ -109,6 +109,8 @@ def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
     """
     epilogue = len(walk(kernel.epilogue)) if kernel.epilogue is not None else 0
     long = epilogue > LONG_EPILOGUE or is_packed(kernel.out.dtype, adapter.f16)
+    if not long and 0 < adapter.tile < BLOCK:
+        return adapter.tile
     many = adapter.software or sh.estimate(sh.size(kernel.out.shape)) >= 1 << 20
     return 8 if many and not long else 4
 

@@ -35,8 +35,10 @@ def pays(extents: list[float], steps: float, adapter: Adapter) -> bool:
     """Whether both sides fill a block and the sum a few turns, on a GPU. Where the processor is the GPU, workgroup
     memory is memory like any other (register tiles -> this, ms): llvmpipe
     matmul 512 20 -> 151, conv 3x3 64 of 28x28 10 -> 17;
-    SwiftShader 77 -> 230, 47 -> 53. On GPUs it is what hides the latency of memory; not measured on one yet."""
-    return not adapter.software and adapter.shared_bytes >= BYTES and min(extents) >= BLOCK and steps >= DEPTH
+    SwiftShader 77 -> 230, 47 -> 53. On GPUs it is what hides the latency of memory; not measured on one yet.
+    A tile that was chosen decides: BLOCK is this one."""
+    wanted = adapter.tile == BLOCK if adapter.tile else not adapter.software
+    return wanted and adapter.shared_bytes >= BYTES and min(extents) >= BLOCK and steps >= DEPTH
 
 
 class WorkgroupTile:

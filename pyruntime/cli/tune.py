@@ -1,0 +1,41 @@
+"""`pyruntime tune MODEL`: which schedules of its kernels are fastest on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyruntime.cli import common
+from pyruntime.cli.progress import doing
+from pyruntime.errors import InvalidInput
+from pyruntime.native.tuning import tune
+
+EXAMPLES = {
+    "model.onnx": "what it would gain",
+    "model.onnx --save c.json": "then `pyruntime export model.onnx model.pyrt --choices c.json`",
+    "model.onnx --provider webgpu": "of this GPU",
+}
+
+
+def main(argv: list[str]) -> int:
+    parser = common.parser("tune", "Measure other schedules of the kernels, and choose the fastest.", EXAMPLES)
+    common.add_feeds(parser)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of turns for each candidate (default 2)")
+    parser.add_argument("--save", type=Path, metavar="C.json", help="write what was chosen")
+    args = parser.parse_args(argv)
+    if args.choices is not None:
+        raise InvalidInput("tuning begins without choices", hint="leave --choices out")
+    session = common.session(args)
+    feeds = common.feeds(args, session.get_inputs())
+    with doing(f"measuring {args.model.name}"):
+        tuned = tune(session, feeds, args.seconds)
+    for kernel in tuned.kernels:
+        values = ", ".join(f"{knob} {value}" for knob, value in kernel.chosen.items())
+        more = f" and {len(kernel.nodes) - 1} equal" if len(kernel.nodes) > 1 else ""
+        print(f"  {kernel.before / kernel.after:.2f} x  {values}  {common.short(kernel.nodes[0])}{more}")
+    before, after = common.duration(tuned.before), common.duration(tuned.after)
+    print(f"a run: {before} by default, {after} chosen, {tuned.gain:.2f} times as fast; took {tuned.took:.1f} s")
+    if args.save is not None:
+        args.save.write_text(json.dumps(tuned.choices, indent=1) + "\n")
+        print(f"choices in {args.save}")
+    return 0
