@@ -167,7 +167,7 @@ def test_the_position_of_nothing(dims: str) -> None:
     ("float[2,2] x", "y = Concat<axis=0> (x, i)", "rank 2 and 1|must have the same type"),
     ("float[2] x", "y = com.microsoft.Trilu (x)", 'input "x" has rank 1, must have 2 or more'),
     ("uint8[2,8] x, float[2,1] s", "y = com.microsoft.GatherBlockQuantized<bits=-1> (x, i, s)", "bits -1 is not"),
-    ("float x, uint8[2,1,8] b, float[2] s", "y = com.microsoft.MatMulNBits<K=16, N=2, block_size=16> (x, b, s)", "rank 0"),
+    ("float x,uint8[2,1,8] b, float[2] s", "y = com.microsoft.MatMulNBits<K=16,N=2,block_size=16> (x, b, s)", "rank 0"),
     ("float[2] x", "y = com.microsoft.CDist (x, x)", 'input "x" has rank 1, must have 2'),
     ("float[2,2] x", "y = com.microsoft.Unique (x)", 'input "x" has rank 2, must have 1'),
     ("float[2,2] x", "y = com.microsoft.ScaledSiLU (x, x)", 'input "x" has rank 2, must have 0'),
