@@ -6,6 +6,7 @@ argument blocks already written to memory, so a repeated run with the same shape
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
@@ -394,7 +395,7 @@ class Executor:
         axis, dtype = value["room"]["axis"], NUMPY[value["dtype"]]
         shape, places = list(self.shape(value, run.env)), compile_dim(value["room"]["places"])(run.env)
         rows, shape[axis] = shape[axis], places
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         if rows > places or size > self.bytes_of(value["buffer"], run):
             raise ShapeError(f"{rows} places along axis {axis} are more than there is room for, {places}")
         address = run.addresses[value["buffer"]]
@@ -413,6 +414,6 @@ class Executor:
         if "room" in value:
             return self.part(value, run).copy()
         dtype = NUMPY[value["dtype"]]
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         address = run.addresses[value["buffer"]]
         return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()

@@ -18,7 +18,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.native.arrays import NUMPY, presented, storage
 from pyruntime.native.planner import Env, Run
 from pyruntime.program import types
-from pyruntime.program.dims import compile_dim, symbols
+from pyruntime.program.dims import compile_dim
 
 if TYPE_CHECKING:
     from pyruntime.native.executor import Executor
@@ -87,6 +87,11 @@ class HeldOutputs:
         self._rooms: dict[int, types.Input] = {i["buffer"]: i for i in inputs if "room" in i}
         values = [(o["name"], o["value"]) for o in executor.header["outputs"]]
         self._values: dict[str, Any] = {n: v for n, v in values if v is not None and "room" in v}
+        dims = {v["buffer"]: v["dims"][v["room"]["axis"]] for v in self._values.values()}
+        rooms = {b: i["room"] for b, i in self._rooms.items()}
+        self._least = {b: compile_dim(room["least"]) for b, room in rooms.items()}
+        self._new = {b: compile_dim(room["mixed"]) for b, room in rooms.items() if "mixed" in room}
+        self._total = {b: compile_dim(dims[b]) for b in self._new}
         self._addresses: dict[int, int] = {}
         self._snapshot: Any = None
         self._tensors: list[weakref.ref[HeldTensor]] = []
@@ -103,7 +108,7 @@ class HeldOutputs:
         fed: dict[int, HeldTensor] = {}
         for b, spec in self._rooms.items():
             x, room = feeds[b], spec["room"]
-            least = places = compile_dim(room["least"])(run.env)
+            least = places = self._least[b](run.env)
             if isinstance(x, HeldTensor) and x.is_in(self) and x.buffer == b:
                 if least <= x.places:
                     fed[b], places = x, x.places
@@ -113,8 +118,7 @@ class HeldOutputs:
         for x in self._alive():
             if x.buffer not in fed or x.rows > fed[x.buffer].rows:
                 self.copy_out(x)
-        for x in fed.values():
-            self._protect(x, run.env)
+        self._protect(fed, run.env)
         if fed:
             self._executor.planner.start_from(run, self._snapshot, {b: self._addresses[b] for b in fed})
         return set(fed)
@@ -128,30 +132,27 @@ class HeldOutputs:
         self._tensors = [weakref.ref(x) for x in found]
         return found
 
-    def _protect(self, fed: HeldTensor, env: Env) -> None:
+    def _protect(self, fed: Mapping[int, HeldTensor], env: Env) -> None:
         """Copies out what this run may write over: new rows that lie among those of the past."""
-        room = self._rooms[fed.buffer]["room"]
-        if "mixed" not in room:
-            return
-        value = next(v for v in self._values.values() if v["buffer"] == fed.buffer)
-        rows = value["dims"][fed.axis]
-        if not symbols(rows) <= env.keys():
-            self._late[fed.buffer] = fed
-            return
-        total, new = compile_dim(rows)(env), compile_dim(room["mixed"])(env)
-        kept = 0
-        if total > fed.rows and fed.shape[0] == 1 and not self._cautious:
-            kept = total - new  # the keys of a single item end where the present does
-            self._bold.add(fed.buffer)
-        for x in self._alive():
-            if x.buffer == fed.buffer and x.rows > kept:
+        kept: dict[int, int] = {}
+        for b in fed.keys() & self._new.keys():
+            try:
+                total = self._total[b](env)
+            except KeyError:  # a symbol has no value yet
+                self._late[b] = fed[b]
+                continue
+            kept[b] = 0
+            if total > fed[b].rows and fed[b].shape[0] == 1 and not self._cautious:
+                kept[b] = total - self._new[b](env)  # the keys of a single item end where the present does
+                self._bold.add(b)
+        for x in self._alive() if kept else ():
+            if x.rows > kept.get(x.buffer, x.rows):
                 self.copy_out(x)
 
     def learned(self, env: Env) -> None:
         """More symbols have values."""
         late, self._late = self._late, {}
-        for x in late.values():
-            self._protect(x, env)
+        self._protect(late, env)
 
     # ── after a run ──────────────────────────────────────────────────────────────────────────────────────────────
 

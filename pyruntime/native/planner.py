@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from pyruntime.native.arena import Arena, MemoryReport, spans_between
 from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
 from pyruntime.program import types
-from pyruntime.program.dims import Evaluate, compile_dim
+from pyruntime.program.dims import Evaluate, compile_dim, compile_dims
 from pyruntime.program.footprint import WHOLE
 
 RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
@@ -29,6 +30,7 @@ STATES = 4096  # arena states kept before all are forgotten: new shapes in every
 LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
 ROUND = "round"  # the key of what begins one
 SMALL = 1 << 16  # bytes of a layout whose room is never too much
+LEAST = 1 << 10  # bytes more for a buffer that grows: short caches do so by more than an eighth in few steps
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
 
 Env = dict[str, int]
@@ -74,6 +76,17 @@ class Step(Generic[S]):
     symbols: tuple[str, ...] = ()
     words: Callable[[Env], Any] | None = None  # parameters and work of every call
     uid: int = 0
+    sizes: Callable[[Env], tuple[int, ...]] | None = None  # of the buffers that it makes
+    order: Callable[[Any], tuple[int, ...]] | None = None  # argument blocks from all addresses and then all of `words`
+
+
+def _order(calls: Sequence[types.Call]) -> Callable[[Any], tuple[int, ...]]:
+    places, buffer, number = [], 0, sum(len(c["buffers"]) for c in calls)
+    for call in calls:
+        after = buffer + len(call["buffers"]), number + len(call["params"]) + 1
+        places += [*range(buffer, after[0]), *range(number, after[1])]
+        buffer, number = after
+    return itemgetter(*places)
 
 
 def calls_of(step: types.Step) -> list[types.Call]:
@@ -217,7 +230,7 @@ class Planner:
         if before and self.observer is None:
             self._roomy = True
             for b, size in layout.room.items():
-                layout.room[b] += size // 8 if size != before[-1].room.get(b) else 0
+                layout.room[b] += size // 8 + LEAST if size != before[-1].room.get(b) else 0
         self.arena.restore(self.states[run.state])
         allocate(layout)
         layout.after = self.note()
@@ -320,6 +333,9 @@ class Planner:
         assert step.words is not None
         sizes, calls = Sizes(self.sizes, run.env), step.json["calls"]
         made = [b for c in calls for b in c["alloc"] if b not in self.placed]
+        if step.sizes is None:
+            step.sizes = compile_dims([self.header["buffers"][b]["size"] for b in made])
+        sizes.update(zip(made, step.sizes(run.env), strict=True))
 
         def allocate(layout: Layout) -> None:
             away = {b for b in made if self.header["buffers"][b].get("memory")}
@@ -337,21 +353,19 @@ class Planner:
         return Plan(layout, self._table(words))
 
     @staticmethod
-    def _words(step: Step[types.WasmStep | types.GpuStep], addresses: Mapping[int, int], env: Env) -> list[int]:
+    def _words(step: Step[types.WasmStep | types.GpuStep], addresses: Mapping[int, int], env: Env) -> Sequence[int]:
         """The argument blocks: of each call its buffers, its parameters, and its work."""
         assert step.words is not None
-        numbers, words, at = step.words(env), [], 0
-        for call in step.json["calls"]:
-            words += [addresses[b] for b in call["buffers"]]
-            found = numbers[at : at + len(call["params"]) + 1]
-            at += len(found)
-            if max(found) > LARGEST or min(found) < -LARGEST:
-                text = f"a kernel would count to {max(found, key=abs)}, the most is {LARGEST}"
-                raise ShapeError(text, node=call["node"])
-            words += found
-        return words
+        numbers = step.words(env)
+        if max(numbers) > LARGEST or min(numbers) < -LARGEST:
+            at = next(n for n, x in enumerate(numbers) if abs(x) > LARGEST)
+            nodes = [c["node"] for c in step.json["calls"] for _ in (*c["params"], c["work"])]
+            raise ShapeError(f"a kernel would count to {numbers[at]}, the most is {LARGEST}", node=nodes[at])
+        if step.order is None:
+            step.order = _order(step.json["calls"])
+        return step.order((*[addresses[b] for c in step.json["calls"] for b in c["buffers"]], *numbers))
 
-    def _table(self, words: list[int]) -> int:
+    def _table(self, words: Sequence[int]) -> int:
         try:
             address = self.tables.alloc(4 * len(words))
         except OutOfMemory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 Evaluate = Callable[[Mapping[str, int]], int]
@@ -44,13 +45,18 @@ def _floordiv(a: int, b: int) -> int:
 
 
 def compile_dims(dims: Sequence[Any]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
-    """A function from symbol values to the values of all these dims."""
-    body = ", ".join(map(source, dims))
-    return eval(f"lambda s: ({body}{',' if dims else ''})", {"_floordiv": _floordiv})
+    """A function from symbol values to the values of all these dims; equal ones are computed once."""
+    texts = [source(d) for d in dims]
+    places = {text: n for n, text in enumerate(dict.fromkeys(texts))}
+    found = eval(f"lambda s: ({''.join(f'{text},' for text in places)})", {"_floordiv": _floordiv})
+    if len(places) == len(texts):
+        return found
+    every = itemgetter(*[places[text] for text in texts])
+    return lambda s: every(found(s))
 
 
 def compile_dim(d: Any) -> Evaluate:
-    return _cached(json.dumps(d))
+    return itemgetter(d) if isinstance(d, str) else _cached(json.dumps(d))
 
 
 @lru_cache(maxsize=65536)

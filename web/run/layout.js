@@ -5,6 +5,7 @@
 /** @typedef {(buffer: number) => number} Sizes bytes */
 
 const SMALL = 1 << 16; // bytes of a layout whose room is never too much
+const LEAST = 1 << 10; // bytes more for a buffer that grows: short caches do so by more than an eighth in few steps
 
 export class Layout {
   /** @param {Place} after @param {Map<number, number>} room bytes, by buffer that is made */
@@ -37,10 +38,10 @@ export class Layout {
 }
 
 /**
- * As much as buffers take, and an eighth more for those that had another size in the layout before.
+ * As much as buffers take, and an eighth and LEAST more for those that had another size in the layout before.
  * @param {number[]} made @param {Sizes} size @param {Layout | undefined} before
  */
 export function roomFor(made, size, before) {
-  const more = (/** @type {number} */ buffer) => (before && before.room.get(buffer) !== size(buffer) ? Math.floor(size(buffer) / 8) : 0);
+  const more = (/** @type {number} */ buffer) => (before && before.room.get(buffer) !== size(buffer) ? Math.floor(size(buffer) / 8) + LEAST : 0);
   return new Map(made.map((buffer) => [buffer, size(buffer) + more(buffer)]));
 }
