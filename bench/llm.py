@@ -3,29 +3,34 @@ beside onnxruntime-web.
 
 Natively each runtime has a process of its own; in a page the two take turns. `prefill` is of 64 tokens. `at` is of
 tokens one after another behind caches of that length and more: what a step gives as present keys and values is fed to
-the next as past ones, so that caches grow and their copies count. `share` is the bytes of the weights that a token
-needs, over the time of a token, of the bandwidth that a search for a byte has on one thread; what stays in the
-processor's caches reads faster. --bound: natively by IO binding, whose values are not copied into arrays.
+the next as past ones, so that caches grow and their copies count. `share` is the bytes that a token needs, weights and
+caches, over its time, of the bandwidth that a search for a byte has, one on each thread; what stays in the processor's
+caches reads faster. --bound: natively by IO binding, whose values are not copied into arrays.
+
+The last lines are geometric means of our rows in Chromium (with --native, natively): `token at 1024 / at 16` is the
+time that caches do not explain, as bytes at that bandwidth.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 
 from bench import chromium
 from bench.results import geomean_of
-from kit.decoders import SIZES, TYPES, Decoder, feeds
+from kit.decoders import SIZES, TYPES, Decoder, cache_bytes, feeds
 
 PROMPT, STEPS = 64, 16
 WARM = 3  # steps that are not counted
@@ -37,28 +42,64 @@ def main(argv: list[str]) -> int:
     parser.add_argument("sizes", nargs="*", default=["15M"], help=f"of {', '.join(SIZES)} (default 15M)")
     parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 1024])
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--native", action="store_true", help="not in Chromium")
     parser.add_argument("--bound", action="store_true", help="by IO binding")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
-        return child(*args.child, args.lengths, args.threads, Bound if args.bound else Plain)
-    speed = bandwidth()
-    print(f"bandwidth {speed / 1e9:.1f} GB/s, {args.threads} thread(s); tokens a second")
+        return child(*args.child, args.lengths, args.threads[0], Bound if args.bound else Plain)
+    found = [row for threads in args.threads for row in rows(args, threads)]
+    if found:
+        print(summary(args, found))
+    return 0
+
+
+def summary(args: argparse.Namespace, found: list[Row]) -> str:
+    lines = []
+    if len(args.lengths) > 1:
+        more = geomean_of([row.more for row in found])
+        lines = [f"token at {args.lengths[-1]} / at {args.lengths[0]}, beyond the caches' bytes: {more:.2f}"]
+    shares = []
+    for threads in args.threads:
+        share = geomean_of([share for row in found if row.threads == threads for share in row.shares])
+        shares.append(f"{threads} thread{'s' * (threads > 1)} {share:.2f}")
+    ratio = geomean_of([ratio for row in found for ratio in row.ratios])
+    peer = f"onnxruntime{'' if args.native else '-web'}"
+    return "\n".join([*lines, f"decode share of bandwidth: {', '.join(shares)}; vs {peer} {ratio:.2f}"])
+
+
+class Row(NamedTuple):
+    """Of a model on so many threads: shares of the bandwidth and ratios to the peer, by length; the time at the last
+    length without its caches' bytes, over that at the first."""
+
+    threads: int
+    shares: list[float]
+    ratios: list[float]
+    more: float
+
+
+def rows(args: argparse.Namespace, threads: int) -> list[Row]:
+    speed = bandwidth(threads)
+    print(f"bandwidth {speed / 1e9:.1f} GB/s, {threads} thread(s); tokens a second")
     print(f"{'':31}{'prefill':>9}" + "".join(f"{f'at {n}':>9}{'share':>7}" for n in args.lengths))
-    ratios: list[float] = []
+    made_of = []
     for size in args.sizes:
         for kind in args.types:
             path, weights = made(size, kind)
-            report(size, kind, natively(path, size, kind, args), weights / speed)
+            caches = [cache_bytes(SIZES[size], kind, n) / speed for n in args.lengths]
+            ideal = [weights / speed + c for c in caches]
+            found = natively(path, size, kind, args, threads)
+            report(size, kind, found, ideal)
             if not args.native:
-                found = in_chromium(path, size, kind, args)
-                report(size, kind, found, weights / speed)
-                ratios += [theirs / ours for ours, theirs in zip(*found.values(), strict=False)][1:]
-    if ratios:
-        print(f"decoding vs onnxruntime-web, {args.threads} thread(s): {geomean_of(ratios):.2f}")
-    return 0
+                found = in_chromium(path, size, kind, args, threads)
+                report(size, kind, found, ideal)
+            if (ours := found.get("ours", [])[1:]) and len(found) == 2:
+                (peer,) = (times[1:] for who, times in found.items() if who != "ours")
+                shares = [best / time for best, time in zip(ideal, ours, strict=True)]
+                more = (ours[-1] - caches[-1] + caches[0]) / ours[0]
+                made_of.append(Row(threads, shares, [b / a for a, b in zip(ours, peer, strict=True)], more))
+    return made_of
 
 
 def made(name: str, kind: str) -> tuple[Path, int]:
@@ -73,32 +114,42 @@ def made(name: str, kind: str) -> tuple[Path, int]:
     return path, decoder.bytes
 
 
-def bandwidth() -> float:
-    """Bytes a second that one thread reads."""
+def bandwidth(threads: int) -> float:
+    """Bytes a second that so many threads read together, at best."""
+    barrier = multiprocessing.Barrier(threads)
+    with ProcessPoolExecutor(threads, initializer=_barriers.append, initargs=(barrier,)) as pool:
+        return max(sum(together) for together in zip(*pool.map(_speeds, range(threads)), strict=True))
+
+
+_barriers: list[Any] = []  # of a process of the pool
+
+
+def _speeds(_: int) -> list[float]:
     data = b"y" * (1 << 28)  # not zeros, which may all be one page
-    times = []
+    speeds = []
     for _ in range(8):
+        _barriers[0].wait()
         start = time.perf_counter()
         data.find(b"x")
-        times.append(time.perf_counter() - start)
-    return len(data) / min(times)
+        speeds.append(len(data) / (time.perf_counter() - start))
+    return speeds
 
 
-def report(size: str, kind: str, found: Times, ideal: float) -> None:
-    """ideal: seconds of a token at the memory's bandwidth."""
+def report(size: str, kind: str, found: Times, ideal: list[float]) -> None:
+    """ideal: seconds of a token at the memory's bandwidth, by length."""
     for who, (prefill, *steps) in found.items():
-        cells = "".join(f"{1 / step:9.1f}{ideal / step:7.2f}" for step in steps)
+        cells = "".join(f"{1 / step:9.1f}{best / step:7.2f}" for best, step in zip(ideal, steps, strict=True))
         print(f"{size:6}{kind:6}{who:19}{PROMPT / prefill:9.1f}{cells}", flush=True)
 
 
 # ── natively ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def natively(path: Path, size: str, kind: str, args: argparse.Namespace) -> Times:
+def natively(path: Path, size: str, kind: str, args: argparse.Namespace, threads: int) -> Times:
     found = {}
     for who in ("ours", "onnxruntime"):
         command = [sys.executable, "-m", "bench", "llm", "--child", who, str(path), size, kind]
-        command += ["--threads", str(args.threads), "--lengths", *map(str, args.lengths)]
+        command += ["--threads", str(threads), "--lengths", *map(str, args.lengths)]
         command += ["--bound"] * args.bound
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -170,14 +221,14 @@ def decoded(steps: Plain) -> float:
 # ── in a page ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def in_chromium(path: Path, size: str, kind: str, args: argparse.Namespace) -> Times:
+def in_chromium(path: Path, size: str, kind: str, args: argparse.Namespace, threads: int) -> Times:
     of = SIZES[size]
     what = {
         "model": f"/data/{path.name}", "type": "float16" if kind == "fp16" else "float32", "layers": of.layers,
         "heads": of.kv, "width": of.width // of.heads, "lengths": args.lengths, "prompt": PROMPT, "warm": WARM,
         "steps": STEPS,
     }  # fmt: skip
-    how = {"threads": args.threads, "provider": "wasm", "worker": False, "jax": False, "peer": True, "tiny": tiny()}
+    how = {"threads": threads, "provider": "wasm", "worker": False, "jax": False, "peer": True, "tiny": tiny()}
     with chromium.chromium() as browser, browser.page(1200) as page:
         page.evaluate("(how) => bench.start(how)", how)
         return page.evaluate("(what) => bench.decode(what)", what)

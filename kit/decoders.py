@@ -1,5 +1,6 @@
 """Decoders of random weights, as model builders write them: GroupQueryAttention, norms and gated products. Weights are
-float32, float16, or codes of 8 or 4 bits in blocks of 32 (MatMulNBits)."""
+float32, float16, or codes of 8 or 4 bits in blocks of 32 (MatMulNBits), with "a" for accuracy_level 4: activations may
+be quantised, too, as model builders allow for processors."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 BLOCK = 32
-TYPES = ("fp32", "fp16", "int8", "int4")
+TYPES = ("fp32", "fp16", "int8", "int4", "int8a", "int4a")
 
 
 class Size(NamedTuple):
@@ -25,7 +26,7 @@ class Size(NamedTuple):
 TINY = Size(32, 2, 4, 2, 64, 50)
 SIZES = {
     "15M": Size(288, 6, 6, 6, 768, 32000), "135M": Size(576, 30, 9, 3, 1536, 49152),
-    "360M": Size(960, 32, 15, 5, 2560, 49152),
+    "360M": Size(960, 32, 15, 5, 2560, 49152), "1B": Size(2048, 16, 32, 8, 8192, 32000),
 }  # fmt: skip
 
 
@@ -91,18 +92,23 @@ class Decoder:
         if self.kind.startswith("fp"):
             self.bytes += width * out * np.dtype(self.float).itemsize
             return self.node("MatMul", x, self.constant(width, out))
-        bits, blocks = int(self.kind[3:]), width // BLOCK
+        bits, blocks = int(self.kind[3]), width // BLOCK
         self.bytes += out * blocks * (BLOCK * bits // 8 + 4)
         if self.empty:
             return self.node("MatMulNBits", x)
         codes = self.random.integers(0, 256, (out, blocks, BLOCK * bits // 8), np.uint8)
         scales = np.full((out, blocks), 2.0 ** (1 - bits) / width**0.5, np.float32)
         return self.node("MatMulNBits", x, self.put(codes), self.put(scales), domain="com.microsoft", K=width, N=out,
-                         bits=bits, block_size=BLOCK)  # fmt: skip
+                         bits=bits, block_size=BLOCK, accuracy_level=4 * self.kind.endswith("a"))  # fmt: skip
 
 
 def _value(name: str, kind: int, shape: list[Any]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
+
+
+def cache_bytes(size: Size, kind: str, length: int) -> int:
+    """Keys and values of so many tokens."""
+    return 2 * size.layers * size.kv * size.width // size.heads * length * (2 if kind == "fp16" else 4)
 
 
 def feeds(size: Size, kind: str, tokens: int, past: int) -> dict[str, np.ndarray]:
