@@ -55,6 +55,7 @@ GRU 3 3 3 2 1 3
 HammingWindow n
 HannWindow n
 ImageDecoder 1
+ImageScaler 4
 InstanceNormalization 2+ 1 1
 LRN 2+
 LinearAttention 3 3 3 4 3 3
@@ -103,6 +104,7 @@ TopK 1+ n
 Trilu 2+ n
 Unsqueeze * 0-1
 ai.onnx.ml.ArrayFeatureExtractor 1+
+ai.onnx.ml.FeatureVectorizer 1+…
 ai.onnx.ml.Imputer 1-2
 ai.onnx.ml.LinearClassifier 1-2
 ai.onnx.ml.LinearRegressor 1-2
@@ -136,10 +138,11 @@ com.microsoft.FusedGemm 2 2 0-2
 com.microsoft.GatedAdd 1+ 1+ 1+
 com.microsoft.GatedRMSNorm 1+ 1 1+
 com.microsoft.GatherBlockQuantized 1+ * 1+ 1+
+com.microsoft.GatherND 1+ 1+
 com.microsoft.GreedySearch 2 n 1 1 1 2 2
 com.microsoft.GridSample 4 4
 com.microsoft.GroupNorm 4 1 1
-com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2
+com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2 2 4 1
 com.microsoft.HyperConnectionPostMix 2+ 1+ 1+ 2+
 com.microsoft.HyperConnectionPreMix 2+ 1+
 com.microsoft.Inverse 2+
@@ -147,6 +150,7 @@ com.microsoft.LinearAttention 3 3 3 4 3 3
 com.microsoft.LinearAttentionGate 3 1 1 3
 com.microsoft.MRotaryEmbedding 3-4 3 2 2
 com.microsoft.MatMulBnb4 1+ * *
+com.microsoft.MatMulFpQ4 1+ 1 1
 com.microsoft.MatMulNBits 1+ * * * 1 1
 com.microsoft.MaxpoolWithMask 3+ 3+
 com.microsoft.MoE 2-3 2 3 2 3 2 3 2

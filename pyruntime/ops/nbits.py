@@ -10,7 +10,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, U32, DType
 from pyruntime.ir.expr import Expr, X, Y, bitcast, cast, dim, index, minimum
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.matmul import product
+from pyruntime.ops.matmul import matmul
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
 MICROSOFT = "com.microsoft"
@@ -115,7 +115,7 @@ def matmul_fp_q4(t: Tracer, a: Tensor, b: Tensor, b_shape: Tensor, *, blk_quant_
         zero = cast(blob.at(n, block, 4), I32) if blk_quant_type == 1 else 8
         return cast(code - zero, F32) * bitcast(word, F32)
 
-    return product(t, a, t.compute((K, N), weight))
+    return matmul(t, a, t.compute((K, N), weight))
 
 
 # The 16 values of bitsandbytes' four-bit floats. Source: https://arxiv.org/abs/2305.14314 (NF4, appendix E) and
@@ -148,8 +148,7 @@ def matmul_bnb4(
         return table.at(code) * cast(steps.at(place / block_size), F32)
 
     w = t.compute((N, K), weight)
-    y = product(t, t.cast(a, F32), t.transpose(w, [1, 0]) if transB else w)
-    return t.cast(y, a.dtype)
+    return t.cast(matmul(t, t.cast(a, F32), t.transpose(w, [1, 0]) if transB else w), a.dtype)
 
 
 @op("GatherBlockQuantized", domain=MICROSOFT)

@@ -144,9 +144,9 @@ CASES = [
     *[Case("DynamicTimeWarping", [floats(*shape)]) for shape in ((4, 6), (1, 7, 3), (1, 5), (5, 1), (1, 1))],
     Case("DynamicTimeWarping", [np.zeros((4, 5), np.float32)]),
     *[
-        Case("MatMulBnb4", [floats(2, 3, 32), bytes_(24 * 16), scales(24 * 2)],
+        Case("MatMulBnb4", [a, bytes_(24 * 16), scales(24 * 2)],
              {"K": 32, "N": 24, "block_size": 16, "quant_type": kind}, constants=(1, 2), tolerance=1e-4)
-        for kind in (0, 1)
+        for a, kind in ((floats(2, 3, 32), 0), (floats(32), 1), (floats(2, 3, 32), 1))
     ],
     Case(
         "QEmbedLayerNormalization",
