@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from pyruntime.codegen.choices import Choices
+from pyruntime.codegen.choices import Choices, Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import InvalidModel, NeedsValue, UnsupportedOp, our_fault
@@ -73,6 +73,7 @@ class Compilation:
 
     def __init__(self, compiled: Compiled) -> None:
         watch = Stopwatch()
+        self.program = compiled.program
         self.json = json.dumps(compiled.program.header)
         self.blob = compiled.program.blob
         watch.lap("encode")
@@ -230,6 +231,13 @@ class Model:
         if self.main is not None:
             self.main = self._compile(declared_specs(required(self.graph)) or {})
 
+    def tuning(self, feeds: str) -> Tuning:
+        """Of the kernels of the Program for these feeds, which was compiled before."""
+        given = json.loads(feeds)
+        declared = self.main is not None and given.keys().isdisjoint(self.graph.weights)
+        specs = (declared_specs(required(self.graph)) or {}, None) if declared else self._found(given)
+        return Tuning(self, *specs)
+
     def _found(self, feeds: dict[str, Any]) -> tuple[dict[str, Spec], dict[str, TensorSpec]]:
         """What these feeds are compiled for: specs, and inner values, which are rare and small, so that the reference
         evaluator computes them."""
@@ -277,6 +285,48 @@ class Model:
             gpu = GpuProvider(Adapter(**self.options["gpu"]))
             engines.append((gpu, gpu.code_writer(choices=choices)))
         return engines
+
+
+class Tuning:
+    """Programs with other schedules, for web/session/tune.js to measure (pyruntime/compiler/tuning.py)."""
+
+    def __init__(self, model: Model, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None) -> None:
+        from pyruntime.compiler.tuning import Search  # few sessions are
+
+        self._model, self._for = model, (specs, constants)
+        self.default = self._compiled({})
+        gpu = ["webgpu"] if model.options.get("gpu") else []
+        self._search = Search(self.default.program, [*gpu, "wasm"])
+
+    def _compiled(self, chosen: Chosen) -> Compilation:
+        options = self._model.options
+        self._model.options = {**options, "choices": chosen}
+        try:
+            return self._model._compile(*self._for)
+        finally:
+            self._model.options = options
+
+    def next(self) -> Compilation | None:
+        """The next one to measure in turns with `default`."""
+        while (chosen := self._search.next()) is not None:
+            made = self._compiled(chosen)
+            if self._search.worth(made.program):
+                return made
+        return None
+
+    def measured(self, times: str) -> None:
+        """JSON of two {"run", "kernels"}, in milliseconds: of `default`, and of what was given last."""
+        from pyruntime.compiler.tuning import Times
+
+        self._search.measured(*[Times(t["run"], t["kernels"]) for t in json.loads(times)])
+
+    @property
+    def result(self) -> str:
+        """JSON of what web/common/protocol.js calls Tuned, without the time it took."""
+        found = self._search
+        kernels = [{"nodes": k.nodes, "chosen": k.chosen, "before": k.before, "after": k.after} for k in found.kernels]
+        before, after = (t if isfinite(t) else None for t in (found.before, found.after))
+        return json.dumps({"choices": found.choices, "before": before, "after": after, "kernels": kernels})
 
 
 def providers() -> str:

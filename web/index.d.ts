@@ -99,6 +99,18 @@ export interface KernelTiming {
   readonly bytes: number;
 }
 
+/** What was measured; times in milliseconds. */
+export interface Tuned {
+  /** For the option `choices` of later sessions of this model; empty where nothing is to be gained. */
+  readonly choices: Readonly<Record<string, Readonly<Record<string, number>>>>;
+  /** A run by default, and with these choices. */
+  readonly before: number;
+  readonly after: number;
+  /** Kernels for which another schedule is better, the largest gain first, whether or not the run gained enough. */
+  readonly kernels: readonly { readonly nodes: readonly string[]; readonly chosen: Readonly<Record<string, number>>; readonly before: number; readonly after: number }[];
+  readonly took: number;
+}
+
 declare module 'onnxruntime-common' {
   namespace InferenceSession {
     interface SessionOptions {
@@ -113,6 +125,8 @@ declare module 'onnxruntime-common' {
       disabledPasses?: readonly string[];
       /** The output that is logits, in whose place the session gives a `token` (docs/api.md). */
       sampleFrom?: string;
+      /** What `tune` gave for this model. */
+      choices?: Tuned['choices'];
       /** Bytes of linear memory that the session may hold (4 GiB and weights beyond them); more is refused with `OutOfMemory`. */
       memoryLimit?: number;
       /** Seconds that compiling once may take (600), and bytes of code that it may give (256 MiB): `LimitExceeded`. */
@@ -141,6 +155,8 @@ declare module 'onnxruntime-common' {
     explain(): Promise<Explanation>;
     /** Runs on the GPU and on WebAssembly; names the first kernel whose results differ by more than `tolerance` (1e-3). */
     verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number }): Promise<Verification>;
+    /** Measures other schedules of the kernels on this machine, some `seconds` (2) each; the session stays as it is. */
+    tune(feeds: InferenceSession.FeedsType, options?: { seconds?: number }): Promise<Tuned>;
     /** Gives back memory that an earlier, larger run took: the next run starts from constants alone. */
     trim(): Promise<void>;
     /** Runs once, each kernel on its own, on one thread or on the GPU; their times in the order they ran. */

@@ -43,6 +43,7 @@ from pyruntime.program.explain import explain
 from pyruntime.program.footprint import WHOLE
 
 T = TypeVar("T")
+
 MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
 
 
@@ -194,16 +195,14 @@ class Session:
 
     def _prepare(self) -> None:
         """Compile now if the model's input types say enough; else the first run does."""
-        if self._opened:
-            self._open(self._exported)
-            self._dropped = False
-            return
         try:
-            specs = declared_specs(required(self._graph))
-            if specs is not None:
+            if self._opened:
+                self._open(self._exported)
+            elif (specs := declared_specs(required(self._graph))) is not None:
                 self._programs[()] = self._executor(self._graph, specs)
         except NeedsValue as e:
-            self._needs.add(self._graph, e)
+            if not self._needs:  # else it is known since it was prepared before
+                self._needs.add(self._graph, e)
         self._dropped = False
 
     def _executor(

@@ -80,6 +80,16 @@ import { Stop, StopWords } from './stop.js';
  */
 
 /**
+ * What was measured; times in milliseconds. choices: an option of later sessions.
+ * @typedef {object} Tuned
+ * @property {Record<string, Record<string, number>>} choices
+ * @property {number | null} before of a run by default, null before any was measured
+ * @property {number | null} after
+ * @property {{ nodes: string[], chosen: Record<string, number>, before: number, after: number }[]} kernels
+ * @property {number} took
+ */
+
+/**
  * The calls: name to parameters and result.
  * @typedef {object} Calls
  * @property {{ params: Early, result: null }} early once with each
@@ -96,6 +106,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
+ * @property {{ params: { session: number, feeds: Record<string, WireValue>, seconds: number }, result: Tuned }} tune
  * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} settle another session, of the same model, for the page and its GPU
  * @property {{ params: { session: number, how: How, given: unknown }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile
  * @property {{ params: { session: number, places: [source: string, offset: number, size: number][] }, result: Uint8Array[] }} weights

@@ -1,7 +1,7 @@
 // One session of the worker or of the page, as onnxruntime-common's InferenceSession and ours call it.
 
 import { pool } from './client.js';
-import { SessionFailed } from '../common/errors.js';
+import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { log } from '../common/log.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { differingDims } from '../common/dim_names.js';
@@ -185,7 +185,7 @@ export class Handler {
   /**
    * A call of the worker with feeds; pool buffers come back whatever happens. It gets the data of those that are only named
    * if it has not.
-   * @template {'run' | 'verify' | 'profile'} K
+   * @template {'run' | 'verify' | 'profile' | 'tune'} K
    * @param {K} call @param {Feeds} feeds @param {Record<string, unknown>} more parameters
    * @param {import('../common/protocol.js').Watch} [watch] it may be stopped
    * @param {Lent | null} [lent]
@@ -254,6 +254,14 @@ export class Handler {
     const checked = asTheyAre(this.checked(feeds));
     const local = await this.local();
     return local ? local.profile(checked) : this.ask('profile', checked, {});
+  }
+
+  /** @param {Feeds} feeds @param {number} seconds */
+  async tune(feeds, seconds) {
+    this.usable();
+    const checked = asTheyAre(this.checked(feeds));
+    if (this.moved) throw new InvalidInput("a session on the page's GPU cannot be tuned", { hint: 'tune one whose tensors are on the CPU' });
+    return this.ask('tune', checked, { seconds });
   }
 
   async trim() {

@@ -70,6 +70,7 @@ export const SESSION = {
   onProgress: callable,
   disabledPasses: list,
   sampleFrom: text,
+  choices: record,
   memoryLimit: positive('a number of bytes'),
   compileTimeLimit: positive('a number of seconds'),
   codeSizeLimit: positive('a number of bytes'),
@@ -169,7 +170,7 @@ export function sessionOptions(options) {
     preferred: outputLocation(given, names),
     options: picked({
       executionProviders: names.length ? names : undefined,
-      ...pick(given, ['graphOptimizationLevel', 'disabledPasses', 'freeDimensionOverrides', 'sampleFrom']),
+      ...pick(given, ['graphOptimizationLevel', 'disabledPasses', 'freeDimensionOverrides', 'sampleFrom', 'choices']),
       uncached: uncached || undefined,
       fixedSimd: env.wasm.simd === 'fixed' || undefined,
     }),

@@ -188,6 +188,14 @@ export class InferenceSession extends Concrete {
     return /** @type {Handler} */ (this.handler).verify(feeds, tolerance);
   }
 
+  /**
+   * Measures other schedules of the kernels on this machine, some `seconds` each; `choices` is an option of later sessions.
+   * @param {any} feeds @param {{ seconds?: number }} [options]
+   */
+  tune(feeds, { seconds = 2 } = {}) {
+    return /** @type {Handler} */ (this.handler).tune(feeds, seconds);
+  }
+
   /** Runs once, each kernel on its own; gives their times in the order they ran. @param {Record<string, any>} feeds */
   profile(feeds) {
     return /** @type {Handler} */ (this.handler).profile(feeds);

@@ -15,6 +15,7 @@ import { sweepScratch } from '../storage/scratch_file.js';
 import { EarlyFiles } from './early_files.js';
 import { Interpreter } from './interpreter.js';
 import { Model } from '../session/model.js';
+import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './inspect_model.js';
 import { closeAll } from './model_files.js';
@@ -177,6 +178,11 @@ const handlers = {
   async verify({ session, feeds, tolerance }) {
     const found = find(session);
     return { result: await enqueue(found, () => verify(running(found), feeds, tolerance)) };
+  },
+
+  async tune({ session, feeds, seconds }) {
+    const found = find(session);
+    return { result: await enqueue(found, () => tune(running(found), feeds, seconds)) };
   },
 
   async settle({ session, gpu }) {

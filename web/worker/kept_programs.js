@@ -92,6 +92,12 @@ export class KeptPrograms {
     return python.watched(proxy, feeds);
   }
 
+  /** @param {unknown} _ @param {object} feeds */
+  async tuning(_, feeds) {
+    const { python, proxy } = await this.python();
+    return python.tuning(proxy, feeds);
+  }
+
   /** @type {import('../run/environment.js').HostSteps['host']} */
   async host(program, step, inputs, env, stop) {
     return (await this.python()).python.host(program, step, inputs, env, stop);

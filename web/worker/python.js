@@ -13,7 +13,7 @@ import { readImage, restore, STATE } from './memory_image.js';
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
-/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, take_apart: (names: string) => void, watched: (feeds: string, atHome: boolean) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
+/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, take_apart: (names: string) => void, watched: (feeds: string, atHome: boolean) => any, tuning: (feeds: string) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
 /** @typedef {import('../run/environment.js').HostArray} HostArray */
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 /** @typedef {import('../common/stop.js').Stop} Stop */
@@ -185,6 +185,18 @@ export class Python {
     const given = JSON.stringify(feeds);
     const [gpu, home] = [false, true].map((atHome) => this.guard(() => takeProgram(model.watched(given, atHome))));
     return [/** @type {ProgramData} */ (gpu), /** @type {ProgramData} */ (home)];
+  }
+
+  /** Programs with other schedules, to be measured. @param {ModelProxy} model @param {object} feeds @returns {import('../session/compiler.js').Tuning} */
+  tuning(model, feeds) {
+    const found = this.guard(() => model.tuning(JSON.stringify(feeds)));
+    return {
+      standard: /** @type {ProgramData} */ (takeProgram(found.default)),
+      next: () => this.guard(() => takeProgram(found.next())),
+      measured: (times) => this.guard(() => found.measured(JSON.stringify(times))),
+      result: () => JSON.parse(found.result),
+      destroy: () => found.destroy(),
+    };
   }
 
   /**

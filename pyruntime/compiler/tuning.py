@@ -1,0 +1,117 @@
+"""What to try of the schedules of a model's kernels, and what measurements of that say (docs/adr/0098)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyruntime.codegen.choices import KNOBS, OTHERS, Chosen, trials
+from pyruntime.program.format import Program
+
+KERNEL, RUN = 1.05, 1.02  # as fast a kernel, and then the run, must get: less is noise
+_PROVIDER = {"wasm": "wasm", "gpu": "webgpu"}  # of the steps of a Program
+
+
+@dataclass(slots=True)
+class Times:
+    """The best seconds of a run, and of its kernels by the label of their node."""
+
+    run: float = float("inf")
+    kernels: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelGain:
+    """Equal kernels: labels of their nodes, the value by knob that is best for them, the seconds of all of them."""
+
+    nodes: tuple[str, ...]
+    chosen: Mapping[str, int]
+    before: float
+    after: float
+
+
+class Search:
+    """`next` gives choices to compile for, as long as there are some; of a Program that is `worth` it, the times are
+    `measured` in turns with the default's: first of each value of each knob for all kernels, then of the best for each
+    kernel, which must show in the run. In the end `choices` are what to take, `before` and `after` seconds of a run."""
+
+    def __init__(self, default: Program, providers: Collection[str]) -> None:
+        self.choices: Chosen = {}
+        self.before = self.after = float("inf")
+        self._code = _code(default)
+        self._left = trials(providers)
+        self._confirms = False
+        self._chosen: Chosen = {}
+        self._changed: set[str] = set()
+        self._best: dict[tuple[str, ...], KernelGain] = {}
+        self._trial: tuple[float, Chosen] = (RUN, {})
+
+    @property
+    def kernels(self) -> list[KernelGain]:
+        """Those for which another value is better, the largest gain first, whether or not the run gained enough."""
+        return sorted(self._best.values(), key=lambda g: g.after - g.before)
+
+    def next(self) -> Chosen | None:
+        if self._confirms:
+            return None
+        self._confirms = not self._left
+        if self._confirms:  # a GPU may have no clock for kernels
+            self._chosen = _by_node(self.kernels) or self._trial[1]
+        else:
+            self._chosen = self._left.pop(0)
+        return self._chosen or None
+
+    def worth(self, program: Program) -> bool:
+        self._changed = {node for node, code in _code(program).items() if self._code.get(node) != code}
+        return bool(self._changed)
+
+    def measured(self, own: Times, its: Times) -> None:
+        self.before = self.after = own.run
+        ratio = own.run / its.run
+        if self._confirms:
+            if ratio >= RUN:
+                self.choices, self.after = self._chosen, its.run
+            return
+        self._trial = max(self._trial, (ratio, self._chosen), key=lambda x: x[0])
+        for gain in self._gains(own.kernels, its.kernels):
+            best = self._best.get(gain.nodes, gain)
+            self._best[gain.nodes] = max(best, gain, key=lambda g: g.before / g.after)
+
+    def _gains(self, own: Mapping[str, float], its: Mapping[str, float]) -> Iterator[KernelGain]:
+        """Of equal kernels that the trial made faster."""
+        groups: dict[Any, list[str]] = defaultdict(list)
+        for node in self._code.keys() & self._changed & own.keys() & its.keys():
+            groups[self._code[node]].append(node)
+        for calls, nodes in groups.items():
+            before, after = sum(own[n] for n in nodes), sum(its[n] for n in nodes)
+            providers = {call[0] for call in calls}
+            values = {knob: v[OTHERS] for knob, v in self._chosen.items() if KNOBS[knob].provider in providers}
+            if after and before / after >= KERNEL:
+                yield KernelGain(tuple(sorted(nodes)), values, before, after)
+
+
+def _code(program: Program) -> dict[str, tuple[Any, ...]]:
+    """By node, what its calls run with which numbers: kernels for which that is equal take as long."""
+    place = program.header["modules"].get("webgpu")
+    shaders = json.loads(program.part(place)) if place else []
+    found: dict[str, list[Any]] = defaultdict(list)
+    for block in program.header["blocks"][1:]:
+        for step in block["steps"]:
+            for call in step.get("calls", ()):
+                kernel = shaders[int(call["kernel"])]["source"] if step["op"] == "gpu" else call["kernel"]
+                found[call["node"]].append((_PROVIDER[step["op"]], kernel, str(call["params"]), str(call["work"])))
+    return {node: tuple(calls) for node, calls in found.items()}
+
+
+def _by_node(kernels: list[KernelGain]) -> Chosen:
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for gain in kernels:
+        for knob, value in gain.chosen.items():
+            found[knob] |= dict.fromkeys(gain.nodes, value)
+    return dict(found)
+
+
+__all__ = ["KernelGain", "Search", "Times"]

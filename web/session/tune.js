@@ -1,0 +1,83 @@
+// Schedules measured on this machine, kernel by kernel. The mirror of pyruntime/native/tuning.py.
+
+import { Executor } from '../run/executor.js';
+import { InvalidInput } from '../common/errors.js';
+import { profile } from './profile.js';
+
+/** @typedef {import('./model.js').Model} Model */
+/** @typedef {import('./compiler.js').Times} Times */
+/** @typedef {import('../common/program.js').ProgramData} ProgramData */
+/** @typedef {Record<string, import('../common/protocol.js').WireValue>} Feeds */
+
+const TURNS = 3; // of two Programs, at least
+
+/**
+ * Measures for these feeds, some seconds for each candidate. The session stays as it is.
+ * @param {Model} model @param {Feeds} feeds @param {number} seconds @returns {Promise<import('../common/protocol.js').Tuned>}
+ */
+export async function tune(model, feeds, seconds) {
+  if (!(seconds >= 0 && seconds < Infinity)) throw new InvalidInput(`seconds cannot be ${seconds}`, { hint: 'a number from 0 on' });
+  if (!model.python.tuning) throw new InvalidInput('an exported program holds no model to tune', { hint: 'tune it before it is exported' });
+  const start = performance.now();
+  const { feeds: here, described } = await model.given(feeds);
+  const tuning = await model.python.tuning(model.proxy, described);
+  try {
+    await using(model, tuning.standard, async (standard) => {
+      for (let program; (program = tuning.next());) {
+        await using(model, program, async (other) => tuning.measured(await turns(standard, other, here, seconds)));
+      }
+      if (tuning.result().before === null) tuning.measured(await turns(standard, standard, here, 0)); // no kernel has a knob
+    });
+    return { ...tuning.result(), took: performance.now() - start };
+  } finally {
+    tuning.destroy();
+  }
+}
+
+/** @param {Model} model @param {ProgramData} program @param {(executor: Executor) => Promise<void>} work */
+async function using(model, program, work) {
+  try {
+    const executor = await Executor.create(program, await model.weights(program), model.python, model.host);
+    try {
+      await work(executor);
+    } finally {
+      executor.release();
+    }
+  } finally {
+    program.python?.destroy();
+  }
+}
+
+/**
+ * Both run one after the other, whole and kernel by kernel; the first run of each does not count. Between turns others
+ * have the worker.
+ * @param {Executor} a @param {Executor} b @param {Feeds} feeds @param {number} seconds @returns {Promise<[Times, Times]>}
+ */
+async function turns(a, b, feeds, seconds) {
+  const [own, its] = [{ run: Infinity, kernels: {} }, { run: Infinity, kernels: {} }];
+  for (const executor of [a, b]) await whole(executor, feeds);
+  const end = performance.now() + 1000 * seconds;
+  for (let count = 0; count < TURNS || performance.now() < end; count++) {
+    await turn(a, feeds, own);
+    await turn(b, feeds, its);
+    await new Promise((done) => setTimeout(done));
+  }
+  return [own, its];
+}
+
+/** Outputs are read: of a GPU that waits until they are there. @param {Executor} executor @param {Feeds} feeds */
+const whole = (executor, feeds) => executor.run(feeds, Object.fromEntries(executor.header.outputs.map(({ name }) => [name, null])));
+
+/** @param {Executor} executor @param {Feeds} feeds @param {Times} best */
+async function turn(executor, feeds, best) {
+  const start = performance.now();
+  await whole(executor, feeds);
+  best.run = Math.min(best.run, performance.now() - start);
+  /** @type {import('../common/protocol.js').KernelTiming[]} */
+  const timings = [];
+  await profile(executor, () => executor.run(feeds, {}), timings);
+  /** @type {Record<string, number>} */
+  const sums = {};
+  for (const { node, milliseconds } of timings) sums[node] = (sums[node] ?? 0) + milliseconds;
+  for (const [node, sum] of Object.entries(sums)) best.kernels[node] = Math.min(sum, best.kernels[node] ?? sum);
+}
