@@ -151,13 +151,16 @@ def test_large_weights_stay_halves(kn: tuple[int, int], rows: int) -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_every_half_is_read_as_it_is(rows: int, turned: bool) -> None:
-    """One row each of all finite halves, and in every column one that is special, in a row of its own; by Gemm."""
+@pytest.mark.parametrize("finite", [False, True])
+def test_every_half_is_read_as_it_is(rows: int, turned: bool, finite: bool) -> None:
+    """One row each of all finite halves, and in every column one that is special, in a row of its own; by Gemm. Where
+    all are finite, none is looked at for that."""
     w = np.zeros((64, 4096), np.float16)
     halves = np.arange(65536, dtype=np.uint16).view(np.float16).reshape(16, 4096)
     w[:16] = np.where(np.isfinite(halves), halves, 1)
     columns = np.arange(4096)
-    w[16 + columns % 48, columns] = SPECIAL[columns % SPECIAL.size]
+    special = SPECIAL[np.isfinite(SPECIAL)] if finite else SPECIAL
+    w[16 + columns % 48, columns] = special[columns % special.size]
     held = np.ascontiguousarray(w.T) if turned else w
     nodes = [node("Gemm", "x w", "y", transB=int(turned))]
     data = model(nodes, [("x", HALF, ["m", 64])], [("y", HALF, None)], {"w": held}).SerializeToString()

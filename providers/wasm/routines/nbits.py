@@ -8,9 +8,9 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F16, F32, I32, U8, U16
+from pyruntime.ir.dtype import BOOL, F16, F32, I32, U8, U16
 from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, guard, index
-from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Tensor
+from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
@@ -90,9 +90,12 @@ def prepare_halves(call: Call) -> list[Kernel]:
     bits = guard((row < k) & (column < n), bitcast(b.at(row, column), U16), const(0, U16))
     rows = -(-k // ROUND) * ROUND
     codes = made_map((sh.ceildiv(n, PANEL), rows, PANEL), bits, call.node)
-    call.routine, call.args = "matmul_nbits", (call.args[0], codes.out, codes.out)
+    exponent = cast(codes.out.at(*[index(n) for n in (1, 2, 3)]), I32) & 0x7C00
+    special = Reduce("any", codes.out.shape, exponent == 0x7C00)
+    special.node, special.outputs = call.node, (Tensor((1,), BOOL, special),)
+    call.routine, call.args = "matmul_nbits", (call.args[0], codes.out, special.out)
     call.attrs = {"block_size": rows, "K": k, "N": n, "ready": FewBits(16)}
-    return [*made, codes]
+    return [*made, codes, special]
 
 
 def _groups(rank: int) -> Groups:

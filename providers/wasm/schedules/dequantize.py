@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
-from .few_bits import GROUP, ROUND, FewBits, constants, values
+from .few_bits import GROUP, HALF_STEP, ROUND, FewBits, constants, values
 from .register_tile import PANEL, Epilogue, block_function, call_block, finish_tile, row_pointers, store_part
 
 FEW = 2  # rows
@@ -24,6 +24,8 @@ def pack_nbits(module: Module, few: FewBits, arithmetic: Arithmetic) -> Function
         code, steps, to, left, in_block, codes_step, steps_step = f.locals("i32", 7)
         scale, added = f.locals("v128", 2), f.locals("v128", 2)
         kept = constants(f, few)
+        if few.bits == 16:
+            f.emit(p["steps"]).mem("i32.load8_u").set(kept[-1])
         f.emit(p["all"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and").i32(few.group // GROUP)
         f.emit("i32.mul").set(codes_step)
         f.emit(p["all"], p["size"], "i32.add").i32(1).emit("i32.sub", p["size"], "i32.div_u").i32(few.steps)
@@ -64,8 +66,6 @@ def _pack_group(
             if few.zeros:
                 f.emit(added[half]).set(w)
                 arithmetic.multiply_add(f, w, value, scale[half])
-            elif few.bits == 16:
-                f.emit(value).set(w)
             else:
                 f.emit(value, scale[half], "f32x4.mul").set(w)
             f.emit(to, w).mem("v128.store", 4 * PANEL * row + 16 * half)
@@ -75,7 +75,9 @@ def _pack_group(
 
 def _load_steps(f: Function, few: FewBits, steps: int, scale: list[int], added: list[int]) -> None:
     for half in (0, 1):
-        if few.bits < 16:
+        if few.bits == 16:
+            f.f32x4(HALF_STEP).set(scale[half])
+        else:
             f.emit(steps).mem("v128.load", 16 * half).set(scale[half])
         if few.zeros:
             f.emit(steps).mem("v128.load", 4 * PANEL + 16 * half).set(added[half])
@@ -116,6 +118,8 @@ class _Block:
         self.apart = few.bits == 4
         self.sums = [self.pairs() for _ in range(2 if len(a) == 1 and not self.apart else 1)]
         self.of_a = f.locals("v128", len(a)) if few.zeros else []
+        self.root = f.local("v128")  # of half floats' step, once for A and once for sums: between them all are floats
+        f.f32x4(HALF_STEP**0.5).set(self.root)
 
     def pairs(self) -> list[list[int]]:
         return [self.f.locals("v128", 2) for _ in self.a]
@@ -140,7 +144,10 @@ class _Block:
         fours, xs = f.locals("v128", height), f.locals("v128", height)
         turns = [self.pairs()] if self.apart else self.sums
         for pointer, four in zip(self.a, fours, strict=True):
-            f.emit(pointer).mem("v128.load").set(four)
+            f.emit(pointer).mem("v128.load")
+            if self.few.bits == 16:
+                f.emit(self.root, "f32x4.mul")
+            f.set(four)
 
         def multiply(row: int, half: int, value: int) -> None:
             for n, (four, x, s) in enumerate(zip(fours, xs, turns[row % len(turns)], strict=True)):
@@ -173,7 +180,9 @@ class _Block:
         for turn in self.sums[1:]:
             self.add_pairs(self.sums[0], turn)
         if self.few.bits == 16:
-            self.add_pairs(totals, self.sums[0])
+            for total, s in zip(totals, self.sums[0], strict=True):
+                for half in (0, 1):
+                    f.emit(s[half], self.root, "f32x4.mul").set(total[half])
             return
         with f.scratch("v128", 1) as (step,):
             for half in (0, 1):
@@ -196,6 +205,8 @@ def _strip(
     totals = [f.locals("v128", 2) for _ in a]
     code, steps, size, k, left = f.locals("i32", 5)
     first_steps(f, p, few, words, steps, size)
+    if few.bits == 16:
+        f.emit(steps).mem("i32.load8_u").set(block.kept[-1])
     with f.loop() as panels:
         for total in (total for pair in totals for total in pair):
             f.f32x4(0).set(total)

@@ -6,9 +6,10 @@ Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 16)] times four gro
             columns, column by column, the high halves those of the other four
     8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; for rows that are quantised k and k + 1
             column by column, then k + 2 and k + 3
-    16 bits: 64 bytes, four k of eight columns; float16, without steps
+    16 bits: 64 bytes, four k of eight columns; float16
 Steps: [ceil(N / 8)][blocks][8] floats, the scale of each column, or with zero points [..][2][8], also what is added:
-w = (code - middle) * scale + added. The middle is 8 of 4 bits; codes of 8 bits lie without it.
+w = (code - middle) * scale + added. The middle is 8 of 4 bits; codes of 8 bits lie without it. Half floats have no
+steps, but a byte that tells whether any of them is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class FewBits:
     @property
     def steps(self) -> int:
         """Bytes of the steps of a block."""
-        return 8 * PANEL if self.zeros else 4 * PANEL
+        return 0 if self.bits == 16 else 8 * PANEL if self.zeros else 4 * PANEL
 
     @property
     def together(self) -> int:
@@ -59,10 +60,14 @@ KINDS = {
 }
 
 
+HALF_STEP = 2.0**112  # what half floats are to be multiplied by: 1 / 2^112 rebiases exponents, and keeps digits
+
+
 def constants(f: Function, few: FewBits) -> list[int]:
-    """Locals of what `values` needs, set before the loop: V8 writes a constant anew at each use."""
-    if few.bits == 16:
-        words = [struct.pack("<I", word) * 4 for word in (0x77800000, 0x8FFFE000, 0x0F800000, 0x70000000)]
+    """Locals of what `values` needs, set before the loop: V8 writes a constant anew at each use. Of half floats the
+    last is an i32 for callers to set, whether any is infinite or NaN."""
+    if few.bits == 16:  # sign and digits once they are shifted, an exponent that is special, what it lacks of a float's
+        words = [struct.pack("<H", 0x8FFF) * 8, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
     elif few.together == 4:
         words = [b"\x0f" * 16, struct.pack("<f", 8) * 4]
     elif few.bits == 4:
@@ -73,11 +78,11 @@ def constants(f: Function, few: FewBits) -> list[int]:
     made = f.locals("v128", len(words))
     for to, word in zip(made, words, strict=True):
         f.v128(word).set(to)
-    return made
+    return [*made, f.local("i32")] if few.bits == 16 else made
 
 
 def values(f: Function, few: FewBits, code: int, kept: list[int], use: Use, relaxed: bool, rows: int = GROUP) -> None:
-    """The first rows of the group at an address, as floats: the codes less their middle, or half floats' values."""
+    """The first rows of the group at an address, as floats: codes less their middle, or half floats / HALF_STEP."""
     if few.bits == 16:
         _half_floats(f, code, kept, use, rows)
     elif few.together == 4:
@@ -148,30 +153,26 @@ def _half_byte_quads(f: Function, code: int, kept: list[int], use: Use, rows: in
 
 
 def _half_floats(f: Function, code: int, kept: list[int], use: Use, rows: int) -> None:
-    """kept: 2^112, which rebiases exponents; a half's sign and magnitude once it is shifted; its exponent, all ones in
-    infinities and NaN; what that lacks of a float's. Groups that have such are looked for first: weights have none."""
-    rebias, digits, special, more = kept
-    with f.scratch("v128", rows + 1) as (w, *both):
-        exponents = f.v128(struct.pack("<H", 0x7C00) * 8)
-        for row, x in enumerate(both):
-            exponents.emit(code).mem("v128.load", 16 * row).tee(x).v128(struct.pack("<H", 0x7C00) * 8).emit("v128.and")
-            if row:
-                f.emit("i16x8.max_s")
-        f.emit("i16x8.eq", "v128.any_true")
+    digits, special, more, any_special = kept
 
-        def floats(careful: bool) -> None:
-            for row, x in enumerate(both):
-                for half, part in enumerate(("low", "high")):
-                    f.emit(x, f"i32x4.extend_{part}_i16x8_s").i32(13).emit("i32x4.shl", digits, "v128.and")
+    def floats(careful: bool) -> None:
+        with f.scratch("v128", 3) as (low, high, value):
+            for row in range(rows):
+                f.emit(code).mem("v128.load", 16 * row).tee(low).i32(3).emit("i16x8.shr_s", digits, "v128.and")
+                f.set(high).emit(low).i32(13).emit("i16x8.shl").set(low)
+                for half in (0, 1):
+                    lanes = (n + at for n in range(8 * half, 8 * half + 8, 2) for at in (0, 1, 16, 17))
+                    f.emit(low, high).shuffle(lanes).set(value)
                     if careful:
-                        f.tee(w).emit(special, "v128.and", special, "i32x4.eq", more, "v128.and", w, "v128.or")
-                    f.emit(rebias, "f32x4.mul").set(w)
-                    use(row, half, w)
+                        f.emit(value, value, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or")
+                        f.set(value)
+                    use(row, half, value)
 
-        with f.if_():
-            floats(careful=True)
-            f.otherwise()
-            floats(careful=False)
+    f.emit(any_special)
+    with f.if_():
+        floats(careful=True)
+        f.otherwise()
+        floats(careful=False)
 
 
-__all__ = ["GROUP", "KINDS", "ROUND", "FewBits", "Use", "constants", "values"]
+__all__ = ["GROUP", "HALF_STEP", "KINDS", "ROUND", "FewBits", "Use", "constants", "values"]
