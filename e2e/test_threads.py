@@ -60,6 +60,25 @@ SAME = """
   };
   return { results: [await bits(1), await bits(2), await bits(4)], stats: await ort.stats() };
 """
+IN_FIREFOX = """
+  const like = 'Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0';
+  Object.defineProperty(navigator, 'userAgent', { get: () => like });
+  const { Worker } = globalThis; // threads that the page starts
+  globalThis.lent = [];
+  globalThis.ended = [];
+  globalThis.Worker = class extends Worker {
+    constructor(url, options) {
+      super(url, options);
+      lent.push(options.name);
+      this.called = options.name;
+    }
+
+    terminate() {
+      ended.push(this.called);
+      super.terminate();
+    }
+  };
+"""
 TRAP = """
   const session = await open('steps', 2);
   const x = (first) => new ort.Tensor('float32', new Float32Array(512 * 1024).fill(first), [512, 1024]);
@@ -85,14 +104,21 @@ def test_two_threads_are_faster(tab: Callable[..., Tab]) -> None:
     assert one / two > 0.7 * min(2 * alone / together, 2)
 
 
-def test_any_number_of_threads_gives_the_same_bits(tab: Callable[..., Tab]) -> None:
+@pytest.mark.parametrize("lent", [False, True])
+def test_any_number_of_threads_gives_the_same_bits(lent: bool, tab: Callable[..., Tab]) -> None:
     page = tab()
+    if lent:
+        page.page.add_init_script(IN_FIREFOX)
     page.open("/script.html")
     found: Any = page.run(OPEN + SAME)
     assert found["results"][0] == found["results"][1] == found["results"][2]
     assert len(found["results"][0]) == 1
     assert found["stats"]["threads"] == 3
     assert found["stats"]["teams"] == 0
+    if lent:
+        names = ["pyruntime", *(f"pyruntime thread {n}" for n in (1, 2, 3))]
+        assert page.run("return lent") == names
+        assert sorted(page.run("ort.shutdown(); return ended")) == names  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("thread", [0, 1])

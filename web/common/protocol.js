@@ -26,7 +26,7 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ input: string, key: 'string' | 'int64', keys: (string | number)[] | null, length: number | null }} MapInfo
  */
 /** @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} Assets addresses of the engine's files */
-/** @typedef {{ assets: Assets, early: boolean, least: number }} OpenParams early: whether `early` will be called; least: severity of messages */
+/** @typedef {{ assets: Assets, early: boolean, least: number, threads?: MessagePort }} OpenParams early: whether `early` will be called; least: severity of messages; threads: the page starts them */
 /** Of the interpreter; null if it cannot be had, or is not wanted yet. @typedef {{ module: WebAssembly.Module | null } | { image: ArrayBuffer | null }} Early */
 /** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
 /**

@@ -12,10 +12,11 @@ import { hasSharedMemory } from '../common/shared_memory.js';
 import { spawn } from '../common/spawn.js';
 import { fetchEarly } from './early.js';
 import { LateWorker } from './late_worker.js';
+import { LentWorkers, workersHang } from './lent_workers.js';
 import { PRESETS } from './presets.js';
 import { SharedPool } from './tensors.js';
 
-/** @typedef {{ caller: Caller, threads: ThreadPool | null }} Connection threads: of Programs in the page */
+/** @typedef {{ caller: Caller, threads: ThreadPool | null, lent: LentWorkers | null }} Connection threads: of Programs in the page; lent: those of the worker */
 
 /** @type {Connection | null} */
 let connection = null;
@@ -43,7 +44,8 @@ function start(early) {
   checkPlatform();
   const worker = new LateWorker();
   const caller = new Caller(worker);
-  const started = { caller, threads: /** @type {ThreadPool | null} */ (null) };
+  const lent = hasSharedMemory() && workersHang() ? new LentWorkers() : null;
+  const started = { caller, threads: /** @type {ThreadPool | null} */ (null), lent };
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
   if (!place.toldOfEnds) watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
   assetUrls(env.wasm.wasmPaths).then((urls) => launch(started, worker, urls, early)).catch((error) => lost(caller, error.message));
@@ -53,13 +55,14 @@ function start(early) {
 /** @param {Connection} started @param {LateWorker} late @param {import('./assets.js').AssetUrls} urls @param {boolean} early */
 function launch(started, late, urls, early) {
   const { worker: address, ...assets } = urls;
-  const { caller } = started;
+  const { caller, lent } = started;
   late.onerror = (/** @type {ErrorEvent} */ { message }) => {
     if (caller.heard) lost(caller, message);
     else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, 'serve all files of dist/ unchanged, from one folder');
   };
   late.use(spawn(address, 'pyruntime'), () => {
-    caller.call('open', { assets, early, least: logging.least() }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
+    const params = { assets, early, least: logging.least(), ...lent && { threads: lent.port } };
+    caller.call('open', params, { transfer: lent ? [lent.port] : [] }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
   });
   if (early) fetchEarly(urls, (found, transfer) => void caller.call('early', found, { transfer }).catch(() => {})); // the worker is gone, which others are told
   if (hasSharedMemory()) started.threads = new ThreadPool(address, false);
@@ -80,6 +83,7 @@ function lost(caller, reason, hint = 'create the session again: that starts a ne
   caller.worker.terminate();
   if (connection?.caller !== caller) return;
   connection.threads?.end();
+  connection.lent?.end();
   connection = null;
 }
 

@@ -10,7 +10,7 @@ import { spawn } from '../common/spawn.js';
 
 const LOOKS = 2000; // at the count of arrivals before sleeping, some 10 us
 const PATIENCE = 1; // ms
-/** Milliseconds in which a thread must answer: it takes some 100. Firefox leaves a worker that a worker starts unanswered now and then. */
+/** Milliseconds in which a thread must answer: it takes some 100. */
 const ANSWER_LIMIT = 5000;
 
 export class ThreadPool {

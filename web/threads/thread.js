@@ -13,13 +13,20 @@ const programs = new Map();
 /** @type {Int32Array} */
 let control;
 let tid = 0;
+/** Who tells it what to do, and is answered: the worker that started it, or the port of the one that the page started it for. @type {{ postMessage(message: string): void }} */
+let asker = globalThis;
 
 export function startThread() {
   globalThis.onmessage = receive;
 }
 
-/** @param {MessageEvent<Partial<import('./mailbox.js').Hire & import('./mailbox.js').Load & import('./mailbox.js').Unload>>} event */
+/** @param {MessageEvent<Partial<import('./mailbox.js').Hire & { port: MessagePort } & import('./mailbox.js').Load & import('./mailbox.js').Unload>>} event */
 function receive({ data }) {
+  if (data.port) {
+    asker = data.port;
+    data.port.onmessage = receive;
+    return;
+  }
   let error = '';
   try {
     if (data.control) {
@@ -33,7 +40,7 @@ function receive({ data }) {
   } catch (reason) {
     error = String(reason);
   }
-  globalThis.postMessage(error);
+  asker.postMessage(error);
   serve();
 }
 

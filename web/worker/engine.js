@@ -4,6 +4,7 @@ import { SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
 import { StaleFeeds } from '../run/held.js';
 import { setting } from '../gpu/setting.js';
+import { workersOf } from '../threads/borrowed_worker.js';
 import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
 import { logging } from '../common/log.js';
@@ -101,6 +102,8 @@ const handlers = {
     if (params.early) interpreter.early = new EarlyFiles();
     logging.least = () => params.least;
     sweepScratch().catch(() => {}); // storage is forbidden here
+    const borrowed = params.threads && workersOf(params.threads);
+    if (borrowed) place.worker = () => borrowed;
     if (hasSharedMemory() && place.worker()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
   },
