@@ -17,6 +17,7 @@ from kit import small_models as models
 from kit.chromium import ROOT, Engine, build, launch, serve
 from pyruntime.cli.serve import Server
 
+os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested is compiled
 CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; img-src data:"
 
 

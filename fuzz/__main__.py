@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from fuzz.runner import run
@@ -19,6 +20,7 @@ def main() -> int:
     parser.add_argument("--case", help="TARGET/INDEX: this one alone, with all there is to say about it")
     parser.add_argument("--keep", action="store_true", help="failures are not made smaller")
     options = parser.parse_args()
+    os.environ["PYRUNTIME_DISABLE_PROGRAM_CACHE"] = "1"  # what is judged is compiled
     return run(options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ import pytest
 from tests.ops import node
 
 Open = Callable[..., Any]
+os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested is compiled
 
 
 def restart_generators(*modules: ModuleType) -> None:

@@ -61,7 +61,7 @@ class _SharedMemory(wasmtime.SharedMemory):
 
 
 def cache_directory() -> Path:
-    """Where compiled modules are kept: `$XDG_CACHE_HOME/pyruntime`, by default `~/.cache/pyruntime`."""
+    """Where compiled modules and Programs are kept: `$XDG_CACHE_HOME/pyruntime`, by default `~/.cache/pyruntime`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyruntime"
 
 
@@ -359,7 +359,8 @@ class WasmHost:
         except (OSError, wasmtime.WasmtimeError):
             pass
         module = wasmtime.Module(self._engine, wasm)
-        _write(path, bytes(module.serialize()))
+        code = bytes(module.serialize())
+        write_in_one_step(path, hashlib.sha256(code).digest() + code)
         return module
 
     def parallel(self, jobs: Sequence[Callable[[], object]]) -> None:
@@ -444,12 +445,12 @@ def _stop(workers: list[HostThread]) -> None:
         worker.start(None)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_in_one_step(path: Path, data: bytes) -> None:
     """Put a file in the cache in one step; a cache that cannot be written is not an error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(data).digest() + data)
+            file.write(data)
         os.replace(file.name, path)
     except OSError:
         pass

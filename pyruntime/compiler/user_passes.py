@@ -127,6 +127,11 @@ def _split_at_lowering(table: Sequence[Pass]) -> tuple[list[Pass], list[Pass]]:
     return list(table[:middle]), list(table[middle + 1 :])
 
 
+def is_extended() -> bool:
+    """Whether a program has added passes of its own."""
+    return bool(_added)
+
+
 def known_passes() -> list[str]:
     """Names of all passes in the order in which they (first) run."""
     return list(dict.fromkeys(p.name for p in _ordered(_added)))
@@ -151,6 +156,11 @@ class Pipeline:
             [p for p in passes if LEVELS.index(p.level) <= LEVELS.index(level) and p.name not in disabled]
             for passes in (graph, kernels)
         )
+
+    @property
+    def names(self) -> list[str]:
+        """Of the passes, in order."""
+        return [p.name for p in (*self._graph, *self._kernels)]
 
     def graph(self, graph: Graph) -> Graph:
         """The graph after the passes on it; to be called once for a model."""
@@ -195,4 +205,4 @@ def _checked(new: object, old: Graph) -> Graph:
     return new.with_nodes(tuple(sort_nodes(nodes, known, outputs, "the graph", nested=False)))
 
 
-__all__ = ["Pipeline", "graph_pass", "known_passes", "remove_pass", "rewrite_rule"]
+__all__ = ["Pipeline", "graph_pass", "is_extended", "known_passes", "remove_pass", "rewrite_rule"]

@@ -71,12 +71,24 @@ _HOW = (
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _LATER: list[str] = []
+_OURS: set[Operator] = set()
 _LOCK = RLock()  # held while families are imported: none sees the half of an operator's versions
 
 
 def later(module: str) -> None:
-    """A module that registers operators of its own, imported when one is asked for that is not known."""
+    """A module that registers operators of its own, imported when one is asked for that is not known. The engine's that
+    are not in such a module are registered."""
     _LATER.append(module)
+    _OURS.update(_all())
+
+
+def is_extended() -> bool:
+    """Whether there are operators that are not the engine's."""
+    return not _OURS.issuperset(_all())
+
+
+def _all() -> set[Operator]:
+    return {version for versions in _TABLE.values() for version in versions}
 
 
 def complete() -> None:
@@ -90,7 +102,10 @@ def complete() -> None:
 def _import(module: str) -> None:
     before, modules = dict(_TABLE), set(sys.modules)
     try:
+        ours = not is_extended()
         import_module(module)
+        if ours:
+            _OURS.update(_all())
     except BaseException:
         _TABLE.clear()
         _TABLE.update(before)

@@ -20,6 +20,7 @@ from pyruntime.native.url_source import beside as url_beside
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sources import FileSource, MemorySource, OpenExternal, beside
+from pyruntime.placement.provider_list import target
 from pyruntime.program.footprint import WHOLE
 
 
@@ -33,10 +34,13 @@ class _Unloaded(Session):
     def _read(self, model: Any) -> Graph:
         return self._as_asked(self._loaded)
 
-    def _executor(self, graph: Graph, specs: Any, constants: Any = None, **watch: bool) -> Any:
+    def _executor(
+        self, graph: Graph, specs: Any, constants: Any = None, reveal: bool = False, at_home: bool = False
+    ) -> Any:
         host, gpu, engines = self._engines()
+        chosen = target(self._providers, engines)
         try:
-            return SimpleNamespace(header=self._compiled(graph, specs, constants, engines)[0].program.header)
+            return SimpleNamespace(header=self._compiled(graph, specs, constants, chosen).program.header)
         finally:
             host.close()
             if gpu is not None:

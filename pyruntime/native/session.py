@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from pyruntime.codegen.choices import Choices
@@ -19,15 +20,9 @@ from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
 from pyruntime.native.feeds import Feeds
 from pyruntime.native.gpu_session import gpu_engine, no_adapter, open_gpu, warn
-from pyruntime.native.host_calls import HostCalls
+from pyruntime.native.kept_programs import ready
 from pyruntime.native.maps import Maps
-from pyruntime.native.options import (
-    RunOptions,
-    SessionOptions,
-    check_model,
-    check_run_options,
-    check_session_options,
-)  # fmt: skip
+from pyruntime.native.options import RunOptions, SessionOptions, check_model, check_run_options, check_session_options
 from pyruntime.native.presets import PRESETS
 from pyruntime.native.program_file import Exported, is_program, pack, sources_of
 from pyruntime.native.timing import Timing, timed, timings
@@ -156,8 +151,9 @@ class Session:
         def work() -> str:
             specs, inner = self._specs(None if input_feed is None else self._feeds.check(input_feed))
             _, gpu, engines = self._engines()
+            chosen = target(self._providers, engines)
             try:
-                return listing(*self._compiled(self._graph, specs, inner, engines), node, code)
+                return listing(self._compiled(self._graph, specs, inner, chosen), chosen, node, code)
             finally:
                 if gpu is not None:
                     gpu.host.close()
@@ -206,15 +202,22 @@ class Session:
         self._dropped = False
 
     def _executor(
-        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None, **watch: bool
-    ) -> Any:
-        """`watch`, for `verify`: reveal (what each kernel makes is an output), at_home (no kernel on the GPU)."""
+        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None = None,
+        reveal: bool = False, at_home: bool = False,
+    ) -> Any:  # fmt: skip
+        """For `verify`: reveal (what each kernel makes is an output), at_home (no kernel on the GPU)."""
         from pyruntime.native.same_program import executor
 
         host, gpu, engines = self._engines()
-        compiled, _ = self._compiled(graph, specs, constants, engines, **watch)
-        calls = HostCalls(compiled.host_kernels, compiled.symbols)
-        return executor(compiled.program, host, sources_of(graph), calls, self._room(), gpu)
+        chosen = target(self._providers, engines, at_home)
+        asked = (specs, constants, self._pipeline.names, reveal)
+        work = partial(self._compiled, graph, specs, constants, chosen, reveal)
+        made = ready(self.options, graph, chosen, asked, work)
+        for text in made.remarks:
+            self._remark(text)
+        if constants is None:
+            self._maps.made(made.outputs)
+        return executor(made.program, host, sources_of(graph), made.host_call, self._room(), gpu)
 
     def _engines(self) -> tuple[Any, Any, list[Any]]:
         """Linear memory and the GPU (None without one), and the providers that write code for them, as `target` takes
@@ -229,19 +232,13 @@ class Session:
         return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, self._choices)])]
 
     def _compiled(
-        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, engines: list[Any],
-        reveal: bool = False, at_home: bool = False,
-    ) -> tuple[Compiled, Target]:  # fmt: skip
-        chosen = target(self._providers, engines, at_home)
-        compiled = compile_graph(
+        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, chosen: Target,
+        reveal: bool = False,
+    ) -> Compiled:  # fmt: skip
+        return compile_graph(
             graph, specs, elements, chosen, pipeline=self._pipeline, constants=constants, reveal=reveal,
             budget=Budget(self.options.compile_time_limit, self.options.code_size_limit),
         )  # fmt: skip
-        for text in compiled.remarks:
-            self._remark(text)
-        if constants is None:
-            self._maps.made(compiled.outputs)
-        return compiled, chosen
 
     _remark = staticmethod(warn)
 

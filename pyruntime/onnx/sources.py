@@ -54,7 +54,7 @@ class MemorySource:
 class FileSource:
     """A file, mapped where the system can, else opened for each read."""
 
-    __slots__ = ("_map", "_path", "_state", "name", "size")
+    __slots__ = ("_map", "_path", "name", "size", "state")
 
     def __init__(self, path: str | os.PathLike[str], name: str = "") -> None:
         self._path = os.fspath(path)
@@ -62,7 +62,7 @@ class FileSource:
         with open(self._path, "rb") as file:
             found = os.fstat(file.fileno())
             self.size = found.st_size
-            self._state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            self.state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             try:
                 self._map: mmap.mmap | None = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError):  # empty, too large for the address space, or not a plain file
@@ -82,7 +82,7 @@ class FileSource:
 
     def is_same(self, other: object) -> bool:
         """Whether it is the same file, not changed between."""
-        return isinstance(other, FileSource) and self._state == other._state and bool(self._state[1])
+        return isinstance(other, FileSource) and self.state == other.state and bool(self.state[1])
 
 
 def check_location(location: str) -> None:
