@@ -68,15 +68,15 @@ def _halves(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return bool(types & HALVES)
 
 
-def _nearly_certain(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether one of the probabilities is 1, to the digits of a code."""
+def _beyond_a_byte(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether a probability is 256 or more of what one step of the codes is, to their digits."""
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
-    pairs = [(run.get(node.input[0]), run.get(node.input[1])) for run in arrived()]
-    for x, scale in ((wide(x), wide(s)) for x, s in pairs if x is not None and x.size and s is not None):
-        if not -x.ndim <= axis < x.ndim:
+    for run in arrived():
+        x, scale, step = (run.get(node.input[n]) for n in (0, 1, 3))
+        if x is None or scale is None or step is None or not x.size or not -x.ndim <= axis < x.ndim:
             continue
-        power = np.exp(scale * (x - x.max(axis, keepdims=True).astype(np.float64)))
-        if (power.max(axis) > 0.99 * power.sum(axis)).any():
+        power = np.exp(wide(scale) * (wide(x) - x.max(axis, keepdims=True).astype(np.float64)))
+        if (power.max(axis) > 253 * wide(step) * power.sum(axis)).any():
             return True
     return False
 
@@ -156,7 +156,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
         ("Unique", _nan, "tells NaN from itself, or not, by its place"),
         ("Tokenizer", _empty, "loses an axis"),
-        ("QLinearSoftmax", _nearly_certain, "gives 0 for 256"),
+        ("QLinearSoftmax", _beyond_a_byte, "gives 0 for 256"),
         ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool", "MaxPool")],
         *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin", "Hardmax")],

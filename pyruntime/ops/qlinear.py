@@ -79,8 +79,9 @@ def qlinear_conv(
         kernel_shape=kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
     )  # fmt: skip
     if b is not None:
-        codes = t.map(X + Y, codes, along_filters(t, b, codes.rank))
-    factor = t.map(X * Y / Z, scalar_of(t, x_scale), along_filters(t, w_scale, codes.rank), scalar_of(t, y_scale))
+        t.require_shape("B", b, (w.shape[0],))
+        codes = t.map(X + Y, codes, along_filters(t, b, codes))
+    factor = t.map(X * Y / Z, scalar_of(t, x_scale), along_filters(t, w_scale, codes), scalar_of(t, y_scale))
     y = requantised(t, codes, factor, scalar_of(t, y_zero_point))
     return channels_last_of(t, y) if channels_last else y
 
@@ -89,8 +90,10 @@ def scalar_of(t: Tracer, v: Tensor) -> Tensor:
     return t.reshape(v, ())
 
 
-def along_filters(t: Tracer, v: Tensor, rank: int) -> Tensor:
-    return scalar_of(t, v) if v.rank == 0 or v.shape == (1,) else t.reshape(v, [v.shape[0], *[1] * (rank - 2)])
+def along_filters(t: Tracer, v: Tensor, codes: Tensor) -> Tensor:
+    if v.shape in ((), (1,)):
+        return scalar_of(t, v)
+    return t.reshape(v, [codes.shape[1], *[1] * (codes.rank - 2)])
 
 
 def channels_first(t: Tracer, x: Tensor) -> Tensor:

@@ -38,6 +38,17 @@ GATE = [floats(2, 3, 4, 8), floats(2, 3, 4, 8), floats(2, 3, 8), floats(4, 8), f
 EXPERTS = [floats(6, 8), floats(6, 4), floats(4, 16, 8), None, floats(4, 8, 16)]
 BEFORE = [floats(2, 1, 8), floats(2, 1, 8), floats(2, 1, 8), None, None, floats(2, 2, 6, 4)]
 TURNED = [floats(1, 2, 5, 32), ints(*[0] * 15).reshape(3, 1, 5), floats(10, 8), floats(10, 8)]
+CONVOLVED = [
+    CODES,
+    np.float32(0.1),
+    ZERO,
+    FILTERS,
+    np.float32(0.1),
+    ZERO,
+    np.float32(0.1),
+    ZERO,
+    ints(1, 2, dtype=np.int32),
+]
 ROWS = [CODES[0, 0], np.float32(0.1), ZERO, CODES[0, 0]]
 MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
     ("GatedAdd", [floats(2, 3, 1), floats(2, 3, 4), floats(2, 3, 1)], "y must have", {}),
@@ -61,6 +72,9 @@ MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
     ("FusedConv", [floats(2, 4, 7, 6), floats(3, 4, 3, 3), None, floats(1, 3, 5, 4)], "z must have", {}),
     ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0, 0), ints(3, 3)], "batch_indices must have", {}),
     ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0), ints(3, 3, 3)], "crop_size must have", {}),
+    ("QLinearConv", [*CONVOLVED[:3], FILTERS[:1], *CONVOLVED[4:]], "B must have", {}),
+    ("QLinearConv", [*CONVOLVED[:8], ints(1, dtype=np.int32)], "B must have", {}),
+    ("QLinearConv", [*CONVOLVED[:4], np.float32([0.1] * 3), *CONVOLVED[5:]], "cannot reshape", {}),
     ("QGemm", [*ROWS[:3], CODES[0, 0, :, :1], ROWS[1], ZERO, ints(1, 2, 3, 4, dtype=np.int32)], "4", {}),
     ("QGemm", [*ROWS, np.float32([0.1] * 4), ZERO], "zero point must have|zero point has rank", {}),
 ]  # fmt: skip
