@@ -26,8 +26,9 @@ def run(bench, out, arrays):
 
 def shader_of(bench, out, software=True):
     kernel = out.kernel.definition() if isinstance(out.kernel, Call) else out.kernel
-    low = one_binding_each(tiled(kernel, replace(bench.host.adapter, software=software)))
-    return kernel, low, print_kernel(low.code, False, bench.host.adapter.f16)
+    low, arrays = tiled(kernel, replace(bench.host.adapter, software=software))
+    low = one_binding_each(low)
+    return kernel, low, print_kernel(low.code, False, bench.host.adapter.f16, arrays)
 
 
 def once(bench, out, arrays, software):

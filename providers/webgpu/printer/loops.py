@@ -41,23 +41,26 @@ class Shader:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """An array in workgroup memory, for buffers that the loop form names by text."""
+class Array:
+    """For buffers that the loop form names by text. space: workgroup, or private to an invocation."""
 
     name: str
     dtype: DType
     count: int
+    space: str = "workgroup"
+
+    def declared(self) -> str:
+        return f"var<{self.space}> {self.name}: array<{register(self.dtype)}, {self.count}>;\n"
 
 
-def print_workgroup_tile(code: LoopCode, shared: Sequence[Shared], f16: bool) -> Shader:
+def print_workgroup_tile(code: LoopCode, shared: Sequence[Array], f16: bool) -> Shader:
     """The shader of a kernel whose work unit is a workgroup's."""
-    arrays = [f"var<workgroup> {x.name}: array<{register(x.dtype)}, {x.count}>;\n" for x in shared]
-    return Printer(prepared(code), False, f16).together("".join(arrays))
+    return Printer(prepared(code), False, f16).together("".join([x.declared() for x in shared]))
 
 
-def print_kernel(code: LoopCode, linear: bool = False, f16: bool = False) -> Shader:
+def print_kernel(code: LoopCode, linear: bool = False, f16: bool = False, arrays: Sequence[Array] = ()) -> Shader:
     """The shader of a kernel. `f16`: the adapter has shader-f16."""
-    return Printer(prepared(code), linear, f16).shader()
+    return Printer(prepared(code), linear, f16).shader("".join([x.declared() for x in arrays]))
 
 
 def prepared(code: LoopCode) -> LoopCode:
@@ -102,15 +105,15 @@ class Printer:
         self.lines = Lines()
         self.values = Values(self.lines, f16, self.atomic, _vec4_buffers(code.body))
 
-    def shader(self) -> Shader:
-        """Each invocation does a work unit, or the units of a word."""
+    def shader(self, memory: str = "") -> Shader:
+        """Each invocation does a work unit, or the units of a word; `memory`: declarations of what it has."""
         per = 4 // self.dtypes[0].size if self.linear else 1
         if self.linear:
             self._words(per)
         else:
             self.begin(f"i32(first * {GROUP}u + lane)")
             self.block(self.outer.body)
-        return self.finish(GROUP * per)
+        return self.finish(GROUP * per, memory)
 
     def together(self, memory: str) -> Shader:
         """A workgroup does a work unit; `memory`: declarations of what it shares."""
@@ -278,9 +281,9 @@ def _used(body: list[Stmt]) -> set[int]:
 __all__ = [
     "GROUP",
     "SUBGROUPS",
+    "Array",
     "Printer",
     "Shader",
-    "Shared",
     "prepared",
     "print_kernel",
     "print_workgroup_tile",

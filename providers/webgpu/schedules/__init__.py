@@ -57,7 +57,9 @@ def _workgroup_tile(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
 def _register_tile(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
     """A sum of products of which an invocation keeps a tile in registers."""
     tiles = tiled(kernel, adapter) if _sums(kernel) else None
-    return None if tiles is None else Scheduled(tiles, "tiled", partial(print_kernel, f16=adapter.f16))
+    if tiles is None:
+        return None
+    return Scheduled(tiles[0], "tiled", partial(print_kernel, f16=adapter.f16, arrays=tiles[1]))
 
 
 def _sums(kernel: Meaning) -> TypeGuard[Reduce]:

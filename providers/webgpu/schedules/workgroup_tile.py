@@ -22,7 +22,7 @@ from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import AnyDim
 
 from ..adapter import Adapter
-from ..printer.loops import GROUP, Shared
+from ..printer.loops import GROUP, Array
 
 EDGE = 8  # invocations along each side of the block
 EACH = 4  # values of each factor per invocation
@@ -53,7 +53,7 @@ class WorkgroupTile:
         self.dtype = dtype
         self.finish = finish  # stores a sum, given its place along each side's axis
 
-    def lowered(self) -> tuple[Lowered, list[Shared]]:
+    def lowered(self) -> tuple[Lowered, list[Array]]:
         nest, work = self.nest, self.work
         unit, lane = work.new(), work.new()
         own = {g.axis for _, g in self.sides}
@@ -79,7 +79,7 @@ class WorkgroupTile:
         body += [self.finish([places[0][i], places[1][j]], v) for (i, j), v in sums.items()]
         count = sh.size([g.extent for g in blocks])
         made = work.finish([For(unit.value, work.number(count), body, "parallel")], count)
-        return made, [Shared(f"panel{n}", self.dtype, BLOCK * DEPTH) for n in range(2)]
+        return made, [Array(f"panel{n}", self.dtype, BLOCK * DEPTH) for n in range(2)]
 
     def _named(self, e: Expr, body: list[Stmt]) -> Expr:
         v = self.work.new(e.dtype)
