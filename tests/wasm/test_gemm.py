@@ -159,6 +159,14 @@ def test_larger(setup, kind):
     check(setup, kind, *matrices(1, 67, 130, 401), blocks=(24, 64, 384), variant="col")
 
 
+@pytest.mark.parametrize("kind", ["rows", "cols"])
+@pytest.mark.parametrize("variant", ["", "col", "acc"])
+def test_one_row(setup, kind, variant):
+    """Around the numbers of columns that registers hold, of rows that stay in cache, and of k that one turn takes."""
+    for n, k in itertools.product((4, 8, 20, 24, 27, 48, 76, 256, 260), (1, 15, 16, 17, 31, 33)):
+        check(setup, kind, *matrices(2, 1, n, k), variant=variant, gap=(1, 4, 0))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("m", [1, 3, 13])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
