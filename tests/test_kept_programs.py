@@ -206,6 +206,11 @@ def by_entry(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
     return found
 
 
+def by_size(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
+    monkeypatch.setattr(kept_programs, "HASHED", 11)
+    return other_weight()
+
+
 def by_pass(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
     monkeypatch.setattr(user_passes, "_added", [])
     pyruntime.graph_pass("mine")(lambda graph: graph)
@@ -219,7 +224,7 @@ def by_operator(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
     return SessionOptions()
 
 
-@pytest.mark.parametrize("off", [by_environment, by_entry, by_pass, by_operator])
+@pytest.mark.parametrize("off", [by_environment, by_entry, by_size, by_pass, by_operator])
 def test_none_is_kept(
     off: Callable[[pytest.MonkeyPatch], SessionOptions],
     path: Path, compiled: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -228,7 +233,8 @@ def test_none_is_kept(
     found = off(monkeypatch)
     x = -X
     y = InferenceSession(path, found).run(None, {"x": x})[0]
-    np.testing.assert_array_equal(y, 2 * x + 1 if off is by_operator else expected(path, x))
+    other = {by_operator: 2 * x + 1, by_size: expected(path, x) + 4}
+    np.testing.assert_array_equal(y, other.get(off, expected(path, x)))
     assert len(compiled) == 2 and len(kept(tmp_path)) == 1
 
 

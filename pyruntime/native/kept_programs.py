@@ -30,6 +30,7 @@ OFF = "session.disable_program_cache"  # the entry of the configuration that pag
 OFF_FOR_ALL = "PYRUNTIME_DISABLE_PROGRAM_CACHE"  # an environment variable
 WORTH = 0.05  # seconds of compiling
 MOST = 64  # Programs, the oldest out
+HASHED = 32 << 20  # bytes of weights in memory, a millisecond each MB: more would take longer than to compile
 _DIGEST = 32  # bytes
 
 
@@ -72,6 +73,8 @@ class _Names(pickle.Pickler):
         if isinstance(x, FileSource):
             return str, (repr((x.name, x.state)),)
         if isinstance(x, MemorySource):
+            if x.size > HASHED:
+                raise pickle.PicklingError("too many bytes")
             return str, (x.name + hashlib.sha256(x.read(0, x.size)).hexdigest(),)
         return NotImplemented
 
