@@ -2,15 +2,18 @@
 
 One counter (bench/page/gpu_counter.js) listens to the calls of WebGPU in the page and in the worker, so the counts are
 those of any adapter. Each runtime and model has a browser of its own, in which a session of a tiny model was made
-before. Counts are of one run, the fourth: dispatches, submissions, bind groups, readbacks, and in kB what is written by
-the CPU, copied between buffers, read back, and `bound`: the storage bindings of all dispatches, which is at least what
-kernels read and write. Creation and first run: pipelines, kB of shaders, and milliseconds.
+before. Counts are of one run, the fourth (with --token of the sixteenth token of llama_mini, whose caches stay there):
+dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU, copied between buffers, read
+back, and `bound`, the storage bindings of all dispatches. Creation and first run: pipelines, kB of
+shaders, milliseconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 
 from playwright.sync_api import Error, Page
@@ -19,7 +22,9 @@ from bench import models
 from bench.chromium import ROOT, build, chromium
 from bench.compare import GPU_MODELS
 from bench.results import geomean_of
+from kit import zoo
 
+TOKENS = 16
 RUNTIMES = ("ours", "peer")
 COUNTER = ROOT / "bench" / "page" / "gpu_counter.js"
 COUNTED = {"dispatches": 1, "submits": 1, "bind groups": 1, "readbacks": 1, "written": 1000, "read": 1000,
@@ -37,8 +42,12 @@ Counts = dict[str, float]
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench dispatches", description=__doc__)
     parser.add_argument("models", nargs="*", default=GPU_MODELS, help=f"default {' '.join(GPU_MODELS)}")
-    names = parser.parse_args(argv).models
+    parser.add_argument("--token", action="store_true", help="a token of a decoder whose caches stay on the GPU")
+    args = parser.parse_args(argv)
     build()
+    if args.token:
+        return token()
+    names = args.models
     print("ours / onnxruntime-web's; bytes in kB, times in ms")
     print(f"{'':16}" + "".join(f"{name:>{WIDTH.get(name, 16)}}" for name in (*COUNTED, *MADE)))
     ratios: dict[str, dict[str, float]] = {}
@@ -69,13 +78,8 @@ def cell(found: list[Counts], key: str, unit: int) -> str:
 
 def counted(name: str, runtime: str) -> Counts:
     """Of a run, and of creation with the first run."""
-    how = {"threads": 1, "provider": "webgpu", "worker": False, "jax": False, "tiny": models.tiny()}
-    how |= {one: one == runtime for one in RUNTIMES}
     info = models.info(name)
-    with chromium(built=True) as browser, browser.page(beginning=COUNTER.read_text()) as page:
-        started = page.evaluate("(how) => bench.start(how)", how)
-        if isinstance(started[runtime], str):
-            raise ValueError(started[runtime])
+    with opened(runtime) as page:
         take(page)
         timing = page.evaluate("(info) => bench.open(info)", info)
         if isinstance(timing["difference"], str) or timing["difference"] > info["tolerance"]:
@@ -86,6 +90,35 @@ def counted(name: str, runtime: str) -> Counts:
             page.evaluate("() => bench.again()")
         times = {"create": timing["create"], "first": timing["first"], "both": timing["create"] + timing["first"]}
         return {**take(page), **{key: made.get(key, 0) for key in MADE}, **times}
+
+
+def token() -> int:
+    """Exit code 1 if the two do not find the same tokens."""
+    found: list[Counts] = []
+    tokens = []
+    for runtime in RUNTIMES:
+        with opened(runtime) as page:
+            page.evaluate("(model) => bench.openDecoder(model)", f"/zoo/{zoo.materialize('llama_mini').name}")
+            tokens.append([page.evaluate("() => bench.nextToken()") for _ in range(TOKENS - 1)])
+            take(page)
+            tokens[-1].append(page.evaluate("() => bench.nextToken()"))
+            found.append(take(page))
+    print("ours / onnxruntime-web's, a token with caches on the GPU; bytes in kB")
+    for key, unit in COUNTED.items():
+        print(f"{key:14}{cell(found, key, unit)}")
+    return int(tokens[0] != tokens[1])
+
+
+@contextmanager
+def opened(runtime: str) -> Iterator[Page]:
+    """A page of a browser of its own, in which the runtime has started."""
+    how = {"threads": 1, "provider": "webgpu", "worker": False, "jax": False, "tiny": models.tiny()}
+    how |= {one: one == runtime for one in RUNTIMES}
+    with chromium(built=True) as browser, browser.page(beginning=COUNTER.read_text()) as page:
+        started = page.evaluate("(how) => bench.start(how)", how)
+        if isinstance(started[runtime], str):
+            raise ValueError(started[runtime])
+        yield page
 
 
 def take(page: Page) -> Counts:

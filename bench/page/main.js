@@ -7,6 +7,7 @@ import { overhead } from './overhead.js';
 import { profile } from './profile.js';
 import { ortRuntime } from './ort.js';
 import { decode } from './decode.js';
+import { nextToken, openDecoder } from './token.js';
 import { Feeds, fetchBuffer, NOTHING } from './model.js';
 
 /** @typedef {import('./measure.js').Runtime} Runtime */
@@ -89,4 +90,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, compile, overhead, profile } });
+Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, openDecoder: (/** @type {string} */ model) => openDecoder(Object.values(runtimes)[0], model), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, compile, overhead, profile } });

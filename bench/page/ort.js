@@ -44,6 +44,7 @@ export class OrtSession {
 /** @param {Ort} ort @param {string[]} providers */
 export function ortRuntime(ort, providers) {
   return {
+    ort,
     /** @param {Uint8Array} bytes @param {Feeds} feeds */
     async create(bytes, feeds) {
       const options = { executionProviders: providers, logSeverityLevel: /** @type {3} */ (3) };
