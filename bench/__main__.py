@@ -29,7 +29,7 @@ COMMANDS = {
     "loads": "two-thread sessions of fresh pages in Firefox: whether all of them come to an end",
     "accuracy": "largest error of each model against onnxruntime without optimisation, natively",
     "stretches": "each stretch of a QDQ model between its codes, alone: whose codes are the exact ones",
-    "tune": "what tuning chooses against the default, the gain of a run and the time it takes, natively",
+    "tune": "what tuning chooses against the default, the gain of a run and the time it takes",
     "chart": "an SVG of the newest results",
 }
 

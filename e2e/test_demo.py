@@ -188,10 +188,24 @@ def test_bring_your_own_to_the_gpu(tab: Callable[..., Tab]) -> None:
     page.select_option("#provider", "webgpu")
     page.click('[data-example="../digits/digits.onnx"]')
     page.click("#verify")
-    page.wait_for_selector("#verified p")
-    assert "all agree" in page.inner_text("#verified")
+    page.wait_for_selector("#verify-result p")
+    assert "all agree" in page.inner_text("#verify-result")
     assert 'Conv "conv1"' in page.inner_text("#nodes") and "webgpu" in page.inner_text("#nodes")
     assert "On the GPU" in page.inner_text("#report")
+
+
+def test_model_page_tunes(tab: Callable[..., Tab]) -> None:
+    """What is chosen depends on the machine; a model may be opened so."""
+    page = tab().open("/site/model/index.html")
+    page.select_option("#provider", "webgpu")
+    page.click('[data-example="../digits/digits.onnx"]')
+    page.click("#tune")
+    page.wait_for_selector("#tune-result p")
+    assert "s to find out" in page.inner_text("#tune-result")
+    if page.query_selector("#chosen"):
+        page.click("#chosen")
+        page.wait_for_selector("#tune-result:empty", state="attached")
+    assert not faults(page)
 
 
 def test_front_page(tab: Callable[..., Tab]) -> None:

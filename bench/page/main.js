@@ -5,6 +5,7 @@ import { measure } from './measure.js';
 import { again, open } from './opened.js';
 import { overhead } from './overhead.js';
 import { profile } from './profile.js';
+import { tune } from './tune.js';
 import { ortRuntime } from './ort.js';
 import { decode } from './decode.js';
 import { nextToken, openDecoder } from './token.js';
@@ -90,4 +91,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, openDecoder: (/** @type {string} */ model) => openDecoder(Object.values(runtimes)[0], model), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, compile, overhead, profile } });
+Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, openDecoder: (/** @type {string} */ model) => openDecoder(Object.values(runtimes)[0], model), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, compile, overhead, profile, tune } });

@@ -10,19 +10,22 @@ const status = new Status($('#status'));
 status.done('Python starts with the first model');
 /** @type {ort.InferenceSession | null} */
 let current = null;
-/** Opens the model again, on another provider. @type {(() => Promise<void>) | null} */
+/** Opens the model again, on another provider or with other schedules. @type {((choices?: ort.Tuned['choices']) => Promise<void>) | null} */
 let again = null;
 const provider = /** @type {HTMLSelectElement} */ ($('#provider'));
 
-/** @param {string | Uint8Array} model @param {string} name @param {{ path: string, data: Uint8Array }[]} externalData */
-async function open(model, name, externalData = []) {
+/**
+ * @param {string | Uint8Array} model @param {string} name @param {{ path: string, data: Uint8Array }[]} externalData
+ * @param {ort.Tuned['choices']} [choices] what tuning gave
+ */
+async function open(model, name, externalData = [], choices) {
   $('#report').hidden = true;
-  again = () => open(model, name, externalData);
+  again = (chosen) => open(model, name, externalData, chosen);
   try {
     await current?.release();
     current = null;
     const start = performance.now();
-    const options = { onProgress: status.progress, externalData, executionProviders: provider.value.split(',') };
+    const options = { onProgress: status.progress, externalData, executionProviders: provider.value.split(','), choices };
     current = await ort.InferenceSession.create(/** @type {any} */ (model), options);
     status.done(`${name}: ${readyText(current.timings)}, ready after ${milliseconds(performance.now() - start)}`);
     await show(current);
@@ -43,6 +46,7 @@ async function show(session) {
   $('#report').replaceChildren(
     timer(session, dims, refresh),
     ...(provider.value.startsWith('webgpu') ? [checker(session, dims)] : []),
+    tuner(session, dims),
     pair(report.signature('Inputs', session.inputMetadata), report.signature('Outputs', session.outputMetadata)),
     details,
   );
@@ -65,20 +69,41 @@ async function inside(session) {
 
 /** The card that compares the providers, kernel by kernel. @param {ort.InferenceSession} session @param {Dims} dims */
 function checker(session, dims) {
-  const button = /** @type {HTMLButtonElement} */ (make('button', { id: 'verify' }, 'Verify'));
-  const result = make('div', { id: 'verified', class: 'small' });
+  const told = { title: 'Is it right?', name: 'Verify', does: 'compares each kernel on the GPU with the same on WebAssembly', meanwhile: 'Every kernel runs on both …' };
+  return asked('verify', told, async () => [report.verification(await session.verify(dims.feeds()))]);
+}
+
+/** The card that measures other schedules. @param {ort.InferenceSession} session @param {Dims} dims */
+function tuner(session, dims) {
+  const told = { title: 'Is it as fast as it can be?', name: 'Tune', does: 'measures other schedules of the kernels on this machine', meanwhile: 'Some seconds for each candidate …' };
+  return asked('tune', told, async () => {
+    const tuned = await session.tune(dims.feeds());
+    const found = make('p', {}, report.tuning(tuned));
+    if (!Object.keys(tuned.choices).length) return [found];
+    const button = make('button', { id: 'chosen' }, 'Open it so');
+    button.addEventListener('click', () => again?.(tuned.choices));
+    return [found, button];
+  });
+}
+
+/**
+ * A card with a button, and what comes of it.
+ * @param {string} id @param {{ title: string, name: string, does: string, meanwhile: string }} told @param {() => Promise<HTMLElement[]>} work
+ */
+function asked(id, { title, name, does, meanwhile }, work) {
+  const button = /** @type {HTMLButtonElement} */ (make('button', { id }, name));
+  const result = make('div', { id: `${id}-result`, class: 'small' });
   button.addEventListener('click', async () => {
     button.disabled = true;
-    result.textContent = 'Every kernel runs on both …';
+    result.textContent = meanwhile;
     try {
-      result.replaceChildren(report.verification(await session.verify(dims.feeds())));
+      result.replaceChildren(...await work());
     } catch (error) {
       result.textContent = error instanceof Error ? error.message : String(error);
     }
     button.disabled = false;
   });
-  const text = make('span', { class: 'small soft' }, 'compares each kernel on the GPU with the same on WebAssembly');
-  return report.card('Is it right?', make('div', { class: 'row', style: 'margin-bottom: 0.6rem' }, button, text), result);
+  return report.card(title, make('div', { class: 'row', style: 'margin-bottom: 0.6rem' }, button, make('span', { class: 'small soft' }, does)), result);
 }
 
 /** The card that runs the model. @param {ort.InferenceSession} session @param {Dims} dims @param {() => Promise<unknown>} after */

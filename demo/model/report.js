@@ -67,6 +67,14 @@ export function verification({ ok, compared, first, tolerance }) {
     + `and ${first.expected} on WebAssembly, ${(100 * first.error).toPrecision(2)} % of the largest value.`);
 }
 
+/** @param {import('pyruntime').Tuned} tuned */
+export function tuning({ choices, before, after, took }) {
+  const seconds = `it took ${(took / 1000).toFixed(0)} s to find out`;
+  if (!Object.keys(choices).length) return `The rules are right here: nothing else gains; ${seconds}.`;
+  const kernels = Object.values(choices).reduce((sum, nodes) => sum + Object.keys(nodes).length, 0);
+  return `${(before / after).toFixed(2)} times as fast with other schedules for ${kernels} kernels; ${seconds}.`;
+}
+
 /** @param {MemoryReport} memory */
 export function memory({ weights, peak, arena, requested, gpu }) {
   const held = /** @type {[string, string][]} */ ([['Weights', bytes(weights)], ['Memory held', bytes(arena)], ...(gpu ? [['On the GPU', bytes(gpu)]] : [])]);

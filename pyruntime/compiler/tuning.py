@@ -17,7 +17,7 @@ _PROVIDER = {"wasm": "wasm", "gpu": "webgpu"}  # of the steps of a Program
 
 @dataclass(slots=True)
 class Times:
-    """The best seconds of a run, and of its kernels by the label of their node."""
+    """Seconds of a run, and of its kernels by the label of their node."""
 
     run: float = float("inf")
     kernels: dict[str, float] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Search:
         self.before = self.after = own.run
         ratio = own.run / its.run
         if self._confirms:
-            if ratio >= RUN:
+            if ratio >= RUN and self._chosen:
                 self.choices, self.after = self._chosen, its.run
             return
         self._trial = max(self._trial, (ratio, self._chosen), key=lambda x: x[0])

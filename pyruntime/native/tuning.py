@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from pyruntime.errors import InvalidInput
 from pyruntime.native.timing import timed, timings
 from pyruntime.placement.provider_list import effective
 
-TURNS = 3  # of two candidates, at least
+TURNS = 4  # of two candidates, at least
 
 Clock = Callable[[], float]
 
@@ -75,24 +76,34 @@ def _tuned(session: Any, feeds: Mapping[str, Any], seconds: float, clock: Clock)
 
 
 def _turns(a: Any, b: Any, feeds: Mapping[str, Any], seconds: float, clock: Clock) -> tuple[Times, Times]:
-    """Both run one after the other, whole and kernel by kernel; the first run of each does not count."""
-    times = (Times(), Times())
+    """Both run one after the other, each first in every other turn, whole and kernel by kernel. Of kernels the best
+    time counts; of runs the median of the turns' ratios, for turns share what else the machine does."""
+    own, its = Times(), Times()
+    ratios: list[float] = []
     for executor in (a, b):
         executor.run(feeds)
-    end, count = time.perf_counter() + seconds, 0
-    while count < TURNS or time.perf_counter() < end:
-        for executor, found in zip((a, b), times, strict=True):
-            start = clock()
-            executor.run(feeds)
-            found.run = min(found.run, clock() - start)
-            with timed(executor) as calls:
-                executor.run(feeds)
-            sums: dict[str, float] = defaultdict(float)
-            for call in timings(calls):
-                sums[call.node] += call.seconds
-            found.kernels = {node: min(s, found.kernels.get(node, s)) for node, s in sums.items()}
-        count += 1
-    return times
+    end = time.perf_counter() + seconds
+    while len(ratios) < TURNS or time.perf_counter() < end:
+        pair = [(a, own), (b, its)][:: -1 if len(ratios) % 2 else 1]
+        took = {id(times): _turn(executor, feeds, times, clock) for executor, times in pair}
+        ratios.append(took[id(own)] / took[id(its)])
+        own.run = min(own.run, took[id(own)])
+    its.run = own.run / statistics.median(ratios)
+    return own, its
+
+
+def _turn(executor: Any, feeds: Mapping[str, Any], best: Times, clock: Clock) -> float:
+    """Seconds of a run; then another with its kernels."""
+    start = clock()
+    executor.run(feeds)
+    seconds = clock() - start
+    with timed(executor) as calls:
+        executor.run(feeds)
+    sums: dict[str, float] = defaultdict(float)
+    for call in timings(calls):
+        sums[call.node] += call.seconds
+    best.kernels = {node: min(s, best.kernels.get(node, s)) for node, s in sums.items()}
+    return seconds
 
 
 __all__ = ["KernelGain", "Tuned", "tune"]

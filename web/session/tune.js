@@ -9,7 +9,8 @@ import { profile } from './profile.js';
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {Record<string, import('../common/protocol.js').WireValue>} Feeds */
 
-const TURNS = 3; // of two Programs, at least
+const TURNS = 4; // of two Programs, at least
+const COLD = 3; // runs of each that do not count: the browser optimises code while it runs
 
 /**
  * Measures for these feeds, some seconds for each candidate. The session stays as it is.
@@ -49,30 +50,37 @@ async function using(model, program, work) {
 }
 
 /**
- * Both run one after the other, whole and kernel by kernel; the first run of each does not count. Between turns others
- * have the worker.
+ * Both run one after the other, each first in every other turn, whole and kernel by kernel. Of kernels the best time counts;
+ * of runs the median of the turns' ratios, for turns share what else the machine does. Between turns others have the worker.
  * @param {Executor} a @param {Executor} b @param {Feeds} feeds @param {number} seconds @returns {Promise<[Times, Times]>}
  */
 async function turns(a, b, feeds, seconds) {
+  /** @type {[Times, Times]} */
   const [own, its] = [{ run: Infinity, kernels: {} }, { run: Infinity, kernels: {} }];
-  for (const executor of [a, b]) await whole(executor, feeds);
+  /** @type {number[]} */
+  const ratios = [];
+  for (let count = 0; count < COLD; count++) for (const executor of [a, b]) await whole(executor, feeds);
   const end = performance.now() + 1000 * seconds;
-  for (let count = 0; count < TURNS || performance.now() < end; count++) {
-    await turn(a, feeds, own);
-    await turn(b, feeds, its);
+  while (ratios.length < TURNS || performance.now() < end) {
+    /** @type {number} */
+    const before = ratios.length % 2 ? await turn(b, feeds, its) : 0;
+    const took = await turn(a, feeds, own);
+    ratios.push(took / (before || await turn(b, feeds, its)));
+    own.run = Math.min(own.run, took);
     await new Promise((done) => setTimeout(done));
   }
+  its.run = own.run / ratios.sort((p, q) => p - q)[ratios.length >> 1];
   return [own, its];
 }
 
 /** Outputs are read: of a GPU that waits until they are there. @param {Executor} executor @param {Feeds} feeds */
 const whole = (executor, feeds) => executor.run(feeds, Object.fromEntries(executor.header.outputs.map(({ name }) => [name, null])));
 
-/** @param {Executor} executor @param {Feeds} feeds @param {Times} best */
+/** Milliseconds of a run; then another with its kernels. @param {Executor} executor @param {Feeds} feeds @param {Times} best */
 async function turn(executor, feeds, best) {
   const start = performance.now();
   await whole(executor, feeds);
-  best.run = Math.min(best.run, performance.now() - start);
+  const took = Math.max(performance.now() - start, 1e-3); // a clock may be coarse
   /** @type {import('../common/protocol.js').KernelTiming[]} */
   const timings = [];
   await profile(executor, () => executor.run(feeds, {}), timings);
@@ -80,4 +88,5 @@ async function turn(executor, feeds, best) {
   const sums = {};
   for (const { node, milliseconds } of timings) sums[node] = (sums[node] ?? 0) + milliseconds;
   for (const [node, sum] of Object.entries(sums)) best.kernels[node] = Math.min(sum, best.kernels[node] ?? sum);
+  return took;
 }
