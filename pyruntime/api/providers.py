@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput
-from pyruntime.placement.provider_list import BASE, available, registered
+from pyruntime.placement.provider_list import BASE, available, is_available
 
 CPU, WEBGPU = "CPUExecutionProvider", "WebGpuExecutionProvider"
 _THEIRS = {"wasm": CPU, "webgpu": WEBGPU}
@@ -33,11 +33,10 @@ def asked(providers: Any, provider_options: Any = None) -> Asked:
     """Checks the two arguments of a session. Errors: InvalidInput for what is no list of names or (name, options), for
     options that do not match. Providers that are not here are left out with a warning; without any it is the CPU."""
     given = _pairs(providers, provider_options)
-    here = set(available()) | set(registered())
     found: dict[str, dict[str, str]] = {}
     for name, options in given:
         own = _OURS.get(name, name)
-        if own not in here:
+        if not is_available(own):
             are = ", ".join(get_available_providers())
             warnings.warn(f'provider "{name}" is not known and left out (available are {are})', stacklevel=4)
         elif own in found:

@@ -41,6 +41,15 @@ def available() -> list[str]:
     return [*sorted(found - set(ENGINES)), *reversed(ENGINES)]
 
 
+def is_available(name: str) -> bool:
+    """Whether it is one of them: the engine's own without a search, which takes 3 ms."""
+    if name in ENGINES or name in _registered:
+        return True
+    from importlib.metadata import entry_points
+
+    return bool(entry_points(group=GROUP, name=name))
+
+
 def _found(name: str) -> HostProvider | None:
     if name not in _registered:
         from importlib.metadata import entry_points
@@ -96,4 +105,4 @@ def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, CodeWrite
     return make(providers, {p.name: writer for p, writer in engines}, len(asked))
 
 
-__all__ = ["available", "effective", "known", "register_provider", "registered", "target"]
+__all__ = ["available", "effective", "is_available", "known", "register_provider", "registered", "target"]
