@@ -9,7 +9,7 @@ import math
 import struct
 
 from pyruntime.errors import InvalidModel, OutOfMemory
-from pyruntime.ir.dtype import BY_CODE, C64, C128, F32, F64, I64, STRING, U32, U64, DType
+from pyruntime.ir.dtype import BOOL, BY_CODE, C64, C128, F32, F64, I64, STRING, U32, U64, DType
 from pyruntime.onnx.graph import Weight
 from pyruntime.onnx.protobuf import LENGTH, Fields, Wire, signed, tags
 from pyruntime.onnx.sources import External, MemorySource
@@ -137,6 +137,8 @@ def _words(values: list[int], dtype: DType) -> bytes:
     """Integers of int32_data, int64_data or uint64_data as the bytes that raw_data would have."""
     if dtype.bits == 6:
         return pack(bytes(value & 63 for value in values), dtype)
+    if dtype is BOOL:  # 256 is true, as in ONNX Runtime
+        return bytes(value != 0 for value in values)
     mask = (1 << 8 * dtype.size) - 1
     return struct.pack(f"<{len(values)}{_WORD[dtype.size]}", *(value & mask for value in values))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
@@ -292,3 +293,13 @@ def test_sparse_claims_no_memory_until_read() -> None:
     assert read_sparse(sparse((1 << 20, 1 << 20), [0, 5])).size == 1 << 42
     with pytest.raises(OutOfMemory, match="takes"):
         elements(read_sparse(sparse((1 << 40, 1 << 20), [0, 5])))
+
+
+def test_bools_in_int32_data_are_those_that_are_not_0() -> None:
+    """As in ONNX Runtime: the reference cuts 256 to its low byte, 0."""
+    tensor = T(name="w", data_type=T.BOOL, dims=[4], int32_data=[0, 1, 2, 256])
+    outputs = [onnx.ValueInfoProto(name="y")]
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], outputs, [tensor])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    want = onnxruntime.InferenceSession(data).run(None, {})[0].view(np.uint8).tolist()
+    assert list(unpack(read(tensor))) == want == [0, 1, 1, 1]
