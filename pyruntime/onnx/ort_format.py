@@ -17,7 +17,7 @@ from pyruntime.onnx.flatbuffer import Buffer, Table
 from pyruntime.onnx.graph import Graph, MapType, Node, SequenceType, Source, TensorType, Type, Value, Weight, distinct
 from pyruntime.onnx.node_order import sort_nodes
 from pyruntime.onnx.parse_graph import NEWEST_OPSETS, normal_domain, str_or_bytes
-from pyruntime.onnx.parse_tensors import MAX_RANK, densified, dtype_of
+from pyruntime.onnx.parse_tensors import MAX_RANK, densified, dtype_of, true_is_one
 from pyruntime.onnx.protobuf import check_depth
 from pyruntime.onnx.sources import MemorySource
 from pyruntime.onnx.weight_values import elements
@@ -135,7 +135,7 @@ def _weight(table: Table) -> Weight:
     if count != size:
         outside = " in a file of its own" if table.number(_OUTSIDE, "q") > 0 else ""
         raise InvalidModel(f"{what} of type {dtype} and shape {shape} needs {size} bytes, it holds {count}{outside}")
-    return Weight(name, dtype, shape, table.buffer.source, start, size)
+    return true_is_one(Weight(name, dtype, shape, table.buffer.source, start, size))
 
 
 def _sparse(table: Table) -> Weight:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import replace
 
 from pyruntime.errors import InvalidModel, OutOfMemory
 from pyruntime.ir.dtype import BOOL, BY_CODE, C64, C128, F32, F64, I64, STRING, U32, U64, DType
@@ -63,7 +64,7 @@ class TensorReader:
             raise InvalidModel(f"{what} is a segment of a larger tensor, which is not supported")
         count = math.prod(shape)
         if LOCATION in found and found[LOCATION][-1][1] == 1:
-            return self._outside(found, name, dtype, shape, what)
+            return true_is_one(self._outside(found, name, dtype, shape, what))
         if dtype is STRING:
             return self._strings(found, name, shape, what)
         size = (count * dtype.bits + 7) // 8
@@ -72,7 +73,7 @@ class TensorReader:
             if weight.size == 0 and not self._require_data:
                 return Weight(name, dtype, shape)
             raise InvalidModel(f"{what} of type {dtype} and shape {shape} needs {size} bytes, it holds {weight.size}")
-        return weight
+        return true_is_one(weight)
 
     def sparse(self, start: int, end: int) -> Weight:
         """A dense Weight: its bytes are laid out when they are first read."""
@@ -131,6 +132,16 @@ class TensorReader:
             end = f"ends at byte {source.size}, {what} needs it up to byte {offset + size}"
             raise InvalidModel(f'external data file "{source.name or keys["location"]}" {end}')
         return Weight(name, dtype, shape, source, offset, size)
+
+
+def true_is_one(weight: Weight) -> Weight:
+    """Of bools, each byte but 0 is true, as in ONNX Runtime; kernels know 0 and 1."""
+    if weight.dtype is not BOOL or weight.source is None:
+        return weight
+    data = weight.source.read(weight.offset, weight.size)
+    if not bytes(data).translate(None, b"\0\1"):
+        return weight
+    return replace(weight, source=MemorySource(bytes(map(bool, data))), offset=0)
 
 
 def _words(values: list[int], dtype: DType) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
+from pyruntime import InferenceSession
 from pyruntime.errors import InvalidModel, OutOfMemory
 from pyruntime.ir import dtype as dt
 from pyruntime.onnx import load
@@ -303,3 +304,23 @@ def test_bools_in_int32_data_are_those_that_are_not_0() -> None:
     data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     want = onnxruntime.InferenceSession(data).run(None, {})[0].view(np.uint8).tolist()
     assert list(unpack(read(tensor))) == want == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_bools_of_other_bytes_are_true(external: bool, tmp_path: Path) -> None:
+    tensor = T(name="w", data_type=T.BOOL, dims=[4], raw_data=bytes([0, 1, 2, 255]))
+    if external:
+        (tmp_path / "w.bin").write_bytes(b"xyz" + tensor.raw_data)
+        tensor.ClearField("raw_data")
+        tensor.data_location = T.EXTERNAL
+        for key, value in {"location": "w.bin", "offset": "3", "length": "4"}.items():
+            tensor.external_data.add(key=key, value=value)
+    nodes = [helper.make_node("Cast", ["w"], ["y"], to=T.INT64), helper.make_node("Identity", ["w"], ["z"])]
+    outputs = [onnx.ValueInfoProto(name=name) for name in "yz"]
+    graph = helper.make_graph(nodes, "g", [], outputs, [tensor])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    sessions = (InferenceSession(tmp_path / "m.onnx"), onnxruntime.InferenceSession(tmp_path / "m.onnx"))
+    ours, theirs = ([x.astype(np.int64).tolist() for x in session.run(None, {})] for session in sessions)
+    assert ours == theirs == [[0, 1, 1, 1]] * 2
+    assert sessions[0].run(["z"], {})[0].view(np.uint8).tolist() == [0, 1, 1, 1]
