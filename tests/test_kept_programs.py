@@ -15,6 +15,7 @@ import pytest
 import pyruntime
 from pyruntime import InferenceSession, OrtValue, SessionOptions
 from pyruntime.compiler import user_passes
+from pyruntime.errors import LimitExceeded
 from pyruntime.frontend import registry
 from pyruntime.native import kept_programs, session
 
@@ -236,6 +237,45 @@ def test_none_is_kept(
     other = {by_operator: 2 * x + 1, by_size: expected(path, x) + 4}
     np.testing.assert_array_equal(y, other.get(off, expected(path, x)))
     assert len(compiled) == 2 and len(kept(tmp_path)) == 1
+
+
+class Own:
+    """A source of a program's own: nobody knows when it gives other bytes."""
+
+    name = ""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size = path, path.stat().st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.path.read_bytes()[offset : offset + size]
+
+
+def test_sources_of_a_program_are_not_taken_for_each_other(path: Path, compiled: list[Any], tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+      g (float[n, 3] x) => (float[a, b] y) { y = Reshape (x, s) }"""
+    for shape in ([3, 2], [1, 6]):
+        made = onnx.parser.parse_model(text)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape), "s"))
+        onnx.save(made, path)
+        np.testing.assert_array_equal(run(Own(path)), X.reshape(shape))
+    assert len(compiled) == 2 and not kept(tmp_path)
+
+
+def test_an_engine_that_was_replaced_meanwhile_keeps_nothing(
+    path: Path, compiled: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = max(state[-1] for state in kept_programs._engine())
+    for imported, count in ((first - 1, 0), (first, 1)):
+        monkeypatch.setattr(kept_programs, "_IMPORTED", imported)
+        run(path)
+        assert len(kept(tmp_path)) == count
+
+
+def test_a_limit_of_code_holds_for_what_is_kept(path: Path, compiled: list[Any]) -> None:
+    run(path)
+    with pytest.raises(LimitExceeded):
+        run(path, SessionOptions(code_size_limit=1))
 
 
 def test_rare_operators_are_the_engines(path: Path, compiled: list[Any]) -> None:

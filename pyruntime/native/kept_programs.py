@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import pickle
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 from pyruntime.compiler.compile import Compiled
@@ -20,7 +22,7 @@ from pyruntime.frontend import registry
 from pyruntime.native.host_calls import HostCalls, StoredCalls
 from pyruntime.native.options import SessionOptions
 from pyruntime.onnx.describe import describe, described_type
-from pyruntime.onnx.graph import Graph, Value
+from pyruntime.onnx.graph import Graph, Value, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.placement.provider_list import ENGINES
 from pyruntime.placement.target import Target
@@ -32,6 +34,7 @@ WORTH = 0.05  # seconds of compiling
 MOST = 64  # Programs, the oldest out
 HASHED = 32 << 20  # bytes of weights in memory, a millisecond each MB: more would take longer than to compile
 _DIGEST = 32  # bytes
+_IMPORTED = time.time_ns()  # files that changed later are not those that run: the package was updated meanwhile
 
 
 class Ready(NamedTuple):
@@ -76,32 +79,36 @@ class _Names(pickle.Pickler):
             if x.size > HASHED:
                 raise pickle.PicklingError("too many bytes")
             return str, (x.name + hashlib.sha256(x.read(0, x.size)).hexdigest(),)
+        if isinstance(x, Weight) and not isinstance(x.source, (FileSource, MemorySource, NoneType)):
+            raise pickle.PicklingError("a source of a program's own may give other bytes another time")
         return NotImplemented
 
 
 def _name(graph: Graph, target: Target, asked: Any) -> str | None:
-    """Of the Program in the cache; None where something decides that has no name: operators, passes or providers of a
-    program's own, weights that lie elsewhere."""
+    """Of the Program in the cache; None where something decides that has no name: operators, passes, providers or
+    sources of a program's own, an engine that is not the one in the files any more."""
     others = {provider.name for provider in target.providers} - set(ENGINES)
-    if others or registry.is_extended() or is_extended():
+    engine = _engine()
+    changed = max((state[-1] for state in engine), default=math.inf)  # in an archive they have no times
+    if others or registry.is_extended() or is_extended() or changed > _IMPORTED:
         return None
     written = io.BytesIO()
     try:
-        _Names(written).dump((_engine(), graph, target, asked))
+        _Names(written).dump((engine, graph, target, asked))
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
         return None
     return hashlib.sha256(written.getbuffer()).hexdigest()
 
 
 @cache
-def _engine() -> list[tuple[str, int, int]]:
-    """The files of this package as they are now."""
+def _engine() -> list[tuple[str, int, int, int]]:
+    """The files of this package as they are now: names, sizes, times of what is in them and of any change."""
     found = []
     for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__)), followlinks=True):
         folders[:] = sorted(set(folders) - {"__pycache__"})
         for path in (os.path.join(folder, file) for file in sorted(files)):
             state = os.stat(path)
-            found.append((path, state.st_size, state.st_mtime_ns))
+            found.append((path, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
     return found
 
 

@@ -210,7 +210,7 @@ class Session:
 
         host, gpu, engines = self._engines()
         chosen = target(self._providers, engines, at_home)
-        asked = (specs, constants, self._pipeline.names, reveal)
+        asked = (specs, constants, self._pipeline.names, reveal, self.options.code_size_limit)
         work = partial(self._compiled, graph, specs, constants, chosen, reveal)
         made = ready(self.options, graph, chosen, asked, work)
         for text in made.remarks:
