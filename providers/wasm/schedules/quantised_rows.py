@@ -22,6 +22,7 @@ HEADER = 16
 LARGEST_BLOCK = 256  # 256 * 128 * 32767 is an int32
 LARGEST_K = 1 << 15  # records of FEW rows lie where a block's panels would
 MIDDLE = 8
+LARGEST = 3.4028234663852886e38  # a float32: rows of subnormal numbers times infinity would be codes that wrap
 
 
 def code_bytes(few: FewBits) -> int:
@@ -79,7 +80,7 @@ def _quantise_block(module: Module, few: FewBits) -> Function:
             f.emit("f32x4.abs", most, "f32x4.max").set(most)
             f.add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
         _fold(f, most, "f32x4.max")
-        f.f32x4(top).emit(most, "f32x4.div").set(inverse)
+        f.f32x4(top).emit(most, "f32x4.div").f32x4(LARGEST).emit("f32x4.min").set(inverse)
         f.emit(a).set(at).emit(k).set(left).emit(to).i32(HEADER).emit("i32.add").set(a)
         with f.loop() as again:
             fours()
@@ -95,7 +96,7 @@ def _quantise_block(module: Module, few: FewBits) -> Function:
             f.br_if(done)
             f.emit(a).i32(0).mem("i32.store").add(a, 4).br(again)
         _fold(f, total, "i32x4.add")
-        _header(f, to, most, total, top)
+        _header(f, to, inverse, total)
         return f
 
     return module.once(("quantise_block", few.bits), make)
@@ -107,11 +108,12 @@ def _fold(f: Function, x: int, op: str) -> None:
         f.emit(x, x, x).shuffle32(*lanes).emit(op).set(x)
 
 
-def _header(f: Function, to: int, most: int, total: int, top: float) -> None:
+def _header(f: Function, to: int, inverse: int, total: int) -> None:
     f.emit(to, total).lane("i32x4.extract_lane", 0).i32(-MIDDLE).emit("i32.mul").mem("i32.store")
-    f.emit(most).f32x4(top).emit("f32x4.div").set(most)
-    f.emit(to, most).mem_lane("v128.store32_lane", 0, 4)
-    f.emit(to, most, total, "f32x4.convert_i32x4_s", "f32x4.mul").mem_lane("v128.store32_lane", 0, 8)
+    with f.scratch("v128", 1) as (step,):
+        f.f32x4(1).emit(inverse, "f32x4.div").set(step)
+        f.emit(to, step).mem_lane("v128.store32_lane", 0, 4)
+        f.emit(to, step, total, "f32x4.convert_i32x4_s", "f32x4.mul").mem_lane("v128.store32_lane", 0, 8)
 
 
 # ── products ──────────────────────────────────────────────────────────────────────────────────────────────────────
