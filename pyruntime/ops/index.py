@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BOOL, I32
+from pyruntime.ir.dtype import BOOL, I32, STRING
 from pyruntime.ir.expr import Expr, Scalar, binary, cast, const, dim, guard, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim, Dim
@@ -128,10 +128,12 @@ _REDUCTIONS = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
 _OF_BOOLS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
 
 
-def _put(t: Tracer, reduction: str) -> Callable[[Builder, Tensor, Sequence[Scalar], Expr], None]:
+def _put(t: Tracer, data: Tensor, reduction: str) -> Callable[[Builder, Tensor, Sequence[Scalar], Expr], None]:
     """Writes, or combines, one element."""
     if reduction != "none" and reduction not in _REDUCTIONS:
         raise t.unsupported(f"reduction {reduction}")
+    if reduction == "mul" and data.dtype is STRING:
+        raise t.unsupported("a product of strings")
 
     def put(k: Builder, out: Tensor, at: Sequence[Scalar], value: Expr) -> None:
         if reduction != "none":
@@ -152,7 +154,7 @@ def scatter_elements(
     axis = t.axis(axis, data.rank)
     _within(t, indices, data, axis)
     t.require_shape("updates", updates, indices.shape)
-    put = _put(t, reduction)
+    put = _put(t, data, reduction)
     check_known(t, indices, [data.shape[axis]])
 
     def update(k: Builder, out: Tensor, lead: Sequence[Expr]) -> None:
@@ -181,7 +183,7 @@ def scatter_nd(t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, red
     Shapes: data (*D, *S), indices (*I, |D|), updates (*I, *S)
     Spec:   https://onnx.ai/onnx/operators/onnx__ScatterND.html"""
     count = _known_dim(t, indices)
-    put = _put(t, reduction)
+    put = _put(t, data, reduction)
     if count > data.rank:
         raise t.shape_error(f"{count} indices do not fit data of rank {data.rank}")
     check_known(t, indices, data.shape[:count])

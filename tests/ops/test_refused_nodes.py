@@ -194,6 +194,15 @@ def test_indices_whose_last_dim_is_not_declared(i: np.ndarray) -> None:
           {"x": data, "i": i, "u": updates}, symbolic=(False,))  # fmt: skip
 
 
+@pytest.mark.parametrize("node", ["ScatterElements", "ScatterND"])
+def test_strings_have_no_product(node: str) -> None:
+    """They have sums, as in ONNX Runtime."""
+    inputs = "string[a,b] x, int64[c,1] i, string[c,b] u"
+    model = graph(inputs, f'y = {node} <reduction = "mul"> (x, i, u)', "string y")
+    with pytest.raises(UnsupportedOp, match=f"{node}.* product of strings"):
+        InferenceSession(model.SerializeToString())
+
+
 @pytest.mark.parametrize("trips", [0, 1, 3])
 def test_loops_stack_strings(trips: int) -> None:
     nodes = "d = Identity (c) t = Identity (s) o = Identity (s)"
