@@ -64,7 +64,9 @@ test('one that is ended is ended in the page, and the others stay', async () => 
 
 test('what goes wrong in the page is told', async () => {
   const { page, Borrowed } = lent();
-  assert.deepEqual(await next(new Borrowed('file:///worker.mjs', { name: 'none' }), 'onerror'), { message: 'no more workers' });
+  const none = new Borrowed('file:///worker.mjs', { name: 'none' });
+  assert.deepEqual(await next(none, 'onerror'), { message: 'no more workers' });
+  none.terminate();
   const failing = new Borrowed('file:///worker.mjs', { name: 'thread' });
   const failed = next(failing, 'onerror');
   failing.postMessage('a');

@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 from pyruntime import InferenceSession
+from pyruntime.codegen.choices import Choices
 from pyruntime.providers.webgpu.adapter import Adapter
 from pyruntime.providers.webgpu.code_writer import LONG_ROW, WgslCodeWriter
 from pyruntime.providers.webgpu.schedules import workgroup_rows
@@ -99,4 +100,4 @@ def test_long_rows_are_done_by_all() -> None:
 
 def test_a_procedure_has_no_more_tensors_than_an_adapter_binds() -> None:
     """One is left for the record of faults."""
-    assert WgslCodeWriter(Adapter(storage_buffers=8)).rows.tensors == 7
+    assert WgslCodeWriter(Adapter(storage_buffers=8), Choices()).rows.tensors == 7
