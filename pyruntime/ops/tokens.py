@@ -12,7 +12,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.host.regex import compiled
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F32, I32, I64, STRING, U32
-from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, maximum, minimum, select
+from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, maximum, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.qlinear import MICROSOFT
 
@@ -137,7 +137,8 @@ def _predicted(t: Tracer, source: Tensor, current: Tensor, previous: Tensor, pre
 
 @op("DynamicTimeWarping", domain=MICROSOFT)
 def dynamic_time_warping(t: Tracer, cost: Tensor) -> Tensor:
-    """The cheapest path from the first corner to the last by steps down, right, or both.
+    """The cheapest path from the first corner to the last by steps down, right, or both. A step to the right is taken
+    where neither of the others is cheaper than the rest, even at a higher cost, as by Whisper and by ONNX Runtime.
     Shapes: cost (M, N) or (1, M, N) -> int32 (2, length): rows, columns"""
     rows, columns = cost.shape[-2:]
     grid = t.reshape(cost, (rows, columns))
@@ -145,7 +146,8 @@ def dynamic_time_warping(t: Tracer, cost: Tensor) -> Tensor:
     def body(k: Builder, path: Tensor, length: Tensor, best: Tensor) -> None:
         with k.loop(rows) as i, k.loop(columns) as j:
             up, left, both = _ways(best, i, j)
-            before = select((i + j) == 0, 0.0, minimum(minimum(up, left), both))
+            diagonal, upward = _steps(up, left, both)
+            before = select((i + j) == 0, 0.0, select(diagonal, both, select(upward, up, left)))
             k.store(best, (i, j), grid.at(i, j) + before)
         _trace_back(k, path, length, best)
 
@@ -163,6 +165,11 @@ def _ways(best: Tensor, i: Expr, j: Expr) -> tuple[Expr, Expr, Expr]:
     return up, left, select((i > 0) & (j > 0), best.at(above, before), math.inf)
 
 
+def _steps(up: Expr, left: Expr, both: Expr) -> tuple[Expr, Expr]:
+    """Whether the path comes over the corner, and whether from above; else it comes from the left."""
+    return (both < up) & (both < left), (up < both) & (up < left)
+
+
 def _trace_back(k: Builder, path: Tensor, length: Tensor, best: Tensor) -> None:
     """The path from the last corner to the first, which ends outside of the grid."""
     i, j, count = k.var(dim(best.shape[0]) - 1, I32), k.var(dim(best.shape[1]) - 1, I32), k.var(0, I32)
@@ -171,8 +178,7 @@ def _trace_back(k: Builder, path: Tensor, length: Tensor, best: Tensor) -> None:
         k.store(path, (1, count.get), j.get)
         count.set(count.get + 1)
         up, left, both = map(k.let, _ways(best, i.get, j.get))
-        diagonal = k.let((both < up) & (both < left))
-        upward = k.let(~diagonal & (up < left))
+        diagonal, upward = map(k.let, _steps(up, left, both))
         last = k.let((i.get + j.get) == 0)
         i.set(i.get - cast(diagonal | upward | last, I32))
         j.set(j.get - cast(~upward | last, I32))

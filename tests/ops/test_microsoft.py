@@ -143,6 +143,7 @@ CASES = [
     *[Case("NGramRepeatBlock", [IDS, floats(2, 8)], {"ngram_size": n}) for n in (1, 2, 3, 6)],
     *[Case("DynamicTimeWarping", [floats(*shape)]) for shape in ((4, 6), (1, 7, 3), (1, 5), (5, 1), (1, 1))],
     Case("DynamicTimeWarping", [np.zeros((4, 5), np.float32)]),
+    Case("DynamicTimeWarping", [np.array([[-2, 0], [2, 0]], np.float32)]),  # two steps are as cheap
     *[
         Case("MatMulBnb4", [a, bytes_(24 * 16), scales(24 * 2)],
              {"K": 32, "N": 24, "block_size": 16, "quant_type": kind}, constants=(1, 2), tolerance=1e-4)
