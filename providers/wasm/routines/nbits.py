@@ -42,9 +42,10 @@ class MatmulNBits(WasmRoutine):
         return [*made, *packed]
 
     def _quantises(self, call: Call) -> bool:
-        """Whether few rows are quantised: the model allows it by accuracy_level 4."""
+        """Whether few rows are quantised: the model allows it by accuracy_level 4. Not beside 4 bits: codes of 8 bits
+        in rows changed the texts that a decoder wrote in ONNX Runtime (e2e/test_programs.py)."""
         a = call.attrs
-        allowed = a["accuracy_level"] == 4 and (self.relaxed or a["bits"] == 8)
+        allowed = a["accuracy_level"] == 4 and a["bits"] == 8
         return allowed and a["block_size"] <= LARGEST_BLOCK and a["K"] <= LARGEST_K
 
     def claims(self, call: Call) -> bool:
