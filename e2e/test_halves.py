@@ -96,10 +96,10 @@ both()"""
 def test_asyncio_comes_when_it_is_used(tab: Callable[..., Tab]) -> None:
     """A start has a short module in its place; where the rest cannot be had, it stays one. What is given is awaited."""
     page = tab()
+    page.page.context.route(f"**{LIBRARY}", lambda route: route.abort())
     page.open("/esm.html")
     assert page.run("return ort.python('1 + 1')") == 2
     assert loads(page, LIBRARY) == 0
-    page.page.context.route(f"**{LIBRARY}", lambda route: route.abort())
     told: Any = page.run("return await ort.python(arg).catch((e) => e.message)", AWAITED)
     page.page.context.unroute(f"**{LIBRARY}")
     page.forgive("net::ERR_FAILED")
@@ -113,10 +113,10 @@ def test_asyncio_comes_when_it_is_used(tab: Callable[..., Tab]) -> None:
 def test_the_second_half_cannot_be_had(fault: str, tab: Callable[..., Tab]) -> None:
     """Who called is told which file it is; the next session starts another worker, which gets it."""
     page = tab()
-    page.open("/esm.html")
     context = page.page.context
     act = {"aborted": lambda route: route.abort(), "cut": lambda route: route.fulfill(body=b"\0asm\1\0\0\0")}[fault]
     context.route(f"**{REST}", act)
+    page.open("/esm.html")
     told: Any = page.run(MAKE + DECIMAL.replace("return ", "return await ") + ".catch((e) => [e.name, e.message])")
     context.unroute(f"**{REST}")
     page.forgive(REST)
@@ -130,8 +130,8 @@ def test_the_second_half_cannot_be_had(fault: str, tab: Callable[..., Tab]) -> N
 def test_the_rest_of_the_library_cannot_be_had(tab: Callable[..., Tab]) -> None:
     """The import fails, as any may; later it does not."""
     page = tab()
-    page.open("/esm.html")
     page.page.context.route(f"**{LIBRARY}", lambda route: route.abort())
+    page.open("/esm.html")
     told: Any = page.run(MODULES.replace("return ", "return await ") + ".catch((e) => e.message)")
     page.page.context.unroute(f"**{LIBRARY}")
     page.forgive("net::ERR_FAILED")

@@ -58,7 +58,7 @@ class WasmCodeWriter:
         self.choices = choices
         self.further: dict[int, int] = {}
         self._variants: Any = None
-        self.routines = routines(relaxed, dots if relaxed else "")
+        self.routines = routines(dots if relaxed else "")
         self.rows = RowLimits(sys.maxsize, sys.maxsize)
         self.threads = threads
         self.module = Module(shared=shared, max_pages=MAX_PAGES)

@@ -9,14 +9,14 @@ from .nbits import MatmulNBits
 from .transposed import ConvTranspose
 
 
-def routines(relaxed: bool, dots: str) -> dict[str, WasmRoutine]:
-    """For a host with or without relaxed SIMD, with these 8-bit dot products (quads.py), or without any ("")."""
+def routines(dots: str) -> dict[str, WasmRoutine]:
+    """For a host with these 8-bit dot products (quads.py), or without any ("")."""
     return {
         "matmul": Matmul(dots),
         "pack_b": PackB(),
         "conv": Conv(dots),
         "conv_transpose": ConvTranspose(),
-        "matmul_nbits": MatmulNBits(relaxed),
+        "matmul_nbits": MatmulNBits(),
     }
 
 

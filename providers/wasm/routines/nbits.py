@@ -25,9 +25,6 @@ COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written a
 
 
 class MatmulNBits(WasmRoutine):
-    def __init__(self, relaxed: bool) -> None:
-        self.relaxed = relaxed
-
     def prepare(self, call: Call) -> list[Kernel]:
         a, codes, steps, _ = call.args
         if a is None or codes is None or steps is None or call.out.dtype is not F32 or call.attrs["bits"] not in (4, 8):
@@ -42,8 +39,8 @@ class MatmulNBits(WasmRoutine):
         return [*made, *packed]
 
     def _quantises(self, call: Call) -> bool:
-        """Whether few rows are quantised: the model allows it by accuracy_level 4. Not beside 4 bits: codes of 8 bits
-        in rows changed the texts that a decoder wrote in ONNX Runtime (e2e/test_programs.py)."""
+        """Whether few rows are quantised: the model allows it by accuracy_level 4. Not beside 4 bits: with int8
+        rows a decoder wrote another text than in ONNX Runtime (docs/adr/0100)."""
         a = call.attrs
         allowed = a["accuracy_level"] == 4 and a["bits"] == 8
         return allowed and a["block_size"] <= LARGEST_BLOCK and a["K"] <= LARGEST_K
@@ -121,11 +118,8 @@ def _packed_codes(call: Call, codes: Tensor, few: FewBits) -> Map:
         found = found - 128 if bits == 8 else (found >> ((place & 1) * 4)) & 15
         return guard((column < dim(n)) & (k < dim(codes.shape[1] * size)), found, const(0, I32))
 
-    if few.together == GROUP:
-        e = code(byte >> 2, byte & 3) | (code((byte >> 2) + 4, byte & 3) << 4)
-    else:
-        column, row = (byte >> 1 & 7, (byte >> 4) * 2 + (byte & 1)) if few.together == 2 else (byte & 7, byte >> 3)
-        e = code(column, row) if bits == 8 else code(column, row) | (code(column, row + 2) << 4)
+    column, row = (byte >> 1 & 7, (byte >> 4) * 2 + (byte & 1)) if few.together == 2 else (byte & 7, byte >> 3)
+    e = code(column, row) if bits == 8 else code(column, row) | (code(column, row + 2) << 4)
     shape = (sh.ceildiv(n, PANEL), -(-call.attrs["K"] // ROUND) * (ROUND // GROUP), few.group)
     return made_map(shape, cast(e, U8), call.node)
 

@@ -3,6 +3,9 @@ or in registers where few rows are multiplied."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
@@ -95,16 +98,8 @@ def few_rows_nbits(
     words: of the argument block, the steps and how many k one has
     """
 
-    def make() -> Function:
-        f, p = block_function(module, "few_rows_nbits")
-        f.emit(p["rows"]).i32(1).emit("i32.eq")
-        with f.if_():
-            call_block(f, _strip(module, 1, few, arithmetic, epilogue, words), p)
-            f.otherwise()
-            call_block(f, _strip(module, FEW, few, arithmetic, epilogue, words), p)
-        return f
-
-    return module.once(("few_rows_nbits", few, arithmetic, epilogue.key(), words), make)
+    key = ("few_rows_nbits", few, arithmetic, epilogue.key(), words)
+    return by_height(module, key, lambda height: _strip(module, height, few, arithmetic, epilogue, words))
 
 
 class _Block:
@@ -227,6 +222,21 @@ def _strip(
     return f
 
 
+def by_height(module: Module, key: tuple[Any, ...], strip: Callable[[int], Function]) -> Function:
+    """The block function whose key begins with its name: strips of one row, or of FEW of which some may lie beyond."""
+
+    def make() -> Function:
+        f, p = block_function(module, key[0])
+        f.emit(p["rows"]).i32(1).emit("i32.eq")
+        with f.if_():
+            call_block(f, strip(1), p)
+            f.otherwise()
+            call_block(f, strip(FEW), p)
+        return f
+
+    return module.once(key, make)
+
+
 def first_steps(f: Function, p: dict[str, int], few: FewBits, words: tuple[int, int], steps: int, size: int) -> None:
     """The address of the block's first steps, and the k of each."""
     f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(size)
@@ -241,4 +251,4 @@ def next_panel(f: Function, p: dict[str, int], c: list[int], again: int) -> None
     f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
 
 
-__all__ = ["FEW", "PACK", "few_rows_nbits", "first_steps", "next_panel", "pack_nbits"]
+__all__ = ["FEW", "PACK", "by_height", "few_rows_nbits", "first_steps", "next_panel", "pack_nbits"]

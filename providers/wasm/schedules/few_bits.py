@@ -1,11 +1,9 @@
 """Weights of few bits as they lie in memory, and how a group of them becomes floats in registers.
 
 Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 16)] times four groups of four k:
-    4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, column by column; for
-            rows that are quantised as well (quantised_rows.py) the low halves are all four k of the first four
-            columns, column by column, the high halves those of the other four
-    8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; for rows that are quantised k and k + 1
-            column by column, then k + 2 and k + 3
+    4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, column by column
+    8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; for rows that are quantised as well
+            (quantised_rows.py) k and k + 1 column by column, then k + 2 and k + 3
     16 bits: 64 bytes, four k of eight columns; float16
 Steps: [ceil(N / 8)][blocks][8] floats, the scale of each column, or with zero points [..][2][8], also what is added:
 w = (code - middle) * scale + added. The middle is 8 of 4 bits; codes of 8 bits lie without it. Half floats have no
@@ -28,7 +26,7 @@ Use = Callable[[int, int, int], None]  # of a row of a group, a half of its colu
 
 @dataclass(frozen=True, slots=True)
 class FewBits:
-    """zeros: codes have other zero points than the middle; quantised: few rows of A become codes as well."""
+    """zeros: codes have other zero points than the middle; quantised, of 8 bits alone: few rows of A become int16."""
 
     bits: int
     zeros: bool = False
@@ -51,12 +49,16 @@ class FewBits:
     @property
     def together(self) -> int:
         """How many k of a column follow each other."""
-        return {(4, True): 4, (4, False): 2, (8, True): 2}.get((self.bits, self.quantised), 1)
+        return 2 if self.bits == 4 or self.quantised else 1
 
 
+WIDTHS = ((4, False), (8, False), (8, True))
 KINDS = {
     made.kind: made
-    for made in (FewBits(16), *[FewBits(b, z, q) for b in (4, 8) for z in (False, True) for q in (False, True)])
+    for made in (
+        FewBits(16),
+        *[FewBits(bits, zeros, quantised) for bits, quantised in WIDTHS for zeros in (False, True)],
+    )
 }
 
 
@@ -68,8 +70,6 @@ def constants(f: Function, few: FewBits) -> list[int]:
     last is an i32 for callers to set, whether any is infinite or NaN."""
     if few.bits == 16:  # sign and digits once they are shifted, an exponent that is special, what it lacks of a float's
         words = [struct.pack("<H", 0x8FFF) * 8, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
-    elif few.together == 4:
-        words = [b"\x0f" * 16, struct.pack("<f", 8) * 4]
     elif few.bits == 4:
         halves = [struct.pack(">f", code - 8)[:2] for code in range(16)]  # a float of so few digits is 0 below
         words = [bytes(half[n] for half in halves) for n in (0, 1)] + [b"\x0f" * 16, b"\0\0\xff\xff" * 4]
@@ -85,8 +85,6 @@ def values(f: Function, few: FewBits, code: int, kept: list[int], use: Use, rela
     """The first rows of the group at an address, as floats: codes less their middle, or half floats / HALF_STEP."""
     if few.bits == 16:
         _half_floats(f, code, kept, use, rows)
-    elif few.together == 4:
-        _half_byte_quads(f, code, kept, use, rows)
     elif few.bits == 4:
         _half_bytes(f, code, kept, use, rows, "i8x16.relaxed_swizzle" if relaxed else "i8x16.swizzle")
     elif few.together == 2:
@@ -138,18 +136,6 @@ def _half_bytes(f: Function, code: int, kept: list[int], use: Use, rows: int, sw
                     else:
                         f.i32(16).emit("i32x4.shl").set(value)
                     use(row + k, half, value)
-
-
-def _half_byte_quads(f: Function, code: int, kept: list[int], use: Use, rows: int) -> None:
-    low_half, middle = kept
-    with f.scratch("v128", 3) as (low, high, value):
-        f.emit(code).mem("v128.load").tee(low).i32(4).emit("i16x8.shr_u", low_half, "v128.and").set(high)
-        f.emit(low, low_half, "v128.and").set(low)
-        for row in range(rows):
-            for half, codes in enumerate((low, high)):
-                f.emit(codes).i32(24 - 8 * row).emit("i32x4.shl").i32(24).emit("i32x4.shr_u")
-                f.emit("f32x4.convert_i32x4_s", middle, "f32x4.sub").set(value)
-                use(row, half, value)
 
 
 def _half_floats(f: Function, code: int, kept: list[int], use: Use, rows: int) -> None:

@@ -36,7 +36,7 @@ from ..printer.assembler import Function, Module
 from .arguments import KERNEL, ceil_div, element, load_words, minimum
 from .arithmetic import Arithmetic
 from .dequantize import FEW
-from .few_bits import KINDS, FewBits
+from .few_bits import KINDS
 from .pack_panels import pack_cols, pack_rows
 from .quantised_rows import quantise_rows
 from .register_tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block
@@ -161,14 +161,14 @@ def _unit(
     return f
 
 
-def _quantise(f: Function, few: FewBits, w: dict[str, int]) -> None:
+def _quantise(f: Function, w: dict[str, int]) -> None:
     """Where rows are few, their records once for all units of this call."""
     _, begin, end, _ = f.params
     with f.scratch("i32", 2) as (a, step):
         f.emit(0).mem("i32.load", 4 * BUFFERS.index("a")).set(a).emit(w["lda"]).i32(2).emit("i32.shl").set(step)
         f.emit(begin, end, "i32.lt_s", w["m"]).i32(FEW).emit("i32.le_s", "i32.and")
         with f.if_():
-            f.emit(a, step, w["m"], w["k"], w["ldb"], w["scratch"]).call(quantise_rows(f.module, few))
+            f.emit(a, step, w["m"], w["k"], w["ldb"], w["scratch"]).call(quantise_rows(f.module))
 
 
 def matmul(
@@ -198,7 +198,7 @@ def matmul(
     f.emit("i32.shl", tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
     f.i32(-1).set(previous)
     if kind in KINDS and KINDS[kind].quantised:
-        _quantise(f, KINDS[kind], w)
+        _quantise(f, w)
     with f.until(begin, end):
         f.emit(begin)
         ceil_div(f, w["m"], w["mc"]).emit("i32.div_u").set(block)

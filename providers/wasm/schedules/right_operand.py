@@ -106,7 +106,7 @@ class Codes(Matrix):
         if not self.bits.quantised:
             return {}
         bytes_ = at.f.local("i32")
-        row_bytes(at.f, self.bits, at.arguments["k"], at.arguments["ldb"]).set(bytes_)
+        row_bytes(at.f, at.arguments["k"], at.arguments["ldb"]).set(bytes_)
         return {"a": at.scratch, "lda": bytes_}
 
     def pack(self, at: Block) -> None:
