@@ -74,5 +74,9 @@ def test_program(program: Path, place: str, name: str) -> None:
     np.testing.assert_allclose(y, x @ weight + x, rtol=0, atol=1e-3)
 
 
+def test_the_gpu_of_deno(program: Path) -> None:
+    assert run(program, "deno", "webgpu.mjs") == [2, 3, 4, 5, 6, 7]
+
+
 def test_required(program: Path) -> None:
     assert run(program, "node", "required.cjs") == [2, 4, 6, 8, 10, 12]

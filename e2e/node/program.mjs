@@ -51,5 +51,5 @@ console.log(JSON.stringify({
   python: await ort.python('import sys; sys.platform'),
   missing: await create('models/nothing.onnx'),
   unsupported: await create('models/unsupported.onnx'),
-  option: await create(url, { executionProviders: ['webgpu'] }),
+  option: 'Deno' in globalThis || await create(url, { executionProviders: ['webgpu'] }), // webgpu.mjs
 }));
