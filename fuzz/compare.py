@@ -75,11 +75,15 @@ def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any
         if same.all():
             return ""
         allowed = tolerance.of(got.dtype, b)
+        if (beyond := np.isinf(b)).any():  # the largest number, which others round to, is not far
+            largest = float(ml_dtypes.finfo(want.dtype).max)
+            allowed, b = np.where(beyond, 0.01 * largest, allowed), np.where(beyond, np.copysign(largest, b), b)
         off = np.abs(a.astype(np.float64) - b.astype(np.float64))
         if noise is not None and np.shape(noise) == b.shape:
             moved = max(16, 2 * np.sqrt(tolerance.length)) * noise
             allowed = allowed + moved
-            off = np.where(~np.isfinite(a) & (moved >= np.abs(b)), 0, off)  # what b divides by may have been 0
+            # What b divides by may have been 0; a NaN that is a number by its own last bits is the root of what was 0.
+            same |= np.isinf(moved) | ~np.isfinite(a) & (moved >= np.abs(b))
         bad = ~same & ~(off <= allowed)
     if not bad.any():
         return ""

@@ -44,6 +44,12 @@ def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -
     return any(len(mask) > 1 and mask[-2] == 1 < q[-2] for q, mask in known)
 
 
+def _one_number_in_two_shapes(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether b's scale is () and its zero point (1,), or the other way round."""
+    pairs = [{np.shape(run.get(name, 0)) for name in node.input[4:6]} for run in arrived()]
+    return {(), (1,)} in pairs
+
+
 def _not_of_rank(rank: int) -> Rule:
     return lambda node, opset, types, arrived: any(np.ndim(run.get(node.input[0], 0)) != rank for run in arrived())
 
@@ -228,6 +234,7 @@ MORE = {
 # The same, of some nodes only.
 MORE_PARTLY: list[tuple[str, Rule, str]] = [
     ("Attention", _one_row_of_mask, "a mask of one row for all queries, as it broadcasts"),
+    ("QGemm", _one_number_in_two_shapes, "a scale of shape () beside a zero point of (1,), as for a and y"),
 ]
 
 # Operators that may read a part of what they are given.

@@ -65,6 +65,11 @@ F, D = np.float32, np.int32
         (F([np.nan]), F([np.nan]), False),
         (F([np.nan]), F([1]), True),
         (F([np.inf]), F([3e38]), True),
+        (F([3.4e38, 1]), F([np.inf, 1]), False),
+        (F([3e38]), F([np.inf]), True),
+        (F([-np.inf]), F([np.inf]), True),
+        (F([np.inf, 1.1]), F([np.inf, 1]), True),
+        (F([3.4e38, 1.1]), F([np.inf, 1]), True),
         (F([1]), F([[1]]), True),
         (F([1]), np.float64([1]), True),
         (D([1, 2]), D([1, 3]), True),
@@ -88,6 +93,9 @@ def test_what_moves_by_itself_is_no_difference() -> None:
     by_zero = spread([[F([-2e5, 1.00001e5])]], near_zero)
     assert not difference([F([np.inf, 1e5])], near_zero, LOOSE, by_zero)
     assert difference([F([1e5, np.inf])], near_zero, LOOSE, by_zero)
+    root = [F([np.nan, 1.0])]  # of what rounding left
+    assert not difference([F([0.01, 1.0])], root, LOOSE, spread([[F([0.02, 1.0])]], root))
+    assert difference([F([0.01, 1.0])], root, LOOSE, spread([root], root))
 
 
 def parsed(text: str) -> onnx.ModelProto:
