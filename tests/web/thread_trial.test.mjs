@@ -39,6 +39,11 @@ test('a machine that changes', () => {
   assert.ok(shares[0] > 0.8 && shares[1] < 0.3 && shares[2] > 0.5, `${shares}`);
 });
 
+test('threads that begin while the other core is taken join soon after', () => {
+  const { ways } = play(20, [26, 26, 26, 26, ...Array(96).fill(11)], 100);
+  assert.ok(share(ways.slice(0, 50)) > 0.6, `${ways}`);
+});
+
 test('a run that loses its core changes nothing', () => {
   const [calm, slow] = [[], [500, 600, 700]].map((runs) => play(1, [0.6], 900, runs).ways.slice(0, 800));
   assert.deepEqual(slow, calm);

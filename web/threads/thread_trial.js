@@ -2,7 +2,9 @@
 
 const TRIAL = 100; // ms of a trial, and at least two runs: a scheduler takes some to spread threads that slept over cores
 const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms tells nothing
-const PERIOD = 1000; // ms, and twenty runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
+const PERIOD = 1000; // ms, and ten runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
+// Of the first judgement, against threads: when a page starts, the browser compiles other code on the other core.
+const EARLY = 250;
 const LONGEST = 8_000;
 const LONG = 4; // ms of a run
 const PRICE = 1.1; // of a shared run, for the core that it takes from others: the browser has threads of its own
@@ -23,7 +25,7 @@ export class ThreadTrial {
     this.trial = true;
     this.runs = 0;
     this.spent = 0;
-    this.period = PERIOD;
+    this.period = EARLY / 2;
   }
 
   /** A run, the way that `shared` says, took so long. @param {number} milliseconds */
@@ -33,7 +35,7 @@ export class ThreadTrial {
     this.times[way] = [milliseconds, ...this.times[way]].slice(0, RECENT);
     this.runs++;
     this.spent += milliseconds;
-    const due = this.spent >= this.period && this.runs >= 20;
+    const due = this.spent >= this.period && this.runs >= 10;
     if (!this.trial && (due || this.cost(way) > this.cost(1 - way))) this.begin(!this.shared, true);
     else if (this.trial && this.spent >= TRIAL && this.runs >= 2) this.judge(way);
   }
