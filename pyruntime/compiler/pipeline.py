@@ -17,6 +17,8 @@ from pyruntime.passes.byte_tables import tabulate
 from pyruntime.passes.constant_hoisting import hoist_constants
 from pyruntime.passes.dead_code import remove_dead
 from pyruntime.passes.epilogues import absorb
+from pyruntime.passes.equal_constants import merge_equal
+from pyruntime.passes.gathered_constants import gather_codes
 from pyruntime.passes.growing_caches import grow_in_place
 from pyruntime.passes.legalise import legalise
 from pyruntime.passes.map_fusion import fuse
@@ -129,6 +131,7 @@ PASSES = (
     Pass("growing_caches", "extended", _grow_in_place),
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
     Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
+    Pass("gathered_constants", "extended", lambda w: gather_codes(w.main)),
     Pass("wide_halves", "extended", _widen_halves),
     Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),
     Pass("constant_hoisting", "basic", _hoist_constants),
@@ -143,6 +146,7 @@ PASSES = (
     Pass("byte_tables", "extended", _tabulate),
     Pass("row_fusion", "extended", _fuse_rows),
     Pass("operand_packing", "extended", lambda w: pack(w.main, w.init, w.routines)),
+    Pass("equal_constants", "extended", lambda w: merge_equal(w.init)),
     Pass("unread_values", "disabled", _remove_unread),
 )
 NEEDED = frozenset(p.name for p in PASSES if p.level == "disabled")  # without which there is no program

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from pyruntime.ir.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Read, Tensor
+from pyruntime.ir.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Map, Read, Tensor
+
+_CONSTANT = ("weight", "constant")  # kinds of leaves
 
 
 def all_kernels(block: Block) -> list[Kernel]:
@@ -21,6 +23,18 @@ def all_kernels(block: Block) -> list[Kernel]:
 def compute_kernels(block: Block) -> list[Kernel]:
     """Those of `all_kernels` that a provider writes code for."""
     return [k for k in all_kernels(block) if not isinstance(k, (Leaf, Alias, Read, Host, If, Loop))]
+
+
+def is_constant(t: Tensor) -> bool:
+    """Whether maps alone make it of weights and numbers."""
+    found, todo = {t.uid}, [t]
+    while todo:
+        kernel = todo.pop().kernel
+        if not isinstance(kernel, (Leaf, Map, Alias)) or isinstance(kernel, Leaf) and kernel.kind not in _CONSTANT:
+            return False
+        todo += [x for x in kernel.inputs if x.uid not in found]
+        found.update([x.uid for x in todo])
+    return True
 
 
 def own_inputs(kernel: Kernel) -> tuple[Tensor, ...]:

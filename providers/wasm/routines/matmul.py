@@ -17,6 +17,7 @@ from ..schedules import gemm
 from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, fits, made_type, own_words, scratch, widened
+from .dequantised_weights import prepare_dequantised_weights
 from .integers import prepare_dequantised_product, prepare_product
 from .nbits import prepare_halves
 
@@ -151,7 +152,8 @@ class Matmul(WasmRoutine):
         if call.out.dtype is I32 and _base(call, 0).dtype is I32:
             return prepare_product(call, self.dots)
         if call.out.dtype is F32:
-            return prepare_halves(call) or widened(call) or prepare_dequantised_product(call, self.dots)
+            codes = prepare_dequantised_product(call, self.dots) or prepare_dequantised_weights(call)
+            return codes or prepare_halves(call) or widened(call)
         return []
 
     def claims(self, call: Call) -> bool:

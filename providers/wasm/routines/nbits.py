@@ -3,6 +3,7 @@ large matrices of float16."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
@@ -21,6 +22,7 @@ from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, s
 from .integers import are_weights
 
 LARGE = 1 << 16  # elements; smaller ones become float32
+At = Callable[[Expr, Expr], Expr]
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
 
 
@@ -107,39 +109,59 @@ def _is_weight(t: Tensor) -> bool:
 
 
 def _packed_codes(call: Call, codes: Tensor, few: FewBits) -> Map:
-    """[panel][group of four k][byte], see few_bits.py."""
-    bits, size, n = few.bits, call.attrs["block_size"], call.attrs["N"]
-    panel, group, byte = index(0), index(1), index(2)
+    bits, size, k, n = few.bits, call.attrs["block_size"], call.attrs["K"], call.attrs["N"]
 
-    def code(column: Expr, row: Expr) -> Expr:
-        column, k = panel * PANEL + column, group * GROUP + row
-        place = k & (size - 1)
-        found = cast(codes.at(column, k / size, place * bits / 8), I32)
-        found = found - 128 if bits == 8 else (found >> ((place & 1) * 4)) & 15
-        return guard((column < dim(n)) & (k < dim(codes.shape[1] * size)), found, const(0, I32))
+    def code(row: Expr, column: Expr) -> Expr:
+        place = row & (size - 1)
+        found = cast(codes.at(column, row / size, place * bits / 8), I32)
+        return found - 128 if bits == 8 else (found >> ((place & 1) * 4)) & 15
 
-    column, row = (byte >> 1 & 7, (byte >> 4) * 2 + (byte & 1)) if few.together == 2 else (byte & 7, byte >> 3)
-    e = code(column, row) if bits == 8 else code(column, row) | (code(column, row + 2) << 4)
-    shape = (sh.ceildiv(n, PANEL), -(-call.attrs["K"] // ROUND) * (ROUND // GROUP), few.group)
-    return made_map(shape, cast(e, U8), call.node)
+    return codes_in_panels(few, k, n, code, call.node)
 
 
 def _packed_steps(call: Call, codes: Tensor, steps: Tensor) -> Map:
-    """[panel][block][column], or [panel][block][scale, added][column] with zero points."""
     bits, zeros = call.attrs["bits"], call.args[3]
-    panel, block, lane = index(0), index(1), index(2 if zeros is None else 3)
-    column = panel * PANEL + lane
-    e = scale = cast(steps.at(column, block), F32)
-    shape: tuple[AnyDim, ...] = (sh.ceildiv(call.attrs["N"], PANEL), codes.shape[1], PANEL)
-    if zeros is not None:
+
+    def scale(block: Expr, column: Expr) -> Expr:
+        return cast(steps.at(column, block), F32)
+
+    def added(block: Expr, column: Expr) -> Expr:
+        assert zeros is not None
         if zeros.dtype is U8:
             found = cast(zeros.at(column, block * bits / 8), I32)
             zero = cast(found if bits == 8 else (found >> ((block & 1) * 4)) & 15, F32)
         else:
             zero = cast(zeros.at(column, block), F32)
-        e = guard(index(2) < 1, scale, (float(1 << (bits - 1)) - zero) * scale)
+        return (float(1 << (bits - 1)) - zero) * scale(block, column)
+
+    return steps_in_panels(codes.shape[1], call.attrs["N"], scale, added if zeros is not None else None, call.node)
+
+
+def codes_in_panels(few: FewBits, k: int, n: int, code: At, node: str) -> Map:
+    """[panel][group of four k][byte], see few_bits.py; `code` of k and column, as int32: of 4 bits 0 to 15, of 8 bits
+    -128 to 127."""
+    panel, group, byte = index(0), index(1), index(2)
+
+    def at(row: Expr, column: Expr) -> Expr:
+        row, column = group * GROUP + row, panel * PANEL + column
+        return guard((column < dim(n)) & (row < dim(k)), code(row, column), const(0, I32))
+
+    column, row = (byte >> 1 & 7, (byte >> 4) * 2 + (byte & 1)) if few.together == 2 else (byte & 7, byte >> 3)
+    e = at(row, column) if few.bits == 8 else at(row, column) | (at(row + 2, column) << 4)
+    shape = (sh.ceildiv(n, PANEL), -(-k // ROUND) * (ROUND // GROUP), few.group)
+    return made_map(shape, cast(e, U8), node)
+
+
+def steps_in_panels(blocks: AnyDim, n: int, scale: At, added: At | None, node: str) -> Map:
+    """[panel][block][column], or [panel][block][scale, added][column]; both of block and column, as float32."""
+    panel, block, lane = index(0), index(1), index(2 if added is None else 3)
+    column = panel * PANEL + lane
+    e = scale(block, column)
+    shape: tuple[AnyDim, ...] = (sh.ceildiv(n, PANEL), blocks, PANEL)
+    if added is not None:
+        e = guard(index(2) < 1, e, added(block, column))
         shape = (*shape[:2], 2, PANEL)
-    return made_map(shape, guard(column < dim(call.attrs["N"]), e, const(0.0)), call.node)
+    return made_map(shape, guard(column < dim(n), e, const(0.0)), node)
 
 
-__all__ = ["MatmulNBits", "prepare_halves"]
+__all__ = ["LARGE", "MatmulNBits", "codes_in_panels", "prepare_halves", "steps_in_panels"]

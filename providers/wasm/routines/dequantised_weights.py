@@ -1,0 +1,121 @@
+"""Products by weights that DequantizeLinear makes floats: their codes stay packed, as those of MatMulNBits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.blocks import is_constant
+from pyruntime.ir.dtype import BF16, F16, F32, I2, I4, I8, I32, U2, U4, U8, DType
+from pyruntime.ir.expr import Expr, cast, const, index, rewrite, walk
+from pyruntime.ir.kernel import Call, Kernel, Map, Tensor
+
+from ..schedules.few_bits import GROUP, ROUND, FewBits
+from .base import element, widened
+from .nbits import LARGE, codes_in_panels, steps_in_panels
+
+HALVES = (F16, BF16)
+KEPT = {I2: (4, 0), U2: (4, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
+BLOCK = index(2)
+
+
+class Codes(NamedTuple):
+    """An element (index(0), index(1)) of a constant matrix is (code - zero) · scale: of a type in KEPT, int32 and
+    float32. zero and scale are of the block BLOCK, of `size` along the first axis."""
+
+    code: Expr
+    zero: Expr
+    scale: Expr
+    size: int
+
+
+def prepare_dequantised_weights(call: Call) -> list[Kernel]:
+    """A product by a large constant matrix of dequantised codes as one by codes of 4 or 8 bits."""
+    a, b = call.args
+    if a is None or b is None or b.rank != 2 or not sh.is_static(b.shape) or sh.size(b.shape) < LARGE:
+        return []
+    codes = _codes_of(b)
+    if codes is None:
+        return []
+    k, n = (int(d) for d in b.shape)
+    bits, middle = KEPT[codes.code.dtype]
+    same = codes.zero.op == "const" and codes.zero.value == middle
+    few, stored = FewBits(bits, not same), middle - (8 if bits == 4 else 0)
+
+    def code(row: Expr, column: Expr) -> Expr:
+        return cast(_at(codes.code, row, column), I32) - stored
+
+    def scale(block: Expr, column: Expr) -> Expr:
+        return _at(codes.scale, const(0, I32), column, block)
+
+    def added(block: Expr, column: Expr) -> Expr:
+        return cast(middle - _at(codes.zero, const(0, I32), column, block), F32) * scale(block, column)
+
+    made = widened(call, (0,))
+    packed = codes_in_panels(few, k, n, code, call.node)
+    steps = steps_in_panels(-(-k // codes.size), n, scale, None if same else added, call.node)
+    call.routine, call.args = "matmul_nbits", (call.args[0], packed.out, steps.out)
+    call.attrs = {"block_size": codes.size, "K": k, "N": n, "ready": few}
+    return [*made, packed, steps]
+
+
+def _at(e: Expr, *place: Expr) -> Expr:
+    return rewrite(e, lambda x: place[x.value] if x.op == "index" else None)
+
+
+def _codes_of(b: Tensor) -> Codes | None:
+    e, types = _without_casts(b)
+    if e.op != "mul" or e.args[0].op != "cast" or e.args[0].args[0].dtype is not I32:
+        return None
+    difference, scale = e.args[0].args[0], e.args[1]
+    code, zero = difference.args if difference.op == "sub" else (difference, const(0, I32))
+    if code.op != "cast" or code.args[0].op != "at" or code.args[0].dtype not in KEPT:
+        return None
+    if _is_rounded(types, scale) or not all(is_constant(t) for t in e.tensors()):
+        return None
+    sizes: set[int] = set()
+    zero, scale = _by_block(zero, sizes), _by_block(scale, sizes)
+    if len(sizes) > 1 or any(size % GROUP for size in sizes) or _varies(zero) or _varies(scale):
+        return None
+    rows = int(b.shape[0])
+    return Codes(code.args[0], zero, scale, sizes.pop() if sizes else -(-rows // ROUND) * ROUND)
+
+
+def _without_casts(b: Tensor) -> tuple[Expr, list[DType]]:
+    """What makes an element, without views and casts, and the types of these, the last one first."""
+    e, types = element(b), []
+    while e.op == "cast" or e.op == "at" and isinstance(e.value.kernel, Map):
+        if e.op == "cast":
+            types.append(e.dtype)
+            e = e.args[0]
+        else:
+            e = _at(element(e.value), *e.args)
+    return e, types
+
+
+def _is_rounded(types: list[DType], scale: Expr) -> bool:
+    """Whether casts say more than that weights are kept as halves, as DequantizeLinear makes them of such scales: then
+    it is a rounding that the model asks for."""
+    own = scale.op == "cast" and types[-1:] == [scale.args[0].dtype]
+    asked = types[:-1] if own else types
+    return any(t in HALVES for t in asked[1:]) or not all(t.is_float and t.size > 1 for t in types)
+
+
+def _by_block(e: Expr, sizes: set[int]) -> Expr:
+    """With BLOCK in place of the first axis divided by a number, which is added to the sizes."""
+
+    def visit(x: Expr) -> Expr | None:
+        if x.op != "div" or x.args[0].op != "index" or x.args[0].value != 0 or x.args[1].op != "const":
+            return None
+        sizes.add(x.args[1].value)
+        return BLOCK
+
+    return rewrite(e, visit)
+
+
+def _varies(e: Expr) -> bool:
+    """Whether it is another in each row."""
+    return any(x.op == "index" and x.value == 0 for x in walk(e))
+
+
+__all__ = ["prepare_dequantised_weights"]
