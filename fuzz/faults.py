@@ -221,7 +221,6 @@ MORE = {
     "Dropout": "numbers of shape (1,)",
     "Loop": "a condition of shape (1,)",
     "Compress": "conditions beyond the end, without a meaning; onnxruntime takes them, too",
-    "ConvTranspose": "an output_shape beyond what windows reach, 0 there",
     "DynamicQuantizeMatMul": "a stack of weights, of one scale",
     "NGramHashMapping": "an end of shape (1,)",
     "VarlenNGramHashMapping": "an end of shape (1,)",

@@ -182,6 +182,9 @@ def _transposed_window(
         if output_shape and len(output_shape) not in (rank, rank + 2):
             raise t.shape_error(f"output_shape has {len(output_shape)} entries, not {rank}")
         out = list(output_shape[-rank:]) if output_shape else [size[n] * strides[n] for n in range(rank)]
+        for n in range(rank):  # a Conv from an output a stride longer has more than this input
+            fits = sh.compare("lt", out[n] - full[n] + extra[n], strides[n])
+            t.require(fits, f"windows end at {full[n] - extra[n]}, a stride of {strides[n]} or more before {out[n]}")
         total = [sh.maximum(full[n] - out[n], 0) for n in range(rank)]
         less = tuple(sh.floordiv(p, 2) for p in total)
         more = tuple(p - half for p, half in zip(total, less, strict=True))

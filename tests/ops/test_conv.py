@@ -180,6 +180,23 @@ def test_refused(attrs: dict[str, Any], shape: str, error: type[Exception], text
         check(case("Conv", {"x": shape, "w": "3 4 3"}, ONE, **attrs), None)
 
 
+@pytest.mark.parametrize(("out", "extra", "fits"), [(13, 0, 1), (16, 0, 1), (16, 2, 1), (17, 0, 0), (17, 2, 0)])
+@pytest.mark.parametrize("open_dims", [False, True])
+def test_output_shapes_that_a_conv_takes_to_this_input(out: int, extra: int, fits: bool, open_dims: bool) -> None:
+    """Of 5 windows of 2, 3 apart, which end at 14; onnxruntime refuses the others, too."""
+    attrs: dict[str, Any] = {"strides": [3], "output_shape": [out], "output_padding": [extra]}
+    m, feeds = node_model("ConvTranspose", [floats(1, 2, 5), floats(2, 1, 2)], 22, constants=(1,), **attrs)
+    if open_dims:
+        m.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "n"
+    if fits:
+        same(by_session(m, feeds), by_onnxruntime(m, feeds), 1e-5)
+        return
+    with pytest.raises(Exception, match="output_shape is inconsistent"):
+        by_onnxruntime(m, feeds)
+    with pytest.raises(ShapeError, match="windows end at"):
+        by_session(m, feeds)
+
+
 @pytest.mark.parametrize(("x", "w", "attrs"), [
     ((2, 3, 4, 5), (3, 2, 33, 35), {}),
     ((2, 3, 4, 5), (3, 2, 33, 35), {"pads": [1, 2, 3, 0]}),
