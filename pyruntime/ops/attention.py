@@ -118,6 +118,13 @@ def merged(t: Tracer, x: Tensor) -> Tensor:
 # ── masks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def require_bias(t: Tracer, added: Tensor | None, rows: AnyDim, keys: AnyDim) -> None:
+    """What Microsoft's operators demand of an attention_bias."""
+    if added is not None:
+        t.require_equal(added.shape[2], rows, "attention_bias must have a row for each query")
+        t.require_equal(added.shape[3], keys, "attention_bias must have a column for each key")
+
+
 def add_mask(t: Tracer, mask: Tensor, shape: sh.Shape) -> Bias:
     """A bool mask keeps where true; one of numbers is added. Its last axis may be shorter than the keys."""
     last = mask.shape[-1]
@@ -203,6 +210,8 @@ def attention(
     lengths = nonpad_kv_seqlen
     offset: Callable[[Expr], Expr] = lambda n: dim(past)  # noqa: E731
     biases: list[Bias] = [] if attn_mask is None else [add_mask(t, attn_mask, (*q.shape[:3], k.shape[2]))]
+    if attn_mask is not None and t.opset < 24:  # whose text lets masks be shorter
+        t.require_equal(attn_mask.shape[-1], k.shape[2], "the mask must have a column for each key")
     if lengths is not None:
         count, most = lengths, k.shape[2]
         t.require_equal(sh.size(count.shape), q.shape[0], "nonpad_kv_seqlen and the batch differ in number")
@@ -222,4 +231,5 @@ def attention(
     return merged(t, done.out) if flat else done.out, k, v, t.cast(stage, q.dtype)
 
 
-__all__ = ["Bias", "add_mask", "attend", "chain", "default_scale", "heads_of", "length_mask", "merged", "window_biases"]
+__all__ = ["Bias", "add_mask", "attend", "chain", "default_scale", "heads_of", "length_mask", "merged", "require_bias",
+           "window_biases"]  # fmt: skip

@@ -11,7 +11,7 @@ from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, X, Y, cast, dim, maximum, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, merged, window_biases  # fmt: skip
+from pyruntime.ops.attention import Bias, add_mask, attend, chain, heads_of, merged, require_bias, window_biases
 from pyruntime.ops.formula import LOWEST
 from pyruntime.ops.kv_cache import appended, from_beams
 from pyruntime.ops.matmul import matmul
@@ -157,9 +157,8 @@ def _biases(
     biases: list[Bias] = []
     if mask is not None:
         biases.append(padding_bias(t, mask, value, k.shape[2], q.shape[0]))
+    require_bias(t, added, q.shape[2], k.shape[2])
     if added is not None:
-        t.require_equal(added.shape[2], q.shape[2], "attention_bias must have a row for each query")
-        t.require_equal(added.shape[3], k.shape[2], "attention_bias must have a column for each key")
         biases.append(add_mask(t, added, (*q.shape[:3], k.shape[2])))
     return biases + window_biases(lambda n: dim(past), causal)
 

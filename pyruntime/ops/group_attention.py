@@ -10,7 +10,18 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F8E4M3FN, I8, U8
 from pyruntime.ir.expr import Expr, X, const, dim, select
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.attention import NONE, Bias, add_mask, attend, chain, heads_of, length_mask, merged, window_mask
+from pyruntime.ops.attention import (
+    NONE,
+    Bias,
+    add_mask,
+    attend,
+    chain,
+    heads_of,
+    length_mask,
+    merged,
+    require_bias,
+    window_mask,
+)  # fmt: skip
 from pyruntime.ops.kv_cache import Codes, PerItem, Window, appended
 from pyruntime.ops.norm import root_mean_square, scaled
 from pyruntime.ops.rotary import Angle, require_caches, rotate
@@ -48,6 +59,7 @@ def group_query_attention(
         t.require_equal(past_key.shape[2], past_value.shape[2], "past_key and past_value differ in length")
     seqlens_k = t.reshape(seqlens_k, (q.shape[0],))  # of older models (N, 1)
     total = t.ints(t.reshape(total_sequence_length, ()), 0)[0]
+    require_bias(t, attention_bias, rows, total)
     first = dim(sh.compare("eq", rows, total))
 
     def end(n: Expr) -> Expr:

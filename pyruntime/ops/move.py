@@ -106,6 +106,9 @@ def _target(t: Tracer, x: Tensor, wanted: Sequence[AnyDim], allowzero: int) -> l
     dims: list[AnyDim] = []
     if any(isinstance(d, int) and d < -1 for d in wanted):
         raise t.shape_error(f"shape {list(wanted)} has a dim below -1")
+    if allowzero:
+        zeros, rests = ([sh.compare("eq", d, mark) for d in wanted] for mark in (0, -1))
+        t.require(sh.compare("eq", sum(zeros) * sum(rests), 0), f"shape {list(wanted)} has a 0 beside -1")
     for n, d in enumerate(wanted):
         own = x.shape[n] if n < x.rank and not allowzero else 0
         if isinstance(d, int) and d == 0:

@@ -25,6 +25,7 @@ SMALLER = {"keep_aspect_ratio_policy": "not_smaller"}
 HALVES = [x.astype(np.float16) for x in CACHED[3:]]
 LENGTHS = ints(4, 4, dtype=np.int32)
 TOTAL = ints(5, dtype=np.int32)
+ADDED = [*CACHED, LENGTHS, TOTAL, None, None, None]
 MIXED = [*CACHED[:3], *HALVES, LENGTHS, TOTAL]
 DEFORMED = [floats(1, 1, 4, 4), floats(1, 1, 2, 2), floats(1, 8, 3, 3)]
 CODES = ints(*range(16), dtype=np.uint8).reshape(1, 1, 4, 4)
@@ -145,6 +146,10 @@ MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
         ("LSTM", [*LSTM, None, floats(1, 3, 2)], 14, "initial state", {"hidden_size": 2}),
         ("LSTM", [*LSTM[:4], ints(1, 1, 1, dtype=np.int32)], 14, "sequence_lens", {"hidden_size": 2}),
         ("Attention", [*QKV, floats(4, 7)], 23, "7 columns|columns", {}),
+        ("Attention", [*QKV, floats(4, 5)], 23, "column for each key", {}),
+        ("Attention", [*QKV, floats(4, 1)], 23, "column for each key", {}),
+        ("GroupQueryAttention", [*ADDED, floats(1, 1, 1, 4)], 1, "column for each key", SHARED),
+        ("GroupQueryAttention", [*ADDED, floats(1, 1, 2, 5)], 1, "row for each query", SHARED),
         ("Attention", [*QKV[:2], floats(3, 1, 6, 8)], 23, "values", {}),
         ("GatherND", [floats(3, 2, 2), ints(0, 1).reshape(2, 1)], 12, "batch axis", {"batch_dims": 1}),
         ("GatherElements", [floats(3, 3), ints(0, 0, 0, 0).reshape(1, 4)], 13, "rows on axis 1", {}),

@@ -12,7 +12,7 @@ import pytest
 from kit.interpret import run
 from pyruntime import InferenceSession
 from pyruntime.errors import ShapeError
-from tests.ops.compare import by_onnx, check, model, parsed, same
+from tests.ops.compare import by_onnx, by_session, check, model, parsed, same
 from tests.ops.node import check_node, f32, floats, ints, only, run_node
 
 FAR = 2**63 - 1
@@ -50,6 +50,22 @@ def test_reshape(shape: tuple[int, ...], to: list[int], allowzero: int, constant
     x = floats(*shape)
     check_node("Reshape", [x, np.array(to, np.int64)], 14, constants=(1,) if constant else (), allowzero=allowzero,
                symbolic=(False, True) if constant or to else (False,))  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ["constant", "run time", "shape"])
+def test_a_reshape_to_0_and_the_rest_is_refused(given: str) -> None:
+    """With allowzero: "it's invalid for the specified shape to contain both a zero value and -1"."""
+    target = {
+        "constant": "m = Constant <value = int64[2] {0, -1}> ()",
+        "run time": "m = Neg (n)",
+        "shape": "s = Shape <end = 1> (x)\n o = Constant <value = int64[1] {-1}> ()\n m = Concat <axis = 0> (s, o)",
+    }[given]
+    m = parsed(f"g (float[b,c] x, int64[2] n) => (y) {{ {target}\n y = Reshape <allowzero = 1> (x, m) }}")
+    feeds = {"x": floats(0, 4), "n": ints(0, 1)}
+    with pytest.raises(ValueError, match="cannot reshape"):
+        by_onnx(m, feeds)
+    with pytest.raises(ShapeError, match="has a 0 beside -1"):
+        by_session(m, feeds)
 
 
 @pytest.mark.parametrize("to", [[-1, 6], [0, -1], [0, 12], [6, 0], [2, 12], [-1, 0]])
