@@ -14,7 +14,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr, X, Y, cast, clip, maximum, minimum, sigmoid, tanh
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.nbits import unpacked
+from pyruntime.ir.packed_codes import unpacked
 from pyruntime.ops.qlinear import MICROSOFT
 from pyruntime.ops.reduce import softmax_of
 from pyruntime.ops.sort import topk_1

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, U32, DType
-from pyruntime.ir.expr import Expr, X, Y, bitcast, cast, dim, index, minimum
+from pyruntime.ir.expr import Expr, X, Y, bitcast, cast, dim, index
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.packed_codes import code_at, unpacked
 from pyruntime.ops.matmul import matmul
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
 MICROSOFT = "com.microsoft"
-
-
-def unpacked(byte: Expr, place: Expr, bits: int) -> Expr:
-    """Element `place` of a run of packed elements, whose byte (number place · bits / 8) is given, as int32."""
-    byte = cast(byte, I32)
-    if bits == 8:
-        return byte
-    each = 8 // bits
-    return (byte >> ((place & (each - 1)) * bits)) & ((1 << bits) - 1)
-
-
-def code_at(codes: Tensor, row: Sequence[Expr], place: Expr, bits: int) -> Expr:
-    """Element `place` of a row of packed elements, as int32; one of 3, 5, 6 or 7 bits may lie in two bytes."""
-    first = place * bits / 8
-    if 8 % bits == 0:
-        return unpacked(codes.at(*row, first), place, bits)
-    last = minimum(first + 1, dim(codes.shape[-1] - 1))
-    both = cast(codes.at(*row, first), I32) | (cast(codes.at(*row, last), I32) << 8)
-    return (both >> ((place * bits) & 7)) & ((1 << bits) - 1)
 
 
 @op("MatMulNBits", domain=MICROSOFT)
@@ -83,7 +63,7 @@ def matmul_nbits(
 
     meaning = t.reduce_compute("sum", (*a.shape[:-1], N), (K,), body)
     y = meaning
-    if g_idx is None and bits in (2, 4, 8):
+    if g_idx is None:
         attrs = {"bits": bits, "block_size": block_size, "K": K, "N": N, "accuracy_level": accuracy_level}
         y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, **attrs)
     return t.cast(y if bias is None else t.map(X + cast(Y, dtype), y, bias), a.dtype)
@@ -207,4 +187,4 @@ def _zero(zeros: Tensor | None, dtype: DType, place: list[Expr], bits: int, pack
     return cast(unpacked(zeros.at(*place[:-1], place[-1] * bits / 8), place[-1], bits), F32)
 
 
-__all__ = ["matmul_nbits", "unpacked"]
+__all__ = ["matmul_nbits"]

@@ -36,7 +36,7 @@ class Weights(NamedTuple):
 
     @property
     def bits(self) -> int:
-        return 8 if self.kind in (T.INT8, T.UINT8) else 4
+        return {T.INT8: 8, T.UINT8: 8, T.INT2: 2, T.UINT2: 2}.get(self.kind, 4)
 
 
 CASES = [

@@ -15,7 +15,7 @@ from .base import element, widened
 from .nbits import LARGE, codes_in_panels, steps_in_panels
 
 HALVES = (F16, BF16)
-KEPT = {I2: (4, 0), U2: (4, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
+KEPT = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
 BLOCK = index(2)
 
 
@@ -30,7 +30,7 @@ class Codes(NamedTuple):
 
 
 def prepare_dequantised_weights(call: Call) -> list[Kernel]:
-    """A product by a large constant matrix of dequantised codes as one by codes of 4 or 8 bits."""
+    """A product by a large constant matrix of dequantised codes as one by codes of 2, 4 or 8 bits."""
     a, b = call.args
     if a is None or b is None or b.rank != 2 or not sh.is_static(b.shape) or sh.size(b.shape) < LARGE:
         return []
@@ -40,10 +40,10 @@ def prepare_dequantised_weights(call: Call) -> list[Kernel]:
     k, n = (int(d) for d in b.shape)
     bits, middle = KEPT[codes.code.dtype]
     same = codes.zero.op == "const" and codes.zero.value == middle
-    few, stored = FewBits(bits, not same), middle - (8 if bits == 4 else 0)
+    few = FewBits(bits, not same)
 
     def code(row: Expr, column: Expr) -> Expr:
-        return cast(_at(codes.code, row, column), I32) - stored
+        return cast(_at(codes.code, row, column), I32) + (few.middle - middle)
 
     def scale(block: Expr, column: Expr) -> Expr:
         return _at(codes.scale, const(0, I32), column, block)

@@ -1,4 +1,4 @@
-"""The routine "matmul_nbits": constant weights of 4 or 8 bits stay packed and become floats block by block, and so do
+"""The routine "matmul_nbits": constant weights of few bits stay packed and become floats block by block, and so do
 large matrices of float16."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F16, F32, I32, U8, U16
 from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, guard, index
 from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Reduce, Tensor
+from pyruntime.ir.packed_codes import code_at
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
@@ -21,6 +22,7 @@ from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, scratch, widened
 from .integers import are_weights
 
+STORED = {bits: next(width for width in (2, 4, 8) if width >= bits) for bits in range(2, 9)}  # by bits of a code
 LARGE = 1 << 16  # elements; smaller ones become float32
 At = Callable[[Expr, Expr], Expr]
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
@@ -29,12 +31,12 @@ COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written a
 class MatmulNBits(WasmRoutine):
     def prepare(self, call: Call) -> list[Kernel]:
         a, codes, steps, _ = call.args
-        if a is None or codes is None or steps is None or call.out.dtype is not F32 or call.attrs["bits"] not in (4, 8):
+        if a is None or codes is None or steps is None or call.out.dtype is not F32:
             return []
         if not all(_is_weight(t) for t in call.args[1:] if t is not None) or call.attrs["block_size"] % GROUP:
             return []
         made = widened(call, (0,))
-        few = FewBits(call.attrs["bits"], call.args[3] is not None, self._quantises(call))
+        few = FewBits(STORED[call.attrs["bits"]], call.args[3] is not None, self._quantises(call))
         packed = [_packed_codes(call, codes, few), _packed_steps(call, codes, steps)]
         call.args = (call.args[0], packed[0].out, packed[1].out)
         call.attrs = {**call.attrs, "ready": few}
@@ -109,14 +111,12 @@ def _is_weight(t: Tensor) -> bool:
 
 
 def _packed_codes(call: Call, codes: Tensor, few: FewBits) -> Map:
-    bits, size, k, n = few.bits, call.attrs["block_size"], call.attrs["K"], call.attrs["N"]
+    bits, size = call.attrs["bits"], call.attrs["block_size"]
 
     def code(row: Expr, column: Expr) -> Expr:
-        place = row & (size - 1)
-        found = cast(codes.at(column, row / size, place * bits / 8), I32)
-        return found - 128 if bits == 8 else (found >> ((place & 1) * 4)) & 15
+        return code_at(codes, (column, row / size), row & (size - 1), bits) + (few.middle - (1 << (bits - 1)))
 
-    return codes_in_panels(few, k, n, code, call.node)
+    return codes_in_panels(few, call.attrs["K"], call.attrs["N"], code, call.node)
 
 
 def _packed_steps(call: Call, codes: Tensor, steps: Tensor) -> Map:
@@ -127,27 +127,27 @@ def _packed_steps(call: Call, codes: Tensor, steps: Tensor) -> Map:
 
     def added(block: Expr, column: Expr) -> Expr:
         assert zeros is not None
-        if zeros.dtype is U8:
-            found = cast(zeros.at(column, block * bits / 8), I32)
-            zero = cast(found if bits == 8 else (found >> ((block & 1) * 4)) & 15, F32)
-        else:
-            zero = cast(zeros.at(column, block), F32)
-        return (float(1 << (bits - 1)) - zero) * scale(block, column)
+        zero = code_at(zeros, (column,), block, bits) if zeros.dtype is U8 else zeros.at(column, block)
+        return (float(1 << (bits - 1)) - cast(zero, F32)) * scale(block, column)
 
     return steps_in_panels(codes.shape[1], call.attrs["N"], scale, added if zeros is not None else None, call.node)
 
 
 def codes_in_panels(few: FewBits, k: int, n: int, code: At, node: str) -> Map:
-    """[panel][group of four k][byte], see few_bits.py; `code` of k and column, as int32: of 4 bits 0 to 15, of 8 bits
-    -128 to 127."""
+    """[panel][group of four k][byte], see few_bits.py; `code` of k and column, as int32: of 8 bits -128 to 127."""
     panel, group, byte = index(0), index(1), index(2)
 
     def at(row: Expr, column: Expr) -> Expr:
         row, column = group * GROUP + row, panel * PANEL + column
         return guard((column < dim(n)) & (row < dim(k)), code(row, column), const(0, I32))
 
-    column, row = (byte >> 1 & 7, (byte >> 4) * 2 + (byte & 1)) if few.together == 2 else (byte & 7, byte >> 3)
-    e = at(row, column) if few.bits == 8 else at(row, column) | (at(row + 2, column) << 4)
+    if few.bits == 2:
+        e = at(const(0, I32), byte)
+        for kth in range(1, GROUP):
+            e = e | (at(const(kth, I32), byte) << (2 * kth))
+    else:
+        column, row = (byte >> 1 & 7, (byte >> 4) * 2 + (byte & 1)) if few.together == 2 else (byte & 7, byte >> 3)
+        e = at(row, column) if few.bits == 8 else at(row, column) | (at(row + 2, column) << 4)
     shape = (sh.ceildiv(n, PANEL), -(-k // ROUND) * (ROUND // GROUP), few.group)
     return made_map(shape, cast(e, U8), node)
 

@@ -104,13 +104,13 @@ def few_rows_nbits(
 
 class _Block:
     """The sums of one block of k, unscaled, and those of A where codes have zero points. Of one row two sets take
-    turns, to hide latency. With 4 bits these are too many registers: there a group is summed by itself first, and only
+    turns, to hide latency. With tables these are too many registers: there a group is summed by itself first, and only
     an addition waits for the group before (wasmtime: 1.6 ms became 1.35, by hand)."""
 
     def __init__(self, f: Function, few: FewBits, arithmetic: Arithmetic, a: list[int]) -> None:
         self.f, self.few, self.arithmetic, self.a = f, few, arithmetic, a
         self.kept = constants(f, few)
-        self.apart = few.bits == 4
+        self.apart = few.looked_up
         self.sums = [self.pairs() for _ in range(2 if len(a) == 1 and not self.apart else 1)]
         self.of_a = f.locals("v128", len(a)) if few.zeros else []
         self.root = f.local("v128")  # of half floats' step, once for A and once for sums: between them all are floats

@@ -1,13 +1,14 @@
 """Weights of few bits as they lie in memory, and how a group of them becomes floats in registers.
 
 Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 16)] times four groups of four k:
+    2 bits: 8 bytes, of a column each, k in the lowest bits
     4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, column by column
     8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; for rows that are quantised as well
             (quantised_rows.py) k and k + 1 column by column, then k + 2 and k + 3
     16 bits: 64 bytes, four k of eight columns; float16
 Steps: [ceil(N / 8)][blocks][8] floats, the scale of each column, or with zero points [..][2][8], also what is added:
-w = (code - middle) * scale + added. The middle is 8 of 4 bits; codes of 8 bits lie without it. Half floats have no
-steps, but a byte that tells whether any of them is infinite or NaN.
+w = (code - middle) * scale + added. The middle is 2 of 2 bits, 8 of 4; codes of 8 bits lie without it. Half floats have
+no steps, but a byte that tells whether any of them is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -49,10 +50,19 @@ class FewBits:
     @property
     def together(self) -> int:
         """How many k of a column follow each other."""
-        return 2 if self.bits == 4 or self.quantised else 1
+        return 2 if self.looked_up or self.quantised else 1
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether codes are found in tables."""
+        return self.bits <= 4
+
+    @property
+    def middle(self) -> int:
+        return 1 << (self.bits - 1) if self.looked_up else 0
 
 
-WIDTHS = ((4, False), (8, False), (8, True))
+WIDTHS = ((2, False), (4, False), (8, False), (8, True))
 KINDS = {
     made.kind: made
     for made in (
@@ -70,9 +80,11 @@ def constants(f: Function, few: FewBits) -> list[int]:
     last is an i32 for callers to set, whether any is infinite or NaN."""
     if few.bits == 16:  # sign and digits once they are shifted, an exponent that is special, what it lacks of a float's
         words = [struct.pack("<H", 0x8FFF) * 8, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
-    elif few.bits == 4:
-        halves = [struct.pack(">f", code - 8)[:2] for code in range(16)]  # a float of so few digits is 0 below
-        words = [bytes(half[n] for half in halves) for n in (0, 1)] + [b"\x0f" * 16, b"\0\0\xff\xff" * 4]
+    elif few.looked_up:
+        mask = (1 << few.bits) - 1
+        halves = [struct.pack(">f", (code & mask) - few.middle)[:2] for code in range(16)]  # a float of so few digits
+        words = [bytes(half[n] for half in halves) for n in (0, 1)]  # is 0 below
+        words += [bytes([mask]) * 16, b"\0\0\xff\xff" * 4]
     else:
         words = []
     made = f.locals("v128", len(words))
@@ -85,8 +97,8 @@ def values(f: Function, few: FewBits, code: int, kept: list[int], use: Use, rela
     """The first rows of the group at an address, as floats: codes less their middle, or half floats / HALF_STEP."""
     if few.bits == 16:
         _half_floats(f, code, kept, use, rows)
-    elif few.bits == 4:
-        _half_bytes(f, code, kept, use, rows, "i8x16.relaxed_swizzle" if relaxed else "i8x16.swizzle")
+    elif few.looked_up:
+        _looked_up(f, few.bits, code, kept, use, rows, "i8x16.relaxed_swizzle" if relaxed else "i8x16.swizzle")
     elif few.together == 2:
         _byte_pairs(f, code, use, rows)
     else:
@@ -116,15 +128,13 @@ def _byte_pairs(f: Function, code: int, use: Use, rows: int) -> None:
                     use(row + second, half, value)
 
 
-def _half_bytes(f: Function, code: int, kept: list[int], use: Use, rows: int, swizzle: str) -> None:
+def _looked_up(f: Function, bits: int, code: int, kept: list[int], use: Use, rows: int, swizzle: str) -> None:
     """By two tables: the first byte and the second of the float that each code is."""
-    first, second, low_half, later = kept
+    first, second, mask, later = kept
     with f.scratch("v128", 4) as (both, one, two, value):
         for row in range(0, rows, 2):
-            f.emit(code).mem("v128.load")
-            if row:
-                f.i32(4).emit("i16x8.shr_u")
-            f.emit(low_half, "v128.and").set(one)
+            (_two_pairs if bits == 2 else _pairs)(f, code, row, one)
+            f.emit(one, mask, "v128.and").set(one)
             f.emit(second, one, swizzle, first, one, swizzle).set(both).set(one)
             f.emit(one, both).shuffle(b for n in range(8, 16) for b in (n, 16 + n)).set(two)
             f.emit(one, both).shuffle(b for n in range(8) for b in (n, 16 + n)).set(one)
@@ -136,6 +146,20 @@ def _half_bytes(f: Function, code: int, kept: list[int], use: Use, rows: int, sw
                     else:
                         f.i32(16).emit("i32x4.shl").set(value)
                     use(row + k, half, value)
+
+
+def _pairs(f: Function, code: int, row: int, to: int) -> None:
+    """Rows row and row + 1 of a group of 4 bits in the lowest bits of bytes, column by column; others above."""
+    f.emit(code).mem("v128.load")
+    if row:
+        f.i32(4).emit("i16x8.shr_u")
+    f.set(to)
+
+
+def _two_pairs(f: Function, code: int, row: int, to: int) -> None:
+    """The same of 2 bits."""
+    f.emit(code).mem("v128.load8x8_u").tee(to).i32(2 * row).emit("i16x8.shr_u")
+    f.emit(to).i32(6 - 2 * row).emit("i16x8.shl", "v128.or").set(to)
 
 
 def _half_floats(f: Function, code: int, kept: list[int], use: Use, rows: int) -> None:

@@ -1,0 +1,31 @@
+"""Codes of 2 to 8 bits one after the other in bytes, the lowest bits first, as elements of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, cast, dim, minimum
+from pyruntime.ir.kernel import Tensor
+
+
+def unpacked(byte: Expr, place: Expr, bits: int) -> Expr:
+    """Element `place` of a run of packed elements, whose byte (number place · bits / 8) is given, as int32."""
+    byte = cast(byte, I32)
+    if bits == 8:
+        return byte
+    each = 8 // bits
+    return (byte >> ((place & (each - 1)) * bits)) & ((1 << bits) - 1)
+
+
+def code_at(codes: Tensor, row: Sequence[Expr], place: Expr, bits: int) -> Expr:
+    """Element `place` of a row of packed elements, as int32; one of 3, 5, 6 or 7 bits may lie in two bytes."""
+    first = place * bits / 8
+    if 8 % bits == 0:
+        return unpacked(codes.at(*row, first), place, bits)
+    last = minimum(first + 1, dim(codes.shape[-1] - 1))
+    both = cast(codes.at(*row, first), I32) | (cast(codes.at(*row, last), I32) << 8)
+    return (both >> ((place * bits) & 7)) & ((1 << bits) - 1)
+
+
+__all__ = ["code_at", "unpacked"]
