@@ -11,6 +11,7 @@ import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
 import { SHARED } from '../web/page/late_gpu.js';
 import { NO_ADDRESS, trimmed } from './glue.mjs';
+import { LINK, TABLE } from './memory_image.mjs';
 import { snapshot } from './snapshot.mjs';
 import { compressAll, walk, writeList } from './list_files.mjs';
 
@@ -137,7 +138,7 @@ async function bundles() {
 }
 
 /** What writes and reads the image of memory. */
-const IMAGE = ['scripts/snapshot.mjs', 'scripts/memory_image.mjs', 'web/worker/memory_image.js', 'web/worker/python.js'];
+const IMAGE = ['scripts/snapshot.mjs', 'scripts/memory_image.mjs', 'scripts/restore_wasm.py', 'web/worker/memory_image.js', 'web/worker/python.js'];
 
 /** Pyodide's JavaScript, trimmed, and the exports that it uses. */
 const glue = () => (cut ??= madeGlue());
@@ -291,13 +292,21 @@ async function halves() {
   });
 }
 
+/** The code that puts a memory back. */
+async function restoring() {
+  const pyodide = await loadPyodide({ indexURL: PYODIDE });
+  useEngine(pyodide, new Uint8Array(await readFile(join(DIST, 'engine.zip'))));
+  pyodide.runPython(await readFile(join(ROOT, 'scripts/restore_wasm.py'), 'utf8'));
+  return take(pyodide.globals.get('code')(LINK, TABLE));
+}
+
 /** The memory of a Python that has started. */
 async function image() {
   const parts = await Promise.all(IMAGE.map((file) => readFile(join(ROOT, file), 'utf8')));
   await kept(['python.image.wasm'], `${await buildName()} ${parts.join('')}`, async () => {
     const file = join(CACHE, 'pyodide.trimmed.mjs');
     await writeFile(file, (await glue()).code);
-    return [await snapshot(DIST, PYODIDE, file, await buildName())];
+    return [await snapshot(DIST, PYODIDE, file, await buildName(), await restoring())];
   });
 }
 

@@ -1,34 +1,50 @@
 // Writes the interpreter's memory as web/worker/memory_image.js reads it.
 
-import {
-  checksum, checksumBefore, COLUMNS, countOf, FIELDS, hasText, HEAD, LINK, MAGIC, SECTION_AT, STATE, TABLE, TABLE_AT, tableOf, typeIn,
-} from '../web/worker/memory_image.js';
+import { checksum, FIELDS, HEAD, MAGIC, SECTION_AT, STATE, sumBefore } from '../web/worker/memory_image.js';
+
+/** In the place of a link to the next object that the collector knows; links have two bits of flags. */
+export const LINK = 0x5ca1ab18;
+/** In the place of a dict's table. */
+export const TABLE = 0x7ab1e5ed;
+/** Words of a dict's keys before the table. */
+const TABLE_AT = 5;
+/** Of a chunk, beside its size. */
+const FLAGS = 7;
+/** Words at the beginning of chunks that are columns. */
+const COLUMNS = 4;
+const PARTS = 2048; // at most: scripts/restore_wasm.py finds them in a table of twice as many places
+
+
+const SHORT = 2; // zeros that take no more words than a run's beginning
 
 /**
  * @param {{ first: Uint32Array, initial: Uint32Array, words: Uint32Array }} memory as a page has it and as it is here before
  * Python runs, and after; that is changed
- * @param {Uint8Array} state what Pyodide says of it
+ * @param {Uint8Array} state what Pyodide says of it @param {Uint8Array} bytes of the code that puts it back, whole words
  * @param {{ build: number, stdlib: number, engine: number, own: number[], stack: number, heap: number, end: number, collected: number, text: number }} places
  * own: indices of words that are each start's own; heap to end: addresses of the allocator's chunks; collected: the list
  * of objects that are the collector's; text: the type of strings; and what it belongs to, as FIELDS say
  */
-export function imageOf({ first, initial, words }, state, places) {
+export function imageOf({ first, initial, words }, state, bytes, places) {
   const { own, stack, heap, end } = places;
   leaveOut(words, places);
   const top = words.subarray(0, stack >> 2).findLastIndex((word) => word) + 1;
   const statics = words.slice(0, top).map((word, n) => word - initial[n]);
   for (const n of own) statics[n] = 0;
+  const runs = runsOf(statics);
   const { heads, columns, parts } = parted(words, heap, end);
   const keys = [...parts.keys()].sort((a, b) => a - b);
+  if (keys.length > PARTS) throw new Error(`there are objects of ${keys.length} types`);
+  const code = new Uint32Array(bytes.slice().buffer);
   const fields = {
-    ...places, own: own.length, magic: MAGIC, state: STATE / 4, memory: words.byteLength, statics: top,
-    initial: checksumBefore(first.subarray(0, top), own), chunks: heads.length, fourths: columns[3].length, parts: keys.length,
+    ...places, own: own.length, magic: MAGIC, state: STATE / 4, memory: words.byteLength, statics: top, runs: runs.length,
+    initial: sumBefore(first, own, () => checksum(first.subarray(0, top))), code: code.length, codeSum: checksum(code), chunks: heads.length, fourths: columns[3].length, parts: keys.length,
   };
   const said = new Uint8Array(STATE);
   said.set(state);
   new Uint32Array(said.buffer)[1] = STATE; // where memory would begin: what is behind has a form of its own
   const all = [
-    FIELDS.map((name) => fields[name]), new Uint32Array(said.buffer), own, statics, heads, ...columns,
+    FIELDS.map((name) => fields[name]), code, new Uint32Array(said.buffer), own, runs, heads, ...columns,
     keys.flatMap((key) => [key, parts.get(key).length]), ...keys.map((key) => parts.get(key)),
   ];
   const file = new Uint32Array(all.reduce((sum, { length }) => sum + length, 0));
@@ -41,6 +57,26 @@ export function imageOf({ first, initial, words }, state, places) {
   return asModule(new Uint8Array(file.buffer));
 }
 
+/** Words as addRuns reads them; a few zeros between others stay. @param {Uint32Array} words */
+function runsOf(words) {
+  const runs = [];
+  let end = 0; // of the last run
+  let counted = 0; // where its count stands
+  words.forEach((word, n) => {
+    if (!word) return;
+    if (counted && n - end <= SHORT) {
+      while (end < n) runs.push(words[end++]);
+    } else {
+      runs.push(n - end, 0);
+      counted = runs.length - 1;
+    }
+    runs.push(word);
+    end = n + 1;
+    runs[counted] = runs.length - 1 - counted;
+  });
+  return runs;
+}
+
 /** @param {Uint8Array} content */
 function asModule(content) {
   const made = new Uint8Array(HEAD.length + content.length);
@@ -50,6 +86,45 @@ function asModule(content) {
   made.set(content, HEAD.length);
   if (!WebAssembly.validate(made)) throw new Error('the image is no WebAssembly');
   return made;
+}
+
+/** What is in a chunk: the type of its object, if it has one at its beginning or after the collector's links. @param {Uint32Array} words @param {number} at first word @param {number} count of words @param {number} heap */
+function typeIn(words, at, count, heap) {
+  const isType = (/** @type {number} */ word) => word > 4096 && word < heap;
+  const [one, other] = [words[at + 1], count < COLUMNS ? 0 : words[at + 3]];
+  return isType(one) ? one : isType(other) ? other : 0;
+}
+
+/** Whether a string is in it, of ASCII, whose hash can be told from its text. @param {Uint32Array} words @param {number} at @param {number} count @param {number} text type of strings */
+const hasText = (words, at, count, text) => words[at + 1] === text && (words[at + 4] & 0x60) === 0x60 && count === Math.max(3, (((words[at + 2] + 32) & ~7) >> 2) - 1);
+
+/** Words of a chunk's content, by its head. @param {number} head */
+export const countOf = (head) => ((head & ~FLAGS) >> 2) - 1;
+
+/**
+ * The table of a dict's keys, from hash to number of the entry: open addressing, in the order of the entries.
+ * Source: build_indices_generic and build_indices_unicode of CPython's Objects/dictobject.c
+ * @param {Uint32Array} words @param {number} first word of the keys
+ */
+function tableOf(words, first) {
+  const [log, logBytes, kind] = [0, 8, 16].map((bits) => (words[first + 1] >> bits) & 0xff);
+  const mask = 2 ** log - 1;
+  const table = new [Int8Array, Int16Array, Int32Array][logBytes - log](mask + 1).fill(-1);
+  const width = kind ? 2 : 3; // keys that are not all strings have their hashes beside them
+  const entries = first + TABLE_AT + (table.byteLength >> 2);
+  for (let n = 0; n < words[first + 4]; n++) {
+    const entry = entries + n * width;
+    const key = words[entry + width - 2];
+    if (!key) continue; // it was deleted
+    const hash = kind ? words[(key >> 2) + 3] : words[entry];
+    let at = hash & mask;
+    for (let rest = hash; table[at] !== -1;) {
+      rest >>>= 5;
+      at = (at * 5 + rest + 1) & mask;
+    }
+    table[at] = n;
+  }
+  return table;
 }
 
 function* chunks(words, heap, end) {

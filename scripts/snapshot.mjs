@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { loadPyodide } from 'pyodide';
 import { crc32 } from '../web/worker/crc32.js';
-import { buildNumber, countOf, STATE } from '../web/worker/memory_image.js';
+import { buildNumber, STATE } from '../web/worker/memory_image.js';
 import { ENGINE, ENV, NO_PACKAGES, STARTED } from '../web/worker/python.js';
-import { imageOf } from './memory_image.mjs';
+import { countOf, imageOf } from './memory_image.mjs';
 
 const PLACES = 'import gc; some = []; gc.collect(); gc.freeze(); [id(str), id(some)]';
 const STARTS = 4; // in which a word of memory that is each start's own has not the same value
@@ -16,9 +16,9 @@ const NEAR = 4; // words
 /**
  * Made with the whole interpreter: what is done here calls into the second half, whose tables are not of the image.
  * @param {string} dist where the files are that a page starts Python from @param {string} whole where Pyodide's own are
- * @param {string} glue Pyodide's JavaScript, for Node.js @param {string} build its name
+ * @param {string} glue Pyodide's JavaScript, for Node.js @param {string} build its name @param {Uint8Array} code that puts the memory back
  */
-export async function snapshot(dist, whole, glue, build) {
+export async function snapshot(dist, whole, glue, build, code) {
   const [stdlib, engine] = await Promise.all(['python_stdlib.zip', 'engine.zip'].map((name) => readFile(join(dist, name))));
   const asm = (await import(pathToFileURL(glue).href)).default;
   const settings = (indexURL) => ({
@@ -32,7 +32,7 @@ export async function snapshot(dist, whole, glue, build) {
     const pyodide = await loadPyodide(settings(whole));
     pyodide.FS.writeFile(ENGINE, engine);
     pyodide.runPython(STARTED);
-    return image(pyodide, initial, starts, { build: buildNumber(build), stdlib: crc32(stdlib), engine: crc32(engine) });
+    return image(pyodide, initial, starts, code, { build: buildNumber(build), stdlib: crc32(stdlib), engine: crc32(engine) });
   });
 }
 
@@ -58,7 +58,7 @@ async function memoryBefore(settings) {
   return memory;
 }
 
-function image(pyodide, initial, [first, ...others], of) {
+function image(pyodide, initial, [first, ...others], code, of) {
   const { _module: module, _api: api } = pyodide;
   const [text, some] = pyodide.runPython(PLACES).toJs();
   api.config._makeSnapshot = true;
@@ -72,7 +72,7 @@ function image(pyodide, initial, [first, ...others], of) {
   const heap = module.HEAPU32[module._emscripten_get_sbrk_ptr() >> 2] - module._malloc_footprint();
   const end = endOf(words, heap);
   const collected = headOf(words, some - 8, heap, end);
-  return imageOf({ first, initial, words }, made.subarray(0, start), { ...of, own, stack, heap, end, collected, text });
+  return imageOf({ first, initial, words }, made.subarray(0, start), code, { ...of, own, stack, heap, end, collected, text });
 }
 
 /** Words that differ between starts, and those near them that Python leaves alone: a clock's flag was another in one start of 150. */

@@ -1,11 +1,17 @@
 // What the page fetches of the interpreter while the worker starts (web/page/early.js).
 
+import { importModule } from './engine_files.js';
 import { warmUp } from './halves.js';
 
 /** @typedef {import('../common/protocol.js').Early} Early */
 /** @template T @typedef {(value: T) => void} Give */
 
 export class EarlyFiles {
+  /** @param {string} asm address of Pyodide's JavaScript */
+  constructor(asm) {
+    this.asm = asm;
+  }
+
   /** @type {Give<WebAssembly.Module | null>} */
   #giveModule = () => {};
   /** @type {Give<ArrayBuffer | null>} */
@@ -17,7 +23,10 @@ export class EarlyFiles {
   /** @param {Early} early */
   take(early) {
     if ('module' in early) {
-      if (early.module) warmUp(early.module); // while its JavaScript and the image come
+      if (early.module) {
+        importModule(this.asm).catch(() => {}); // told where it is awaited
+        warmUp(early.module); // while its JavaScript and the image come
+      }
       this.#giveModule(early.module);
     } else this.#giveImage(early.image);
   }

@@ -99,7 +99,7 @@ function threadStats() {
 const handlers = {
   open(params) {
     interpreter.assets = params.assets;
-    if (params.early) interpreter.early = new EarlyFiles();
+    if (params.early) interpreter.early = new EarlyFiles(params.assets.asm);
     logging.least = () => params.least;
     sweepScratch().catch(() => {}); // storage is forbidden here
     const borrowed = params.threads && workersOf(params.threads);
