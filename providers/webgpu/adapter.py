@@ -31,6 +31,12 @@ class Adapter:
     tile: int = 0  # of contractions, that was chosen for a kernel (codegen/choices.py); 0: none
     iterations: int = 0  # of all loops of one invocation; 0: no limit. Mesa's llvmpipe leaves loops after 65535
 
+    @property
+    def specialises(self) -> bool:
+        """Whether the driver writes the numbers that loops and conditions compare with into a kernel, and compiles it
+        anew for others: Mesa's lavapipe, which is llvmpipe for Vulkan."""
+        return self.iterations > 0
+
 
 def fold_groups(groups: int, limit: int) -> tuple[int, int]:
     """Workgroups in two dimensions whose product is at least `groups`; the shader checks the work unit's number."""

@@ -17,7 +17,7 @@ from pyruntime.ir.kernel import Call, Kernel, Loops, Stmt, Store, Tensor, root
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
 from .limits.support import reason
-from .printer.loops import Shader
+from .printer.loops import Shader, generic
 from .schedules import Meaning, Scheduled, scheduled
 
 # A copy costs a submission and a wait, some 100 microseconds.
@@ -85,7 +85,8 @@ class WgslCodeWriter:
         key = (lowered.code.key(), schedule.name)
         if key not in self.numbers:
             self.numbers[key] = len(self.shaders)
-            self.shaders.append(schedule.printed(lowered.code))
+            shader = schedule.printed(lowered.code)
+            self.shaders.append(generic(shader) if self.adapter.specialises else shader)
             self.size += len(self.shaders[-1].source)
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
         name = str(self.numbers[key])

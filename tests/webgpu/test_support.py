@@ -1,13 +1,17 @@
 """What the adapter's limits refuse, and the reason given."""
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import dtype as dt
+from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import X, Y, maximum
 from pyruntime.providers.webgpu.adapter import Adapter, fold_groups
+from pyruntime.providers.webgpu.code_writer import GpuProvider
 from pyruntime.providers.webgpu.limits.support import reason
 
 ADAPTER = Adapter()
@@ -49,6 +53,22 @@ def test_iterations(over):
     why = "65536 loop iterations in one invocation, the GPU stops after 65535" if over else ""
     assert reason(kernel, replace(ADAPTER, iterations=65535)) == why
     assert reason(kernel, ADAPTER) == ""
+
+
+@pytest.mark.parametrize("iterations", [0, 65535])
+def test_parameters_that_a_driver_cannot_take_for_constants(iterations):
+    """In every printer of a shader; on other adapters their places are constants."""
+    writer = GpuProvider(replace(ADAPTER, software=True, iterations=iterations)).code_writer()
+    t = Tracer(lambda w: [])
+    n = sh.dim_of(t.symbol())
+    x, halves = t.leaf("feed", (n, n), dt.F32), t.leaf("feed", (n, 3), dt.F16)
+    product = t.reduce_compute("sum", (n, n), (n,), lambda i, j, r: x.at(i, r) * x.at(r, j))
+    most = t.reduce_compute("max", (), (n, n), lambda i, j: x.at(i, j))
+    for out in (t.map(X * 2.0, x), t.map(X * 2.0, halves), most, product):
+        writer.invoke(out.kernel)
+    for shader in json.loads(writer.finish()):
+        places = re.findall(r"params\.words\[(.*?)\d\]", shader["source"])
+        assert set(places) == {"at.z + " if iterations else ""}
 
 
 @pytest.mark.parametrize("groups", [1, 65534, 65535, 65536, 65537, 131070, 131071, 65535 * 65535])

@@ -14,7 +14,7 @@ import { GpuTensors } from './tensors.js';
 /**
  * What a Program is compiled for.
  * @typedef {{ name: string, software: boolean, f16: boolean, subgroups: boolean, timestamps: boolean, storage_buffers: number,
- *   binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number }} Description
+ *   binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number, iterations: number }} Description
  */
 
 const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 'timestamp-query']);
@@ -86,6 +86,7 @@ function describe(device, info = device.adapterInfo) {
     buffer_bytes: limits.maxBufferSize,
     workgroups: limits.maxComputeWorkgroupsPerDimension,
     shared_bytes: limits.maxComputeWorkgroupStorageSize,
+    iterations: /llvmpipe/i.test(name) ? 65535 : 0,
   };
 }
 

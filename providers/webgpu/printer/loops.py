@@ -11,7 +11,7 @@ Spec: https://www.w3.org/TR/WGSL/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expressions
 from pyruntime.ir.dtype import F16, DType
@@ -87,6 +87,12 @@ def declare(
 def word(n: int) -> str:
     """Word n of the parameter block."""
     return f"params.words[{n // 4}].{'xyzw'[n % 4]}"
+
+
+def generic(shader: Shader) -> Shader:
+    """The shader with parameters that no driver writes into its code (adapter.py): their place depends on `at.z`, which
+    is 0, but only the program knows. With docs/adr/0102."""
+    return replace(shader, source=shader.source.replace("params.words[", "params.words[at.z + "))
 
 
 class Printer:
@@ -284,6 +290,7 @@ __all__ = [
     "Array",
     "Printer",
     "Shader",
+    "generic",
     "prepared",
     "print_kernel",
     "print_workgroup_tile",
