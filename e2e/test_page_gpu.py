@@ -33,12 +33,17 @@ OPEN = """
   const reason = (action) => Promise.resolve().then(action).then(() => 'taken', words);
 """
 COUNT = """() => {
-  const crossed = globalThis.crossed = { read: 0, written: 0 };
+  const crossed = globalThis.crossed = { read: 0, written: 0, copied: 0 };
   const { mapAsync } = GPUBuffer.prototype;
   const { writeBuffer } = GPUQueue.prototype;
   GPUBuffer.prototype.mapAsync = function (mode, offset = 0, size = this.size - offset) {
     crossed.read += size;
     return mapAsync.call(this, mode, offset, size);
+  };
+  const { copyBufferToBuffer } = GPUCommandEncoder.prototype;
+  GPUCommandEncoder.prototype.copyBufferToBuffer = function (source, at, target, to, size) {
+    if (!(target.usage & GPUBufferUsage.MAP_READ)) crossed.copied += size;
+    return copyBufferToBuffer.call(this, source, at, target, to, size);
   };
   GPUQueue.prototype.writeBuffer = function (buffer, at, data, ...rest) {
     crossed.written += data.byteLength;
@@ -155,7 +160,7 @@ def test_nothing_crosses(page: Tab) -> None:
         const into = wrap(filled(device, new Float32Array(6)));
         await first.run({ a, b: a }); // constants
         await second.run({ a, b: a });
-        Object.assign(crossed, { read: 0, written: 0 });
+        Object.assign(crossed, { read: 0, written: 0, copied: 0 });
         let sum = a;
         const live = (await ort.stats()).tensors;
         for (let n = 0; n < 20; n++) {
@@ -174,7 +179,7 @@ def test_nothing_crosses(page: Tab) -> None:
         return [total, data, crossed.read, kinds, (await ort.stats()).tensors - live];
         """
     )
-    assert found == [{"read": 0, "written": 0}, [21, 42, 63, 84, 105, 126], 48, ["gpu-buffer", "cpu"], 0]
+    assert found == [{"read": 0, "written": 0, "copied": 48}, [21, 42, 63, 84, 105, 126], 48, ["gpu-buffer", "cpu"], 0]
 
 
 PICK = """<ir_version: 9, opset_import: ["" : 18]>

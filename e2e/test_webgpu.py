@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from e2e.conftest import Tab
+from e2e.test_page_gpu import COUNT, OPEN
 from kit import zoo
 from kit.chromium import Engine
 from kit.conformance.cases import load
@@ -204,3 +205,37 @@ def test_tensors(tab: Any) -> None:
     assert found["wide"] == ["2", "-4", str(2**41)]  # made on the CPU
     assert found["foreign"].startswith("InvalidInput") and "not a GPUBuffer" in found["foreign"]
     assert found["memory"]["gpu"] > 0 and found["memory"]["tensors"] > 0
+
+
+def test_kernels_use_the_buffers_of_the_page(tab: Any) -> None:
+    """From run to run feeds and outputs lie in other buffers, or in linear memory, or an output where a feed lies. What
+    was made before stays as it is; copied is only what lies where kernels cannot use it."""
+    made: Tab = tab()
+    made.open("/esm.html").evaluate(COUNT)
+    found = made.run(
+        OPEN
+        + """
+        const session = await add(kept);
+        const device = await ort.env.webgpu.device;
+        const of = (k, usage) => wrap(filled(device, Float32Array.of(k, 2, 3, 4, 5, 6), usage));
+        const [one, two, both, plain] = [of(1), of(2), of(9), of(3, GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST)];
+        const feeds = [
+          [one, two], [two, one], [six, two], [two, two], [one, plain], [one, two], [plain, six], [six, six],
+          [one, both],
+        ];
+        const copies = [], made = [];
+        await session.run({ a: six, b: two }); // gives the session its memory
+        for (const [a, b] of feeds) {
+          const before = crossed.copied;
+          made.push(await session.run({ a, b }, b === both ? { c: both, d: plain } : undefined));
+          copies.push(crossed.copied - before);
+        }
+        const first = async (tensor) => (await tensor.getData(true))[0];
+        const read = async (buffer) => first((await session.run({ a: wrap(buffer), b: cpu(0, 0, 0, 0, 0, 0) })).c);
+        const last = made.pop();
+        const values = await Promise.all(made.map(async ({ c, d }) => [await first(c), await first(d)]));
+        return [values, [last.c === both, await read(both.gpuBuffer), await read(plain.gpuBuffer)], copies];
+        """
+    )
+    values = [[3, -1], [3, 1], [3, -1], [4, 0], [4, -2], [3, -1], [4, 2], [2, 0]]
+    assert found == [values, [True, 10, -8], [0, 0, 0, 48, 24, 0, 24, 0, 72]]

@@ -21,6 +21,8 @@ export class GpuMemory {
     this.chunk = Math.floor(Math.min(buffer_bytes, binding_bytes, 2 ** 31) / 256) * 256;
     /** @type {GPUBuffer[]} */
     this.buffers = [];
+    /** Tensors of the run in progress that lie in a GPUBuffer of their own and not at their address, by their number. @type {Map<number, GPUBuffer>} */
+    this.apart = new Map();
     /** Counts the times that a buffer was replaced: bind groups made before are stale. */
     this.generation = 0;
     /** Commands not yet submitted. @type {GPUCommandEncoder | null} */
@@ -79,6 +81,12 @@ export class GpuMemory {
     return { buffer: this.buffers[n], offset, size: Math.ceil(size / 4) * 4 || EMPTY };
   }
 
+  /** The same for a tensor, wherever it lies. @param {number} number @param {number} address @param {number} size */
+  find(number, address, size) {
+    const buffer = this.apart.get(number);
+    return buffer ? { buffer, offset: 0, size: Math.ceil(size / 4) * 4 } : this.locate(address, size);
+  }
+
   // ── commands ──
 
   /** @returns {GPUCommandEncoder} of the next submission */
@@ -112,11 +120,9 @@ export class GpuMemory {
     this.commands().copyBufferToBuffer(source, 0, buffer, offset, bytes);
   }
 
-  /** @param {number} address @param {number} size @param {GPUBuffer} target @param {number} [at] */
-  copyOut(address, size, target, at = 0) {
-    if (!size) return;
-    const { buffer, offset, size: bytes } = this.locate(address, size);
-    this.commands().copyBufferToBuffer(buffer, offset, target, at, bytes);
+  /** @param {{ buffer: GPUBuffer, offset: number, size: number }} from @param {GPUBuffer} target @param {number} [at] */
+  copyOut({ buffer, offset, size }, target, at = 0) {
+    this.commands().copyBufferToBuffer(buffer, offset, target, at, size);
   }
 
   /** Bytes on the GPU. */
@@ -126,6 +132,7 @@ export class GpuMemory {
 
   release() {
     this.encoder = null;
+    this.apart.clear();
     for (const buffer of this.buffers.splice(0)) buffer.destroy();
     this.faultRecord?.destroy();
     this.faultRecord = null;

@@ -83,13 +83,14 @@ export class Moves {
     return kind.startsWith('narrow');
   }
 
-  /** From the memory into a tensor. @param {GpuMemory} memory @param {number} address @param {GpuTensor} tensor */
-  out(memory, address, tensor) {
+  /** Into a tensor. @param {GpuMemory} memory @param {Range} from @param {GpuTensor} tensor */
+  out(memory, from, tensor) {
     const kind = kindOf(tensor, 'widen');
     const size = storedSize(tensor.type, tensor.dims);
     const { gpu: buffer } = tensor.data;
-    if (!kind) memory.copyOut(address, size, buffer);
-    else if (size) this.dispatch(memory, kind, memory.locate(address, size), { buffer, offset: 0, size: wholeSize(tensor.type, tensor.dims) });
+    if (!size) return;
+    if (!kind) memory.copyOut(from, buffer);
+    else this.dispatch(memory, kind, from, { buffer, offset: 0, size: wholeSize(tensor.type, tensor.dims) });
   }
 
   /** @param {GpuMemory} memory @param {string} kind @param {Range} from @param {Range} to */

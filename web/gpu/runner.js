@@ -10,6 +10,8 @@ import { FAULT_BYTES, GpuMemory } from './memory.js';
 /** @typedef {import('./device.js').Shader} Shader */
 /** @typedef {import('../common/program.js').Call} Call */
 
+/** @typedef {{ call: Call, addresses: number[], sizes: number[], params: { buffer: GPUBuffer, offset: number }, apart: (GPUBuffer | undefined)[] }} Bound apart: where its tensors lay that were not in the session's memory */
+
 const SLOT = 256; // parameter blocks are aligned to this
 
 /**
@@ -33,6 +35,8 @@ export class Prepared {
     this.params = null;
     /** What each dispatch is. @type {Call[]} */
     this.dispatched = [];
+    /** What each bind group is made of. @type {Bound[]} */
+    this.bound = [];
     /** Dispatches of a submission, in a run that may be stopped. */
     this.portion = 1;
   }
@@ -94,13 +98,13 @@ export class GpuRunner {
 
   /** Encodes the step's dispatches. @param {Prepared} step */
   run(step) {
-    if (step.generation !== this.memory.generation) this.bind(step);
+    this.ready(step);
     if (step.groups.length) this.encode(step, 0, step.groups.length);
   }
 
   /** Submits them in portions, between which the run may be stopped. @param {Prepared} step @param {import('../common/stop.js').Stop} stop */
   async runInPortions(step, stop) {
-    if (step.generation !== this.memory.generation) this.bind(step);
+    this.ready(step);
     const encode = (/** @type {number} */ begin, /** @type {number} */ end) => {
       this.encode(step, begin, end);
       this.memory.flush();
@@ -129,6 +133,16 @@ export class GpuRunner {
     pass.end();
   }
 
+  /** Its bind groups are for the memory as it is. @param {Prepared} step */
+  ready(step) {
+    if (step.generation !== this.memory.generation) return this.bind(step);
+    const { apart } = this.memory;
+    const moved = [...step.bound.keys()].filter((n) => step.bound[n].call.buffers.some((buffer, i) => apart.get(buffer) !== step.bound[n].apart[i]));
+    if (!moved.length) return;
+    const make = () => moved.forEach((n) => { step.groups[n] = this.group(step.bound[n]); });
+    this.gpu.catchErrors(make, this.memory.pending, moved.map((n) => labelOf(step.bound[n].call)));
+  }
+
   /** Parameter blocks and bind groups for the memory as it is. @param {Prepared} step */
   bind(step) {
     step.release();
@@ -136,6 +150,7 @@ export class GpuRunner {
     step.groups = [];
     step.counts = [];
     step.dispatched = [];
+    step.bound = [];
     const calls = this.unpack(step).filter(({ params }) => params[params.length - 1] > 0);
     step.generation = this.memory.generation;
     if (!calls.length) return;
@@ -178,18 +193,28 @@ export class GpuRunner {
   /** @param {Prepared} step @param {ReturnType<GpuRunner['unpack']>[number]} call @param {{ buffer: GPUBuffer, offset: number }} params */
   dispatch(step, { call, addresses, sizes, params: words }, params) {
     const shader = this.shaders[Number(call.kernel)];
-    const resources = addresses.map((address, n) => this.memory.locate(address, sizes[n]));
-    if (shader.faults) resources.push({ buffer: this.memory.faults, offset: 0, size: FAULT_BYTES });
-    resources.push({ ...params, size: (Math.floor(shader.params / 4) + 1) * 16 });
-    const entries = resources.map((resource, binding) => ({ binding, resource }));
-    const label = labelOf(call);
-    const { group: layout } = this.gpu.layout(shader.buffers);
-    step.groups.push(this.gpu.device.createBindGroup({ layout, entries, label }));
+    const bound = { call, addresses, sizes, params, apart: [] };
+    step.groups.push(this.group(bound));
+    step.bound.push(bound);
     step.dispatched.push(call);
     step.pipelines.push(this.pipelines[Number(call.kernel)]);
     const groups = Math.ceil(words[words.length - 1] / shader.span);
     const rows = Math.ceil(groups / this.gpu.adapter.workgroups);
     step.counts.push(Math.ceil(groups / rows), rows);
+  }
+
+  /** @param {Bound} bound */
+  group(bound) {
+    const { memory } = this;
+    const { call, addresses, sizes, params } = bound;
+    const shader = this.shaders[Number(call.kernel)];
+    bound.apart = call.buffers.map((buffer) => memory.apart.get(buffer));
+    const resources = call.buffers.map((buffer, n) => memory.find(buffer, addresses[n], sizes[n]));
+    if (shader.faults) resources.push({ buffer: memory.faults, offset: 0, size: FAULT_BYTES });
+    resources.push({ ...params, size: (Math.floor(shader.params / 4) + 1) * 16 });
+    const entries = resources.map((resource, binding) => ({ binding, resource }));
+    const { group: layout } = this.gpu.layout(shader.buffers);
+    return this.gpu.device.createBindGroup({ layout, entries, label: labelOf(call) });
   }
 
   /** Plans were dropped. */

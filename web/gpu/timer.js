@@ -29,7 +29,7 @@ export class KernelTimer {
   async run(step, stop) {
     const { runner } = this;
     const { queue, features } = this.gpu.device;
-    if (step.generation !== runner.memory.generation) runner.bind(step);
+    runner.ready(step);
     if (!features.has('timestamp-query')) return this.runOneByOne(step, stop);
     const encode = (/** @type {number} */ begin, /** @type {number} */ end) => {
       for (let n = begin; n < end; n++) runner.encode(step, n, n + 1, { timestampWrites: this.writes(this.begin(step, n)) });

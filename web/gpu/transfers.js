@@ -2,11 +2,12 @@
 
 import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
-import { evaluateAll } from '../run/dims.js';
+import { evaluateAll, symbolsOf } from '../run/dims.js';
 import { feedOf } from '../run/input_dims.js';
 import { USAGE } from './flags.js';
 import { FAULT_BYTES, padToWords } from './memory.js';
-import { fromGpuStorage } from './storage.js';
+import { bytesOf } from './sizes.js';
+import { fromGpuStorage, isWide } from './storage.js';
 import { GPU_TYPES } from './tensors.js';
 
 /** @typedef {import('../run/executor.js').Executor} Executor */
@@ -39,6 +40,13 @@ export class Transfers {
       for (const buffer of buffersOf(value)) {
         if (arriving.has(buffer) && !read.has(buffer)) this.outputs.set(buffer, [...(this.outputs.get(buffer) ?? []), name]);
       }
+    }
+    /** Outputs by the buffer on the GPU that kernels of the main block write. @type {Map<number, { name: string, value: TensorValue }>} */
+    this.sources = new Map();
+    const written = new Set(header.blocks[1].steps.flatMap((step) => (step.op === 'gpu' ? step.calls.flatMap(({ alloc }) => alloc) : [])));
+    for (const [{ buffer }, target] of copies.flatMap((step) => /** @type {CopyStep} */ (step).pairs)) {
+      const [name] = this.outputs.get(target.buffer) ?? [];
+      if (name !== undefined && written.has(buffer)) this.sources.set(buffer, { name, value: target });
     }
     /** Feeds of the run in progress that are on the GPU, by buffer. @type {Map<number, GpuTensor>} */
     this.remote = new Map();
@@ -77,6 +85,7 @@ export class Transfers {
     this.made = [];
     this.narrowed = false;
     this.remote.clear();
+    this.gpu.memory.apart.clear();
     for (const input of this.executor.header.inputs) {
       const feed = feedOf(feeds, input);
       if (onGpu(feed)) this.remote.set(input.buffer, feed);
@@ -101,7 +110,8 @@ export class Transfers {
     for (const [{ buffer, dtype }, target] of step.pairs) {
       const { address } = plan.span(after, target.buffer);
       const remote = this.remote.get(buffer);
-      if (remote) this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
+      if (remote && this.staysApart(remote, plan.size(after, target.buffer))) this.gpu.memory.apart.set(target.buffer, remote.data.gpu);
+      else if (remote) this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
       else this.gpu.memory.write(address, plan.bytes(state, buffer), dtype);
     }
     return after;
@@ -118,7 +128,7 @@ export class Transfers {
     if (!total && !record) return after;
     const copy = (/** @type {GPUBuffer} */ staging) => {
       if (record) this.gpu.memory.commands().copyBufferToBuffer(this.gpu.memory.faults, 0, staging, total, record);
-      wanted.forEach(([{ buffer }], n) => this.gpu.memory.copyOut(plan.span(state, buffer).address, sizes[n], staging, starts[n]));
+      wanted.forEach((pair, n) => sizes[n] && this.gpu.memory.copyOut(this.place(pair, state), staging, starts[n]));
       this.gpu.memory.flush();
     };
     return this.gpu.gpu.read(total + record, copy, (found) => {
@@ -136,6 +146,34 @@ export class Transfers {
     throw outOfRange(this.executor.header.checked[node - 1], index, extent);
   }
 
+  /**
+   * Whether kernels may read or write a tensor of the page where it lies: with this many bytes, if nothing else of the run
+   * lies there, for shaders bind all buffers for writing. @param {GpuTensor} tensor @param {number} size
+   */
+  staysApart({ type, dims, data: { gpu: buffer } }, size) {
+    const all = [...this.remote.values(), ...Object.values(this.fetches).filter(onGpu), ...this.made];
+    const usage = USAGE.STORAGE | USAGE.COPY_SRC;
+    const usable = !isWide(type) && (buffer.usage & usage) === usage && size > 0 && bytesOf(type, dims) === size;
+    return usable && all.filter(({ data }) => data.gpu === buffer).length === 1;
+  }
+
+  /** Outputs that stay on the GPU get their tensors before the step that makes them. @param {import('../common/program.js').GpuStep} step @param {State} after */
+  makeRoom({ calls }, after) {
+    const made = this.sources.size ? calls.flatMap(({ alloc }) => alloc.filter((buffer) => this.sources.has(buffer))) : [];
+    for (const buffer of made) {
+      const { name, value } = /** @type {{ name: string, value: TensorValue }} */ (this.sources.get(buffer));
+      const known = value.dims.every((dim) => [...symbolsOf(dim)].every((symbol) => after.env.has(symbol)));
+      const kept = known && Object.hasOwn(this.fetches, name) && this.keep(name, value.dtype, evaluateAll(value.dims, after.env));
+      if (kept && this.staysApart(kept, this.executor.plan.size(after, buffer))) this.gpu.memory.apart.set(buffer, kept.data.gpu);
+    }
+  }
+
+  /** Where a tensor lies. @param {TensorValue[]} pair the first one @param {State} state */
+  place([{ buffer }], state) {
+    const { plan } = this.executor;
+    return this.gpu.memory.find(buffer, plan.span(state, buffer).address, plan.size(state, buffer));
+  }
+
   /** What stays on the GPU is copied there; tells whether the CPU needs it too. @param {[TensorValue, TensorValue]} pair @param {State} state */
   neededOnCpu([source, target], state) {
     const names = this.outputs.get(target.buffer);
@@ -143,9 +181,9 @@ export class Transfers {
     const { plan } = this.executor;
     let onCpu = false;
     for (const name of names.filter((each) => Object.hasOwn(this.fetches, each))) {
-      const kept = this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
-      if (kept) this.gpu.gpu.moves.out(this.gpu.memory, plan.span(state, source.buffer).address, kept);
-      else onCpu = true;
+      const kept = this.kept.get(name) ?? this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
+      if (!kept) onCpu = true;
+      else if (kept.data.gpu !== this.gpu.memory.apart.get(source.buffer)) this.gpu.gpu.moves.out(this.gpu.memory, this.place([source], state), kept);
     }
     return onCpu;
   }

@@ -268,6 +268,7 @@ export class Executor {
     if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
     const { state: after } = found;
     const prepared = /** @type {import('../gpu/runner.js').Prepared} */ (found.prepared);
+    this.transfers?.makeRoom(step, after);
     if (gpu.timer) return gpu.timer.run(prepared, this.stop).then(() => after);
     if (this.stop) return gpu.runInPortions(prepared, this.stop).then(() => after);
     gpu.run(prepared);
