@@ -2,7 +2,7 @@
 
 One counter (bench/page/gpu_counter.js) listens to the calls of WebGPU in the page and in the worker, so the counts are
 those of any adapter. Each runtime and model has a browser of its own, in which a session of a tiny model was made
-before. Counts are of one run, the fourth (with --token of the sixteenth token of llama_mini, whose caches stay there):
+before. Counts are of one run, the fourth (with --token of the sixteenth step of llama_mini, whose caches stay there):
 dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU, copied between buffers, read
 back, and `bound`, the storage bindings of all dispatches. Creation and first run: pipelines, kB of
 shaders, milliseconds.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import itemgetter
@@ -36,6 +37,15 @@ TAKE = """() => {
   for (const name of Object.keys(gpuCounts)) delete gpuCounts[name];
   return taken;
 }"""
+TIMES = """async (count) => {
+  const times = [];
+  for (let n = 0; n < count; n++) {
+    const start = performance.now();
+    await bench.nextToken();
+    times.push(performance.now() - start);
+  }
+  return times;
+}"""
 Counts = dict[str, float]
 
 
@@ -43,10 +53,11 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench dispatches", description=__doc__)
     parser.add_argument("models", nargs="*", default=GPU_MODELS, help=f"default {' '.join(GPU_MODELS)}")
     parser.add_argument("--token", action="store_true", help="a token of a decoder whose caches stay on the GPU")
+    parser.add_argument("--past", type=int, default=1, help="tokens that the decoder is fed first, at once (default 1)")
     args = parser.parse_args(argv)
     build()
     if args.token:
-        return token()
+        return token(args.past)
     names = args.models
     print("ours / onnxruntime-web's; bytes in kB, times in ms")
     print(f"{'':16}" + "".join(f"{name:>{WIDTH.get(name, 16)}}" for name in (*COUNTED, *MADE)))
@@ -92,19 +103,21 @@ def counted(name: str, runtime: str) -> Counts:
         return {**take(page), **{key: made.get(key, 0) for key in MADE}, **times}
 
 
-def token() -> int:
+def token(past: int) -> int:
     """Exit code 1 if the two do not find the same tokens."""
     found: list[Counts] = []
     tokens = []
+    what = {"model": f"/zoo/{zoo.materialize('llama_mini').name}", "past": past}
     for runtime in RUNTIMES:
         with opened(runtime) as page:
-            page.evaluate("(model) => bench.openDecoder(model)", f"/zoo/{zoo.materialize('llama_mini').name}")
+            page.evaluate("(what) => bench.openDecoder(what)", what)
             tokens.append([page.evaluate("() => bench.nextToken()") for _ in range(TOKENS - 1)])
             take(page)
             tokens[-1].append(page.evaluate("() => bench.nextToken()"))
             found.append(take(page))
-    print("ours / onnxruntime-web's, a token with caches on the GPU; bytes in kB")
-    for key, unit in COUNTED.items():
+            found[-1]["ms"] = statistics.median(page.evaluate(TIMES, TOKENS))
+    print("ours / onnxruntime-web's, a token with caches on the GPU; bytes in kB, ms the median of tokens after it")
+    for key, unit in (COUNTED | {"ms": 1}).items():
         print(f"{key:14}{cell(found, key, unit)}")
     return int(tokens[0] != tokens[1])
 
