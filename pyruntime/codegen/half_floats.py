@@ -73,6 +73,48 @@ def legalize(code: LoopCode) -> LoopCode:
     return replace(code, buffers=buffers, body=[_statement(s, halves, memo) for s in code.body])
 
 
+def in_float32(code: LoopCode) -> LoopCode:
+    """The same for printers that load and store halves themselves: what is between is float32, and rounded where it is
+    cast alone. Neither constants are, nor what a function gives: e^x of 12 is no half, and x / e^x is one."""
+    halves = any(d in HALVES for d, _ in code.buffers) or _mentions(code.body)
+    return map_expressions(code, _in_float32) if halves else code
+
+
+def _in_float32(e: Expr) -> Expr:
+    memo: dict[int, Expr] = {}
+
+    def of(x: Expr) -> Expr:
+        if id(x) not in memo:
+            memo[id(x)] = _between(x, tuple([of(a) for a in x.args]))
+        return memo[id(x)]
+
+    return of(e)
+
+
+def _between(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    if e.op == "cast":
+        return args[0] if e.dtype in HALVES and _before_float32(e.args[0]) is e.dtype else _with(e, args, e.dtype)
+    if e.op == "bitcast":
+        return _with(e, (cast(args[0], e.args[0].dtype),), e.dtype)
+    moves = e.op in ("var", "const", "lane", "guard") and _same(args, e.args)
+    if moves or e.op in ("load", "load4"):
+        return _with(e, args, e.dtype)
+    wide = tuple([cast(a, F32) if a.dtype in HALVES else a for a in args])
+    return _with(e, wide, F32 if e.dtype in HALVES else e.dtype)
+
+
+def _with(e: Expr, args: tuple[Expr, ...], dtype: DType) -> Expr:
+    return e if dtype is e.dtype and _same(args, e.args) else Expr(e.op, args, dtype, e.value)
+
+
+def _same(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:
+    return all(a is b for a, b in zip(left, right, strict=True))
+
+
+def _before_float32(e: Expr) -> DType:
+    return e.args[0].dtype if e.op == "cast" and e.dtype is F32 else e.dtype
+
+
 def _mentions(body: list[Stmt]) -> bool:
     for s in body:
         if any(x.dtype in HALVES for e in expressions(s) for x in walk(e)):
@@ -122,8 +164,7 @@ def _legal(e: Expr, memo: dict[int, Expr]) -> Expr:
         return decode(cast(Expr("load", args, U16, e.value), I32), e.dtype)
     if e.op == "cast" and e.dtype in HALVES:
         x = args[0] if args[0].dtype is F32 else cast(args[0], F32)
-        source = e.args[0].args[0] if e.args[0].op == "cast" and e.args[0].dtype is F32 else e.args[0]
-        return x if source.dtype is e.dtype else rounded(x, e.dtype)
+        return x if _before_float32(e.args[0]) is e.dtype else rounded(x, e.dtype)
     if e.op == "cast" and e.args[0].dtype in HALVES:
         return cast(args[0], e.dtype)
     if e.op == "bitcast" and e.dtype in HALVES:
@@ -132,7 +173,7 @@ def _legal(e: Expr, memo: dict[int, Expr]) -> Expr:
         return cast(encode(args[0], e.args[0].dtype), e.dtype if e.dtype in (U16, I16) else U16)
     if e.dtype in HALVES:
         return Expr(e.op, args, F32, e.value)
-    return e if all(a is b for a, b in zip(args, e.args, strict=True)) else Expr(e.op, args, e.dtype, e.value)
+    return _with(e, args, e.dtype)
 
 
 def _statement(s: Stmt, halves: dict[int, DType], memo: dict[int, Expr]) -> Stmt:

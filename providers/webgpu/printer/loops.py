@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pyruntime.codegen.half_floats import in_float32
 from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expressions
 from pyruntime.ir.dtype import F16, DType
 from pyruntime.ir.expr import Expr, binary, rewrite, walk
@@ -64,8 +65,8 @@ def print_kernel(code: LoopCode, linear: bool = False, f16: bool = False, arrays
 
 
 def prepared(code: LoopCode) -> LoopCode:
-    """Without transcendental functions and operations on constants."""
-    return map_expressions(code, lambda e: rewrite(expand(e), fold))
+    """Without transcendental functions, operations on constants and halves between loads and stores."""
+    return map_expressions(in_float32(code), lambda e: rewrite(expand(e), fold))
 
 
 def declare(
