@@ -249,6 +249,18 @@ def test_products_of_few_bits(relaxed: bool, bits: int, zeros: bool) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
 
 
+def test_scales_behind_a_cast_are_constant() -> None:
+    """As converters to half floats leave them."""
+    weights = {"b": RNG.integers(0, 255, (24, 3, 16), np.uint8), "s": np.abs(floats(72)).astype(np.float16)}
+    attrs = {"K": 96, "N": 24, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
+    a = floats(1, 96)
+    nodes = [node("Cast", "s", "wide", to=1), node("MatMulNBits", "a b wide", "y", **attrs)]
+    session = InferenceSession(model(nodes, {"a": a}, weights, False))
+    (got,) = session.run(None, {"a": a})
+    np.testing.assert_allclose(got, a @ few_bits(weights, 4, 96).T, rtol=1e-4, atol=1e-4)
+    assert "matmul_nbits4" in str(session.profile({"a": a}))
+
+
 def few_bits(weights: dict[str, np.ndarray], bits: int, k: int) -> np.ndarray:
     """The weights (N, K) that codes, scales and zero points stand for."""
 

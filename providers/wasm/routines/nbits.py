@@ -9,9 +9,10 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
+from pyruntime.ir.blocks import is_constant
 from pyruntime.ir.dtype import BOOL, F16, F32, I32, U8, U16
 from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, guard, index
-from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Map, Reduce, Tensor
+from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.packed_codes import code_at
 from pyruntime.ir.shape import AnyDim
 
@@ -33,7 +34,7 @@ class MatmulNBits(WasmRoutine):
         a, codes, steps, _ = call.args
         if a is None or codes is None or steps is None or call.out.dtype is not F32:
             return []
-        if not all(_is_weight(t) for t in call.args[1:] if t is not None) or call.attrs["block_size"] % GROUP:
+        if not all(is_constant(t) for t in call.args[1:] if t is not None) or call.attrs["block_size"] % GROUP:
             return []
         made = widened(call, (0,))
         few = FewBits(STORED[call.attrs["bits"]], call.args[3] is not None, self._quantises(call))
@@ -102,12 +103,6 @@ def prepare_halves(call: Call) -> list[Kernel]:
 
 def _groups(rank: int) -> Groups:
     return (), (), tuple(range(rank - 1)), (rank - 1,)
-
-
-def _is_weight(t: Tensor) -> bool:
-    while isinstance(t.kernel, Alias):
-        t = t.kernel.base
-    return isinstance(t.kernel, Leaf) and t.kernel.kind in ("weight", "constant")
 
 
 def _packed_codes(call: Call, codes: Tensor, few: FewBits) -> Map:
