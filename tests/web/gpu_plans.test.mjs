@@ -48,3 +48,22 @@ test('a runner that is released leaves none', () => {
   runner.release();
   assert.equal(Buffer.held, 0);
 });
+
+test('kept plans do not keep buffers of the page', () => {
+  const { runner } = planned();
+  const made = [];
+  Object.assign(runner.gpu.device, { createBindGroup: ({ entries }) => made.push(entries[0].resource.buffer) });
+  runner.gpu.layout = () => ({});
+  runner.shaders = [{ buffers: 1, params: 0, span: 1 }];
+  runner.memory.buffers = ['arena'];
+  const step = runner.prepare([{ node: 'n', kernel: '0', buffers: [7], params: [] }], [[16]], [2 ** 40, 1]);
+  const bound = (buffer) => {
+    if (buffer) runner.memory.apart.set(7, buffer);
+    runner.ready(step);
+    runner.giveBack();
+    return made.splice(0);
+  };
+  assert.deepEqual(['a', 'a', '', '', 'b', ''].map(bound), [['a'], ['a'], ['arena'], [], ['b'], ['arena']]);
+  bound('c');
+  assert.deepEqual([step.groups, step.bound[0].apart, runner.memory.apart.size], [[null], [null], 0]);
+});

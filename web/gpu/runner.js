@@ -10,7 +10,7 @@ import { FAULT_BYTES, GpuMemory } from './memory.js';
 /** @typedef {import('./device.js').Shader} Shader */
 /** @typedef {import('../common/program.js').Call} Call */
 
-/** @typedef {{ call: Call, addresses: number[], sizes: number[], params: { buffer: GPUBuffer, offset: number }, apart: (GPUBuffer | undefined)[] }} Bound apart: where its tensors lay that were not in the session's memory */
+/** @typedef {{ call: Call, addresses: number[], sizes: number[], params: { buffer: GPUBuffer, offset: number }, apart: (GPUBuffer | null | undefined)[] }} Bound apart: where its tensors lie that are not in the session's memory; null: it has to be made anew */
 
 const SLOT = 256; // parameter blocks are aligned to this
 
@@ -72,6 +72,8 @@ export class GpuRunner {
     this.checks = shaders.some(({ faults }) => faults);
     /** @type {Prepared[]} */
     this.prepared = [];
+    /** Bind groups of the run in progress with buffers that are not the session's. @type {{ step: Prepared, n: number }[]} */
+    this.borrowed = [];
     /** Bytes of parameter blocks since plans were last dropped. */
     this.parameterBytes = 0;
     /** Of a run whose kernels are timed. @type {KernelTimer | null} */
@@ -139,7 +141,7 @@ export class GpuRunner {
     const { apart } = this.memory;
     const moved = [...step.bound.keys()].filter((n) => step.bound[n].call.buffers.some((buffer, i) => apart.get(buffer) !== step.bound[n].apart[i]));
     if (!moved.length) return;
-    const make = () => moved.forEach((n) => { step.groups[n] = this.group(step.bound[n]); });
+    const make = () => moved.forEach((n) => { step.groups[n] = this.group(step, n); });
     this.gpu.catchErrors(make, this.memory.pending, moved.map((n) => labelOf(step.bound[n].call)));
   }
 
@@ -194,8 +196,8 @@ export class GpuRunner {
   dispatch(step, { call, addresses, sizes, params: words }, params) {
     const shader = this.shaders[Number(call.kernel)];
     const bound = { call, addresses, sizes, params, apart: [] };
-    step.groups.push(this.group(bound));
     step.bound.push(bound);
+    step.groups.push(this.group(step, step.groups.length));
     step.dispatched.push(call);
     step.pipelines.push(this.pipelines[Number(call.kernel)]);
     const groups = Math.ceil(words[words.length - 1] / shader.span);
@@ -203,18 +205,29 @@ export class GpuRunner {
     step.counts.push(Math.ceil(groups / rows), rows);
   }
 
-  /** @param {Bound} bound */
-  group(bound) {
+  /** @param {Prepared} step @param {number} n */
+  group(step, n) {
     const { memory } = this;
-    const { call, addresses, sizes, params } = bound;
+    const { call, addresses, sizes, params } = step.bound[n];
     const shader = this.shaders[Number(call.kernel)];
-    bound.apart = call.buffers.map((buffer) => memory.apart.get(buffer));
+    step.bound[n].apart = call.buffers.map((buffer) => memory.apart.get(buffer));
+    if (step.bound[n].apart.some(Boolean)) this.borrowed.push({ step, n });
     const resources = call.buffers.map((buffer, n) => memory.find(buffer, addresses[n], sizes[n]));
     if (shader.faults) resources.push({ buffer: memory.faults, offset: 0, size: FAULT_BYTES });
     resources.push({ ...params, size: (Math.floor(shader.params / 4) + 1) * 16 });
     const entries = resources.map((resource, binding) => ({ binding, resource }));
     const { group: layout } = this.gpu.layout(shader.buffers);
     return this.gpu.device.createBindGroup({ layout, entries, label: labelOf(call) });
+  }
+
+  /** After a run: plans are kept, and would keep what is the page's. */
+  giveBack() {
+    this.memory.apart.clear();
+    for (const { step, n } of this.borrowed.splice(0)) {
+      if (!step.bound[n]) continue; // it was released
+      step.groups[n] = /** @type {GPUBindGroup} */ (/** @type {unknown} */ (null));
+      step.bound[n].apart = step.bound[n].apart.map(() => null);
+    }
   }
 
   /** Plans were dropped. */

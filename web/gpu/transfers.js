@@ -85,7 +85,6 @@ export class Transfers {
     this.made = [];
     this.narrowed = false;
     this.remote.clear();
-    this.gpu.memory.apart.clear();
     for (const input of this.executor.header.inputs) {
       const feed = feedOf(feeds, input);
       if (onGpu(feed)) this.remote.set(input.buffer, feed);
@@ -95,6 +94,7 @@ export class Transfers {
   /** The run failed: nobody will get what it made. */
   abandon() {
     this.gpu.memory.encoder = null;
+    this.gpu.giveBack();
     for (const { data } of this.made) this.gpu.gpu.tensors.dispose(data.gpu);
     this.gpu.gpu.tensors.freePool(); // a page may have destroyed one of its buffers: nothing tells of that
   }

@@ -164,6 +164,7 @@ export class Executor {
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
     this.held?.leave(state, results, fetches);
     this.gpu?.memory.flush();
+    this.gpu?.giveBack();
     return this.gpu?.memory.waits ? this.gpu.memory.throwErrors().then(() => results) : results;
   }
 
