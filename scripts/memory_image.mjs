@@ -13,8 +13,6 @@ const FLAGS = 7;
 /** Words at the beginning of chunks that are columns. */
 const COLUMNS = 4;
 const PARTS = 2048; // at most: scripts/restore_wasm.py finds them in a table of twice as many places
-
-
 const SHORT = 2; // zeros that take no more words than a run's beginning
 
 /**

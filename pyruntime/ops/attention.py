@@ -225,8 +225,6 @@ def attention(
     biases += window_biases(offset, bool(is_causal), left_window_size, right_window_size)
     precision = float_of(t, softmax_precision) if softmax_precision else None
     done = attend(t, q, k, v, scale=scale, softcap=softcap, bias=chain(*biases), precision=precision)
-    if not 0 <= qk_matmul_output_mode <= 3:
-        raise t.unsupported(f"qk_matmul_output_mode {qk_matmul_output_mode} is not known")
     stage = (done.raw, done.capped, done.biased, done.probabilities)[qk_matmul_output_mode]
     return merged(t, done.out) if flat else done.out, k, v, t.cast(stage, q.dtype)
 

@@ -1,4 +1,4 @@
-"""What is made twice of the same constants is made once: panels of a weight that two products share."""
+"""What maps make twice of the same constants is made once: codes in panels of a weight that two products share."""
 
 from __future__ import annotations
 

@@ -167,16 +167,27 @@ def test_blocks_that_groups_do_not_fill_are_made_floats(block: int) -> None:
     np.testing.assert_allclose(InferenceSession(data).run(None, {"x0": x})[0], x @ real, rtol=0, atol=1e-4)
 
 
-def test_a_rounding_that_the_model_asks_for_stays() -> None:
+@pytest.mark.parametrize("rounded", [True, False])
+def test_a_rounding_that_the_model_asks_for_stays(rounded: bool) -> None:
     """Weights of 2049 parts are 2048 as halves."""
-    nodes = [node("DequantizeLinear", "codes scales", "w", axis=0), node("Cast", "w", "half", to=T.FLOAT16)]
-    nodes += [node("Cast", "half", "wide", to=T.FLOAT), node("MatMul", "x wide", "y")]
-    weights = [tensor("codes", T.INT8, np.ones((K, N), int))]
-    weights.append(numpy_helper.from_array(np.full(K, 2049 / 2048, np.float32), "scales"))
+    half = [node("Cast", "w", "half", to=T.FLOAT16), node("Cast", "half", "wide", to=T.FLOAT)]
+    y = by_scales(1, half if rounded else [node("Identity", "w", "wide")], np.full(N, 2049 / 2048, np.float32))
+    np.testing.assert_array_equal(y, np.full((1, N), K * (1 if rounded else 2049 / 2048), np.float32))
+
+
+def test_scales_of_rows() -> None:
+    """No code has the scale of its column or block."""
+    scales = RNG.uniform(0.01, 0.02, K).astype(np.float32)
+    np.testing.assert_allclose(by_scales(0, [node("Identity", "w", "wide")], scales), scales.sum(), rtol=1e-5)
+
+
+def by_scales(axis: int, between: list[onnx.NodeProto], scales: np.ndarray) -> np.ndarray:
+    """The product of ones by codes that are 1, with scales along an axis."""
+    nodes = [node("DequantizeLinear", "codes scales", "w", axis=axis), *between, node("MatMul", "x wide", "y")]
+    weights = [tensor("codes", T.INT8, np.ones((K, N), int)), numpy_helper.from_array(scales, "scales")]
     values = [helper.make_tensor_value_info(name, T.FLOAT, ["rows", n]) for name, n in (("x", K), ("y", N))]
     data = serialised(T.INT8, nodes, values[:1], values[1:], weights)
-    (got,) = InferenceSession(data).run(None, {"x": np.ones((1, K), np.float32)})
-    np.testing.assert_array_equal(got, np.full((1, N), K, np.float32))
+    return InferenceSession(data).run(None, {"x": np.ones((1, K), np.float32)})[0]
 
 
 # ── embeddings ────────────────────────────────────────────────────────────────────────────────────────────────────

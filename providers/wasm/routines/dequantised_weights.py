@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pyruntime.codegen.half_floats import HALVES
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import is_constant
-from pyruntime.ir.dtype import BF16, F16, F32, I2, I4, I8, I32, U2, U4, U8, DType
+from pyruntime.ir.dtype import F32, I2, I4, I8, I32, U2, U4, U8, DType
 from pyruntime.ir.expr import Expr, cast, const, index, rewrite, walk
 from pyruntime.ir.kernel import Call, Kernel, Map, Tensor
 
@@ -14,7 +15,6 @@ from ..schedules.few_bits import GROUP, ROUND, FewBits
 from .base import element, widened
 from .nbits import LARGE, codes_in_panels, steps_in_panels
 
-HALVES = (F16, BF16)
 KEPT = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
 BLOCK = index(2)
 

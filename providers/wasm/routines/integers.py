@@ -173,7 +173,7 @@ def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
 def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
     """(codes as int32, scale) of what DequantizeLinear makes, if the codes fit int16 and the scale varies along no axis
     but this one."""
-    e = seen_through(t)
+    e = _seen_through(t)
     if e.op != "mul" or e.dtype is not F32 or e.args[0].op != "cast":
         return None
     codes, scale = e.args[0].args[0], e.args[1]
@@ -183,7 +183,7 @@ def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
     return codes, scale
 
 
-def seen_through(t: Tensor) -> Expr:
+def _seen_through(t: Tensor) -> Expr:
     """What makes an element, views left out."""
     e = element(t)
     while e.op == "at" and isinstance(e.value.kernel, Map):
@@ -213,7 +213,7 @@ def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
 
 def are_weights(t: Tensor) -> bool:
     """Whether all that makes an element but single numbers is constant."""
-    made_of = [x.kernel for x in seen_through(t).tensors() if x.rank]
+    made_of = [x.kernel for x in _seen_through(t).tensors() if x.rank]
     return all(isinstance(k, Leaf) and k.kind == "weight" for k in made_of)
 
 
@@ -245,5 +245,5 @@ def _sums_fit(x: Expr, w: Expr, summed: Shape) -> bool:
 
 __all__ = [
     "channel_pairs", "column_pairs", "dequantised", "is_short", "panels_of", "prepare_conv", "prepare_dequantised_conv",
-    "prepare_dequantised_product", "prepare_product", "seen_through",
+    "prepare_dequantised_product", "prepare_product",
 ]  # fmt: skip
