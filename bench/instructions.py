@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakSet
 
 import wasmtime
 
@@ -39,10 +40,12 @@ class FuelStore(wasmtime.Store):  # type: ignore[misc]
 def count(name: str) -> int:
     """Instructions of the second run of a model, whose plan is made."""
     from pyruntime import InferenceSession
+    from pyruntime.native import same_program
 
     feeds = models.feeds(name)
     FuelStore.made.clear()
-    with patch.object(wasmtime, "Config", FuelConfig), patch.object(wasmtime, "Store", FuelStore):
+    alone = patch.object(same_program, "_open", WeakSet())  # another session's engine counts nothing
+    with alone, patch.object(wasmtime, "Config", FuelConfig), patch.object(wasmtime, "Store", FuelStore):
         session = InferenceSession(str(models.path(name)))
         session.run(None, feeds)
         left = sum(store.get_fuel() for store in FuelStore.made)

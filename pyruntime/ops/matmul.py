@@ -7,7 +7,7 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, DType
+from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, index
 from pyruntime.ir.kernel import Tensor
 
@@ -53,11 +53,17 @@ def gemm(
     t: Tracer, a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0,
     transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
-    """alpha · a' · b' + beta · c. Shapes: (M, K) × (K, N) + broadcastable (M, N) -> (M, N).
+    """alpha · a' · b' + beta · c, of integers cut off at the end. Shapes: (M, K) × (K, N) + broadcastable (M, N)
+    -> (M, N).
     Spec: https://onnx.ai/onnx/operators/onnx__Gemm.html"""
     a = t.transpose(a, [1, 0]) if transA else a
     b = t.transpose(b, [1, 0]) if transB else b
     y = t.cast(product(t, a, b), a.dtype)
+    if not (a.dtype.is_float or float(alpha).is_integer() and float(beta).is_integer()):
+        scaled = cast(X, F64) * alpha
+        if c is None:
+            return t.map(cast(scaled, a.dtype), y)
+        return t.map_onto(cast(scaled + cast(Y, F64) * beta, a.dtype), y, c)
     if alpha != 1.0:
         y = t.map(X * _number(alpha, a.dtype), y)
     if c is None:

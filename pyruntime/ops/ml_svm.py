@@ -56,7 +56,8 @@ def svm_regressor(
     rows = rows_of(t, x)
     if n_supports:
         values = _kernel(t, rows, support_vectors, n_supports, kernel_type, kernel_params)
-        scores = product(t, values, t.constant(coefficients, F32, (n_supports, 1)))
+        weights = t.entries("coefficients", coefficients, n_supports)
+        scores = product(t, values, t.constant(weights, F32, (n_supports, 1)))
     else:
         scores = affine(t, rows, coefficients, [], 1)
     scores = t.map(X + (rho[0] if rho else 0.0), scores)
@@ -85,6 +86,11 @@ def svm_classifier(
         return labels(t, place, classlabels_ints, classlabels_strings), transformed(t, scores, post_transform)
     count = sum(vectors_per_class)
     pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+    if classes < 2 or min(t.entries("vectors_per_class", vectors_per_class, classes)) < 0:
+        raise t.shape_error(f"vectors_per_class {list(vectors_per_class)} of {classes} classes")
+    t.entries("coefficients", coefficients, (classes - 1) * count)
+    t.entries("rho", rho, len(pairs))
+    t.entries("prob_a", prob_a or rho, len(pairs))
     values = _kernel(t, rows, support_vectors, count, kernel_type, kernel_params)
     weights = _pair_weights(coefficients, vectors_per_class, pairs)
     table = t.constant([row[s] for s in range(count) for row in weights], F32, (count, len(pairs)))

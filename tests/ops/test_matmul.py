@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.ops.compare import by_onnx as by_reference
 from tests.ops.dynamic import Case, by_onnx, by_onnxruntime, check
+from tests.ops.node import check_node
 
 SIZES = ({"B": 2, "M": 3, "K": 4}, {"B": 1, "M": 1, "K": 1}, {"B": 3, "M": 2, "K": 0}, {"B": 0, "M": 2, "K": 3})
 AB = {"a": "B M K", "b": "B K 5"}
@@ -64,3 +66,13 @@ EQUATIONS = [
 @pytest.mark.parametrize(("equation", "inputs"), EQUATIONS, ids=lambda v: v if isinstance(v, str) else "")
 def test_einsum(equation: str, inputs: dict[str, str]) -> None:
     check(Case("Einsum", {"equation": equation}, inputs, SIZES, domain=""), by_onnx)
+
+
+@pytest.mark.parametrize(
+    "attrs", [{"alpha": 0.25, "beta": 0.35}, {"alpha": 2.0, "beta": 0.5}, {"beta": 1.5}, {"alpha": 0.3}], ids=str
+)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])
+def test_fractions_of_integers(attrs: dict[str, float], dtype: type[np.integer]) -> None:
+    """They were cut off before they were multiplied: 0.25 times anything was 0."""
+    whole = [np.arange(n, dtype=dtype).reshape(shape) for n, shape in ((12, (3, 4)), (8, (4, 2)), (2, (1, 2)))]
+    check_node("Gemm", whole[: 3 if "beta" in attrs else 2], 13, by_reference, **attrs)
