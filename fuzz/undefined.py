@@ -256,8 +256,11 @@ def _integers_overflow(a: Arriving) -> bool:
 
 def _scaled_integers_overflow(a: Arriving) -> bool:
     """Whether alpha · a·b or beta · c may leave the type."""
-    alpha, beta = (abs(a.attribute(name, 1.0)) for name in ("alpha", "beta"))
+    signed = [a.attribute(name, 1.0) for name in ("alpha", "beta")]
+    alpha, beta = map(abs, signed)
     found = [x for x in a.at() if is_int(x.dtype) and x.size]
+    if min(signed) < 0 and any(x.dtype.kind == "u" for x in found):
+        return True
     if (alpha, beta) == (1.0, 1.0) or len(found) < 2:
         return False
     left, right, *rest = (float(np.abs(wide(x).astype(np.float64)).max()) for x in found)
