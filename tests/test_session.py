@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -291,10 +292,11 @@ def test_arrays_of_the_other_byte_order() -> None:
     np.testing.assert_array_equal(InferenceSession(ADD).run(None, big)[0], np.full((2, 3), 2))
 
 
+@pytest.mark.parametrize("array", [np.asarray, np.ma.masked_array])
 @pytest.mark.parametrize("op", ["Compress", "Cast"])
-def test_bools_are_true_whatever_byte_says_so(op: str) -> None:
+def test_bools_are_true_whatever_byte_says_so(op: str, array: Callable[[np.ndarray], np.ndarray]) -> None:
     """A mask of 255s that is viewed as bools: Compress counts them."""
-    mask = np.array([255, 0, 1, 2], np.uint8).view(bool)
+    mask = array(np.array([255, 0, 1, 2], np.uint8).view(bool))
     count = op == "Compress"
     node = helper.make_node(op, ["x", "x"], ["y"]) if count else helper.make_node(op, ["x"], ["y"], to=INT64)
     made = model([node], [info("x", [4], TensorProto.BOOL)], [info("y", ["K"], TensorProto.BOOL if count else INT64)])

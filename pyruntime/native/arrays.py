@@ -43,7 +43,7 @@ def _known(dtype: Any) -> DType:
 def storage(x: np.ndarray) -> np.ndarray:
     """The array in the engine's storage layout: bit patterns for small floats, one byte for sub-byte integers, and
     bools that are 0 or 1: a view of a mask of 255s is counted, compared and added up by kernels."""
-    d = dtype_of(x)
+    x, d = np.asarray(x), dtype_of(x)  # a masked array's max takes no `initial`
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if d is dt.STRING:
@@ -56,7 +56,7 @@ def storage(x: np.ndarray) -> np.ndarray:
         return x.astype(NUMPY[d.name])
     if d is dt.BOOL and x.view(np.uint8).max(initial=0) > 1:
         return x.view(np.uint8) != 0
-    return np.asarray(x).view(NUMPY[d.name])
+    return x.view(NUMPY[d.name])
 
 
 def presented(x: np.ndarray, d: DType) -> np.ndarray:
