@@ -44,6 +44,11 @@ test('threads that begin while the other core is taken join soon after', () => {
   assert.ok(share(ways.slice(0, 50)) > 0.6, `${ways}`);
 });
 
+test('threads that lose the other core for a while stay', () => {
+  const shared = [...Array(100).fill(11), ...Array(10).fill(26), ...Array(190).fill(11)];
+  assert.ok(share(play(20, shared, 300).ways) > 0.85);
+});
+
 test('a run that loses its core changes nothing', () => {
   const [calm, slow] = [[], [500, 600, 700]].map((runs) => play(1, [0.6], 900, runs).ways.slice(0, 800));
   assert.deepEqual(slow, calm);

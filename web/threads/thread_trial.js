@@ -1,6 +1,8 @@
 // Whether runs pay on several threads, found out by running both ways.
 
 const TRIAL = 100; // ms of a trial, and at least two runs: a scheduler takes some to spread threads that slept over cores
+const DOUBT = 300; // ms of another trial of threads where they seem to lose: what took the other core may be over soon
+const WORSE = 2; // times as slow, where there is no doubt
 const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms tells nothing
 const PERIOD = 1000; // ms, and ten runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
 // Of the first judgement, against threads: when a page starts, the browser compiles other code on the other core.
@@ -26,6 +28,10 @@ export class ThreadTrial {
     this.runs = 0;
     this.spent = 0;
     this.period = EARLY / 2;
+    /** Of a trial, ms at least. */
+    this.limit = TRIAL;
+    /** Whether threads that lost were tried for longer; until they win. */
+    this.doubted = false;
   }
 
   /** A run, the way that `shared` says, took so long. @param {number} milliseconds */
@@ -37,7 +43,7 @@ export class ThreadTrial {
     this.spent += milliseconds;
     const due = this.spent >= this.period && this.runs >= 10;
     if (!this.trial && (due || this.cost(way) > this.cost(1 - way))) this.begin(!this.shared, true);
-    else if (this.trial && this.spent >= TRIAL && this.runs >= 2) this.judge(way);
+    else if (this.trial && this.spent >= this.limit && this.runs >= 2) this.judge(way);
   }
 
   /** A run alone, before threads may join. @param {number} milliseconds */
@@ -49,8 +55,14 @@ export class ThreadTrial {
   judge(way) {
     if (!this.times[1 - way].length) return this.begin(!this.shared, true);
     const better = this.cost(way) < this.cost(1 - way);
+    const shared = this.shared === better;
+    if (!shared && !this.doubted && this.median(1) < WORSE * this.median(0)) {
+      this.doubted = true;
+      return this.begin(true, true, DOUBT);
+    }
+    if (shared) this.doubted = false;
     this.period = better ? PERIOD : Math.min(2 * this.period, LONGEST);
-    this.begin(this.shared === better, false);
+    this.begin(shared, false);
   }
 
   /** Whether runs take long beside what it takes threads to wake up. */
@@ -69,8 +81,9 @@ export class ThreadTrial {
     return sorted[sorted.length >> 1] ?? Infinity;
   }
 
-  /** @param {boolean} shared @param {boolean} trial */
-  begin(shared, trial) {
+  /** @param {boolean} shared @param {boolean} trial @param {number} [limit] ms */
+  begin(shared, trial, limit = TRIAL) {
+    this.limit = limit;
     this.shared = shared;
     this.trial = trial;
     this.runs = this.spent = 0;
