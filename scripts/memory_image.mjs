@@ -36,7 +36,8 @@ export function imageOf({ first, initial, words }, state, bytes, places) {
   const code = new Uint32Array(bytes.slice().buffer);
   const fields = {
     ...places, own: own.length, magic: MAGIC, state: STATE / 4, memory: words.byteLength, statics: top, runs: runs.length,
-    initial: sumBefore(first, own, () => checksum(first.subarray(0, top))), code: code.length, codeSum: checksum(code), chunks: heads.length, fourths: columns[3].length, parts: keys.length,
+    initial: sumBefore(first, own, () => checksum(first.subarray(0, top))), code: code.length, codeSum: checksum(code),
+    chunks: heads.length, fourths: columns[3].length, parts: keys.length,
   };
   const said = new Uint8Array(STATE);
   said.set(state);
@@ -55,7 +56,7 @@ export function imageOf({ first, initial, words }, state, bytes, places) {
   return asModule(new Uint8Array(file.buffer));
 }
 
-/** Words as addRuns reads them; a few zeros between others stay. @param {Uint32Array} words */
+/** Words without zeros, but for a few between others: how many are skipped, how many follow, those. @param {Uint32Array} words */
 function runsOf(words) {
   const runs = [];
   let end = 0; // of the last run
