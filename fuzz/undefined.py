@@ -78,6 +78,14 @@ def _leaves(a: Arriving) -> bool:
     return False
 
 
+def _power_of_no_size(a: Arriving) -> bool:
+    """Whether integers may be raised to what gives no number: negative ones to a fraction, 0 to less than 0."""
+    bases, exponents = [x for x in a.at(0) if is_int(x.dtype)], [wide(x) for x in a.at(1)]
+    fraction = any((x != np.trunc(x)).any() for x in exponents)
+    below = any((x < 0).any() for x in exponents)
+    return any(fraction and (x < 0).any() or below and not x.all() for x in map(wide, bases))
+
+
 def _power_leaves(a: Arriving) -> bool:
     base, exponent = (max((float(np.abs(wide(x)).max()) for x in a.at(n) if x.size), default=1.0) for n in (0, 1))
     widths = [8 * x.itemsize - 1 for x in a.at(0) if is_int(x.dtype)]
@@ -283,6 +291,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Dropout", lambda a: len(a.node.input) > 2, "results are random"),
     ("Cast", _leaves, "floats that an integer type does not hold"),
     ("Pow", _roots_of_negatives, "powers of negative numbers, whose exponents a last digit makes whole or not"),
+    ("Pow", _power_of_no_size, "NaN or infinity as an integer"),
     ("Pow", _power_leaves, "powers that an integer type does not hold"),
     ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
     ("Reduce ArgM", _nothing_from_the_end, NO_AXIS),

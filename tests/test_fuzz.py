@@ -110,6 +110,7 @@ def inside(model: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
 BODY = "body = b (int64 i, bool c) => (bool d, int64 z) { d = Identity(c) z = Identity(i) }"
 LOOP = f"(int64 x, bool c) => (int64[n] y) {{ y = Loop <{BODY}> (x, c) }}"
 SUM = "(float[a, b] x, int64[1] i) => (float[c] y) { y = ReduceSum <keepdims = 0> (x, i) }"
+POWER = "(int64[2] x, float[2] e) => (int64[2] y) { y = Pow(x, e) }"
 GATE = "(float[2] x, float[2] w) => (float[2] y) { z = Sigmoid(x) y = Mul(z, w) }"
 GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
 
@@ -130,6 +131,9 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (GATE, {"x": F([-90, 0]), "w": F([np.inf, 1])}, "infinity"),
     (SUM, {"x": F([[], []]), "i": np.array([1])}, ""),
     (SUM, {"x": F([[], []]), "i": np.array([-1])}, NO_AXIS),
+    (POWER, {"x": np.array([-2, 0]), "e": F([3, 2])}, ""),
+    (POWER, {"x": np.array([-2, 0]), "e": F([3.5, 2])}, "as an integer"),
+    (POWER, {"x": np.array([2, 0]), "e": F([3, -2])}, "as an integer"),
 ])  # fmt: skip
 def test_what_is_open_depends_on_what_arrives(text: str, feeds: dict[str, Any], open_: str) -> None:
     model = parsed(text)
@@ -171,6 +175,7 @@ MEAN = "(int64[n] x) => (int64[1] y) { y = ReduceMean (x) }"
 POOL = """(float[1, 1, n] x) => (float[1, 1, n] y)
     { y = AveragePool <auto_pad = "SAME_LOWER", kernel_shape = [2], dilations = [3]> (x) }"""
 NORM = '(int64[n, 2] x) => (float[n, 2] y) { y = ai.onnx.ml.Normalizer <norm = "L2"> (x) }'
+TWICE = "(int64[1, n] x, float[2] s) => (int64[1, m] y) { y = Resize (x, , s) }"
 WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
 
 
@@ -196,6 +201,8 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("onnxruntime", NORM, {"x": np.array([[1 << 31, 1]])}, True),
     ("onnxruntime", NORM, {"x": np.array([[1 << 31, 1 << 31]])}, False),
     ("reference", WHOLE, {"x": np.array([[1 << 25]]), "w": np.array([[1 << 28]])}, True),
+    ("reference", TWICE, {"x": np.array([[1 << 53, 0]]), "s": F([1, 2])}, True),
+    ("reference", TWICE, {"x": np.array([[-(1 << 53) - 1, 0]]), "s": F([1, 2])}, False),
     ("reference", WHOLE, {"x": np.array([[-1 << 25]]), "w": np.array([[(1 << 28) + 1]])}, False),
 ])  # fmt: skip
 def test_faults_of_peers_depend_on_what_arrives(peer: str, text: str, feeds: dict[str, Any], right: bool) -> None:
