@@ -167,7 +167,7 @@ async function engineSources() {
 }
 
 /** Sources that only other Pythons can use: they need wasmtime or wgpu. */
-const NATIVE = /\/(native|pyodide)\/|\/(host_threads|shared_pages|(wasmtime|wgpu)_\w+)\.py$/;
+const NATIVE = /\/(native|pyodide)\/|\/(host_threads|huge_pages|shared_pages|(wasmtime|wgpu)_\w+)\.py$/;
 
 /** The engine's sources for a page. */
 const forPages = async () => Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));

@@ -34,6 +34,7 @@ from wasmtime import _ffi as ffi
 
 from pyruntime.errors import ExecutionError, OutOfMemory
 
+from . import huge_pages
 from .host_threads import AWAY, TICK, HostThread, stop, without
 from .printer.assembler import Module
 from .printer.faults import BYTES, NODE
@@ -265,6 +266,8 @@ class WasmHost:
         except wasmtime.WasmtimeError as error:
             raise OutOfMemory(f"no further memories of {list(sizes)} bytes: {error}") from None
         self.further = [self._bytes(memory) for memory in self._others]
+        for memory in self.further:
+            huge_pages.ask_for(memory, 0)
 
     @property
     def target(self) -> dict[str, Any]:
@@ -307,7 +310,8 @@ class WasmHost:
 
         Errors: OutOfMemory above `max_pages`, or when the system has none.
         """
-        pages = -(-size // PAGE) - len(self.memory) // PAGE
+        before = len(self.memory)
+        pages = -(-size // PAGE) - before // PAGE
         if pages <= 0:
             return
         try:
@@ -318,6 +322,7 @@ class WasmHost:
         except wasmtime.WasmtimeError as error:
             raise OutOfMemory(f"memory cannot grow to {size} bytes (limit {self.max_pages * PAGE}): {error}") from None
         self._view()
+        huge_pages.ask_for(self.memory, before)
 
     def load(self, wasm: bytes) -> dict[str, Kernel]:
         """Compile (or take from the cache) and instantiate a module; its exported functions by name.
