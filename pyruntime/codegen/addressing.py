@@ -178,10 +178,11 @@ class Indexing:
         work = self.work
         outer: list[Expr] = []
         last: list[Expr] = []
-        for (_, axis), c in coefficients.items():
+        for key, c in coefficients.items():
             if c == 0:
                 continue
-            for v in self.index_of.get(axis, []):  # the innermost variable is added last: the rest is invariant
+            of_axis = self.index_of.get(key[1], []) if key[0] == "index" else [variable(key)]
+            for v in of_axis:  # the innermost variable is added last: the rest is invariant
                 (last if v is self.vector else outer).append(work.term(c, v))
         outer += [work.term(stride, go(x, memo)) for x, stride in opaque]
         return work.total([work.total([*outer, work.number(base)]), *last])

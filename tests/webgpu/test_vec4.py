@@ -49,6 +49,15 @@ def test_map(bench, shape):
     np.testing.assert_array_equal(run(bench, out, {k: arrays[k] for k in (x, column, one)}), want)
 
 
+def test_places_that_are_read(bench):
+    """x[rows][:, columns]: a row's place is loaded once for its four, a column's is one of a vec4."""
+    t, arrays = Tracer(lambda w: []), {}
+    x, rows, columns = feed(t, (3, 5), arrays), t.leaf("feed", (6,), dt.I32), t.leaf("feed", (8,), dt.I32)
+    arrays[rows], arrays[columns] = np.int32([2, 0, 1, 2, 2, 1]), np.int32([4, 1, 0, 3, 2, 2, 4, 0])
+    out = t.compute((6, 8), lambda i, j: x.at(rows.at(i), columns.at(j)))
+    np.testing.assert_array_equal(run(bench, out, arrays), arrays[x][arrays[rows]][:, arrays[columns]])
+
+
 @pytest.mark.parametrize("dtype", [dt.F16, dt.I32, dt.I64], ids=str)
 def test_types(bench, dtype):
     t, arrays = Tracer(lambda w: []), {}
