@@ -53,7 +53,7 @@ conformance: ## the official ONNX backend suite (PROVIDER=wasm|webgpu WHERE=nati
 	@$(PY) -m kit.conformance --provider $(PROVIDER) --where $(WHERE) --jobs $(JOBS) $(ARGS)
 
 fuzz: ## cases at random against peers and ourselves (ARGS="--seconds S --targets a,b --seed N --case T/N")
-	@$(SETUP) python
+	@$(SETUP) python vulkan
 	@$(PY) -m fuzz $(ARGS)
 
 docs: ## the documentation as a site, in build/docs

@@ -31,6 +31,7 @@ class Twin:
 
 
 PLAIN = Twin("session")
+WEBGPU = Twin("WebGPU", providers=("webgpu",))  # all that can be
 TWINS = [
     Twin("level disabled", {"graph_optimization_level": "disabled"}),
     Twin("level basic", {"graph_optimization_level": "basic"}),
@@ -39,8 +40,8 @@ TWINS = [
     Twin("plain SIMD", {"relaxed_simd": False}),
     Twin("symbolic shapes", {}, "symbolic"),
     Twin("unknown ranks", {}, "rankless"),
+    WEBGPU,
 ]
-WEBGPU = Twin("WebGPU", {}, "", ("webgpu", "wasm"))
 
 
 @dataclass(frozen=True)

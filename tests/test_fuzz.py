@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
+from fuzz import ours
 from fuzz.case import FAILURES, Case
 from fuzz.compare import Tolerance, difference, spread
 from fuzz.draw import Draw
@@ -219,11 +220,39 @@ class Liar(Peers):
         return [[y * F(1.001) for y in onnxruntime_session(model)(feeds)] for feeds in runs]
 
 
+SMOOTH = Case(
+    "graphs",
+    parsed("(float[3] x) => (float[3] y) { z = Exp(x) w = Add(z, x) y = Sqrt(w) }").SerializeToString(),
+    ({"x": F([0.5, 1, 2])},),
+)
+
+
 def test_what_no_noise_explains_is_wrong() -> None:
-    model = parsed("(float[3] x) => (float[3] y) { z = Exp(x) w = Add(z, x) y = Sqrt(w) }")
-    case = Case("graphs", model.SerializeToString(), ({"x": F([0.5, 1, 2])},))
+    case = SMOOTH
     assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome == "right"
     assert judge(case, Draw("a"), Liar(), lambda *_: None).outcome == "wrong"
+
+
+@pytest.mark.parametrize("liar", ["WebGPU", "level basic", "slow evaluator"])
+def test_a_twin_that_differs_is_wrong(liar: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By as little: what moves is the twin's answer, not the session's."""
+    answers, evaluated = ours.answers, ours.evaluated
+
+    def lie(model: bytes, runs: Any, twin: Any, options: Any) -> list[Any]:
+        got = answers(model, runs, twin, options)
+        return [[y * F(1.001) for y in run] for run in got] if twin.name == liar else got
+
+    monkeypatch.setattr(ours, "answers", lie)
+    if liar == "slow evaluator":
+        monkeypatch.setattr(ours, "evaluated", lambda *a: [y * F(1.001) for y in evaluated(*a)])
+    twins = [twin for twin in ours.TWINS if twin.name == liar]
+    found = [judge(SMOOTH, Draw(str(n)), Peers(), lambda *_: None, twins).kind for n in range(8 - 7 * len(twins))]
+    assert any(kind.startswith(liar) for kind in found)
+
+
+def test_the_twin_on_the_gpu_is_there() -> None:
+    session = ours.Ours(SMOOTH.model, ours.WEBGPU, {}).session
+    assert set(session.explain()["placement"]) == {"webgpu"}
 
 
 STARTS = """
