@@ -27,7 +27,7 @@ Use = Callable[[int, int, int], None]  # of a row of a group, a half of its colu
 
 @dataclass(frozen=True, slots=True)
 class FewBits:
-    """zeros: codes have other zero points than the middle; quantised, of 8 bits alone: few rows of A become int16."""
+    """zeros: codes have other zero points than the middle; quantised, of 4 and 8 bits: few rows of A become int16."""
 
     bits: int
     zeros: bool = False
@@ -62,7 +62,7 @@ class FewBits:
         return 1 << (self.bits - 1) if self.looked_up else 0
 
 
-WIDTHS = ((2, False), (4, False), (8, False), (8, True))
+WIDTHS = ((2, False), (4, False), (4, True), (8, False), (8, True))
 KINDS = {
     made.kind: made
     for made in (

@@ -1,8 +1,9 @@
-"""Few rows of A made int16 by blocks, and their products with weights of 8 bits in integers (few_bits.py).
+"""Few rows of A made int16 by blocks, and their products with weights of 4 and 8 bits in integers (few_bits.py).
 
-A row becomes a record for each block of its k: 16 bytes, of which the first words are the step (a float) and the step
-times the sum of the codes (a float); then the codes, int16 of at most 32767, 0 after the last. Weights become int16 as
-they are loaded, for `i32x4.dot_i16x8_s`.
+A row becomes a record for each block of its k: 16 bytes, of which the first words are the step (a float), the step
+times the sum of the codes (a float) and that sum times -8 (an int32: what sums begin with where weights of 4 bits lie
+with their middle); then the codes, int16 of at most 32767, 0 after the last. Weights become int16 as they are loaded,
+for `i32x4.dot_i16x8_s`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from .few_bits import ROUND, FewBits
 from .register_tile import PANEL, Epilogue, block_function, finish_tile, row_pointers, store_part
 
 HEADER = 16
+MIDDLES = 8  # where a header has the sum times -8
 LARGEST_BLOCK = 256  # 256 * 128 * 32767 is an int32
 LARGEST_K = 1 << 15  # records of FEW rows lie where a block's panels would
 CODE = 2  # bytes
@@ -101,6 +103,7 @@ def _header(f: Function, to: int, inverse: int, total: int) -> None:
         f.f32x4(1).emit(inverse, "f32x4.div").set(step)
         f.emit(to, step).mem_lane("v128.store32_lane", 0)
         f.emit(to, step, total, "f32x4.convert_i32x4_s", "f32x4.mul").mem_lane("v128.store32_lane", 0, 4)
+        f.emit(to, total).i32(3).emit("i32x4.shl", "i32x4.neg").mem_lane("v128.store32_lane", 0, MIDDLES)
 
 
 # ── products ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,6 +130,8 @@ def _strip(
     a, c, rows = row_pointers(f, p, height)
     sums, totals = ([f.locals("v128", 2) for _ in a] for _ in range(2))
     code, steps, size, k, left, record = f.locals("i32", 6)
+    lowest = f.local("v128")
+    f.v128(b"\x0f" * 16).set(lowest)
     first_steps(f, p, few, words, steps, size)
     f.emit(size).i32(CODE).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
     with f.loop() as panels:
@@ -137,7 +142,7 @@ def _strip(
             f.emit(k).i32(0).emit("i32.le_s").br_if(done)
             minimum(f, left, k, size)
             f.emit(k, size, "i32.sub").set(k)
-            _block(f, few, a, code, left, sums)
+            _block(f, few, a, code, left, sums, lowest)
             _add_scaled(f, few, a, steps, sums, totals, arithmetic)
             for pointer in a:
                 f.emit(pointer, record, "i32.add").set(pointer)
@@ -149,15 +154,20 @@ def _strip(
     return f
 
 
-def _block(f: Function, few: FewBits, a: list[int], code: int, left: int, sums: list[list[int]]) -> None:
-    """The integer sums of a block of k."""
+def _block(
+    f: Function, few: FewBits, a: list[int], code: int, left: int, sums: list[list[int]], lowest: int
+) -> None:  # fmt: skip
+    """The integer sums of a block of k; lowest: a mask of the low halves of bytes."""
     at = f.locals("i32", len(a))
     for pointer, x, pair in zip(a, at, sums, strict=True):
         f.emit(pointer).set(x)
         for s in pair:
-            f.i32x4(0).set(s)
+            if few.middle:
+                f.emit(pointer).mem("v128.load32_splat", MIDDLES).set(s)
+            else:
+                f.i32x4(0).set(s)
     with f.loop() as again:
-        _bytes(f, at, code, sums)
+        _sixteen(f, few, at, code, sums, lowest)
         f.add(code, ROUND // 4 * few.group).add(left, -ROUND)
         for x in at:
             f.add(x, ROUND * CODE)
@@ -165,13 +175,12 @@ def _block(f: Function, few: FewBits, a: list[int], code: int, left: int, sums: 
     f.release(*at)
 
 
-def _bytes(f: Function, at: list[int], code: int, sums: list[list[int]]) -> None:
+def _sixteen(f: Function, few: FewBits, at: list[int], code: int, sums: list[list[int]], lowest: int) -> None:
     """16 k, two at a time."""
     xs = f.locals("v128", len(at))
-    with f.scratch("v128", 3) as (low, high, x):
+    with f.scratch("v128", 4) as (low, high, x, both):
         for n in range(ROUND // 2):
-            for half, short in enumerate((low, high)):
-                f.emit(code).mem("v128.load8x8_s", 16 * n + 8 * half).set(short)
+            (_two_of_bytes if few.bits == 8 else _two_of_halves)(f, code, n, (low, high), both, lowest)
             for row, all_x, s in zip(at, xs, sums, strict=True):
                 if n % 4 == 0:
                     f.emit(row).mem("v128.load", HEADER + 4 * n).set(all_x)
@@ -179,6 +188,21 @@ def _bytes(f: Function, at: list[int], code: int, sums: list[list[int]]) -> None
                 Arithmetic.INT16.multiply_add(f, s[0], x, low)
                 Arithmetic.INT16.multiply_add(f, s[1], x, high)
     f.release(*xs)
+
+
+def _two_of_bytes(f: Function, code: int, n: int, to: tuple[int, int], *_: int) -> None:
+    """The n-th two k of eight columns, as int16."""
+    for half, short in enumerate(to):
+        f.emit(code).mem("v128.load8x8_s", 16 * n + 8 * half).set(short)
+
+
+def _two_of_halves(f: Function, code: int, n: int, to: tuple[int, int], both: int, lowest: int) -> None:
+    """The same of 4 bits, 0 to 15; both: their bytes, for the next two."""
+    if n % 2 == 0:
+        f.emit(code).mem("v128.load", 8 * n).tee(both).emit(lowest, "v128.and").set(to[0])
+    else:
+        f.emit(both).i32(4).emit("i16x8.shr_u", lowest, "v128.and").set(to[0])
+    f.emit(to[0], "i16x8.extend_high_i8x16_u").set(to[1]).emit(to[0], "i16x8.extend_low_i8x16_u").set(to[0])
 
 
 def _add_scaled(
