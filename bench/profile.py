@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import flops, models
-from bench.chromium import BUILD, chromium
+from bench.chromium import BUILD, Chromium, chromium
 from pyruntime import InferenceSession
 from pyruntime.cli.profile import best
 from pyruntime.native.timing import Timing
@@ -66,7 +66,12 @@ def _sizes(header: Mapping[str, Any], env: Mapping[str, int]) -> dict[tuple[str,
 
 
 def in_chromium(name: str, runs: int) -> list[Call]:
-    with chromium() as opened, opened.page() as page:
+    with chromium() as browser:
+        return in_page(browser, name, runs)
+
+
+def in_page(browser: Chromium, name: str, runs: int) -> list[Call]:
+    with browser.page() as page:
         info = models.info(name)
         profiled = page.evaluate("([info, runs]) => bench.profile(info, runs)", [info, runs])
     bytes_of = {(c["node"], c["kernel"]): c["bytes"] for c in profiled[0]}

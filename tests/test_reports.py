@@ -312,7 +312,7 @@ def test_a_program_runs_from_a_file(name: str, weights: bool, tmp_path: Path) ->
     again = InferenceSession(tmp_path / "model.pyrt")
     assert again.get_inputs() == session.get_inputs() and again.get_outputs() == session.get_outputs()
     for a, b in zip(again.run(None, feeds), expected, strict=True):
-        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * np.abs(b).max())  # sums in another order (ADR 106)
     with pytest.raises(InvalidInput, match="is missing"):
         again.run(None, {})
 

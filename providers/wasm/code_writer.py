@@ -40,19 +40,21 @@ class WasmProvider:
 
     def code_writer(
         self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False,
-        choices: Choices | None = None,
+        choices: Choices | None = None, cranelift: bool = False,
     ) -> WasmCodeWriter:  # fmt: skip
-        return WasmCodeWriter(relaxed, shared, threads, dots, memories, choices or Choices())
+        return WasmCodeWriter(relaxed, shared, threads, dots, memories, choices or Choices(), cranelift)
 
 
 class WasmCodeWriter:
     """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads; threads: at most so many;
     dots: what the second operand of the host's relaxed dot product is if no product of bytes is cut: "unsigned",
     "signed", or "" where some are; memories: whether its modules may have several; choices: what was measured;
+    cranelift: whether that compiles what is written;
     further: numbers of further memories, by uid of the tensors in them."""
 
     def __init__(
-        self, relaxed: bool, shared: bool, threads: int, dots: str, memories: bool, choices: Choices
+        self, relaxed: bool, shared: bool, threads: int, dots: str, memories: bool, choices: Choices,
+        cranelift: bool = False,
     ) -> None:  # fmt: skip
         self.memories = memories
         self.choices = choices
@@ -61,7 +63,7 @@ class WasmCodeWriter:
         self.routines = routines(dots if relaxed else "")
         self.rows = RowLimits(sys.maxsize, sys.maxsize)
         self.threads = threads
-        self.module = Module(shared=shared, max_pages=MAX_PAGES)
+        self.module = Module(shared=shared, max_pages=MAX_PAGES, cranelift=cranelift)
         self.relaxed = relaxed
         self.functions: dict[Any, Function] = {}
         self.repeats = Repeats()

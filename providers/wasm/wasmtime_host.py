@@ -272,7 +272,7 @@ class WasmHost:
     @property
     def target(self) -> dict[str, Any]:
         """What code for it is written for."""
-        return {key: getattr(self, key) for key in ("relaxed", "shared", "threads", "memories")}
+        return {"cranelift": True} | {key: getattr(self, key) for key in ("relaxed", "shared", "threads", "memories")}
 
     @property
     def size(self) -> int:

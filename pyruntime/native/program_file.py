@@ -34,15 +34,16 @@ def is_program(model: object) -> bool:
     return isinstance(model, (bytes, bytearray, memoryview)) and bytes(model[: len(MAGIC)]) == MAGIC
 
 
-def pack(executor: Any, graph: Graph, model: str, weights: bool) -> bytes:
+def pack(executor: Any, program: Program, host_call: Any, graph: Graph, model: str, weights: bool) -> bytes:
     """The bytes of a Program with what it takes to run it.
 
+    executor: runs it, or another of the same model
     model: path of the model file, which must lie beside the Program (under its own name) when that is opened
     weights: put the weights into the Program instead
     Errors: InvalidInput if it has steps that a file cannot hold, or if the weights are in no file and are left out
     """
-    program, sources = executor.program, executor.sources
-    header = {**program.header, "host": executor.host_call.to_json()}
+    sources = executor.sources
+    header = {**program.header, "host": host_call.to_json()}
     header["threads"] = executor.host.threads
     header["types"] = {
         "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],

@@ -18,8 +18,10 @@ from pyruntime.frontend.feed_checks import NodeArg, arguments
 from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
 from pyruntime.native.arena import MemoryReport
+from pyruntime.native.engines import engines
 from pyruntime.native.feeds import Feeds
-from pyruntime.native.gpu_session import gpu_engine, no_adapter, open_gpu, warn
+from pyruntime.native.gpu_session import no_adapter, open_gpu, warn
+from pyruntime.native.host_calls import HostCalls
 from pyruntime.native.kept_programs import ready
 from pyruntime.native.maps import Maps
 from pyruntime.native.options import RunOptions, SessionOptions, check_model, check_run_options, check_session_options
@@ -148,17 +150,19 @@ class Session:
         if self._opened:
             raise InvalidInput("a compiled Program holds no kernels to list", hint="open the model")
 
-        def work() -> str:
-            specs, inner = self._specs(None if input_feed is None else self._feeds.check(input_feed))
-            _, gpu, engines = self._engines()
-            chosen = target(self._providers, engines)
-            try:
-                return listing(self._compiled(self._graph, specs, inner, chosen), chosen, node, code)
-            finally:
-                if gpu is not None:
-                    gpu.host.close()
+        feeds = None if input_feed is None else self._feeds.check(input_feed)
+        return self._turns.alone(lambda: listing(*self._anew(feeds), node, code))
 
-        return self._turns.alone(work)
+    def _anew(self, feeds: Mapping[str, Any] | None, **of_host: Any) -> tuple[Compiled, Target]:
+        """Compiled for feeds, or for all, to look at; of_host: what is not as this host is."""
+        specs, inner = self._specs(feeds)
+        _, gpu, engines = self._engines(**of_host)
+        chosen = target(self._providers, engines)
+        try:
+            return self._compiled(self._graph, specs, inner, chosen), chosen
+        finally:
+            if gpu is not None:
+                gpu.host.close()
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
         """Run once, each kernel on its own; gives their times in the order they ran."""
@@ -179,7 +183,12 @@ class Session:
             raise InvalidInput(text, hint=dims and f"fix these dims by free_dimension_overrides: {dims}")
         if self._maps:
             raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
-        return pack(self._latest(), self._graph, self._model, weights)
+        made = self._latest()
+        program, calls = made.program, made.host_call
+        if not self._opened:  # browsers open it, too (docs/adr/0106)
+            compiled, _ = self._turns.alone(lambda: self._anew(None, cranelift=False))
+            program, calls = compiled.program, HostCalls(compiled.host_kernels, compiled.symbols)
+        return pack(made, program, calls, self._graph, self._model, weights)
 
     def _latest(self) -> Any:
         """The executor compiled last. Errors: SessionFailed if none is yet."""
@@ -219,17 +228,10 @@ class Session:
             self._maps.made(made.outputs)
         return executor(made.program, host, sources_of(graph), made.host_call, self._room(), gpu)
 
-    def _engines(self) -> tuple[Any, Any, list[Any]]:
+    def _engines(self, **of_host: Any) -> tuple[Any, Any, list[Any]]:
         """Linear memory and the GPU (None without one), and the providers that write code for them, as `target` takes
         them."""
-        from pyruntime.providers.wasm import provider
-        from pyruntime.providers.wasm.wasmtime_host import WasmHost
-
-        threads = self.options.intra_op_num_threads or self._preset.threads
-        host = WasmHost(threads=threads, relaxed=self.options.relaxed_simd)
-        writer = provider.code_writer(**host.target, choices=self._choices)
-        gpu = open_gpu(self._preset.low_power) if self._wants_gpu else None
-        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, self._choices)])]
+        return engines(self.options, self._preset, self._wants_gpu, self._choices, **of_host)
 
     def _compiled(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, chosen: Target,

@@ -275,11 +275,15 @@ class Module:
     shared: the memory is shared between threads (needs `max_pages`, and an importer whose memory has at most that)
     min_pages, max_pages: limits in pages of 64 KiB, of each memory
     memories: how many
+    cranelift: for a compiler that computes a value where it is used first (docs/adr/0106)
     memo: helper functions that routines share, under keys of their own (see `once`)
     """
 
-    def __init__(self, shared: bool = False, max_pages: int = 65536, min_pages: int = 1) -> None:
+    def __init__(
+        self, shared: bool = False, max_pages: int = 65536, min_pages: int = 1, cranelift: bool = False
+    ) -> None:
         self.shared = shared
+        self.cranelift = cranelift
         self.functions: list[Function] = []
         self.memo: dict[object, Function] = {}
         self.indirect = False  # whether functions are called by their index
