@@ -20,7 +20,7 @@ COMMANDS = {
     "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
-    "limits": "kernels of the zoo and the field that are below half of the machine's peak and bandwidth, natively",
+    "limits": "kernels of the zoo and the field that are below half of the machine's peak and bandwidth",
     "gpu": "GFLOP/s and GB/s of the WebGPU kernels on the native adapter",
     "dispatches": "what a WebGPU run asks of the device: dispatches and bytes, beside onnxruntime-web's",
     "checks": "what the checks of indices from data cost",

@@ -42,12 +42,13 @@ def _blocked(of: Shapes, node: onnx.NodeProto) -> int:
     return 2 * math.prod(of(-1)) * _attribute(node, "K", 0)
 
 
-def _recurrent(of: Shapes, node: onnx.NodeProto) -> int:
+def _recurrent(of: Shapes, node: onnx.NodeProto) -> list[int]:
+    """Of the inputs of all steps, then of the state."""
     steps, batch = of(0)[:2]
-    return 2 * steps * batch * (math.prod(of(1)) + math.prod(of(2)))
+    return [2 * steps * batch * math.prod(of(n)) for n in (1, 2)]
 
 
-COUNTS: dict[str, Callable[[Shapes, onnx.NodeProto], int]] = {
+COUNTS: dict[str, Callable[[Shapes, onnx.NodeProto], int | list[int]]] = {
     **dict.fromkeys(["MatMul", "MatMulInteger", "QLinearMatMul", "DynamicQuantizeMatMul"], _product),
     **dict.fromkeys(["Conv", "ConvInteger", "QLinearConv"], _conv),
     **dict.fromkeys(["LSTM", "GRU", "RNN"], _recurrent),
@@ -61,9 +62,10 @@ def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     return next((onnx.helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
-def by_node(name: str) -> dict[str, int]:
-    """Name of the node (of its first output where it has none) -> operations; kept in build/bench."""
-    path, kept = models.path(name), BUILD / f"{name}.flops.json"
+def by_node(name: str) -> dict[str, list[int]]:
+    """Name of the node (of its first output where it has none) -> operations of its products, in the order that they
+    run; kept in build/bench."""
+    path, kept = models.path(name), BUILD / f"{name}.products.json"
     if not kept.exists() or kept.stat().st_mtime < path.stat().st_mtime:
         BUILD.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(count(onnx.load(path), models.feeds(name))))
@@ -71,10 +73,10 @@ def by_node(name: str) -> dict[str, int]:
 
 
 def total(name: str) -> int:
-    return sum(by_node(name).values())
+    return sum(map(sum, by_node(name).values()))
 
 
-def count(model: onnx.ModelProto, feeds: zoo.Feeds) -> dict[str, int]:
+def count(model: onnx.ModelProto, feeds: zoo.Feeds) -> dict[str, list[int]]:
     """Nodes of the main graph; a branch or a body that runs is not looked into."""
     nodes = [node for node in model.graph.node if node.op_type in COUNTS]
     shapes = _shapes(model, nodes, feeds)
@@ -82,7 +84,8 @@ def count(model: onnx.ModelProto, feeds: zoo.Feeds) -> dict[str, int]:
     def of(node: onnx.NodeProto) -> Shapes:
         return lambda n: shapes[node.output[0] if n < 0 else node.input[n]]
 
-    return {node.name or node.output[0]: COUNTS[node.op_type](of(node), node) for node in nodes}
+    made = {node.name or node.output[0]: COUNTS[node.op_type](of(node), node) for node in nodes}
+    return {name: found if isinstance(found, list) else [found] for name, found in made.items()}
 
 
 def _shapes(model: onnx.ModelProto, nodes: list[onnx.NodeProto], feeds: zoo.Feeds) -> dict[str, Shape]:

@@ -55,7 +55,8 @@ def native(name: str, runs: int) -> list[Call]:
     found = best([session.profile(feeds) for _ in range(runs)])
     executor: Any = session._latest()
     sizes = _sizes(executor.header, executor.env)
-    return with_flops(name, [Call(c.node, c.kernel, c.seconds, 0, sizes.get((c.node, c.kernel), 0)) for c in found])
+    calls = [Call(c.node, c.kernel, c.seconds, 0, sizes.get((c.node, c.kernel), 0)) for c in found]
+    return with_flops(name, calls, session.explain()["nodes"])
 
 
 def _sizes(header: Mapping[str, Any], env: Mapping[str, int]) -> dict[tuple[str, str], int]:
@@ -73,24 +74,33 @@ def in_chromium(name: str, runs: int) -> list[Call]:
 def in_page(browser: Chromium, name: str, runs: int) -> list[Call]:
     with browser.page() as page:
         info = models.info(name)
-        profiled = page.evaluate("([info, runs]) => bench.profile(info, runs)", [info, runs])
+        profiled, nodes = page.evaluate("([info, runs]) => bench.profile(info, runs)", [info, runs])
     bytes_of = {(c["node"], c["kernel"]): c["bytes"] for c in profiled[0]}
     found = best([[Timing(c["node"], c["kernel"], c["milliseconds"] / 1000) for c in run] for run in profiled])
-    return with_flops(name, [Call(c.node, c.kernel, c.seconds, 0, bytes_of[c.node, c.kernel]) for c in found])
+    calls = [Call(c.node, c.kernel, c.seconds, 0, bytes_of[c.node, c.kernel]) for c in found]
+    return with_flops(name, calls, nodes)
 
 
-def with_flops(name: str, calls: list[Call]) -> list[Call]:
-    """A node's operations go to its longest call."""
-    counted = flops.by_node(name)
-    longest: dict[str, int] = {}
+def with_flops(name: str, calls: list[Call], explained: list[dict[str, Any]]) -> list[Call]:
+    """A node's products go to as many of its longest calls, in the order that they run; those of a node that became
+    part of another, to that one's longest."""
+    into = {label: node["into"] for node in explained if node.get("into") for label in _labels(node["node"])}
+    of_node: dict[str, list[int]] = {}
     for n, call in enumerate(calls):
-        for label in re.findall(r'"([^"]*)"', call.node):
-            if label in counted and (label not in longest or calls[longest[label]].seconds < call.seconds):
-                longest[label] = n
-    totals: dict[int, int] = {}
-    for label, n in longest.items():
-        totals[n] = totals.get(n, 0) + counted[label]
-    return [call._replace(flops=totals.get(n, 0)) for n, call in enumerate(calls)]
+        for label in _labels(call.node):
+            of_node.setdefault(label, []).append(n)
+    totals = [0] * len(calls)
+    for label, products in flops.by_node(name).items():
+        there = of_node.get(label) or [n for other in _labels(into.get(label, "")) for n in of_node.get(other, ())]
+        each = products if len(there) >= len(products) else [sum(products)]
+        longest = sorted(sorted(there, key=lambda n: -calls[n].seconds)[: len(each)])
+        for n, operations in zip(longest, each, strict=False):
+            totals[n] += operations
+    return [call._replace(flops=n) for call, n in zip(calls, totals, strict=True)]
+
+
+def _labels(node: str) -> list[str]:
+    return re.findall(r'"([^"]*)"', node)
 
 
 def report(calls: list[Call], top: int) -> str:

@@ -5,7 +5,7 @@ import { OrtSession } from './ort.js';
 
 /**
  * @param {import('./model.js').ModelInfo} info @param {number} runs
- * @returns {Promise<import('pyruntime').KernelTiming[][]>} of each run
+ * @returns {Promise<[import('pyruntime').KernelTiming[][], readonly object[]]>} of each run; what became of the nodes
  */
 export async function profile(info, runs) {
   const ort = await import('pyruntime');
@@ -16,5 +16,5 @@ export async function profile(info, runs) {
   for (let i = 0; i < 3; i++) await fed.run();
   const found = [];
   for (let i = 0; i < runs; i++) found.push(await session.profile(fed.kept));
-  return found;
+  return [found, (await session.explain()).nodes];
 }
