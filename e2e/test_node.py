@@ -65,7 +65,8 @@ def test_program(program: Path, place: str, name: str) -> None:
     assert place == "deno" or found["option"][:2] == [True, "NoAdapter"]
     assert found["python"] == "emscripten" and found["external"] == ["y"] and found["threads"] == 1
     assert found["inspected"]["unsupported"] == [] and found["inspected"]["memory"]["weights"] > 0
-    assert found["empty"] == [True, "InvalidModel", "this is not an ONNX model: the file is empty"]
+    assert found["empty"][:2] == [True, "InvalidModel"]
+    assert found["empty"][2].startswith("this is not an ONNX model: the file is empty (INVALID_PROTOBUF: ")
     assert found["bytes"] == [2 * code for code in b"abc"]
     assert [found[name] for name in ("path", "url", "file", "odd")] == [SUM] * 4
     x = (np.arange(768 * 768) % 13 / 13).astype(np.float32).reshape(768, 768)

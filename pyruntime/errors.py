@@ -5,6 +5,7 @@ Besides the root each class has those of onnxruntime as bases that onnxruntime r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,6 +43,12 @@ class InvalidModel(PyRuntimeError, ort.InvalidProtobuf, ort.InvalidGraph, ort.Fa
     """The bytes are not a valid ONNX model; the message says at which offset."""
 
 
+def unreadable(message: str, hint: str = "") -> InvalidModel:
+    """Of bytes that are no model at all. Programs look for onnxruntime's words to download a file again."""
+    words = "INVALID_PROTOBUF: Protobuf parsing failed"
+    return InvalidModel(message, hint=f"{hint}; {words}" if hint else words)
+
+
 class UnsupportedOp(PyRuntimeError, ort.NotImplemented, ort.InvalidGraph, ort.Fail):
     """An operator, a meaning of it, an attribute or a type that is not implemented."""
 
@@ -76,6 +83,10 @@ class InternalError(PyRuntimeError, ort.EngineError, ort.RuntimeException):
 
 class ModelNotFound(InvalidModel, ort.NoSuchFile, FileNotFoundError):
     """There is no file at the model's path."""
+
+
+def not_found(model: str | os.PathLike[str]) -> ModelNotFound:
+    return ModelNotFound(f'there is no file "{os.fspath(model)}"', hint="NO_SUCHFILE: File doesn't exist")
 
 
 class DeviceLost(PyRuntimeError, ort.EPFail):

@@ -75,7 +75,6 @@ OrtDevice: made by names: `make`, or the class with the same arguments
 OrtEpDevice.create_sync_stream: refused: there are no streams
 OrtEpDevice.memory_info: of the CPU; memory of the GPU is refused
 OrtValue.as_sparse_tensor: refused: sparse tensors are not supported
-OrtValue.from_dlpack: from objects, not from bare capsules
 OrtValue.numpy: of bfloat16 and the small floats too, as ml_dtypes' arrays
 OrtValue.ort_value_from_sparse_tensor: refused: sparse tensors are not supported
 OrtValue.ortvalue_from_numpy: of strings, too; on the CPU

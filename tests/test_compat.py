@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -146,6 +148,50 @@ def test_errors_are_caught_by_the_names_of_the_peer() -> None:
         assert name in [kind.__name__ for kind in type(ours.value).__mro__], name
 
 
+@pytest.mark.parametrize("model", [b"<html>", b"\x08", ADD[: len(ADD) // 2], "there/is/none.onnx"], ids=str)
+def test_what_programs_look_for_in_messages_about_files(model: Any, tmp_path: Path) -> None:
+    """To download a damaged one again; of a file, as in the words of onnxruntime's about files."""
+    if isinstance(model, bytes):
+        (tmp_path / "model.onnx").write_bytes(model)
+        model = str(tmp_path / "model.onnx")
+    said = []
+    for make in (onnxruntime.InferenceSession, InferenceSession):
+        with pytest.raises(Exception) as caught:
+            make(model)
+        words = re.findall("INVALID_PROTOBUF|Protobuf parsing failed|NO_SUCHFILE|File doesn't exist", str(caught.value))
+        said.append(words)
+    assert said[0] == said[1] != []
+
+
+def pickable(ort: Any) -> type:
+    """As insightface has it, and others that copied it."""
+
+    class Pickable(ort.InferenceSession):  # type: ignore[misc]
+        def __init__(self, path: str, **more: Any) -> None:
+            super().__init__(path, **more)
+            self.path = path
+
+        def __getstate__(self) -> dict[str, str]:
+            return {"path": self.path}
+
+        def __setstate__(self, state: dict[str, str]) -> None:
+            self.__init__(state["path"])  # type: ignore[misc]
+
+    return Pickable
+
+
+@pytest.mark.parametrize("ort", PEERS)
+def test_private_names_that_programs_use(ort: Any) -> None:
+    """optimum reads a session's path, kokoro-onnx's users set it, generators read the arguments."""
+    session = copy.copy(pickable(ort)(DIGITS, providers=["CPUExecutionProvider"]))
+    assert session._model_path == DIGITS
+    session._model_path = "elsewhere"
+    assert session._model_path == "elsewhere" and ort.InferenceSession(ADD)._model_path is None
+    assert (session._inputs_meta[0].name, session._outputs_meta[0].name) == ("image", "probabilities")
+    (found,) = session._sess.run(["probabilities"], {"image": IMAGE}, None)
+    assert found.shape == (1, 10)
+
+
 # ── values and bindings ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -162,6 +208,9 @@ def test_ort_values(ort: Any) -> None:
     assert value.numpy()[0, 0] == 7 and value.data_ptr() == x.ctypes.data
     np.testing.assert_array_equal(np.asarray(value), x)
     np.testing.assert_array_equal(np.from_dlpack(value), x)
+    inner = value._ortvalue  # as programs that hand tensors to torch do
+    shared = type(inner).from_dlpack(inner.to_dlpack(), *(() if type(inner) is type(value) else (False,)))
+    assert shared.numpy()[0, 0] == 7 and shared.data_ptr() == x.ctypes.data
     other = ort.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32)
     other.update_inplace(X)
     np.testing.assert_array_equal(other.numpy(), X)

@@ -68,9 +68,11 @@ class OrtValue:
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:
-        """From what has `__dlpack__`, sharing its memory."""
+        """From what has `__dlpack__`, or a capsule that it gave, sharing its memory, which is the CPU's."""
         if not hasattr(data, "__dlpack__"):
-            raise NotSupported("a bare DLPack capsule cannot be read", hint="give the object that made it")
+            if type(data).__name__ != "PyCapsule":
+                raise InvalidInput(f"a value of DLPack is expected, not {type(data).__name__}")
+            data = _Capsule(data)
         return cls(np.from_dlpack(data))
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,6 +129,14 @@ class OrtValue:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._array("__dlpack_device__").__dlpack_device__()
 
+    def to_dlpack(self) -> Any:
+        """The capsule; of onnxruntime's inner value, which programs reach as `_ortvalue`."""
+        return self.__dlpack__()
+
+    @property
+    def _ortvalue(self) -> OrtValue:
+        return self
+
     def update_inplace(self, data: Any) -> None:
         """Write other elements, of the same type and shape. Errors: InvalidInput if they differ."""
         new, own = data.numpy() if isinstance(data, OrtValue) else data, self._array("update_inplace")
@@ -165,6 +175,20 @@ class OrtValue:
         return (
             dt.BY_NAME[tensor.dtype] if isinstance(tensor, (GpuTensor, HeldTensor)) else self._dtype or dtype_of(tensor)
         )
+
+
+class _Capsule:
+    """What NumPy reads a bare DLPack capsule from. The capsule does not tell where its tensor is; NumPy refuses what is
+    not on the CPU."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
 
 
 class OrtValueVector(list[OrtValue]):

@@ -30,6 +30,7 @@ from pyruntime.onnx.sources import MemorySource, beside
 from pyruntime.placement.provider_list import effective
 
 if TYPE_CHECKING:
+    from pyruntime.frontend.feed_checks import NodeArg
     from pyruntime.native.tuning import Tuned
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class InferenceSession(Session):
         start = time.perf_counter()
         with self._event("session_initialization"):
             super().__init__(path_or_bytes, options, names)
+        self._model_path = self._model or None  # programs read it, and set it
         took = f"{1e3 * (time.perf_counter() - start):.0f} ms"
         self._log(logs.INFO, f'session for "{self._graph.name}" on {", ".join(self.get_providers())}, made in {took}')
 
@@ -286,6 +288,20 @@ class InferenceSession(Session):
 
     def _remark(self, text: str) -> None:
         self._log(logs.WARNING, text)
+
+    # ── private names of onnxruntime's that published programs read ──────────────────────────────────────────────
+
+    @property
+    def _sess(self) -> InferenceSession:
+        return self
+
+    @property
+    def _inputs_meta(self) -> list[NodeArg]:
+        return self.get_inputs()
+
+    @property
+    def _outputs_meta(self) -> list[NodeArg]:
+        return self.get_outputs()
 
     # ── what has no meaning here ─────────────────────────────────────────────────────────────────────────────────
 

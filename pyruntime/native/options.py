@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime.compiler.pipeline import LEVELS
-from pyruntime.errors import InvalidInput, InvalidModel, ModelNotFound, NotSupported
+from pyruntime.errors import InvalidInput, InvalidModel, NotSupported, not_found
 from pyruntime.frontend.budget import CODE, SECONDS
 from pyruntime.native.presets import PRESETS
 from pyruntime.program.footprint import WHOLE
@@ -82,7 +82,7 @@ def check_model(model: Any) -> None:
             with open(model, "rb"):
                 return
         except FileNotFoundError:
-            raise ModelNotFound(f'there is no file "{os.fspath(model)}"') from None
+            raise not_found(model) from None
         except (OSError, ValueError) as e:  # ValueError: a null character
             raise InvalidModel(f'"{os.fspath(model)}" cannot be read: {e}') from None
     source = hasattr(model, "read") and hasattr(model, "size")  # an open file has no size

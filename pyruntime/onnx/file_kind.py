@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8, getincrementaldecoder
 
-from pyruntime.errors import InvalidModel
+from pyruntime.errors import InvalidModel, unreadable
 from pyruntime.onnx.graph import Source
 
 _CONVERT = "convert it to ONNX first"
@@ -46,13 +46,13 @@ def not_onnx(source: Source, first_bytes: frozenset[int]) -> InvalidModel | None
     """
     head = source.read(0, min(source.size, _HEAD))
     if not head:
-        return InvalidModel("this is not an ONNX model: the file is empty")
+        return unreadable("this is not an ONNX model: the file is empty")
     text = _text(head).strip()
     start = f'"{" ".join(text.split())[:24]}"' if text else f"the bytes {head[:8].hex(' ')}"
     kind, hint = _kind(head, text)
     if kind:
-        return InvalidModel(f"this is not an ONNX model but {kind} (it starts with {start})", hint=hint)
-    return None if head[0] in first_bytes else InvalidModel(f"this is not an ONNX model: it starts with {start}")
+        return unreadable(f"this is not an ONNX model but {kind} (it starts with {start})", hint=hint)
+    return None if head[0] in first_bytes else unreadable(f"this is not an ONNX model: it starts with {start}")
 
 
 def _kind(head: bytes, text: str) -> tuple[str, str]:

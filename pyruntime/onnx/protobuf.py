@@ -13,7 +13,7 @@ import builtins
 import struct
 from collections.abc import Iterable, Iterator
 
-from pyruntime.errors import InvalidModel
+from pyruntime.errors import unreadable
 from pyruntime.onnx.graph import Source
 
 Field = tuple[int, int, int]
@@ -44,7 +44,7 @@ def signed(value: int) -> int:
 
 def check_depth(depth: int, at: int) -> None:
     if depth > MAX_DEPTH:
-        raise InvalidModel(f"messages are nested deeper than {MAX_DEPTH} at byte {at}")
+        raise unreadable(f"messages are nested deeper than {MAX_DEPTH} at byte {at}")
 
 
 def _varint(buf: bytes, pos: int, base: int) -> tuple[int, int]:
@@ -58,9 +58,9 @@ def _varint(buf: bytes, pos: int, base: int) -> tuple[int, int]:
             break
         shift += 7
         if shift > 63:
-            raise InvalidModel(f"a varint is longer than 10 bytes at byte {base + start}")
+            raise unreadable(f"a varint is longer than 10 bytes at byte {base + start}")
     if value >> 64:
-        raise InvalidModel(f"a varint is larger than 64 bits at byte {base + start}")
+        raise unreadable(f"a varint is larger than 64 bits at byte {base + start}")
     return value, pos
 
 
@@ -104,7 +104,7 @@ class Wire:
     def skip(self, tag: int, known: frozenset[int], at: int) -> None:
         """Refuse a known field in a wrong wire type; unknown fields are from a later version of the format."""
         if any(tag >> 3 == other >> 3 for other in known):
-            raise InvalidModel(f"field {tag >> 3} has wire type {tag & 7}, which it cannot have, before byte {at}")
+            raise unreadable(f"field {tag >> 3} has wire type {tag & 7}, which it cannot have, before byte {at}")
 
     def bytes(self, start: int, end: int) -> bytes:
         base = self._base
@@ -116,7 +116,7 @@ class Wire:
         try:
             return self.bytes(start, end).decode()
         except UnicodeDecodeError:
-            raise InvalidModel(f"a name is not UTF-8 at byte {start}") from None
+            raise unreadable(f"a name is not UTF-8 at byte {start}") from None
 
     def floats(self, found: Iterable[Field], kind: str = "f") -> list[float]:
         """The values of a float (f) or double (d) field, packed or not."""
@@ -127,7 +127,7 @@ class Wire:
         """The little-endian elements of a fixed-width field, packed or not."""
         for tag, a, b in found:
             if (b - a) % width:
-                raise InvalidModel(f"packed field {tag >> 3} is not a multiple of {width} bytes at byte {a}")
+                raise unreadable(f"packed field {tag >> 3} is not a multiple of {width} bytes at byte {a}")
         return b"".join(self.bytes(a, b) for _, a, b in found)
 
     def ints(self, found: Iterable[Field]) -> list[int]:
@@ -142,7 +142,7 @@ class Wire:
                 values.extend(data)
                 continue
             if data[-1] > 127:
-                raise InvalidModel(f"a varint is cut off at byte {b}")
+                raise unreadable(f"a varint is cut off at byte {b}")
             pos = 0
             while pos < len(data):
                 value = data[pos]
@@ -155,7 +155,7 @@ class Wire:
     def _read(self, start: int, size: int) -> builtins.bytes:
         data = bytes(self.source.read(start, size))
         if len(data) != size:
-            raise InvalidModel(f"the file is cut off at byte {start + len(data)}, {size - len(data)} bytes early")
+            raise unreadable(f"the file is cut off at byte {start + len(data)}, {size - len(data)} bytes early")
         return data
 
     def _need(self, start: int, end: int) -> None:
@@ -166,7 +166,7 @@ class Wire:
         self._step = min(2 * self._step, _LARGEST) if follows else _FIRST
         size = min(max(end - start, self._step), self.source.size - start)
         if size < end - start:
-            raise InvalidModel(f"the file is cut off at byte {self.source.size}, in a message that ends at byte {end}")
+            raise unreadable(f"the file is cut off at byte {self.source.size}, in a message that ends at byte {end}")
         some = getattr(self.source, "some", None)  # of a source of parts: what is there, if it is enough
         self._buf = some(start, end - start, size) if some else self._read(start, size)
         self._base, self._end = start, start + len(self._buf)
@@ -206,11 +206,11 @@ class Wire:
                     found.append((tag, base + pos, base + pos + width))
                     pos += width
                 else:
-                    raise InvalidModel(_fault(tag, base + at, end))
+                    raise unreadable(_fault(tag, base + at, end))
                 if pos > stop or tag < 8 or tag > _LARGEST_TAG:
-                    raise InvalidModel(_fault(tag, base + at, end))
+                    raise unreadable(_fault(tag, base + at, end))
         except IndexError:
-            raise InvalidModel(f"the file is cut off inside the field at byte {base + at}") from None
+            raise unreadable(f"the file is cut off inside the field at byte {base + at}") from None
         return found, base + pos
 
 

@@ -128,6 +128,8 @@ class Rules:
     shortest: Tensor | None
     beams: AnyDim = 1
     temperature: float | Tensor = 1.0
+    present: Tensor | None = None  # tokens that lose `penalty` (R, V)
+    penalty: float = 0.0
 
     def applied(self, t: Tracer, scores: Tensor, sequences: Tensor, count: Tensor, first: bool) -> Tensor:
         """scores (R, V); the first `count` places of sequences (R, L) are tokens."""
@@ -136,6 +138,9 @@ class Rules:
             t.require_equal(self.prefix.shape[1], scores.shape[1], "prefix_vocab_mask and the vocabulary differ")
             masked = self.prefix.shape[0] * self.beams
             t.require_equal(masked, scores.shape[0], "prefix_vocab_mask is not a row an item")
+        if self.present is not None:
+            t.require_equal(self.present.shape[0], scores.shape[0], "presence_mask is not a row an item")
+            t.require_equal(self.present.shape[1], scores.shape[1], "presence_mask and the vocabulary differ")
         if self.vocabulary is not None:
             t.require_equal(self.vocabulary.shape[0], scores.shape[1], "vocab_mask and the vocabulary differ")
 
@@ -153,8 +158,12 @@ class Rules:
             if self.shortest is not None:
                 score = select((v == self.eos) & (count.at() < cast(self.shortest.at(0), I32)), LOWEST, score)
             if isinstance(self.temperature, Tensor):
-                return score / cast(self.temperature.at(0), F32)
-            return score if self.temperature == 1.0 else score / self.temperature
+                score = score / cast(self.temperature.at(0), F32)
+            elif self.temperature != 1.0:
+                score = score / self.temperature
+            if self.present is not None:
+                score = score - cast(self.present.at(r, v), F32) * self.penalty
+            return score
 
         return t.compute(scores.shape, rule)
 

@@ -62,18 +62,17 @@ def sampling(
 ) -> list[Tensor]:  # fmt: skip
     """GreedySearch that draws its tokens, by the probabilities of scores over `temperature`. Of the likeliest tokens
     those stay that have top_p of all probability together; the scores of the others become filter_value. `custom`
-    leaves out one more. Draws are those of ONNX Runtime on Linux for the same seed (default 0).
-    Shapes: as GreedySearch's, seed (1,) int32 -> (R, L)"""
+    leaves out one more. Tokens of presence_mask lose presence_penalty, behind the temperature. Draws are those of ONNX
+    Runtime on Linux for the same seed (default 0).
+    Shapes: as GreedySearch's, presence_mask (R, V) and seed (1,) int32 -> (R, L)"""
     check_decoder(t, decoder, model_type)
-    if presence_mask is not None and presence_penalty:
-        raise t.unsupported("presence_mask is not implemented", "ONNX Runtime's CPU takes it from one score only")
     if any(t.wanted[1:]):
         raise t.unsupported("filtered_logits is not implemented", "ONNX Runtime's CPU does not give it either")
     if temperature <= 0 or not 0 <= top_p <= 1 or min_tokens_to_keep < 0:
         raise t.shape_error(f"temperature {temperature}, top_p {top_p} or min_tokens_to_keep {min_tokens_to_keep}")
     rules = Rules(
         eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length,
-        temperature=temperature,
+        temperature=temperature, present=presence_mask if presence_penalty else None, penalty=presence_penalty,
     )  # fmt: skip
     draw = _Draw(t, bool(custom), top_p, filter_value, min_tokens_to_keep)
     return [

@@ -15,10 +15,10 @@ from pyruntime.browser import Compilation, Model
 from pyruntime.errors import (
     InvalidInput,
     InvalidModel,
-    ModelNotFound,
     OutOfMemory,
     PyRuntimeError,
     SessionFailed,
+    not_found,
     our_fault,
 )
 from pyruntime.frontend.feed_checks import NodeArg, arguments, check_names, differing_dims
@@ -184,7 +184,7 @@ class _Files(Mapping[str, int]):
         try:
             self._sources: dict[str, Any] = {"": FileSource(model) if path else MemorySource(model, "")}
         except FileNotFoundError:
-            raise ModelNotFound(f'there is no file "{os.fspath(model)}"') from None
+            raise not_found(model) from None
         except OSError as e:
             raise InvalidModel(f'"{os.fspath(model)}" cannot be read: {e}') from None
         self._beside = beside(model) if path else None

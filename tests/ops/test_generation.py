@@ -128,6 +128,29 @@ def test_sampling(rule: tuple[Any, Any], seed: int | None, attrs: dict[str, Any]
     check("Sampling", feeds | ({} if seed is None else {"seed": i32(seed)}), **{**rule[1], **attrs})
 
 
+@pytest.mark.parametrize("penalty", [1.5, -2.0, -1000.0])
+@pytest.mark.parametrize("more", [{}, {"repetition_penalty": f32(1.7)}, {"vocab_mask": i32(0, *[1] * 11)}])
+def test_tokens_that_are_present_lose_a_penalty(more: dict[str, np.ndarray], penalty: float) -> None:
+    """Of the first token, of the first item: ONNX Runtime's CPU takes all penalties from its score."""
+    mask = np.zeros((2, V), np.int32)
+    mask[0, 0] = 1
+    given = {
+        "input_ids": IDS, "max_length": i32(16), "min_length": i32(1), "repetition_penalty": f32(1.0),
+        "presence_mask": mask, "seed": i32(3), **more,
+    }  # fmt: skip
+    check("Sampling", given, top_p=0.9, temperature=1.3, presence_penalty=penalty)
+
+
+def test_of_each_item_others_are_present() -> None:
+    """Tokens that lose much are never drawn, as those of a vocab_mask."""
+    mask = np.arange(2 * V, dtype=np.int32).reshape(2, V) % 5 % 2
+    feeds = {"input_ids": IDS, "max_length": i32(20), "presence_mask": mask}
+    data = model("Sampling", feeds, False, top_p=0.99, temperature=9.0, presence_penalty=1e9)
+    (found,) = InferenceSession(data, providers=["wasm"]).run(None, feeds)
+    for row, gone in zip(found[:, IDS.shape[1] :], mask, strict=True):
+        assert len(set(row)) > 2 and not gone[row[row != PAD]].any()
+
+
 # beams, sequences that come out, whether to stop early, penalty of the length
 BEAMS = [(3, 2, 0, 1.0), (1, 1, 0, 1.0), (4, 4, 1, 0.5), (3, 1, 0, 2.0), (2, 2, 1, 1.0), (3, 3, 0, 0.5), (4, 1, 1, 1.0)]
 
@@ -163,7 +186,8 @@ def test_the_first_call_may_have_a_decoder_of_its_own() -> None:
         ("BeamSearch", {}, {**TWO, "prefix_vocab_mask": np.ones((1, V), np.int32)}, ShapeError, "a row an item"),
         ("GreedySearch", {}, {"input_ids": IDS[0]}, ShapeError, "rank"),
         ("BeamSearch", {}, {**TWO, "attention_mask": IDS[0]}, ShapeError, "rank"),
-        ("Sampling", {"presence_penalty": 1.0}, {"presence_mask": np.ones((2, V), np.int32)}, UnsupportedOp, "mask"),
+        ("Sampling", {"presence_penalty": 1.0}, {"presence_mask": IDS[:1]}, ShapeError, "presence_mask is not a row"),
+        ("Sampling", {"presence_penalty": 1.0}, {"presence_mask": IDS}, ShapeError, "presence_mask and the vocab"),
     ],
 )  # fmt: skip
 def test_refused(
