@@ -14,6 +14,7 @@ from pyruntime.errors import ExecutionError
 
 from .adapter import ALIGN, fold_groups
 from .printer.loops import SUBGROUPS, Shader
+from .wgpu_bindings import BindGroups, Parameters
 from .wgpu_device import Place, shared_device
 
 PIPELINES = 4096  # kept for sessions to come; a session keeps those that it runs
@@ -25,10 +26,12 @@ STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
 
 @dataclass(slots=True)
 class Dispatch:
-    """One kernel call: pipeline, bind group, workgroups; `label` names kernel and node."""
+    """One kernel call: pipeline, bind group, offset of its parameter block, workgroups; `label` names kernel and
+    node."""
 
     pipeline: Any
     group: Any
+    params: int
     x: int
     y: int
     label: str
@@ -48,6 +51,8 @@ class GpuHost:
         self.chunk = min(self.adapter.buffer_bytes, self.adapter.binding_bytes, 1 << 31) // ALIGN * ALIGN
         self.buffers: list[Any] = []
         self.generation = 0
+        self.parameters = Parameters(self)
+        self._groups = BindGroups()
         self.checks = False  # whether kernels check indices
         self._faults: Any = None
         self._fault = bytes(FAULT_BYTES)  # what the last read found
@@ -125,11 +130,6 @@ class GpuHost:
 
         self._checked("copy", go)
 
-    def parameters(self, data: bytes) -> Any:
-        """A buffer of parameter blocks."""
-        usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
-        return self._checked("parameters", lambda: self.device.create_buffer_with_data(data=data, usage=usage))
-
     # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pipeline(self, shader: Shader, label: str = "") -> Any:
@@ -154,7 +154,11 @@ class GpuHost:
         if buffers not in self._layouts:
             kinds = ["storage"] * buffers + ["uniform"]
             entries = [
-                {"binding": n, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                {
+                    "binding": n,
+                    "visibility": wgpu.ShaderStage.COMPUTE,
+                    "buffer": {"type": kind, "has_dynamic_offset": kind == "uniform"},
+                }
                 for n, kind in enumerate(kinds)
             ]
             group = self.device.create_bind_group_layout(entries=entries)
@@ -162,24 +166,26 @@ class GpuHost:
         return self._layouts[buffers]
 
     def dispatch(
-        self, shader: Shader, places: Sequence[tuple[int, int]], params: tuple[Any, int], work: int, label: str = ""
+        self, shader: Shader, places: Sequence[tuple[int, int]], params: int, work: int, label: str = ""
     ) -> Dispatch:
-        """A call of a shader: `places` are (offset, bytes) of its buffers, params a (buffer, offset)."""
+        """A call of a shader: `places` are (offset, bytes) of its buffers; params: where its block is."""
+        pipeline = self.pipeline(shader, label)
+        x, y = fold_groups(-(-work // shader.span), self.adapter.workgroups)
+        key = (shader.buffers, shader.faults, shader.params // 4, *places)
+        group = self._groups.get(self.generation, key, lambda: self._group(shader, places, label))
+        return Dispatch(pipeline, group, params, x, y, label)
+
+    def _group(self, shader: Shader, places: Sequence[tuple[int, int]], label: str) -> Any:
         bound = [(*self.place(at), -(-size // 4) * 4 or EMPTY) for at, size in places]
         if shader.faults:
             bound.append((self.faults, 0, FAULT_BYTES))
+        bound.append((self.parameters.buffer, 0, (shader.params // 4 + 1) * 16))
         entries = [
             {"binding": n, "resource": {"buffer": buffer, "offset": at, "size": size}}
             for n, (buffer, at, size) in enumerate(bound)
         ]
-        size = (shader.params // 4 + 1) * 16
-        resource = {"buffer": params[0], "offset": params[1], "size": size}
-        entries.append({"binding": len(bound), "resource": resource})
-        pipeline = self.pipeline(shader, label)
         layout, _ = self._layout(shader.buffers)
-        group = self._checked(label, lambda: self.device.create_bind_group(layout=layout, entries=entries))
-        x, y = fold_groups(-(-work // shader.span), self.adapter.workgroups)
-        return Dispatch(pipeline, group, x, y, label)
+        return self._checked(label, lambda: self.device.create_bind_group(layout=layout, entries=entries))
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,6 +259,7 @@ class GpuHost:
     def close(self) -> None:
         """Free the memory."""
         self.abandon()
+        self.parameters.close()
         for buffer in self.buffers:
             buffer.destroy()
         self.buffers = []
@@ -264,7 +271,7 @@ def _one_pass(encoder: Any, dispatches: Sequence[Dispatch], **options: Any) -> A
     run = encoder.begin_compute_pass(**options)
     for d in dispatches:
         run.set_pipeline(d.pipeline)
-        run.set_bind_group(0, d.group)
+        run.set_bind_group(0, d.group, [d.params])
         run.dispatch_workgroups(d.x, d.y)
     run.end()
     return encoder

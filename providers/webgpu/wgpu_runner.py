@@ -15,7 +15,6 @@ from .printer.loops import Shader
 from .wgpu_device import Held, Place, narrow, stored, widen
 from .wgpu_host import Dispatch, GpuHost
 
-SLOT = 256  # parameter blocks are aligned to this
 SHORT = 0.02  # seconds: steps that took less are submitted as a whole, and not waited for
 PORTION, GROWTH = 0.01, 4  # seconds of a submission of others, and how many times larger the next one may be
 
@@ -41,7 +40,6 @@ class GpuRunner:
         self.base = base
         self.shaders: list[Shader] = []
         self.prepared: list[_Prepared] = []
-        self.parameter_bytes = 0  # of parameter blocks, since plans were last dropped
         self.timings: list[tuple[str, float]] | None = None
 
     def load(self, data: bytes) -> None:
@@ -53,14 +51,21 @@ class GpuRunner:
         """Memory up to this address."""
         self.host.grow(end - self.base)
 
+    @property
+    def parameter_bytes(self) -> int:
+        """Of parameter blocks, since plans were last dropped."""
+        return self.host.parameters.top
+
     def forget(self) -> None:
+        self.host.flush()
         self.prepared.clear()
-        self.parameter_bytes = 0
+        self.host.parameters.forget()
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def prepare(self, calls: Sequence[dict[str, Any]], sizes: Any, words: Sequence[int]) -> int:
-        """Keep a step's argument words (addresses, parameters and work of each call); gives its number."""
+        """Keep a step's argument words (addresses, parameters and work of each call) and the bytes that its buffers
+        have there, with the room to grow; gives its number."""
         self.prepared.append(_Prepared(calls, [[sizes[b] for b in c["buffers"]] for c in calls], words))
         return len(self.prepared) - 1
 
@@ -95,25 +100,20 @@ class GpuRunner:
 
     def _bind(self, step: _Prepared) -> None:
         """Parameter blocks and bind groups for the arena as it is."""
-        blocks, plans, at = bytearray(), [], 0
+        blocks, plans, at = [], [], 0
         for call, sizes in zip(step.calls, step.sizes, strict=True):
             count, params = len(call["buffers"]), len(call["params"]) + 1
             addresses = step.words[at : at + count]
             words = step.words[at + count : at + count + params]
             at += count + params
             if words[-1] > 0:
-                plans.append((call, addresses, sizes, len(blocks), words[-1]))
-                block = struct.pack(f"<{params}i", *words)
-                blocks += block.ljust(-(-len(block) // SLOT) * SLOT, b"\0")
+                plans.append((call, addresses, sizes, words[-1]))
+                blocks.append(struct.pack(f"<{params}i", *words))
         step.dispatches = []
-        if plans:
-            buffer = self.host.parameters(bytes(blocks))
-            self.parameter_bytes += len(blocks)
-            for call, addresses, sizes, offset, work in plans:
-                label = f"{call['node']} {call['kernel']}".strip()
-                shader = self.shaders[int(call["kernel"])]
-                places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]
-                step.dispatches.append(self.host.dispatch(shader, places, (buffer, offset), work, label))
+        for (call, addresses, sizes, work), offset in zip(plans, self.host.parameters.put(blocks), strict=True):
+            label = f"{call['node']} {call['kernel']}".strip()
+            places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]
+            step.dispatches.append(self.host.dispatch(self.shaders[int(call["kernel"])], places, offset, work, label))
         step.generation = self.host.generation
 
     # ── crossings ────────────────────────────────────────────────────────────────────────────────────────────────

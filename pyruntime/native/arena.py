@@ -122,6 +122,10 @@ class Arena:
         self.requested = max(self.requested, self.asked)
         return address
 
+    def span(self, address: int, size: int) -> int:
+        """The bytes in use there; `size` if they stay for good."""
+        return self._live.get(address, size)
+
     def _check_chunk(self, size: int) -> None:
         if self.chunk and size > self.chunk:
             raise OutOfMemory(f"a tensor needs {size} bytes, the largest buffer of the GPU has {self.chunk}")

@@ -39,11 +39,12 @@ Env = dict[str, int]
 @dataclass(slots=True)
 class Layout:
     """Where what a step makes lies, if no buffer has more bytes than there is `room` for it, and each of `heirs`
-    (output, input), which lies in its input's memory, has that one's size. after: the arena state; seconds: of the
-    step's last run."""
+    (output, input), which lies in its input's memory, has that one's size. spans: bytes on the GPU of all that a step
+    names, with their room; after: the arena state; seconds: of the step's last run."""
 
     addresses: dict[int, int] = field(default_factory=dict)
     room: dict[int, int] = field(default_factory=dict)
+    spans: dict[int, int] = field(default_factory=dict)
     heirs: list[tuple[int, int]] = field(default_factory=list)
     after: int = 0
     seconds: float = math.inf
@@ -145,7 +146,8 @@ class Planner:
         self.root = self.arena.snapshot()
         self.states: list[Any] = [self.root]
         self._layouts: dict[Any, list[Layout]] = {}  # by the state before, and what is laid out
-        self._roomy = False  # whether some layout has more room than the first of its kind
+        self._last: dict[Any, dict[int, int]] = {}  # sizes in the last layout, from any state, by what is laid out
+        self._roomy = False  # whether some layout has more room than was needed
         self._rounds: dict[Any, int] = {}  # states in which a round, or a run, began, by what is in them
         self.observer: Observer | None = None
 
@@ -222,15 +224,17 @@ class Planner:
         self, run: Run, where: Any, sizes: Mapping[int, int], made: Iterable[int], allocate: Callable[[Layout], None]
     ) -> Layout:
         """One that was made before for `where` and has room for these sizes; else one with as much room as buffers
-        take, and more for those that had another size before."""
+        take, and more for those that had another size in the last one: behind a step that is laid out anew all states
+        are new."""
         before = self._layouts.setdefault((run.state, where), [])
         if self.observer is None and (found := next((x for x in before if x.holds(sizes)), None)):
             return found
-        layout = Layout(room={b: sizes[b] for b in made})
-        if before and self.observer is None:
-            self._roomy = True
-            for b, size in layout.room.items():
-                layout.room[b] += size // 8 + LEAST if size != before[-1].room.get(b) else 0
+        now = {b: sizes[b] for b in made}
+        last = self._last.get(where, now) if self.observer is None else now
+        room = {b: size if size == last.get(b) else size + size // 8 + LEAST for b, size in now.items()}
+        layout = Layout(room=room)
+        self._last[where] = now
+        self._roomy |= room != now
         self.arena.restore(self.states[run.state])
         allocate(layout)
         layout.after = self.note()
@@ -297,6 +301,7 @@ class Planner:
         """The next run is planned anew."""
         self.states = [self.root]
         self._layouts = {}
+        self._last = {}
         self._roomy = False
         self._rounds = {}
         self.forget()
@@ -340,8 +345,12 @@ class Planner:
         def allocate(layout: Layout) -> None:
             away = {b for b in made if self.header["buffers"][b].get("memory")}
             found = tenants(calls, sizes, layout, run.addresses, self.placed, away)
+            if step.json["op"] == "gpu":
+                there = {b for c in calls for b in c["buffers"]}.difference(made)
+                layout.spans = {b: self.arena.gpu.span(run.addresses[b], sizes[b]) for b in there}
             self.arena.lay_out(dict.fromkeys(found.values()), len(calls))
             self._reach()
+            layout.spans |= {b: found[b].size for b in away}
             layout.addresses.update({b: found[b].address for b in made})
             if self.observer is not None:
                 self.observer.laid_out(calls, {**run.addresses, **layout.addresses}, sizes)
@@ -349,7 +358,7 @@ class Planner:
         layout = self._layout(run, step.uid, sizes, made, allocate)
         words = self._words(step, {**run.addresses, **layout.addresses}, run.env)
         if step.json["op"] == "gpu":
-            return Plan(layout, self.gpu.prepare(calls, sizes, words))
+            return Plan(layout, self.gpu.prepare(calls, layout.spans, words))
         return Plan(layout, self._table(words))
 
     @staticmethod

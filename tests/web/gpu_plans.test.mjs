@@ -9,61 +9,100 @@ class Buffer {
   static held = 0;
 
   constructor({ size }) {
-    this.bytes = new ArrayBuffer(size);
+    this.size = size;
     Buffer.held += size;
   }
-  getMappedRange() { return this.bytes; }
-  unmap() {}
-  destroy() { Buffer.held -= this.bytes.byteLength; }
+  destroy() { Buffer.held -= this.size; }
 }
 
-/** A planner on the GPU, whose steps need a MiB of parameters each. */
+const BLOCK = [{ node: 'n', kernel: '0', buffers: [7], params: [] }];
+
+/** A planner on a GPU that notes what is asked of it: bind groups, of which the first buffer, and writes. */
 function planned() {
-  const gpu = {
-    adapter: { buffer_bytes: 2 ** 28, binding_bytes: 2 ** 27, workgroups: 65535 },
-    device: { createBuffer: (descriptor) => new Buffer(descriptor) },
-    catchErrors: (action) => action(),
+  const found = { groups: [], writes: [], copies: 0 };
+  const device = {
+    createBuffer: (descriptor) => new Buffer(descriptor),
+    createBindGroup: ({ entries }) => found.groups.push(entries[0].resource),
+    createCommandEncoder: () => ({ copyBufferToBuffer: () => found.copies++, finish() {} }),
+    queue: { writeBuffer: (buffer, at, words) => found.writes.push([at, words[0]]) },
   };
-  const runner = new GpuRunner(gpu, [], []);
+  const gpu = {
+    adapter: { buffer_bytes: 2 ** 28, binding_bytes: 2 ** 27, workgroups: 65535 }, device,
+    catchErrors: (action) => action(), layout: () => ({}), submit() {}, tensors: { live: new Set() },
+  };
+  const runner = new GpuRunner(gpu, [{ buffers: 1, params: 0, span: 1 }], []);
+  runner.memory.buffers = [{ name: 'arena', destroy() {} }];
   const memory = { limit: 2 ** 32, bytes: new Uint8Array(65536), ensure() {} };
   const plan = new Planner({ buffers: [], blocks: [], guards: [] }, memory, runner);
-  const step = () => {
-    plan.limit();
-    runner.prepare([], [], []).params = runner.parameters([[1]], [0], 2 ** 20);
-    return Buffer.held;
-  };
-  return { plan, runner, step };
+  return { plan, runner, found, gpu };
 }
 
 test('parameter blocks of new shapes do not pile up', () => {
-  const { plan, step } = planned();
-  assert.equal(Math.max(...Array.from({ length: 100 }, step)), 5 * 2 ** 20);
-  plan.clear();
+  const { plan, runner } = planned();
+  const blocks = Array.from({ length: 4096 }, () => [1]); // a MiB
+  const step = () => {
+    plan.limit();
+    runner.params.put(blocks);
+    return Buffer.held;
+  };
+  assert.equal(Math.max(...Array.from({ length: 100 }, step)), 8 * 2 ** 20);
+  runner.params.put(blocks.concat(...Array.from({ length: 8 }, () => blocks)));
+  plan.clear(); // as large as that none is kept
   assert.equal(Buffer.held, 0);
 });
 
 test('a runner that is released leaves none', () => {
-  const { runner, step } = planned();
-  assert.equal(step(), 2 ** 20);
+  const { runner } = planned();
+  runner.params.put([[1]]);
+  assert.equal(Buffer.held, 2 ** 16);
   runner.release();
   assert.equal(Buffer.held, 0);
 });
 
-test('kept plans do not keep buffers of the page', () => {
-  const { runner } = planned();
-  const made = [];
-  Object.assign(runner.gpu.device, { createBindGroup: ({ entries }) => made.push(entries[0].resource.buffer) });
-  runner.gpu.layout = () => ({});
-  runner.shaders = [{ buffers: 1, params: 0, span: 1 }];
-  runner.memory.buffers = ['arena'];
-  const step = runner.prepare([{ node: 'n', kernel: '0', buffers: [7], params: [] }], [[16]], [2 ** 40, 1]);
-  const bound = (buffer) => {
-    if (buffer) runner.memory.apart.set(7, buffer);
+test('parameter blocks have places of their own until plans are dropped; then old places are bound no more', () => {
+  const { plan, runner, found } = planned();
+  const [first, second] = [5, 6].map((work) => runner.prepare(BLOCK, [[256]], [2 ** 40, work]));
+  for (const step of [first, second, first]) runner.ready(step);
+  assert.deepEqual(found.writes.splice(0), [[0, 5], [256, 6]]);
+  assert.deepEqual([[...first.offsets], [...second.offsets], found.groups.length], [[0], [256], 1]);
+  plan.clear();
+  for (const step of [second, first]) runner.ready(step);
+  assert.deepEqual(found.writes, [[0, 6], [256, 5]]);
+  assert.equal(found.groups.length, 1);
+});
+
+test('as the buffer of parameter blocks grows, all is bound anew, and blocks stay', () => {
+  const { runner, found } = planned();
+  const first = runner.prepare(BLOCK, [[256]], [2 ** 40, 5]);
+  runner.ready(first);
+  runner.params.put(Array.from({ length: 256 }, () => [1]));
+  assert.equal(found.copies, 1);
+  runner.ready(first);
+  assert.equal(found.groups.length, 2);
+});
+
+test('kept plans do not keep buffers of the page, and those of our tensors are bound once', () => {
+  const { runner, found, gpu } = planned();
+  const buffers = Object.fromEntries(['a', 'b', 'ours'].map((name) => [name, { name, size: 512 }]));
+  gpu.tensors.live.add(buffers.ours);
+  const step = runner.prepare(BLOCK, [[256]], [2 ** 40, 1]);
+  const bound = (name) => {
+    if (name) runner.memory.apart.set(7, { buffer: buffers[name], size: 6 });
     runner.ready(step);
     runner.giveBack();
-    return made.splice(0);
+    return found.groups.splice(0).map(({ buffer, size }) => `${buffer.name} ${size}`);
   };
-  assert.deepEqual(['a', 'a', '', '', 'b', ''].map(bound), [['a'], ['a'], ['arena'], [], ['b'], ['arena']]);
-  bound('c');
+  const names = ['a', 'a', '', '', 'b', '', 'ours', '', 'ours'];
+  assert.deepEqual(names.map(bound), [['a 8'], ['a 8'], ['arena 256'], [], ['b 8'], [], ['ours 512'], [], []]);
+  bound('b');
   assert.deepEqual([step.groups, step.bound[0].apart, runner.memory.apart.size], [[null], [null], 0]);
+});
+
+test('after a run that failed all is bound anew', () => {
+  const { runner, found } = planned();
+  const step = runner.prepare(BLOCK, [[256]], [2 ** 40, 1]);
+  runner.ready(step);
+  runner.memory.generation++;
+  runner.ready(step);
+  assert.equal(found.groups.length, 2);
 });

@@ -80,7 +80,7 @@ class Bench:
                 ends.append((at + -(-size // 4) * 4, 64))
         words = [sh.evaluate(p, symbols) for p in [*params, work]]
         block = struct.pack(f"<{len(words)}i", *words).ljust((len(words) + 3) // 4 * 16, b"\0")
-        block = (self.host.parameters(block), 0)
+        (block,) = self.host.parameters.put([block])
         if words[-1]:
             self.host.encode([self.host.dispatch(shader, [places[t.uid] for t in tensors], block, words[-1])])
         for at, size in ends:

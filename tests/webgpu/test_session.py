@@ -15,7 +15,7 @@ pytest.importorskip("wgpu")
 
 import wgpu
 
-from pyruntime.providers.webgpu import wgpu_device
+from pyruntime.providers.webgpu import wgpu_bindings, wgpu_device
 from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
 
@@ -172,6 +172,34 @@ def test_parameters_of_new_shapes_do_not_pile_up(monkeypatch):
         x = np.linspace(-1, 1, n, dtype=np.float32)
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
         assert executor.gpu.parameter_bytes <= limit + 256
+
+
+def test_bind_groups_stay_as_tensors_grow(monkeypatch):
+    """Two copies to the GPU one behind the other: the second begins from a new state whenever the first is laid out
+    anew. The buffer of parameter blocks grows under way."""
+    monkeypatch.setattr(wgpu_bindings, "LEAST", 1024)
+    nodes = [
+        h.make_node("Concat", ["a", "b"], ["c"], axis=0),
+        h.make_node("CumSum", ["c", "zero"], ["d"]),
+        h.make_node("ReduceMax", ["d"], ["most"], keepdims=0),
+        h.make_node("Div", ["d", "most"], ["y"]),
+    ]
+    feeds, outputs = [("a", T.FLOAT, ["N"]), ("b", T.FLOAT, ["M"])], [("y", T.FLOAT, None), ("c", T.FLOAT, None)]
+    data = model(nodes, feeds, outputs, [("zero", np.array(0))])
+    session = Session(data, providers=["webgpu"])
+    (executor,) = session._programs.values()
+    made, real = [], executor.gpu.host._group
+    monkeypatch.setattr(executor.gpu.host, "_group", lambda *args: made.append(1) or real(*args))
+    dispatched = 0
+    for n in range(300, 360):
+        a, b = np.linspace(0, 1, n, dtype=np.float32), np.linspace(0, 2, n // 2 + 1, dtype=np.float32)
+        y, c = session.run(None, {"a": a, "b": b})
+        sums = np.cumsum(np.concatenate([a, b]), dtype=np.float64)
+        np.testing.assert_array_equal(c, np.concatenate([a, b]))
+        np.testing.assert_allclose(y, sums / sums.max(), rtol=1e-5, atol=1e-6)
+        dispatched += len(executor.gpu.prepared[-1].dispatches)
+    assert executor.gpu.host.parameters.buffer.size > 1024
+    assert len(made) < dispatched / 4
 
 
 @pytest.mark.parametrize(("preset", "preference"), [(None, "high-performance"), ("power", "low-power")])

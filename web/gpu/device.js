@@ -217,7 +217,7 @@ export class Gpu {
     const known = this.layouts.get(buffers);
     if (known) return known;
     const types = /** @type {GPUBufferBindingType[]} */ ([...new Array(buffers).fill('storage'), 'uniform']);
-    const entries = types.map((type, binding) => ({ binding, visibility: COMPUTE, buffer: { type } }));
+    const entries = types.map((type, binding) => ({ binding, visibility: COMPUTE, buffer: { type, hasDynamicOffset: type === 'uniform' } }));
     const group = this.device.createBindGroupLayout({ entries });
     const made = { group, pipeline: this.device.createPipelineLayout({ bindGroupLayouts: [group] }) };
     this.layouts.set(buffers, made);

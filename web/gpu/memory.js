@@ -5,11 +5,11 @@ import { GPU } from '../run/arena.js';
 import { toGpuStorage } from './storage.js';
 
 /** @typedef {import('./device.js').Gpu} Gpu */
+/** @typedef {{ buffer: GPUBuffer, size: number }} Apart a tensor in a buffer of its own, and its bytes */
 
 /** Of the record of faults: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */
 export const FAULT_BYTES = 16;
 
-const EMPTY = 16; // bytes bound of a tensor without elements: a shader may read it by fours, as vec4
 const STEP = 256 << 20; // a buffer at most doubles, and grows by no more than this beyond what is needed
 
 export class GpuMemory {
@@ -21,7 +21,7 @@ export class GpuMemory {
     this.chunk = Math.floor(Math.min(buffer_bytes, binding_bytes, 2 ** 31) / 256) * 256;
     /** @type {GPUBuffer[]} */
     this.buffers = [];
-    /** Tensors of the run in progress that lie in a GPUBuffer of their own and not at their address, by their number. @type {Map<number, GPUBuffer>} */
+    /** Tensors of the run in progress that lie in a GPUBuffer of their own and not at their address, by their number. @type {Map<number, Apart>} */
     this.apart = new Map();
     /** Counts the times that a buffer was replaced: bind groups made before are stale. */
     this.generation = 0;
@@ -78,13 +78,23 @@ export class GpuMemory {
   locate(address, size) {
     const n = Math.floor((address - GPU) / this.chunk);
     const offset = address - GPU - n * this.chunk;
-    return { buffer: this.buffers[n], offset, size: Math.ceil(size / 4) * 4 || EMPTY };
+    return { buffer: this.buffers[n], offset, size: Math.ceil(size / 4) * 4 };
   }
 
   /** The same for a tensor, wherever it lies. @param {number} number @param {number} address @param {number} size */
   find(number, address, size) {
-    const buffer = this.apart.get(number);
-    return buffer ? { buffer, offset: 0, size: Math.ceil(size / 4) * 4 } : this.locate(address, size);
+    const apart = this.apart.get(number);
+    return apart ? { buffer: apart.buffer, offset: 0, size: Math.ceil(size / 4) * 4 } : this.locate(address, size);
+  }
+
+  /**
+   * For a binding. Of a tensor's buffer that is ours the whole, which others of its size have, too.
+   * @param {Apart | null | undefined} apart @param {number} address @param {number} size
+   */
+  bound(apart, address, size) {
+    if (!apart) return this.locate(address, size);
+    const whole = this.gpu.tensors.live.has(apart.buffer) ? Math.min(apart.buffer.size, this.chunk) : Math.ceil(apart.size / 4) * 4;
+    return { buffer: apart.buffer, offset: 0, size: whole };
   }
 
   // ── commands ──

@@ -3,20 +3,19 @@
 import { submitInPortions } from '../run/portions.js';
 import { KernelTimer } from './timer.js';
 import { Transfers } from './transfers.js';
-import { USAGE } from './flags.js';
+import { BindGroups, Parameters } from './bindings.js';
 import { FAULT_BYTES, GpuMemory } from './memory.js';
 
 /** @typedef {import('./device.js').Gpu} Gpu */
 /** @typedef {import('./device.js').Shader} Shader */
 /** @typedef {import('../common/program.js').Call} Call */
 
-/** @typedef {{ call: Call, addresses: number[], sizes: number[], params: { buffer: GPUBuffer, offset: number }, apart: (GPUBuffer | null | undefined)[] }} Bound apart: where its tensors lie that are not in the session's memory; null: it has to be made anew */
-
-const SLOT = 256; // parameter blocks are aligned to this
+/** @typedef {import('./memory.js').Apart} Apart */
+/** @typedef {{ call: Call, addresses: number[], sizes: number[], apart: (Apart | null | undefined)[] }} Bound sizes: of what lies there, with the room to grow; apart: tensors that are not in the session's memory; null: it has to be made anew */
 
 /**
- * A step with its shapes bound: its words (addresses, parameters and work of each call) and the sizes of its buffers,
- * and what was made of them for one generation of the memory.
+ * A step with its shapes bound: its words (addresses, parameters and work of each call) and the bytes that its buffers
+ * have there, and what was made of them for one generation of the memory.
  */
 export class Prepared {
   /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words */
@@ -25,26 +24,21 @@ export class Prepared {
     this.sizes = sizes;
     this.words = words;
     this.generation = -1;
+    this.epoch = -1; // of the parameter blocks
     /** @type {GPUComputePipeline[]} */
     this.pipelines = [];
     /** @type {GPUBindGroup[]} */
     this.groups = [];
     /** Workgroups: x and y of each dispatch. @type {number[]} */
     this.counts = [];
-    /** @type {GPUBuffer | null} */
-    this.params = null;
+    /** Of the parameter blocks. */
+    this.offsets = new Uint32Array();
     /** What each dispatch is. @type {Call[]} */
     this.dispatched = [];
     /** What each bind group is made of. @type {Bound[]} */
     this.bound = [];
     /** Dispatches of a submission, in a run that may be stopped. */
     this.portion = 1;
-  }
-
-  release() {
-    this.params?.destroy();
-    this.params = null;
-    this.generation = -1;
   }
 }
 
@@ -68,14 +62,12 @@ export class GpuRunner {
     this.shaders = shaders;
     this.pipelines = pipelines;
     this.memory = new GpuMemory(gpu);
+    this.params = new Parameters(this.memory);
+    this.groups = new BindGroups(this.memory);
     /** Whether kernels check indices. */
     this.checks = shaders.some(({ faults }) => faults);
-    /** @type {Prepared[]} */
-    this.prepared = [];
     /** Bind groups of the run in progress with buffers that are not the session's. @type {{ step: Prepared, n: number }[]} */
     this.borrowed = [];
-    /** Bytes of parameter blocks since plans were last dropped. */
-    this.parameterBytes = 0;
     /** Of a run whose kernels are timed. @type {KernelTimer | null} */
     this.timer = null;
   }
@@ -93,9 +85,12 @@ export class GpuRunner {
 
   /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words @returns {Prepared} */
   prepare(calls, sizes, words) {
-    const made = new Prepared(calls, sizes, words);
-    this.prepared.push(made);
-    return made;
+    return new Prepared(calls, sizes, words);
+  }
+
+  /** Of parameter blocks since plans were last dropped. */
+  get parameterBytes() {
+    return this.params.top;
   }
 
   /** Encodes the step's dispatches. @param {Prepared} step */
@@ -125,11 +120,11 @@ export class GpuRunner {
   }
 
   /** @param {Prepared} step @param {number} begin @param {number} end dispatches @param {GPUComputePassDescriptor} [how] */
-  encode({ pipelines, groups, counts }, begin, end, how) {
+  encode({ pipelines, groups, offsets, counts }, begin, end, how) {
     const pass = this.memory.commands().beginComputePass(how);
     for (let i = begin; i < end; i++) {
       pass.setPipeline(pipelines[i]);
-      pass.setBindGroup(0, groups[i]);
+      pass.setBindGroup(0, groups[i], offsets, i, 1);
       pass.dispatchWorkgroups(counts[2 * i], counts[2 * i + 1]);
     }
     pass.end();
@@ -137,36 +132,24 @@ export class GpuRunner {
 
   /** Its bind groups are for the memory as it is. @param {Prepared} step */
   ready(step) {
-    if (step.generation !== this.memory.generation) return this.bind(step);
+    if (step.generation !== this.memory.generation || step.epoch !== this.params.epoch) return this.bind(step);
     const { apart } = this.memory;
-    const moved = [...step.bound.keys()].filter((n) => step.bound[n].call.buffers.some((buffer, i) => apart.get(buffer) !== step.bound[n].apart[i]));
-    if (!moved.length) return;
-    const make = () => moved.forEach((n) => { step.groups[n] = this.group(step, n); });
-    this.gpu.catchErrors(make, this.memory.pending, moved.map((n) => labelOf(step.bound[n].call)));
+    this.regroup(step, [...step.bound.keys()].filter((n) => step.bound[n].call.buffers.some((buffer, i) => apart.get(buffer) !== step.bound[n].apart[i])));
   }
 
   /** Parameter blocks and bind groups for the memory as it is. @param {Prepared} step */
   bind(step) {
-    step.release();
-    step.pipelines = [];
-    step.groups = [];
-    step.counts = [];
-    step.dispatched = [];
-    step.bound = [];
     const calls = this.unpack(step).filter(({ params }) => params[params.length - 1] > 0);
+    const widest = this.gpu.adapter.workgroups;
+    step.bound = calls.map(({ call, addresses, sizes }) => ({ call, addresses, sizes, apart: [] }));
+    step.dispatched = calls.map(({ call }) => call);
+    step.pipelines = calls.map(({ call }) => this.pipelines[Number(call.kernel)]);
+    step.counts = calls.flatMap(({ call, params }) => fold(Math.ceil(params[params.length - 1] / this.shaders[Number(call.kernel)].span), widest));
+    step.groups = [];
+    step.offsets = calls.length ? this.params.put(calls.map(({ params }) => params)) : new Uint32Array();
     step.generation = this.memory.generation;
-    if (!calls.length) return;
-    /** @type {number[]} */
-    const starts = [];
-    let end = 0;
-    for (const { params } of calls) {
-      starts.push(end);
-      end += Math.ceil((4 * params.length) / SLOT) * SLOT;
-    }
-    const buffer = this.parameters(calls.map(({ params }) => params), starts, end);
-    step.params = buffer;
-    const make = () => calls.forEach((call, n) => this.dispatch(step, call, { buffer, offset: starts[n] }));
-    this.gpu.catchErrors(make, this.memory.pending, calls.map(({ call }) => labelOf(call)));
+    step.epoch = this.params.epoch;
+    this.regroup(step, [...calls.keys()]);
   }
 
   /** The words of a step, call by call. @param {Prepared} step */
@@ -181,50 +164,43 @@ export class GpuRunner {
     });
   }
 
-  /** @param {number[][]} blocks @param {number[]} starts @param {number} size @returns {GPUBuffer} */
-  parameters(blocks, starts, size) {
-    const usage = USAGE.UNIFORM | USAGE.COPY_DST;
-    const buffer = this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size, usage, mappedAtCreation: true, label: 'parameters' }), this.memory.pending);
-    this.parameterBytes += size;
-    const words = new Int32Array(buffer.getMappedRange());
-    blocks.forEach((block, n) => words.set(block, starts[n] / 4));
-    buffer.unmap();
-    return buffer;
+  /** Bind groups of these dispatches: those of before, where they bind the same. @param {Prepared} step @param {number[]} those */
+  regroup(step, those) {
+    const missing = those.flatMap((n) => {
+      const { key, shader, ranges } = this.ranges(step, n);
+      const known = key && this.groups.get(key);
+      if (known) step.groups[n] = known;
+      return known ? [] : [{ n, key, shader, ranges }];
+    });
+    if (!missing.length) return;
+    const make = () => missing.forEach(({ n, key, shader, ranges }) => {
+      const entries = ranges.map((resource, binding) => ({ binding, resource }));
+      step.groups[n] = this.gpu.device.createBindGroup({ layout: this.gpu.layout(shader.buffers).group, entries, label: labelOf(step.dispatched[n]) });
+      if (key) this.groups.kept.set(key, step.groups[n]);
+    });
+    this.gpu.catchErrors(make, this.memory.pending, missing.map(({ n }) => labelOf(step.dispatched[n])));
   }
 
-  /** @param {Prepared} step @param {ReturnType<GpuRunner['unpack']>[number]} call @param {{ buffer: GPUBuffer, offset: number }} params */
-  dispatch(step, { call, addresses, sizes, params: words }, params) {
+  /** What a dispatch binds, and the key to keep its group under: none where a buffer is the page's own. @param {Prepared} step @param {number} n */
+  ranges(step, n) {
+    const { memory, gpu: { tensors } } = this;
+    const bound = step.bound[n];
+    const { call, addresses, sizes } = bound;
     const shader = this.shaders[Number(call.kernel)];
-    const bound = { call, addresses, sizes, params, apart: [] };
-    step.bound.push(bound);
-    step.groups.push(this.group(step, step.groups.length));
-    step.dispatched.push(call);
-    step.pipelines.push(this.pipelines[Number(call.kernel)]);
-    const groups = Math.ceil(words[words.length - 1] / shader.span);
-    const rows = Math.ceil(groups / this.gpu.adapter.workgroups);
-    step.counts.push(Math.ceil(groups / rows), rows);
-  }
-
-  /** @param {Prepared} step @param {number} n */
-  group(step, n) {
-    const { memory } = this;
-    const { call, addresses, sizes, params } = step.bound[n];
-    const shader = this.shaders[Number(call.kernel)];
-    step.bound[n].apart = call.buffers.map((buffer) => memory.apart.get(buffer));
-    if (step.bound[n].apart.some(Boolean)) this.borrowed.push({ step, n });
-    const resources = call.buffers.map((buffer, n) => memory.find(buffer, addresses[n], sizes[n]));
-    if (shader.faults) resources.push({ buffer: memory.faults, offset: 0, size: FAULT_BYTES });
-    resources.push({ ...params, size: (Math.floor(shader.params / 4) + 1) * 16 });
-    const entries = resources.map((resource, binding) => ({ binding, resource }));
-    const { group: layout } = this.gpu.layout(shader.buffers);
-    return this.gpu.device.createBindGroup({ layout, entries, label: labelOf(call) });
+    bound.apart = call.buffers.map((buffer) => memory.apart.get(buffer));
+    const apart = bound.apart.flatMap((one) => one ?? []);
+    if (apart.length) this.borrowed.push({ step, n });
+    const ranges = call.buffers.map((_, i) => memory.bound(bound.apart[i], addresses[i], sizes[i]));
+    if (shader.faults) ranges.push({ buffer: memory.faults, offset: 0, size: FAULT_BYTES });
+    ranges.push({ buffer: /** @type {GPUBuffer} */ (this.params.buffer), offset: 0, size: (Math.floor(shader.params / 4) + 1) * 16 });
+    return { shader, ranges, key: apart.every(({ buffer }) => tensors.live.has(buffer)) ? this.groups.key(`${shader.buffers}`, ranges) : '' };
   }
 
   /** After a run: plans are kept, and would keep what is the page's. */
   giveBack() {
     this.memory.apart.clear();
     for (const { step, n } of this.borrowed.splice(0)) {
-      if (!step.bound[n]) continue; // it was released
+      if (!step.bound[n]) continue; // it was bound anew, with fewer dispatches
       step.groups[n] = /** @type {GPUBindGroup} */ (/** @type {unknown} */ (null));
       step.bound[n].apart = step.bound[n].apart.map(() => null);
     }
@@ -233,14 +209,19 @@ export class GpuRunner {
   /** Plans were dropped. */
   forget() {
     this.memory.flush();
-    for (const step of this.prepared.splice(0)) step.release();
-    this.parameterBytes = 0;
+    this.params.forget();
   }
 
   release() {
-    for (const step of this.prepared.splice(0)) step.release();
+    this.params.release();
     this.memory.release();
   }
+}
+
+/** Workgroups along x and y. @param {number} groups @param {number} most along one */
+function fold(groups, most) {
+  const rows = Math.ceil(groups / most);
+  return [Math.ceil(groups / rows), rows];
 }
 
 /** @param {Call} call */

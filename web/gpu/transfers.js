@@ -94,6 +94,7 @@ export class Transfers {
   /** The run failed: nobody will get what it made. */
   abandon() {
     this.gpu.memory.encoder = null;
+    this.gpu.memory.generation++; // a bind group of this run may be what failed
     this.gpu.giveBack();
     for (const { data } of this.made) this.gpu.gpu.tensors.dispose(data.gpu);
     this.gpu.gpu.tensors.freePool(); // a page may have destroyed one of its buffers: nothing tells of that
@@ -110,7 +111,8 @@ export class Transfers {
     for (const [{ buffer, dtype }, target] of step.pairs) {
       const { address } = plan.span(after, target.buffer);
       const remote = this.remote.get(buffer);
-      if (remote && this.staysApart(remote, plan.size(after, target.buffer))) this.gpu.memory.apart.set(target.buffer, remote.data.gpu);
+      const size = remote ? plan.size(after, target.buffer) : 0;
+      if (remote && this.staysApart(remote, size)) this.gpu.memory.apart.set(target.buffer, { buffer: remote.data.gpu, size });
       else if (remote) this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
       else this.gpu.memory.write(address, plan.bytes(state, buffer), dtype);
     }
@@ -164,7 +166,8 @@ export class Transfers {
       const { name, value } = /** @type {{ name: string, value: TensorValue }} */ (this.sources.get(buffer));
       const known = value.dims.every((dim) => [...symbolsOf(dim)].every((symbol) => after.env.has(symbol)));
       const kept = known && Object.hasOwn(this.fetches, name) && this.keep(name, value.dtype, evaluateAll(value.dims, after.env));
-      if (kept && this.staysApart(kept, this.executor.plan.size(after, buffer))) this.gpu.memory.apart.set(buffer, kept.data.gpu);
+      const size = this.executor.plan.size(after, buffer);
+      if (kept && this.staysApart(kept, size)) this.gpu.memory.apart.set(buffer, { buffer: kept.data.gpu, size });
     }
   }
 
@@ -183,7 +186,7 @@ export class Transfers {
     for (const name of names.filter((each) => Object.hasOwn(this.fetches, each))) {
       const kept = this.kept.get(name) ?? this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
       if (!kept) onCpu = true;
-      else if (kept.data.gpu !== this.gpu.memory.apart.get(source.buffer)) this.gpu.gpu.moves.out(this.gpu.memory, this.place([source], state), kept);
+      else if (kept.data.gpu !== this.gpu.memory.apart.get(source.buffer)?.buffer) this.gpu.gpu.moves.out(this.gpu.memory, this.place([source], state), kept);
     }
     return onCpu;
   }

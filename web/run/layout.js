@@ -14,8 +14,8 @@ export class Layout {
     this.room = room;
     /** Outputs that lie in the memory of an input, which has their size. @type {[number, number][]} */
     this.heirs = [];
-    /** Of what the calls of a step make or free. @type {Map<number, number>} */
-    this.addresses = new Map();
+    /** Of what the calls of a step make or free. @type {Map<number, import('./arena.js').Span>} */
+    this.spans = new Map();
     /** The step's argument blocks without their numbers. @type {number[] | null} */
     this.words = null;
     /** Of the step's last run on several threads. */
@@ -38,10 +38,9 @@ export class Layout {
 }
 
 /**
- * As much as buffers take, and an eighth and LEAST more for those that had another size in the layout before.
- * @param {number[]} made @param {Sizes} size @param {Layout | undefined} before
+ * As much as buffers take, and an eighth and LEAST more for those that had another size before.
+ * @param {Map<number, number>} sizes @param {Map<number, number>} [before]
  */
-export function roomFor(made, size, before) {
-  const more = (/** @type {number} */ buffer) => (before && before.room.get(buffer) !== size(buffer) ? Math.floor(size(buffer) / 8) + LEAST : 0);
-  return new Map(made.map((buffer) => [buffer, size(buffer) + more(buffer)]));
+export function roomFor(sizes, before = sizes) {
+  return new Map([...sizes].map(([buffer, size]) => [buffer, before.get(buffer) === size ? size : size + Math.floor(size / 8) + LEAST]));
 }

@@ -39,7 +39,9 @@ export class Planner {
     this.interned = new Map();
     this.transitions = 0;
     this.layouts = 0;
-    /** Whether one has more room than the first of its kind. */
+    /** Bytes of buffers in the last layout, wherever it began, by what was laid out. @type {Map<string, Map<number, number>>} */
+    this.lastSizes = new Map();
+    /** Whether a layout has more room than was needed. */
     this.roomy = false;
     /** Of steps, by their keys. @type {Map<string, ArgumentBlocks>} */
     this.blocks = new Map();
@@ -77,7 +79,7 @@ export class Planner {
 
   /**
    * One that was made before for `what` from this place on, if it has room for these sizes. Else a new one, with more room
-   * for what had another size before.
+   * for what had another size in the last one, from any place: behind a step that is laid out anew all places are new.
    * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout) => void} fill
    */
   layout(place, what, made, size, fill) {
@@ -85,8 +87,10 @@ export class Planner {
     const found = before.find((layout) => layout.holds(size));
     if (found) return found;
     if (this.layouts++ === LAYOUTS) this.tighten();
-    const fresh = new Layout(place.copy(), roomFor(made, size, before.at(-1)));
-    this.roomy ||= before.length > 0;
+    const sizes = new Map(made.map((buffer) => [buffer, size(buffer)]));
+    const fresh = new Layout(place.copy(), roomFor(sizes, this.lastSizes.get(what)));
+    this.lastSizes.set(what, sizes);
+    this.roomy ||= made.some((buffer) => fresh.room.get(buffer) !== sizes.get(buffer));
     fill(fresh);
     this.ensure(fresh.after);
     place.layouts.set(what, [...before, fresh]);
@@ -116,8 +120,8 @@ export class Planner {
    * @returns {Transition}
    */
   planDispatches(calls, state, key) {
-    const { layout, words, size } = this.layOutCalls(calls, state, key);
-    const sizes = calls.map(({ buffers }) => buffers.map(size));
+    const { layout, words } = this.layOutCalls(calls, state, key);
+    const sizes = calls.map(({ buffers }) => buffers.map((buffer) => (layout.spans.get(buffer) ?? this.span(state, buffer)).size));
     const prepared = this.gpu?.prepare(calls, sizes, words);
     return this.remember(state, key, { state: new State(layout.after, state.env), layout, table: 0, generation: 0, prepared });
   }
@@ -132,11 +136,11 @@ export class Planner {
     const layout = this.layout(state.place, key, made, size, (fresh) => {
       const found = this.liveRanges(calls, state.place, size, fresh);
       fresh.after.layOutStep(found, calls.length);
-      for (const [buffer, { address }] of found) fresh.addresses.set(buffer, address);
+      for (const [buffer, { address, size }] of found) fresh.spans.set(buffer, { address, size });
     });
     const blocks = this.blocksOf(calls, key);
-    layout.words ??= blocks.addresses((buffer) => layout.addresses.get(buffer) ?? this.span(state, buffer).address);
-    return { layout, words: blocks.fill([...layout.words], state.env), size };
+    layout.words ??= blocks.addresses((buffer) => (layout.spans.get(buffer) ?? this.span(state, buffer)).address);
+    return { layout, words: blocks.fill([...layout.words], state.env) };
   }
 
   /** @param {Call[]} calls @param {string} key */
@@ -212,6 +216,7 @@ export class Planner {
   tighten() {
     const { roomy } = this;
     this.root.place.layouts.clear();
+    this.lastSizes.clear();
     this.layouts = 0;
     this.roomy = false;
     this.clear();

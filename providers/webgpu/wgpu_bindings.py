@@ -1,0 +1,87 @@
+"""What dispatches bind: the parameter blocks of a session, in one buffer at dynamic offsets, and bind groups, which are
+kept, since from one token of a decoder to the next only the numbers in the blocks change (docs/adr/0105).
+
+web/gpu/bindings.js is its mirror.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import wgpu
+
+SLOT = 256  # parameter blocks are aligned to this
+LEAST = 1 << 16  # bytes of the buffer of parameter blocks
+MOST = 1 << 23  # a larger one is not kept for the plans to come
+GROUPS = 1 << 14  # kept
+
+_USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+
+
+class Parameters:
+    """host: the `GpuHost` on whose device they are; `top`: bytes in use."""
+
+    def __init__(self, host: Any) -> None:
+        self.host = host
+        self.buffer: Any = None
+        self.top = 0
+
+    def put(self, blocks: Sequence[bytes]) -> list[int]:
+        """Their offsets."""
+        data, offsets = bytearray(), []
+        for block in blocks:
+            offsets.append(self.top + len(data))
+            data += block.ljust(-(-len(block) // SLOT) * SLOT, b"\0")
+        if data:
+            self._reserve(self.top + len(data))
+            self.host.own.write((self.buffer, self.top), bytes(data))
+            self.top += len(data)
+        return offsets
+
+    def _reserve(self, size: int) -> None:
+        """Blocks that are there stay."""
+        old = self.buffer
+        if old is not None and old.size >= size:
+            return
+        enough = max(size, LEAST, 0 if old is None else 2 * old.size)
+        new = self.host.own.checked("parameters", lambda: self.host.device.create_buffer(size=enough, usage=_USAGE))
+        if old is not None:
+            self.host.copy([((old, 0), (new, 0), old.size)])
+            self.host.flush()
+            old.destroy()
+        self.buffer = new
+        self.host.generation += 1
+
+    def forget(self) -> None:
+        """Plans were dropped, and what uses blocks is submitted."""
+        self.top = 0
+        if self.buffer is not None and self.buffer.size > MOST:
+            self.close()
+
+    def close(self) -> None:
+        if self.buffer is not None:
+            self.buffer.destroy()
+        self.buffer, self.top = None, 0
+        self.host.generation += 1
+
+
+class BindGroups:
+    """Of a session's memory as it is, by what they bind there."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, Any] = {}
+        self._generation = -1
+
+    def get(self, generation: int, key: Any, make: Callable[[], Any]) -> Any:
+        """generation: of the memory."""
+        if generation != self._generation or len(self._kept) > GROUPS:
+            self._kept.clear()
+            self._generation = generation
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = make()
+        return found
+
+
+__all__ = ["BindGroups", "Parameters"]
