@@ -32,9 +32,9 @@ BOUNDS: dict[str, tuple[float, float, int, int, tuple[float, float]]] = {
     "sinh": (2.8, 1.8, 42, 62, (-math.inf, math.inf)),
     "cosh": (2.6, 1.8, 28, 40, (-math.inf, math.inf)),
     "tanh": (3.4, 1.7, 22, 70, (-math.inf, math.inf)),
-    "asinh": (1.9, 1.8, 47, 57, (-math.inf, math.inf)),
-    "acosh": (2.3, 1.8, 45, 55, (-math.inf, math.inf)),
-    "atanh": (2.0, 2.0, 42, 52, (-math.inf, math.inf)),
+    "asinh": (1.9, 1.8, 48, 58, (-math.inf, math.inf)),
+    "acosh": (2.3, 1.8, 46, 56, (-math.inf, math.inf)),
+    "atanh": (2.0, 2.0, 43, 53, (-math.inf, math.inf)),
     "erf": (4.2, 2.3, 26, 125, (-math.inf, math.inf)),
 }
 

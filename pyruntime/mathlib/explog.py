@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pyruntime.ir.expr import Expr, cast, clip, round_even, select
+from pyruntime.ir.expr import Expr, cast, clip, maximum, round_even, select
 from pyruntime.mathlib.format import Format, poly
 
 
@@ -34,8 +34,9 @@ def log(f: Format, x: Expr) -> Expr:
 
 
 def log1p(f: Format, u: Expr, more: Expr | None = None) -> Expr:
-    """log(1 + u) + more·ln 2 for finite u >= 0; what 1 + u loses to rounding is added to the small terms."""
-    w = u + 1.0
+    """log(1 + u) + more·ln 2 for finite u >= 0; what 1 + u loses to rounding is added to the small terms. The maximum
+    hides 1 + u: WGSL lets compilers take (u + 1) - 1 for u, which leaves no digits near 0, and lavapipe does."""
+    w = maximum(u + 1.0, 1.0)
     return _log(f, w, more, (u - (w - 1.0)) / w)
 
 

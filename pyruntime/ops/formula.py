@@ -15,7 +15,7 @@ from typing import Any
 from pyruntime.frontend.registry import Lowering, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32, F64, STRING, U8, DType
-from pyruntime.ir.expr import Expr, as_expr, bitcast, cast, const, exp, log, maximum, select
+from pyruntime.ir.expr import Expr, as_expr, bitcast, cast, const, exp, maximum
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
@@ -97,11 +97,15 @@ def number(value: float, dtype: DType) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    """log(1 + exp(x)) without overflow, with all digits where it is small: what 1 + exp rounds away is divided out."""
+    """log(1 + exp(x)) without overflow, with all digits where it is small. log(1 + p), 0 < p <= 1, as 2·atanh(s) with
+    s = p / (p + 2), by its series: what 1 + p rounds away could be divided out, but WGSL lets (p + 1) - 1 be p."""
     power = exp(-abs(x))
-    rounded = power + 1.0
-    small = rounded == 1.0
-    return maximum(x, 0.0) + select(small, power, log(rounded) * (power / select(small, 1.0, rounded - 1.0)))
+    s = power / (power + 2.0)
+    square = s * s
+    series: Expr | float = 1 / (31 if x.dtype is F64 else 13)
+    for n in range(29 if x.dtype is F64 else 11, 0, -2):
+        series = square * series + 1 / n
+    return maximum(x, 0.0) + (s + s) * series
 
 
 def zero(dtype: DType) -> Expr:
