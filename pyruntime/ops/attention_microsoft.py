@@ -140,7 +140,7 @@ def decoder_masked_attention(
     if past_present_share_buffer and past_key is not None and past_sequence_length is None:
         raise t.shape_error("past_present_share_buffer needs past_sequence_length")
     if key is None or value is None:
-        third = sh.floordiv(query.shape[2], 3)
+        third = t.divided(query.shape[2], 3, "features into query, key and value")
         query, key, value = (t.slice(query, 2, third * n, third) for n in range(3))
     length = past_sequence_length if past_present_share_buffer else None
     done = multi_head_attention(
@@ -195,6 +195,7 @@ def attend_joined(
     length: of the past, at the front of its buffer. rotary: how many features turn (0: all)."""
     third = sh.floordiv(joined.shape[2], 3)
     widths: list[AnyDim] = [*t.entries("qkv_hidden_sizes", sizes, 3)] if sizes else [third, third, third]
+    t.require_equal(sum(widths), joined.shape[2], "features of query, key and value are not all")
     starts: list[AnyDim] = [0, widths[0], widths[0] + widths[1]]
     q, k, v = (heads_of(t, t.slice(joined, 2, s, n), heads) for s, n in zip(starts, widths, strict=True))
     if rotary is not None:

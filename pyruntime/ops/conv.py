@@ -124,7 +124,7 @@ def _gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Te
     """Each output's sum over the elements of a filter."""
     rank = len(window.size)
     dtype = _sum_type(x.dtype)
-    per_group = sh.floordiv(x.shape[1], group)
+    per_group = t.divided(x.shape[1], group, "channels into groups")
 
     def body(n: Expr, m: Expr, *i: Expr) -> Expr:
         o, c, k = i[:rank], i[rank], i[rank + 1 :]
