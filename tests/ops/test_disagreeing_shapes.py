@@ -96,7 +96,7 @@ MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
         ("MultiHeadAttention", [*BY_HEADS, floats(24), None, floats(1, 2, 2, 5)], 1, "24", HEADS),
         ("Attention", [floats(2, 3, 8), floats(8, 24), floats(1)], 1, "the bias must have the shape", HEADS),
         ("Attention", [floats(2, 3, 8), floats(8, 25), floats(25)], 1, "not all", HEADS),
-        ("Attention", [floats(2, 3, 8), floats(8, 24), floats(24)], 1, "not all", {**HEADS, "qkv_hidden_sizes": [8, 8, 4]}),
+        ("Attention", [floats(2, 3, 8), floats(8, 24), floats(24)], 1, "all", {**HEADS, "qkv_hidden_sizes": [8, 8, 4]}),
         ("DecoderMaskedMultiHeadAttention", [floats(2, 1, 25)], 1, "query, key and value", HEADS),
         ("ConvTranspose", [floats(1, 3, 3, 3), floats(3, 1, 3, 3)], 22, "channels into groups", {"group": 2}),
         ("MultiHeadAttention", [*BY_HEADS, None, None, floats(1, 2, 2, 1)], 1, "column for each key", HEADS),
