@@ -154,6 +154,8 @@ CONVOLUTIONS = [  # channels, filters, group, window, stride, pad, dilation
     (6, 9, 3, 3, 1, 1, 2),
     (8, 8, 8, 3, 1, 1, 1),
     (8, 8, 8, 5, 2, 2, 1),
+    (4, 4, 4, 7, 3, 6, 2),
+    (4, 4, 4, 3, 2, 600, 600),  # reaches too far to be copied with its pads
     (4, 8, 4, 3, 1, 0, 1),
     (5, 6, 1, 2, 3, 1, 1),
 ]

@@ -52,7 +52,8 @@ class Conv(WasmRoutine):
             return [_product(writer, call)]
         if call.attrs.get("packed1"):
             return [_winograd(writer, call)]
-        if x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1 and "sums" not in call.attrs:
+        alone = x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1 and "sums" not in call.attrs
+        if alone and _reaches(call):
             return [_depthwise(writer, call)]
         return [_implicit(writer, call)]
 
@@ -164,8 +165,14 @@ def _implicit(writer: Any, call: Call) -> Invocation:
     return Invocation(f.name, tensors, words, units, call.node, [own, *done.scratch()])
 
 
+def _reaches(call: Call) -> bool:
+    """Whether windows are short enough for depthwise.py."""
+    taps, dilations = _operands(call)[1].shape[2:], call.attrs["dilations"]
+    return all((k - 1) * d < depthwise.REACH for k, d in zip(taps, dilations, strict=True))
+
+
 def _depthwise(writer: Any, call: Call) -> Invocation:
-    x, w = _operands(call)
+    (x, w), sums = _operands(call), arithmetic(writer, call)
     y, a = call.out, call.attrs
     rank = x.rank - 2
     done = call_epilogue(writer, call, conv_groups(y.rank), own_words(depthwise, 2))
@@ -173,27 +180,19 @@ def _depthwise(writer: Any, call: Call) -> Invocation:
         full_rank(v, rank, f)[1:]
         for v, f in ((w.shape[2:], 1), (a["strides"], 1), (a["dilations"], 1), (a["pads"][:rank], 0))
     )
-    c, mult = x.shape[1], sh.floordiv(w.shape[0], x.shape[1])
+    c, mult, extra = x.shape[1], sh.floordiv(w.shape[0], x.shape[1]), len(done.tensors)
     size, out = full_rank(x.shape[2:], rank, 1)[1:], full_rank(y.shape[2:], rank, 1)[1:]
-    words = [x.shape[0], c, mult, *size, *out, *kernel, *strides, *dilations, *pads, *done.params]
-    window, stride = depthwise.pick(int(kernel[0]), int(kernel[1]), int(strides[1]))
+    rows, run = depthwise.copied(out, kernel, strides, dilations)
+    words = [x.shape[0], c, mult, *size, *out, *kernel, *strides, *dilations, *pads, rows, run, *done.params]
+    own = scratch(depthwise.scratch_bytes(rows, run, strides[1], sh.size(kernel)) * writer.threads)
 
     def make(name: str) -> Any:
-        return depthwise.depthwise(
-            writer.module,
-            name,
-            window,
-            stride,
-            arithmetic=arithmetic(writer, call),
-            epilogue=done.epilogue,
-            extra=len(done.tensors),
-        )
+        return depthwise.depthwise(writer.module, name, arithmetic=sums, epilogue=done.epilogue, extra=extra)
 
-    key = ("depthwise", window, stride, done.epilogue.block_key(), len(done.tensors))
-    f = writer.function(key, make, "depthwise")
-    units = depthwise.units(x.shape[0], c, mult)
+    f = writer.function(("depthwise", done.epilogue.block_key(), extra), make, "depthwise")
     y = done.result or y
-    return Invocation(f.name, [x, w, y, done.bias or y, *done.tensors], words, units, call.node, done.scratch())
+    tensors = [x, w, y, done.bias or y, own, *done.tensors]
+    return Invocation(f.name, tensors, words, depthwise.units(x.shape[0], c, mult), call.node, [own, *done.scratch()])
 
 
 __all__ = ["Conv", "conv_groups", "full_rank"]

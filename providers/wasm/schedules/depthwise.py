@@ -3,294 +3,236 @@
 y[n, c * mult + j, oy, ox] =
     sum over (r, s) of w[c * mult + j, r, s] * x[n, c, oy * sh - ph + r * dh, ox * sw - pw + s * dw]
 
-Outputs along the width are computed in vectors. Where all taps lie inside the input, eight at a time from plain loads
-(even lanes of two loads for stride 2); elsewhere four at a time with lane masks, so borders cost little. A baked kernel
-has its square window (3 or 5) and its stride along the width (1 or 2) written out; everything else is a parameter.
+A plane of x is copied with its pads, so that each tap of four outputs is a plain load, also where rows are short; of a
+row, columns whose rest by `sw` is the same follow each other. Up to 32 outputs of a row are summed in registers, tap
+after tap, so that a weight is loaded once for all of them. A table says where each tap is, from the first output's.
 
-Argument block (i32 words): buffers x w y bias, then `extra` ones for the epilogue, then PARAMS:
+Argument block (i32 words): buffers x w y bias scratch, then `extra` ones for the epilogue, then PARAMS:
     batch c mult              samples, channels, filters per channel
     ih iw oh ow kh kw         extents of input, output, kernel (1-D: ih = oh = kh = 1)
     sh sw dh dw ph pw         strides, dilations, pads at the beginning
+    rows run                  of the copy: its rows, which are sw runs of columns (`copied`)
 x, w, y are contiguous. The epilogue's bias is "row"; its row is the filter c * mult + j, its col is oy * ow + ox.
-Reads up to 12 bytes before x and past its end.
+Thread t has scratch + t * scratch_bytes. Reads up to 4 bytes past the end of x.
 
 Work units: batch * c * mult planes of y.
 """
 
 from __future__ import annotations
 
-import struct
+from typing import Any
 
+from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .arguments import KERNEL, load_words
+from .arguments import KERNEL, ceil_div, load_words
 from .arithmetic import Arithmetic
 from .register_tile import Epilogue, apply_epilogue, store_part
 
-BUFFERS = ("x", "w", "y", "bias")
-PARAMS = ("batch", "c", "mult", "ih", "iw", "oh", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "ph", "pw")
-_NOWHERE = -(1 << 30)
-_PLANE = ("args", "x", "w", "y", "bias", "batch", "row", "rows", "col", "cols")
+BUFFERS = ("x", "w", "y", "bias", "scratch")
+PARAMS = ("batch", "c", "mult", "ih", "iw", "oh", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "ph", "pw", "rows", "run")
+REACH = 1024  # rows and columns of a window: of wider ones, the copy may be pads for the most part
+_BEHIND = 32  # floats: what the last outputs of the last row may read past it
+_PLANE = ("args", "w", "y", "bias", "batch", "row", "rows", "col", "cols", "copy", "table")
+# vectors of outputs of a round, and taps side by side, as a sum waits four cycles for the one before; taken while more
+# outputs of the row are left
+ROUNDS = ((8, 1, 16), (4, 2, 8), (2, 2, 0))
+CRANELIFT_ROUNDS = ((6, 1, 16), (4, 1, 8), (2, 2, 0))  # what its registers hold (docs/adr/0106)
 
 
-def pick(kh: int, kw: int, sw: int) -> tuple[int, int]:
-    """(window, stride) to bake; 0 is any. Baked ones are 2 to 4 times as fast (Chromium 156, Zen 5, 7x7 to 112x112)."""
-    if kh == kw and kh in (3, 5) and sw in (1, 2):
-        return kh, sw
-    return 0, 1 if sw == 1 else 0
+def copied(size: list[AnyDim], kernel: list[Any], strides: list[Any], dilations: list[Any]) -> tuple[AnyDim, AnyDim]:
+    """Rows of the copy, and columns of a run; size: of a plane of y."""
+    rows = (size[0] - 1) * strides[0] + (kernel[0] - 1) * dilations[0] + 1
+    return rows, size[1] - 1 + sh.ceildiv((kernel[1] - 1) * dilations[1] + 1, strides[1])
+
+
+def scratch_bytes(rows: AnyDim, run: AnyDim, stride: AnyDim, taps: AnyDim) -> AnyDim:
+    """Of a thread: the copy, then the table."""
+    return 16 * sh.ceildiv(rows * run * stride + _BEHIND + taps, 4)
 
 
 class _Plane:
-    """Emits the function of one plane of y, parameters _PLANE: plane of x, w of the filter, plane of y, filter `row`.
+    """Emits the function of one plane of y, parameters _PLANE: w of the filter, plane of y, filter `row`, copy of x."""
 
-    Locals, in row oy: `left` outputs remain, the next one reads input columns from x0 (before taps) and is column `col`
-    of the epilogue. rows[r] is the address of the input row of tap r, 0 if it is outside.
-    """
+    def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int) -> None:
+        self.arithmetic, self.epilogue, self.store = arithmetic, epilogue, store_part(module)
+        self.f = f = module.function("depthwise_plane", ["i32"] * len(_PLANE), export=False)
+        self.p = p = dict(zip(_PLANE, f.params, strict=True))
+        self.w = w = load_words(f, PARAMS, first)
+        self.left, self.start, self.end, oy, line = f.locals("i32", 5)
+        f.emit(p["w"], w["kh"], w["kw"], "i32.mul").i32(2).emit("i32.shl", "i32.add").set(self.end)
+        f.emit(w["sh"], w["sw"], "i32.mul", w["run"], "i32.mul").i32(2).emit("i32.shl").set(line)
+        with f.until(oy, w["oh"]):
+            f.emit(p["copy"]).set(self.start).emit(w["ow"]).set(self.left)
+            with f.loop() as again:
+                self.rounds()
+                f.emit(self.left).i32(0).emit("i32.gt_s").br_if(again)
+            # the last vectors may have had fewer outputs, or none: left is what they lacked, negative
+            f.emit(p["y"], self.left).i32(2).emit("i32.shl", "i32.add").set(p["y"])
+            f.emit(p["col"], self.left, "i32.add").set(p["col"]).emit(p["copy"], line, "i32.add").set(p["copy"])
+        f.i32(1).set(p["rows"]).emit(p["col"]).set(p["cols"]).i32(0).set(p["col"])
+        epilogue.finish(f, p)
 
-    def __init__(
-        self, module: Module, window: int, stride: int, arithmetic: Arithmetic, epilogue: Epilogue, first: int
-    ) -> None:
-        self.window, self.stride, self.arithmetic, self.epilogue = window, stride, arithmetic, epilogue
-        self.store = store_part(module)
-        self.f = f = module.function(f"depthwise_plane{window}{stride}", ["i32"] * len(_PLANE), export=False)
-        self.p = dict(zip(_PLANE, f.params, strict=True))
-        self.w = load_words(f, PARAMS, first)
-        self.oy, self.x0, self.left, self.col = f.locals("i32", 4)
-        self.v, self.u, self.at, self.mask = f.locals("v128", 4)
-        self.totals = f.locals("v128", 2)
-        self.shifts = f.locals("i32", window)
-        self.weights = f.locals("v128", window * window)
-        for i, weight in enumerate(self.weights):
-            f.emit(self.p["w"]).mem("v128.load32_splat", 4 * i).set(weight)
-        for i, shift in enumerate(self.shifts):
-            f.emit(self.w["dw"]).i32(4 * i).emit("i32.mul").set(shift)
-        with f.until(self.oy, self.w["oh"]):
-            f.i32(0).emit(self.w["pw"], "i32.sub").set(self.x0).emit(self.w["ow"]).set(self.left)
-            if window:
-                self.baked()
-            else:
-                self.general()
-            # the last four may have been fewer: left is what they lacked, negative
-            f.emit(self.p["y"], self.left).i32(2).emit("i32.shl", "i32.add").set(self.p["y"])
-            f.emit(self.col, self.left, "i32.add").set(self.col)
-        f.i32(1).set(self.p["rows"]).emit(self.col).set(self.p["cols"])
-        epilogue.finish(f, self.p)
+    def rounds(self) -> None:
+        f = self.f
+        with f.block() as done:
+            for vectors, chains, more in CRANELIFT_ROUNDS if f.module.cranelift else ROUNDS:
+                f.emit(self.left).i32(more).emit("i32.gt_s")
+                with f.if_():
+                    self.round(vectors, chains)
+                    f.br(done)
 
-    def row_pointer(self, tap: int, to: int) -> None:
-        """to = address of the input row of tap row `tap` (a local), 0 if there is none."""
-        f, w, p = self.f, self.w, self.p
-        f.emit(self.oy, w["sh"], "i32.mul", w["ph"], "i32.sub", tap, w["dh"], "i32.mul", "i32.add").tee(to)
-        f.emit(w["iw"], "i32.mul").i32(2).emit("i32.shl", p["x"], "i32.add").i32(0)
-        f.emit(to, w["ih"], "i32.lt_u", "select").set(to)
+    def round(self, vectors: int, chains: int) -> None:
+        """4 * vectors outputs, whose first tap is at `start`."""
+        f = self.f
+        with f.scratch("v128", vectors * chains) as flat, f.scratch("i32", 2) as (weight, place):
+            sums = [flat[n * vectors : (n + 1) * vectors] for n in range(chains)]
+            for total in flat:
+                f.f32x4(0).set(total)
+            f.emit(self.p["w"]).set(weight).emit(self.p["table"]).set(place)
+            for each in sorted({3 if chains == 1 and not f.module.cranelift else chains, 1}, reverse=True):
+                with f.block() as out, f.loop() as again:
+                    f.emit(weight).i32(4 * (each - 1)).emit("i32.add", self.end, "i32.ge_s").br_if(out)
+                    for n in range(each):
+                        self.tap(sums[n % chains], weight, place, 4 * n)
+                    f.add(weight, 4 * each).add(place, 4 * each).br(again)
+            for other in sums[1:]:
+                for total, more in zip(sums[0], other, strict=True):
+                    f.emit(total, more, "f32x4.add").set(total)
+            for total in sums[0]:
+                self.finish(total)
+        f.add(self.start, 16 * vectors)
 
-    def outputs_at(self) -> None:
-        """at = input columns of four outputs, before taps; lanes past the last output are nowhere."""
-        f, w = self.f, self.w
-        f.v128(struct.pack("<4i", 0, 1, 2, 3)).set(self.u)
-        f.emit(self.u, w["sw"], "i32x4.splat", "i32x4.mul", self.x0, "i32x4.splat", "i32x4.add")
-        f.i32x4(_NOWHERE).emit(self.u, self.left, "i32x4.splat", "i32x4.lt_s", "v128.bitselect").set(self.at)
+    def tap(self, sums: list[int], weight: int, place: int, offset: int) -> None:
+        f = self.f
+        with f.scratch("v128", 2) as (factor, x), f.scratch("i32", 1) as (at,):
+            f.emit(weight).mem("v128.load32_splat", offset).set(factor)
+            f.emit(self.start, place).mem("i32.load", offset).emit("i32.add").set(at)
+            for v, total in enumerate(sums):
+                f.emit(at).mem("v128.load", 16 * v).set(x)
+                self.arithmetic.multiply_add(f, total, factor, x)
 
     def finish(self, total: int) -> None:
-        """Store four outputs (or the rest of the row) and go on to the next."""
+        """Store four outputs, or the rest of the row, and go on to the next."""
         f, p = self.f, self.p
-        apply_epilogue(f, self.epilogue.tile(), p, p["row"], self.col, total)
+        apply_epilogue(f, self.epilogue.tile(), p, p["row"], p["col"], total)
         f.emit(self.left).i32(4).emit("i32.ge_s")
         with f.if_():
             f.emit(p["y"], total).mem("v128.store")
-            f.otherwise().emit(p["y"], total, total, self.left).call(self.store)
-        f.emit(self.x0, self.w["sw"]).i32(2).emit("i32.shl", "i32.add").set(self.x0)
-        f.add(p["y"], 16).add(self.left, -4).add(self.col, 4)
-
-    # a baked window
-
-    def baked(self) -> None:
-        """Eight outputs a round while all their taps are inside, else four."""
-        f, n = self.f, self.window
-        self.rows, self.masks = f.locals("i32", n), f.locals("v128", n)
-        self.low, self.high = f.locals("i32", n), f.locals("i32", n)
-        inside, fast = f.locals("i32", 2)
-        f.i32(1).set(inside)
-        for i, pointer in enumerate(self.rows):
-            f.i32(i).set(fast)
-            self.row_pointer(fast, pointer)
-            f.emit(inside, pointer).i32(0).emit("i32.ne", "i32.and").set(inside)
-        f.emit(self.w["iw"], self.shifts[-1]).i32(2).emit("i32.shr_u", "i32.sub").i32(8 * self.stride)
-        f.emit("i32.sub").set(fast)  # the largest x0 of a fast round
-        with f.block() as out, f.loop() as again:
-            self.if_fast(inside, fast)
+            f.otherwise().emit(self.left).i32(0).emit("i32.gt_s")
             with f.if_():
-                self.fast_rounds(inside, fast)
-            f.emit(self.left).i32(0).emit("i32.le_s").br_if(out)
-            self.masked_round()
-            f.emit(self.left).i32(0).emit("i32.gt_s").br_if(again)
-
-    def if_fast(self, inside: int, fast: int) -> None:
-        f = self.f
-        f.emit(inside, self.x0).i32(0).emit("i32.ge_s", "i32.and", self.x0, fast, "i32.le_s", "i32.and")
-        f.emit(self.left).i32(8).emit("i32.ge_s", "i32.and")
-
-    def fast_rounds(self, inside: int, fast: int) -> None:
-        """Eight outputs a round; at least one round."""
-        f = self.f
-        with f.scratch("i32", self.window + 1) as (address, *pointers), f.loop() as again:
-            for pointer, row in zip(pointers, self.rows, strict=True):
-                f.emit(row, self.x0).i32(2).emit("i32.shl", "i32.add").set(pointer)
-            for total in self.totals:
-                f.f32x4(0).set(total)
-            for i, weight in enumerate(self.weights):
-                f.emit(pointers[i // self.window])
-                if i % self.window:
-                    f.emit(self.shifts[i % self.window], "i32.add")
-                f.set(address)
-                for half, total in enumerate(self.totals):
-                    if self.stride == 1:
-                        f.emit(address).mem("v128.load", 16 * half)
-                    else:
-                        f.emit(address).mem("v128.load", 32 * half).emit(address).mem("v128.load", 32 * half + 16)
-                        f.shuffle32(0, 2, 4, 6)
-                    self.arithmetic.multiply_add(f, total, weight, _popped(f, self.v))
-            for total in self.totals:
-                self.finish(total)
-            self.if_fast(inside, fast)
-            f.br_if(again)
-
-    def masked_round(self) -> None:
-        """Four outputs anywhere; every load holds a lane that counts, or reads the start of the row."""
-        f, w, total = self.f, self.w, self.totals[0]
-        self.outputs_at()
-        for s, mask in enumerate(self.masks):
-            f.emit(self.at, w["dw"]).i32(s).emit("i32.mul", "i32x4.splat", "i32x4.add").tee(self.v)
-            f.emit(w["iw"], "i32x4.splat", "i32x4.lt_u").set(mask)
-            halves = ((self.low[s], 0), (self.high[s], 4)) if self.stride == 2 else ((self.low[s], 0),)
-            for local, ahead in halves:
-                f.emit(self.v).lane("i32x4.extract_lane", 0).i32(ahead).emit("i32.add").i32(2).emit("i32.shl").i32(0)
-                if self.stride == 2:
-                    f.emit(mask).lane("i64x2.extract_lane", ahead // 4).i64(0).emit("i64.ne")
-                else:
-                    f.emit(mask, "v128.any_true")
-                f.emit("select").set(local)
-        f.f32x4(0).set(total)
-        for r, row in enumerate(self.rows):
-            f.emit(row)
-            with f.if_():
-                for s, mask in enumerate(self.masks):
-                    f.emit(row, self.low[s], "i32.add").mem("v128.load")
-                    if self.stride == 2:
-                        f.emit(row, self.high[s], "i32.add").mem("v128.load").shuffle32(0, 2, 4, 6)
-                    f.emit(mask, "v128.and")
-                    self.arithmetic.multiply_add(f, total, self.weights[r * self.window + s], _popped(f, self.v))
-        self.finish(total)
-
-    # any window
-
-    def general(self) -> None:
-        """Four outputs a round, one tap at a time; those of stride 1 whose inputs are all inside by plain loads."""
-        f, w, p, total = self.f, self.w, self.p, self.totals[0]
-        r, s, row, weight, begin, first, last, end = f.locals("i32", 8)
-        with f.loop() as again:
-            self.outputs_at()
-            f.emit(w["kw"]).set(end)
-            if self.stride == 1:
-                self.bounds(begin, first, last, end)
-            f.f32x4(0).set(total).emit(p["w"]).set(weight).i32(0).set(r)
-            with f.until(r, w["kh"]):
-                self.row_pointer(r, row)
-                f.emit(row)
-                with f.if_():
-                    f.emit(begin).set(s)
-                    if self.stride == 1:
-                        self.masked_taps(row, s, first, weight)
-                        self.plain_taps(row, s, last, weight)
-                    self.masked_taps(row, s, end, weight)
-                f.emit(weight, w["kw"]).i32(2).emit("i32.shl", "i32.add").set(weight)
-            self.finish(total)
-            f.emit(self.left).i32(0).emit("i32.gt_s").br_if(again)
-
-    def bounds(self, begin: int, first: int, last: int, end: int) -> None:
-        """Of tap columns: [begin, end) reach the row, all four inputs of [first, last) lie inside."""
-        f, w = self.f, self.w
-        for bound, lanes in ((begin, 4), (first, 1)):  # where x0 + lanes - 1 is not left of the row
-            f.emit(w["dw"], self.x0, "i32.sub").i32(lanes).emit("i32.sub", w["dw"], "i32.div_s").set(bound)
-        for bound, lanes in ((last, 4), (end, 1)):  # behind the last where x0 + lanes - 1 is not right of it
-            f.emit(w["iw"], self.x0, "i32.sub").i32(lanes).emit("i32.sub", w["dw"], "i32.add", w["dw"], "i32.div_s")
-            f.set(bound)
-        with f.scratch("i32", 1) as (low,):
-            f.i32(0).set(low)
-            for bound in (begin, first, last, end):
-                f.emit(bound, low, bound, low, "i32.gt_s", "select").set(bound)
-                f.emit(bound, w["kw"], bound, w["kw"], "i32.lt_s", "select").tee(bound).set(low)
-
-    def masked_taps(self, row: int, s: int, end: int, weight: int) -> None:
-        f = self.f
-        with f.until(s, end):
-            self.any_tap(row, s)
-            f.emit(weight, s).i32(2).emit("i32.shl", "i32.add").mem("v128.load32_splat").set(self.u)
-            self.arithmetic.multiply_add(f, self.totals[0], self.u, self.v)
-
-    def plain_taps(self, row: int, s: int, end: int, weight: int) -> None:
-        f, w = self.f, self.w
-        with f.scratch("i32", 3) as (at, step, factor):
-            f.emit(row, s, w["dw"], "i32.mul", self.x0, "i32.add").i32(2).emit("i32.shl", "i32.add").set(at)
-            f.emit(w["dw"]).i32(2).emit("i32.shl").set(step)
-            f.emit(weight, s).i32(2).emit("i32.shl", "i32.add").set(factor)
-            with f.until(s, end):
-                f.emit(factor).mem("v128.load32_splat").set(self.u).emit(at).mem("v128.load").set(self.v)
-                self.arithmetic.multiply_add(f, self.totals[0], self.u, self.v)
-                f.emit(at, step, "i32.add").set(at).add(factor, 4)
-
-    def any_tap(self, row: int, s: int) -> None:
-        """v = the inputs of tap column s, 0 outside the row."""
-        f, w = self.f, self.w
-        f.emit(self.at, s, w["dw"], "i32.mul", "i32x4.splat", "i32x4.add").tee(self.v)
-        f.emit(w["iw"], "i32x4.splat", "i32x4.lt_u").set(self.mask)
-        if self.stride == 1:
-            f.emit(row, self.v).lane("i32x4.extract_lane", 0).i32(0).emit(self.mask, "v128.any_true", "select")
-            f.i32(2).emit("i32.shl", "i32.add").mem("v128.load").emit(self.mask, "v128.and").set(self.v)
-            return
-        f.emit(self.v, self.mask, "v128.and").i32(2).emit("i32x4.shl", row, "i32x4.splat", "i32x4.add").set(self.v)
-        f.emit(self.v).lane("i32x4.extract_lane", 0).mem("v128.load32_zero").set(self.u)
-        for lane in (1, 2, 3):
-            f.emit(self.v).lane("i32x4.extract_lane", lane)
-            f.emit(self.u).mem_lane("v128.load32_lane", lane).set(self.u)
-        f.emit(self.u, self.mask, "v128.and").set(self.v)
+                f.emit(p["y"], total, total, self.left).call(self.store)
+        f.add(p["y"], 16).add(self.left, -4).add(p["col"], 4)
 
 
-def _popped(f: Function, local: int) -> int:
-    """Pop into a local and name it."""
-    f.set(local)
-    return local
+def _copy_run(module: Module) -> Function:
+    """(x, line, rows, columns, to, pitch, step): of so many rows, `line` bytes apart, each step-th column from x on, to
+    `to`; rows are `pitch` bytes apart there."""
+
+    def make() -> Function:
+        f = module.function("depthwise_copy", ["i32"] * 7, export=False)
+        x, line, rows, columns, to, pitch, step = f.params
+        row, a, b, left, apart = f.locals("i32", 5)
+        f.emit(step).i32(2).emit("i32.shl").set(apart)
+        with f.until(row, rows):
+            f.emit(x).set(a).emit(to).set(b).emit(columns).set(left)
+            for stride in (1, 2):
+                with f.block() as out, f.loop() as again:
+                    f.emit(step).i32(stride).emit("i32.ne", left).i32(4).emit("i32.lt_s", "i32.or").br_if(out)
+                    f.emit(b, a).mem("v128.load")
+                    if stride == 2:
+                        f.emit(a).mem("v128.load", 16).shuffle32(0, 2, 4, 6)
+                    f.mem("v128.store").add(a, 16 * stride).add(b, 16).add(left, -4).br(again)
+            with f.block() as out, f.loop() as again:
+                f.emit(left).i32(0).emit("i32.le_s").br_if(out)
+                f.emit(b, a).mem("i32.load").mem("i32.store")
+                f.emit(a, apart, "i32.add").set(a).add(b, 4).add(left, -1).br(again)
+            f.emit(x, line, "i32.add").set(x).emit(to, pitch, "i32.add").set(to)
+        return f
+
+    return module.once("depthwise_copy", make)
+
+
+def _copy(module: Module, first: int) -> Function:
+    """(args, x, to): a plane of x, run after run, to where its pads are zeros already."""
+    run = _copy_run(module)
+
+    def make() -> Function:
+        f = module.function("depthwise_runs", ["i32"] * 3, export=False)
+        _, x, to = f.params
+        w = load_words(f, PARAMS, first)
+        n, rows, place, column, count, most, line, pitch = f.locals("i32", 8)
+        f.emit(w["iw"]).i32(2).emit("i32.shl").set(line)
+        f.emit(w["run"], w["sw"], "i32.mul").i32(2).emit("i32.shl").tee(pitch)
+        f.emit(w["ph"], "i32.mul", to, "i32.add").set(to).emit(w["rows"], w["ph"], "i32.sub").tee(rows)
+        f.emit(w["ih"], rows, w["ih"], "i32.lt_s", "select").set(rows)
+        with f.until(n, w["sw"]):
+            # the first place of this run that is not in the pads, and the column of x there
+            f.emit(w["pw"], n, "i32.sub").i32(0).emit(w["pw"], n, "i32.gt_s", "select", w["sw"], "i32.add")
+            f.i32(1).emit("i32.sub", w["sw"], "i32.div_s").tee(place)
+            f.emit(w["sw"], "i32.mul", n, "i32.add", w["pw"], "i32.sub").set(column)
+            f.emit(w["iw"], column, "i32.sub", w["sw"], "i32.add").i32(1).emit("i32.sub", w["sw"], "i32.div_s")
+            f.set(count).emit(w["run"], place, "i32.sub").set(most)
+            f.emit(x, column).i32(2).emit("i32.shl", "i32.add", line, rows)
+            f.emit(count, most, count, most, "i32.lt_s", "select")
+            f.emit(to, n, w["run"], "i32.mul", place, "i32.add").i32(2).emit("i32.shl", "i32.add", pitch, w["sw"])
+            f.call(run)
+        return f
+
+    return module.once(("depthwise_runs", first), make)
+
+
+def _start(module: Module, first: int) -> Function:
+    """(args, copy) -> the table: zeros in the copy, and behind it the table."""
+
+    def make() -> Function:
+        f = module.function("depthwise_start", ["i32"] * 2, ["i32"], export=False)
+        _, at = f.params
+        w = load_words(f, PARAMS, first)
+        table, to, r, s, column = f.locals("i32", 5)
+        f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul").i32(_BEHIND).emit("i32.add").i32(2)
+        f.emit("i32.shl", at, "i32.add").tee(table).set(to)
+        with f.until(at, table, 16):
+            f.emit(at).f32x4(0).mem("v128.store")
+        with f.until(r, w["kh"]):
+            f.i32(0).set(s)
+            with f.until(s, w["kw"]):
+                f.emit(s, w["dw"], "i32.mul").set(column)
+                f.emit(to, r, w["dh"], "i32.mul", w["sw"], "i32.mul", column, w["sw"], "i32.rem_u", "i32.add")
+                f.emit(w["run"], "i32.mul", column, w["sw"], "i32.div_u", "i32.add").i32(2).emit("i32.shl")
+                f.mem("i32.store").add(to, 4)
+        return f.emit(table)
+
+    return module.once(("depthwise_start", first), make)
 
 
 def depthwise(
-    module: Module,
-    name: str,
-    window: int,
-    stride: int,
-    *,
-    arithmetic: Arithmetic,
-    epilogue: Epilogue | None = None,
-    extra: int = 0,
+    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
 ) -> Function:
-    """Emit the kernel (args, begin, end, tid) for a `pick`; see the module's docstring for its argument block."""
+    """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
     epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
-    key = ("depthwise", window, stride, arithmetic, epilogue.block_key(), first)
-    plane = module.once(key, lambda: _Plane(module, window, stride, arithmetic, epilogue, first).f)
+    key = ("depthwise", arithmetic, epilogue.block_key(), first)
+    plane = module.once(key, lambda: _Plane(module, arithmetic, epilogue, first).f)
+    copy, start = _copy(module, first), _start(module, first)
     f = module.function(name, KERNEL)
-    args, begin, end, _ = f.params
+    args, begin, end, tid = f.params
     w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
-    n, filters, filter_, x, y, weights = f.locals("i32", 6)
-    f.emit(w["c"], w["mult"], "i32.mul").set(filters)
+    filters, filter_, taps, four, size, table = f.locals("i32", 6)
+    f.emit(w["c"], w["mult"], "i32.mul").set(filters).emit(w["kh"], w["kw"], "i32.mul").set(taps).i32(4).set(four)
+    f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul", taps, "i32.add").i32(_BEHIND).emit("i32.add").set(size)
+    ceil_div(f, size, four).i32(4).emit("i32.shl", tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
     with f.block() as empty:
-        f.emit(w["ow"], "i32.eqz").br_if(empty)
+        f.emit(w["oh"], "i32.eqz", w["ow"], "i32.eqz", "i32.or", begin, end, "i32.ge_s", "i32.or").br_if(empty)
+        f.emit(args, w["scratch"]).call(start).set(table)
         with f.until(begin, end):
-            f.emit(begin, filters, "i32.div_u").set(n).emit(begin, filters, "i32.rem_u").set(filter_)
-            f.emit(w["x"], begin, w["mult"], "i32.div_u", w["ih"], "i32.mul", w["iw"], "i32.mul").i32(2)
-            f.emit("i32.shl", "i32.add").set(x)
-            f.emit(w["w"], filter_, w["kh"], "i32.mul", w["kw"], "i32.mul").i32(2).emit("i32.shl", "i32.add")
-            f.set(weights).emit(w["y"], begin, w["oh"], "i32.mul", w["ow"], "i32.mul").i32(2)
-            f.emit("i32.shl", "i32.add").set(y)
-            f.emit(args, x, weights, y, w["bias"], n, filter_).i32(1).i32(0).i32(0).call(plane)
+            f.emit(begin, filters, "i32.rem_u").set(filter_)
+            f.emit(args, w["x"], begin, w["mult"], "i32.div_u", w["ih"], "i32.mul", w["iw"], "i32.mul").i32(2)
+            f.emit("i32.shl", "i32.add", w["scratch"]).call(copy)
+            f.emit(args, w["w"], filter_, taps, "i32.mul").i32(2).emit("i32.shl", "i32.add")
+            f.emit(w["y"], begin, w["oh"], "i32.mul", w["ow"], "i32.mul").i32(2).emit("i32.shl", "i32.add")
+            f.emit(w["bias"], begin, filters, "i32.div_u", filter_).i32(1).i32(0).i32(0).emit(w["scratch"], table)
+            f.call(plane)
     return f
 
 
