@@ -26,7 +26,9 @@ def serve(connection: Connection) -> None:
     from fuzz.peers import Peers
     from fuzz.tabled import tables
     from fuzz.targets import make
+    from pyruntime.providers.webgpu import wgpu_host
 
+    wgpu_host.PIPELINES = 64  # no kernel comes back, and on lavapipe one takes 0.7 MB (by hand)
     tables()  # now, since nobody waits for long once a case is asked for
     peers = Peers()
     connection.send(("ready",))
