@@ -26,7 +26,7 @@ export class ScratchFile {
   /** Throws if the disk, or what the browser gives of it, is full. @param {Uint8Array} bytes */
   append(bytes) {
     for (let done = 0; done < bytes.length;) {
-      const written = this.access.write(bytes.subarray(done), { at: this.size });
+      const written = moved(this.access.write(bytes.subarray(done), { at: this.size }), bytes.length - done);
       if (!written) throw new DOMException('the disk is full', 'QuotaExceededError');
       done += written;
       this.size += written;
@@ -36,7 +36,7 @@ export class ScratchFile {
   /** @param {Uint8Array} into not in shared memory @param {number} offset */
   read(into, offset) {
     for (let done = 0; done < into.length;) {
-      const came = this.access.read(into.subarray(done), { at: offset + done });
+      const came = moved(this.access.read(into.subarray(done), { at: offset + done }), into.length - done);
       if (!came) throw new DOMException('what was written is gone', 'NotReadableError');
       done += came;
     }
@@ -47,6 +47,9 @@ export class ScratchFile {
     await this.folder.removeEntry(this.name);
   }
 }
+
+/** Chromium 156 returns the code of an error as if it were bytes: 2 ** 32 - 8 where the disk is full. @param {number} bytes @param {number} most */
+const moved = (bytes, most) => (bytes > most ? 0 : bytes);
 
 /** Removes what workers left that could not: a file that one has open stays. */
 export async function sweepScratch() {
