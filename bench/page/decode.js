@@ -1,8 +1,6 @@
 // Tokens of a decoder one after another: what a step gives as present keys and values is fed to the next as past ones.
 
-import { Feeds, NOTHING } from './model.js';
-
-/** @typedef {{ model: string, type: string, layers: number, heads: number, width: number, lengths: number[], prompt: number, warm: number, steps: number }} Decoder */
+/** @typedef {{ model: string, weights: { path: string, data: string }[], type: string, layers: number, heads: number, width: number, lengths: number[], prompt: number, warm: number, steps: number }} Decoder */
 /** @typedef {{ ort: typeof import('onnxruntime-common'), session: any }} Started */
 
 /** @param {Decoder} what @param {typeof import('onnxruntime-common')} ort @param {number} tokens @param {number} past */
@@ -52,14 +50,21 @@ const median = (times) => times.sort((a, b) => a - b)[times.length >> 1];
 
 /**
  * @param {Record<string, any>} runtimes @param {Decoder} what
- * @returns {Promise<Record<string, number[]>>} seconds of the prefill, then of a step at each length, by runtime
+ * @returns {Promise<{ found: Record<string, number[]>, failed: Record<string, string> }>} by runtime: seconds of the
+ * prefill, then of a step at each length; why there is none
  */
 export async function decode(runtimes, what) {
-  const bytes = await (await fetch(what.model)).arrayBuffer();
   /** @type {Record<string, Started>} */
   const started = {};
-  for (const [name, runtime] of Object.entries(runtimes)) {
-    started[name] = await runtime.create(new Uint8Array(bytes.slice(0)), new Feeds(NOTHING, new ArrayBuffer(0)));
+  /** @type {Record<string, string>} */
+  const failed = {};
+  for (const [name, { ort }] of Object.entries(runtimes)) {
+    const options = { executionProviders: ['wasm'], externalData: what.weights, logSeverityLevel: /** @type {3} */ (3) };
+    try {
+      started[name] = { ort, session: await ort.InferenceSession.create(what.model, options) };
+    } catch (error) {
+      failed[name] = String(/** @type {any} */ (error)?.message ?? error);
+    }
   }
   /** @type {Record<string, number[]>} */
   const found = Object.fromEntries(Object.keys(started).map((name) => [name, []]));
@@ -72,5 +77,5 @@ export async function decode(runtimes, what) {
   for (const length of what.lengths) {
     for (const [name, one] of Object.entries(started)) found[name].push(await decoded(what, one, length));
   }
-  return found;
+  return { found, failed };
 }
