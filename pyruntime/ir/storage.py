@@ -16,7 +16,7 @@ _CODES = {"float32": "f", "float64": "d", "float16": "e", "int8": "b", "uint8": 
 
 def encode(values: Sequence[Any], dtype: DType) -> bytes:
     """Elements in the engine's storage layout, little-endian."""
-    if any(isinstance(v, Dim) for v in values):
+    if any(issubclass(kind, Dim) for kind in set(map(type, values))):
         raise TypeError("a constant has symbolic elements")
     if dtype.name == "bfloat16":
         return b"".join(struct.pack("<f", round_float(v, BF16))[2:] for v in values)

@@ -130,7 +130,7 @@ def sources_of(graph: Graph) -> dict[str, Source]:
     nodes = [*graph.nodes, *[n for f in graph.functions.values() for n in f.nodes]]
     while nodes:
         for a in nodes.pop().attrs.values():
-            for x in a if isinstance(a, tuple) else (a,):
+            for x in a if isinstance(a, tuple) and a and not isinstance(a[0], (int, float, str, bytes)) else (a,):
                 if isinstance(x, Graph):
                     weights += x.weights.values()
                     nodes += x.nodes

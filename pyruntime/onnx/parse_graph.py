@@ -30,7 +30,7 @@ _SINGLE = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 11: 22, 13: 14}
 _LISTS = {6: 7, 7: 8, 8: 9, 9: 10, 10: 11, 12: 23, 14: 15}
 _KIND_OF = {number: kind for table in (_SINGLE, _LISTS) for kind, number in table.items()}
 _PLAIN = frozenset((1, 2, 3, 6, 7, 8))  # numbers and strings
-_SHORT = 64  # bytes
+_SHORT, _LONG = 64, 1 << 14  # bytes
 _ABSENT: dict[int, object] = {1: 0.0, 2: 0, 3: ""}
 
 
@@ -172,7 +172,7 @@ class BodyReader:
         key = self.wire.bytes(start, end) if end - start <= _SHORT else b""
         if key in self._plain:
             return self._plain[key]
-        found = self.wire.gather(start, end, _ATTRIBUTE)
+        found = self.wire.gather(start, end, _ATTRIBUTE, runs=end - start > _LONG)
         name, ref = text_of(self.wire, found, 1), text_of(self.wire, found, 21)
         if ref:
             if scope.refs is None or ref not in scope.refs:
@@ -198,11 +198,14 @@ class BodyReader:
     def _convert(self, kind: int, found: list[Field], scope: Scope, depth: int) -> tuple[object, ...]:
         wire = self.wire
         if kind in (2, 7):
-            return tuple([signed(value) for value in wire.ints(found)])
+            values = wire.ints(found)
+            return tuple(values if max(values, default=0) >> 63 == 0 else map(signed, values))
         if kind in (1, 6):
             return tuple(wire.floats(found))
         if kind in (3, 8):
-            return tuple([str_or_bytes(wire.bytes(a, b)) for _, a, b in found])
+            parts = wire.parts(found)
+            text = {part: str_or_bytes(part) for part in set(parts)}  # of a forest's nodes there are two
+            return tuple([text[part] for part in parts])
         if kind in (4, 9):
             return tuple([self._tensors.tensor(a, b) for _, a, b in found])
         if kind in (11, 12):

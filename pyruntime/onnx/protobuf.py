@@ -10,6 +10,7 @@ Spec: https://protobuf.dev/programming-guides/encoding/
 from __future__ import annotations
 
 import builtins
+import re
 import struct
 from collections.abc import Iterable, Iterator
 
@@ -23,12 +24,19 @@ Fields = dict[int, list[Field]]
 """Field number -> its occurrences."""
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+VARINTS, FIXED32S = 3, 4  # ours: [a, b) are many elements of one field, each behind its tag; groups have these numbers
 MAX_DEPTH = 100  # nested messages, as protobuf's own default
 
 _WHOLE = 1 << 14  # messages up to this size are scanned in one go
 _FIRST, _LARGEST = 1 << 12, 1 << 20  # window sizes
 _HEADER = 20  # a tag and a length, each at most 10 bytes
 _LARGEST_TAG = (1 << 32) - 1
+_RUNS = {  # a tag of one byte, and elements that have the same
+    VARINTS: re.compile(rb"([\x08-\x78])[\x80-\xff]{0,9}[\0-\x7f](?:\1[\x80-\xff]{0,9}[\0-\x7f]){255,}+"),
+    FIXED32S: re.compile(rb"([\x0d-\x7d]).{4}(?:\1.{4}){255,}+", re.DOTALL),
+}
+_BEHIND_TAGS = re.compile(rb"[\0-\x7f]([\x80-\xff]*[\0-\x7f])")
+_ELEMENTS = {VARINTS: VARINT, FIXED32S: FIXED32}
 
 
 def tags(varint: str = "", length: str = "", fixed32: str = "", fixed64: str = "") -> frozenset[int]:
@@ -88,11 +96,14 @@ class Wire:
             return self._scan(start, end, end)[0]
         return self._stream(start, end)
 
-    def gather(self, start: int, end: int, known: frozenset[int]) -> Fields:
-        """The fields of a message by number; those not in `known` are skipped, if their number is not known either."""
+    def gather(self, start: int, end: int, known: frozenset[int], runs: bool = False) -> Fields:
+        """The fields of a message by number; those not in `known` are skipped, if their number is not known either.
+        runs: many elements of a field may be one, of the wire types VARINTS and FIXED32S"""
         found: Fields = {}
-        for field in self.fields(start, end):
+        for field in self._stream(start, end, runs) if runs else self.fields(start, end):
             tag = field[0]
+            if runs and tag & 7 in _ELEMENTS:
+                tag = tag & ~7 | _ELEMENTS[tag & 7]
             if tag not in known:
                 self.skip(tag, known, field[2])
             elif (number := tag >> 3) in found:
@@ -118,6 +129,14 @@ class Wire:
         except UnicodeDecodeError:
             raise unreadable(f"a name is not UTF-8 at byte {start}") from None
 
+    def parts(self, found: list[Field]) -> list[builtins.bytes]:
+        """The payloads of a field's occurrences, which follow each other."""
+        if not found:
+            return []
+        start = found[0][1]
+        data = self.bytes(start, found[-1][2])
+        return [data[a - start : b - start] for _, a, b in found]
+
     def floats(self, found: Iterable[Field], kind: str = "f") -> list[float]:
         """The values of a float (f) or double (d) field, packed or not."""
         data = self.join(found, struct.calcsize(kind))
@@ -126,9 +145,16 @@ class Wire:
     def join(self, found: Iterable[Field], width: int) -> builtins.bytes:
         """The little-endian elements of a fixed-width field, packed or not."""
         for tag, a, b in found:
-            if (b - a) % width:
+            if (b - a) % (width + (tag & 7 == FIXED32S)):
                 raise unreadable(f"packed field {tag >> 3} is not a multiple of {width} bytes at byte {a}")
-        return b"".join(self.bytes(a, b) for _, a, b in found)
+        return b"".join([self._behind_tags(a, b) if t & 7 == FIXED32S else self.bytes(a, b) for t, a, b in found])
+
+    def _behind_tags(self, start: int, end: int) -> bytearray:
+        data = self.bytes(start, end)
+        out = bytearray(len(data) // 5 * 4)
+        for n in range(4):
+            out[n::4] = data[n + 1 :: 5]
+        return out
 
     def ints(self, found: Iterable[Field]) -> list[int]:
         """The values of a varint field, packed or not, unsigned."""
@@ -138,6 +164,9 @@ class Wire:
                 values.append(a)
                 continue
             data = self.bytes(a, b)
+            if tag & 7 == VARINTS:
+                values += self._varints(data, a)
+                continue
             if data.isascii():  # every varint is one byte
                 values.extend(data)
                 continue
@@ -151,6 +180,14 @@ class Wire:
                     value, pos = _varint(data, pos - 1, a)
                 values.append(value)
         return values
+
+    def _varints(self, data: builtins.bytes, start: int) -> Iterable[int]:
+        """The values of a run. Those of several bytes are read once each: they are numbers of nodes, in each tree."""
+        if data[1::2].isascii() and data[::2] == data[:1] * (len(data) // 2):
+            return data[1::2]
+        parts = _BEHIND_TAGS.findall(data)
+        value = {part: _varint(part, 0, start)[0] for part in set(parts)}
+        return map(value.__getitem__, parts)
 
     def _read(self, start: int, size: int) -> builtins.bytes:
         data = bytes(self.source.read(start, size))
@@ -171,11 +208,24 @@ class Wire:
         self._buf = some(start, end - start, size) if some else self._read(start, size)
         self._base, self._end = start, start + len(self._buf)
 
-    def _stream(self, start: int, end: int) -> Iterator[Field]:
+    def _stream(self, start: int, end: int, runs: bool = False) -> Iterator[Field]:
         while start < end:
             self._need(start, min(start + _HEADER, end))
-            found, start = self._scan(start, end, end if self._end >= end else self._end - _HEADER + 1)
+            if runs and (run := self._run(start, min(self._end, end))):
+                start = run[2]
+                yield run
+                continue
+            limit = end if self._end >= end else self._end - _HEADER + 1
+            found, start = self._scan(start, end, min(limit, start + _FIRST) if runs else limit)
             yield from found
+
+    def _run(self, start: int, end: int) -> Field | None:
+        """Many elements of one field from here on."""
+        for kind, pattern in _RUNS.items():
+            at = start - self._base
+            if self._buf[at] & 7 == _ELEMENTS[kind] and (many := pattern.match(self._buf, at, end - self._base)):
+                return self._buf[at] & ~7 | kind, start, self._base + many.end()
+        return None
 
     def _scan(self, start: int, end: int, limit: int) -> tuple[list[Field], int]:
         """Fields that begin before `limit`, and where the next one begins."""

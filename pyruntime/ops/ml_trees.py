@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import accumulate
+from operator import lt
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
@@ -62,23 +64,25 @@ class Forest:
 
 def check_forest(t: Tracer, forest: Forest, features: AnyDim, count: int) -> None:
     """Refuses a forest whose walk would leave its tables, or never end."""
-    nodes = range(len(forest.modes))
-    inner = [n for n in nodes if forest.modes[n] != LEAF]
+    inner = [n for n, mode in enumerate(forest.modes) if mode != LEAF]
     used = [forest.features[n] for n in inner] or [0]
     t.require(min(used) >= 0, f"feature {min(used)} is negative")
     t.require(
         sh.compare("lt", max(used), features) if inner else 1,
         f"feature {max(used)} is out of range for {features} features",
     )
-    for target in forest.targets:
-        if not 0 <= target < count:
+    for target in {min(forest.targets, default=0), max(forest.targets, default=0)}:
+        if forest.targets and not 0 <= target < count:
             raise t.shape_error(f"target {target} is out of range for {count} targets")
-    children = {n: (forest.yes[n], forest.no[n]) for n in inner}
-    for n in [*forest.roots, *(c for pair in children.values() for c in pair)]:
-        if n not in nodes:
-            raise t.shape_error(f"node {n} does not exist, the trees have {len(nodes)}")
+    yes, no = ([column[n] for n in inner] for column in (forest.yes, forest.no))
+    nodes = len(forest.modes)
+    for n in {f(column) for f in (min, max) for column in (forest.roots, yes, no) if column}:
+        if not 0 <= n < nodes:
+            raise t.shape_error(f"node {n} does not exist, the trees have {nodes}")
+    if all(map(lt, inner, yes)) and all(map(lt, inner, no)):
+        return
     try:
-        TopologicalSorter(children).prepare()
+        TopologicalSorter(dict(zip(inner, zip(yes, no, strict=True), strict=True))).prepare()
     except CycleError:
         raise t.shape_error("the nodes of a tree form a cycle") from None
 
@@ -160,34 +164,30 @@ def _numbers(t: Tracer, given: Sequence[float], tensor: Any) -> list[float]:
 def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
     """From the attributes of versions 1 to 3, where nodes are named by (tree, node). `votes` is "class" or "target"."""
     _check_lists(t, a, votes)
-    keys = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
-    at = {key: n for n, key in enumerate(keys)}
-    values = _numbers(t, a["nodes_values"], a["nodes_values_as_tensor"])
+    if unknown := set(a["nodes_modes"]).difference(MODES):
+        raise t.unsupported(f"the mode {min(unknown, key=repr)!r} of a node is not known")
+    trees, count = a["nodes_treeids"], len(a["nodes_treeids"])
+    at = dict(zip(zip(trees, a["nodes_nodeids"], strict=True), range(count), strict=True))
+    code = {name: n for n, name in enumerate(MODES)}
+    modes = [code[name] for name in a["nodes_modes"]]
+    yes, no = (
+        [0 if mode == LEAF else at.get((tree, n), -1) for mode, tree, n in zip(modes, trees, below, strict=True)]
+        for below in (a["nodes_truenodeids"], a["nodes_falsenodeids"])
+    )
+    places = [at.get(key, -1) for key in zip(a[f"{votes}_treeids"], a[f"{votes}_nodeids"], strict=True)]
+    order = sorted([v for v, n in enumerate(places) if n >= 0 and modes[n] == LEAF], key=places.__getitem__)
+    many = [0] * count
+    for v in order:
+        many[places[v]] += 1
+    last = list(accumulate(many))
     weights = _numbers(t, a[f"{votes}_weights"], a[f"{votes}_weights_as_tensor"])
-    mine: dict[tuple[int, int], list[tuple[int, float]]] = {}
-    for tree, node, target, weight in zip(
-        a[f"{votes}_treeids"], a[f"{votes}_nodeids"], a[f"{votes}_ids"], weights, strict=True
-    ):
-        mine.setdefault((tree, node), []).append((target, weight))
-    forest = Forest()
-    missing = a["nodes_missing_value_tracks_true"] or [0] * len(keys)
-    for n, (tree, node) in enumerate(keys):
-        if a["nodes_modes"][n] not in MODES:
-            raise t.unsupported(f"the mode {a['nodes_modes'][n]!r} of a node is not known")
-        mode = MODES.index(a["nodes_modes"][n])
-        found = mine.get((tree, node), []) if mode == LEAF else []
-        start = len(forest.targets)
-        forest.targets += [target for target, _ in found]
-        forest.weights += [weight for _, weight in found]
-        below = [a["nodes_truenodeids"][n], a["nodes_falsenodeids"][n]]
-        pair = (0, 0) if mode == LEAF else (at.get((tree, below[0]), -1), at.get((tree, below[1]), -1))
-        span = (start, len(forest.targets))
-        forest.node(mode, a["nodes_featureids"][n], values[n] if values else 0.0, *pair, missing[n], *span)
-    first: dict[int, int] = {}
-    for n, tree in enumerate(a["nodes_treeids"]):
-        first.setdefault(tree, n)
-    forest.roots = [*first.values()]
-    return forest
+    splits = _numbers(t, a["nodes_values"], a["nodes_values_as_tensor"]) or [0.0] * count
+    return Forest(
+        modes, list(a["nodes_featureids"]), splits, yes, no,
+        list(a["nodes_missing_value_tracks_true"]) or [0] * count, [0, *last[:-1]], last,
+        sorted(dict(zip(reversed(trees), reversed(range(count)), strict=True)).values()),
+        [a[f"{votes}_ids"][v] for v in order], [weights[v] for v in order],
+    )  # fmt: skip
 
 
 def _check_lists(t: Tracer, a: dict[str, Any], votes: str) -> None:

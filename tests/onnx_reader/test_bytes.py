@@ -69,6 +69,47 @@ def test_whole() -> None:
     assert attempt(RICH)
 
 
+def listed(**attrs: object) -> bytes:
+    """Lists as protobuf's old version has them: each element behind a tag of its own."""
+    graph = helper.make_graph([helper.make_node("Lists", [], ["y"], domain="a", **attrs)], "g", [], [])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("a", 1)], ir_version=8).SerializeToString()
+
+
+LISTS = {
+    "small numbers": [n % 120 for n in range(9000)],
+    "of two bytes": list(range(20000)),
+    "of any size": [random.Random(n).randrange(-(1 << 63), 1 << 63) >> n % 64 for n in range(300_000)],
+    "one that is not small": [5] * 20000 + [-1] + [64] * 20000,
+    "floats": np.random.default_rng(0).integers(0, 0x7F000000, 500_000).astype("u4").view("f4").tolist(),
+    "strings": ["BRANCH_LEQ", "LEAF", ""] * 7000,
+    "few": [1, 2, 300],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists(name: str, tmp_path: Path) -> None:
+    data = listed(first=1, values=LISTS[name], z=[0.5] * 7000, y="end")
+    (tmp_path / "m.onnx").write_bytes(data)
+    for model in (data, tmp_path / "m.onnx"):
+        (node,) = load(model).nodes
+        assert node.attrs == {"first": 1, "values": tuple(LISTS[name]), "z": (0.5,) * 7000, "y": "end"}
+
+
+def test_lists_that_are_damaged() -> None:
+    ones = b"\x40\x01"
+    data = listed(values=[1] * 20000)
+    at = data.index(ones * 9000)
+    for piece, told in ((b"\x40" + b"\xff" * 9 + b"\x7f", "larger than 64 bits"), (b"\x45abcd" * 600, "wire type 5")):
+        new = ones * 500 + piece + ones * ((len(ones) * 9000 - len(piece)) // 2 - 500) + b"\x40" * (len(piece) % 2)
+        with pytest.raises(InvalidModel, match=told):
+            load(data[:at] + new[: len(ones) * 9000] + data[at + len(ones) * 9000 :])
+    rng = random.Random(1)
+    for _ in range(200):
+        damaged = bytearray(data)
+        damaged[rng.randrange(len(data))] = rng.randrange(256)
+        attempt(bytes(damaged))
+
+
 def test_cut_anywhere() -> None:
     assert sum(attempt(RICH[:end]) for end in range(len(RICH))) < 10  # cuts between two of the last fields are models
 

@@ -115,6 +115,37 @@ def test_as_onnxruntime(case: int) -> None:
     same(by_session(m, feeds), want, 1e-4)
 
 
+def forest(trees: int, depth: int, order: str) -> dict[str, Any]:
+    """Whole binary trees; nodes of a tree in this order behind its root, votes in any."""
+    rng, size = np.random.default_rng(0), 2 ** (depth + 1) - 1
+    columns: dict[str, list[Any]] = {}
+
+    def row(kind: str, **values: Any) -> None:
+        for name, value in values.items():
+            columns.setdefault(f"{kind}_{name}", []).append(value)
+
+    for tree in range(trees):
+        ids = rng.permutation(size * 3)[:size]
+        for n in [0, *(range(1, size) if order == "parents first" else rng.permutation(np.arange(1, size)))]:
+            leaf, value = n >= size // 2, float(np.float32(rng.normal()))
+            yes, no = (0, 0) if leaf else ids[2 * n + 1 : 2 * n + 3]
+            row("nodes", treeids=tree, nodeids=int(ids[n]), featureids=int(rng.integers(3)), values=value,
+                modes="LEAF" if leaf else "BRANCH_LEQ", truenodeids=int(yes), falsenodeids=int(no))  # fmt: skip
+        for n in rng.permutation(np.arange(size // 2, size)):
+            row("target", treeids=tree, nodeids=int(ids[n]), ids=int(n % 2), weights=float(np.float32(rng.normal())))
+    return {**columns, "n_targets": 2}
+
+
+@pytest.mark.parametrize(("trees", "depth", "order"), [
+    (40, 9, "parents first"), (40, 9, "any"), (3, 12, "any"), (700, 1, "any"),
+])  # fmt: skip
+def test_forests(trees: int, depth: int, order: str) -> None:
+    x = np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32)
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, **forest(trees, depth, order))
+    m = model([node], {"x": x}, ["y"], domains={ML: 3})
+    same(run(m.SerializeToString(), {"x": x}), by_onnxruntime(m, {"x": x}), 1e-4)
+
+
 def test_votes_for_both_of_two_classes() -> None:
     """onnxruntime gives a label that is none of the model's here; onnx.reference takes the larger score."""
     feeds, names = {"x": F}, ["y", "z"]
