@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pyruntime import InferenceSession, SessionOptions
 from tests.ops.compare import by_onnx, by_session
 from tests.ops.node import check_node, f32, floats, ints, node_model, only, run_node
 
@@ -50,6 +52,25 @@ def test_nan_wins() -> None:
     x = f32([[1, np.nan, 3], [4, 5, 6]])
     assert np.isnan(run_node("ReduceMax", [x], 13, axes=[1])[0][0, 0])
     assert np.isnan(run_node("ReduceMin", [x], 13, axes=[1])[0][0, 0])
+
+
+@pytest.mark.parametrize("relaxed", [True, False])
+@pytest.mark.parametrize("name,extreme", [("Max", np.max), ("Min", np.min)])
+@pytest.mark.parametrize("kind", [np.float32, np.uint8, np.int8])
+def test_extremes_in_lanes(name: str, extreme: Any, kind: Any, relaxed: bool) -> None:
+    """Along a row and across rows; NaN in any lane, first and last, and none that spreads to others."""
+    options = SessionOptions(relaxed_simd=relaxed)
+    for axis, width in itertools.product((0, 1), (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 70)):
+        shape = (width, 5) if axis == 0 else (5, width)
+        x = np.random.default_rng(width).integers(0, 256, shape).astype(kind)
+        model, feeds = node_model(f"Reduce{name}", [x], 13, axes=[axis], keepdims=0)
+        session = InferenceSession(model.SerializeToString(), options)
+        places = range(x.size) if kind is np.float32 else ()
+        for place in (None, *places):
+            filled = feeds["x0"].copy()
+            if place is not None:
+                filled.reshape(-1)[place] = (np.nan, np.inf, -np.inf)[place % 3]
+            np.testing.assert_array_equal(session.run(None, {"x0": filled})[0], extreme(filled, axis))
 
 
 def test_log_sum_exp_does_not_overflow() -> None:

@@ -22,7 +22,7 @@ from pyruntime.mathlib import expand
 from .assembler import Function, Module
 from .scalar import Scalar, kind, store_name
 from .uniform import assigned, uniform
-from .vector import LANES, ZERO, Lanes, Vector, growth, has_lanes, slope, store
+from .vector import LANES, ZERO, Lanes, Vector, growth, has_lanes, is_narrow, slope, store
 
 # Accumulators that take turns in a reduction, which hides the latency of an addition. Native, 256 rows of 1024, us with
 # 1, 2, 4, 8: softmax 714 612 538 548, layer normalisation 137 102 108 133, sum 47 24 23 21, sum of squares 79 45 29 30
@@ -149,7 +149,7 @@ class _Printer:
         for var, (op, dtype) in plan.sums.items():
             for bank in banks[1:]:
                 f.emit(banks[0][var], bank[var])
-                _combine(f, op, dtype)
+                self._combine(op, dtype)
                 f.set(banks[0][var])
             self._across(var, banks[0][var], op, dtype)
         f.release(*[v for bank in banks for v in bank.values()], *inner.values())
@@ -211,7 +211,7 @@ class _Printer:
         elif isinstance(s, Accum):
             f.emit(vector.locals[s.var])
             vector.root(s.value)
-            _combine(f, s.op, s.value.dtype)
+            self._combine(s.op, s.value.dtype)
             f.set(vector.locals[s.var])
         elif isinstance(s, Store):
             dtype = self.code.buffers[s.target][0]
@@ -256,6 +256,20 @@ class _Printer:
         yield pairs
         f.release(*[pointer for pointer, _ in pairs], *steps.values())
         vector.pointers = outer
+
+    def _combine(self, op: str, dtype: DType) -> None:
+        """(sum so far, value) -> the new sum."""
+        f = self.f
+        if dtype is BOOL:
+            f.emit("v128.or" if op == "any" else "v128.and")
+        elif dtype is not F32:
+            f.emit(f"i32x4.{COMBINE[op]}" + ("_s" if op in ("max", "min") else ""))
+        elif op not in ("max", "min"):
+            f.emit(f"f32x4.{COMBINE[op]}")
+        else:  # x.pmax(y) is x < y ? y : x, where x is the value: its NaN comes in, and one that is there stays
+            with f.scratch("v128", 2) as (x, y):
+                f.set(x).tee(y).emit(x, y, f"f32x4.p{op}", y, y, "f32x4.ne")
+                f.emit("i32x4.relaxed_laneselect" if self.relaxed else "v128.bitselect")
 
     def _across(self, var: int, lanes: int, op: str, dtype: DType) -> None:
         """Combine the lanes of an accumulator into its scalar variable."""
@@ -312,7 +326,8 @@ class _Plan:
         if isinstance(s, Accum):
             if s.var not in self.declared:
                 self.sums[s.var] = (s.op, s.value.dtype)
-            return s.value.dtype in (F32, I32, BOOL) and lanes.fits(s.value)
+            extreme = s.op in ("max", "min") and is_narrow(s.value.dtype)
+            return (extreme or s.value.dtype in (F32, I32, BOOL)) and lanes.fits(s.value)
         if isinstance(s, Store):
             dtype = self.code.buffers[s.target][0]
             unit = slope(s.coords[0], lanes.var) == 1
@@ -331,15 +346,6 @@ def _neutral(f: Function, op: str, dtype: DType) -> None:
         f.f32x4(value)
     else:
         f.i32x4(-int(value) if dtype is BOOL else int(value))
-
-
-def _combine(f: Function, op: str, dtype: DType) -> None:
-    if dtype is BOOL:
-        f.emit("v128.or" if op == "any" else "v128.and")
-    elif dtype is F32:
-        f.emit(f"f32x4.{COMBINE[op]}")
-    else:
-        f.emit(f"i32x4.{COMBINE[op]}" + ("_s" if op in ("max", "min") else ""))
 
 
 __all__ = ["print_kernel"]
