@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -257,6 +258,27 @@ def test_a_twin_that_differs_is_wrong(liar: str, first: float, seen: bool, monke
 def test_the_twin_on_the_gpu_is_there() -> None:
     session = ours.Ours(SMOOTH.model, ours.WEBGPU, {}).session
     assert set(session.explain()["placement"]) == {"webgpu"}
+
+
+def test_no_finalizer_takes_the_alarm() -> None:
+    """What is raised in one is lost."""
+    slept: list[None] = []
+
+    class Slow:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            if not slept:
+                slept.append(None)
+                time.sleep(0.2)
+
+    end = time.monotonic() + 2
+    with pytest.raises(ours.TooSlow), ours.alarm(0.1):
+        while time.monotonic() < end:
+            Slow()
+    gc.collect()
+    assert gc.isenabled()
 
 
 STARTS = """
