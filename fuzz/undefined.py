@@ -207,6 +207,11 @@ def _empty(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: any(not x.size for x in a.at(*inputs))
 
 
+def _no_range(a: Arriving) -> bool:
+    """Whether nothing arrives, or what another node gives and one runtime has as 0, one as the least floats."""
+    return any(not x.size for x in a.at(0)) or a.is_computed(0) and a.largest(0) < 1e-36
+
+
 def _places_left(a: Arriving) -> bool:
     """Whether a cache has more places than there are keys of an item."""
     totals = [int(x.min()) + 1 for x in a.at(5) if is_int(x.dtype) and x.size]
@@ -306,7 +311,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Scan", _empty(), SIZES),
     ("RNN LSTM GRU", _zero(4), "the state after no step"),
     ("RNN LSTM GRU", _amplifies, "steps that amplify the last digit"),
-    ("DynamicQuantize", _empty(0), "a scale for no range: 1 or 1 / 255"),
+    ("DynamicQuantize", _no_range, "a scale for no range: 1 or 1 / 255"),
     ("DynamicQuantize", _over(1e30, 0), "a scale that overflows, or NaN as an integer"),
     ("QuantizeLinear", _zero(1), "a scale of 0"),
     (

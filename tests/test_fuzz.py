@@ -113,6 +113,7 @@ def inside(model: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
 BODY = "body = b (int64 i, bool c) => (bool d, int64 z) { d = Identity(c) z = Identity(i) }"
 LOOP = f"(int64 x, bool c) => (int64[n] y) {{ y = Loop <{BODY}> (x, c) }}"
 SUM = "(float[a, b] x, int64[1] i) => (float[c] y) { y = ReduceSum <keepdims = 0> (x, i) }"
+RANGE = "(float[n] x) => (uint8[n] y, float s, uint8 z) { w = Sigmoid(x) y, s, z = DynamicQuantizeLinear(w) }"
 POWER = "(int64[2] x, float[2] e) => (int64[2] y) { y = Pow(x, e) }"
 GATE = "(float[2] x, float[2] w) => (float[2] y) { z = Sigmoid(x) y = Mul(z, w) }"
 GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
@@ -135,6 +136,8 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (SUM, {"x": F([[], []]), "i": np.array([1])}, ""),
     (SUM, {"x": F([[], []]), "i": np.array([-1])}, NO_AXIS),
     (POWER, {"x": np.array([-2, 0]), "e": F([3, 2])}, ""),
+    (RANGE, {"x": F([-60])}, ""),
+    (RANGE, {"x": F([-92])}, "no range"),
     (POWER, {"x": np.array([-2, 0]), "e": F([3.5, 2])}, "as an integer"),
     (POWER, {"x": np.array([2, 0]), "e": F([3, -2])}, "as an integer"),
 ])  # fmt: skip
