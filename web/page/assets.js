@@ -36,6 +36,9 @@ function urlsIn(folder) {
 /** @param {string} text */
 const addressOf = (text) => place.address(text, globalThis.location?.href);
 
+/** Whether an address names a version of another package, as on CDNs: nobody asks there for our files. @param {string} text */
+const ofAnother = (text) => (/\/((?:@[\w.-]+\/)?[\w.-]+)@\d/.exec(new URL(addressOf(text)).pathname)?.[1] ?? 'pyruntime') !== 'pyruntime';
+
 /**
  * Addresses of all files. `paths` (env.wasm.wasmPaths) is a folder, or an object with the addresses `mjs` of worker.mjs
  * and `wasm` of pyodide.asm.wasm. Programs written for onnxruntime-web name its files there: what has not our files
@@ -47,7 +50,7 @@ export async function assetUrls(paths) {
   const own = ownUrls();
   if (typeof paths === 'string' && paths) {
     const urls = urlsIn(paths);
-    if (await place.exists(urls.worker)) return urls;
+    if (!ofAnother(paths) && (await place.exists(urls.worker))) return urls;
     passedOver(paths, own);
   } else if (typeof paths === 'object' && paths) {
     const { mjs: worker, wasm } = /** @type {{ mjs?: unknown, wasm?: unknown }} */ (paths);

@@ -1,0 +1,45 @@
+// Where the engine's files are, by what programs say of onnxruntime-web's.
+
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, test } from 'node:test';
+
+import { place } from '../../web/common/place.js';
+import { assetUrls, ownUrls } from '../../web/page/assets.js';
+
+const { exists, address } = place;
+const { warn } = console;
+let asked = [];
+let told = [];
+
+beforeEach(() => {
+  asked = [];
+  told = [];
+  place.exists = async (url) => asked.push(url) > 0 && url.includes('here');
+  place.address = (text) => new URL(text, 'https://page.example/').href;
+  console.warn = (text) => told.push(text);
+});
+afterEach(() => Object.assign(place, { exists, address }) && Object.assign(console, { warn }));
+
+for (const folder of ['/here', '/here/', 'https://cdn.example/npm/pyruntime@0.1.0/dist/here/', 'https://me@1.example/here/', '/@2026/here/']) {
+  test(`files in ${folder}`, async () => {
+    const found = await assetUrls(folder);
+    assert.equal(found.worker, asked[0]);
+    assert.match(found.engine, /here\/engine\.zip$/);
+    assert.deepEqual(told, []);
+  });
+}
+
+test('a folder without them', async () => {
+  assert.deepEqual(await assetUrls('/models/'), ownUrls());
+  assert.deepEqual([asked.length, told.length], [1, 1]);
+});
+
+for (const address of [
+  'https://cdn.jsdelivr.net/npm/@huggingface/transformers@3.3.3/dist/', 'https://unpkg.com/onnxruntime-web@1.30.0/dist/',
+  '/vendor/onnxruntime-web@1.30.0/here',
+]) {
+  test(`another package: ${address}`, async () => {
+    assert.deepEqual(await assetUrls(address), ownUrls());
+    assert.deepEqual([asked.length, told.length], [0, 1]);
+  });
+}
