@@ -23,6 +23,7 @@ from pyruntime.passes.growing_caches import grow_in_place
 from pyruntime.passes.legalise import legalise
 from pyruntime.passes.map_fusion import fuse
 from pyruntime.passes.operand_packing import pack
+from pyruntime.passes.reshaped_views import read_repeated
 from pyruntime.passes.row_fusion import fuse_rows
 from pyruntime.passes.strided_operands import read_through
 from pyruntime.passes.string_kernels import lower_strings
@@ -93,6 +94,11 @@ def _widen_halves(w: Work) -> None:
         widen_halves(w.main, w.outputs)
 
 
+def _read_repeated(w: Work) -> None:
+    if not w.at_home:
+        read_repeated(w.main)
+
+
 def _tabulate(w: Work) -> None:
     if w.at_home:  # on a GPU arithmetic costs less than a lookup
         tabulate(w.main, w.init)
@@ -132,6 +138,7 @@ PASSES = (
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
     Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
     Pass("gathered_constants", "extended", lambda w: gather_codes(w.main)),
+    Pass("reshaped_views", "extended", _read_repeated),
     Pass("wide_halves", "extended", _widen_halves),
     Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),
     Pass("constant_hoisting", "basic", _hoist_constants),

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from kit import zoo
-from pyruntime import InferenceSession, InvalidInput, SessionOptions
+from pyruntime import InferenceSession, InvalidInput, OrtValue, SessionOptions
 from pyruntime.errors import DeviceLost, ExecutionError
 from pyruntime.native.gpu_tensor import GpuTensor
 
@@ -65,6 +65,66 @@ def test_location_by_session_or_run(location: Any, stays: list[bool]) -> None:
 
 def test_a_run_overrides_the_session() -> None:
     assert isinstance(opened().run(["c"], {"a": A, "b": B}, preferred_output_location="cpu")[0], np.ndarray)
+
+
+CACHE = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+    g (float[1, 2, P, 3] past, float[1, 2, N, 3] new, int64[K] order)
+        => (float[1, 2, T, 3] present, float[1, 2, K, 3] picked, float[1, 2, T, 3] also)
+    { present = Concat <axis = 2> (past, new)  picked = Gather <axis = 2> (present, order)  also = Identity (present) }
+""").SerializeToString()
+
+
+def test_caches_that_stay_by_io_binding() -> None:
+    """What was made stays as it is."""
+    session = InferenceSession(CACHE, providers=["webgpu"])
+    read = device(session).bytes_read
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((1, 2, 1, 3)).astype(np.float32)
+    values, history = OrtValue.ortvalue_from_numpy(rows), []
+    for step in range(12):
+        new, order = rng.standard_normal((1, 2, 1 + step % 2, 3)).astype(np.float32), np.array([step, 0])
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("past", values)
+        binding.bind_cpu_input("new", new)
+        binding.bind_cpu_input("order", order)
+        binding.bind_output("present", "webgpu")
+        binding.bind_output("picked")
+        session.run_with_iobinding(binding)
+        values, picked = binding.get_outputs()
+        rows = np.concatenate([rows, new], axis=2)
+        history.append((values, rows))
+        np.testing.assert_array_equal(picked.numpy(), rows[:, :, order])
+    both = picked.numpy().nbytes + 16  # and the record of faults
+    assert device(session).bytes_read == read + 12 * both, "no cache came home"
+    for held, want in history:
+        np.testing.assert_array_equal(held.numpy(), want)
+
+
+def test_two_continuations_of_one_tensor() -> None:
+    session = InferenceSession(CACHE, providers=["webgpu"])
+    order = np.array([0])
+    names, stay = ["present", "picked"], {"present": STAY}
+
+    def longer(past: Any, value: float) -> Any:
+        feeds = {"past": past, "new": np.full((1, 2, 1, 3), value, np.float32), "order": order}
+        return session.run(names, feeds, preferred_output_location=stay)[0]
+
+    first = longer(np.zeros((1, 2, 1, 3), np.float32), 1)
+    one, other = longer(first, 2), longer(first, 3)
+    found = [x.get_data()[0, 0, :, 0].tolist() for x in (first, one, other)]
+    assert found == [[0, 1], [0, 1, 2], [0, 1, 3]]
+
+
+def test_one_tensor_under_two_names_and_at_home() -> None:
+    session = InferenceSession(CACHE, providers=["webgpu"])
+    past, new = np.ones((1, 2, 2, 3), np.float32), np.zeros((1, 2, 1, 3), np.float32)
+    feeds, want = {"past": past, "new": new, "order": np.array([2])}, np.concatenate([past, new], axis=2)
+    for stay in ({"present": STAY, "also": STAY}, {"present": STAY}, {"also": STAY}):
+        present, picked, also = session.run(None, feeds, preferred_output_location=stay)
+        for name, x in (("present", present), ("also", also)):
+            assert isinstance(x, GpuTensor) == (name in stay)
+            np.testing.assert_array_equal(x.get_data() if name in stay else x, want)
+        np.testing.assert_array_equal(picked, want[:, :, [2]])
 
 
 def test_only_what_is_asked_for_comes_home() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.schedule import Group
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, rewrite
+from pyruntime.ir.expr import Expr, rewrite, walk
 from pyruntime.ir.kernel import root
 from pyruntime.ir.shape import AnyDim
 
@@ -30,13 +30,20 @@ def aligned(at: Expr, groups: Iterable[Group], axis: int, f16: bool) -> bool:
     multiple of 4."""
     t = at.value
     base, coefficients, opaque = split(t, at.args)
-    if opaque or is_packed(t.dtype, f16) or not divisible(base) or not divisible(sh.size(root(t).shape)):
+    if is_packed(t.dtype, f16) or not divisible(base) or not divisible(sh.size(root(t).shape)):
+        return False
+    if not all(divisible(stride) and _is_fixed(e, axis) for e, stride in opaque):
         return False
     for g in groups:
         stride = coefficients.get(("index", g.axis), 0)
         if not (stride == 1 and divisible(g.extent) if g.axis == axis else divisible(stride)):
             return False
     return True
+
+
+def _is_fixed(coordinate: Expr, axis: int) -> bool:
+    """Whether it is the same along an axis, and loads nothing."""
+    return not any(x.op == "at" or x.op == "index" and x.value == axis for x in walk(coordinate))
 
 
 def load4_of(e: Expr) -> Expr:
