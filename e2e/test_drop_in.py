@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from e2e.conftest import Profile, Tab
 from e2e.test_program_cache import KEPT
 from kit import zoo
+from kit.chromium import ROOT
 from kit.programs.same import assert_same
+from kit.programs.vad import BUNDLES
 from kit.small_models import mapped, zipped
 
 JOIN = """
@@ -143,3 +146,23 @@ def test_backends_of_others_keep_working(page: Tab) -> None:
       return r.data[0];
     """)
     assert found == 7
+
+
+def test_a_bundle_that_is_no_module(tab: Callable[..., Tab]) -> None:
+    """By esbuild, in which import.meta.url is nothing: the engine's files are where wasmPaths says."""
+    entry = "import * as ort from 'pyruntime'; globalThis.bundled = ort;"
+    command = ["node_modules/.bin/esbuild", "--bundle", "--format=iife", "--log-level=error"]
+    subprocess.run([*command, f"--outfile={BUNDLES / 'iife.js'}"], input=entry, text=True, cwd=ROOT, check=True)
+    made = tab()
+    made.open("/bridge/blank.html")
+    made.page.add_script_tag(url="/built/iife.js")
+    found: Any = made.page.evaluate("""async () => {
+      const open = () => bundled.InferenceSession.create('/models/add.onnx');
+      const refused = await open().catch((error) => error.message);
+      bundled.env.wasm.wasmPaths = '/dist/';
+      const session = await open();
+      await session.release();
+      return [refused, session.inputNames];
+    }""")
+    assert "does not know where it is (name the folder of the engine's files in env.wasm.wasmPaths)" in found[0]
+    assert found[1] == ["a", "b"]

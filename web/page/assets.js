@@ -2,6 +2,7 @@
 // file and put its final address here. The builds for <script> and require() put the script's own address for
 // import.meta.url (scripts/build_web.mjs).
 
+import { InvalidInput } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { place } from '../common/place.js';
 
@@ -47,12 +48,14 @@ const ofAnother = (text) => (/\/((?:@[\w.-]+\/)?[\w.-]+)@\d/.exec(new URL(addres
  * @returns {Promise<AssetUrls>}
  */
 export async function assetUrls(paths) {
-  const own = ownUrls();
-  if (typeof paths === 'string' && paths) {
-    const urls = urlsIn(paths);
-    if (!ofAnother(paths) && (await place.exists(urls.worker))) return urls;
-    passedOver(paths, own);
-  } else if (typeof paths === 'object' && paths) {
+  const folder = typeof paths === 'string' && paths;
+  if (folder && !ofAnother(folder)) {
+    const urls = urlsIn(folder);
+    if (await place.exists(urls.worker)) return urls;
+  }
+  const own = known();
+  if (folder) passedOver(folder, own);
+  else if (typeof paths === 'object' && paths) {
     const { mjs: worker, wasm } = /** @type {{ mjs?: unknown, wasm?: unknown }} */ (paths);
     for (const [key, url] of /** @type {['worker' | 'wasm', unknown][]} */ ([['worker', worker], ['wasm', wasm]])) {
       if (!url) continue;
@@ -62,6 +65,15 @@ export async function assetUrls(paths) {
     }
   }
   return own;
+}
+
+/** Of our files, where the script knows its own address: bundles of esbuild's that are no modules do not. */
+function known() {
+  try {
+    return ownUrls();
+  } catch (cause) {
+    throw new InvalidInput('this bundle does not know where it is', { hint: "name the folder of the engine's files in env.wasm.wasmPaths", cause });
+  }
 }
 
 /** @param {string} given @param {AssetUrls} own */
