@@ -137,7 +137,7 @@ PASSES = (
     Pass("growing_caches", "extended", _grow_in_place),
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
     Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
-    Pass("gathered_constants", "extended", lambda w: gather_codes(w.main)),
+    Pass("gathered_constants", "extended", lambda w: gather_codes(w.main, products=not w.at_home)),
     Pass("reshaped_views", "extended", _read_repeated),
     Pass("wide_halves", "extended", _widen_halves),
     Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),

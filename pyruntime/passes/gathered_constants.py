@@ -1,22 +1,38 @@
-"""Rows that are gathered of dequantised weights are dequantised when they are read: the table stays codes."""
+"""Rows that are gathered of dequantised weights are dequantised when they are read: the table stays codes. So do, for
+GPUs, weights of products, which routines do not see there."""
 
 from __future__ import annotations
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import all_kernels, is_constant
-from pyruntime.ir.expr import Expr, rewrite, walk
-from pyruntime.ir.kernel import Block, Map, Tensor
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import Expr, is_view, rewrite, walk
+from pyruntime.ir.kernel import Block, Map, Reduce, Tensor
 from pyruntime.passes.map_fusion import substitute
 
 LARGE = 1 << 16  # elements; smaller tables are made once
 CHEAP = frozenset("at cast sub mul add div const index dim".split())  # not a table of sines
 
 
-def gather_codes(block: Block) -> None:
-    """In this block and its inner blocks, inline what makes more bytes of constants where values say what is read."""
+def gather_codes(block: Block, products: bool = False) -> None:
+    """In this block and its inner blocks, inline what makes more bytes of constants where values say what is read, and
+    where matrices are multiplied if asked for."""
     for kernel in all_kernels(block):
         if isinstance(kernel, Map):
             kernel.expr = rewrite(kernel.expr, _made_at_reading)
+        elif products and isinstance(kernel, Reduce) and kernel.op == "sum" and kernel.expr.op == "mul":
+            kernel.expr = rewrite(kernel.expr, _made_in_products)
+
+
+def _made_in_products(e: Expr) -> Expr | None:
+    """An element of a matrix, also through a transpose."""
+    if e.op != "at" or not isinstance(e.value.kernel, Map):
+        return None
+    t = e.value
+    inner = substitute(t.kernel.expr, e.args)
+    if t.rank == 2 and t.dtype is F32 and _grows(t):
+        return rewrite(inner, _made_in_products)
+    return _made_in_products(inner) if inner.op == "at" and is_view(t.kernel.expr) else None
 
 
 def _made_at_reading(e: Expr) -> Expr | None:

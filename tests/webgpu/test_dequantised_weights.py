@@ -1,0 +1,59 @@
+"""Products by weights that DequantizeLinear makes, on the GPU: a byte a code stays there, not four."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper as nh
+
+from pyruntime.native.session import Session
+
+pytest.importorskip("wgpu")
+
+K, N, BLOCK = 288, 256, 32
+
+
+def model(kind: int, turned: bool, zero: bool, by_block: bool, gemm: bool) -> bytes:
+    """turned: weights are [N, K] and transposed, by Gemm itself if it is one."""
+    rng = np.random.default_rng(3)
+    low, high = {T.INT8: (-128, 128), T.UINT8: (0, 256), T.INT4: (-8, 8), T.UINT4: (0, 16)}[kind]
+    along, shape = (1, (N, K)) if turned else (0, (K, N))
+    codes, zeros = rng.integers(low, high, shape), rng.integers(low, high, shape)
+    steps = list(shape)
+    steps[along] //= BLOCK
+    count = steps if by_block else [N]
+    scales = (rng.random(count) / 8 + 0.01).astype(np.float32)
+    weights = [h.make_tensor("w", kind, shape, codes.ravel().tolist()), nh.from_array(scales, "s")]
+    if zero:
+        few = zeros.ravel()[: int(np.prod(count))].tolist()
+        weights.append(h.make_tensor("z", kind, count, few))
+    axis = {"axis": along, "block_size": BLOCK} if by_block else {"axis": 1 - along}
+    nodes = [h.make_node("DequantizeLinear", ["w", "s", *["z"] * zero], ["d"], **axis)]
+    if turned and not gemm:
+        nodes.append(h.make_node("Transpose", ["d"], ["t"]))
+    product = h.make_node("Gemm", ["x", "d"], ["y"], transB=int(turned)) if gemm else None
+    nodes.append(product or h.make_node("MatMul", ["x", "t" if turned else "d"], ["y"]))
+    x, y = h.make_tensor_value_info("x", T.FLOAT, ["M", K]), h.make_tensor_value_info("y", T.FLOAT, ["M", N])
+    graph = h.make_graph(nodes, "g", [x], [y], weights)
+    return bytes(h.make_model(graph, opset_imports=[h.make_opsetid("", 21)], ir_version=10).SerializeToString())
+
+
+@pytest.mark.parametrize("gemm", [False, True], ids=["MatMul", "Gemm"])
+@pytest.mark.parametrize("by_block", [True, False], ids=["blocks", "columns"])
+@pytest.mark.parametrize("turned", [False, True], ids=["", "transposed"])
+@pytest.mark.parametrize(("kind", "zero"), [(T.INT8, False), (T.UINT8, True), (T.INT4, True), (T.UINT4, False)])
+def test_codes_stay(kind: int, zero: bool, turned: bool, by_block: bool, gemm: bool) -> None:
+    data = model(kind, turned, zero, by_block, gemm)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # rows stay floats
+    peer = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = Session(data, providers=["webgpu"])
+    for rows in (1, 5, 33):
+        x = np.random.default_rng(rows).standard_normal((rows, K)).astype(np.float32)
+        (want,) = peer.run(None, {"x": x})
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+    scales = K * N // BLOCK if by_block else N
+    assert session.memory().providers["webgpu"].weights <= K * N + 5 * scales + 1024
