@@ -164,5 +164,5 @@ def test_a_bundle_that_is_no_module(tab: Callable[..., Tab]) -> None:
       await session.release();
       return [refused, session.inputNames];
     }""")
-    assert "does not know where it is (name the folder of the engine's files in env.wasm.wasmPaths)" in found[0]
+    assert "env.wasm.wasmPaths must name the engine's folder" in found[0]
     assert found[1] == ["a", "b"]

@@ -38,7 +38,7 @@ function urlsIn(folder) {
 const addressOf = (text) => place.address(text, globalThis.location?.href);
 
 /** Whether an address names a version of another package, as on CDNs: nobody asks there for our files. @param {string} text */
-const ofAnother = (text) => (/\/((?:@[\w.-]+\/)?[\w.-]+)@\d/.exec(new URL(addressOf(text)).pathname)?.[1] ?? 'pyruntime') !== 'pyruntime';
+const ofAnother = (text) => /\/(?!pyruntime@)[\w.-]+@\d/.test(new URL(addressOf(text)).pathname);
 
 /**
  * Addresses of all files. `paths` (env.wasm.wasmPaths) is a folder, or an object with the addresses `mjs` of worker.mjs
@@ -71,12 +71,12 @@ export async function assetUrls(paths) {
 function known() {
   try {
     return ownUrls();
-  } catch (cause) {
-    throw new InvalidInput('this bundle does not know where it is', { hint: "name the folder of the engine's files in env.wasm.wasmPaths", cause });
+  } catch {
+    throw new InvalidInput("env.wasm.wasmPaths must name the engine's folder");
   }
 }
 
 /** @param {string} given @param {AssetUrls} own */
 function passedOver(given, own) {
-  warn(`env.wasm.wasmPaths names ${given}, where this package's ${NAMES.worker} is not: using its own files, with ${own.worker}`);
+  warn(`env.wasm.wasmPaths names ${given}, not this package's files: using ${own.worker}`);
 }

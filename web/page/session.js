@@ -118,7 +118,7 @@ const Concrete = /** @type {any} */ (Base);
 /** onnxruntime-common's error for providers that nobody has. @param {Error} error @returns {never} */
 function unavailable(error) {
   if (!error.message.startsWith('no available backend')) throw error;
-  throw new InvalidInput('none of the executionProviders is available', { hint: "'webgpu', 'wasm', or one that the page has brought; no available backend found", cause: error });
+  throw new InvalidInput('none of the executionProviders is available', { hint: "'webgpu', 'wasm' or the page's own; no available backend found", cause: error });
 }
 
 /** onnxruntime's session, with errors of our tree and what only this engine can tell. */
