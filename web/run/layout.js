@@ -14,7 +14,7 @@ export class Layout {
     this.room = room;
     /** Outputs that lie in the memory of an input, which has their size. @type {[number, number][]} */
     this.heirs = [];
-    /** Of what the calls of a step make or free. @type {Map<number, import('./arena.js').Span>} */
+    /** Of what the calls of a step make or free. @type {Map<number, import('./step_layout.js').LiveRange>} */
     this.spans = new Map();
     /** The step's argument blocks without their numbers. @type {number[] | null} */
     this.words = null;
@@ -41,6 +41,4 @@ export class Layout {
  * As much as buffers take, and an eighth and LEAST more for those that had another size before.
  * @param {Map<number, number>} sizes @param {Map<number, number>} [before]
  */
-export function roomFor(sizes, before = sizes) {
-  return new Map([...sizes].map(([buffer, size]) => [buffer, before.get(buffer) === size ? size : size + Math.floor(size / 8) + LEAST]));
-}
+export const roomFor = (sizes, before = sizes) => new Map([...sizes].map(([buffer, size]) => [buffer, before.get(buffer) === size ? size : Math.floor(size * 9 / 8) + LEAST]));

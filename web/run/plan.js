@@ -41,7 +41,7 @@ export class Planner {
     this.layouts = 0;
     /** Bytes of buffers in the last layout, wherever it began, by what was laid out. @type {Map<string, Map<number, number>>} */
     this.lastSizes = new Map();
-    /** Whether a layout has more room than was needed. */
+    /** Whether a layout may have more room than was needed. */
     this.roomy = false;
     /** Of steps, by their keys. @type {Map<string, ArgumentBlocks>} */
     this.blocks = new Map();
@@ -89,8 +89,8 @@ export class Planner {
     if (this.layouts++ === LAYOUTS) this.tighten();
     const sizes = new Map(made.map((buffer) => [buffer, size(buffer)]));
     const fresh = new Layout(place.copy(), roomFor(sizes, this.lastSizes.get(what)));
+    this.roomy ||= this.lastSizes.has(what);
     this.lastSizes.set(what, sizes);
-    this.roomy ||= made.some((buffer) => fresh.room.get(buffer) !== sizes.get(buffer));
     fill(fresh);
     this.ensure(fresh.after);
     place.layouts.set(what, [...before, fresh]);
@@ -134,9 +134,8 @@ export class Planner {
     const size = this.sizes(state);
     const made = calls.flatMap(({ alloc }) => alloc).filter((buffer) => !this.preallocated.has(buffer));
     const layout = this.layout(state.place, key, made, size, (fresh) => {
-      const found = this.liveRanges(calls, state.place, size, fresh);
-      fresh.after.layOutStep(found, calls.length);
-      for (const [buffer, { address, size }] of found) fresh.spans.set(buffer, { address, size });
+      fresh.spans = this.liveRanges(calls, state.place, size, fresh);
+      fresh.after.layOutStep(fresh.spans, calls.length);
     });
     const blocks = this.blocksOf(calls, key);
     layout.words ??= blocks.addresses((buffer) => (layout.spans.get(buffer) ?? this.span(state, buffer)).address);
