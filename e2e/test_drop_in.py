@@ -148,21 +148,34 @@ def test_backends_of_others_keep_working(page: Tab) -> None:
     assert found == 7
 
 
-def test_a_bundle_that_is_no_module(tab: Callable[..., Tab]) -> None:
-    """By esbuild, in which import.meta.url is nothing: the engine's files are where wasmPaths says."""
-    entry = "import * as ort from 'pyruntime'; globalThis.bundled = ort;"
-    command = ["node_modules/.bin/esbuild", "--bundle", "--format=iife", "--log-level=error"]
-    subprocess.run([*command, f"--outfile={BUNDLES / 'iife.js'}"], input=entry, text=True, cwd=ROOT, check=True)
+SCRIPTS = {
+    "esbuild": ["--bundle", "--format=iife", "--log-level=error", "--outfile={}"],
+    "rolldown": ["--format", "iife", "--log-level", "silent", "--file", "{}"],
+}
+
+
+@pytest.mark.parametrize("bundler", SCRIPTS)
+def test_a_bundle_that_is_no_module(tab: Callable[..., Tab], bundler: str) -> None:
+    """Of one file, in which import.meta.url is nothing: the engine's files, those for the page's GPU too, are where
+    wasmPaths says."""
+    entry, out = (BUNDLES / f"{bundler}{suffix}.js" for suffix in ("", ".iife"))
+    entry.write_text("import * as ort from 'pyruntime'; globalThis.bundled = ort;")
+    how = [part.format(out) for part in SCRIPTS[bundler]]
+    subprocess.run([f"node_modules/.bin/{bundler}", str(entry), *how], cwd=ROOT, check=True)
     made = tab()
     made.open("/bridge/blank.html")
-    made.page.add_script_tag(url="/built/iife.js")
+    made.page.add_script_tag(url=f"/built/{out.name}")
     found: Any = made.page.evaluate("""async () => {
-      const open = () => bundled.InferenceSession.create('/models/add.onnx');
+      const open = (options) => bundled.InferenceSession.create('/models/add.onnx', options);
       const refused = await open().catch((error) => error.message);
       bundled.env.wasm.wasmPaths = '/dist/';
-      const session = await open();
-      await session.release();
-      return [refused, session.inputNames];
+      const opened = [];
+      for (const options of [{}, { executionProviders: ['webgpu'], preferredOutputLocation: 'gpu-buffer' }]) {
+        const session = await open(options);
+        opened.push(...session.inputNames);
+        await session.release();
+      }
+      return [refused, opened];
     }""")
     assert "env.wasm.wasmPaths must name the engine's folder" in found[0]
-    assert found[1] == ["a", "b"]
+    assert found[1] == ["a", "b", "a", "b"]

@@ -70,21 +70,30 @@ const sharesModules = {
 };
 
 /**
- * The page's bundle fetches gpu.mjs: bundlers see where. A script of another origin does not know its own address, so there
- * it is a whole one.
- * @param {boolean} script whether the bundle is for <script>
+ * Bundlers leave the import of gpu.mjs alone by comments, which esbuild drops with spaces: until it has written the bundle
+ * a name of their length is in their place, so that the source map stays true.
  */
-const fetchesGpu = (script) => ({
-  name: 'fetches-gpu',
+const keepsComments = {
+  name: 'keeps-comments',
   setup(builder) {
-    builder.onResolve({ filter: /^\.\/gpu\.js$/ }, ({ kind }) => (kind === 'dynamic-import' ? { path: './gpu.mjs', external: true } : undefined));
-    if (script) builder.onLoad({ filter: /late_gpu\.js$/ }, async ({ path }) => {
-      const [before, after] = (await readFile(path, 'utf8')).split("await import('./gpu.js')");
-      if (after === undefined) throw new Error(`${path} does not import gpu.js as scripts/build_web.mjs knows`);
-      return { contents: `${before}await import(new URL('./gpu.mjs', import.meta.url).href)${after}` };
+    const comments = '/* webpackIgnore: true */ /* @vite-ignore */ ';
+    const name = '_'.repeat(comments.length);
+    const swapped = async (path, from, to) => {
+      const [before, after, ...more] = (await readFile(path, 'utf8')).split(from);
+      if (after === undefined || more.length) throw new Error(`${path} does not import gpu.mjs as scripts/build_web.mjs knows`);
+      return before + to + after;
+    };
+    let loaded = false;
+    builder.onLoad({ filter: /late_gpu\.js$/ }, async ({ path }) => {
+      loaded = true;
+      return { contents: await swapped(path, `${comments}gpu`, `${name}(gpu)`) };
+    });
+    builder.onEnd(async () => {
+      const { outfile } = builder.initialOptions;
+      if (loaded) await writeFile(outfile, await swapped(outfile, name, comments));
     });
   },
-});
+};
 
 /** A module that is in the page's bundle and in gpu.mjs would be there twice. @param {import('esbuild').BuildResult[]} built */
 function checkApart(...built) {
@@ -106,7 +115,7 @@ async function hashed() {
 
 async function bundles() {
   const common = { bundle: true, target: 'es2022', legalComments: 'none', sourcemap: true, logLevel: 'warning' };
-  const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true, plugins: [fetchesGpu(false)] };
+  const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true, plugins: [keepsComments] };
   const worker = { ...common, minify: true, format: 'esm', plugins: [browserOnly], define: NO_NODE };
   const script = { define: { 'import.meta.url': '__script' }, banner: { js: SCRIPT_URL } };
   const inServiceWorkers = {
@@ -122,7 +131,7 @@ async function bundles() {
     build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs'), metafile: true }),
     build({ ...index, ...late, metafile: true }),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
-    build({ ...index, ...script, plugins: [fetchesGpu(true)], format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
+    build({ ...index, ...script, format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
     build({ ...index, format: 'iife', globalName: 'executor', sourcemap: false, entryPoints: [join(ROOT, 'web/pyodide.js')], outfile: join(ROOT, 'pyruntime/pyodide/executor.js') }),
     build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),

@@ -6,12 +6,12 @@ import { InvalidInput } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { place } from '../common/place.js';
 
-/** @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} AssetUrls */
+/** @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string, gpu: string }} AssetUrls */
 
 /** Their names in dist/. @type {Record<keyof AssetUrls, string>} */
 export const NAMES = {
   worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', rest: 'pyodide.rest.wasm', image: 'python.image.wasm',
-  stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip',
+  stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip', gpu: 'gpu.mjs',
 };
 
 /** Of the files that were built together with this one. @returns {AssetUrls} */
@@ -25,6 +25,7 @@ export function ownUrls() {
     stdlib: new URL('./python_stdlib.zip', import.meta.url).href,
     stdlibRest: new URL('./python_rest.zip', import.meta.url).href,
     engine: new URL('./engine.zip', import.meta.url).href,
+    gpu: new URL('./gpu.mjs', import.meta.url).href,
   };
 }
 
