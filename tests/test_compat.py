@@ -61,8 +61,8 @@ def script(ort: ModuleType | Any) -> Any:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
     options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "1"
     assert "CPU" in ort.get_device() and "CPUExecutionProvider" in ort.get_available_providers()
     providers = [("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})]
     session = ort.InferenceSession(path_or_bytes=DIGITS, sess_options=options, providers=providers)
