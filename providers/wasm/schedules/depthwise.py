@@ -60,8 +60,8 @@ class _Plane:
         self.f = f = module.function("depthwise_plane", ["i32"] * len(_PLANE), export=False)
         self.p = p = dict(zip(_PLANE, f.params, strict=True))
         self.w = w = load_words(f, PARAMS, first)
-        self.left, self.start, self.end, oy, line = f.locals("i32", 5)
-        f.emit(p["w"], w["kh"], w["kw"], "i32.mul").i32(2).emit("i32.shl", "i32.add").set(self.end)
+        self.left, self.start, self.taps, oy, line = f.locals("i32", 5)
+        f.emit(w["kh"], w["kw"], "i32.mul").set(self.taps)
         f.emit(w["sh"], w["sw"], "i32.mul", w["run"], "i32.mul").i32(2).emit("i32.shl").set(line)
         with f.until(oy, w["oh"]):
             f.emit(p["copy"]).set(self.start).emit(w["ow"]).set(self.left)
@@ -86,17 +86,17 @@ class _Plane:
     def round(self, vectors: int, chains: int) -> None:
         """4 * vectors outputs, whose first tap is at `start`."""
         f = self.f
-        with f.scratch("v128", vectors * chains) as flat, f.scratch("i32", 2) as (weight, place):
+        with f.scratch("v128", vectors * chains) as flat, f.scratch("i32", 3) as (weight, place, taps):
             sums = [flat[n * vectors : (n + 1) * vectors] for n in range(chains)]
             for total in flat:
                 f.f32x4(0).set(total)
-            f.emit(self.p["w"]).set(weight).emit(self.p["table"]).set(place)
+            f.emit(self.p["w"]).set(weight).emit(self.p["table"]).set(place).emit(self.taps).set(taps)
             for each in sorted({3 if chains == 1 and not f.module.cranelift else chains, 1}, reverse=True):
                 with f.block() as out, f.loop() as again:
-                    f.emit(weight).i32(4 * (each - 1)).emit("i32.add", self.end, "i32.ge_s").br_if(out)
+                    f.emit(taps).i32(each).emit("i32.lt_s").br_if(out)
                     for n in range(each):
                         self.tap(sums[n % chains], weight, place, 4 * n)
-                    f.add(weight, 4 * each).add(place, 4 * each).br(again)
+                    f.add(weight, 4 * each).add(place, 4 * each).add(taps, -each).br(again)
             for other in sums[1:]:
                 for total, more in zip(sums[0], other, strict=True):
                     f.emit(total, more, "f32x4.add").set(total)
@@ -190,11 +190,11 @@ def _start(module: Module, first: int) -> Function:
         f = module.function("depthwise_start", ["i32"] * 2, ["i32"], export=False)
         _, at = f.params
         w = load_words(f, PARAMS, first)
-        table, to, r, s, column = f.locals("i32", 5)
-        f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul").i32(_BEHIND).emit("i32.add").i32(2)
-        f.emit("i32.shl", at, "i32.add").tee(table).set(to)
-        with f.until(at, table, 16):
-            f.emit(at).f32x4(0).mem("v128.store")
+        table, to, r, s, column, done, size = f.locals("i32", 7)
+        f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul").i32(_BEHIND).emit("i32.add").tee(size)
+        f.i32(2).emit("i32.shl", at, "i32.add").tee(table).set(to)
+        with f.until(done, size, 4):
+            f.emit(at).f32x4(0).mem("v128.store").add(at, 16)
         with f.until(r, w["kh"]):
             f.i32(0).set(s)
             with f.until(s, w["kw"]):
