@@ -20,7 +20,7 @@ beforeEach(() => {
 });
 afterEach(() => Object.assign(place, { exists, address }) && Object.assign(console, { warn }));
 
-for (const folder of ['/here', '/here/', 'https://cdn.example/npm/pyruntime@0.1.0/dist/here/', 'https://me@1.example/here/', '/@2026/here/']) {
+for (const folder of ['/here', '/here/', 'https://cdn.example/npm/pyruntime@0.1.0/dist/here/', 'https://me@1.example/here/', '/@2026/here/', '/gh/me/site@1.2.0/here/', '/npm/my-app@2.0.0/node_modules/pyruntime@0.1.0/here/']) {
   test(`files in ${folder}`, async () => {
     const found = await assetUrls(folder);
     assert.equal(found.worker, asked[0]);

@@ -2,7 +2,7 @@
 
 import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { place } from '../common/place.js';
-import { NAMES, ownUrls } from '../page/assets.js';
+import { HINT, NAMES, ownUrls } from '../page/assets.js';
 import { unchanged, validators } from '../storage/kept_models.js';
 
 /** @typedef {import('./versions.js').OfflineFile} OfflineFile */
@@ -41,7 +41,7 @@ async function read(url) {
     if (!(list?.files instanceof Object)) throw new Error('it is no list of files');
     return { url, list };
   } catch (cause) {
-    throw new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: 'serve all files of dist/ unchanged, from one folder', cause });
+    throw new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause });
   }
 }
 

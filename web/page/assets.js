@@ -14,6 +14,9 @@ export const NAMES = {
   stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip', gpu: 'gpu.mjs',
 };
 
+/** For who serves them. */
+export const HINT = 'serve all files of dist/ unchanged, from one folder';
+
 /** Of the files that were built together with this one. @returns {AssetUrls} */
 export function ownUrls() {
   return {
@@ -38,8 +41,8 @@ function urlsIn(folder) {
 /** @param {string} text */
 const addressOf = (text) => place.address(text, globalThis.location?.href);
 
-/** Whether an address names a version of another package, as on CDNs: nobody asks there for our files. @param {string} text */
-const ofAnother = (text) => /\/(?!pyruntime@)[\w.-]+@\d/.test(new URL(addressOf(text)).pathname);
+/** Whether an address is where programs say onnxruntime-web's files are, on CDNs: nobody asks there for ours. @param {string} text */
+const ofAnother = (text) => /\/(?:onnxruntime-web|transformers)@\d/.test(new URL(addressOf(text)).pathname);
 
 /**
  * Addresses of all files. `paths` (env.wasm.wasmPaths) is a folder, or an object with the addresses `mjs` of worker.mjs

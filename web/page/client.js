@@ -1,7 +1,7 @@
 // Owns the worker: starts it when the first session is created, starts a new one after it died.
 
 import { env } from 'onnxruntime-common';
-import { assetUrls } from './assets.js';
+import { HINT, assetUrls } from './assets.js';
 import { SessionFailed } from '../common/errors.js';
 import { ThreadPool } from '../threads/pool.js';
 import { lifelineEnds } from '../common/lifeline.js';
@@ -39,6 +39,12 @@ export function checkPlatform() {
   throw new SessionFailed('the engine needs a Worker, which this place does not give', { hint });
 }
 
+/** Where the worker's files are. @type {ReturnType<typeof assetUrls> | null} */
+let files = null;
+
+/** Of the worker, or of the one to come. */
+export const engineFiles = () => (files ??= assetUrls(env.wasm.wasmPaths));
+
 /** @param {boolean} early @returns {Connection} */
 function start(early) {
   checkPlatform();
@@ -48,7 +54,8 @@ function start(early) {
   const started = { caller, threads: /** @type {ThreadPool | null} */ (null), lent };
   worker.onmessageerror = () => lost(caller, 'a message could not be read');
   if (!place.toldOfEnds) watch(caller).catch(() => {}); // where there are no locks, an end from outside stays unknown
-  assetUrls(env.wasm.wasmPaths).then((urls) => launch(started, worker, urls, early)).catch((error) => lost(caller, error.message));
+  files = assetUrls(env.wasm.wasmPaths);
+  files.then((urls) => launch(started, worker, urls, early)).catch((error) => lost(caller, error.message));
   return started;
 }
 
@@ -58,7 +65,7 @@ function launch(started, late, urls, early) {
   const { caller, lent } = started;
   late.onerror = (/** @type {ErrorEvent} */ { message }) => {
     if (caller.heard) lost(caller, message);
-    else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, 'serve all files of dist/ unchanged, from one folder');
+    else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, HINT);
   };
   late.use(spawn(address, 'pyruntime'), () => {
     const params = { assets, early, least: logging.least(), ...lent && { threads: lent.port } };

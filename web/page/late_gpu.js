@@ -1,8 +1,7 @@
 // The code of sessions on the page's GPU is a file of its own, fetched when the first is made (docs/adr/0054). It shares
 // modules with this one: scripts/build_web.mjs makes it a function of them.
 
-import { env } from 'onnxruntime-common';
-import { assetUrls } from './assets.js';
+import { HINT } from './assets.js';
 import * as client from './client.js';
 import * as dimNames from '../common/dim_names.js';
 import * as elements from '../common/elements.js';
@@ -48,11 +47,10 @@ export function gpuCode() {
 export const loadedGpuCode = async () => code;
 
 async function load() {
-  const hint = 'serve all files of dist/ unchanged, from one folder';
-  const { gpu } = await assetUrls(env.wasm.wasmPaths);
+  const { gpu } = await client.engineFiles();
   // Of an address that they know bundlers would make a chunk, which rollup's scripts of one file cannot have.
   const built = await import(/* webpackIgnore: true */ /* @vite-ignore */ gpu).catch((cause) => {
-    throw new errors.SessionFailed(`the code for the page's GPU could not be loaded: ${cause.message}`, { hint, cause });
+    throw new errors.SessionFailed(`the code for the page's GPU could not be loaded: ${cause.message}`, { hint: HINT, cause });
   });
   return built.default((/** @type {string} */ file) => SHARED[file]);
 }

@@ -16,6 +16,7 @@ import { anything, callable, check, count, flag, flatten, idle, list, oneOf, pos
 logging.least = () => (env.debug ? 0 : SEVERITIES.indexOf(env.logLevel ?? 'warning'));
 
 const PLANNED = "each session's memory is planned by the compiler; session.trim() gives back what larger runs took";
+const IN_ORDER = 'kernels run one after the other, each on all threads';
 const CHOSEN = 'the compiler chooses it';
 const KEPT_BUFFERS = 'weights and results stay in the buffers that the plan has for them';
 
@@ -50,12 +51,12 @@ const locations = {
 export const SESSION = {
   executionProviders: providers,
   intraOpNumThreads: count(),
-  interOpNumThreads: { ...count(), idle: (value) => value > 1 && 'kernels run one after the other, each on all threads' },
+  interOpNumThreads: { ...count(), idle: (value) => value > 1 && IN_ORDER },
   freeDimensionOverrides: overrides,
   graphOptimizationLevel: oneOf('disabled', 'basic', 'extended', 'layout', 'all'),
   enableCpuMemArena: { ...flag, idle: (value) => !value && PLANNED },
   enableMemPattern: { ...flag, idle: (value) => !value && PLANNED },
-  executionMode: { ...oneOf('sequential', 'parallel'), idle: (value) => value === 'parallel' && 'kernels run one after the other, each on all threads' },
+  executionMode: { ...oneOf('sequential', 'parallel'), idle: (value) => value === 'parallel' && IN_ORDER },
   optimizedModelFilePath: { ...text, refused: (value) => value && 'a page cannot write files, and an optimised model is no ONNX graph here; `pyruntime export` writes Programs' },
   enableProfiling: flag,
   profileFilePrefix: idle(text, 'endProfiling() prints and returns the trace; a page cannot write files'),
