@@ -260,6 +260,7 @@ class GpuHost:
         """Free the memory."""
         self.abandon()
         self.parameters.close()
+        self._groups = BindGroups()
         for buffer in self.buffers:
             buffer.destroy()
         self.buffers = []

@@ -27,6 +27,7 @@ class _Prepared:
         self.words = list(words)
         self.sizes = sizes
         self.generation = -1
+        self.offsets: list[int] | None = None  # of the parameter blocks
         self.dispatches: list[Dispatch] = []
         self.seconds = math.inf  # of the last run
         self.portion = 1  # dispatches of a submission
@@ -110,7 +111,9 @@ class GpuRunner:
                 plans.append((call, addresses, sizes, words[-1]))
                 blocks.append(struct.pack(f"<{params}i", *words))
         step.dispatches = []
-        for (call, addresses, sizes, work), offset in zip(plans, self.host.parameters.put(blocks), strict=True):
+        if step.offsets is None:  # steps are dropped with their blocks
+            step.offsets = self.host.parameters.put(blocks)
+        for (call, addresses, sizes, work), offset in zip(plans, step.offsets, strict=True):
             label = f"{call['node']} {call['kernel']}".strip()
             places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]
             step.dispatches.append(self.host.dispatch(self.shaders[int(call["kernel"])], places, offset, work, label))

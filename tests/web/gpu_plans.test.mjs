@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { GpuRunner } from '../../web/gpu/runner.js';
+import { GPU } from '../../web/run/arena.js';
 import { Planner } from '../../web/run/plan.js';
 
 class Buffer {
@@ -28,7 +29,7 @@ function planned() {
   };
   const gpu = {
     adapter: { buffer_bytes: 2 ** 28, binding_bytes: 2 ** 27, workgroups: 65535 }, device,
-    catchErrors: (action) => action(), layout: () => ({}), submit() {}, tensors: { live: new Set() },
+    catchErrors: (action) => action(), layout: () => ({}), submit() {}, tensors: { live: new Set(), freePool() {} },
   };
   const runner = new GpuRunner(gpu, [{ buffers: 1, params: 0, span: 1 }], []);
   runner.memory.buffers = [{ name: 'arena', destroy() {} }];
@@ -53,15 +54,15 @@ test('parameter blocks of new shapes do not pile up', () => {
 
 test('a runner that is released leaves none', () => {
   const { runner } = planned();
-  runner.params.put([[1]]);
-  assert.equal(Buffer.held, 2 ** 16);
+  runner.ready(runner.prepare(BLOCK, [[256]], [GPU, 1]));
+  assert.deepEqual([Buffer.held, runner.groups.kept.size], [2 ** 16, 1]);
   runner.release();
-  assert.equal(Buffer.held, 0);
+  assert.deepEqual([Buffer.held, runner.groups.kept.size], [0, 0]);
 });
 
 test('parameter blocks have places of their own until plans are dropped; then old places are bound no more', () => {
   const { plan, runner, found } = planned();
-  const [first, second] = [5, 6].map((work) => runner.prepare(BLOCK, [[256]], [2 ** 40, work]));
+  const [first, second] = [5, 6].map((work) => runner.prepare(BLOCK, [[256]], [GPU, work]));
   for (const step of [first, second, first]) runner.ready(step);
   assert.deepEqual(found.writes.splice(0), [[0, 5], [256, 6]]);
   assert.deepEqual([[...first.offsets], [...second.offsets], found.groups.length], [[0], [256], 1]);
@@ -73,19 +74,29 @@ test('parameter blocks have places of their own until plans are dropped; then ol
 
 test('as the buffer of parameter blocks grows, all is bound anew, and blocks stay', () => {
   const { runner, found } = planned();
-  const first = runner.prepare(BLOCK, [[256]], [2 ** 40, 5]);
+  const first = runner.prepare(BLOCK, [[256]], [GPU, 5]);
   runner.ready(first);
   runner.params.put(Array.from({ length: 256 }, () => [1]));
   assert.equal(found.copies, 1);
+  found.writes = [];
   runner.ready(first);
-  assert.equal(found.groups.length, 2);
+  assert.deepEqual([found.groups.length, [...first.offsets], found.writes], [2, [0], []]);
+});
+
+test('as the arena grows, bind groups are made anew, and blocks stay', () => {
+  const { runner, found } = planned();
+  const step = runner.prepare(BLOCK, [[256]], [GPU, 5]);
+  runner.ready(step);
+  runner.memory.ensure(GPU + 512);
+  runner.ready(step);
+  assert.deepEqual([found.groups.length, found.groups[1].buffer, found.writes], [2, runner.memory.buffers[0], [[0, 5]]]);
 });
 
 test('kept plans do not keep buffers of the page, and those of our tensors are bound once', () => {
   const { runner, found, gpu } = planned();
   const buffers = Object.fromEntries(['a', 'b', 'ours'].map((name) => [name, { name, size: 512 }]));
   gpu.tensors.live.add(buffers.ours);
-  const step = runner.prepare(BLOCK, [[256]], [2 ** 40, 1]);
+  const step = runner.prepare(BLOCK, [[256]], [GPU, 1]);
   const bound = (name) => {
     if (name) runner.memory.apart.set(7, { buffer: buffers[name], size: 6 });
     runner.ready(step);
@@ -98,11 +109,13 @@ test('kept plans do not keep buffers of the page, and those of our tensors are b
   assert.deepEqual([step.groups, step.bound[0].apart, runner.memory.apart.size], [[null], [null], 0]);
 });
 
-test('after a run that failed all is bound anew', () => {
+test('after a run that failed all is bound anew, and the buffer of parameter blocks, which may be invalid, made anew', () => {
   const { runner, found } = planned();
-  const step = runner.prepare(BLOCK, [[256]], [2 ** 40, 1]);
+  const step = runner.prepare(BLOCK, [[256]], [GPU, 1]);
   runner.ready(step);
-  runner.memory.generation++;
+  const [{ buffer }, { held }] = [runner.params, Buffer];
+  runner.transfers({ header: { inputs: [], outputs: [], blocks: [{ steps: [] }, { steps: [] }] } }).abandon();
   runner.ready(step);
-  assert.equal(found.groups.length, 2);
+  assert.deepEqual([found.groups.length, found.writes, Buffer.held], [2, [[0, 1], [0, 1]], held]);
+  assert.notEqual(runner.params.buffer, buffer);
 });

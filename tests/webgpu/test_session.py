@@ -174,6 +174,22 @@ def test_parameters_of_new_shapes_do_not_pile_up(monkeypatch):
         assert executor.gpu.parameter_bytes <= limit + 256
 
 
+def test_parameters_of_kept_plans_stay_as_memory_grows(monkeypatch):
+    """Shapes come again after larger ones, for which the arena and the buffer of parameter blocks grew."""
+    monkeypatch.setattr(wgpu_bindings, "LEAST", 512)
+    data = model([h.make_node("Relu", ["x"], ["y"])], [("x", T.FLOAT, ["N"])], [("y", T.FLOAT, ["N"])])
+    session = Session(data, providers=["webgpu"])
+    (executor,) = session._programs.values()
+    used, generations = [], []
+    for n in (10, 5000, 10, 90000, 5000, 10):
+        x = np.linspace(-1, 1, n, dtype=np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
+        used.append(executor.gpu.parameter_bytes // 256)
+        generations.append(executor.gpu.host.generation)
+    assert used == [1, 2, 2, 3, 3, 3] and executor.gpu.host.parameters.buffer.size > 512
+    assert generations[0] < generations[1] < generations[3]
+
+
 def test_bind_groups_stay_as_tensors_grow(monkeypatch):
     """Two copies to the GPU one behind the other: the second begins from a new state whenever the first is laid out
     anew. The buffer of parameter blocks grows under way."""

@@ -59,9 +59,9 @@ export class Parameters {
 
   /** Plans were dropped, and what uses blocks is submitted. */
   forget() {
+    if (this.buffer && this.buffer.size > MOST) return this.release();
     this.top = 0;
     this.epoch++;
-    if (this.buffer && this.buffer.size > MOST) this.release();
   }
 
   release() {

@@ -146,7 +146,7 @@ export class GpuRunner {
     step.pipelines = calls.map(({ call }) => this.pipelines[Number(call.kernel)]);
     step.counts = calls.flatMap(({ call, params }) => fold(Math.ceil(params[params.length - 1] / this.shaders[Number(call.kernel)].span), widest));
     step.groups = [];
-    step.offsets = calls.length ? this.params.put(calls.map(({ params }) => params)) : new Uint32Array();
+    if (calls.length && step.epoch !== this.params.epoch) step.offsets = this.params.put(calls.map(({ params }) => params));
     step.generation = this.memory.generation;
     step.epoch = this.params.epoch;
     this.regroup(step, [...calls.keys()]);
@@ -214,6 +214,7 @@ export class GpuRunner {
 
   release() {
     this.params.release();
+    this.groups.kept.clear();
     this.memory.release();
   }
 }

@@ -94,7 +94,7 @@ export class Transfers {
   /** The run failed: nobody will get what it made. */
   abandon() {
     this.gpu.memory.encoder = null;
-    this.gpu.memory.generation++; // a bind group of this run may be what failed
+    this.gpu.params.release(); // its buffer or a bind group of this run may be what failed: that is told late
     this.gpu.giveBack();
     for (const { data } of this.made) this.gpu.gpu.tensors.dispose(data.gpu);
     this.gpu.gpu.tensors.freePool(); // a page may have destroyed one of its buffers: nothing tells of that
