@@ -266,7 +266,8 @@ class _Printer:
             f.emit(f"i32x4.{COMBINE[op]}" + ("_s" if op in ("max", "min") else ""))
         elif op not in ("max", "min"):
             f.emit(f"f32x4.{COMBINE[op]}")
-        else:  # x.pmax(y) is x < y ? y : x, where x is the value: its NaN comes in, and one that is there stays
+        else:  # x.pmax(y) is x < y ? y : x, where x is the value: its NaN comes in, and one that is there stays; of
+            # two zeros either is taken, by their order, as in onnxruntime: else max would be two instructions more
             with f.scratch("v128", 2) as (x, y):
                 f.set(x).tee(y).emit(x, y, f"f32x4.p{op}", y, y, "f32x4.ne")
                 f.emit("i32x4.relaxed_laneselect" if self.relaxed else "v128.bitselect")
