@@ -23,6 +23,7 @@ def setup(request):
     module = Module(shared=host.shared, cranelift=request.param == "cranelift")
     depthwise.depthwise(module, "depthwise", arithmetic=sums)
     depthwise.depthwise(module, "relu6", arithmetic=sums, epilogue=Epilogue("row", low=0.0, high=6.0))
+    depthwise.depthwise(module, "col", arithmetic=sums, epilogue=Epilogue("col"))
     yield host, host.load(module.to_bytes())
     host.close()
 
@@ -40,7 +41,7 @@ def reference(x, w, stride, dilation, pads, out):
 
 
 def check(
-    setup, size, kernel, stride=(1, 1), dilation=(1, 1), pads=None, n=1, c=2, mult=1, relu6=False, bad=None
+    setup, size, kernel, stride=(1, 1), dilation=(1, 1), pads=None, n=1, c=2, mult=1, relu6=False, col=False, bad=None
 ):  # fmt: skip
     host, kernels = setup
     pads = tuple(k // 2 for k in kernel) if pads is None else pads
@@ -55,10 +56,13 @@ def check(
     w = rng.standard_normal((c * mult, 1, *kernel)).astype(np.float32)
     if bad is not None:
         x.reshape(-1)[x.size // 2] = bad
-    bias = rng.standard_normal(c * mult).astype(np.float32)
+    bias = rng.standard_normal(out if col else (c * mult, 1, 1)).astype(np.float32)
     arena = Arena(host)
     y = np.full((n, c * mult, *out), np.nan, np.float32)
     px, pw, py, pb = (arena.put(v) for v in (x, w, y, bias))
+    if col:
+        pb = len(arena.memory) - bias.nbytes - 12  # as far as an epilogue may read
+        arena.memory[pb:-12] = bias.view(np.uint8).reshape(-1)
     copy = depthwise.copied(out, kernel, stride, dilation)
     taps = kernel[0] * kernel[1]
     scratch = arena.put(np.full(2 * depthwise.scratch_bytes(*copy, stride[1], taps), 0xA5, np.uint8))
@@ -66,11 +70,13 @@ def check(
         px, pw, py, pb, scratch, n, c, mult, *size, *out, *kernel, *stride, *dilation, *pads, *copy
     )  # fmt: skip
     units = depthwise.units(n, c, mult)
-    share(host, kernels["relu6" if relu6 else "depthwise"], args, units)
+    share(host, kernels["relu6" if relu6 else "col" if col else "depthwise"], args, units)
     arena.check()
     want = reference(x, w, stride, dilation, pads, out)
     if relu6:
-        want = np.minimum(np.maximum(want + bias[:, None, None], 0), 6)
+        want = np.minimum(np.maximum(want + bias, 0), 6)
+    if col:
+        want += bias
     np.testing.assert_allclose(arena.get(py, y.shape), want, rtol=1e-4, atol=1e-4)
 
 
@@ -87,6 +93,11 @@ def test_pads(setup, pads):
     for kernel, stride in itertools.product(((3, 3), (5, 5), (4, 2)), ((1, 1), (2, 2), (4, 4))):
         for width in (3, 6, 14):
             check(setup, (5, width), kernel, stride, pads=pads)
+
+
+def test_bias_of_places_at_the_end_of_memory(setup):
+    for width in range(1, 40):
+        check(setup, (2, width), (3, 3), col=True)
 
 
 def test_zero_extents(setup):

@@ -12,7 +12,7 @@ Argument block (i32 words): buffers x w y bias scratch, then `extra` ones for th
     ih iw oh ow kh kw         extents of input, output, kernel (1-D: ih = oh = kh = 1)
     sh sw dh dw ph pw         strides, dilations, pads at the beginning
     rows run                  of the copy: its rows, which are sw runs of columns (`copied`)
-x, w, y are contiguous. The epilogue's bias is "row"; its row is the filter c * mult + j, its col is oy * ow + ox.
+x, w, y are contiguous. The epilogue's row is the filter c * mult + j, its col is oy * ow + ox.
 Thread t has scratch + t * scratch_bytes. Reads up to 4 bytes past the end of x.
 
 Work units: batch * c * mult planes of y.
@@ -115,13 +115,13 @@ class _Plane:
 
     def finish(self, total: int) -> None:
         """Store four outputs, or the rest of the row, and go on to the next."""
-        f, p = self.f, self.p
-        apply_epilogue(f, self.epilogue.tile(), p, p["row"], p["col"], total)
+        f, p, tile = self.f, self.p, self.epilogue.tile()
         f.emit(self.left).i32(4).emit("i32.ge_s")
         with f.if_():
-            f.emit(p["y"], total).mem("v128.store")
-            f.otherwise().emit(self.left).i32(0).emit("i32.gt_s")
+            apply_epilogue(f, tile, p, p["row"], p["col"], total)
+            f.emit(p["y"], total).mem("v128.store").otherwise().emit(self.left).i32(0).emit("i32.gt_s")
             with f.if_():
+                apply_epilogue(f, tile, p, p["row"], p["col"], total)
                 f.emit(p["y"], total, total, self.left).call(self.store)
         f.add(p["y"], 16).add(self.left, -4).add(p["col"], 4)
 

@@ -44,15 +44,10 @@ def pick_rows(arithmetic: Arithmetic, cranelift: bool = False) -> int:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What happens to finished sums before they are stored: + bias, then clip, then `function`.
+    """What happens to finished sums before they are stored: + bias, then clip.
 
-    bias:      "" none, "row" bias[row] (conv), "col" bias[col] (matmul)
+    bias:      "" none, "row" bias[row] (conv), "col" bias[col] (matmul), read up to 12 bytes past the row's end
     low, high: clip bounds, None for none; NaN passes through. (0, None) is relu
-    function:  the seam for general expressions: a function of the same module, emitted by the kernel printer,
-               (args i32, batch i32, row i32, col i32, sums v128) -> v128
-               called once for columns col..col+3 of a row. It may read its own buffers and parameters through `args`
-               (extra words of the argument block) and up to 12 bytes past a row's end; it must not read C. It may be
-               called twice for the last row. Lanes past the last column are ignored.
     block:     a function of the same module that a routine calls for each finished block, which is then in cache:
                (args, batch, row, rows, col, cols); it changes C in place. Tiles know nothing of it
     """
@@ -60,14 +55,13 @@ class Epilogue:
     bias: str = ""
     low: float | None = None
     high: float | None = None
-    function: Function | None = None
     block: Function | None = None
 
     def __bool__(self) -> bool:
         return self.tile() != Epilogue()
 
     def key(self) -> object:
-        return (self.bias, self.low, self.high, self.function and self.function.index)
+        return (self.bias, self.low, self.high)
 
     def tile(self) -> Epilogue:
         """The part that register tiles apply."""
@@ -126,8 +120,6 @@ def apply_epilogue(f: Function, epilogue: Epilogue, p: dict[str, int], row: int,
         f.emit(value).f32x4(epilogue.low).emit("f32x4.pmax").set(value)
     if epilogue.high is not None:
         f.emit(value).f32x4(epilogue.high).emit("f32x4.pmin").set(value)
-    if epilogue.function is not None:
-        f.emit(p["args"], p["batch"], row, col, value).call(epilogue.function).set(value)
 
 
 def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: int, arithmetic: Arithmetic) -> None:
@@ -171,8 +163,9 @@ def _k_loop(
         with f.if_(), f.loop() as again:
             if unroll == 2:
                 _two_steps(f, pointers, panel, groups, arithmetic)
-            for u in range(unroll) if unroll != 2 else ():
-                _step(f, pointers, panel, groups[u % len(groups)], u, arithmetic)
+            else:
+                for u in range(unroll):
+                    _step(f, pointers, panel, groups[u % len(groups)], u, arithmetic)
             for pointer in pointers:
                 f.add(pointer, 4 * unroll)
             f.add(panel, 32 * unroll)
@@ -234,7 +227,8 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
     store_part(module)
     f, p = block_function(module, f"strip{height}")
     a, c, rows = row_pointers(f, p, height)
-    groups = [[f.locals("v128", 2) for _ in range(height)] for _ in range({1: 4, 2: 2, 3: 2}.get(height, 1))]
+    chains = {1: 2 if module.cranelift else 4, 2: 2, 3: 2}.get(height, 1)
+    groups = [[f.locals("v128", 2) for _ in range(height)] for _ in range(chains)]
     with f.loop() as again:
         for group in groups:
             for total in (total for pair in group for total in pair):
