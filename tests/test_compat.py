@@ -209,8 +209,10 @@ def test_ort_values(ort: Any) -> None:
     np.testing.assert_array_equal(np.asarray(value), x)
     np.testing.assert_array_equal(np.from_dlpack(value), x)
     inner = value._ortvalue  # as programs that hand tensors to torch do
-    shared = type(inner).from_dlpack(inner.to_dlpack(), *(() if type(inner) is type(value) else (False,)))
+    shared = type(inner).from_dlpack(inner.to_dlpack(), False)
     assert shared.numpy()[0, 0] == 7 and shared.data_ptr() == x.ctypes.data
+    flags = ort.OrtValue.ortvalue_from_numpy(np.uint8([1, 0]))._ortvalue
+    assert type(flags).from_dlpack(flags.to_dlpack(), True).numpy().tolist() == [True, False]
     other = ort.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32)
     other.update_inplace(X)
     np.testing.assert_array_equal(other.numpy(), X)

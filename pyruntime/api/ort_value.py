@@ -67,13 +67,15 @@ class OrtValue:
         raise NotSupported("sparse tensors are not supported", hint="feed a dense one")
 
     @classmethod
-    def from_dlpack(cls, data: Any, /) -> OrtValue:
-        """From what has `__dlpack__`, or a capsule that it gave, sharing its memory, which is the CPU's."""
+    def from_dlpack(cls, data: Any, is_bool_tensor: bool = False, /) -> OrtValue:
+        """From what has `__dlpack__`, or a capsule that it gave, sharing its memory, which is the CPU's.
+        is_bool_tensor, of onnxruntime's inner value: bytes are truth values."""
         if not hasattr(data, "__dlpack__"):
             if type(data).__name__ != "PyCapsule":
                 raise InvalidInput(f"a value of DLPack is expected, not {type(data).__name__}")
             data = _Capsule(data)
-        return cls(np.from_dlpack(data))
+        array = np.from_dlpack(data)
+        return cls(array.view(np.bool_) if is_bool_tensor and array.dtype == np.uint8 else array)
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 

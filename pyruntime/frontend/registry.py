@@ -181,7 +181,7 @@ def _kinds(attribute: inspect.Parameter) -> tuple[str, ...]:
 def _fits(value: object, kind: str) -> bool:
     types = _KINDS[kind][0]
     if kind.startswith("Sequence"):
-        return isinstance(value, tuple) and all(issubclass(kind, types) for kind in set(map(type, value)))
+        return isinstance(value, tuple) and all(issubclass(t, types) for t in set(map(type, value)))
     return isinstance(value, types)
 
 

@@ -186,7 +186,8 @@ class Wire:
         if data[1::2].isascii() and data[::2] == data[:1] * (len(data) // 2):
             return data[1::2]
         parts = _BEHIND_TAGS.findall(data)
-        value = {part: _varint(part, 0, start)[0] for part in set(parts)}
+        # where a part is matters to those that raise: of more than 64 bits, by their tenth byte
+        value = {p: _varint(p, 0, start + (data.index(p) if p[9:] > b"\1" else 0))[0] for p in set(parts)}
         return map(value.__getitem__, parts)
 
     def _read(self, start: int, size: int) -> builtins.bytes:

@@ -99,7 +99,8 @@ def test_lists_that_are_damaged() -> None:
     ones = b"\x40\x01"
     data = listed(values=[1] * 20000)
     at = data.index(ones * 9000)
-    for piece, told in ((b"\x40" + b"\xff" * 9 + b"\x7f", "larger than 64 bits"), (b"\x45abcd" * 600, "wire type 5")):
+    large = f"larger than 64 bits at byte {at + 1001}"
+    for piece, told in ((b"\x40" + b"\xff" * 9 + b"\x7f", large), (b"\x45abcd" * 600, "wire type 5")):
         new = ones * 500 + piece + ones * ((len(ones) * 9000 - len(piece)) // 2 - 500) + b"\x40" * (len(piece) % 2)
         with pytest.raises(InvalidModel, match=told):
             load(data[:at] + new[: len(ones) * 9000] + data[at + len(ones) * 9000 :])
