@@ -18,6 +18,8 @@ from pyruntime.ops.index import gather
 from pyruntime.ops.matmul import matmul
 from pyruntime.ops.qlinear import MICROSOFT
 
+LONGEST = 32  # tokens of an n-gram: 1.3 s to compile, by hand
+
 
 @op("NGramHashMapping", domain=MICROSOFT)
 def ngram_hash_mapping(
@@ -67,6 +69,8 @@ class _Heads:
         """How many tokens before its own an n-gram has at most."""
         if self.most < 2 or self.each < 1:
             raise t.shape_error(f"max_ngram_size {self.most} is below 2, or n_head_per_ngram {self.each} below 1")
+        if self.most > LONGEST:
+            raise t.unsupported(f"max_ngram_size {self.most} is not implemented", f"at most {LONGEST}: code grows by its cube")
         t.require_equal(self.sizes.shape[0], (self.most - 1) * self.each, "vocab_sizes is not one for each head")
         t.require_shape("head_offsets", self.offsets, self.sizes.shape)
         return self.most - 1
