@@ -6,11 +6,12 @@ import { $, readyText, Status } from '../common.js';
 import { showBars } from '../digits/bars.js';
 import { PictureTensor } from './picture.js';
 
+const STORAGE = 0x80; // GPUBufferUsage.STORAGE
 const SIDE = 280; // of a generated picture
 
 /** pixels: 28 x 28, from 0 to 255. @typedef {{ label: number, pixels: number[] }} Sample */
 
-/** Bytes of this page's GPU buffers that scripts, the engine among them, read and wrote. */
+/** Bytes of this page's GPU buffers that scripts, the engine among them, read and wrote; not the numbers that kernels are given once. */
 const crossed = { read: 0, written: 0 };
 
 function count() {
@@ -21,7 +22,7 @@ function count() {
   };
   const { writeBuffer } = GPUQueue.prototype;
   GPUQueue.prototype.writeBuffer = function (buffer, at, data, ...rest) {
-    crossed.written += data.byteLength;
+    if (buffer.usage & STORAGE) crossed.written += data.byteLength;
     return writeBuffer.call(this, buffer, at, data, ...rest);
   };
 }
