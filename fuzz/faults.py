@@ -100,6 +100,13 @@ def _nan(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return any(np.isnan(wide(x)).any() for x in first if isinstance(x, np.ndarray) and is_float(x.dtype))
 
 
+def _far_apart(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether e to the power of a difference of what arrives first may be 0, as float16."""
+    first = [wide(x) for x in (run.get(node.input[0]) for run in arrived()) if isinstance(x, np.ndarray)]
+    finite = [x[np.isfinite(x)] for x in first]
+    return any(x.size and np.ptp(x) > 16 for x in finite)
+
+
 def _integers_sum_to(limit: int) -> Rule:
     """Whether integers arrive first whose sum may reach the limit."""
 
@@ -202,6 +209,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
         ("LinearClassifier", lambda node, *_: all(a.name != "intercepts" for a in node.attribute), "needs intercepts"),
         ("LpNormalization", _given("p", 1), "keeps signs"),
+        ("LogSoftmax", _far_apart, "takes the logarithm of a probability that became 0"),
         ("NegativeLogLikelihoodLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),
         ("SoftmaxCrossEntropyLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),
         ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of bools"),

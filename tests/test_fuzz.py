@@ -182,6 +182,7 @@ POOL = """(float[1, 1, n] x) => (float[1, 1, n] y)
     { y = AveragePool <auto_pad = "SAME_LOWER", kernel_shape = [2], dilations = [3]> (x) }"""
 NORM = '(int64[n, 2] x) => (float[n, 2] y) { y = ai.onnx.ml.Normalizer <norm = "L2"> (x) }'
 TWICE = "(int64[1, n] x, float[2] s) => (int64[1, m] y) { y = Resize (x, , s) }"
+LOGS = "(float[1, n] x) => (float[1, n] y) { y = LogSoftmax (x) }"
 WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
 
 
@@ -206,6 +207,8 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("reference", POOL.replace("SAME_LOWER", "VALID"), {"x": np.ones((1, 1, 9), F)}, True),
     ("onnxruntime", NORM, {"x": np.array([[1 << 31, 1]])}, True),
     ("onnxruntime", NORM, {"x": np.array([[1 << 31, 1 << 31]])}, False),
+    ("reference", LOGS, {"x": F([[-8, 8]])}, True),
+    ("reference", LOGS, {"x": F([[-100, 100]])}, False),
     ("reference", WHOLE, {"x": np.array([[1 << 25]]), "w": np.array([[1 << 28]])}, True),
     ("reference", TWICE, {"x": np.array([[1 << 53, 0]]), "s": F([1, 2])}, True),
     ("reference", TWICE, {"x": np.array([[-(1 << 53) - 1, 0]]), "s": F([1, 2])}, False),

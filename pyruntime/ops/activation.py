@@ -47,12 +47,13 @@ def selu(x: Expr, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.
 @formula("Celu", since=12)
 def celu(x: Expr, *, alpha: float = 1.0) -> Expr:
     """max(x, 0) + min(alpha · (e^(x / alpha) - 1), 0). A large alpha leaves no digit of e^z - 1 near z = 0, and would
-    make that error as large as x: a series gives (e^z - 1) / z there."""
+    make that error as large as x: a series gives (e^z - 1) / z there. An infinite one is NaN's 0 · ∞, as defined."""
     z = x / alpha
     series: Expr | float = 1.0
     for n in range(15 if x.dtype is F64 else 8, 1, -1):
         series = 1.0 + z * series * (1.0 / n)
-    return maximum(x, 0.0) + minimum(select(abs(z) < 0.5, x * series, (exp(z) - 1.0) * alpha), 0.0)
+    plain = (exp(z) - 1.0) * alpha
+    return maximum(x, 0.0) + minimum(select(abs(z) < 0.5, x * series, plain) if math.isfinite(alpha) else plain, 0.0)
 
 
 @formula("HardSigmoid")
