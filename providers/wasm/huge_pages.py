@@ -1,9 +1,9 @@
 """Linear memory in large pages, where the system has them for who asks (madvise(2), Linux).
 
 A processor's prefetcher stops at the end of a page, and in a virtual machine an address that is not known costs a walk
-through two tables. A search for a byte reads 29 GB/s in pages of 4 KiB and 37 in pages of 2 MiB, a decoder of 135
-million float32 weights makes 35.7 tokens a second and 39.7 (`python -m bench llm 135M --types fp32 --native --threads 1
---lengths 16`, medians of turns on a virtual EPYC). NumPy asks for them, too, for its large arrays.
+through two tables. A search for a byte reads 29 GB/s in pages of 4 KiB and 37 in pages of 2 MiB (by hand), a decoder of
+135 million float32 weights makes 35.7 tokens a second and 39.7 (`python -m bench llm 135M --types fp32 --native
+--threads 1 --lengths 16`, means of two turns each on a virtual EPYC). NumPy asks for them, too, for its large arrays.
 """
 
 from __future__ import annotations

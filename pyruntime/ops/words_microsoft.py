@@ -70,7 +70,8 @@ class _Heads:
         if self.most < 2 or self.each < 1:
             raise t.shape_error(f"max_ngram_size {self.most} is below 2, or n_head_per_ngram {self.each} below 1")
         if self.most > LONGEST:
-            raise t.unsupported(f"max_ngram_size {self.most} is not implemented", f"at most {LONGEST}, for code's sake")
+            hint = f"at most {LONGEST}: each length is code of its own"
+            raise t.unsupported(f"max_ngram_size {self.most} is not implemented", hint)
         t.require_equal(self.sizes.shape[0], (self.most - 1) * self.each, "vocab_sizes is not one for each head")
         t.require_shape("head_offsets", self.offsets, self.sizes.shape)
         return self.most - 1
