@@ -1,10 +1,12 @@
 // Whether runs pay on several threads, found out by running both ways.
 
 const TRIAL = 100; // ms of a trial, and at least two runs: a scheduler takes some to spread threads that slept over cores
+const ALONE = 30; // ms of a trial without threads: there is nothing to spread
 const DOUBT = 300; // ms of another trial of threads where they seem to lose: what took the other core may be over soon
 const WORSE = 2; // times as slow, where there is no doubt
 const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms tells nothing
 const PERIOD = 1000; // ms, and ten runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
+const BUDGET = 0.02; // of the time, at most, goes into seeing whether one thread is still slower
 // Of the first judgement, against threads: when a page starts, the browser compiles other code on the other core.
 const EARLY = 250;
 const LONGEST = 8_000;
@@ -62,7 +64,14 @@ export class ThreadTrial {
     }
     if (shared) this.doubted = false;
     this.period = better ? PERIOD : Math.min(2 * this.period, LONGEST);
+    if (shared) this.period = Math.max(this.period, this.loss / BUDGET);
     this.begin(shared, false);
+  }
+
+  /** Milliseconds that a trial without threads is likely to lose. */
+  get loss() {
+    const [alone, shared] = [this.median(0), this.median(1)];
+    return Math.max(ALONE, 2 * alone) * (1 - shared / alone);
   }
 
   /** Whether runs take long beside what it takes threads to wake up. */
@@ -82,7 +91,7 @@ export class ThreadTrial {
   }
 
   /** @param {boolean} shared @param {boolean} trial @param {number} [limit] ms */
-  begin(shared, trial, limit = TRIAL) {
+  begin(shared, trial, limit = shared ? TRIAL : ALONE) {
     this.limit = limit;
     this.shared = shared;
     this.trial = trial;
