@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ TITLES = {
     "start": "Times faster than onnxruntime-web (WebAssembly), from import to the first result",
 }
 Series = dict[str, tuple[str, str]]
+Ratios = dict[str, dict[str, float]]  # of a model or a net, by kind
 TEXT = "#767676"  # readable on light and on dark
 
 
@@ -46,18 +48,18 @@ def main(argv: list[str]) -> int:
 
 
 def svg(result: dict[str, Any]) -> str:
-    """Bars, one a model and kind of run, the longest first; a line at 1, where both take the same time."""
+    """Bars, one a net and kind of run, the longest first; a line at 1, where both take the same time."""
     series = VISITS if result["provider"] == "start" else SERIES
-    ratios = {
-        name: {kind: _ratio(times) for kind, times in found.items() if kind in series}
+    models = {
+        name: {kind: ratio for kind, times in found.items() if kind in series and (ratio := _ratio(times)) > 0}
         for name, found in result["models"].items()
     }
-    ratios = dict(sorted(ratios.items(), key=lambda item: -item[1].get(next(iter(series)), 0.0)))
-    most = max((value for found in ratios.values() for value in found.values() if not math.isnan(value)), default=1.0)
+    ratios = dict(sorted(_nets(models, series).items(), key=lambda item: -item[1].get(next(iter(series)), 0.0)))
+    most = max((value for found in ratios.values() for value in found.values()), default=1.0)
     scale = (WIDTH - LEFT - 60) / max(1.0, most)
     height = TOP + ROW * len(ratios) + 24
     body = [_text(12, 22, TITLES[result["provider"]], 15)]
-    body += _legend(result, series, ratios)
+    body += _legend(result, series, models)
     for row, (name, found) in enumerate(ratios.items()):
         body += _bars(name, series, found, TOP + ROW * row, scale)
     at = LEFT + scale
@@ -75,16 +77,29 @@ def _ratio(times: dict[str, float]) -> float:
     return times.get("peer", math.nan) / times.get("ours", math.nan)
 
 
-def _legend(result: dict[str, Any], series: Series, ratios: dict[str, dict[str, float]]) -> list[str]:
-    """The colours with their means, the machine and the day."""
+def _nets(models: Ratios, series: Series) -> Ratios:
+    """One of each net, `net.scheme@batch`: geometric means over its schemes and batches."""
+    nets: dict[str, list[dict[str, float]]] = {}
+    for name, found in models.items():
+        nets.setdefault(re.split("[.@]", name)[0], []).append(found)
+    made: Ratios = {}
+    for name, several in nets.items():
+        title = f"{name}, {len(several)} models" if len(several) > 1 else name
+        by_kind = {kind: [found[kind] for found in several if kind in found] for kind in series}
+        made[title] = {kind: statistics.geometric_mean(values) for kind, values in by_kind.items() if values}
+    return made
+
+
+def _legend(result: dict[str, Any], series: Series, models: Ratios) -> list[str]:
+    """The colours with their means and the lowest of all models, the machine and the day."""
     out, x = [], 12
     for kind, (colour, name) in series.items():
-        found = [r for by in ratios.values() if not math.isnan(r := by.get(kind, math.nan))]
+        found = [by[kind] for by in models.values() if kind in by]
         if found:
-            mean = statistics.geometric_mean(found)
+            mean, lowest = statistics.geometric_mean(found), min(found)
             out.append(f'<rect x="{x}" y="34" width="10" height="10" fill="{colour}"/>')
-            out.append(_text(x + 15, 43, f"{name}, geometric mean {mean:.2f}x", 12))
-            x += 230
+            out.append(_text(x + 15, 43, f"{name}, geometric mean {mean:.2f}x, lowest {lowest:.2f}x", 12))
+            x += 310
     where = f"{result['machine']['processor']}, Chromium {result['chromium'].split('.')[0]}, {result['date'][:10]}"
     return [*out, _text(12, 61, where, 11)]
 
@@ -92,8 +107,7 @@ def _legend(result: dict[str, Any], series: Series, ratios: dict[str, dict[str, 
 def _bars(name: str, series: Series, found: dict[str, float], y: int, scale: float) -> list[str]:
     out = [_text(LEFT - 8, y + 14, name, 12, "end")]
     for n, (kind, (colour, _)) in enumerate(series.items()):
-        value = found.get(kind, math.nan)
-        if not math.isnan(value):
+        if value := found.get(kind):
             top = y + n * (BAR + 1)
             out.append(f'<rect x="{LEFT}" y="{top}" width="{value * scale:.1f}" height="{BAR}" fill="{colour}"/>')
             out.append(_text(LEFT + value * scale + 4, top + BAR, f"{value:.2f}", 10))
