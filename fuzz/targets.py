@@ -9,6 +9,7 @@ import onnx
 from fuzz import feeds, hostile, models, programs, seeds, tabled
 from fuzz.case import Case
 from fuzz.draw import Draw
+from fuzz.forbid import change_to_any_number, change_to_any_type, leave_out
 from fuzz.graphs import Around
 from fuzz.mutate_node import CHANGES, change_dims, change_one_dim, change_one_rank, change_values, mutate
 from fuzz.node import Node, describe, model_of
@@ -38,6 +39,15 @@ def misfits(draw: Draw, seed: Seed = seed_node) -> Case:
     draw.pick([change_one_dim, change_one_dim, change_one_rank])(draw, node)
     model, given = model_of(draw, node, draw.pick(["static", "rankless"]), fixed=0.0)
     return Case("misfits", model, (given,), note=describe(node), sound=sound)
+
+
+def forbidden(draw: Draw) -> Case:
+    """One node, of which one input has any type, or is left out, whatever the operator's schema says; or one attribute
+    has a number that means nothing. It must be refused, or run, by name."""
+    node = draw.pick([seed_node, tabled.drawn])(draw)
+    draw.pick([leave_out, change_to_any_type, change_to_any_type, change_to_any_number])(draw, node)
+    model, given = model_of(draw, node)
+    return Case("forbidden", model, (given,), judged=False, note=describe(node))
 
 
 def graphs(draw: Draw, seed: Seed = seed_node) -> Case:
@@ -72,6 +82,7 @@ def rare(draw: Draw) -> Case:
 TARGETS: dict[str, Maker] = {
     "operators": operators,
     "misfits": misfits,
+    "forbidden": forbidden,
     "graphs": graphs,
     "sequences": sequences,
     "rare": rare,

@@ -1,21 +1,26 @@
-"""Writes pyruntime/frontend/operator_types.py: what the schemas of the `onnx` package say of types, in a compact form
-that the engine can carry into a browser. Run it when the pinned version of onnx changes."""
+"""Writes pyruntime/frontend/operator_types.py: what the schemas of the `onnx` package, and onnxruntime's of operators
+that are its own, say of types, in a compact form that the engine can carry into a browser. Run it when the pinned
+version of one of them changes, or when an operator of onnxruntime's is added."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import onnx
-from onnx.defs import OpSchema
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
+import pyruntime.ops  # noqa: F401  fills the registry
+from pyruntime.frontend import registry
 from pyruntime.ir.dtype import ALL
 
 TARGET = Path(__file__).parents[1] / "pyruntime/frontend/operator_types.py"
 LETTERS = dict(zip([d.name for d in ALL], "ABCDEFGHIJKLMNOPQRSTUVWXYZab", strict=True))
 NAMES = {"float": "float32", "double": "float64"}
 HEAD = '''# ruff: noqa: E501
-"""What the standard's schemas say of operators' types. Written by scripts/operator_types.py; `signatures.py` reads it.
+"""What the schemas of the standard and of onnxruntime say of operators' types. Written by scripts/operator_types.py;
+`signatures.py` reads it.
 
 SETS: sets of types, a letter each in the order of `dtype.ALL` (A float32, B uint8, …); s a sequence, o an optional, m a
 map. OPERATORS, a line each: domain, name, and the versions `since:min:max:outputs:parameters:sets`. A parameter is the
@@ -31,33 +36,37 @@ def letters(types: list[str]) -> str:
     found = set()
     for name in types:
         kind, _, element = name.rstrip(")").partition("(")
-        if kind == "tensor":
+        if kind in ("tensor", "sparse_tensor"):  # which is fed as a dense one
             found.add(LETTERS[NAMES.get(element, element)])
         else:
             found.add(kind[0])  # seq, optional, map
     return "".join(sorted(found))
 
 
-def version(schema: OpSchema, sets: dict[str, int]) -> str:
+def version(schema: Any, sets: dict[str, int]) -> str:
+    """Of a schema of onnx or, whose fields have other names, of onnxruntime."""
+    standard = isinstance(schema, onnx.defs.OpSchema)
+    kind, homogeneous = ("type_str", "is_homogeneous") if standard else ("typeStr", "isHomogeneous")
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     variables: dict[str, str] = {}
     numbers: list[str] = []
     parameters = ""
     for p in schema.inputs:
         # a type that is written out binds no other input
-        name = p.type_str if p.type_str in allowed else p.name
+        written = getattr(p, kind)
+        name = written if written in allowed else p.name
         if name not in variables:
             variables[name] = chr(ord("a") + len(variables))
-            found = letters(list(allowed.get(p.type_str, [p.type_str])))
+            found = letters(list(allowed.get(written, [written])))
             numbers.append(str(sets.setdefault(found, len(sets))))
         parameters += variables[name]
-        if p.option == OpSchema.FormalParameterOption.Optional:
+        if p.option.name == "Optional":
             parameters += "?"
-        elif p.option == OpSchema.FormalParameterOption.Variadic:
-            parameters += "*" if p.is_homogeneous else "+"
+        elif p.option.name == "Variadic":
+            parameters += "*" if getattr(p, homogeneous) else "+"
     most, outputs = ("" if n == 2**31 - 1 else n for n in (schema.max_input, schema.max_output))
     text = f"{schema.min_input}:{most}:{outputs}:{parameters}:{'.'.join(numbers)}"
-    result = schema.outputs[0].type_str if schema.outputs else ""
+    result = getattr(schema.outputs[0], kind) if schema.outputs else ""
     if result in variables or result not in allowed or CHOOSING.isdisjoint(schema.attributes):
         return text
     found = letters(list(allowed[result]))
@@ -66,7 +75,9 @@ def version(schema: OpSchema, sets: dict[str, int]) -> str:
 
 def render() -> str:
     """The text of the module."""
-    schemas = [s for s in onnx.defs.get_all_schemas_with_history() if not s.domain.startswith("ai.onnx.preview.")]
+    schemas = [s for s in onnx.defs.get_all_schemas_with_history() if (s.domain, s.name) in registry.table()]
+    own = registry.table().keys() - {(s.domain, s.name) for s in schemas}
+    schemas += [s for s in get_all_operator_schema() if (s.domain, s.name) in own]
     schemas.sort(key=lambda s: (s.domain, s.name, s.since_version))
     sets: dict[str, int] = {}
     lines = []

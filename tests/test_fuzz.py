@@ -31,8 +31,8 @@ from fuzz.undefined import NO_AXIS, SIZES, reason
 SEED = 7
 LOOSE = Tolerance(4)
 # Of a target: together a minute of one core.
-CASES = {"operators": 60, "rare": 50, "graphs": 60, "sequences": 50, "models": 60, "feeds": 60, "hostile": 40,
-         "programs": 60}  # fmt: skip
+CASES = {"operators": 60, "rare": 50, "forbidden": 100, "graphs": 60, "sequences": 50, "models": 60, "feeds": 60,
+         "hostile": 40, "programs": 60}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 # ruff: noqa: E501
-"""What the standard's schemas say of operators' types. Written by scripts/operator_types.py; `signatures.py` reads it.
+"""What the schemas of the standard and of onnxruntime say of operators' types. Written by scripts/operator_types.py;
+`signatures.py` reads it.
 
 SETS: sets of types, a letter each in the order of `dtype.ALL` (A float32, B uint8, …); s a sequence, o an optional, m a
 map. OPERATORS, a line each: domain, name, and the versions `since:min:max:outputs:parameters:sets`. A parameter is the
@@ -94,6 +95,19 @@ m
 GH
 AGH
 AEFGHK
+AFJ
+AJ
+BCDEFUV
+BQRSTUVW
+J
+ABCJPQ
+DE
+ABJP
+AFGHKLM
+ABC
+BQ
+AJPQX
+BCDEUV
 """
 
 OPERATORS = """
@@ -101,6 +115,7 @@ OPERATORS = """
 - Acos 7:1:1:1:a:0 22:1:1:1:a:3
 - Acosh 9:1:1:1:a:0 22:1:1:1:a:3
 - Add 1:2:2:1:aa:0 6:2:2:1:aa:4 13:2:2:1:aa:5 14:2:2:1:aa:2
+- Affine 1:1:1:1:a:0
 - AffineGrid 20:2:2:1:ab:3.6
 - And 1:2:2:1:aa:7
 - ArgMax 1:1:1:1:a:1 13:1:1:1:a:2
@@ -138,6 +153,7 @@ OPERATORS = """
 - ConvTranspose 1:2:3:1:aaa?:0 22:2:3:1:aaa?:3
 - Cos 7:1:1:1:a:0 22:1:1:1:a:3
 - Cosh 9:1:1:1:a:0 22:1:1:1:a:3
+- Crop 1:1:1:1:a:0
 - CumProd 26:2:2:1:ab:5.12
 - CumSum 11:2:2:1:ab:28.12 14:2:2:1:ab:5.12
 - DFT 17:1:2:1:ab?:3.12 20:1:3:1:ab?c?:3.12.6
@@ -148,6 +164,7 @@ OPERATORS = """
 - Div 1:2:2:1:aa:0 6:2:2:1:aa:4 13:2:2:1:aa:5 14:2:2:1:aa:2
 - Dropout 1:1:1:2:a:0 12:1:3:2:ab?c?:0.0.7 13:1:3:2:ab?c?:3.0.7 22:1:3:2:ab?c?:36.36.7
 - DynamicQuantizeLinear 11:1:1:3:a:23
+- DynamicSlice 1:3:4:1:abbb?:25.12
 - Einsum 12:1::1:a*:1 28:1::1:a*:2
 - Elu 1:1:1:1:a:0 22:1:1:1:a:3
 - Equal 1:2:2:1:aa:37 11:2:2:1:aa:13 13:2:2:1:aa:8 19:2:2:1:aa:15
@@ -178,6 +195,7 @@ OPERATORS = """
 - Identity 1:1:1:1:a:25 13:1:1:1:a:24 14:1:1:1:a:43 16:1:1:1:a:44 19:1:1:1:a:45 21:1:1:1:a:46 23:1:1:1:a:47 24:1:1:1:a:48 25:1:1:1:a:49
 - If 1:1:1::a:7
 - ImageDecoder 20:1:1:1:a:50
+- ImageScaler 1:1:1:1:a:0
 - InstanceNormalization 1:3:3:1:aaa:0 22:3:3:1:aaa:3
 - IsInf 10:1:1:1:a:51 20:1:1:1:a:36
 - IsNaN 9:1:1:1:a:0 13:1:1:1:a:3 20:1:1:1:a:36
@@ -219,6 +237,7 @@ OPERATORS = """
 - Or 1:2:2:1:aa:7
 - PRelu 1:2:2:1:aa:0 9:2:2:1:aa:4 16:2:2:1:aa:5
 - Pad 1:1:1:1:a:0 11:2:3:1:aba?:1.6 13:2:3:1:aba?:24.6 18:2:4:1:aba?c?:24.6.12 21:2:4:1:aba?c?:38.6.12 23:2:4:1:aba?c?:39.6.12 24:2:4:1:aba?c?:40.6.12 25:2:4:1:aba?c?:41.6.12
+- ParametricSoftplus 1:1:1:1:a:0
 - Pow 1:2:2:1:aa:0 12:2:2:1:ab:61.1 13:2:2:1:ab:62.1 15:2:2:1:ab:62.2
 - QLinearConv 10:8:9:1:abacdcefg?:27.23.27.23.23.27.42
 - QLinearMatMul 10:8:8:1:abacdcef:27.23.27.23.23.27 21:8:8:1:abacbcbd:63.22.63.63
@@ -250,6 +269,8 @@ OPERATORS = """
 - RotaryEmbedding 23:3:4:1:aaab?:22.6
 - Round 11:1:1:1:a:0 22:1:1:1:a:3
 - STFT 17:2:4:1:aba?b?:3.12
+- Scale 1:1:1:1:a:0
+- ScaledTanh 1:1:1:1:a:0
 - Scan 8:2:::a?b+:6.25 9:1:::a+:25 16:1:::a+:24 19:1:::a+:77 21:1:::a+:38 23:1:::a+:39 24:1:::a+:40 25:1:::a+:41
 - Scatter 9:3:3:1:aba:25.12
 - ScatterElements 11:3:3:1:aba:25.12 13:3:3:1:aba:24.12
@@ -266,6 +287,7 @@ OPERATORS = """
 - Shrink 9:1:1:1:a:1
 - Sigmoid 1:1:1:1:a:0 13:1:1:1:a:3
 - Sign 9:1:1:1:a:1 13:1:1:1:a:2
+- SimplifiedLayerNormalization 1:2:2:2:ab:3.3
 - Sin 7:1:1:1:a:0 22:1:1:1:a:3
 - Sinh 9:1:1:1:a:0 22:1:1:1:a:3
 - Size 1:1:1:1:a:25 13:1:1:1:a:24 19:1:1:1:a:77 21:1:1:1:a:38 23:1:1:1:a:39 24:1:1:1:a:40 25:1:1:1:a:41
@@ -320,4 +342,102 @@ ai.onnx.ml TreeEnsembleClassifier 1:1:1:2:a:81
 ai.onnx.ml TreeEnsembleRegressor 1:1:1:1:a:81
 ai.onnx.ml ZipMap 1:1:1:1:a:23
 ai.onnx.preview FlexAttention 1:3:3:1:aaa:3
+ai.onnx.preview.training Adagrad 1:3:::abc+:51.6.51
+ai.onnx.preview.training Adam 1:3:::abc+:51.6.51
+ai.onnx.preview.training Momentum 1:3:::abc+:51.6.51
+com.microsoft Attention 1:2:7:2:aaa?b?a?a?b?:22.42
+com.microsoft AttnLSTM 1:3:14:3:aaaa?b?a?a?a?a?a?a?a?b?a?:51.42
+com.microsoft BeamSearch 1:5:12:3:abb?bbc?c?d?d?b?b?b?:86.42.87.42
+com.microsoft BiasAdd 1:3:3:1:aaa:87
+com.microsoft BiasDropout 1:2:5:2:aaa?b?c?:3.3.7
+com.microsoft BiasGelu 1:2:2:1:aa:3
+com.microsoft BiasSoftmax 1:2:2:1:aa:0
+com.microsoft BiasSplitGelu 1:2:2:1:aa:87
+com.microsoft BifurcationDetector 1:3:4:2:aaaa?:6
+com.microsoft BranchwiseRMSNorm 1:1:2:1:ab?:22.22
+com.microsoft CDist 1:2:2:1:aa:51
+com.microsoft CausalConvWithState 1:2:4:2:aaa?a?:22
+com.microsoft ComplexMul 1:2:2:1:aa:0
+com.microsoft ComplexMulConj 1:2:2:1:aa:0
+com.microsoft ConvTransposeWithDynamicPads 1:2:4:1:aab?a?:0.6
+com.microsoft CropAndResize 1:4:4:1:aabb:0.42
+com.microsoft DecoderMaskedMultiHeadAttention 1:1:11:4:aa?a?b?a?a?a?b?b?b?a?:87.42
+com.microsoft DequantizeLinear 1:2:3:1:aba?:88.87
+com.microsoft DynamicQuantizeLSTM 1:12:12:3:abba?c?a?a?a?abab:23.27.42
+com.microsoft DynamicQuantizeMatMul 1:3:5:1:abab?a?:23.27
+com.microsoft DynamicTimeWarping 1:1:1:1:a:23
+com.microsoft EmbedLayerNormalization 1:7:9:3:aa?bbb?bba?a?:42.87
+com.microsoft EngramGate 1:5:6:2:aaaaaa?:22
+com.microsoft ExpandDims 1:2:2:1:ab:25.42
+com.microsoft FastGelu 1:1:2:1:aa?:3
+com.microsoft FusedConv 1:2:4:1:aaa?a?:0
+com.microsoft FusedGemm 1:2:3:1:aaa?:4
+com.microsoft FusedMatMul 1:2:2:1:aa:3
+com.microsoft GatedAdd 1:3:3:1:aaa:22
+com.microsoft GatedRMSNorm 1:3:3:1:aaa:22
+com.microsoft GatherBlockQuantized 1:3:4:1:abca?:89.12.22
+com.microsoft GatherND 1:2:2:1:ab:25.12
+com.microsoft Gelu 1:1:1:1:a:3
+com.microsoft GemmaRotaryEmbedding 1:5:5:2:abbbb:23.90
+com.microsoft GreedySearch 1:2:7:1:aaa?b?a?a?a?:42.23
+com.microsoft GridSample 1:2:2:1:aa:25
+com.microsoft GroupNorm 1:3:3:1:abb:87.87
+com.microsoft GroupQueryAttention 1:7:16:4:aa?a?b?b?cca?a?d?a?a?e?e?a?a?:22.91.42.6.23
+com.microsoft HyperConnectionPostMix 1:3:4:1:aabb?:22.22
+com.microsoft HyperConnectionPreMix 1:2:2:1:ab:22.22
+com.microsoft Inverse 1:1:1:1:a:0
+com.microsoft LinearAttention 1:3:6:2:aaab?a?a?:22.22
+com.microsoft LinearAttentionGate 1:3:4:2:abba?:22.23
+com.microsoft MRotaryEmbedding 1:4:4:1:abaa:22.6
+com.microsoft MatMulBnb4 1:3:3:1:aba:22.50
+com.microsoft MatMulFpQ4 1:3:3:1:abc:23.50.6
+com.microsoft MatMulInteger16 1:2:2:1:ab:92.92
+com.microsoft MatMulIntegerToFloat 1:4:7:1:abcca?b?c?:27.27.87
+com.microsoft MatMulNBits 1:3:6:1:abac?d?a?:22.50.93.42
+com.microsoft MaxpoolWithMask 1:2:2:1:ab:23.42
+com.microsoft MoE 1:5:8:1:aaaa?aa?a?a?:22
+com.microsoft MultiHeadAttention 1:1:10:4:aa?a?a?b?a?a?a?b?b?:22.42
+com.microsoft MurmurHash3 1:1:1:1:a:94
+com.microsoft NGramHashMapping 1:3:7:2:aaaa?a?a?b?:12.42
+com.microsoft NGramRepeatBlock 1:2:2:1:ab:6.23
+com.microsoft NhwcConv 1:2:3:1:aaa?:0
+com.microsoft NhwcFusedConv 1:2:4:1:aaa?a?:87
+com.microsoft NhwcMaxPool 1:1:1:1:a:27
+com.microsoft Pad 1:2:3:1:aba?:0.6
+com.microsoft QAttention 1:5:9:2:abcccd?a?b?c?:27.27.87.42
+com.microsoft QEmbedLayerNormalization 1:18:18:2:aa?bbb?bba?ccc?ccbbb?bb:42.27.23
+com.microsoft QGemm 1:6:9:1:abacbcd?b?e?:27.23.27.42.27
+com.microsoft QLinearAdd 1:7:8:1:aba?aca?da?:27.23.23.23
+com.microsoft QLinearAveragePool 1:4:5:1:aba?ca?:27.23.23
+com.microsoft QLinearConcat 1:3::1:abc+:23.27.95
+com.microsoft QLinearConv 1:8:9:1:abacdcefg?:27.23.27.23.23.27.42
+com.microsoft QLinearGlobalAveragePool 1:5:5:1:abaca:27.23.23
+com.microsoft QLinearLeakyRelu 1:4:5:1:aba?ca?:27.23.23
+com.microsoft QLinearMul 1:7:8:1:aba?aca?da?:27.23.23.23
+com.microsoft QLinearReduceMean 1:4:5:1:aba?ca?:27.23.23
+com.microsoft QLinearSigmoid 1:4:5:1:aba?ca?:27.23.23
+com.microsoft QLinearSoftmax 1:5:5:1:aba?ca:27.23.23
+com.microsoft QLinearWhere 1:9:9:1:abcbbcbcb:7.27.23
+com.microsoft QMoE 1:6:21:1:aabc?a?bc?a?b?c?a?b?b?b?a?d?d?d?d?c?c?:22.96.97.23
+com.microsoft QuantizeLinear 1:2:3:1:aab?:87.98
+com.microsoft QuickGelu 1:1:1:1:a:3
+com.microsoft Range 1:2:3:1:aaa?:71
+com.microsoft RelativePositionBias 1:3:3:1:abb:87.6
+com.microsoft RotaryEmbedding 1:4:4:1:abaa:22.6
+com.microsoft SampleOp 1:1:1:1:a:4
+com.microsoft Sampling 1:2:9:2:aaa?b?a?a?a?a?a?:42.23
+com.microsoft ScaledSiLU 1:1:2:1:ab?:22.22
+com.microsoft SkipGroupNorm 1:4:5:2:abbaa?:87.87
+com.microsoft SkipLayerNormalization 1:3:5:4:aaaa?a?:22
+com.microsoft SkipSimplifiedLayerNormalization 1:3:4:4:aaaa?:22
+com.microsoft SparseAttention 1:9:11:3:aa?a?aabbbba?a?:22.42
+com.microsoft SparseToDenseMatMul 1:2:2:1:ab:28.28
+com.microsoft Tokenizer 1:1:1:1:a:76
+com.microsoft TransposeMatMul 1:2:2:1:aa:3
+com.microsoft Trilu 1:1:2:1:ab?:8.6
+com.microsoft UnfoldTensor 1:1:1:1:a:24
+com.microsoft Unique 1:1:1:3:a:25
+com.microsoft VarlenNGramHashMapping 1:4:10:4:aaaba?a?a?c?b?b?:12.42.42
+com.microsoft WhisperBeamSearch 1:5:15:5:abb?bbc?c?d?d?b?b?b?b?b?c?:86.42.87.42
+com.microsoft WordConvEmbedding 1:4:4:1:abbb:42.23
 """

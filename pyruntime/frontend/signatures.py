@@ -1,5 +1,5 @@
-"""What the standard says of a node's inputs and outputs (how many, of which types, which are of one type), checked
-before a lowering runs. Operators of other domains have no such table: their lowerings check what they are given."""
+"""What the standard, and onnxruntime of its own operators, say of a node's inputs and outputs (how many, of which
+types, which are of one type), checked before a lowering runs. Of users' own operators nothing is known."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def _table() -> dict[tuple[str, str], str]:
 
 @cache
 def signature(domain: str, name: str, opset: int) -> Signature | None:
-    """The standard's signature in force at an opset; None for operators that are not the standard's."""
-    versions = [v.split(":") for v in _table().get((domain, name), "").split()]
+    """The signature in force at an opset; None for operators that are neither the standard's nor onnxruntime's."""
+    alias = ("", name) if domain == "com.microsoft" else (domain, name)  # SimplifiedLayerNormalization has two names
+    versions = [v.split(":") for v in _table().get((domain, name), _table().get(alias, "")).split()]
     found = [v for v in versions if int(v[0]) <= opset]
     if not found:
         return None
@@ -100,7 +101,7 @@ def check_result(found: Signature, x: Any, node: str) -> None:
 
 # The least that integer attributes of these names may be, whatever standard operator has them.
 _LEAST = dict.fromkeys(
-    """block_size_K blocksize dilations group hidden_size kernel_shape max_gram_length min_gram_length num_groups
+    """block_size_K blocksize dilations group groups hidden_size kernel_shape max_gram_length min_gram_length num_groups
     num_heads num_outputs num_scan_inputs offset_group output_height output_width pooled_shape q_num_heads size
     strides""".split(), 1,
 ) | dict.fromkeys(["block_size", "kv_num_heads", "max_skip_count", "sampling_ratio", "sample_size"], 0)  # fmt: skip

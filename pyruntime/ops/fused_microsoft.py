@@ -33,6 +33,9 @@ def activation_of(t: Tracer, name: str, p: Sequence[float]) -> Expr:
     }
     if name not in forms:
         raise t.unsupported(f'activation "{name}" is not known')
+    least = {"Clip": 2, "HardSigmoid": 2}.get(name, 0)
+    if len(p) < least:
+        raise t.shape_error(f'activation "{name}" has {len(p)} parameters, needs {least}')
     return forms[name]()
 
 

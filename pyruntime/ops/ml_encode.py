@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer, decoded
-from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
+from pyruntime.ir.dtype import F32, I32, I64, STRING, DType, bounds
 from pyruntime.ir.expr import Expr, Scalar, X, Y, as_expr, cast, const, dim, guard, isnan, select, sqrt
 from pyruntime.ir.kernel import Tensor
 
@@ -92,6 +92,8 @@ def label_encoder(
 ) -> Tensor:  # fmt: skip
     attrs = dict(locals())
     keys, values = _list(t, attrs, "keys"), _list(t, attrs, "values")
+    if keys[1] is not x.dtype:
+        raise t.unsupported(f"keys of {keys[1]} for an input of {x.dtype}")
     to = values[1]
     default: Any = {STRING: default_string, F32: default_float, I64: default_int64}.get(to, -0.0 if to.is_float else -1)
     if default_tensor is not None:
@@ -166,6 +168,10 @@ def imputer(
 
 @op("Binarizer", domain=DOMAIN)
 def binarizer(t: Tracer, x: Tensor, *, threshold: float = 0.0) -> Tensor:
+    if not x.dtype.is_float:
+        low, high = bounds(x.dtype)
+        if not low <= threshold <= high:  # all are above, or none, as of a NaN
+            return t.fill(x.shape, int(threshold < low), x.dtype)
     limit = as_expr(threshold if x.dtype.is_float else math.floor(threshold), x.dtype)
     return t.compute(x.shape, lambda *i: cast(x.at(*i) > limit, x.dtype))
 

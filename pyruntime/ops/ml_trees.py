@@ -66,7 +66,9 @@ def check_forest(t: Tracer, forest: Forest, features: AnyDim, count: int) -> Non
     """Refuses a forest whose walk would leave its tables, or never end."""
     inner = [n for n, mode in enumerate(forest.modes) if mode != LEAF]
     used = [forest.features[n] for n in inner] or [0]
-    t.require(min(used) >= 0, f"feature {min(used)} is negative")
+    for feature in (min(used), max(used)):
+        if not 0 <= feature < 1 << 31:
+            raise t.shape_error(f"feature {feature} is no index of 31 bits")
     t.require(
         sh.compare("lt", max(used), features) if inner else 1,
         f"feature {max(used)} is out of range for {features} features",
@@ -92,6 +94,8 @@ def walk(t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype
     if aggregate not in AGGREGATES:
         raise t.unsupported(f"aggregate_function {aggregate!r} is not known")
     check_forest(t, forest, x.shape[1], count)
+    forest.features = [0 if m == LEAF else f for m, f in zip(forest.modes, forest.features, strict=True)]
+    forest.missing = [int(m != 0) for m in forest.missing]
     ints = {name: t.constant(getattr(forest, name) or [0], I32)
             for name in ("modes", "features", "yes", "no", "missing", "first", "last", "roots", "targets")}  # fmt: skip
     floats = {name: t.constant(getattr(forest, name) or [0.0], dtype) for name in ("splits", "weights", "members")}

@@ -119,6 +119,8 @@ def matmul_bnb4(
     Shapes: a (*A, K), b (ceil(N·K/2),) uint8, absmax (ceil(N·K/block_size),) -> (*A, N)"""
     if quant_type not in (0, 1):
         raise t.unsupported(f"quant_type {quant_type} is not 0 (FP4) or 1 (NF4)")
+    if block_size < 1:
+        raise t.shape_error(f"block_size is {block_size}, must be at least 1")
     table = t.constant(_NF4 if quant_type else [*_FP4, *(-v for v in _FP4)], F32)
     codes, steps = t.reshape(b, ((N * K + 1) // 2,)), t.reshape(absmax, (-(-N * K // block_size),))
 

@@ -30,6 +30,7 @@ MIXED = [*CACHED[:3], *HALVES, LENGTHS, TOTAL]
 DEFORMED = [floats(1, 1, 4, 4), floats(1, 1, 2, 2), floats(1, 8, 3, 3)]
 CODES = ints(*range(16), dtype=np.uint8).reshape(1, 1, 4, 4)
 FILTERS, ZERO = np.stack([CODES[0, :, :2, :2]] * 2), np.array(3, np.uint8)
+BATCHES, SIDES = np.int32([0, 0]), np.int32([3, 3])
 HASHES = [ints(3, 5), ints(7)]
 NGRAMS = {"domain": MS, "max_ngram_size": 2, "n_head_per_ngram": 1, "pad_id": 0}
 LSTM = [floats(1, 2, 3), floats(1, 8, 3), floats(1, 8, 2), floats(1, 16), ints(1, 1, dtype=np.int32)]
@@ -71,8 +72,8 @@ MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
     ("MRotaryEmbedding", [floats(2, 2, 5, 16), *TURNED[1:]], "position_ids must have", {"mrope_section": [2, 3, 3]}),
     ("MRotaryEmbedding", TURNED, "twice as many", {"mrope_section": [2, 3, 3], "num_heads": 2}),
     ("FusedConv", [floats(2, 4, 7, 6), floats(3, 4, 3, 3), None, floats(1, 3, 5, 4)], "z must have", {}),
-    ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0, 0), ints(3, 3)], "batch_indices must have", {}),
-    ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), ints(0), ints(3, 3, 3)], "crop_size must have", {}),
+    ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), BATCHES, SIDES], "batch_indices must have", {}),
+    ("CropAndResize", [floats(2, 3, 7, 6), floats(1, 4), BATCHES[:1], np.int32([3, 3, 3])], "crop_size must have", {}),
     ("QLinearConv", [*CONVOLVED[:3], FILTERS[:1], *CONVOLVED[4:]], "B must have", {}),
     ("QLinearConv", [*CONVOLVED[:8], ints(1, dtype=np.int32)], "B must have", {}),
     ("QLinearConv", [*CONVOLVED[:4], np.float32([0.1] * 3), *CONVOLVED[5:]], "cannot reshape", {}),
@@ -116,7 +117,7 @@ MICROSOFT: list[tuple[str, list[Any], str, dict[str, Any]]] = [
         ("GroupQueryAttention", [*CACHED[:4], floats(2, 2, 3, 8), LENGTHS, TOTAL], 1, "differ in length", SHARED),
         ("ConvInteger", [CODES, FILTERS, ZERO, ints(1, 2, dtype=np.uint8)[None]], 10, "zero point", {}),
         ("MatMulInteger", [CODES[0, 0], CODES[0, 0], np.stack([CODES[0, 0]] * 3)], 10, "shape", {}),
-        ("NGramHashMapping", [ints(1, 2)[None], *HASHES, None, None, None, ints(1)[None]], 1, "segment_ids", NGRAMS),
+        ("NGramHashMapping", [ints(1, 2)[None], *HASHES, None, None, None, np.int32([[1]])], 1, "segment_ids", NGRAMS),
         ("NGramHashMapping", [ints(1, 2), *HASHES], 1, "rank", NGRAMS),
         ("NGramHashMapping", [ints(1, 2)[None], *HASHES], 1, "at most 32", {**NGRAMS, "max_ngram_size": 2**31}),
         ("WordConvEmbedding", [ints(1, 2)[None], floats(4, 1, 2, 5), floats(8), floats(6, 5)], 1, "b", {"domain": MS}),

@@ -400,11 +400,11 @@ def test_mean_of_codes() -> None:
 
 def test_gemma_rotary_embedding() -> None:
     emb = floats(2, 5, 8)
-    q, q_rot, k, k_rot = (floats(2, 3, 5, 8) for _ in range(4))
+    q, q_rot, k, k_rot = (floats(2, 3, 5, 8).astype(np.float16) for _ in range(4))
     got = run_node("GemmaRotaryEmbedding", [emb, q, q_rot, k, k_rot], 17, domain=MICROSOFT, outputs=2)
     cos, sin = np.cos(emb)[:, None], np.sin(emb)[:, None]
-    np.testing.assert_allclose(got[0], q * cos + q_rot * sin, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(got[1], k * cos + k_rot * sin, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got[0], q * cos + q_rot * sin, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(got[1], k * cos + k_rot * sin, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("where", [0, 1, 2])

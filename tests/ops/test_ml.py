@@ -189,3 +189,13 @@ STEP = {"alpha": 0.9, "beta": 0.1, "mode": "standard", "norm_coefficient": 0.01}
 ])  # fmt: skip
 def test_constants_do_not_depend_on_infinite_operands(op: str, domain: str, args: Any, attrs: Any, peer: Any) -> None:
     check_node(op, args, 13, peer, domain=domain, **attrs)
+
+
+@pytest.mark.parametrize(("threshold", "want"), [
+    (-0.5, [0, 1, 1]), (0.5, [0, 0, 1]), (NAN, [0, 0, 0]), (1e30, [0, 0, 0]), (-1e30, [1, 1, 1]),
+    (float("inf"), [0, 0, 0]), (float("-inf"), [1, 1, 1]),
+])  # fmt: skip
+def test_binarized_integers(threshold: float, want: list[int]) -> None:
+    """onnxruntime has floats only, and onnx's reference compares with the attribute as it is."""
+    m, feeds = node_model("Binarizer", [np.array([-5, 0, 1 << 40])], 1, domain=ML, threshold=threshold)
+    assert by_session(m, feeds)[0].tolist() == want

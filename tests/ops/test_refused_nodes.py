@@ -18,7 +18,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3, "com.microsoft"
 IMAGE = np.ones((1, 1, 4, 4), np.float32)
 KERNEL = np.ones((1, 1, 3, 3), np.float32)
 EMPTY = np.zeros(0, np.float32)
-OPERANDS = "float[1,1,4,4] x, float[1,1,3,3] w, int64[1] n, float[1,3,8] q"
+OPERANDS = "float[1,1,4,4] x, float[1,1,3,3] w, float[1] c, int64[1] n, float[1,3,8] q"
 
 
 def graph(inputs: str, node: str, outputs: str = "float y") -> Any:
@@ -53,6 +53,8 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = LpPool<kernel_shape=[2,2], p=-1> (x)", "p is -1, must be above 0"),
     ("y = GlobalLpPool<p=0> (x)", "p is 0, must be above 0"),
     ("y = Conv<group=0> (x, w)", "group is 0"),
+    ("y = com.microsoft.GroupNorm<groups=0, activation=0> (x, c, c)", "groups is 0, must be at least 1"),
+    ('y = com.microsoft.FusedConv<activation="Clip", activation_params=[1.0]> (x, w)', "has 1 parameters, needs 2"),
     ("y = Erf (n)", "Erf.* int64, allowed is float32"),
     ("y = ai.onnx.ml.SVMClassifier<prob_b=[0.5], vectors_per_class=[1, 1], classlabels_ints=[0, 1]> (n)",
      "prob_a has 0 entries, prob_b 1"),

@@ -161,6 +161,12 @@ export class Gpu {
     if (caught.length) throw caught.find((error) => error instanceof OutOfMemory) ?? caught[0];
   }
 
+  /** Waits for all that was asked of the device, and forgets what went wrong in it. */
+  async settle() {
+    await this.device.queue.onSubmittedWorkDone().catch(() => {});
+    this.pending.length = 0;
+  }
+
   alive() {
     if (!this.lost) return;
     const hint = this.ours ? '' : 'create the session again, on another GPUDevice';
@@ -229,25 +235,25 @@ export class Gpu {
   /**
    * Bytes that `copy` has put into the buffer it is given; waits for the GPU.
    * @param {number} size @param {(staging: GPUBuffer) => void} copy encodes and submits
-   * @param {(bytes: ArrayBuffer) => void} use
+   * @param {(bytes: ArrayBuffer) => void} use @param {Caught[]} [pending] what error scopes caught of who asks
    */
-  async read(size, copy, use) {
+  async read(size, copy, use, pending = this.pending) {
     const staging = this.takeStaging(size);
     copy(staging);
     try {
       await staging.mapAsync(READ, 0, size);
     } catch (cause) {
       await Promise.race([this.device.lost, new Promise((resolve) => setTimeout(resolve, 1000))]);
-      await this.throwErrors();
+      await this.throwErrors(pending);
       throw new DeviceLost(`the GPU gave no results: ${/** @type {Error} */ (cause).message}`, { cause });
     }
     try {
+      if (pending.length + this.pending.length) await this.throwErrors(pending); // then nothing was copied
       use(staging.getMappedRange(0, size));
     } finally {
       staging.unmap();
       this.staging.push(staging);
     }
-    if (this.pending.length) await this.throwErrors();
   }
 
   /** @param {number} size @returns {GPUBuffer} */

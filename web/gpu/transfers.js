@@ -136,7 +136,7 @@ export class Transfers {
     return this.gpu.gpu.read(total + record, copy, (found) => {
       if (record) this.checkFaults(new DataView(found, total, record));
       wanted.forEach(([, { buffer, dtype }], n) => fromGpuStorage(new Uint8Array(found, starts[n], sizes[n]), dtype, plan.bytes(after, buffer)));
-    }).then(() => after);
+    }, this.gpu.memory.pending).then(() => after);
   }
 
   /** Refuses what kernels made of an index out of range. The record is cleared for the next run. @param {DataView} record */

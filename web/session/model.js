@@ -116,6 +116,7 @@ export class Model {
     try {
       return await this.attempt(feeds, fetches);
     } catch (error) {
+      if (isFull(error)) await this.forgetBuffers();
       if (!this.host.gpu?.lost) throw error;
       await this.fallBack(/** @type {Error} */ (error).message);
       return this.attempt(feeds, fetches);
@@ -132,7 +133,7 @@ export class Model {
     try {
       return await this.once(feeds, fetches);
     } catch (error) {
-      if (!(error instanceof OutOfMemory) || 'gpu' in error) throw error;
+      if (!(error instanceof OutOfMemory) || isFull(error)) throw error;
       const dropped = this.dropOthers();
       if (!this.executors.get(this.used)?.plan.tighten() && !dropped) throw error;
       return this.once(feeds, fetches);
@@ -194,10 +195,8 @@ export class Model {
   /** Makes ready for another try, if that can help: a new device, or memory. @param {unknown} error @returns {Promise<boolean>} */
   async recover(error) {
     const gpu = /** @type {import('../gpu/device.js').Gpu} */ (this.host.gpu);
-    const full = error instanceof OutOfMemory && 'gpu' in error;
-    if (gpu.lost ? !gpu.ours : !full) return false;
-    this.drop();
-    gpu.freePools();
+    if (gpu.lost ? !gpu.ours : !isFull(error)) return false;
+    await this.forgetBuffers();
     const next = gpu.lost ? await acquireGpu() : gpu;
     if (next) this.host = { ...this.host, gpu: next };
     else await this.fallBack(/** @type {Error} */ (error).message);
@@ -214,6 +213,13 @@ export class Model {
     this.host = { ...this.host, gpu: null };
     await this.python.fallBack(this.proxy);
     await this.prepare();
+  }
+
+  /** After the GPU was full or lost: buffers may be invalid, and what follows from that is told later. */
+  async forgetBuffers() {
+    this.drop();
+    this.host.gpu?.freePools();
+    await this.host.gpu?.settle();
   }
 
   /** Frees the memory of all executors; they are made again when they are needed. */
@@ -331,4 +337,9 @@ function valueInfo({ name, default: hasDefault, map, ...type }) {
   const sequence = inner.kind === 'sequence';
   const tensor = /** @type {Type} */ (sequence ? inner.of : inner);
   return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence, hasDefault, map, classes: type.classes };
+}
+
+/** Whether the GPU's memory was full. @param {unknown} error */
+function isFull(error) {
+  return error instanceof OutOfMemory && 'gpu' in error;
 }
