@@ -58,6 +58,7 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = Erf (n)", "Erf.* int64, allowed is float32"),
     ("y = ai.onnx.ml.SVMClassifier<prob_b=[0.5], vectors_per_class=[1, 1], classlabels_ints=[0, 1]> (n)",
      "prob_a has 0 entries, prob_b 1"),
+    ("y, z = ai.onnx.ml.LinearClassifier<coefficients=[1.0], classlabels_ints=[7]> (c)", "1 class labels for 1 scores"),
     ("y = ConvTranspose<pads=[5,5,5,5]> (x, w)", r"cannot have the shape \[1, 1, -4, -4\]"),
     ("y = ConvTranspose<output_padding=[1]> (x, w)", "output_padding has 1 entries, not 2"),
     ("y = MaxPool<kernel_shape=[0,0]> (x)", r"kernel_shape is \[0, 0\]"),
