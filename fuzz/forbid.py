@@ -1,4 +1,4 @@
-"""Changes of one node that its operator's schema does not allow."""
+"""Changes of one node that its operator's schema need not allow."""
 
 from __future__ import annotations
 

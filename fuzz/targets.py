@@ -43,7 +43,7 @@ def misfits(draw: Draw, seed: Seed = seed_node) -> Case:
 
 def forbidden(draw: Draw) -> Case:
     """One node, of which one input has any type, or is left out, whatever the operator's schema says; or one attribute
-    has a number that means nothing. It must be refused, or run, by name."""
+    has a number that means nothing. It must run, or be refused by an error of ours."""
     node = draw.pick([seed_node, tabled.drawn])(draw)
     draw.pick([leave_out, change_to_any_type, change_to_any_type, change_to_any_number])(draw, node)
     model, given = model_of(draw, node)

@@ -80,7 +80,7 @@ def render() -> str:
     schemas += [s for s in get_all_operator_schema() if (s.domain, s.name) in own]
     schemas.sort(key=lambda s: (s.domain, s.name, s.since_version))
     sets: dict[str, int] = {}
-    lines = []
+    rows: dict[tuple[str, str], str] = {}
     for (domain, name), versions in groupby(schemas, lambda s: (s.domain, s.name)):
         parts: list[str] = []
         before = ""
@@ -89,9 +89,11 @@ def render() -> str:
             if text != before:
                 parts.append(f"{s.since_version}:{text}")
             before = text
-        lines.append(f"{domain or '-'} {name} {' '.join(parts)}")
+        rows[domain, name] = " ".join(parts)
+    rows |= {key: rows["", key[1]] for key in own - rows.keys()}  # exporters write it with Microsoft's domain, too
+    lines = "\n".join(f"{domain or '-'} {name} {row}" for (domain, name), row in sorted(rows.items()))
     fields = "\n".join(sets)
-    return f'{HEAD}SETS = """\n{fields}\n"""\n\nOPERATORS = """\n' + "\n".join(lines) + '\n"""\n'
+    return f'{HEAD}SETS = """\n{fields}\n"""\n\nOPERATORS = """\n{lines}\n"""\n'
 
 
 if __name__ == "__main__":

@@ -427,6 +427,7 @@ com.microsoft RotaryEmbedding 1:4:4:1:abaa:22.6
 com.microsoft SampleOp 1:1:1:1:a:4
 com.microsoft Sampling 1:2:9:2:aaa?b?a?a?a?a?a?:42.23
 com.microsoft ScaledSiLU 1:1:2:1:ab?:22.22
+com.microsoft SimplifiedLayerNormalization 1:2:2:2:ab:3.3
 com.microsoft SkipGroupNorm 1:4:5:2:abbaa?:87.87
 com.microsoft SkipLayerNormalization 1:3:5:4:aaaa?a?:22
 com.microsoft SkipSimplifiedLayerNormalization 1:3:4:4:aaaa?:22

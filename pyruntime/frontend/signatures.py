@@ -50,8 +50,7 @@ def _table() -> dict[tuple[str, str], str]:
 @cache
 def signature(domain: str, name: str, opset: int) -> Signature | None:
     """The signature in force at an opset; None for operators that are neither the standard's nor onnxruntime's."""
-    alias = ("", name) if domain == "com.microsoft" else (domain, name)  # SimplifiedLayerNormalization has two names
-    versions = [v.split(":") for v in _table().get((domain, name), _table().get(alias, "")).split()]
+    versions = [v.split(":") for v in _table().get((domain, name), "").split()]
     found = [v for v in versions if int(v[0]) <= opset]
     if not found:
         return None
@@ -99,7 +98,7 @@ def check_result(found: Signature, x: Any, node: str) -> None:
         raise InvalidModel(f"cannot give {x.dtype}, allowed is {_listed(found.result)}", node=node)
 
 
-# The least that integer attributes of these names may be, whatever standard operator has them.
+# The least that integer attributes of these names may be, whatever operator has them.
 _LEAST = dict.fromkeys(
     """block_size_K blocksize dilations group groups hidden_size kernel_shape max_gram_length min_gram_length num_groups
     num_heads num_outputs num_scan_inputs offset_group output_height output_width pooled_shape q_num_heads size
@@ -119,7 +118,7 @@ _FLAGS = set(
 
 
 def check_attributes(attrs: Mapping[str, object], node: str) -> None:
-    """Refuse numbers that no operator of the standard has a meaning for: a stride of 0, say. Errors: ShapeError."""
+    """Refuse numbers that no operator has a meaning for: a stride of 0, say. Errors: ShapeError."""
     for name in attrs.keys() & _FLAGS:
         if attrs[name] not in (0, 1):
             raise ShapeError(f"{name} is {attrs[name]}, must be 0 or 1", node=node)

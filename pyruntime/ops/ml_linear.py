@@ -58,8 +58,9 @@ def linear_classifier(
     none, which are 0 and 1: its sign decides."""
     names = classlabels_strings or classlabels_ints
     count = len(intercepts) or len(names)
-    if names and len(names) != (2 if count == 1 else count):
-        raise t.shape_error(f"{len(names)} class labels for {count} scores")
+    least = 2 if count == 1 else count
+    if names and (len(names) < least or count == 1 and len(names) > 2):
+        raise t.shape_error(f"{len(names)} class labels for {count} scores, needs {least}")
     scores = affine(t, rows_of(t, x), coefficients, intercepts, count)
     if count == 1 and len(names) in (0, 2):
         place = above(t, scores, 0.0)

@@ -94,10 +94,10 @@ def walk(t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype
     if aggregate not in AGGREGATES:
         raise t.unsupported(f"aggregate_function {aggregate!r} is not known")
     check_forest(t, forest, x.shape[1], count)
-    forest.features = [0 if m == LEAF else f for m, f in zip(forest.modes, forest.features, strict=True)]
-    forest.missing = [int(m != 0) for m in forest.missing]
-    ints = {name: t.constant(getattr(forest, name) or [0], I32)
-            for name in ("modes", "features", "yes", "no", "missing", "first", "last", "roots", "targets")}  # fmt: skip
+    columns = {name: getattr(forest, name) for name in ("modes", "yes", "no", "first", "last", "roots", "targets")}
+    columns["features"] = [0 if m == LEAF else f for m, f in zip(forest.modes, forest.features, strict=True)]
+    columns["missing"] = [int(m != 0) for m in forest.missing]
+    ints = {name: t.constant(column or [0], I32) for name, column in columns.items()}
     floats = {name: t.constant(getattr(forest, name) or [0.0], dtype) for name in ("splits", "weights", "members")}
     tables = {**ints, **floats}
     x = t.cast(x, dtype)

@@ -5,11 +5,12 @@ import { test } from 'node:test';
 import { ThreadTrial } from '../../web/threads/thread_trial.js';
 
 /**
- * Which runs were shared. shared: milliseconds of a shared run in equal spans of the runs; slow: runs that take 12 ms.
+ * Which runs were shared. shared: milliseconds of a shared run in equal spans of the runs; slow: runs that take 12 ms;
+ * cold: milliseconds of the run alone before the code was warm.
  */
-function play(alone, shared, runs, slow = []) {
+function play(alone, shared, runs, slow = [], cold = alone) {
   const trial = new ThreadTrial();
-  trial.began(alone);
+  trial.began(cold);
   const ways = [];
   for (let n = 0; n < runs; n++) {
     ways.push(Number(trial.shared));
@@ -33,10 +34,17 @@ for (const [alone, shared, most] of [[1, 0.95, 0.2], [1, 1.8, 0.2], [1, 22, 0.1]
   });
 }
 
-test('a run of seconds is not made alone again within a minute', () => {
-  const { ways } = play(2000, [1100], 40);
-  assert.equal(ways.filter((way) => !way).length, 0);
+test('runs of seconds, which lose where they share nothing, are alone four times in two minutes', () => {
+  const { ways } = play(2000, [1100], 110);
+  assert.equal(ways.filter((way) => !way).length, 4);
 });
+
+for (const [cold, alone, shared] of [[2000, 12, 20], [450, 30, 60], [600, 200, 240]]) {
+  test(`a cold run of ${cold} ms does not keep runs of ${alone} ms shared, which takes ${shared}`, () => {
+    const { ways } = play(alone, [shared], Math.round(30_000 / alone), [], cold);
+    assert.ok(share(ways) < 0.25, `${share(ways)}`);
+  });
+}
 
 test('a machine that changes', () => {
   const { ways } = play(1, [0.6, 1.8, 0.6], 60_000);

@@ -161,10 +161,12 @@ export class Gpu {
     if (caught.length) throw caught.find((error) => error instanceof OutOfMemory) ?? caught[0];
   }
 
-  /** Waits for all that was asked of the device, and forgets what went wrong in it. */
+  /** Waits for all that was asked of the device, and forgets what went wrong in it but that its memory was full. */
   async settle() {
+    if (this.lost) return;
     await this.device.queue.onSubmittedWorkDone().catch(() => {});
-    this.pending.length = 0;
+    const caught = await Promise.all(this.pending.splice(0));
+    this.pending.push(...caught.filter((error) => error instanceof OutOfMemory).map((error) => Promise.resolve(error)));
   }
 
   alive() {
@@ -248,7 +250,7 @@ export class Gpu {
       throw new DeviceLost(`the GPU gave no results: ${/** @type {Error} */ (cause).message}`, { cause });
     }
     try {
-      if (pending.length + this.pending.length) await this.throwErrors(pending); // then nothing was copied
+      if (pending.length || this.pending.length) await this.throwErrors(pending); // the copy may have failed
       use(staging.getMappedRange(0, size));
     } finally {
       staging.unmap();

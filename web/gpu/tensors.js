@@ -103,6 +103,7 @@ export class GpuTensors {
 
   freePool() {
     for (const buffer of this.pool.splice(0)) buffer.destroy();
+    this.scratch = null; // it may be invalid, if memory was full
   }
 
   /** Bytes of the tensors that are alive. */

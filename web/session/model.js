@@ -66,7 +66,7 @@ export class Model {
       await this.prepare();
     } catch (error) {
       if (!this.host.gpu || !(await this.recover(error))) throw error;
-      if (!this.executors.size && !this.needs) await this.prepare();
+      if (!this.executors.size && !this.needs) await this.lastTry(() => this.prepare());
     }
   }
 
@@ -114,9 +114,8 @@ export class Model {
     }
     this.refuseBuffers(feeds, fetches, gpu.lost);
     try {
-      return await this.attempt(feeds, fetches);
+      return await this.lastTry(() => this.attempt(feeds, fetches));
     } catch (error) {
-      if (isFull(error)) await this.forgetBuffers();
       if (!this.host.gpu?.lost) throw error;
       await this.fallBack(/** @type {Error} */ (error).message);
       return this.attempt(feeds, fetches);
@@ -201,6 +200,16 @@ export class Model {
     if (next) this.host = { ...this.host, gpu: next };
     else await this.fallBack(/** @type {Error} */ (error).message);
     return true;
+  }
+
+  /** After which a GPU that is full again leaves nothing behind. @template T @param {() => Promise<T>} action @returns {Promise<T>} */
+  async lastTry(action) {
+    try {
+      return await action();
+    } catch (error) {
+      if (isFull(error)) await this.forgetBuffers();
+      throw error;
+    }
   }
 
   /** From now on without the GPU. @param {string} reason */

@@ -1,12 +1,13 @@
 // Whether runs pay on several threads, found out by running both ways.
 
 const TRIAL = 100; // ms of a trial, and at least two runs: a scheduler takes some to spread threads that slept over cores
-const ALONE = 30; // ms of a trial without threads: there is nothing to spread
+const ALONE = 30; // ms of a trial without threads, and two runs: there is nothing to spread
 const DOUBT = 300; // ms of another trial of threads where they seem to lose: what took the other core may be over soon
 const WORSE = 2; // times as slow, where there is no doubt
 const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms tells nothing
 const PERIOD = 1000; // ms, and ten runs, until the other way is tried again; doubles up to LONGEST while the judgement stays
-const BUDGET = 0.02; // of the time, at most, goes into seeing whether one thread is still slower
+const BUDGET = 0.02; // of the time, about, may be lost to seeing whether one thread is still slower: the period is longer then
+const UNSURE = 4000; // ms, while all that is known of one thread is a run before the code was warm
 // Of the first judgement, against threads: when a page starts, the browser compiles other code on the other core.
 const EARLY = 250;
 const LONGEST = 8_000;
@@ -64,14 +65,15 @@ export class ThreadTrial {
     }
     if (shared) this.doubted = false;
     this.period = better ? PERIOD : Math.min(2 * this.period, LONGEST);
-    if (shared) this.period = Math.max(this.period, this.loss / BUDGET);
+    if (shared) this.period = Math.max(this.period, this.wait);
     this.begin(shared, false);
   }
 
-  /** Milliseconds that a trial without threads is likely to lose. */
-  get loss() {
+  /** Milliseconds after which a trial without threads loses no more than BUDGET. */
+  get wait() {
     const [alone, shared] = [this.median(0), this.median(1)];
-    return Math.max(ALONE, 2 * alone) * (1 - shared / alone);
+    const loss = Math.max(ALONE + alone, 2 * alone) * (1 - shared / alone);
+    return Math.min(loss / BUDGET, this.times[0].length > 1 ? Infinity : UNSURE);
   }
 
   /** Whether runs take long beside what it takes threads to wake up. */
