@@ -238,4 +238,7 @@ def _size(x: Any) -> int:
 
 
 def _empty(x: Any) -> Any:
-    return np.zeros(x.shape, x.dtype) if isinstance(x, np.ndarray) and x.dtype.kind not in "OUS" else x
+    """Of its shape and type, without its values."""
+    if not isinstance(x, np.ndarray):
+        return x
+    return np.full(x.shape, "", object) if x.dtype.kind in "OUS" else np.zeros(x.shape, x.dtype)

@@ -235,6 +235,13 @@ SMOOTH = Case(
 )
 
 
+def test_strings_of_what_is_open_are_open() -> None:
+    """Codes of NaN, as text: each runtime has others."""
+    text = "(float[2] x) => (y) { q, s, z = DynamicQuantizeLinear(x) y = Cast<to = 8>(q) }"
+    case = Case("graphs", parsed(text).SerializeToString(), ({"x": F([np.nan, 1])},))
+    assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome in ("open", "right")
+
+
 def test_what_no_noise_explains_is_wrong() -> None:
     case = SMOOTH
     assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome == "right"
