@@ -228,6 +228,14 @@ class Liar(Peers):
         return [[y * F(1.001) for y in onnxruntime_session(model)(feeds)] for feeds in runs]
 
 
+class Scribe(Peers):
+    """Answers as onnxruntime does, but for texts."""
+
+    def ask(self, peer: str, model: bytes, runs: Any) -> list[Any]:
+        answers = [onnxruntime_session(model)(feeds) for feeds in runs]
+        return [[np.full_like(y, "7") if y.dtype == object else y for y in answer] for answer in answers]
+
+
 SMOOTH = Case(
     "graphs",
     parsed("(float[3] x) => (float[3] y) { z = Exp(x) w = Add(z, x) y = Sqrt(w) }").SerializeToString(),
@@ -239,7 +247,7 @@ def test_strings_of_what_is_open_are_open() -> None:
     """Codes of NaN, as text: each runtime has others."""
     text = "(float[2] x) => (y) { q, s, z = DynamicQuantizeLinear(x) y = Cast<to = 8>(q) }"
     case = Case("graphs", parsed(text).SerializeToString(), ({"x": F([np.nan, 1])},))
-    assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome in ("open", "right")
+    assert judge(case, Draw("a"), Scribe(), lambda *_: None).outcome == "open"
 
 
 def test_what_no_noise_explains_is_wrong() -> None:
