@@ -14,6 +14,7 @@ from fuzz.node import nodes
 
 NARROW = {onnx.TensorProto.DataType.Value(f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32)}
 FLOAT8 = {code for name, code in onnx.TensorProto.DataType.items() if name.startswith("FLOAT8")}
+INTEGERS = NARROW | {onnx.TensorProto.INT64, onnx.TensorProto.UINT64}
 HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 UNLIKE_FLOAT = {*HALVES, onnx.TensorProto.DOUBLE}
 
@@ -32,6 +33,12 @@ def _with(name: str) -> Callable[..., bool]:
 
 def _negative(name: str) -> Callable[..., bool]:
     return lambda node, *_: any(onnx.helper.get_attribute_value(a) < 0 for a in node.attribute if a.name == name)
+
+
+def _votes_for_one_of_two(node: Any, *_: Any) -> bool:
+    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    labels = given.get("classlabels_strings") or given.get("classlabels_int64s", ())
+    return len(labels) == 2 and len(set(given.get("class_ids", ()))) == 1
 
 
 def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
@@ -205,6 +212,8 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("Attention", _with("softcap"), "gives scores that are capped where the raw ones are asked for"),
         ("Unique", _with("axis"), "puts the axis first if unsorted"),
         ("SVMClassifier", _not_of_rank(2), "takes each number of a row for a row"),
+        ("SVMClassifier", lambda node, _, types, *more: bool(types & INTEGERS), "gives scores of integers as integers"),
+        ("TreeEnsembleClassifier", _votes_for_one_of_two, "does not decide by the one score there is"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
         ("LinearClassifier", lambda node, *_: all(a.name != "intercepts" for a in node.attribute), "needs intercepts"),

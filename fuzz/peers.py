@@ -47,10 +47,6 @@ def reference_session(model: bytes) -> Callable[[dict[str, Any]], list[Any]]:
     opset = min((i.version for i in made.opset_import if i.domain in ("", "ai.onnx")), default=FLAT)
     if opset < FLAT and any(node.op_type.endswith(("Softmax", "Hardmax")) for node in nodes(made.graph)):
         raise Refused("it has one meaning of Softmax only")
-    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
-    types = [v.type.tensor_type.elem_type for v in made.graph.input] + [w.data_type for w in made.graph.initializer]
-    if any(node.op_type.startswith("SVM") for node in nodes(made.graph)) and not set(types) <= set(floats):
-        raise Refused("scores of integers are integers to it")
     session = ReferenceEvaluator(made)
     return lambda feeds: list(session.run(None, feeds))
 

@@ -183,6 +183,11 @@ POOL = """(float[1, 1, n] x) => (float[1, 1, n] y)
 NORM = '(int64[n, 2] x) => (float[n, 2] y) { y = ai.onnx.ml.Normalizer <norm = "L2"> (x) }'
 TWICE = "(int64[1, n] x, float[2] s) => (int64[1, m] y) { y = Resize (x, , s) }"
 LOGS = "(float[1, n] x) => (float[1, n] y) { y = LogSoftmax (x) }"
+MACHINE = "({}[n, 2] x) => (y, z) {{ y, z = ai.onnx.ml.SVMClassifier (x) }}"
+TREE = (
+    "(float[n, 2] x) => (y, z) {{ y, z = ai.onnx.ml.TreeEnsembleClassifier<classlabels_int64s = [3, 4],"
+    " class_ids = [{}, {}]> (x) }}"
+)
 WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
 
 
@@ -209,6 +214,10 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("onnxruntime", NORM, {"x": np.array([[1 << 31, 1 << 31]])}, False),
     ("reference", LOGS, {"x": F([[-8, 8]])}, True),
     ("reference", LOGS, {"x": F([[-100, 100]])}, False),
+    ("reference", MACHINE.format("float"), {"x": F([[1, 2]])}, True),
+    ("reference", MACHINE.format("int64"), {"x": np.array([[1, 2]])}, False),
+    ("reference", TREE.format(0, 1), {"x": F([[1, 2]])}, True),
+    ("reference", TREE.format(1, 1), {"x": F([[1, 2]])}, False),
     ("reference", WHOLE, {"x": np.array([[1 << 25]]), "w": np.array([[1 << 28]])}, True),
     ("reference", TWICE, {"x": np.array([[1 << 53, 0]]), "s": F([1, 2])}, True),
     ("reference", TWICE, {"x": np.array([[-(1 << 53) - 1, 0]]), "s": F([1, 2])}, False),
