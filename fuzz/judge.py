@@ -78,6 +78,7 @@ class _Case:
 
     def _values(self, n: int) -> dict[str, Any]:
         """What there is at each name in a run: by the first that answers."""
+        self.say("inner values", False)
         data, names = revealed(self.model)
         for ask in (*(partial(self.peers.ask, peer) for peer in PEERS), self._ours):
             answer = ask(data, [self.runs[n]])[0]

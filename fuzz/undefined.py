@@ -195,6 +195,11 @@ def _nan(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: any(np.isnan(wide(x)).any() for x in a.floats(*inputs))
 
 
+def _cut_off(a: Arriving) -> bool:
+    kind = onnx.helper.tensor_dtype_to_np_dtype(a.attribute("output_datatype", onnx.TensorProto.FLOAT))
+    return is_int(kind)
+
+
 def _over(limit: float, *inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: a.largest(*inputs) > limit
 
@@ -349,6 +354,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("AveragePool LpPool", _not_finite(), "the reference takes NaN for padding"),
     ("Mul", _vanishes_beside_infinity, "infinity times 0, or times what is not quite 0"),
     ("Range", _not_finite(2), NO_STEP),
+    ("Window", _cut_off, "integers of numbers that are nearly whole"),
     ("Pool", _all_padding, PADDING),
     ("ConvTranspose", _gaps, GAPS),
     ("MaxPool MaxRoiPool", _not_finite(), "peers drop NaN or not, by its place in the window"),

@@ -136,6 +136,8 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (SUM, {"x": F([[], []]), "i": np.array([1])}, ""),
     (SUM, {"x": F([[], []]), "i": np.array([-1])}, NO_AXIS),
     (POWER, {"x": np.array([-2, 0]), "e": F([3, 2])}, ""),
+    ("(int32 x) => (int8[n] y) { y = HannWindow<output_datatype=3>(x) }", {"x": np.int32(4)}, "nearly whole"),
+    ("(int32 x) => (double[n] y) { y = HannWindow<output_datatype=11>(x) }", {"x": np.int32(4)}, ""),
     (RANGE, {"x": F([-9])}, ""),
     (RANGE, {"x": F([-92])}, "no range"),
     (POWER, {"x": np.array([-2, 0]), "e": F([3.5, 2])}, "as an integer"),
