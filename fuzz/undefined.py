@@ -18,8 +18,9 @@ NO_AXIS = "nothing to reduce, axes that count from the end: onnxruntime gives th
 NO_STEP = "steps that are not finite: one element, or none"
 PADDING = "windows of padding alone"
 RATE = "the reference takes the rate's type for results"
+SAME = "which computed floats are the same"
 GAPS = "a window smaller than its stride, SAME: onnxruntime leaves out what the stride adds"
-UNSIZED = {SIZES, NO_AXIS, NO_STEP, PADDING, RATE, GAPS}  # for these not even shapes are compared
+UNSIZED = {SIZES, NO_AXIS, NO_STEP, PADDING, RATE, SAME, GAPS}  # for these not even shapes are compared
 # All compute these by polynomials, or by e^x - 1, whose error is absolute, some units of the last place of 1.
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu", "ParametricSoftplus"}
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
@@ -354,6 +355,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("AveragePool LpPool", _not_finite(), "the reference takes NaN for padding"),
     ("Mul", _vanishes_beside_infinity, "infinity times 0, or times what is not quite 0"),
     ("Range", _not_finite(2), NO_STEP),
+    ("Unique", lambda a: a.is_computed(0) and bool(a.floats(0)), SAME),
     ("Window", _cut_off, "integers of numbers that are nearly whole"),
     ("Pool", _all_padding, PADDING),
     ("ConvTranspose", _gaps, GAPS),
