@@ -139,6 +139,11 @@ def test_all_are_listed() -> None:
 # ── bundlers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def vite(folder: Path, *command: str) -> Iterator[str]:
     with socket.socket() as free:
@@ -147,10 +152,9 @@ def vite(folder: Path, *command: str) -> Iterator[str]:
     where = ["--host", "127.0.0.1", "--port", str(port), "--strictPort"]
     server = subprocess.Popen(["node", VITE, *command, *where], cwd=folder, start_new_session=True)
     try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
+        end = time.monotonic() + 120  # on a machine whose load was 11, 30 s were not enough
+        while not _listens(port):
+            assert server.poll() is None and time.monotonic() < end, "vite does not listen"
             time.sleep(0.1)
         yield f"http://127.0.0.1:{port}/"
     finally:
