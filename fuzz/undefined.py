@@ -196,6 +196,10 @@ def _nan(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: any(np.isnan(wide(x)).any() for x in a.floats(*inputs))
 
 
+def _overflowed(a: Arriving) -> bool:
+    return a.is_computed(0) and not np.isfinite(a.largest(0))
+
+
 def _cut_off(a: Arriving) -> bool:
     kind = onnx.helper.tensor_dtype_to_np_dtype(a.attribute("output_datatype", onnx.TensorProto.FLOAT))
     return is_int(kind)
@@ -308,6 +312,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Reduce ArgM", _nothing_from_the_end, NO_AXIS),
     ("ReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", _empty(0), "the mean of nothing: 0 / 0, or 0"),
     ("FusedMatMul TransposeMatMul", _empty(0), "a transposed product of nothing: onnxruntime leaves what was there"),
+    ("ReduceMean ReduceSum ReduceL", _overflowed, "products that overflow, or not where they are added at once"),
     ("TopK", _nan(0), "where NaN is in order"),
     ("BatchNormalization", _negative_variance, "roots of negative variances"),
     ("Gemm", _scaled_integers_overflow, "integers times a float that leave the type"),

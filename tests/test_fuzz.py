@@ -140,6 +140,8 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     ("(int32 x) => (double[n] y) { y = HannWindow<output_datatype=11>(x) }", {"x": np.array(4, np.int32)}, ""),
     ("(float[2] x) => (float[n] y) { y = Unique(x) }", {"x": F([1, 2])}, ""),
     ("(float[2] x) => (float[n] y) { z = Sigmoid(x) y = Unique(z) }", {"x": F([1, 2])}, "are the same"),
+    ("(float[2] x) => (float y) { z = Mul(x, x) y = ReduceMean(z) }", {"x": F([1e18, 1])}, ""),
+    ("(float[2] x) => (float y) { z = Mul(x, x) y = ReduceMean(z) }", {"x": F([1e38, 1])}, "added at once"),
     (RANGE, {"x": F([-9])}, ""),
     (RANGE, {"x": F([-92])}, "no range"),
     (POWER, {"x": np.array([-2, 0]), "e": F([3.5, 2])}, "as an integer"),
