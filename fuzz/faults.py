@@ -51,6 +51,10 @@ def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -
     return any(len(mask) > 1 and mask[-2] == 1 < q[-2] for q, mask in known)
 
 
+def _flat_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    return len(node.input) > 3 and any(np.ndim(run.get(node.input[3], 0)) == 1 for run in arrived())
+
+
 def _one_number_in_two_shapes(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether b's scale is () and its zero point (1,), or the other way round."""
     pairs = [{np.shape(run.get(name, 0)) for name in node.input[4:6]} for run in arrived()]
@@ -258,6 +262,7 @@ MORE = {
 # The same, of some nodes only.
 MORE_PARTLY: list[tuple[str, Rule, str]] = [
     ("Attention", _one_row_of_mask, "a mask of one row for all queries, as it broadcasts"),
+    ("Attention", _flat_mask, "a mask of one dim, as it broadcasts"),
     ("QGemm", _one_number_in_two_shapes, "a scale of shape () beside a zero point of (1,), as for a and y"),
 ]
 
