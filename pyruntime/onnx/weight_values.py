@@ -29,10 +29,12 @@ _SMALL = {
 
 
 def elements(weight: Weight) -> list[Element]:
-    """The elements in row-major order: int, float, bool, complex, or bytes for strings."""
+    """The elements in row-major order, as kernels have them: int, float, bool, complex, bytes for strings, and the codes
+    of small floats."""
     if weight.dtype is STRING:
         return list(weight.strings or ())
-    return decode(unpack(weight), weight.dtype)
+    data = unpack(weight)
+    return list(data) if weight.dtype.is_float and weight.dtype.bits < 16 else decode(data, weight.dtype)
 
 
 def unpack(weight: Weight) -> bytes:

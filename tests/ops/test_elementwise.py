@@ -7,7 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper
 
+from kit import interpret
+from pyruntime import InferenceSession
 from pyruntime.errors import UnsupportedOp
 from tests.ops.compare import by_onnx, by_session
 from tests.ops.node import check_node, f32, floats, ints, node_model, run_node
@@ -222,6 +225,17 @@ def test_small_floats_round_trip(name: str) -> None:
     np.testing.assert_array_equal(wide, codes.astype(np.float32))
     back = run_node("Cast", [wide], 23, to=code, saturate=0)[0]
     np.testing.assert_array_equal(back.astype(np.float32), codes.astype(np.float32))
+
+
+@pytest.mark.parametrize("code", [17, 18, 19, 20, 23])
+def test_small_floats_as_dims(code: int) -> None:
+    nodes = [helper.make_node("Cast", ["w"], ["dims"], to=7), helper.make_node("ConstantOfShape", ["dims"], ["y"])]
+    y = helper.make_tensor_value_info("y", 1, None)
+    graph = helper.make_graph(nodes, "g", [], [y], [helper.make_tensor("w", code, [2], [2.0, 3.0])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    data = model.SerializeToString()
+    for found in (InferenceSession(data).run(None, {}), interpret.run(data, {})):
+        np.testing.assert_array_equal(found[0], np.zeros((2, 3)))
 
 
 def test_bit_cast() -> None:
