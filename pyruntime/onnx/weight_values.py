@@ -29,8 +29,8 @@ _SMALL = {
 
 
 def elements(weight: Weight) -> list[Element]:
-    """The elements in row-major order, as kernels have them: int, float, bool, complex, bytes for strings, and the codes
-    of small floats."""
+    """The elements in row-major order, as kernels have them: int, float, bool, complex, bytes for strings, and small
+    floats by their codes."""
     if weight.dtype is STRING:
         return list(weight.strings or ())
     data = unpack(weight)
