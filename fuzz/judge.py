@@ -18,6 +18,7 @@ from fuzz.case import Case, Verdict
 from fuzz.compare import difference, nudged, spread, wide
 from fuzz.draw import Draw, is_float
 from fuzz.faults import is_unread, takes_more, trusted
+from fuzz.inferred import output_types
 from fuzz.inner import revealed, shaken
 from fuzz.node import code_of
 from fuzz.ours import PLAIN, TWINS, WEBGPU, Failed, Twin
@@ -66,7 +67,7 @@ class _Case:
         self.fed = [{**weights, **feeds} for feeds in runs]
         self.tolerance = tolerance(self.model, [x for fed in self.fed for x in fed.values()])
         self.values = cache(self._values)
-        self.types = cache(partial(_inferred, self.model))
+        self.types = cache(partial(output_types, self.model))
         self.standing = "alone"
 
     def _core(self) -> str:
@@ -224,15 +225,6 @@ class _Case:
 def _evaluated(model: bytes, runs: list[Any]) -> list[Any]:
     """By the slow evaluator, or why not."""
     return [answer if (answer := ours.evaluated(model, feeds)) is not None else "no answer" for feeds in runs]
-
-
-def _inferred(model: onnx.ModelProto) -> list[int]:
-    """Element types of the outputs, 0 where inference finds none."""
-    try:
-        outputs = onnx.shape_inference.infer_shapes(model).graph.output
-    except onnx.shape_inference.InferenceError:
-        outputs = model.graph.output
-    return [value.type.tensor_type.elem_type for value in outputs]
 
 
 def _size(x: Any) -> int:

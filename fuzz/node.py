@@ -46,7 +46,11 @@ def nodes(graph: Any) -> Iterable[Any]:
 
 
 def code_of(x: np.ndarray) -> int:
-    return onnx.TensorProto.STRING if x.dtype.kind in "OUS" else helper.np_dtype_to_tensor_dtype(x.dtype)
+    return code_of_dtype(x.dtype)
+
+
+def code_of_dtype(dtype: np.dtype) -> int:
+    return onnx.TensorProto.STRING if dtype.kind in "OUS" else helper.np_dtype_to_tensor_dtype(dtype)
 
 
 def tensor(x: np.ndarray, name: str) -> onnx.TensorProto:

@@ -22,6 +22,7 @@ from fuzz.case import FAILURES, Case
 from fuzz.compare import Tolerance, difference, spread
 from fuzz.draw import Draw
 from fuzz.faults import is_unread, takes_more, trusted
+from fuzz.inferred import output_types
 from fuzz.inner import revealed, shaken
 from fuzz.judge import judge
 from fuzz.peers import Peers, onnxruntime_session
@@ -256,6 +257,14 @@ SMOOTH = Case(
     parsed("(float[3] x) => (float[3] y) { z = Exp(x) w = Add(z, x) y = Sqrt(w) }").SerializeToString(),
     ({"x": F([0.5, 1, 2])},),
 )
+
+
+@pytest.mark.parametrize(
+    ("node", "code"), [("ai.onnx.ml.Scaler", 1), ("ai.onnx.ml.Normalizer", 1), ("Shape", 7), ("Abs", 11)]
+)
+def test_types_come_from_inference_or_the_schema(node: str, code: int) -> None:
+    text = f'<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 1]> g (double[2] x) => (y) {{ y = {node} (x) }}'
+    assert output_types(onnx.parser.parse_model(text)) == [code]
 
 
 def test_strings_of_what_is_open_are_open() -> None:

@@ -7,6 +7,7 @@ from itertools import product
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, STRING
 from pyruntime.ir.expr import Expr, cast, clip, const, dim, floor, guard, maximum, minimum, rem, round_even, select
 from pyruntime.ir.kernel import Tensor
@@ -28,7 +29,7 @@ def _reflected(x: Expr, d: AnyDim, align: bool) -> Expr:
 def _fold(i: Expr, d: AnyDim, align: bool) -> Expr:
     """The same of a whole position."""
     if align:
-        m = abs(i) % dim(d * 2 - 2 if not isinstance(d, int) or d > 1 else 1)
+        m = abs(i) % dim(sh.maximum(d * 2 - 2, 1))
         return clip(minimum(m, dim(d * 2 - 2) - m), 0, dim(d - 1))
     m = i % dim(d * 2)
     return minimum(m, dim(d * 2 - 1) - m)
@@ -70,6 +71,9 @@ def grid_sample(
     t.require(int(grid.rank == x.rank), f"grid has rank {grid.rank}, the input {x.rank}")
     t.require_equal(grid.shape[0], x.shape[0], "grid and input differ in the batch")
     t.require_equal(grid.shape[-1], len(sizes), "the grid's last axis and the number of spatial axes differ")
+    if padding_mode != "zeros":
+        for d in sizes:
+            t.require(sh.compare("le", 1, d), f"padding_mode {padding_mode} of an axis without elements")
     where = [_position(t, grid, n, d, mode, padding_mode, align) for n, d in enumerate(sizes)]
     out = (*x.shape[:2], *grid.shape[1:-1])
     if x.dtype is STRING and mode != "nearest":

@@ -77,9 +77,10 @@ def label_encoder_1(
     default_int64: int = -1,
     default_string: str = "_Unused",
 ) -> Tensor:
+    """Of equal classes the last counts, as in onnxruntime."""
     numbers = range(len(classes_strings))
     if x.dtype is STRING:
-        return look_up(t, x, classes_strings, numbers, I64, default_int64)
+        return look_up(t, x, classes_strings[::-1], numbers[::-1], I64, default_int64)
     return look_up(t, x, numbers, classes_strings, STRING, default_string)
 
 
@@ -106,9 +107,11 @@ def category_mapper(
     t: Tracer, x: Tensor, *, cats_int64s: Sequence[int], cats_strings: Sequence[str], default_int64: int = -1,
     default_string: str = "_Unused",
 ) -> Tensor:  # fmt: skip
+    """Of equal keys the last counts, as in onnxruntime."""
+    texts, numbers = cats_strings[::-1], cats_int64s[::-1]
     if x.dtype is STRING:
-        return look_up(t, x, cats_strings, cats_int64s, I64, default_int64)
-    return look_up(t, x, cats_int64s, cats_strings, STRING, default_string)
+        return look_up(t, x, texts, numbers, I64, default_int64)
+    return look_up(t, x, numbers, texts, STRING, default_string)
 
 
 @op("OneHotEncoder", domain=DOMAIN)

@@ -112,8 +112,8 @@ def rotary_embedding_microsoft(
     size = rotary_embedding_dim or cos_cache.shape[1] * 2
     if x.rank == 3 and not num_heads:
         head = cos_cache.shape[1] * 2
-        if not isinstance(head, int) or not isinstance(x.shape[2], int):
-            raise t.unsupported("3-D input needs num_heads")
+        if not (isinstance(head, int) and isinstance(x.shape[2], int) and head):
+            raise t.unsupported("3-D input needs num_heads, or caches whose angles tell the size of heads")
         num_heads = x.shape[2] // head
     t.require_shape("position_ids", position_ids, _rows(x) if position_ids.rank == 2 else (1,))
 

@@ -216,3 +216,12 @@ def test_transposed_filters_that_are_larger_than_the_input(x: Any, w: Any, attrs
             for n, d in enumerate(value.type.tensor_type.shape.dim):
                 d.dim_param = f"{value.name}_{n}"
         same(by_session(m, feeds), want, 1e-4)
+
+
+@pytest.mark.parametrize("dims", ["n, c, h, w", "2, 4, 7, 6"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_no_filters(size: int, dims: str) -> None:
+    head = '<ir_version: 10, opset_import: ["": 21]>'
+    m = onnx.parser.parse_model(f"{head} g (float[{dims}] x) => (y) {{ y = Conv (x, k) }}")
+    m.graph.initializer.append(onnx.numpy_helper.from_array(floats(0, 4, size, size), "k"))
+    assert by_session(m, {"x": floats(2, 4, 7, 6)})[0].shape == (2, 0, 8 - size, 7 - size)

@@ -173,6 +173,8 @@ def test_the_position_of_nothing(dims: str) -> None:
     ("uint8[2,8] x, float[2,1] s", "y = com.microsoft.GatherBlockQuantized<bits=-1> (x, i, s)", "bits -1 is not"),
     ("float x,uint8[2,1,8] b, float[2] s", "y = com.microsoft.MatMulNBits<K=16,N=2,block_size=16> (x, b, s)", "rank 0"),
     ("float[2] x, int64 j", "y = com.microsoft.GatherND (x, j)", 'input "j" has rank 0, must have 1 or more'),
+    ("float[1,1,8] x, float[9,0] c, float[9,2] s", "y = com.microsoft.RotaryEmbedding (x, i, c, s)", "needs num_heads"),
+    ("float[1,2,8] x, int32[0,0,8] m", "y = com.microsoft.MaxpoolWithMask<kernel_shape=[3]> (x, m)", "no channels"),
     ("float x", "y = ai.onnx.ml.FeatureVectorizer (x, x)", 'input "x" has rank 0, must have 1 or more'),
     ("float[2] x", "y = com.microsoft.CDist (x, x)", 'input "x" has rank 1, must have 2'),
     ("float[2,2] x", "y = com.microsoft.Unique (x)", 'input "x" has rank 2, must have 1'),

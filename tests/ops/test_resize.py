@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 from kit.interpret import run
-from pyruntime.errors import PyRuntimeError
+from pyruntime.errors import PyRuntimeError, ShapeError
 from tests.ops.compare import by_onnx, by_onnxruntime, by_session, same
 from tests.ops.node import check_node, f32, floats, ints, node_model, run_node
 
@@ -149,13 +149,25 @@ def test_grid_sample(mode: str, padding: str, align: int) -> None:
     check_node("GridSample", args, 20, tolerance=1e-4, symbolic=(padding == "zeros",), **attrs)
 
 
-def test_grid_sample_of_one_pixel_and_of_nan() -> None:
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_sample_of_one_pixel_and_of_nan(padding: str, align: int, symbolic: bool) -> None:
     x = np.full((1, 1, 1, 1), 3, np.float32)
-    grid = f32([[[[0, 0], [5, -5], [np.nan, 0]]]])
-    for padding in ("zeros", "border", "reflection"):
-        for align in (0, 1):
-            got = run_node("GridSample", [x, grid], 20, mode="nearest", padding_mode=padding, align_corners=align)[0]
-            assert got.shape == (1, 1, 1, 3) and got[0, 0, 0, 0] == 3
+    args, attrs = [x, f32([[[[0, 0], [5, -5], [np.nan, 0]]]])], {"padding_mode": padding, "align_corners": align}
+    got = run_node("GridSample", args, 20, symbolic, mode="nearest", **attrs)[0]
+    assert got.shape == (1, 1, 1, 3) and got[0, 0, 0, 0] == 3
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_sample_of_no_pixel(padding: str, symbolic: bool) -> None:
+    args = [np.zeros((1, 1, 0, 2), np.float32), f32([[[[0, 0], [5, -5]]]])]
+    if padding == "zeros":
+        assert run_node("GridSample", args, 20, symbolic, padding_mode=padding)[0].tolist() == [[[[0, 0]]]]
+        return
+    with pytest.raises(ShapeError, match="an axis without elements"):
+        run_node("GridSample", args, 20, symbolic, padding_mode=padding)
 
 
 def test_grid_sample_of_what_is_no_float() -> None:

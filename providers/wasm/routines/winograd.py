@@ -41,7 +41,7 @@ def _suits(call: Call, channels: int, size: int) -> bool:
         return False
     square = w.shape[2:] == (3, 3) and all(s == 1 for s in (*a["strides"], *a["dilations"]))
     small = any(sh.compare("lt", d, size) == 1 for d in call.out.shape[2:])  # unknown sizes count as large
-    return square and not small and w.shape[1] >= channels
+    return square and not small and w.shape[0] > 0 and w.shape[1] >= channels
 
 
 def _weights(call: Call) -> Tensor:
