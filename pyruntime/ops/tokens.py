@@ -95,12 +95,13 @@ def bifurcation_detector(
     tokens = current if predicted is None else _predicted(t, source, current, previous, predicted)
     t.require_equal(sh.size(previous.shape), 1, "prev_suffix_match_idx is not one number")
     extent, length = dim(source.shape[0]), dim(tokens.shape[0])
+    sizes = sh.maximum(sh.minimum(tokens.shape[0], max_ngram_size) - min_ngram_size + 1, 0)
 
     def body(k: Builder, out: Tensor) -> None:
         found, over = k.var(-1, I32), k.var(0, I32)
-        with k.loop(max_ngram_size - min_ngram_size + 1) as size:
+        with k.loop(dim(sizes)) as size:
             n = k.let(size + min_ngram_size)
-            with k.when((over.get == 0) & (n <= length)):
+            with k.when(over.get == 0):
                 count, first = k.var(0, I32), k.var(0, I32)
                 with k.loop(extent - n + 1) as start:
                     same = k.var(1, I32)

@@ -21,7 +21,12 @@ def _groups(t: Tracer, tensors: Sequence[Tensor], kinds: int) -> list[tuple[Tens
     count, rest = divmod(len(tensors), kinds)
     if rest:
         raise t.shape_error(f"{len(tensors)} tensors are not {kinds} groups of equal size")
-    return [tuple(tensors[n::count]) for n in range(count)]
+    groups = [tuple(tensors[n::count]) for n in range(count)]
+    for group in groups:
+        types = list(dict.fromkeys(str(x.dtype) for x in group))
+        if len(types) > 1:
+            raise t.unsupported(f"a value, its gradient and states are of {' and '.join(types)}, not of one type")
+    return groups
 
 
 @op("Adagrad", since=1, domain=DOMAIN)

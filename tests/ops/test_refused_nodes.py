@@ -14,7 +14,7 @@ from pyruntime import InferenceSession, OutOfMemory, PyRuntimeError, ShapeError,
 from pyruntime.errors import ExecutionError, InternalError
 from tests.ops.compare import check
 
-HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3, "com.microsoft": 1]>'
+HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3, "com.microsoft": 1, "ai.onnx.preview.training": 1]>'
 IMAGE = np.ones((1, 1, 4, 4), np.float32)
 KERNEL = np.ones((1, 1, 3, 3), np.float32)
 EMPTY = np.zeros(0, np.float32)
@@ -175,6 +175,8 @@ def test_the_position_of_nothing(dims: str) -> None:
     ("float[2] x, int64 j", "y = com.microsoft.GatherND (x, j)", 'input "j" has rank 0, must have 1 or more'),
     ("float[1,1,8] x, float[9,0] c, float[9,2] s", "y = com.microsoft.RotaryEmbedding (x, i, c, s)", "needs num_heads"),
     ("float[1,2,8] x, int32[0,0,8] m", "y = com.microsoft.MaxpoolWithMask<kernel_shape=[3]> (x, m)", "no channels"),
+    ("float r, int64 s, double[2] x, float[2] g",
+     "y, h = ai.onnx.preview.training.Adagrad (r, s, x, g, g)", "float64 and float32, not of one"),
     ("float x", "y = ai.onnx.ml.FeatureVectorizer (x, x)", 'input "x" has rank 0, must have 1 or more'),
     ("float[2] x", "y = com.microsoft.CDist (x, x)", 'input "x" has rank 1, must have 2'),
     ("float[2,2] x", "y = com.microsoft.Unique (x)", 'input "x" has rank 2, must have 1'),
