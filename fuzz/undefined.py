@@ -291,7 +291,13 @@ def _scaled_integers_overflow(a: Arriving) -> bool:
 
 
 def _integer_squares_overflow(a: Arriving) -> bool:
-    return any((wide(x).astype(np.float64) ** 2).sum() >= 2.0**63 for x in a.at(0) if is_int(x.dtype))
+    """Whether squares leave 64 bits; for their root, the type: the reference has it of what wrapped."""
+    root = a.node.op_type == "ReduceL2"
+    return any(
+        (wide(x).astype(np.float64) ** 2).sum() >= (np.iinfo(wide(x).dtype).max if root else 2.0**63)
+        for x in a.at(0)
+        if is_int(x.dtype)
+    )
 
 
 def _nothing_from_the_end(a: Arriving) -> bool:
