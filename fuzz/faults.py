@@ -81,6 +81,12 @@ def _empty(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return any(isinstance(x, np.ndarray) and not x.size for run in arrived() for x in (run.get(n) for n in node.input))
 
 
+def _words_of_nothing(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether rows arrive first that begin with 0."""
+    first = [run.get(node.input[0]) for run in arrived()]
+    return any((x[..., :1] <= 0).any() for x in first if isinstance(x, np.ndarray))
+
+
 def _halves(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return bool(types & HALVES)
 
@@ -182,7 +188,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
         ("MoE", _halves, "is far from what it gives in float32"),
         *[(op, _empty, "leaves what was there") for op in ("MatMulIntegerToFloat", "QAttention", "QGemm")],
-        ("WordConvEmbedding", _empty, "leaves what was there"),
+        *[("WordConvEmbedding", rule, "leaves what was there") for rule in (_empty, _words_of_nothing)],
         ("QAttention", _given("do_rotary", 1), "does not rotate"),
         ("TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
         ("Unique", _nan, "tells NaN from itself, or not, by its place"),
@@ -218,6 +224,10 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("SVMClassifier", _not_of_rank(2), "takes each number of a row for a row"),
         ("SVMClassifier", lambda node, _, types, *more: bool(types & INTEGERS), "gives scores of integers as integers"),
         ("TreeEnsembleClassifier", _votes_for_one_of_two, "does not decide by the one score there is"),
+        *[
+            ("TreeEnsembleRegressor", _given("aggregate_function", way), "gives an extreme where no tree has a result")
+            for way in (b"MIN", b"MAX")
+        ],
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
         ("LinearClassifier", lambda node, *_: all(a.name != "intercepts" for a in node.attribute), "needs intercepts"),

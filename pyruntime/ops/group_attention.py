@@ -36,7 +36,7 @@ def group_query_attention(
     q_norm_weight: Tensor | None = None, k_norm_weight: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0,
     k_quant_type: str = "NONE", kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1,
     num_heads: int, qk_norm_epsilon: float = 1e-6, qk_output: int = 0, rotary_interleaved: int = 0,
-    scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = 0, softcap: float = 0.0,
+    scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1, softcap: float = 0.0,
     v_quant_type: str = "NONE",
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Causal attention where item n has seqlens_k[n] + 1 keys, of which the last S (all, for a first prompt) are new.
@@ -89,7 +89,9 @@ def group_query_attention(
         left = local_window_size - 1 if local_window_size > 0 else -1
         bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
     keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, held, strict=True))
-    sink = _sink(head_sink, bool(smooth_softmax))
+    if smooth_softmax not in (-1, 0, 1):
+        raise t.unsupported(f"smooth_softmax {smooth_softmax} is not -1, 0 or 1")
+    sink = _sink(head_sink, smooth_softmax == 1)
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
     if not sliding_window_cache and qk_output:

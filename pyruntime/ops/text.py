@@ -91,9 +91,10 @@ def _grams(
     """n-gram -> column of the output. The pool lists the 1-grams, then the 2-grams, … from `starts` on."""
     out: dict[tuple[int, ...], int] = {}
     number = 0
-    for n, start in enumerate(starts, 1):
-        end = starts[n] if n < len(starts) else len(pool)
-        for at in range(start, end - n + 1, n):
+    for n, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
+        if not 0 <= start <= end <= len(pool) or (end - start) % n:
+            raise t.unsupported(f"ngram_counts {list(starts)} do not cut a pool of {len(pool)} into whole n-grams")
+        for at in range(start, end, n):
             if number == len(columns):
                 raise t.unsupported(f"the pool has more n-grams than ngram_indexes, which has {number}")
             if shortest <= n <= longest:

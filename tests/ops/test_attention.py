@@ -128,6 +128,7 @@ CASES = [
     Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "softcap": 0.7, "scale": 0.4}, GQA, STEPS,
          outputs=OUT),
     Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "smooth_softmax": 1}, GQA, STEPS, outputs=OUT),
+    Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2, "smooth_softmax": -1}, GQA, STEPS, outputs=OUT),
     Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2},
          {**GQA, "_c": "", "_s": "", "_i": "", "a": "B 1 S T"}, STEPS, outputs=OUT, name="GQA bias"),
     Case("GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2},

@@ -81,6 +81,7 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = Mod<fmod=2> (x, w)", "fmod is 2, must be 0 or 1"),
     ('y = com.microsoft.LinearAttention<q_num_heads=2, kv_num_heads=0, update_rule="linear"> (q, q, q)',
      "2 heads cannot share 0"),
+    ("y = com.microsoft.BiasSoftmax<is_inner_broadcast=2> (x, w)", "is_inner_broadcast is 2, must be 0 or 1"),
     ("y = Trilu<upper=2> (x)", "upper is 2, must be 0 or 1"),
     ("y = CumSum<reverse=3> (x, n)", "reverse is 3, must be 0 or 1"),
     ("y = ReduceMax<keepdims=-1> (x)", "keepdims is -1, must be 0 or 1"),
@@ -91,6 +92,9 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
      'ngram_indexes=[0], pool_int64s=[2, 3]> (n)', "the pool has more n-grams than ngram_indexes, which has 1"),
     ('y = TfIdfVectorizer<max_gram_length=1, max_skip_count=0, min_gram_length=1, mode="IDF", ngram_counts=[0], '
      'ngram_indexes=[0, 1], pool_int64s=[2, 3], weights=[0.5]> (n)', "1 weights for 2 n-grams"),
+    *[(f'y = TfIdfVectorizer<max_gram_length=2, max_skip_count=0, min_gram_length=1, mode="TF", ngram_counts={starts}, '
+       'ngram_indexes=[0, 1, 2], pool_int64s=[2, 3, 4]> (n)', "do not cut a pool of 3 into whole n-grams")
+      for starts in ("[0, -1]", "[2, 1]", "[0, 4]", "[0, 2]")],
     ('y = TfIdfVectorizer<max_gram_length=1, max_skip_count=0, min_gram_length=1, mode="TF", ngram_counts=[0], '
      'ngram_indexes=[0], pool_strings=["a"]> (n)', "a pool of strings for an input of int64"),
     ("y = ReverseSequence<batch_axis=0, time_axis=-2> (x, n)", "time_axis -2: must be 0 and 1"),
