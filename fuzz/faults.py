@@ -77,6 +77,11 @@ def _same_and_dilated(node: Any, opset: int, types: set[int], arrived: Arrived) 
     return given.get("auto_pad", b"").startswith(b"SAME") and any(d != 1 for d in given.get("dilations", ()))
 
 
+def _aspect_from_the_end(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    return given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch" and min(given.get("axes", ()), default=0) < 0
+
+
 def _empty(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return any(isinstance(x, np.ndarray) and not x.size for run in arrived() for x in (run.get(n) for n in node.input))
 
@@ -191,6 +196,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         *[("WordConvEmbedding", rule, "leaves what was there") for rule in (_empty, _words_of_nothing)],
         ("QAttention", _given("do_rotary", 1), "does not rotate"),
         ("TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
+        ("Resize", _aspect_from_the_end, "keeps the aspect ratio of axes that count from the front only"),
         ("Unique", _nan, "tells NaN from itself, or not, by its place"),
         ("Tokenizer", _empty, "loses an axis"),
         ("QLinearSoftmax", _beyond_a_byte, "gives 0 for 256"),

@@ -199,6 +199,8 @@ def activation_sets(
     limit: float | None,
 ) -> list[list[Activation]]:  # fmt: skip
     """One list for all directions where they agree, else one for each."""
+    if limit is not None and not limit > 0:
+        raise layer.t.unsupported(f"clip is {limit}, must be above 0")
     count, names = len(default), list(names) or list(default) * layer.D
     if len(names) == count:
         names = names * layer.D

@@ -18,7 +18,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3, "com.microsoft"
 IMAGE = np.ones((1, 1, 4, 4), np.float32)
 KERNEL = np.ones((1, 1, 3, 3), np.float32)
 EMPTY = np.zeros(0, np.float32)
-OPERANDS = "float[1,1,4,4] x, float[1,1,3,3] w, float[1] c, int64[1] n, float[1,3,8] q"
+OPERANDS = "float[1,1,4,4] x, float[1,1,3,3] w, float[1] c, int64[1] n, float[1,3,8] q, float[1,24,8] k"
 
 
 def graph(inputs: str, node: str, outputs: str = "float y") -> Any:
@@ -82,6 +82,8 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ('y = com.microsoft.LinearAttention<q_num_heads=2, kv_num_heads=0, update_rule="linear"> (q, q, q)',
      "2 heads cannot share 0"),
     ("y = com.microsoft.BiasSoftmax<is_inner_broadcast=2> (x, w)", "is_inner_broadcast is 2, must be 0 or 1"),
+    ("y, h = GRU<hidden_size=8, clip=0.0> (q, k, k)", "clip is 0.0, must be above 0"),
+    ("y, h = GRU<hidden_size=8, clip=-1.0> (q, k, k)", "clip is -1.0, must be above 0"),
     ("y = Trilu<upper=2> (x)", "upper is 2, must be 0 or 1"),
     ("y = CumSum<reverse=3> (x, n)", "reverse is 3, must be 0 or 1"),
     ("y = ReduceMax<keepdims=-1> (x)", "keepdims is -1, must be 0 or 1"),
