@@ -124,7 +124,8 @@ def _nan(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
 
 def _far_apart(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether e to the power of a difference of what arrives first may be 0, as float16."""
-    first = [wide(x) for x in (run.get(node.input[0]) for run in arrived()) if isinstance(x, np.ndarray)]
+    first = [run.get(node.input[0]) for run in arrived()]
+    first = [wide(x) for x in first if isinstance(x, np.ndarray) and is_float(x.dtype)]
     finite = [x[np.isfinite(x)] for x in first]
     return any(x.size and np.ptp(x) > 16 for x in finite)
 
@@ -234,6 +235,9 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             ("TreeEnsembleRegressor", _given("aggregate_function", way), "gives an extreme where no tree has a result")
             for way in (b"MIN", b"MAX")
         ],
+        ("SVMClassifier", _with("prob_a"), "couples the probabilities of three classes in another way"),
+        ("MaxPool", _empty, "takes the input's shape for the output's"),
+        ("Compress", _empty, "counts conditions beyond the end"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
         ("LinearClassifier", lambda node, *_: all(a.name != "intercepts" for a in node.attribute), "needs intercepts"),

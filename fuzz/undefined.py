@@ -319,6 +319,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("ReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", _empty(0), "the mean of nothing: 0 / 0, or 0"),
     ("FusedMatMul TransposeMatMul", _empty(0), "a transposed product of nothing: onnxruntime leaves what was there"),
     ("ReduceMean ReduceSum ReduceL", _overflowed, "products that overflow, or not where they are added at once"),
+    ("Attention", lambda a: not np.isfinite(a.attribute("scale", 0.0)), "scores times infinity"),
     ("TopK", _nan(0), "where NaN is in order"),
     ("BatchNormalization", _negative_variance, "roots of negative variances"),
     ("Gemm", _scaled_integers_overflow, "integers times a float that leave the type"),

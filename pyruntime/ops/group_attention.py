@@ -46,6 +46,7 @@ def group_query_attention(
     Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, P, D)
     -> (N, S, H·D), present key and value (N, G, max(P, total), D)
     """
+    _require_known(t, local_window_size, smooth_softmax)
     q, k, v = group_heads(t, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q, k = (
@@ -89,8 +90,6 @@ def group_query_attention(
         left = local_window_size - 1 if local_window_size > 0 else -1
         bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
     keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, held, strict=True))
-    if smooth_softmax not in (-1, 0, 1):
-        raise t.unsupported(f"smooth_softmax {smooth_softmax} is not -1, 0 or 1")
     sink = _sink(head_sink, smooth_softmax == 1)
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
@@ -113,6 +112,14 @@ def _codes(
         text = f"a cache of {bits} bits in {dtype.name} is not known"
         raise t.unsupported(text, "4 in uint8, 8 in int8 or float8e4m3fn are")
     return [Codes(scale, dtype) for scale in scales]
+
+
+def _require_known(t: Tracer, local_window_size: int, smooth_softmax: int) -> None:
+    """In both -1 stands for none."""
+    if local_window_size < -1:
+        raise t.unsupported(f"local_window_size is {local_window_size}, must be at least -1")
+    if smooth_softmax not in (-1, 0, 1):
+        raise t.unsupported(f"smooth_softmax is {smooth_softmax}, must be -1, 0 or 1")
 
 
 def _window(t: Tracer, past: Tensor | None, width: int, start: PerItem, end: PerItem) -> Window:

@@ -110,6 +110,15 @@ def test_attributes(node: str, text: str) -> None:
     assert found.value.node.startswith(node[4:].split("<")[0].split(" ")[0])
 
 
+@pytest.mark.parametrize(("given", "text"), [
+    ("local_window_size=-2", "local_window_size is -2"), ("smooth_softmax=2", "must be -1, 0 or 1"),
+])  # fmt: skip
+def test_what_no_group_query_attention_has(given: str, text: str) -> None:
+    node = f"y, k, v = com.microsoft.GroupQueryAttention<num_heads=2, kv_num_heads=2, {given}> (q, q, q, , , n, n)"
+    with pytest.raises(UnsupportedOp, match=text):
+        InferenceSession(graph("float[1,3,8] q, int32[1] n", node, "float y, float k, float v").SerializeToString())
+
+
 def test_erf_of_integers_which_older_schemas_have() -> None:
     old = graph("int64[2] x", "y = Erf (x)", "int64 y")
     old.opset_import[0].version = 12
