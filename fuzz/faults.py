@@ -141,11 +141,11 @@ def _integers_sum_to(limit: int) -> Rule:
     return holds
 
 
-def _beyond_float64(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether an integer arrives first that a float64 may not hold."""
+def _beyond_float32(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
+    """Whether an integer arrives first of which a quarter is lost in a float32."""
     first = [run.get(node.input[0]) for run in arrived()]
     whole = [wide(x) for x in first if isinstance(x, np.ndarray) and is_int(x.dtype) and x.size]
-    return any(int(x.max()) > 2**53 or int(x.min()) < -(2**53) for x in whole)
+    return any(int(x.max()) > 2**22 or int(x.min()) < -(2**22) for x in whole)
 
 
 def _squares_leave_their_type(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
@@ -215,7 +215,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         *[(op, _strings, "fills strings with the number 0") for op in ("Trilu", "CenterCropPad")],
         ("ReduceMean", _integers_sum_to(2**31), "adds them up in their type, or as float64"),
         ("Gemm", _beyond_doubles, "multiplies integers by 1.0"),
-        ("Resize", _beyond_float64, "interpolates integers as float64, and so what it takes as it is"),
+        ("Resize", _beyond_float32, "interpolates integers as float64, and so what it takes as it is"),
         ("AveragePool", lambda node, opset, *_: opset < 7, "counts padding"),
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool")],
         ("QLinearMatMul", lambda node, _, types, *more: bool(types & FLOAT8), "takes float8 for whole numbers"),

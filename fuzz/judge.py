@@ -116,7 +116,8 @@ class _Case:
                     return Verdict("untyped", b.kind, f"{twin.name}: {b.message}")
                 if isinstance(a, Failed) or isinstance(b, Failed):
                     failed = [v for v in (a, b) if isinstance(v, Failed)]
-                    if len(failed) == 1 and not twin.dims and not self._may_differ(failed[0]):
+                    gave = a if isinstance(b, Failed) else b
+                    if len(failed) == 1 and not twin.dims and not self._may_differ(failed[0], gave):
                         mine, its = ("refused" if isinstance(v, Failed) else "answered" for v in (a, b))
                         what = f"{mine}, {twin.name} {its}: {a if mine == 'refused' else b}"
                         return Verdict("wrong", f"{twin.name}: outcome", what)
@@ -136,17 +137,20 @@ class _Case:
             if isinstance(x, np.ndarray) and is_float(x.dtype)
         )
 
-    def _may_differ(self, failed: Failed) -> bool:
-        """Whether one twin may refuse so while another answers: memory is short, there is no GPU, or a number that it
-        has no type for, or counts to (kernels of the same node count differently); or an index that none need check."""
+    def _may_differ(self, failed: Failed, gave: Any) -> bool:
+        """Whether one twin may refuse so while another gives this: memory is short, there is no GPU, or a number that
+        it has no type for, or counts to (kernels of the same node count differently); or an index that none need check:
+        of what is left out, or of nothing."""
         beyond = ("fit the GPU's 32-bit integers", "a kernel would count to")
         if failed.kind.startswith(("OutOfMemory", "NoAdapter")) or any(words in failed.message for words in beyond):
             return True
         named = re.search(r'"(.*?)"', failed.message) if failed.kind.endswith("raise_fault") else None
-        return bool(named and is_unread(self.model, named[1]))
+        return bool(named and (is_unread(self.model, named[1]) or not sum(map(_size, gave))))
 
     def by_peers(self) -> Verdict | None:
         """Right if one agrees on every run that it answers."""
+        if all(isinstance(a, Failed) for a in self.got):
+            return None
         found = {}
         for peer in PEERS:
             if not trusted(peer, self.model, self._arrived):

@@ -85,6 +85,8 @@ def group_query_attention(
         added = None if attention_bias is None else add_mask(t, attention_bias, (*q.shape[:3], total))
         bias: Bias | None = window.bias(added)
     else:
+        room = rows if past_key is None else past_key.shape[2] + rows
+        t.require(sh.compare("le", total, room), "total_sequence_length is more than the past and what is new")
         held = presents = [appended(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
         biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], presents[0].shape[2]))]
         left = local_window_size - 1 if local_window_size > 0 else -1
@@ -116,8 +118,8 @@ def _codes(
 
 def _require_known(t: Tracer, local_window_size: int, smooth_softmax: int) -> None:
     """In both -1 stands for none."""
-    if local_window_size < -1:
-        raise t.unsupported(f"local_window_size is {local_window_size}, must be at least -1")
+    if local_window_size < -1 or local_window_size == 0:
+        raise t.unsupported(f"local_window_size is {local_window_size}, must be -1 or above 0")
     if smooth_softmax not in (-1, 0, 1):
         raise t.unsupported(f"smooth_softmax is {smooth_softmax}, must be -1, 0 or 1")
 

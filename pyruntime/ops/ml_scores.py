@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import I64, STRING
-from pyruntime.ir.expr import Expr, X, Y, cast, const, exp, log, maximum, select, sqrt
+from pyruntime.ir.dtype import I32, I64, STRING
+from pyruntime.ir.expr import Expr, X, Y, cast, const, exp, isnan, log, maximum, select, sqrt
 from pyruntime.ir.kernel import Tensor
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -56,9 +56,20 @@ def labels(t: Tracer, places: Tensor, ints: Sequence[int], strings: Sequence[str
     return t.compute(places.shape, lambda n: table[t.checked_index(places[n], len(names))], table.dtype)
 
 
-def best(t: Tracer, scores: Tensor) -> Tensor:
-    """The place of the highest score of each row."""
-    return t.reduce("argmax", scores, [1], keepdims=False)
+def best(t: Tracer, scores: Tensor, voted: Tensor | None = None) -> Tensor:
+    """The place of the highest score of each row, or of those that were voted for (N, C). As in onnxruntime a NaN
+    counts as the highest where it is the first that counts, else as the lowest."""
+    first = None if voted is None else t.reduce("argmax", voted, [1], keepdims=False)
+
+    def score(n: Expr, c: Expr) -> Expr:
+        x = scores[n, c]
+        low, high = (const(limit, x.dtype) for limit in (-math.inf, math.inf))
+        x = select(isnan(x), select(c == (0 if first is None else cast(first[n], I32)), high, low), x)
+        return x if voted is None else select(voted[n, c] > 0, x, low)
+
+    if not scores.dtype.is_float:
+        return t.reduce("argmax", scores, [1], keepdims=False)
+    return t.reduce_compute("argmax", scores.shape[:1], scores.shape[1:], score)
 
 
 def two_classes(t: Tracer, score: Tensor, how: str, probability: bool) -> Tensor:

@@ -91,6 +91,13 @@ def check_forest(t: Tracer, forest: Forest, features: AnyDim, count: int) -> Non
 
 def walk(t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype: DType) -> Tensor:
     """The votes of all trees, (N, F) -> (N, C); a target without votes has 0."""
+    return walk_and_mark(t, forest, x, count, aggregate, dtype)[0]
+
+
+def walk_and_mark(
+    t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype: DType, marks: bool = False
+) -> tuple[Tensor, ...]:
+    """The same, and with `marks` what has votes (1, else 0)."""
     if aggregate not in AGGREGATES:
         raise t.unsupported(f"aggregate_function {aggregate!r} is not known")
     check_forest(t, forest, x.shape[1], count)
@@ -125,12 +132,14 @@ def walk(t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype
                     if extreme:
                         better = vote < old if extreme == "min" else vote > old
                         k.store(out, (n, at), select((seen[n, at] < 1) | better, vote, old))
-                        k.store(seen, (n, at), 1)
                     else:
                         k.store(out, (n, at), old + vote)
+                    if extreme or marks:
+                        k.store(seen, (n, at), 1)
 
-    out = t.loops("trees", [x, *tables.values()], [((x.shape[0], count), dtype)], body, [((x.shape[0], count), I32)])[0]
-    return t.map(X / float(max(len(forest.roots), 1)), out) if aggregate == "AVERAGE" else out
+    shape = (x.shape[0], count)
+    out, seen = t.loops("trees", [x, *tables.values()], [(shape, dtype), (shape, I32)], body)
+    return (t.map(X / float(max(len(forest.roots), 1)), out) if aggregate == "AVERAGE" else out), seen
 
 
 def _holds(k: Builder, tables: dict[str, Tensor], node: Expr, value: Expr, kinds: set[int]) -> Expr:
@@ -322,8 +331,10 @@ def tree_ensemble_classifier(
         else:
             scores = transformed(t, t.concat([t.fill(score.shape, 0.0, score.dtype), score], 1), post_transform)
     else:
-        raw = _based(t, walk(t, forest, x, count, "SUM", float_type(x.dtype)), base)
-        place = best(t, raw)
+        marks = not base and not all(w > 0 for w in forest.weights)  # else what has no vote is not the best
+        raw, seen = walk_and_mark(t, forest, x, count, "SUM", float_type(x.dtype), marks)
+        raw = _based(t, raw, base)
+        place = best(t, raw, seen if marks else None)
         scores = transformed(t, raw, post_transform)
     return labels(t, place, classlabels_int64s, classlabels_strings), t.cast(scores, F32)
 

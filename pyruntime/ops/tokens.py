@@ -200,6 +200,8 @@ def tokenizer(
         raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
     if bool(separators) == (tokenexp is not None):
         raise t.unsupported("one of separators and tokenexp is needed")
+    if "" in separators and len(separators) > 1:
+        raise t.unsupported("an empty separator, which cuts between all characters, stands alone")
     if mincharnum < 1:
         raise t.shape_error(f"mincharnum {mincharnum} must be at least 1")
     for pattern in separators if tokenexp is None else [tokenexp]:

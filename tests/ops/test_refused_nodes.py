@@ -84,6 +84,7 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = com.microsoft.BiasSoftmax<is_inner_broadcast=2> (x, w)", "is_inner_broadcast is 2, must be 0 or 1"),
     ("y, h = GRU<hidden_size=8, clip=0.0> (q, k, k)", "clip is 0.0, must be above 0"),
     ("y, h = GRU<hidden_size=8, clip=-1.0> (q, k, k)", "clip is -1.0, must be above 0"),
+    ("y = ConvTranspose<strides=[2,2], output_padding=[2,0]> (x, w)", r"output_padding is \[2, 0\], must be below"),
     ("y = Trilu<upper=2> (x)", "upper is 2, must be 0 or 1"),
     ("y = CumSum<reverse=3> (x, n)", "reverse is 3, must be 0 or 1"),
     ("y = ReduceMax<keepdims=-1> (x)", "keepdims is -1, must be 0 or 1"),
@@ -111,12 +112,19 @@ def test_attributes(node: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("given", "text"), [
-    ("local_window_size=-2", "local_window_size is -2"), ("smooth_softmax=2", "must be -1, 0 or 1"),
+    ("local_window_size=-2", "local_window_size is -2"), ("local_window_size=0", "must be -1 or above 0"),
+    ("smooth_softmax=2", "must be -1, 0 or 1"),
 ])  # fmt: skip
 def test_what_no_group_query_attention_has(given: str, text: str) -> None:
     node = f"y, k, v = com.microsoft.GroupQueryAttention<num_heads=2, kv_num_heads=2, {given}> (q, q, q, , , n, n)"
     with pytest.raises(UnsupportedOp, match=text):
         InferenceSession(graph("float[1,3,8] q, int32[1] n", node, "float y, float k, float v").SerializeToString())
+
+
+def test_empty_separators_stand_alone() -> None:
+    node = 'y = com.microsoft.Tokenizer<mark=0, mincharnum=1, pad_value="p", separators=["", "x"]> (x)'
+    with pytest.raises(UnsupportedOp, match="stands alone"):
+        InferenceSession(graph("string[2] x", node, "string y").SerializeToString())
 
 
 def test_erf_of_integers_which_older_schemas_have() -> None:
