@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, F64, I32, DType
+from pyruntime.ir.dtype import BF16, F16, F32, F64, I32, STRING, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, ceil, clip, const, dim, floor, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
@@ -235,6 +235,8 @@ def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tenso
         t.require(some, f"axis {a.number} has no elements to make {a.out} of")
     if rule.mode == "nearest":
         return nearest(t, x, axes, rule)
+    if x.dtype is STRING:
+        raise t.unsupported(f"strings have no mean, which mode {rule.mode} asks for")
     dtype = x.dtype
     x = t.cast(x, F32) if dtype in (F16, BF16) or dtype is not F64 else x
     for a in reversed(axes):  # the last axis first: the passes over the others read whole rows

@@ -198,3 +198,11 @@ def test_crops_are_summed(sizes: str) -> None:
     m = onnx.parser.parse_model(text % sizes)
     feeds = {"x": floats(1, 1, 9, 7), "roi": f32([0.1, -0.2, 1.2, 0.9])}
     same(by_session(m, feeds), by_onnxruntime(m, feeds), 1e-4)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_resize_of_strings(mode: str) -> None:
+    words = np.array([["1", "日本"]], object)
+    assert run_node("Resize", [words, None, f32([1, 2])], 19)[0].tolist() == [["1", "1", "日本", "日本"]]
+    with pytest.raises(PyRuntimeError, match=f"strings have no mean, which mode {mode} asks for"):
+        run_node("Resize", [words, None, f32([1, 2])], 19, mode=mode)
