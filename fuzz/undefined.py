@@ -217,6 +217,10 @@ def _empty(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: any(not x.size for x in a.at(*inputs))
 
 
+def _infinite_factor(a: Arriving) -> bool:
+    return not np.isfinite([a.attribute(name, 0.0) for name in ("scale", "alpha", "beta")]).all()
+
+
 def _no_range(a: Arriving) -> bool:
     """Whether nothing arrives, or what another node gives and one runtime has as 0, one as the least floats."""
     return any(not x.size for x in a.at(0)) or a.is_computed(0) and a.largest(0) < 1e-36
@@ -319,7 +323,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("ReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", _empty(0), "the mean of nothing: 0 / 0, or 0"),
     ("FusedMatMul TransposeMatMul", _empty(0), "a transposed product of nothing: onnxruntime leaves what was there"),
     ("ReduceMean ReduceSum ReduceL", _overflowed, "products that overflow, or not where they are added at once"),
-    ("Attention", lambda a: not np.isfinite(a.attribute("scale", 0.0)), "scores times infinity"),
+    ("Attention Rotary MatMul Gemm", _infinite_factor, "sums times infinity, or of what was times infinity"),
     ("TopK", _nan(0), "where NaN is in order"),
     ("BatchNormalization", _negative_variance, "roots of negative variances"),
     ("Gemm", _scaled_integers_overflow, "integers times a float that leave the type"),

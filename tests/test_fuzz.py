@@ -116,6 +116,7 @@ LOOP = f"(int64 x, bool c) => (int64[n] y) {{ y = Loop <{BODY}> (x, c) }}"
 SUM = "(float[a, b] x, int64[1] i) => (float[c] y) { y = ReduceSum <keepdims = 0> (x, i) }"
 RANGE = "(float[n] x) => (uint8[n] y, float s, uint8 z) { w = Sigmoid(x) y, s, z = DynamicQuantizeLinear(w) }"
 ROOT = "(int32[a, b] x) => (int32[a, b] y) { y = ReduceL2(x) }"
+GEMM = "(float[a, b] x) => (float[a, b] y) {{ y = Gemm<alpha={}>(x, x) }}"
 POWER = "(int64[2] x, float[2] e) => (int64[2] y) { y = Pow(x, e) }"
 GATE = "(float[2] x, float[2] w) => (float[2] y) { z = Sigmoid(x) y = Mul(z, w) }"
 GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
@@ -146,6 +147,8 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     ("(float[2] x) => (float y) { z = Mul(x, x) y = ReduceMean(z) }", {"x": F([1e38, 1])}, "added at once"),
     (ROOT, {"x": np.array([[46340]], np.int32)}, ""),
     (ROOT, {"x": np.array([[46341]], np.int32)}, "squares of integers"),
+    (GEMM.format("1e30"), {"x": F([[1]])}, ""),
+    (GEMM.format("inf"), {"x": F([[1]])}, "times infinity"),
     (RANGE, {"x": F([-9])}, ""),
     (RANGE, {"x": F([-92])}, "no range"),
     (POWER, {"x": np.array([-2, 0]), "e": F([3.5, 2])}, "as an integer"),
