@@ -57,6 +57,10 @@ class Arriving:
         """Whether input n is what another node gives."""
         return len(self.node.input) > n and self.node.input[n] not in self._fed
 
+    def outputs(self, n: int) -> list[np.ndarray]:
+        names = [name for name in self.node.output[n : n + 1] if name]
+        return [x for name in names for x in self._of(name) if isinstance(x, np.ndarray) and is_float(x.dtype)]
+
     def floats(self, *inputs: int) -> list[np.ndarray]:
         return [x for x in self.at(*inputs) if is_float(x.dtype) and x.size]
 
@@ -217,8 +221,19 @@ def _empty(*inputs: int) -> Callable[[Arriving], bool]:
     return lambda a: any(not x.size for x in a.at(*inputs))
 
 
-def _infinite_factor(a: Arriving) -> bool:
-    return not np.isfinite([a.attribute(name, 0.0) for name in ("scale", "alpha", "beta")]).all()
+def _large_factor(a: Arriving) -> bool:
+    return not np.abs([a.attribute(name, 0.0) for name in ("scale", "alpha", "beta")]).max() < 1e30
+
+
+def _nan_attribute(a: Arriving) -> bool:
+    found = (np.ravel(onnx.helper.get_attribute_value(given)) for given in a.node.attribute)
+    return any(x.dtype.kind == "f" and np.isnan(x).any() for x in found)
+
+
+def _tied_scores(a: Arriving) -> bool:
+    """Of the classes, which the last output has."""
+    found = [np.sort(wide(x)) for x in a.outputs(1) if x.ndim == 2 and x.shape[1] > 1]
+    return any((x[:, -1] - x[:, -2] < 1e-5 * np.abs(x).max(1, initial=0)).any() for x in found)
 
 
 def _no_range(a: Arriving) -> bool:
@@ -323,7 +338,9 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("ReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", _empty(0), "the mean of nothing: 0 / 0, or 0"),
     ("FusedMatMul TransposeMatMul", _empty(0), "a transposed product of nothing: onnxruntime leaves what was there"),
     ("ReduceMean ReduceSum ReduceL", _overflowed, "products that overflow, or not where they are added at once"),
-    ("Attention Rotary MatMul Gemm", _infinite_factor, "sums times infinity, or of what was times infinity"),
+    ("Attention Rotary MatMul Gemm LRN", _large_factor, "sums times infinity, or of what was times infinity"),
+    ("Classifier Regressor MoE", _nan_attribute, "NaN as a weight or a limit"),
+    ("Classifier", _tied_scores, "which of two classes is picked whose scores differ in the last digits"),
     ("TopK", _nan(0), "where NaN is in order"),
     ("BatchNormalization", _negative_variance, "roots of negative variances"),
     ("Gemm", _scaled_integers_overflow, "integers times a float that leave the type"),

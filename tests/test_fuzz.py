@@ -103,7 +103,7 @@ def test_what_moves_by_itself_is_no_difference() -> None:
 
 
 def parsed(text: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 19]> g {text}')
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml" : 1]> g {text}')
 
 
 def inside(model: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +117,8 @@ SUM = "(float[a, b] x, int64[1] i) => (float[c] y) { y = ReduceSum <keepdims = 0
 RANGE = "(float[n] x) => (uint8[n] y, float s, uint8 z) { w = Sigmoid(x) y, s, z = DynamicQuantizeLinear(w) }"
 ROOT = "(int32[a, b] x) => (int32[a, b] y) { y = ReduceL2(x) }"
 GEMM = "(float[a, b] x) => (float[a, b] y) {{ y = Gemm<alpha={}>(x, x) }}"
+LINEAR = """(float[a, b] x) => (int64[a] y, float[a, c] z) {{ y, z = ai.onnx.ml.LinearClassifier
+    <coefficients = [1.0, 1.0], intercepts = [0.0, {}], classlabels_ints = [0, 1]> (x) }}"""
 POWER = "(int64[2] x, float[2] e) => (int64[2] y) { y = Pow(x, e) }"
 GATE = "(float[2] x, float[2] w) => (float[2] y) { z = Sigmoid(x) y = Mul(z, w) }"
 GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
@@ -147,7 +149,11 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     ("(float[2] x) => (float y) { z = Mul(x, x) y = ReduceMean(z) }", {"x": F([1e38, 1])}, "added at once"),
     (ROOT, {"x": np.array([[46340]], np.int32)}, ""),
     (ROOT, {"x": np.array([[46341]], np.int32)}, "squares of integers"),
-    (GEMM.format("1e30"), {"x": F([[1]])}, ""),
+    (GEMM.format("1e29"), {"x": F([[1]])}, ""),
+    (GEMM.format("3e38"), {"x": F([[1]])}, "times infinity"),
+    (LINEAR.format("0.1"), {"x": F([[1]])}, ""),
+    (LINEAR.format("0.0"), {"x": F([[1]])}, "last digits"),
+    (LINEAR.format("nan"), {"x": F([[1]])}, "NaN as a weight"),
     (GEMM.format("inf"), {"x": F([[1]])}, "times infinity"),
     (RANGE, {"x": F([-9])}, ""),
     (RANGE, {"x": F([-92])}, "no range"),

@@ -323,7 +323,7 @@ def tree_ensemble_classifier(
     voted = set(forest.targets)
     if count == 2 and len(voted) == 1:
         forest.targets = [0] * len(forest.targets)
-        positive = all(w >= 0 for w in forest.weights)
+        positive = not any(w < 0 for w in forest.weights)
         score = _based(t, walk(t, forest, x, 1, "SUM", float_type(x.dtype)), base[-1:])
         place = above(t, score, 0.5 if positive else 0.0)
         if voted == {0}:

@@ -151,7 +151,7 @@ def gather_block_quantized(
     each = 8 // bits if packed else 1
     full = (*data.shape[:-1], data.shape[-1] * each)
     ids = indices.rank
-    block = block_size or full[blocked]
+    block = block_size or sh.maximum(full[blocked], 1)
     blocks = [sh.ceildiv(d, block) if n == blocked else d for n, d in enumerate(full)]
     shared = [n for n, d in enumerate(scales.shape) if d == 1]
     t.require_shape("scales", scales, [1 if n in shared else d for n, d in enumerate(blocks)])

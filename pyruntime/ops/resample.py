@@ -216,13 +216,21 @@ def interpolate(t: Tracer, x: Tensor, a: Axis, rule: Rule) -> Tensor:
 
     shape = resized(x, [a])
     if isinstance(reach, int) and reach <= 2:
-        out = t.compute(shape, lambda *i: sum([tap(i, dim(k)) for k in range(1, 2 * reach)], tap(i, dim(0))))
-    else:
-        out = t.reduce_compute("sum", shape, (reach * 2,), lambda *i: tap(i[:-1], i[-1]))
-    if rule.coordinates != "tf_crop_and_resize":
+        return t.compute(shape, lambda *i: sum([tap(i, dim(k)) for k in range(1, 2 * reach)], tap(i, dim(0))))
+    return t.reduce_compute("sum", shape, (reach * 2,), lambda *i: tap(i[:-1], i[-1]))
+
+
+def extrapolated(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
+    """x, and another value where a position on any of the axes was outside."""
+    places = [(a, coordinates(t, a, rule.coordinates)) for a in axes]
+
+    def element(*i: Expr) -> Expr:
+        out = x.at(*i)
+        for a, where in places:
+            out = select(outside(where.at(i[a.number]), a), const(rule.extrapolation, x.dtype), out)
         return out
-    value = const(rule.extrapolation, x.dtype)
-    return t.compute(shape, lambda *i: select(outside(where.at(i[a.number]), a), value, out.at(*i)))
+
+    return t.compute(x.shape, element)
 
 
 def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
@@ -241,6 +249,8 @@ def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tenso
     x = t.cast(x, F32) if dtype in (F16, BF16) or dtype is not F64 else x
     for a in reversed(axes):  # the last axis first: the passes over the others read whole rows
         x = interpolate(t, x, a, rule)
+    if rule.coordinates == "tf_crop_and_resize":
+        x = extrapolated(t, x, axes, rule)
     if dtype.is_int and (rule.antialias or rule.mode == "cubic"):  # ONNX Runtime rounds these; linear ones it cuts off
         x = t.map(round_even(X), x)
     return t.cast(x, dtype)

@@ -206,3 +206,9 @@ def test_resize_of_strings(mode: str) -> None:
     assert run_node("Resize", [words, None, f32([1, 2])], 19)[0].tolist() == [["1", "1", "日本", "日本"]]
     with pytest.raises(PyRuntimeError, match=f"strings have no mean, which mode {mode} asks for"):
         run_node("Resize", [words, None, f32([1, 2])], 19, mode=mode)
+
+
+def test_infinity_outside_of_a_crop() -> None:
+    crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"}
+    args = [floats(1, 1, 4, 4), f32([0, 0, 0.1, 0.2, 1, 1, 1.2, 1.5]), None, ints(1, 1, 3, 3)]
+    check_node("Resize", args, 19, extrapolation_value=float("inf"), **crop)
