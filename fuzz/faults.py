@@ -41,6 +41,10 @@ def _votes_for_one_of_two(node: Any, *_: Any) -> bool:
     return len(labels) == 2 and len(set(given.get("class_ids", ()))) == 1
 
 
+def _one_label(node: Any, *_: Any) -> bool:
+    return any(len(onnx.helper.get_attribute_value(a)) == 1 for a in node.attribute if a.name.startswith("classlabels"))
+
+
 def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether a mask that is the same for all queries meets is_causal."""
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -198,6 +202,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("QAttention", _given("do_rotary", 1), "does not rotate"),
         ("TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
         ("Resize", _aspect_from_the_end, "keeps the aspect ratio of axes that count from the front only"),
+        ("TreeEnsembleClassifier", _one_label, "gives 1 for the only label, and raw scores"),
         ("Unique", _nan, "tells NaN from itself, or not, by its place"),
         ("Tokenizer", _empty, "loses an axis"),
         ("QLinearSoftmax", _beyond_a_byte, "gives 0 for 256"),

@@ -19,7 +19,7 @@ NO_STEP = "steps that are not finite: one element, or none"
 PADDING = "windows of padding alone"
 RATE = "the reference takes the rate's type for results"
 SAME = "which computed floats are the same"
-GAPS = "a window smaller than its stride, SAME: onnxruntime leaves out what the stride adds"
+GAPS = "a window smaller than its stride, SAME: onnxruntime leaves out what the stride adds, and pads less than nothing"
 UNSIZED = {SIZES, NO_AXIS, NO_STEP, PADDING, RATE, SAME, GAPS}  # for these not even shapes are compared
 # All compute these by polynomials, or by e^x - 1, whose error is absolute, some units of the last place of 1.
 APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu", "ParametricSoftplus"}
@@ -284,7 +284,8 @@ def _amplifies(a: Arriving) -> bool:
 
 def _gaps(a: Arriving) -> bool:
     strides = a.attribute("strides", [])
-    window = min((min(x.shape[2:], default=0) for x in a.at(1)), default=0)
+    windows = [a.attribute("kernel_shape", ()), *(x.shape[2:] for x in a.at(1))]
+    window = min((n for sizes in windows for n in sizes), default=0)
     return a.attribute("auto_pad", b"NOTSET").startswith(b"SAME") and any(window < s for s in strides)
 
 
@@ -391,7 +392,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Unique", lambda a: a.is_computed(0) and bool(a.floats(0)), SAME),
     ("Window", _cut_off, "integers of numbers that are nearly whole"),
     ("Pool", _all_padding, PADDING),
-    ("ConvTranspose", _gaps, GAPS),
+    ("Conv Pool", _gaps, GAPS),
     ("MaxPool MaxRoiPool", _not_finite(), "peers drop NaN or not, by its place in the window"),
     ("DFT STFT", _not_finite(), "0 times what is not finite"),
     (

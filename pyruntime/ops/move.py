@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32, I64, STRING
+from pyruntime.ir.dtype import F32, I32, I64, STRING, bounds
 from pyruntime.ir.expr import cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim, Dim
@@ -55,7 +55,9 @@ def constant_of_shape(t: Tracer, shape: Tensor, *, value: Weight | None = None) 
 def eye_like(t: Tracer, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     """1 on the k-th diagonal, 0 elsewhere."""
     out = dtype_of(t, dtype, x.dtype)
-    return t.compute(x.shape, lambda i, j: cast(j - i == k, out))
+    _, far = bounds(I32)
+    place = max(-far, min(k, far))  # beyond all diagonals
+    return t.compute(x.shape, lambda i, j: cast(j - i == place, out))
 
 
 @op("Identity")

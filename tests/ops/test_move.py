@@ -381,3 +381,8 @@ def test_moves_keep_every_bit(kind: str, width: int) -> None:
 def same_bits(got: np.ndarray, want: np.ndarray) -> None:
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     assert got.tobytes() == np.ascontiguousarray(want).tobytes()
+
+
+@pytest.mark.parametrize("k", [0, 3, -4, 4, 1 << 32, -(1 << 63)])
+def test_diagonals_far_away(k: int) -> None:
+    check_node("EyeLike", [np.zeros((4, 4), np.int32)], 22, by_onnx, k=k)
