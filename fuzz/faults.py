@@ -91,7 +91,7 @@ def _empty(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
 
 
 def _words_of_nothing(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether rows arrive first that begin with 0."""
+    """Whether rows arrive first that begin with no letter."""
     first = [run.get(node.input[0]) for run in arrived()]
     return any((x[..., :1] <= 0).any() for x in first if isinstance(x, np.ndarray))
 
@@ -240,7 +240,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             ("TreeEnsembleRegressor", _given("aggregate_function", way), "gives an extreme where no tree has a result")
             for way in (b"MIN", b"MAX")
         ],
-        ("SVMClassifier", _with("prob_a"), "couples the probabilities of three classes in another way"),
+        ("SVMClassifier", _with("prob_a"), "has other probabilities of three classes and more"),
         ("MaxPool", _empty, "takes the input's shape for the output's"),
         ("Compress", _empty, "counts conditions beyond the end"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),

@@ -6,7 +6,7 @@ import onnx
 
 from fuzz.mutate_node import dtype_named
 from fuzz.node import code_of_dtype
-from fuzz.signatures import find
+from fuzz.signatures import Parameter, Signature, find
 
 
 def output_types(model: onnx.ModelProto) -> list[int]:
@@ -19,13 +19,23 @@ def output_types(model: onnx.ModelProto) -> list[int]:
 
 
 def _only_type(model: onnx.ModelProto, name: str) -> int:
-    """Of what a node gives under a name, if its schema allows one type only."""
+    """Of what a node gives under a name, if its schema allows one type only: by itself, or as that of an input."""
     opsets = {i.domain: i.version for i in model.opset_import}
     for node in model.graph.node:
         signature = find(node.domain, node.op_type, opsets.get(node.domain, 1))
         if name in node.output and signature:
-            places = signature.outputs[list(node.output).index(name) :][:1]
-            allowed = [kind for parameter in places for kind in signature.allowed(parameter)]
+            of = signature.outputs[min([*node.output].index(name), len(signature.outputs) - 1)]
+            allowed = signature.allowed(of)
             dtype = dtype_named(allowed[0]) if len(allowed) == 1 else None
-            return 0 if dtype is None else code_of_dtype(dtype)
+            return code_of_dtype(dtype) if dtype is not None else _type_of_input(model, node, signature, of)
     return 0
+
+
+def _type_of_input(model: onnx.ModelProto, node: onnx.NodeProto, signature: Signature, of: Parameter) -> int:
+    """Of the first input that has the type variable of an output, if it is fed or a weight."""
+    if of.option == "Variadic":
+        return 0  # each may have its own
+    given = {v.name: v.type.tensor_type.elem_type for v in model.graph.input}
+    given |= {w.name: w.data_type for w in model.graph.initializer}
+    alike = [x for n, x in enumerate(node.input) if (p := signature.parameter(n)) and p.kind == of.kind]
+    return given.get(alike[0], 0) if alike else 0

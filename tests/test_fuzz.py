@@ -272,10 +272,14 @@ SMOOTH = Case(
 
 
 @pytest.mark.parametrize(
-    ("node", "code"), [("ai.onnx.ml.Scaler", 1), ("ai.onnx.ml.Normalizer", 1), ("Shape", 7), ("Abs", 11)]
-)
+    ("node", "code"),
+    [
+        ("ai.onnx.ml.Scaler(x)", 1), ("ai.onnx.ml.Normalizer(x)", 1), ("Shape(x)", 7), ("Abs(x)", 11),
+        ("Dropout(x, x)", 11), ("ai.onnx.ml.Imputer(x)", 11),
+    ],
+)  # fmt: skip
 def test_types_come_from_inference_or_the_schema(node: str, code: int) -> None:
-    text = f'<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 1]> g (double[2] x) => (y) {{ y = {node} (x) }}'
+    text = f'<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 1]> g (double[2] x) => (y) {{ y = {node} }}'
     assert output_types(onnx.parser.parse_model(text)) == [code]
 
 

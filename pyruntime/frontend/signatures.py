@@ -106,15 +106,14 @@ _LEAST = dict.fromkeys(
 ) | dict.fromkeys(["block_size", "kv_num_heads", "max_skip_count", "sampling_ratio", "sample_size"], 0)  # fmt: skip
 
 
-# 0 or 1: runtimes take others for either.
+# 0 or 1: of other numbers runtimes take some for the one, some for the other.
 _FLAGS = set(
-    """align_corners allowzero antialias broadcast causal ceil_mode center_point_box channels_last count_include_pad
-    custom decoder_output_cross_qk detect_negative detect_positive do_rotary early_stopping exclude_outside exclusive
-    fmod input_forget interleaved inverse is_bidirectional is_case_sensitive is_causal is_inner_broadcast
-    is_packed_batching is_test keepdims largest layout linear_before_reset mark new_axis noop_with_empty_axes
-    one_class onesided output_qk output_sequence past_present_share_buffer periodic reset_on_eos reverse
-    rotary_interleaved saturate select_last_index sliding_window_cache sorted spatial storage_order training_mode
-    transA transB transBatchA transBatchB unidirectional upper zeros""".split()
+    """align_corners allowzero antialias broadcast causal ceil_mode center_point_box count_include_pad custom
+    detect_negative detect_positive do_rotary early_stopping exclude_outside exclusive fmod input_forget interleaved
+    inverse is_bidirectional is_case_sensitive is_causal is_inner_broadcast is_packed_batching is_test keepdims largest
+    layout linear_before_reset new_axis noop_with_empty_axes onesided output_qk output_sequence
+    past_present_share_buffer periodic reverse rotary_interleaved saturate select_last_index sorted spatial
+    storage_order training_mode transA transB transBatchA transBatchB unidirectional upper zeros""".split()
 )
 
 

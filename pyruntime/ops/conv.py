@@ -177,7 +177,7 @@ def _transposed_window(
     dilations = tuple(t.entries("dilations", dilations or [1] * rank, rank))
     extra = tuple(t.entries("output_padding", output_padding or [0] * rank, rank))
     if not all(0 <= e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
-        raise t.unsupported(f"output_padding is {list(extra)}, must be below the stride or the dilation")
+        raise t.unsupported(f"output_padding is {list(extra)}, must be 0 or more and below the stride or the dilation")
     full = [strides[n] * (size[n] - 1) + extra[n] + (kernel[n] - 1) * dilations[n] + 1 for n in range(rank)]
     out: list[AnyDim]
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):

@@ -46,7 +46,7 @@ def group_query_attention(
     Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, P, D)
     -> (N, S, H·D), present key and value (N, G, max(P, total), D)
     """
-    _require_known(t, local_window_size, smooth_softmax)
+    _require_known(t, local_window_size, causal, smooth_softmax)
     q, k, v = group_heads(t, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q, k = (
@@ -95,7 +95,7 @@ def group_query_attention(
     sink = _sink(head_sink, smooth_softmax == 1)
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
-    if not sliding_window_cache and qk_output:
+    if not sliding_window_cache:
         scores = t.slice(scores, 3, 0, total)  # a cache may have room for more
     return merged(t, done.out), *presents, t.cast(scores, query.dtype)
 
@@ -116,8 +116,10 @@ def _codes(
     return [Codes(scale, dtype) for scale in scales]
 
 
-def _require_known(t: Tracer, local_window_size: int, smooth_softmax: int) -> None:
-    """In both -1 stands for none."""
+def _require_known(t: Tracer, local_window_size: int, causal: int, smooth_softmax: int) -> None:
+    """For a window and a smooth softmax -1 stands for none."""
+    if local_window_size != -1 and not causal:
+        raise t.unsupported("local_window_size needs causal attention")
     if local_window_size < -1 or local_window_size == 0:
         raise t.unsupported(f"local_window_size is {local_window_size}, must be -1 or above 0")
     if smooth_softmax not in (-1, 0, 1):

@@ -59,6 +59,8 @@ def labels(t: Tracer, places: Tensor, ints: Sequence[int], strings: Sequence[str
 def best(t: Tracer, scores: Tensor, voted: Tensor | None = None) -> Tensor:
     """The place of the highest score of each row, or of those that were voted for (N, C). As in onnxruntime a NaN
     counts as the highest where it is the first that counts, else as the lowest."""
+    if not scores.dtype.is_float:
+        return t.reduce("argmax", scores, [1], keepdims=False)
     first = None if voted is None else t.reduce("argmax", voted, [1], keepdims=False)
 
     def score(n: Expr, c: Expr) -> Expr:
@@ -67,8 +69,6 @@ def best(t: Tracer, scores: Tensor, voted: Tensor | None = None) -> Tensor:
         x = select(isnan(x), select(c == (0 if first is None else cast(first[n], I32)), high, low), x)
         return x if voted is None else select(voted[n, c] > 0, x, low)
 
-    if not scores.dtype.is_float:
-        return t.reduce("argmax", scores, [1], keepdims=False)
     return t.reduce_compute("argmax", scores.shape[:1], scores.shape[1:], score)
 
 

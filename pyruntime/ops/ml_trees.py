@@ -234,8 +234,7 @@ def _forest_5(t: Tracer, a: dict[str, Any]) -> Forest:
     for n, mode in enumerate(modes):
         start = len(forest.members)
         forest.members += sets.pop(0) if mode == MEMBER else []
-        yes = a["nodes_truenodeids"][n] + count * a["nodes_trueleafs"][n]
-        no = a["nodes_falsenodeids"][n] + count * a["nodes_falseleafs"][n]
+        yes, no = (_child(t, a, side, n) for side in ("true", "false"))
         span = (start, len(forest.members))
         forest.node(int(mode), a["nodes_featureids"][n], splits[n], yes, no, missing[n], *span)
     forest.targets, forest.weights = list(a["leaf_targetids"]), t.elements(a["leaf_weights"])
@@ -243,6 +242,16 @@ def _forest_5(t: Tracer, a: dict[str, Any]) -> Forest:
     for n in range(len(forest.targets)):
         forest.node(LEAF, 0, 0.0, 0, 0, 0, n, n + 1)
     return forest
+
+
+def _child(t: Tracer, a: dict[str, Any], side: str, n: int) -> int:
+    """The node, or leaf behind the nodes, on a side of node n."""
+    child, leaf = a[f"nodes_{side}nodeids"][n], a[f"nodes_{side}leafs"][n]
+    nodes, leaves = len(a[f"nodes_{side}nodeids"]), len(a["leaf_targetids"])
+    most, kind = (leaves, "leaves") if leaf else (nodes, "nodes")
+    if not 0 <= child < most:
+        raise t.shape_error(f"nodes_{side}nodeids has {child}, there are {most} {kind}")
+    return child + nodes if leaf else child
 
 
 def _sets(t: Tracer, values: Any) -> list[list[float]]:
@@ -331,7 +340,8 @@ def tree_ensemble_classifier(
         else:
             scores = transformed(t, t.concat([t.fill(score.shape, 0.0, score.dtype), score], 1), post_transform)
     else:
-        marks = not base and not all(w > 0 for w in forest.weights)  # else what has no vote is not the best
+        # Of three classes and more those without votes are left out; a base value counts as one.
+        marks = count > 2 and not base and not all(w > 0 for w in forest.weights)
         raw, seen = walk_and_mark(t, forest, x, count, "SUM", float_type(x.dtype), marks)
         raw = _based(t, raw, base)
         place = best(t, raw, seen if marks else None)

@@ -123,7 +123,8 @@ def maxpool_with_mask(
     of a channel always counts. Shapes: x (N, C, *S), mask (M, D, *S) int32 -> (N, C, *O)"""
     spatial = _spatial(t, x)
     t.require_shape("the mask", mask, (*mask.shape[:2], *spatial))
-    t.require(sh.compare("le", 1, mask.shape[0] * mask.shape[1]), "a mask of no channels")
+    some = sh.maximum(sh.compare("le", 1, mask.shape[0] * mask.shape[1]), sh.compare("eq", sh.size(x.shape), 0))
+    t.require(some, "a mask of no channels")
     w = sliding(t, spatial, kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides)
     rank, lowest = len(w.kernel), LOWEST
     channels, size = mask.shape[0] * mask.shape[1], sh.size(spatial)

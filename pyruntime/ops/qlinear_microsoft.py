@@ -144,6 +144,8 @@ def qlinear_softmax(
 ) -> Tensor:  # fmt: skip
     """Softmax of codes, with the axis as in that opset: before 13 all axes from it on."""
     start = t.axis(axis, x.rank)
+    if not 0 < opset < 1 << 31:
+        raise t.unsupported(f"opset {opset} is none")
     axes = [start] if opset >= 13 else list(range(start, x.rank))
     return _codes(t, softmax_of(t, _real(t, x, x_scale, x_zero), axes), y_scale, y_zero, x)
 

@@ -90,6 +90,8 @@ def sliding(
     if auto_pad not in ("NOTSET", "VALID", ""):
         raise t.unsupported(f'auto_pad "{auto_pad}" is not known')
     both = _checked(t, "pads", None if auto_pad == "VALID" else pads, 0, 2 * rank)
+    if min(both, default=0) < 0:
+        raise t.unsupported(f"pads is {list(both)}, must be at least 0")
     begin, end = list(both[:rank]), list(both[rank:])
     out = [_extent(t, size[n], begin[n], end[n], reach[n], strides[n], bool(ceil_mode)) for n in range(rank)]
     return Window(size, tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(out))

@@ -102,6 +102,11 @@ CASES: list[tuple[str, int, dict[str, Any], list[Any], int]] = [
     *[("TreeEnsembleClassifier", 3, {**t, "post_transform": p}, [F], 2)
       for t in (ONE, SIGNED, THREE) for p in ("NONE", "LOGISTIC", "SOFTMAX")],
     ("TreeEnsembleClassifier", 3, {**ONE, "base_values": [0.1]}, [F], 2),
+    ("TreeEnsembleClassifier", 3, {**THREE, "class_weights": [-0.3, -0.1, -0.2, -0.4, -0.15]}, [F], 2),
+    ("TreeEnsembleClassifier", 3, {**THREE, "class_ids": [1, 2, 1, 2, 1], "class_weights": [-0.5, 0.0, NAN, 0.0, -1.0]},
+     [F], 2),
+    *[("LinearClassifier", 1, {"coefficients": [0.0] * 9, "intercepts": given, "classlabels_ints": [3, 5, 7]}, [F], 2)
+      for given in ([NAN, 1.0, 2.0], [1.0, NAN, 2.0], [1.0, 2.0, NAN])],
     ("TreeEnsembleClassifier", 3, {**THREE, "nodes_truenodeids": [1, 2, 0, 0, 0, 2, 0, 0]}, [F], 2),  # unreached leaves
     ("TreeEnsembleClassifier", 3, {**THREE, "base_values": [0.1, 0.3, 0.2], "post_transform": "SOFTMAX"}, [F], 2),
 ]  # fmt: skip

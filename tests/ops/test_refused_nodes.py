@@ -18,7 +18,8 @@ HEAD = '<ir_version: 8, opset_import: ["" : 19, "ai.onnx.ml": 3, "com.microsoft"
 IMAGE = np.ones((1, 1, 4, 4), np.float32)
 KERNEL = np.ones((1, 1, 3, 3), np.float32)
 EMPTY = np.zeros(0, np.float32)
-OPERANDS = "float[1,1,4,4] x, float[1,1,3,3] w, float[1] c, int64[1] n, float[1,3,8] q, float[1,24,8] k"
+OPERANDS = """float[1,1,4,4] x, float[1,1,3,3] w, float[1] c, int64[1] n, float[1,3,8] q, float[1,24,8] k, uint8[2] u,
+    float s"""
 
 
 def graph(inputs: str, node: str, outputs: str = "float y") -> Any:
@@ -84,7 +85,9 @@ def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tu
     ("y = com.microsoft.BiasSoftmax<is_inner_broadcast=2> (x, w)", "is_inner_broadcast is 2, must be 0 or 1"),
     ("y, h = GRU<hidden_size=8, clip=0.0> (q, k, k)", "clip is 0.0, must be above 0"),
     ("y, h = GRU<hidden_size=8, clip=-1.0> (q, k, k)", "clip is -1.0, must be above 0"),
-    ("y = ConvTranspose<strides=[2,2], output_padding=[2,0]> (x, w)", r"output_padding is \[2, 0\], must be below"),
+    ("y = ConvTranspose<strides=[2,2], output_padding=[2,0]> (x, w)", "must be 0 or more and below"),
+    ("y = AveragePool<kernel_shape=[3,3], pads=[1,1,-1,1]> (x)", r"pads is \[1, 1, -1, 1\], must be at least 0"),
+    ("y = com.microsoft.QLinearSoftmax<opset=0> (u, s, , s, u)", "opset 0 is none"),
     ("y = Trilu<upper=2> (x)", "upper is 2, must be 0 or 1"),
     ("y = CumSum<reverse=3> (x, n)", "reverse is 3, must be 0 or 1"),
     ("y = ReduceMax<keepdims=-1> (x)", "keepdims is -1, must be 0 or 1"),
@@ -113,12 +116,22 @@ def test_attributes(node: str, text: str) -> None:
 
 @pytest.mark.parametrize(("given", "text"), [
     ("local_window_size=-2", "local_window_size is -2"), ("local_window_size=0", "must be -1 or above 0"),
-    ("smooth_softmax=2", "must be -1, 0 or 1"),
+    ("smooth_softmax=2", "must be -1, 0 or 1"), ("causal=0, local_window_size=2", "needs causal attention"),
 ])  # fmt: skip
 def test_what_no_group_query_attention_has(given: str, text: str) -> None:
     node = f"y, k, v = com.microsoft.GroupQueryAttention<num_heads=2, kv_num_heads=2, {given}> (q, q, q, , , n, n)"
     with pytest.raises(UnsupportedOp, match=text):
         InferenceSession(graph("float[1,3,8] q, int32[1] n", node, "float y, float k, float v").SerializeToString())
+
+
+def test_more_in_total_than_there_is() -> None:
+    node = "y, k, v = com.microsoft.GroupQueryAttention<num_heads=2, kv_num_heads=2> (q, q, q, p, p, n, m)"
+    inputs = "float[1,1,8] q, float[1,2,4,4] p, int32[1] n, int32[1] m"
+    feeds = {"q": np.ones((1, 1, 8), np.float32), "p": np.ones((1, 2, 4, 4), np.float32), "n": np.int32([4])}
+    session = InferenceSession(graph(inputs, node, "float y, float k, float v").SerializeToString())
+    assert session.run(None, feeds | {"m": np.int32([5])})[1].shape == (1, 2, 5, 4)
+    with pytest.raises(ShapeError, match="total_sequence_length is more than the past and what is new"):
+        session.run(None, feeds | {"m": np.int32([6])})
 
 
 def test_empty_separators_stand_alone() -> None:
