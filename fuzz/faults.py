@@ -242,6 +242,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ],
         ("SVMClassifier", _with("prob_a"), "has other probabilities of three classes and more"),
         ("MaxPool", _empty, "takes the input's shape for the output's"),
+        ("MaxPool", lambda node, _, types, *more: bool(types & HALVES), "finds bfloat16's places, not its numbers"),
         ("Compress", _empty, "counts conditions beyond the end"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],

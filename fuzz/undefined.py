@@ -92,7 +92,8 @@ def _power_of_no_size(a: Arriving) -> bool:
 
 
 def _power_leaves(a: Arriving) -> bool:
-    base, exponent = (max((float(np.abs(wide(x)).max()) for x in a.at(n) if x.size), default=1.0) for n in (0, 1))
+    floats = ([wide(x).astype(float) for x in a.at(n) if x.size] for n in (0, 1))  # the magnitude of -2³¹ is no int32
+    base, exponent = (max((float(np.abs(x).max()) for x in found), default=1.0) for found in floats)
     widths = [8 * x.itemsize - 1 for x in a.at(0) if is_int(x.dtype)]
     return bool(widths) and not exponent * np.log2(max(base, 1.0)) < min(widths)
 
@@ -340,6 +341,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("FusedMatMul TransposeMatMul", _empty(0), "a transposed product of nothing: onnxruntime leaves what was there"),
     ("ReduceMean ReduceSum ReduceL", _overflowed, "products that overflow, or not where they are added at once"),
     ("Attention Rotary MatMul Gemm LRN", _large_factor, "sums times infinity, or of what was times infinity"),
+    ("Attention", _empty(0, 1), "scores of no features: their scale is infinite"),
     ("Classifier Regressor MoE", _nan_attribute, "NaN as a weight or a limit"),
     ("Classifier", _tied_scores, "which of two classes is picked whose scores differ in the last digits"),
     ("TopK", _nan(0), "where NaN is in order"),

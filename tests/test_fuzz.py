@@ -159,6 +159,7 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (RANGE, {"x": F([-92])}, "no range"),
     (POWER, {"x": np.array([-2, 0]), "e": F([3.5, 2])}, "as an integer"),
     (POWER, {"x": np.array([2, 0]), "e": F([3, -2])}, "as an integer"),
+    (POWER, {"x": np.array([-(1 << 63), 0]), "e": F([3, 2])}, "does not hold"),
 ])  # fmt: skip
 def test_what_is_open_depends_on_what_arrives(text: str, feeds: dict[str, Any], open_: str) -> None:
     model = parsed(text)
