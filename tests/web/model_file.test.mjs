@@ -51,3 +51,14 @@ test('hashes tell files apart, by any byte', async () => {
   });
   assert.notEqual(await other.hash(), hash);
 });
+
+test('hashes that have time pause between pieces, until somebody has none', async () => {
+  const reads = [];
+  const file = made(reads);
+  const slow = file.hash(100);
+  await new Promise((done) => setTimeout(done, 50));
+  assert.equal(reads.length, 1);
+  assert.equal(await file.hash(), await slow);
+  assert.equal(reads.length, 3);
+  assert.equal(await slow, await made().hash());
+});

@@ -28,7 +28,8 @@ export class FileInMemory {
     into.set(this.read(offset, into.length));
   }
 
-  hash() {
+  /** @param {number} [_pause] for which there is no need: another thread computes it */
+  hash(_pause) {
     return digest(this.bytes);
   }
 
@@ -51,6 +52,8 @@ export class FileOnDisk {
     this.near = { from: 0, bytes: new Uint8Array() };
     /** @type {Promise<string> | null} */
     this.hashed = null;
+    /** Milliseconds between pieces that are hashed. */
+    this.pause = Infinity;
   }
 
   /** @param {number} offset @param {number} size */
@@ -79,14 +82,20 @@ export class FileOnDisk {
     }
   }
 
-  /** Of the hashes of its pieces, for a hash takes all bytes at once. */
-  hash() {
+  /**
+   * Of the hashes of its pieces, for a hash takes all bytes at once. Without pauses nothing else runs until it is known:
+   * behind 142 MB a token waited for 640 ms.
+   * @param {number} [pause] milliseconds between pieces, while nobody asks for less
+   */
+  hash(pause = 0) {
+    this.pause = Math.min(this.pause, pause);
     this.hashed ??= (async () => {
       const piece = new Uint8Array(PIECE);
       const hashes = [];
       for (const [from, size] of pieces(this.size)) {
         this.readInto(piece.subarray(0, size), from);
         hashes.push(await hashed(piece.subarray(0, size)));
+        if (this.pause) await new Promise((done) => setTimeout(done, this.pause));
       }
       return hashed(new TextEncoder().encode(hashes.join()));
     })();

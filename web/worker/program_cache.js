@@ -16,6 +16,8 @@ const MOST = 16;
 const LARGEST = 4 * 2 ** 20;
 /** Milliseconds until they are written: not while the first session starts. */
 const WRITE_DELAY = 2000;
+/** Between pieces of files that are hashed for it, which are 4 MiB: a piece takes some 20, which runs wait for. */
+const PAUSE = 50;
 
 const text = new TextEncoder();
 
@@ -66,9 +68,9 @@ class CachedPrograms {
     return this.names.length > 0;
   }
 
-  /** @param {Files} files */
-  name(files) {
-    this.named ??= Promise.all([...files].sort().map(async ([path, file]) => `${path} ${await file.hash()}`))
+  /** @param {Files} files @param {number} [pause] as `FileOnDisk.hash` has it */
+  name(files, pause) {
+    this.named ??= Promise.all([...files].sort().map(async ([path, file]) => `${path} ${await file.hash(pause)}`))
       .then(async (hashes) => await this.prefix + await digest(text.encode(hashes.join('\n'))));
     return this.named;
   }
@@ -116,7 +118,7 @@ class CachedPrograms {
     const size = [...able.values()].reduce((sum, { blob }) => sum + blob.length, 0);
     if (!able.size || size > LARGEST) return;
     clearTimeout(this.timer); // more of them
-    const write = async () => keep(this.cache, await this.name(files), packed({ info, needs, programs: able }), MOST);
+    const write = async () => keep(this.cache, await this.name(files, PAUSE), packed({ info, needs, programs: able }), MOST);
     this.written = new Promise((done) => {
       this.timer = setTimeout(() => write().then(done, () => done()), WRITE_DELAY); // no room, or forbidden: the next page compiles, too
     });
