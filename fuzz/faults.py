@@ -45,6 +45,13 @@ def _one_label(node: Any, *_: Any) -> bool:
     return any(len(onnx.helper.get_attribute_value(a)) == 1 for a in node.attribute if a.name.startswith("classlabels"))
 
 
+def _couples_classes(node: Any, *_: Any) -> bool:
+    """Whether probabilities of three classes and more are asked for."""
+    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    labels = given.get("classlabels_strings") or given.get("classlabels_ints", ())
+    return len(labels) > 2 and "prob_a" in given
+
+
 def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether a mask that is the same for all queries meets is_causal."""
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -240,9 +247,9 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             ("TreeEnsembleRegressor", _given("aggregate_function", way), "gives an extreme where no tree has a result")
             for way in (b"MIN", b"MAX")
         ],
-        ("SVMClassifier", _with("prob_a"), "has other probabilities of three classes and more"),
+        ("SVMClassifier", _couples_classes, "has other probabilities of three classes and more"),
         ("MaxPool", _empty, "takes the input's shape for the output's"),
-        ("MaxPool", lambda node, _, types, *more: bool(types & HALVES), "finds bfloat16's places, not its numbers"),
+        ("MaxPool", lambda node, _, types, *more: onnx.TensorProto.BFLOAT16 in types, "misses bfloat16's places"),
         ("Compress", _empty, "counts conditions beyond the end"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],

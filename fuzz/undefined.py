@@ -341,7 +341,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("FusedMatMul TransposeMatMul", _empty(0), "a transposed product of nothing: onnxruntime leaves what was there"),
     ("ReduceMean ReduceSum ReduceL", _overflowed, "products that overflow, or not where they are added at once"),
     ("Attention Rotary MatMul Gemm LRN", _large_factor, "sums times infinity, or of what was times infinity"),
-    ("Attention", _empty(0, 1), "scores of no features: their scale is infinite"),
+    ("Attention", _empty(0, 1), "scores of no keys, or of no features, whose scale is infinite"),
     ("Classifier Regressor MoE", _nan_attribute, "NaN as a weight or a limit"),
     ("Classifier", _tied_scores, "which of two classes is picked whose scores differ in the last digits"),
     ("TopK", _nan(0), "where NaN is in order"),

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from kit.interpret import run
-from pyruntime import PyRuntimeError
+from pyruntime import InferenceSession, PyRuntimeError, ShapeError
 from tests.ops.compare import by_onnx, by_onnxruntime, by_session, model, same
 from tests.ops.node import check_node, node_model
 
@@ -207,3 +207,18 @@ def test_binarized_integers(threshold: float, want: list[int]) -> None:
     """onnxruntime has floats only, and onnx's reference compares with the attribute as it is."""
     m, feeds = node_model("Binarizer", [np.array([-5, 0, 1 << 40])], 1, domain=ML, threshold=threshold)
     assert by_session(m, feeds)[0].tolist() == want
+
+
+@pytest.mark.parametrize(("leaf", "child", "text"), [(1, -1, "-1, there are 2 leaves"), (0, 1, "1, there are 1 nodes")])
+def test_children_that_do_not_exist(leaf: int, child: int, text: str) -> None:
+    node = helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], domain=ML, n_targets=1, tree_roots=[0], nodes_featureids=[0],
+        nodes_splits=helper.make_tensor("s", 1, [1], [0.5]), nodes_modes=helper.make_tensor("m", 2, [1], [0]),
+        nodes_truenodeids=[child], nodes_trueleafs=[leaf], nodes_falsenodeids=[1], nodes_falseleafs=[1],
+        leaf_targetids=[0, 0], leaf_weights=helper.make_tensor("w", 1, [2], [1.0, 2.0]),
+    )  # fmt: skip
+    values = [helper.make_tensor_value_info(name, 1, None) for name in "xy"]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(ML, 5)])
+    with pytest.raises(ShapeError, match=f"nodes_truenodeids has {text}"):
+        InferenceSession(model.SerializeToString()).run(None, {"x": F})

@@ -213,6 +213,8 @@ def test_the_position_of_nothing(dims: str) -> None:
     ("float[1,2,8] x, int32[0,0,8] m", "y = com.microsoft.MaxpoolWithMask<kernel_shape=[3]> (x, m)", "no channels"),
     ("float r, int64 s, double[2] x, float[2] g",
      "y, h = ai.onnx.preview.training.Adagrad (r, s, x, g, g)", "float64 and float32, not of one"),
+    ("uint8[6,0] x, float[6,2] s",
+     "y = com.microsoft.GatherBlockQuantized<block_size=0, quantize_axis=1> (x, i, s)", "scales must have the shape"),
     ("float x", "y = ai.onnx.ml.FeatureVectorizer (x, x)", 'input "x" has rank 0, must have 1 or more'),
     ("float[2] x", "y = com.microsoft.CDist (x, x)", 'input "x" has rank 1, must have 2'),
     ("float[2,2] x", "y = com.microsoft.Unique (x)", 'input "x" has rank 2, must have 1'),
