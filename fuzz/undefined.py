@@ -387,7 +387,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),
     ("Attention", _sums_overflow, "a softmax of sums that overflow"),
     ("Norm LRN", _squares_overflow, "squares that overflow, or not in a wider type"),
-    ("Norm LRN Rotary HyperConnection EngramGate", _not_finite(), "0 times what is not finite"),
+    ("Norm LRN Rotary HyperConnection EngramGate SwiGLU", _not_finite(), "0 times what is not finite"),
     ("AveragePool LpPool", _not_finite(), "the reference takes NaN for padding"),
     ("Mul", _vanishes_beside_infinity, "infinity times 0, or times what is not quite 0"),
     ("Range", _not_finite(2), NO_STEP),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
 
-from pyruntime.ir.dtype import I32
+from pyruntime.ir.dtype import I32, U8
 from pyruntime.ir.expr import Expr, cast, dim, minimum
 from pyruntime.ir.kernel import Tensor
 
@@ -28,4 +30,14 @@ def code_at(codes: Tensor, row: Sequence[Expr], place: Expr, bits: int) -> Expr:
     return (both >> ((place * bits) & 7)) & ((1 << bits) - 1)
 
 
-__all__ = ["code_at", "unpacked"]
+def packed_byte(code: Callable[[Expr], Expr], i: Expr, bits: int) -> Expr:
+    """Byte i of a run of codes; `code` gives one as int32, and is asked for some of which no bit is in the byte, behind
+    the last one, too."""
+    first = i * 8 / bits
+    shift = first * bits - i * 8  # of the first code's bits, to the left: none or less
+    count = 8 // bits if 8 % bits == 0 else 7 // bits + 2  # that may lie in a byte
+    parts = [(code(first + n) << (shift + (n * bits + 8))) >> 8 for n in range(count)]
+    return cast(reduce(operator.or_, parts) & 255, U8)
+
+
+__all__ = ["code_at", "packed_byte", "unpacked"]

@@ -6,9 +6,9 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, U32, DType
-from pyruntime.ir.expr import Expr, X, Y, bitcast, cast, dim, index
-from pyruntime.ir.kernel import Tensor
-from pyruntime.ir.packed_codes import code_at, unpacked
+from pyruntime.ir.expr import Expr, X, Y, bitcast, cast, dim, index, minimum
+from pyruntime.ir.kernel import Leaf, Tensor
+from pyruntime.ir.packed_codes import code_at, packed_byte, unpacked
 from pyruntime.ops.matmul import matmul
 from pyruntime.ops.minifloat import MINIFLOATS, decode
 
@@ -22,7 +22,8 @@ def matmul_nbits(
     weight_prepacked: int = 0,
 ) -> Tensor:  # fmt: skip
     """a · wᵀ + bias with w[n, k] = (code - zero point) · scale; the zero point is 2^(bits-1) unless given. Zero point
-    and scale are those of the block that k lies in, or of block g_idx[k].
+    and scale are those of the block that k lies in, or of block g_idx[k]; where g_idx is constant and fills its blocks,
+    a's elements and the codes are put in the blocks' order, the codes once.
 
     Routine "matmul_nbits": args (a, b, scales, zero_points), attrs bits, block_size, K, N, accuracy_level; with level 4
     a may be quantised by blocks as well, else it is not.
@@ -43,6 +44,9 @@ def matmul_nbits(
     zeros = None
     if zero_points is not None:
         zeros = t.reshape(zero_points, (N, -(-blocks * bits // 8) if packed else blocks))
+    order = None if g_idx is None else _blocks_order(t, g_idx, K, block_size)
+    if order is not None:
+        a, codes, g_idx = _ordered(t, a, codes, order, block_size, bits)
     dtype = F32 if a.dtype in (F16, BF16) else a.dtype
     rank = a.rank
 
@@ -67,6 +71,33 @@ def matmul_nbits(
         attrs = {"bits": bits, "block_size": block_size, "K": K, "N": N, "accuracy_level": accuracy_level}
         y = t.call("matmul_nbits", (a, codes, steps, zeros), meaning, **attrs)
     return t.cast(y if bias is None else t.map(X + cast(Y, dtype), y, bias), a.dtype)
+
+
+def _blocks_order(t: Tracer, g_idx: Tensor, K: int, block_size: int) -> list[int] | None:
+    """Which k stands at each place once those of a block stand together; None if g_idx is not constant, or gives its
+    blocks fewer or more than they hold."""
+    leaf = g_idx.kernel
+    groups = t.elements(leaf.value) if isinstance(leaf, Leaf) and leaf.kind == "weight" else t.known(g_idx)
+    if groups is None or sorted(groups) != [k // block_size for k in range(K)]:
+        return None
+    return sorted(range(K), key=groups.__getitem__)
+
+
+def _ordered(
+    t: Tracer, a: Tensor, codes: Tensor, order: list[int], block_size: int, bits: int
+) -> tuple[Tensor, Tensor, None]:
+    """a (*A, K) and codes (N, blocks, bytes) with their k in this order, so that there is no g_idx."""
+    at = t.constant(order, I32)
+    last = dim(len(order) - 1)
+
+    def code(n: Expr, place: Expr) -> Expr:
+        k = at.at(minimum(place, last))
+        return code_at(codes, (n, k / block_size), k & (block_size - 1), bits)
+
+    def byte(n: Expr, block: Expr, i: Expr) -> Expr:
+        return packed_byte(lambda place: code(n, block * block_size + place), i, bits)
+
+    return t.compute(a.shape, lambda *i: a.at(*i[:-1], at.at(i[-1]))), t.compute(codes.shape, byte), None
 
 
 # of MatMulFpQ4, by blk_quant_type: elements of a block, bytes before its codes

@@ -166,15 +166,30 @@ def weights_of(case: Case, m: Any) -> np.ndarray:
     return ((codes - zeros[:, group]) * given["scales"][:, group]).astype(np.float32)
 
 
-def in_any_order(case: Case) -> Case:
-    """The same with g_idx."""
-    group = (lambda shape, sizes, rng: rng.permutation(np.arange(48) // 16), I32, "48")
+def in_any_order(case: Case, uneven: bool = False) -> Case:
+    """The same with g_idx. uneven: of blocks that hold more or fewer than are theirs."""
+    k, size = case.attrs["K"], case.attrs["block_size"]
+    of_places = np.arange(k) ** (1 + uneven) // k**uneven // size
+    group = (lambda shape, sizes, rng: rng.permutation(of_places), I32, f"{k}")
     absent = {} if "zeros" in case.inputs else {"_z": ""}
     return replace(case, inputs={**case.inputs, **absent, "g": group}, weights=case.weights | {"g"})
 
 
 def test_blocks_in_any_order() -> None:
     check(in_any_order(nbits(4, 3, 48, 16)))
+
+
+@pytest.mark.parametrize("provider", ["wasm", "webgpu"])
+@pytest.mark.parametrize(("bits", "level"), [(2, 0), (3, 0), (4, 0), (4, 4), (8, 0), (8, 4)])
+def test_blocks_in_any_order_in_sessions(provider: str, bits: int, level: int) -> None:
+    for uneven in (False, True):
+        case = in_any_order(nbits(bits, 33, 200, 32, zeros="packed"), uneven)
+        case.attrs["accuracy_level"] = level
+        given = arrays(case, B[0])
+        made = build(case, given)
+        (y,) = InferenceSession(made.SerializeToString(), providers=[provider]).run(None, {"a": given["a"]})
+        exact = given["a"] @ weights_of(case, made).T
+        np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-3 * np.abs(exact).max() if level else 1e-4)
 
 
 FEW_ROWS = [(7, 32, 16), (8, 40, 32), (9, 30, 16), (17, 64, 64), (16, 129, 128), (24, 3, 16)]
@@ -260,12 +275,15 @@ def bias_of(m: Any) -> Any:
     "case",
     [
         *[nbits(bits, 3, 48, 16, zeros=zeros) for bits in (3, 5, 6, 7) for zeros in ("packed", "")],
-        in_any_order(nbits(4, 3, 48, 16, zeros="packed")), in_any_order(nbits(3, 3, 48, 16, zeros="packed")),
+        *[in_any_order(nbits(bits, 3, 40, 16, zeros="packed", kind=kind))
+          for bits in range(2, 9) for kind in (np.float32, np.float16)],
+        in_any_order(nbits(4, 3, 48, 16, zeros="packed"), uneven=True),
+        in_any_order(nbits(4, 3, 48, 16, zeros="float")),
     ],
     ids=str,
 )  # fmt: skip
 def test_by_the_definition(case: Case) -> None:
-    check(case, lambda m, feeds: [feeds["a"] @ weights_of(case, m).T])
+    check(case, lambda m, feeds: [(feeds["a"] @ weights_of(case, m).T + bias_of(m)).astype(feeds["a"].dtype)])
 
 
 @pytest.mark.parametrize(
