@@ -43,11 +43,20 @@ def judge(case: Case, draw: Draw, peers: Peers, say: Say, twins: Sequence[Twin] 
     bad = next((a for a in got if isinstance(a, Failed) and not a.typed), None)
     if bad is not None:
         return Verdict("untyped", bad.kind, bad.message)
+    if any(isinstance(a, Failed) and a.kind.startswith("Terminated") for a in got):
+        return _endless(case, peers)
     if not case.judged:
         return _outcome(got, "alone")
     runs = [ours.plain(feeds) for feeds in case.runs]
     asked = _Case(case, runs, got, peers, say)
     return asked.by_twins(draw, twins) or asked.by_peers() or asked.by_evaluator(draw) or _outcome(got, asked.standing)
+
+
+def _endless(case: Case, peers: Peers) -> Verdict:
+    """Of a loop that was stopped: it hangs unless peers do, too."""
+    runs = [ours.plain(feeds) for feeds in case.runs]
+    ends = any(not isinstance(a, str) for peer in PEERS for a in peers.ask(peer, case.model, runs))
+    return Verdict("hang", "a loop", "peers end it") if ends else Verdict("refused", "Terminated", "a loop without end")
 
 
 def _outcome(got: Sequence[Any], standing: str) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,12 +14,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 
+from fuzz.node import nodes
 from kit.interpret import run as interpret
-from pyruntime import InferenceSession, SessionOptions
+from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import NeedsValue, PyRuntimeError
 
 MEMORY = 128 << 20  # bytes a session may use
+ENDLESS = 6.0  # seconds after which a model with a loop is stopped: it may ask for 2^63 rounds
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,20 @@ class Ours:
     def __init__(self, model: bytes, twin: Twin, options: Mapping[str, Any]) -> None:
         made = SessionOptions(**{"memory_limit": MEMORY, "log_severity_level": 4, **options, **twin.options})
         self.session = InferenceSession(redeclared(model, twin.dims), made, list(twin.providers))
+        self.loops = has_loop(model)
 
     def run(self, feeds: Any) -> Answer:
+        stop = RunOptions()
+        timer = threading.Timer(ENDLESS, setattr, (stop, "terminate", True)) if self.loops else None
         try:
-            return list(self.session.run(None, feeds))
+            if timer:
+                timer.start()
+            return list(self.session.run(None, feeds, stop))
         except Exception as error:
             return failure(error)
+        finally:
+            if timer:
+                timer.cancel()
 
 
 def answers(model: bytes, runs: Sequence[Any], twin: Twin, options: Mapping[str, Any]) -> list[Answer]:
@@ -93,6 +105,13 @@ def answers(model: bytes, runs: Sequence[Any], twin: Twin, options: Mapping[str,
     except Exception as error:
         return [failure(error)] * max(len(runs), 1)
     return [session.run(feeds) for feeds in runs]
+
+
+def has_loop(model: bytes) -> bool:
+    try:
+        return any(node.op_type == "Loop" for node in nodes(onnx.load_from_string(model).graph))
+    except DecodeError:  # hostile, or a program
+        return False
 
 
 def redeclared(model: bytes, how: str) -> bytes:

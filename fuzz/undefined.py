@@ -148,6 +148,11 @@ def _short_integer_mask(a: Arriving) -> bool:
     return any(is_int(x.dtype) and x.ndim and x.shape[-1] < keys for x in a.at(3))
 
 
+def _large_integer_mask(a: Arriving) -> bool:
+    masks = [wide(x).astype(np.float64) for x in a.at(3) if is_int(x.dtype)]
+    return any(np.abs(x).max(initial=0) > 2**16 for x in masks)
+
+
 def _masked_scores(a: Arriving) -> bool:
     """Whether scores are an output, after the mask and before the softmax."""
     masked = a.attribute("is_causal", 0) or len(a.node.input) > 3 and a.node.input[3]
@@ -382,6 +387,11 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("NonMaxSuppression", _on_the_threshold, "boxes whose overlap is the threshold but for rounding"),
     ("Attention", lambda a: a.attribute("scale", 0.0) < 0, "roots of negative scales"),
     ("Attention", _short_integer_mask, "a mask of integers, which the reference lengthens by -inf"),
+    (
+        "Attention",
+        _large_integer_mask,
+        "scores that have no digits left beside a mask, which the reference adds as float64",
+    ),
     ("Attention", _masked_scores, "scores that are masked: -inf, or the least number"),
     ("Attention", _not_finite(), "a softmax of infinities"),
     ("Attention", _all_masked, "scores that all are near -10,000, where float32 has three digits behind the point"),

@@ -10,6 +10,7 @@ from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeErro
 from pyruntime.frontend import registry
 from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.operator_ranks import check_ranks
+from pyruntime.frontend.packed_weights import weight_tensor
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
 from pyruntime.frontend.signatures import check_attributes, check_inputs, check_result, signature
 from pyruntime.frontend.tracer import Tracer
@@ -201,7 +202,7 @@ class _GraphTracer:
         for name, w in graph.weights.items():
             if name not in env:
                 if id(w) not in self.weights:
-                    self.weights[id(w)] = self.t.leaf("weight", w.shape, w.dtype, w, name=name)
+                    self.weights[id(w)] = weight_tensor(self.t, w, name)
                 env[name] = self.weights[id(w)]
         return self._run(graph.nodes, env, [v.name for v in graph.outputs])
 

@@ -11,7 +11,7 @@ from pyruntime.ir.kernel import Block, Map, Reduce, Tensor
 from pyruntime.passes.map_fusion import substitute
 
 LARGE = 1 << 16  # elements; smaller tables are made once
-CHEAP = frozenset("at cast sub mul add div const index dim".split())  # not a table of sines
+CHEAP = frozenset("at cast sub mul add div and shr xor const index dim".split())  # not a table of sines
 
 
 def gather_codes(block: Block, products: bool = False) -> None:
@@ -30,7 +30,7 @@ def _made_in_products(e: Expr) -> Expr | None:
         return None
     t = e.value
     inner = substitute(t.kernel.expr, e.args)
-    if t.rank == 2 and t.dtype is F32 and _grows(t):
+    if t.rank == 2 and (t.dtype is F32 or t.dtype.bits < 8) and _grows(t):
         return rewrite(inner, _made_in_products)
     return _made_in_products(inner) if inner.op == "at" and is_view(t.kernel.expr) else None
 

@@ -218,7 +218,7 @@ def test_embeddings_stay_codes(case: tuple[Weights, int], tied: bool) -> None:
     for x, y in zip(got, peer(data, feeds), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=near * abs(y).max())
     np.testing.assert_allclose(got[0], real[feeds["ids"]], rtol=1e-3, atol=1e-6)
-    tables = 1 + tied * (what.bits / 8 + 0.05)
+    tables = what.bits / 8 + tied * (what.bits / 8 + 0.05)
     steps = words * (-(-width // what.block) if what.block else 1) * (4 + 1 + 8 * tied)
     assert bytes_of(session) <= words * width * tables + steps + 4096
     with pytest.raises(ExecutionError, match="520"):
