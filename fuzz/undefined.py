@@ -253,6 +253,13 @@ def _places_left(a: Arriving) -> bool:
     return any(x.ndim == 4 and x.shape[2] > total for x in a.at(3) for total in totals)
 
 
+def _padded_prompt(a: Arriving) -> bool:
+    """Whether an item has fewer keys than it has queries, with a sink in its softmax."""
+    sunk = a.attribute("smooth_softmax", 0) > 0 or len(a.node.input) > 11 and bool(a.node.input[11])
+    totals = [int(x.min()) + 1 for x in a.at(5) if is_int(x.dtype) and x.size]
+    return sunk and any(x.ndim == 3 and x.shape[1] > total for x in a.at(0) for total in totals)
+
+
 def _alike(a: Arriving) -> bool:
     """Whether all tables have a row of one value."""
     return all((np.ptp(wide(x), axis=-1) == 0).any() for x in a.at(2, 3, 4) if x.size)
@@ -266,8 +273,12 @@ def _tied_experts(a: Arriving) -> bool:
 
 
 def _extreme_scales(a: Arriving) -> bool:
-    scales = [wide(x) for x in a.floats()]
-    return any(not ((x > 1e-9) & (x < 1e9)).all() for x in scales)
+    """Whether a product of two codes by scales over another may be no int32; at least, whether scales are far off."""
+    scales = [wide(x).astype(np.float64) for x in a.floats()]
+    if any(not ((x > 1e-9) & (x < 1e9)).all() for x in scales):
+        return True
+    largest = np.prod([max(float(x.max()), 1.0) for x in scales])
+    return largest / min((float(x.min()) for x in scales), default=1.0) * 255**2 >= 2.0**31
 
 
 def _singular(a: Arriving) -> bool:
@@ -369,6 +380,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("QuantizeLinear", _not_finite(0, 1), "NaN as an integer"),
     ("QLinear QGemm", _extreme_scales, "quotients that an integer does not hold"),
     ("GroupQueryAttention", _zero(12, 13), "codes of a scale of 0"),
+    ("GroupQueryAttention", _padded_prompt, "queries that are padding: onnxruntime leaves the sink out of some"),
     ("GroupQueryAttention", _places_left, "what lies behind the keys in a cache"),
     ("MoE", _tied_experts, "which of equal experts is picked"),
     ("Inverse", _singular, "what has no inverse"),
