@@ -16,7 +16,7 @@ from pyruntime.ir.expr import Expr, X, cast, dim, guard, index, rem, sigmoid
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.quant import centred
-from pyruntime.ops.window import Window, sliding
+from pyruntime.ops.window import SAME, Window, sliding
 
 LARGE = 1024  # elements from which on a filter may be larger than what it meets
 
@@ -72,6 +72,20 @@ def check_ranks(t: Tracer, x: Tensor, w: Tensor) -> None:
         raise t.shape_error(f"input has rank {x.rank} and weight {w.rank}; both need batch, channel and spatial axes")
 
 
+def _window(
+    t: Tracer, x: Tensor, w: Tensor, auto_pad: str, pads: Sequence[int] | None, strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+) -> Window:  # fmt: skip
+    _check_one_padding(t, auto_pad, pads)
+    return sliding(t, x.shape[2:], w.shape[2:], auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations)
+
+
+def _check_one_padding(t: Tracer, auto_pad: str, pads: Sequence[int] | None) -> None:
+    """Convolutions, unlike poolings, have no pads beside auto_pad; nor has onnxruntime."""
+    if auto_pad in (*SAME, "VALID") and any(pads or ()):
+        raise t.unsupported(f"both auto_pad {auto_pad} and pads {list(pads or ())} are given")
+
+
 @op("Conv", since=1)
 def conv(
     t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET",
@@ -82,7 +96,7 @@ def conv(
     Spec: https://onnx.ai/onnx/operators/onnx__Conv.html"""
     check_ranks(t, x, w)
     check_kernel(t, kernel_shape, w)
-    window = sliding(t, x.shape[2:], w.shape[2:], auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations)
+    window = _window(t, x, w, auto_pad, pads, strides, dilations)
     return bias_added(t, convolve(t, x, w, window, group), b, x.dtype)
 
 
@@ -176,11 +190,13 @@ def _transposed_window(
     strides = tuple(t.entries("strides", strides or [1] * rank, rank))
     dilations = tuple(t.entries("dilations", dilations or [1] * rank, rank))
     extra = tuple(t.entries("output_padding", output_padding or [0] * rank, rank))
+    both = tuple(t.entries("pads", pads or [0] * 2 * rank, 2 * rank))
+    _check_one_padding(t, auto_pad, both)
     if not all(0 <= e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
         raise t.unsupported(f"output_padding is {list(extra)}, must be 0 or more and below the stride or the dilation")
     full = [strides[n] * (size[n] - 1) + extra[n] + (kernel[n] - 1) * dilations[n] + 1 for n in range(rank)]
     out: list[AnyDim]
-    if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+    if output_shape or auto_pad in SAME:
         if output_shape and len(output_shape) not in (rank, rank + 2):
             raise t.shape_error(f"output_shape has {len(output_shape)} entries, not {rank}")
         out = list(output_shape[-rank:]) if output_shape else [size[n] * strides[n] for n in range(rank)]
@@ -192,7 +208,6 @@ def _transposed_window(
         more = tuple(p - half for p, half in zip(total, less, strict=True))
         begin, end = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
     elif auto_pad in ("NOTSET", "VALID", ""):
-        both = tuple(t.entries("pads", pads or [0] * 2 * rank, 2 * rank)) if auto_pad != "VALID" else (0,) * 2 * rank
         begin, end = both[:rank], both[rank:]
         out = [full[n] - begin[n] - end[n] for n in range(rank)]
     else:
@@ -280,7 +295,7 @@ def convolve_integers(
         zero = t.reshape(zero, [zero.shape[0], *[1] * (w.rank - 1)])
     if x_zero is not None and x_zero.rank:
         x_zero = t.reshape(x_zero, ())
-    window = sliding(t, x.shape[2:], w.shape[2:], **attrs)  # type: ignore[arg-type]
+    window = _window(t, x, w, **attrs)  # type: ignore[arg-type]
     return convolve(t, centred(t, x, x_zero), centred(t, w, zero), window, group)
 
 

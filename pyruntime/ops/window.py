@@ -73,6 +73,7 @@ def sliding(
     rank = len(size)
     strides = _checked(t, "strides", strides, 1, rank)
     dilations = _checked(t, "dilations", dilations, 1, rank)
+    pads = _checked(t, "pads", pads, 0, 2 * rank)
     if len(kernel) != rank:
         raise t.shape_error(f"kernel_shape has {len(kernel)} entries, the input has {rank} spatial axes")
     for k in kernel:
@@ -89,7 +90,7 @@ def sliding(
         return Window(size, tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(out))
     if auto_pad not in ("NOTSET", "VALID", ""):
         raise t.unsupported(f'auto_pad "{auto_pad}" is not known')
-    both = _checked(t, "pads", None if auto_pad == "VALID" else pads, 0, 2 * rank)
+    both = (0,) * 2 * rank if auto_pad == "VALID" else pads
     if min(both, default=0) < 0:
         raise t.unsupported(f"pads is {list(both)}, must be at least 0")
     begin, end = list(both[:rank]), list(both[rank:])
