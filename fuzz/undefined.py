@@ -160,8 +160,8 @@ def _masked_scores(a: Arriving) -> bool:
 
 
 def _squares_overflow(a: Arriving) -> bool:
-    """Whether a sum of squares of what arrives first may leave the type."""
-    return any(not a.largest(0) ** 2 * x.size < float(ml_dtypes.finfo(x.dtype).max) for x in a.floats(0))
+    """Whether a sum of squares of what arrives may leave the type."""
+    return any(not a.largest() ** 2 * x.size < float(ml_dtypes.finfo(x.dtype).max) for x in a.floats(0))
 
 
 def _one_value(a: Arriving) -> bool:
