@@ -32,7 +32,13 @@ def _with(name: str) -> Callable[..., bool]:
 
 
 def _negative(name: str) -> Callable[..., bool]:
-    return lambda node, *_: any(onnx.helper.get_attribute_value(a) < 0 for a in node.attribute if a.name == name)
+    """Whether an attribute is, or has a number, below 0."""
+    given = onnx.helper.get_attribute_value
+    return lambda node, *_: any(np.min(given(a), initial=0) < 0 for a in node.attribute if a.name == name)
+
+
+def _over(name: str, limit: float) -> Callable[..., bool]:
+    return lambda node, *_: any(onnx.helper.get_attribute_value(a) > limit for a in node.attribute if a.name == name)
 
 
 def _votes_for_one_of_two(node: Any, *_: Any) -> bool:
@@ -200,6 +206,12 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             lambda node, *_: len(node.output) < 3,
             "reads what it never wrote if no present is wanted",
         ),
+        (
+            "GroupQueryAttention",
+            lambda node, *_: len(node.output) > 3 and not _over("qk_output", 0)(node),
+            "leaves what was there in scores that are not to be put out",
+        ),
+        ("TfIdfVectorizer", _over("max_skip_count", 2**31), "adds 1 to the number, which wraps"),
         ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of zeros where all stays"),
         ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
@@ -243,6 +255,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ("Unique", _with("axis"), "puts the axis first if unsorted"),
         ("SVMClassifier", _not_of_rank(2), "takes each number of a row for a row"),
         ("SVMClassifier", lambda node, _, types, *more: bool(types & INTEGERS), "gives scores of integers as integers"),
+        ("TreeEnsembleClassifier", _negative("class_weights"), "counts 0 for classes without votes"),
         ("TreeEnsembleClassifier", _votes_for_one_of_two, "does not decide by the one score there is"),
         *[
             ("TreeEnsembleRegressor", _given("aggregate_function", way), "gives an extreme where no tree has a result")

@@ -13,11 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 
 from fuzz import ours
+from fuzz.calm import calmed
 from fuzz.case import FAILURES, Case
 from fuzz.compare import Tolerance, difference, spread
 from fuzz.draw import Draw
@@ -295,6 +297,37 @@ def test_what_no_noise_explains_is_wrong() -> None:
     case = SMOOTH
     assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome == "right"
     assert judge(case, Draw("a"), Liar(), lambda *_: None).outcome == "wrong"
+
+
+class Wary(Peers):
+    """Only onnxruntime answers, and with other numbers from a limit on."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def ask(self, peer: str, model: bytes, runs: Any) -> list[Any]:
+        if peer != "onnxruntime":
+            return ["Refused: it does not know it"] * len(runs)
+        far = [any(np.abs(x).max() > self.limit for x in feeds.values()) for feeds in runs]
+        answers = super().ask(peer, model, runs)
+        return [[2 * y for y in answer] if f else answer for f, answer in zip(far, answers, strict=True)]
+
+
+@pytest.mark.parametrize(("limit", "outcome"), [(1e20, "open"), (0.1, "wrong")])
+def test_one_peer_alone_must_disagree_on_plain_numbers(limit: float, outcome: str) -> None:
+    model = parsed("(float[3] x) => (float[3] y) { y = Abs(x) }").SerializeToString()
+    case = Case("operators", model, ({"x": F([0.5, 1e30, 2])},))
+    assert judge(case, Draw("a"), Wary(limit), lambda *_: None).outcome == outcome
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint16"])
+def test_plain_numbers_are_left_alone(kind: str) -> None:
+    dtype = ml_dtypes.bfloat16 if kind == "bfloat16" else np.dtype(kind)
+    x = np.array([0, 1, 2e4, 3e4], dtype)
+    case = Case("operators", parsed("(float[4] x) => (y) { y = Abs(x) }").SerializeToString(), ({"x": x},))
+    plain = calmed(case)
+    assert plain is not None and plain.runs[0]["x"].dtype == x.dtype and calmed(plain) is None
 
 
 @pytest.mark.parametrize(("liar", "first", "seen"), [
