@@ -155,7 +155,7 @@ class _Case:
         if failed.kind.startswith(("OutOfMemory", "NoAdapter")) or any(words in failed.message for words in beyond):
             return True
         named = re.search(r'"(.*?)"', failed.message) if failed.kind.endswith("raise_fault") else None
-        return bool(named and (is_unread(self.model, named[1]) or not sum(map(_size, gave))))
+        return bool(named and (is_unread(self.model, named[1]) or not all(map(_size, gave))))
 
     def by_peers(self) -> Verdict | None:
         """Right if one agrees on every run that it answers; wrong if all disagree, one alone on plain numbers, too."""
