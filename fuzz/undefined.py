@@ -173,6 +173,17 @@ def _one_value(a: Arriving) -> bool:
     return False
 
 
+def _one_value_a_row(a: Arriving) -> bool:
+    """The same of what a layer's or an instance's norm takes together, a residual added."""
+    added = [wide(x) for n in ((0, 1, 4) if a.node.op_type.startswith("Skip") else (0,)) for x in a.floats(n)[:1]]
+    if not added or added[0].ndim < 2:
+        return False
+    x = sum((np.broadcast_to(x, added[0].shape) for x in added[1:]), added[0])
+    axis = 2 if a.node.op_type.startswith("Instance") else a.attribute("axis", -1)
+    rows = x.reshape(int(np.prod(x.shape[:axis])), -1)
+    return bool((np.ptp(rows, axis=-1) <= 1e-5 * np.abs(rows).max(-1)).any())
+
+
 def _far_from_zero(a: Arriving) -> bool:
     """Whether a group varies so little beside its mean that E[x²] - mean², as the operator's function takes the
     variance, has few digits."""
@@ -402,6 +413,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("GridSample RoiAlign DeformConv Resize", _not_finite(0), "0 times what is not finite"),
     ("GroupNormalization", _far_from_zero, "variances that are what is left of squares"),
     ("MeanVariance", _one_value, "values that are all the same: what is left of them is rounding"),
+    ("LayerNorm InstanceNorm", _one_value_a_row, "values that are all the same: what is left of them is rounding"),
     ("NonMaxSuppression", _on_the_threshold, "boxes whose overlap is the threshold but for rounding"),
     ("Attention", lambda a: a.attribute("scale", 0.0) < 0, "roots of negative scales"),
     ("Attention", _short_integer_mask, "a mask of integers, which the reference lengthens by -inf"),
