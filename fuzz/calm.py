@@ -3,43 +3,64 @@ them itself; on plain numbers it must agree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 
 from fuzz.case import Case
 from fuzz.compare import wide
 from fuzz.draw import is_float, is_int
-from fuzz.node import nodes, tensor
+from fuzz.node import tensor
 
-LEAST, MOST = 2.0**-6, 64.0  # magnitudes of floats; all types have them
-COUNT = 1000  # of integers, which are sizes and places
+LEAST = 2.0**-20  # magnitude of floats, or the type's least normal one
+MOST = {1: 64.0, 2: 64.0, 4: 1024.0, 8: 1024.0}  # by bytes of the type: products and short sums are in it
+COUNT = {2: 1 << 10, 4: 1 << 15, 8: 1 << 15}  # of integers
 
 
 def calmed(case: Case) -> Case | None:
     """None if there is nothing to calm."""
     model = onnx.load_from_string(case.model)
-    for weight in model.graph.initializer:
-        if weight.data_type != onnx.TensorProto.STRING:
-            weight.CopyFrom(tensor(_plain(onnx.numpy_helper.to_array(weight)), weight.name))
-    for node in nodes(model.graph):
-        _calm(node.attribute)
+    before = model.SerializeToString()
+    _calm_graph(model.graph)
     runs = tuple({name: _plain(x) for name, x in feeds.items()} for feeds in case.runs)
-    same = model.SerializeToString() == onnx.load_from_string(case.model).SerializeToString()
-    if same and all(a[name] is b[name] for a, b in zip(runs, case.runs, strict=True) for name in a):
+    calm = model.SerializeToString()
+    if calm == before and all(a[name] is b[name] for a, b in zip(runs, case.runs, strict=True) for name in a):
         return None
-    return replace(case, model=model.SerializeToString(), runs=runs)
+    return replace(case, model=calm, runs=runs)
 
 
-def _calm(attributes: Iterable[Any]) -> None:
-    for given in attributes:
-        if given.type == onnx.AttributeProto.FLOAT:
-            given.f = float(_plain(np.float32(given.f)))
-        elif given.type == onnx.AttributeProto.INT:
-            given.i = int(_plain(np.int64(given.i)))
+def _calm_graph(graph: Any) -> None:
+    for weight in graph.initializer:
+        _calm_tensor(weight)
+    for node in graph.node:
+        for given in node.attribute:
+            _calm_attribute(given)
+
+
+def _calm_attribute(given: Any) -> None:
+    kinds = onnx.AttributeProto
+    if given.type == kinds.FLOAT:
+        given.f = float(_plain(np.float32(given.f)))
+    elif given.type == kinds.INT:
+        given.i = int(_plain(np.int64(given.i)))
+    elif given.type == kinds.FLOATS:
+        given.floats[:] = _plain(np.array(given.floats, np.float32)).tolist()
+    elif given.type == kinds.INTS:
+        given.ints[:] = _plain(np.array(given.ints, np.int64)).tolist()
+    elif given.type == kinds.TENSOR:
+        _calm_tensor(given.t)
+    elif given.type == kinds.GRAPH:
+        _calm_graph(given.g)
+
+
+def _calm_tensor(weight: Any) -> None:
+    if weight.data_type != onnx.TensorProto.STRING:
+        x = onnx.numpy_helper.to_array(weight)
+        if (made := _plain(x)) is not x:
+            weight.CopyFrom(tensor(made, weight.name))
 
 
 def _plain(x: Any) -> Any:
@@ -50,16 +71,17 @@ def _plain(x: Any) -> Any:
     if isinstance(x, np.ndarray | np.generic) and is_float(x.dtype):
         return _floats(x)
     if isinstance(x, np.ndarray | np.generic) and is_int(x.dtype) and x.dtype.itemsize > 1:
-        far = np.abs(wide(x).astype(np.float64)) > COUNT
+        far = np.abs(wide(x).astype(np.float64)) > COUNT[x.dtype.itemsize]
         return np.where(far, x % np.asarray(10, x.dtype), x).astype(x.dtype) if far.any() else x
     return x
 
 
 def _floats(x: Any) -> Any:
+    least, most = max(LEAST, float(ml_dtypes.finfo(x.dtype).tiny)), MOST[x.dtype.itemsize]
     with np.errstate(all="ignore"):
         v = wide(x).astype(np.float64)
-        made = np.where(v != v, 1.0, np.clip(v, -MOST, MOST))
-        made = np.where((made != 0) & (np.abs(made) < LEAST), np.copysign(LEAST, made), made)
+        made = np.where(v != v, 1.0, np.clip(v, -most, most))
+        made = np.where((made != 0) & (np.abs(made) < least), np.copysign(least, made), made)
         return x if (made == v).all() else made.astype(x.dtype)
 
 

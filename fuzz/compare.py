@@ -112,14 +112,6 @@ def spread(answers: Sequence[Any], base: Any) -> Any:
     return out
 
 
-def larger(a: Any, b: Any) -> Any:
-    """Of two of `spread`, element by element; of the first where their shapes differ."""
-    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return [larger(x, y) for x, y in zip(a, b, strict=True)]
-    alike = isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape
-    return np.maximum(a, b) if alike else a
-
-
 def nudged(x: Any, rng: np.random.Generator, ulps: float) -> Any:
     """The array with its floats moved by some units in the last place."""
     if isinstance(x, list):

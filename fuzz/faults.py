@@ -239,7 +239,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         *[(op, _strings, "fills strings with the number 0") for op in ("Trilu", "CenterCropPad")],
         ("ReduceMean", _integers_sum_to(2**31), "adds them up in their type, or as float64"),
         ("Gemm", _beyond_doubles, "multiplies integers by 1.0"),
-        ("Gemm", lambda node, opset, *_: opset < 7, "forgets beta where c does not broadcast"),
+        ("Gemm", lambda node, opset, *_: opset < 7 and not _given("broadcast", 1)(node), "forgets beta"),
         ("Resize", _beyond_float32, "interpolates integers as float64, and so what it takes as it is"),
         ("AveragePool", lambda node, opset, *_: opset < 7, "counts padding"),
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool")],

@@ -16,14 +16,14 @@ import onnx
 from fuzz import ours
 from fuzz.calm import calmed
 from fuzz.case import Case, Verdict
-from fuzz.compare import difference, larger, nudged, spread, wide
+from fuzz.compare import difference, nudged, spread, wide
 from fuzz.draw import Draw, is_float
 from fuzz.faults import is_unread, takes_more, trusted
 from fuzz.inferred import output_types
 from fuzz.inner import revealed, shaken
 from fuzz.node import code_of
 from fuzz.ours import PLAIN, TWINS, WEBGPU, Failed, Twin
-from fuzz.peers import PEERS, Peers
+from fuzz.peers import PEERS, Peers, no_answer
 from fuzz.undefined import UNSIZED, reason, tolerance
 
 NO_REASON = (
@@ -32,6 +32,8 @@ NO_REASON = (
     "TypeError",
     "AttributeError",
 )  # a peer that stumbles has no reason
+
+ROUNDS = 1 << 24  # of a loop, that nobody waits for
 
 Ask = Callable[[bytes, list[Any]], list[Any]]  # model and runs in, answers out
 Say = Callable[[str, bool], None]  # what is done now; whether it is ours (and its time counts)
@@ -54,10 +56,13 @@ def judge(case: Case, draw: Draw, peers: Peers, say: Say, twins: Sequence[Twin] 
 
 
 def _endless(case: Case, peers: Peers) -> Verdict:
-    """Of a loop that was stopped: it hangs unless peers do, too."""
+    """Of a loop that was stopped: it hangs unless the model asks for so many rounds, or a peer does not end, either."""
     runs = [ours.plain(feeds) for feeds in case.runs]
-    ends = any(not isinstance(a, str) for peer in PEERS for a in peers.ask(peer, case.model, runs))
-    return Verdict("hang", "a loop", "peers end it") if ends else Verdict("refused", "Terminated", "a loop without end")
+    if any(rounds > ROUNDS for rounds in ours.rounds(case.model, runs)):
+        return Verdict("refused", "Terminated", "a loop of too many rounds")
+    if any(a == no_answer(peer) for peer in PEERS for a in peers.ask(peer, case.model, runs)):
+        return Verdict("refused", "Terminated", "a loop without end")
+    return Verdict("hang", "a loop", "no peer goes on for as long")
 
 
 def _outcome(got: Sequence[Any], standing: str) -> Verdict:
@@ -148,11 +153,13 @@ class _Case:
         )
 
     def _may_differ(self, failed: Failed, gave: Any) -> bool:
-        """Whether one twin may refuse so while another gives this: memory is short, there is no GPU, or a number that
-        it has no type for, or counts to (kernels of the same node count differently); or an index that none need check:
-        of what is left out, or of nothing."""
+        """Whether one twin may refuse so while another gives this: memory or time is short, there is no GPU, or a
+        number that it has no type for, or counts to (kernels of the same node count differently); or an index that none
+        need check: of what is left out, or of nothing."""
         beyond = ("fit the GPU's 32-bit integers", "a kernel would count to")
-        if failed.kind.startswith(("OutOfMemory", "NoAdapter")) or any(words in failed.message for words in beyond):
+        if failed.kind.startswith(("OutOfMemory", "NoAdapter", "Terminated")) or any(
+            words in failed.message for words in beyond
+        ):
             return True
         named = re.search(r'"(.*?)"', failed.message) if failed.kind.endswith("raise_fault") else None
         return bool(named and (is_unread(self.model, named[1]) or not all(map(_size, gave))))
@@ -173,20 +180,21 @@ class _Case:
                 found[peer] = what
         if not found:
             return self._accepted()
-        if len(found) == 1 and not self._differs_calmly():
+        if len(found) == 1 and not self._differs_calmly(*found):
             self.standing = "open"
             return None
         detail = "; ".join(f"{peer}: {what}" for peer, what in found.items())
         return Verdict("wrong", f"{'+'.join(found)}: {self._core()}", detail)
 
-    def _differs_calmly(self) -> bool:
-        """Whether a peer that is the only one to answer disagrees on plain numbers, too."""
+    def _differs_calmly(self, peer: str) -> bool:
+        """Whether the peer that is the only one to answer does not agree on plain numbers, either."""
         case = calmed(self.case)
         if case is None:
             return True
         self.say("plain numbers", False)
         runs = [ours.plain(feeds) for feeds in case.runs]
-        return _Case(case, runs, self._ours(case.model, [*case.runs]), self.peers, self.say).by_peers() is not None
+        calm = _Case(case, runs, self._ours(case.model, [*case.runs]), self.peers, self.say)
+        return calm._by_peer(partial(self.peers.ask, peer)) != ""
 
     def _accepted(self) -> Verdict | None:
         """Wrong if a peer knows the operator and refuses these operands."""
@@ -234,21 +242,18 @@ class _Case:
 
     def _noise(self, n: int, base: list[Any], ask: Ask) -> Any:
         """How the answer moves when feeds, and what nodes hand on, move in their last bits; no excuse for integers out
-        of one node. Of several nodes ours counts, too: where it is 0 and another's nearly, only its sign moves."""
-        noise = self._moves(n, base, ask)
-        if len(self.model.graph.node) == 1:
-            exact = [isinstance(b, np.ndarray) and b.dtype.kind in "iub" for b in base]
-            return [None if e else v for e, v in zip(exact, noise, strict=True)]
-        return larger(noise, self._moves(n, self.got[n], self._ours))
-
-    def _moves(self, n: int, base: list[Any], ask: Ask) -> Any:
+        of one node."""
         others = []
         for ulps, seed in ((1, 0), (-1, 0), (2, 1)):  # each element is moved both ways
             rng = np.random.default_rng([n, seed])
             fed = [{k: nudged(v, rng, ulps) for k, v in self.runs[n].items()}]
             answers = (ask(model, fed)[0] for model in (shaken(self.model, self.values(n), rng, ulps), self.case.model))
             others += [next((a for a in answers if not isinstance(a, str | Failed)), None)]
-        return spread([o for o in others if o is not None], base)
+        noise = spread([o for o in others if o is not None], base)
+        if len(self.model.graph.node) == 1:
+            exact = [isinstance(b, np.ndarray) and b.dtype.kind in "iub" for b in base]
+            noise = [None if e else v for e, v in zip(exact, noise, strict=True)]
+        return noise
 
 
 def _evaluated(model: bytes, runs: list[Any]) -> list[Any]:

@@ -57,12 +57,12 @@ def _graphs(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
     for node in model.graph.node if len(model.graph.node) > 1 else ():
         for name in node.output:
             if name:
-                yield _pruned(model, [name])
+                yield pruned(model, [name])
     for value in model.graph.output if len(model.graph.output) > 1 else ():
-        yield _pruned(model, [value.name])
+        yield pruned(model, [value.name])
     for n, node in enumerate(model.graph.node):
         if len(model.graph.node) > 1 and node.input and node.input[0]:
-            yield _pruned(_without(model, n), [o.name for o in model.graph.output])
+            yield pruned(_without(model, n), [o.name for o in model.graph.output])
     for n, node in enumerate(model.graph.node):
         for k in range(len(node.attribute)):
             made = _copy(model)
@@ -92,7 +92,7 @@ def _without(model: onnx.ModelProto, n: int) -> onnx.ModelProto:
     return made
 
 
-def _pruned(model: onnx.ModelProto, outputs: list[str]) -> onnx.ModelProto:
+def pruned(model: onnx.ModelProto, outputs: list[str]) -> onnx.ModelProto:
     """What these outputs need."""
     made = _copy(model)
     known = {v.name: v for v in [*made.graph.output, *made.graph.value_info]}

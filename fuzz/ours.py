@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +17,14 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from fuzz.minimise import pruned
 from fuzz.node import nodes
 from kit.interpret import run as interpret
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import NeedsValue, PyRuntimeError
 
 MEMORY = 128 << 20  # bytes a session may use
-ENDLESS = 6.0  # seconds after which a model with a loop is stopped: it may ask for 2^63 rounds
+ENDLESS = 6.0  # seconds of processor time after which a model with a loop is stopped: it may ask for 2^63 rounds
 
 
 @dataclass(frozen=True)
@@ -85,17 +87,23 @@ class Ours:
         self.loops = has_loop(model)
 
     def run(self, feeds: Any) -> Answer:
-        stop = RunOptions()
-        timer = threading.Timer(ENDLESS, setattr, (stop, "terminate", True)) if self.loops else None
+        stop, over = RunOptions(), threading.Event()
+        if self.loops:
+            threading.Thread(target=_stop_endless, args=(stop, over), daemon=True).start()
         try:
-            if timer:
-                timer.start()
             return list(self.session.run(None, feeds, stop))
         except Exception as error:
             return failure(error)
         finally:
-            if timer:
-                timer.cancel()
+            over.set()
+
+
+def _stop_endless(options: RunOptions, over: threading.Event) -> None:
+    begin = time.process_time()
+    while not over.wait(0.1):
+        if time.process_time() - begin > ENDLESS:
+            options.terminate = True
+            return
 
 
 def answers(model: bytes, runs: Sequence[Any], twin: Twin, options: Mapping[str, Any]) -> list[Answer]:
@@ -112,6 +120,20 @@ def has_loop(model: bytes) -> bool:
         return any(node.op_type == "Loop" for node in nodes(onnx.load_from_string(model).graph))
     except DecodeError:  # hostile, or a program
         return False
+
+
+def rounds(model: bytes, runs: Sequence[Any]) -> list[int]:
+    """How many the outer loops are asked for, as far as nodes before them say."""
+    made = onnx.load_from_string(model)
+    names = [node.input[0] for node in made.graph.node if node.op_type == "Loop" and node.input[0]]
+    given = {w.name: onnx.numpy_helper.to_array(w) for w in made.graph.initializer}
+    found = [{**given, **feeds}[n] for feeds in runs for n in names if n in given or n in feeds]
+    for name in names:
+        before = pruned(made, [name]).SerializeToString()
+        wanted = {i.name for i in onnx.load_from_string(before).graph.input}
+        fed = [{k: v for k, v in feeds.items() if k in wanted} for feeds in runs]
+        found += [a[0] for a in answers(before, fed, PLAIN, {}) if not isinstance(a, Failed)]
+    return [int(np.ravel(x)[0]) for x in found]
 
 
 def redeclared(model: bytes, how: str) -> bytes:

@@ -87,6 +87,11 @@ def _answer(peer: str, model: bytes, feeds: dict[str, Any]) -> Answer:
         return f"{type(error).__name__}: {str(error)[:300]}"
 
 
+def no_answer(peer: str) -> str:
+    """What stands for answers that do not come in time."""
+    return f"Refused: {peer} gives no answer in time"
+
+
 class Peers:
     """Asks them; one that dies or does not answer in time is started anew, and its answer is why."""
 
@@ -105,11 +110,11 @@ class Peers:
             self.connection.send((peer, model, list(runs)))
             if self.connection.poll(LIMIT + 0.5 * len(runs)):
                 return self.connection.recv()
-            why = "no answer in time"
+            why = no_answer(peer)
         except (EOFError, OSError, ValueError):
-            why = "died"
+            why = f"Refused: {peer} died"
         self.stop()
-        return [f"Refused: {peer} {why}"] * len(runs)
+        return [why] * len(runs)
 
     def stop(self) -> None:
         if self.process is not None:

@@ -102,6 +102,12 @@ def _roots_of_negatives(a: Arriving) -> bool:
     return a.is_computed(1) and any((wide(x) < 0).any() for x in a.floats(0)) and bool(a.floats(1))
 
 
+def _nearly_zero(a: Arriving) -> bool:
+    """Whether another node gives a number of which rounding may have taken, or left, all there is."""
+    found = [np.abs(wide(x)) for x in a.floats(0)] if a.is_computed(0) else []
+    return any((x <= 1e-5 * x[np.isfinite(x)].max(initial=0)).any() for x in found)
+
+
 def _e8m0(a: Arriving) -> bool:
     targets = {a.attribute("to")} | {x.dtype.name for x in a.at(1)}
     if not targets & {onnx.TensorProto.FLOAT8E8M0, "float8_e8m0fnu"}:
@@ -364,6 +370,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("Pow", _roots_of_negatives, "powers of negative numbers, whose exponents a last digit makes whole or not"),
     ("Pow", _power_of_no_size, "NaN or infinity as an integer"),
     ("Pow", _power_leaves, "powers that an integer type does not hold"),
+    ("Sign", _nearly_zero, "signs of what is 0 but for rounding"),
     ("Cast", _e8m0, "float8e8m0 of negative numbers, or without saturation; of infinity the reference errs"),
     ("Reduce ArgM", _nothing_from_the_end, NO_AXIS),
     ("ReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", _empty(0), "the mean of nothing: 0 / 0, or 0"),

@@ -14,7 +14,7 @@ from pyruntime.ir.blocks import all_kernels
 from pyruntime.ir.kernel import Block, Read, Tensor
 from pyruntime.ir.symbol import Symbol
 from pyruntime.passes.byte_tables import tabulate
-from pyruntime.passes.constant_hoisting import hoist_constants
+from pyruntime.passes.constant_hoisting import hoist_constants, unpacks
 from pyruntime.passes.dead_code import remove_dead
 from pyruntime.passes.epilogues import absorb
 from pyruntime.passes.equal_constants import merge_equal
@@ -70,10 +70,6 @@ class Pass:
     @property
     def added(self) -> bool:
         return bool(self.before or self.after)
-
-
-def _hoist_constants(w: Work) -> None:
-    w.init.kernels += hoist_constants(w.main).kernels
 
 
 def _fuse_init(w: Work) -> None:
@@ -141,7 +137,8 @@ PASSES = (
     Pass("reshaped_views", "extended", _read_repeated),
     Pass("wide_halves", "extended", _widen_halves),
     Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),
-    Pass("constant_hoisting", "basic", _hoist_constants),
+    Pass("unpacked_weights", "disabled", lambda w: hoist_constants(w.main, w.init, unpacks)),
+    Pass("constant_hoisting", "basic", lambda w: hoist_constants(w.main, w.init)),
     Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),
     Pass("unit_axes", "extended", lambda w: absorb_units(w.main, w.outputs)),
     Pass("epilogues", "extended", lambda w: absorb(w.main, w.routines, w.outputs)),

@@ -10,7 +10,7 @@ from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, ShapeErro
 from pyruntime.frontend import registry
 from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.operator_ranks import check_ranks
-from pyruntime.frontend.packed_weights import weight_tensor
+from pyruntime.frontend.packed_weights import elements_of, weight_leaf
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
 from pyruntime.frontend.signatures import check_attributes, check_inputs, check_result, signature
 from pyruntime.frontend.tracer import Tracer
@@ -202,8 +202,8 @@ class _GraphTracer:
         for name, w in graph.weights.items():
             if name not in env:
                 if id(w) not in self.weights:
-                    self.weights[id(w)] = weight_tensor(self.t, w, name)
-                env[name] = self.weights[id(w)]
+                    self.weights[id(w)] = weight_leaf(self.t, w, name)
+                env[name] = elements_of(self.t, self.weights[id(w)], w)
         return self._run(graph.nodes, env, [v.name for v in graph.outputs])
 
     def _run(self, nodes: Sequence[Node], env: dict[str, Any], outputs: Sequence[str]) -> list[Any]:

@@ -1,7 +1,8 @@
 """Element types of tensors: the ONNX codes and how the engine stores each.
 
 Types under one byte (int4, uint4, int2, uint2, float4e2m1) are stored one element a byte, sign-extended where signed;
-they are packed only in model files and at the API. float8 and float4 are stored as their bit patterns.
+they are packed only in model files, at the API, and in large weights of 2 and 4 bits (frontend/packed_weights.py).
+float8 and float4 are stored as their bit patterns.
 
 Spec: TensorProto.DataType of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 """

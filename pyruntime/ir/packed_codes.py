@@ -10,6 +10,8 @@ from pyruntime.ir.dtype import I32, U8
 from pyruntime.ir.expr import Expr, cast, dim, minimum
 from pyruntime.ir.kernel import Tensor
 
+LARGE = 1 << 16  # elements; smaller tables of codes take a byte each, and are made floats once
+
 
 def unpacked(byte: Expr, place: Expr, bits: int) -> Expr:
     """Element `place` of a run of packed elements, whose byte (number place · bits / 8) is given, as int32."""
@@ -40,4 +42,4 @@ def packed_byte(code: Callable[[Expr], Expr], i: Expr, bits: int) -> Expr:
     return cast(reduce(operator.or_, parts) & 255, U8)
 
 
-__all__ = ["code_at", "packed_byte", "unpacked"]
+__all__ = ["LARGE", "code_at", "packed_byte", "unpacked"]

@@ -81,7 +81,7 @@ def _window(
 
 
 def _check_one_padding(t: Tracer, auto_pad: str, pads: Sequence[int] | None) -> None:
-    """Convolutions, unlike poolings, have no pads beside auto_pad; nor has onnxruntime."""
+    """Convolutions, unlike poolings, have no pads beside auto_pad; nor has onnxruntime, which refuses zeros, too."""
     if auto_pad in (*SAME, "VALID") and any(pads or ()):
         raise t.unsupported(f"both auto_pad {auto_pad} and pads {list(pads or ())} are given")
 

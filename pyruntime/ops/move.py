@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from pyruntime.frontend.packed_weights import weight_tensor
+from pyruntime.frontend.packed_weights import elements_of, weight_leaf
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -32,7 +32,7 @@ def constant(
 ) -> Tensor:  # fmt: skip
     weight = value if value is not None else sparse_value
     if weight is not None:
-        return weight_tensor(t, weight)
+        return elements_of(t, weight_leaf(t, weight), weight)
     for one, many, dtype in (
         (value_float, value_floats, F32), (value_int, value_ints, I64), (value_string, value_strings, STRING)
     ):  # fmt: skip

@@ -23,7 +23,7 @@ def matmul_nbits(
 ) -> Tensor:  # fmt: skip
     """a · wᵀ + bias with w[n, k] = (code - zero point) · scale; the zero point is 2^(bits-1) unless given. Zero point
     and scale are those of the block that k lies in, or of block g_idx[k]; where g_idx is constant and fills its blocks,
-    a's elements and the codes are put in the blocks' order, the codes once.
+    a's elements and the codes are put in the blocks' order, constant codes once.
 
     Routine "matmul_nbits": args (a, b, scales, zero_points), attrs bits, block_size, K, N, accuracy_level; with level 4
     a may be quantised by blocks as well, else it is not.

@@ -74,6 +74,8 @@ def sliding(
     strides = _checked(t, "strides", strides, 1, rank)
     dilations = _checked(t, "dilations", dilations, 1, rank)
     pads = _checked(t, "pads", pads, 0, 2 * rank)
+    if min(pads, default=0) < 0:
+        raise t.unsupported(f"pads is {list(pads)}, must be at least 0")
     if len(kernel) != rank:
         raise t.shape_error(f"kernel_shape has {len(kernel)} entries, the input has {rank} spatial axes")
     for k in kernel:
@@ -91,8 +93,6 @@ def sliding(
     if auto_pad not in ("NOTSET", "VALID", ""):
         raise t.unsupported(f'auto_pad "{auto_pad}" is not known')
     both = (0,) * 2 * rank if auto_pad == "VALID" else pads
-    if min(both, default=0) < 0:
-        raise t.unsupported(f"pads is {list(both)}, must be at least 0")
     begin, end = list(both[:rank]), list(both[rank:])
     out = [_extent(t, size[n], begin[n], end[n], reach[n], strides[n], bool(ceil_mode)) for n in range(rank)]
     return Window(size, tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(out))

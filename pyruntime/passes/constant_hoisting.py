@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, If, Kernel, Leaf, Loop, Map, Read, Tensor
 from pyruntime.passes.used_symbols import symbols_of
 
-
-def hoist_constants(block: Block) -> Block:
-    """Move them out of the block (and its inner blocks) and give the init block."""
-    init = Block()
-    constant: set[int] = set()
-    _collect(block, init, constant)
-    return init
+Which = Callable[[Kernel], bool]
 
 
-def _collect(block: Block, init: Block, constant: set[int]) -> None:
+def hoist_constants(block: Block, init: Block, which: Which = lambda kernel: True) -> None:
+    """Move them out of the block (and its inner blocks), or those that are asked for, to the init block."""
+    _collect(block, init, {t.uid for kernel in init.kernels for t in kernel.outputs}, which)
+
+
+def unpacks(kernel: Kernel) -> bool:
+    """Whether it takes apart what shares bytes in the file."""
+    return isinstance(kernel, Map) and kernel.out.dtype.bits < 8
+
+
+def _collect(block: Block, init: Block, constant: set[int], which: Which) -> None:
     kept: list[Kernel] = []
     for kernel in block.kernels:
-        if _foldable(kernel, constant):
+        if which(kernel) and _foldable(kernel, constant):
             init.kernels.append(kernel)
             constant.update(t.uid for t in kernel.outputs)
         else:
             for inner in kernel.blocks:
-                _collect(inner, init, constant)
+                _collect(inner, init, constant, which)
             kept.append(kernel)
     owned = {t.uid for t in block.outputs}
     if owned & constant and block.outputs:  # a block owns its outputs: what makes them stays in it

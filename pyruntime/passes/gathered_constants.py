@@ -8,9 +8,9 @@ from pyruntime.ir.blocks import all_kernels, is_constant
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, is_view, rewrite, walk
 from pyruntime.ir.kernel import Block, Map, Reduce, Tensor
+from pyruntime.ir.packed_codes import LARGE
 from pyruntime.passes.map_fusion import substitute
 
-LARGE = 1 << 16  # elements; smaller tables are made once
 CHEAP = frozenset("at cast sub mul add div and shr xor const index dim".split())  # not a table of sines
 
 

@@ -15,6 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 from kit.small_models import model
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import UnsupportedOp
+from pyruntime.frontend.trace_graph import TensorSpec, trace_graph
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.kernel import Call
+from pyruntime.onnx.load import load
+from pyruntime.onnx.weight_values import elements
 from tests.ops.dynamic import Case, arrays, build, check
 
 B = ({"B": 3}, {"B": 1}, {"B": 0})
@@ -190,6 +195,16 @@ def test_blocks_in_any_order_in_sessions(provider: str, bits: int, level: int) -
         (y,) = InferenceSession(made.SerializeToString(), providers=[provider]).run(None, {"a": given["a"]})
         exact = given["a"] @ weights_of(case, made).T
         np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-3 * np.abs(exact).max() if level else 1e-4)
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_which_order_keeps_the_routine(uneven: bool) -> None:
+    """Else the codes are read one by one."""
+    case = in_any_order(nbits(4, 3, 48, 16), uneven)
+    graph = load(build(case, arrays(case, B[0])).SerializeToString())
+    traced = trace_graph(graph, {"a": TensorSpec(F32, (3, 2, 48))}, elements, {})
+    calls = [kernel for kernel in traced.block.kernels if isinstance(kernel, Call)]
+    assert [call.routine for call in calls] == ["matmul_nbits"] * (not uneven)
 
 
 FEW_ROWS = [(7, 32, 16), (8, 40, 32), (9, 30, 16), (17, 64, 64), (16, 129, 128), (24, 3, 16)]

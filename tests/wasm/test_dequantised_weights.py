@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import ExecutionError
 from tests.wasm.test_routines import node
 
@@ -223,3 +223,46 @@ def test_embeddings_stay_codes(case: tuple[Weights, int], tied: bool) -> None:
     assert bytes_of(session) <= words * width * tables + steps + 4096
     with pytest.raises(ExecutionError, match="520"):
         session.run(None, {"ids": np.array([[words]])})
+
+
+# ── packed weights ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def looped() -> tuple[bytes, np.ndarray]:
+    """A loop whose body is traced twice, since what it carries grows, with int4 weights of its own."""
+    case = Weights(T.INT4, 0)
+    nodes, weights, real = made(case, (256, 256))
+    nodes += [node("MatMul", "x w", "y"), node("Concat", "carried y", "more", axis=0), node("Identity", "go", "on")]
+    body = helper.make_graph(
+        nodes, "body",
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in (("i", T.INT64, []), ("go", T.BOOL, []),
+                                                                ("carried", T.FLOAT, None))],
+        [helper.make_tensor_value_info(n, t, None) for n, t in (("on", T.BOOL), ("more", T.FLOAT))], weights,
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["n", "", "x"], ["out"], body=body)
+    inputs = [helper.make_tensor_value_info("n", T.INT64, []), helper.make_tensor_value_info("x", T.FLOAT, [1, 256])]
+    return serialised(T.INT4, [loop], inputs, [helper.make_tensor_value_info("out", T.FLOAT, ["rows", 256])], []), real
+
+
+@pytest.mark.parametrize("level", ["disabled", "basic", "all"])
+def test_weights_of_a_body_that_is_traced_twice(level: str) -> None:
+    data, real = looped()
+    x = RNG.standard_normal((1, 256)).astype(np.float32)
+    session = InferenceSession(data, SessionOptions(graph_optimization_level=level))
+    (got,) = session.run(None, {"n": np.array(3), "x": x})
+    np.testing.assert_allclose(got, np.concatenate([x, *[x.astype(np.float64) @ real] * 3]), rtol=1e-4, atol=1e-4)
+
+
+def test_elements_are_taken_out_once_where_nothing_is_optimised() -> None:
+    """Not in each run: there they would be bytes beside the run's other values."""
+    nodes, weights, real = made(Weights(T.UINT4, 32, "", True), (520, 160))
+    gather = helper.make_node("GatherBlockQuantized", ["codes", "ids", "scales"], ["y"], domain="com.microsoft",
+                              block_size=32, quantize_axis=1)  # fmt: skip
+    ids = helper.make_tensor_value_info("ids", T.INT64, [2])
+    graph = helper.make_graph([gather], "g", [ids], [helper.make_tensor_value_info("y", T.FLOAT, None)], weights)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    data = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    session = InferenceSession(data, SessionOptions(graph_optimization_level="disabled"))
+    (got,) = session.run(None, {"ids": np.array([519, 3])})
+    np.testing.assert_allclose(got, real[[519, 3]], rtol=1e-5, atol=1e-6)
+    assert session.memory().providers["wasm"].peak < 520 * 160 // 2
