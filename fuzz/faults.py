@@ -250,6 +250,7 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             "takes zero points of float8 for whole numbers",
         ),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
+        ("MaxPool", _given("ceil_mode", 1), "pads twice"),
         ("Normalizer", _integers_sum_to(0), "gives doubles for integers"),
         ("Attention", _with("softcap"), "gives scores that are capped where the raw ones are asked for"),
         ("Unique", _with("axis"), "puts the axis first if unsorted"),
