@@ -13,6 +13,7 @@ from .few_bits import GROUP, HALF_STEP, ROUND, FewBits, constants, values
 from .register_tile import PANEL, Epilogue, block_function, call_block, finish_tile, row_pointers, store_part
 
 FEW = 2  # rows
+LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
 # (codes, steps, k0, k, K, size, cols, to, step): codes and steps of the first panel; a block of k0..k0+k of each panel;
 # size: k in a block of one scale
 PACK = ("codes", "steps", "k0", "k", "all", "size", "cols", "to", "step")
@@ -123,11 +124,14 @@ class _Block:
         for total in (*self.of_a, *[total for turn in self.sums for pair in turn for total in pair]):
             self.f.f32x4(0).set(total)
 
-    def groups(self, code: int, left: int, count: int) -> None:
-        """So many k of each group while there are."""
+    def groups(self, code: int, left: int, count: int, p: dict[str, int]) -> None:
+        """So many k of each group while there are. Half floats are one block: what comes is asked for here."""
         f = self.f
         with f.block() as out, f.loop() as again:
             f.emit(left).i32(count).emit("i32.lt_s").br_if(out)
+            if self.few.bits == 16 and count == GROUP:
+                with f.scratch("i32", 1) as (step,):
+                    ask_ahead(f.i32(self.few.group).set(step), p, self.few, code, left, step)
             self.group(code, count)
             f.add(code, self.few.group).add(left, -count)
             for pointer in self.a:
@@ -198,8 +202,9 @@ def _strip(
     a, c, rows = row_pointers(f, p, height)
     block = _Block(f, few, arithmetic, a)
     totals = [f.locals("v128", 2) for _ in a]
-    code, steps, size, k, left = f.locals("i32", 5)
+    code, steps, size, k, left, step = f.locals("i32", 6)
     first_steps(f, p, few, words, steps, size)
+    f.emit(size).i32(few.bits).emit("i32.mul").set(step)
     if few.bits == 16:
         f.emit(steps).mem("i32.load8_u").set(block.kept[-1])
     with f.loop() as panels:
@@ -209,10 +214,12 @@ def _strip(
         with f.block() as done, f.loop() as again:
             f.emit(k).i32(0).emit("i32.le_s").br_if(done)
             minimum(f, left, k, size)
+            if few.bits < 16:
+                ask_ahead(f, p, few, code, k, step)
             f.emit(k, size, "i32.sub").set(k)
             block.clear()
             for count in (GROUP, 3, 2, 1):
-                block.groups(code, left, count)
+                block.groups(code, left, count, p)
             block.add_to(totals, steps)
             f.add(steps, few.steps).br(again)
         for pointer in a:
@@ -244,6 +251,20 @@ def first_steps(f: Function, p: dict[str, int], few: FewBits, words: tuple[int, 
     f.i32(few.steps // PANEL).emit("i32.mul", p["args"]).mem("i32.load", 4 * words[0]).emit("i32.add").set(steps)
 
 
+def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, step: int) -> None:
+    """At each step of so many bytes that enters another 512 of the panel, a load from each line at the same place in
+    the next panel, if there is one: eight lines come together (docs/adr/0108). k: how many are left from `code` on; a
+    k has as many bytes in a panel as a code has bits."""
+    with f.block() as done:
+        f.emit(code, p["b"], "i32.sub").i32(ASKED - 1).emit("i32.and", step, "i32.ge_u").br_if(done)
+        f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s").br_if(done)
+        f.emit(p["cols"]).i32(PANEL).emit("i32.le_s").br_if(done)
+        with f.scratch("i32", 1) as (ahead,):
+            f.emit(code, p["ldb"], "i32.add").set(ahead)
+            for line in range(0, ASKED, LINE):
+                f.emit(ahead).mem("i32.load8_u", line).emit("drop")
+
+
 def next_panel(f: Function, p: dict[str, int], c: list[int], again: int) -> None:
     f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
     for address in c:
@@ -251,4 +272,4 @@ def next_panel(f: Function, p: dict[str, int], c: list[int], again: int) -> None
     f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
 
 
-__all__ = ["FEW", "PACK", "by_height", "few_rows_nbits", "first_steps", "next_panel", "pack_nbits"]
+__all__ = ["FEW", "PACK", "ask_ahead", "by_height", "few_rows_nbits", "first_steps", "next_panel", "pack_nbits"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
-from .dequantize import by_height, first_steps, next_panel
+from .dequantize import ask_ahead, by_height, first_steps, next_panel
 from .few_bits import ROUND, FewBits
 from .register_tile import PANEL, Epilogue, block_function, finish_tile, row_pointers, store_part
 
@@ -129,10 +129,11 @@ def _strip(
     f, p = block_function(module, f"quantised{height}_{few.bits}bits")
     a, c, rows = row_pointers(f, p, height)
     sums, totals = ([f.locals("v128", 2) for _ in a] for _ in range(2))
-    code, steps, size, k, left, record = f.locals("i32", 6)
+    code, steps, size, k, left, record, step = f.locals("i32", 7)
     lowest = f.local("v128")
     f.v128(b"\x0f" * 16).set(lowest)
     first_steps(f, p, few, words, steps, size)
+    f.emit(size).i32(few.bits).emit("i32.mul").set(step)
     f.emit(size).i32(CODE).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
     with f.loop() as panels:
         for total in (total for pair in totals for total in pair):
@@ -141,6 +142,7 @@ def _strip(
         with f.block() as done, f.loop() as again:
             f.emit(k).i32(0).emit("i32.le_s").br_if(done)
             minimum(f, left, k, size)
+            ask_ahead(f, p, few, code, k, step)
             f.emit(k, size, "i32.sub").set(k)
             _block(f, few, a, code, left, sums, lowest)
             _add_scaled(f, few, a, steps, sums, totals, arithmetic)
