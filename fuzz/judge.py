@@ -162,7 +162,8 @@ class _Case:
         ):
             return True
         named = re.search(r'"(.*?)"', failed.message) if failed.kind.endswith("raise_fault") else None
-        return bool(named and (is_unread(self.model, named[1]) or not all(map(_size, gave))))
+        nothing = not all(map(_size, [*gave, *(x for fed in self.fed for x in fed.values())]))
+        return bool(named and (nothing or is_unread(self.model, named[1])))
 
     def by_peers(self) -> Verdict | None:
         """Right if one agrees on every run that it answers; wrong if all disagree, one alone on plain numbers, too."""
