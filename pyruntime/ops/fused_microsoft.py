@@ -109,10 +109,11 @@ def bias_add(t: Tracer, x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
 @op("BiasSplitGelu", domain=MICROSOFT)
 def bias_split_gelu(t: Tracer, x: Tensor, bias: Tensor) -> Tensor:
     """left · gelu(right) of the two halves of x + bias. Shapes: x (*A, 2·D), bias (2·D,) -> (*A, D)."""
-    total = t.map_onto(X + Y, x, bias)
+    kind = float_type(x.dtype)  # a sum rounded to half floats may be where erf is -1, and a left infinity turn NaN
+    total = t.map_onto(cast(X, kind) + cast(Y, kind), x, bias)
     half = x.shape[-1] // 2
     left, right = t.slice(total, -1, 0, half), t.slice(total, -1, half, half)
-    return t.map(X * (Y * 0.5 * (erf(Y * math.sqrt(0.5)) + 1.0)), left, right)
+    return t.cast(t.map(X * (Y * 0.5 * (erf(Y * math.sqrt(0.5)) + 1.0)), left, right), x.dtype)
 
 
 @op("BiasSoftmax", domain=MICROSOFT)
