@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, parser
 
+from pyruntime import InferenceSession, SessionOptions
 from tests.ops.dynamic import Case, by_onnx, by_onnxruntime, check
 
 SIZES = ({"B": 2, "S": 3}, {"B": 1, "S": 1}, {"B": 0, "S": 2})
@@ -137,6 +139,22 @@ def test_bias_fusions_of_onnxruntime() -> None:
         return [left * np.array(gelu, np.float32).reshape(right.shape)]
 
     check(Case("BiasSplitGelu", {}, {"x": "B S 4", "b": "4"}, SIZES), split)
+
+
+@pytest.mark.parametrize("level", ["disabled", "all"])
+def test_bias_split_gelu_rounds_halves_once(level: str) -> None:
+    model = helper.make_model(
+        parser.parse_graph("""g (float16[1, N, 200] x, float16[200] b) => (float16[1, N, 100] y)
+        { y = com.microsoft.BiasSplitGelu(x, b) }"""),
+        opset_imports=[helper.make_opsetid("com.microsoft", 1)],
+    )
+    rng = np.random.default_rng(5)
+    x, b = (rng.uniform(-2, 2, shape).astype(np.float16) for shape in ((1, 9, 200), (200,)))
+    options = SessionOptions(graph_optimization_level=level)
+    (y,) = InferenceSession(model.SerializeToString(), options).run(None, {"x": x, "b": b})
+    left, right = np.split(x.astype(np.float64) + b, 2, -1)
+    want = left * np.vectorize(lambda v: v * (1 + math.erf(v / math.sqrt(2))) / 2)(right)
+    np.testing.assert_allclose(y, want, rtol=2**-11, atol=1e-6)
 
 
 def test_training_outputs_of_opset_9() -> None:
