@@ -243,6 +243,8 @@ def value(e: Expr, env: Env, arrays: Mapping[int, Array]) -> Any:
     if op in ("guard", "select"):
         condition = value(e.args[0], env, arrays)
         if isinstance(condition, Dim):
+            if e.dtype.is_float:  # no Dim stands for one
+                raise sh.Undecided(f"which float it is depends on {condition}", condition)
             return sh.select(condition, value(e.args[1], env, arrays), value(e.args[2], env, arrays))
         return value(e.args[1 if condition else 2], env, arrays)
     args = [value(a, env, arrays) for a in e.args]

@@ -86,11 +86,13 @@ def test_antialias(scales: tuple[float, float], mode: str, exclude: int) -> None
     )
 
 
-@pytest.mark.parametrize("mode", ["linear", "cubic"])
-def test_one_element_of_an_axis_of_any_extent(mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "more"), [("linear", "antialias"), ("cubic", "antialias"), ("cubic", "exclude_outside")]
+)
+def test_one_element_of_an_axis_of_any_extent(mode: str, more: str) -> None:
     """pytorch_half_pixel reads position 0, whatever the extent: where from on follows from it."""
     args = [floats(1, 1, 4, 6), None, None, ints(1, 1, 3, 1)]
-    attrs = {"mode": mode, "antialias": 1, "coordinate_transformation_mode": "pytorch_half_pixel"}
+    attrs = {"mode": mode, more: 1, "coordinate_transformation_mode": "pytorch_half_pixel"}
     m, feeds = node_model("Resize", args, 19, constants=(3,), **attrs)
     m.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "h"
     m.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "w"
