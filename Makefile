@@ -52,7 +52,7 @@ conformance: ## the official ONNX backend suite (PROVIDER=wasm|webgpu WHERE=nati
 	@if [ $(WHERE) = chromium ]; then npm run --silent build; fi
 	@$(PY) -m kit.conformance --provider $(PROVIDER) --where $(WHERE) --jobs $(JOBS) $(ARGS)
 
-fuzz: ## cases at random against peers and ourselves (ARGS="--seconds S --targets a,b --seed N --case T/N")
+fuzz: ## cases at random against peers and ourselves (ARGS="--seconds S --targets a,b --seed N --case T/N --pages")
 	@$(SETUP) python vulkan
 	@$(PY) -m fuzz $(ARGS)
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
@@ -61,3 +62,15 @@ def test_weights_of_four_bits(engine: Engine, provider: str, kind: int) -> None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # rows stay floats
     expected = onnxruntime.InferenceSession(model, options).run(None, feeds)
     assert_equal(expected, run(engine, provider, model, feeds)[0], 1e-4, 1e-4, provider)
+
+
+@pytest.mark.parametrize("shape", [None, ["n"]])
+def test_bits_of_a_type_that_javascript_lacks(engine: Engine, shape: list[str] | None) -> None:
+    """They are of the type that the model declares, also where it is compiled for what is fed."""
+    x = helper.make_tensor_value_info("x", TensorProto.BFLOAT16, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", 21)])
+    values = np.array([1.5, -2.0, 0.0078125], np.float32)
+    (got,) = run(engine, "wasm", model.SerializeToString(), {"x": values.astype(ml_dtypes.bfloat16)})[0]
+    assert got.tolist() == values.tolist()

@@ -8,6 +8,7 @@ import sys
 
 from fuzz.runner import run
 from fuzz.targets import TARGETS
+from kit.chromium import build
 
 
 def main() -> int:
@@ -18,8 +19,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--case", help="TARGET/INDEX: this one alone, with all there is to say about it")
+    parser.add_argument("--pages", action="store_true", help="one case in four in Chromium, too")
     parser.add_argument("--keep", action="store_true", help="failures are not made smaller")
     options = parser.parse_args()
+    if options.pages:
+        build()
     os.environ["PYRUNTIME_DISABLE_PROGRAM_CACHE"] = "1"  # what is judged is compiled
     return run(options)
 

@@ -22,7 +22,8 @@ from fuzz.faults import is_unread, takes_more, trusted
 from fuzz.inferred import output_types
 from fuzz.inner import revealed, shaken
 from fuzz.node import code_of
-from fuzz.ours import PLAIN, TWINS, WEBGPU, Failed, Twin
+from fuzz.ours import IN_PAGES, PLAIN, TWINS, WEBGPU, Failed, Twin
+from fuzz.pages import Pages, declaring
 from fuzz.peers import PEERS, Peers, no_answer
 from fuzz.undefined import UNSIZED, reason, tolerance
 
@@ -33,14 +34,17 @@ NO_REASON = (
     "AttributeError",
 )  # a peer that stumbles has no reason
 
+IN_A_PAGE = 1 / 4  # of the cases
 ROUNDS = 1 << 24  # of a loop, that nobody waits for
 
 Ask = Callable[[bytes, list[Any]], list[Any]]  # model and runs in, answers out
 Say = Callable[[str, bool], None]  # what is done now; whether it is ours (and its time counts)
 
 
-def judge(case: Case, draw: Draw, peers: Peers, say: Say, twins: Sequence[Twin] = TWINS) -> Verdict:
-    """The verdict; `draw` chooses the twins."""
+def judge(
+    case: Case, draw: Draw, peers: Peers, say: Say, twins: Sequence[Twin] = TWINS, pages: Pages | None = None
+) -> Verdict:
+    """The verdict; `draw` chooses the twins. pages: where some cases are asked, too."""
     say(PLAIN.name, True)
     got = ours.answers(case.model, case.runs, PLAIN, case.options)
     bad = next((a for a in got if isinstance(a, Failed) and not a.typed), None)
@@ -51,7 +55,7 @@ def judge(case: Case, draw: Draw, peers: Peers, say: Say, twins: Sequence[Twin] 
     if not case.judged:
         return _outcome(got, "alone")
     runs = [ours.plain(feeds) for feeds in case.runs]
-    asked = _Case(case, runs, got, peers, say)
+    asked = _Case(case, runs, got, peers, say, pages)
     return asked.by_twins(draw, twins) or asked.by_peers() or asked.by_evaluator(draw) or _outcome(got, asked.standing)
 
 
@@ -75,8 +79,10 @@ def _outcome(got: Sequence[Any], standing: str) -> Verdict:
 class _Case:
     """What is known of a case while it is judged."""
 
-    def __init__(self, case: Case, runs: list[Any], got: list[Any], peers: Peers, say: Say) -> None:
-        self.case, self.runs, self.got, self.peers, self.say = case, runs, got, peers, say
+    def __init__(
+        self, case: Case, runs: list[Any], got: list[Any], peers: Peers, say: Say, pages: Pages | None = None
+    ) -> None:
+        self.case, self.runs, self.got, self.peers, self.say, self.pages = case, runs, got, peers, say, pages
         self.model = onnx.load_from_string(case.model)
         weights = {w.name: onnx.numpy_helper.to_array(w) for w in self.model.graph.initializer}
         self.fed = [{**weights, **feeds} for feeds in runs]
@@ -90,6 +96,8 @@ class _Case:
         return self.case.note.split(" ")[0]
 
     def _ours(self, model: bytes, runs: list[Any], twin: Twin = PLAIN) -> list[Any]:
+        if twin.page and self.pages:
+            return self.pages.answers(declaring(model, self.got), runs, twin)
         return ours.answers(model, runs, twin, self.case.options)
 
     def _values(self, n: int) -> dict[str, Any]:
@@ -119,12 +127,16 @@ class _Case:
         return difference(self.got[n], other, self.tolerance, self._noise(n, other, ask))
 
     def by_twins(self, draw: Draw, twins: Sequence[Twin]) -> Verdict | None:
-        """Two twins of them all."""
+        """Two twins of them all, and now and then one in a page."""
         chosen = [twins[i] for i in draw.rng.permutation(len(twins))[:2]]
+        if self.pages and self.case.target != "feeds" and not self.case.options and draw.chance(IN_A_PAGE):
+            chosen.append(draw.pick(IN_PAGES))
         for twin in chosen:
             if twin.dims and self.case.target == "feeds":
                 continue  # what fits is a question of the declared ranks
-            self.say(twin.name, twin is not WEBGPU)  # a software adapter compiles some kernels for seconds
+            self.say(
+                twin.name, twin is not WEBGPU and not twin.page
+            )  # a software adapter compiles some kernels for seconds
             others = self._ours(self.case.model, [*self.case.runs], twin)
             for n, (a, b) in enumerate(zip(self.got, others, strict=True)):
                 if isinstance(b, Failed) and not b.typed:
@@ -137,7 +149,7 @@ class _Case:
                         what = f"{mine}, {twin.name} {its}: {a if mine == 'refused' else b}"
                         return Verdict("wrong", f"{twin.name}: outcome", what)
                 elif (what := self._differs(n, b, partial(self._ours, twin=twin))) and (
-                    twin is not WEBGPU or self._finite(n)
+                    "webgpu" not in twin.providers or self._finite(n)
                 ):
                     what = f"run {n}: {twin.name} gives another answer: {what}"
                     return Verdict("wrong", f"{twin.name}: {self._core()}", what)
@@ -161,7 +173,8 @@ class _Case:
             words in failed.message for words in beyond
         ):
             return True
-        named = re.search(r'"(.*?)"', failed.message) if failed.kind.endswith("raise_fault") else None
+        fault = failed.kind.endswith(("raise_fault", "ExecutionError"))
+        named = re.search(r'"(.*?)"', failed.message) if fault else None
         nothing = not all(map(_size, [*gave, *(x for fed in self.fed for x in fed.values())]))
         return bool(named and (nothing or is_unread(self.model, named[1])))
 

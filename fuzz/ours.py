@@ -35,6 +35,7 @@ class Twin:
     options: Mapping[str, Any] = field(default_factory=dict)
     dims: str = ""  # how inputs' shapes are declared instead: "symbolic", "rankless"
     providers: tuple[str, ...] = ("wasm",)
+    page: bool = False  # in Chromium
 
 
 PLAIN = Twin("session")
@@ -49,6 +50,9 @@ TWINS = [
     Twin("unknown ranks", {}, "rankless"),
     WEBGPU,
 ]
+
+
+IN_PAGES = [Twin("Chromium", page=True), Twin("Chromium, WebGPU", providers=("webgpu", "wasm"), page=True)]
 
 
 @dataclass(frozen=True)

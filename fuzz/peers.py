@@ -92,29 +92,31 @@ def no_answer(peer: str) -> str:
     return f"Refused: {peer} gives no answer in time"
 
 
-class Peers:
-    """Asks them; one that dies or does not answer in time is started anew, and its answer is why."""
+class Asked:
+    """A process that `serve` runs in; one that dies or does not answer in time is started anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, serve: Callable[[Connection], None]) -> None:
+        self.serve = serve
         self.process: Any = None
         self.connection: Any = None
 
-    def ask(self, peer: str, model: bytes, runs: Sequence[dict[str, Any]]) -> list[Answer]:
+    def request(self, what: tuple[Any, ...], seconds: float) -> Any:
+        """The answer, or a word for why there is none."""
         if self.process is None:
             context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
-            self.process = context.Process(target=serve, args=(theirs,), daemon=True)
+            self.process = context.Process(target=self.serve, args=(theirs,), daemon=True)
             self.process.start()
             theirs.close()
         try:
-            self.connection.send((peer, model, list(runs)))
-            if self.connection.poll(LIMIT + 0.5 * len(runs)):
+            self.connection.send(what)
+            if self.connection.poll(seconds):
                 return self.connection.recv()
-            why = no_answer(peer)
+            why = "late"
         except (EOFError, OSError, ValueError):
-            why = f"Refused: {peer} died"
+            why = "died"
         self.stop()
-        return [why] * len(runs)
+        return why
 
     def stop(self) -> None:
         if self.process is not None:
@@ -122,3 +124,16 @@ class Peers:
             self.process.join()
             self.connection.close()
             self.process = None
+
+
+class Peers(Asked):
+    """Asks them; where one dies or does not answer in time, its answer is why."""
+
+    def __init__(self) -> None:
+        super().__init__(serve)
+
+    def ask(self, peer: str, model: bytes, runs: Sequence[dict[str, Any]]) -> list[Answer]:
+        found = self.request((peer, model, list(runs)), LIMIT + 0.5 * len(runs))
+        if isinstance(found, str):
+            return [no_answer(peer) if found == "late" else f"Refused: {peer} died"] * len(runs)
+        return found

@@ -25,9 +25,10 @@ class FuzzerFault(Exception):
 
 
 class Worker:
-    """One process, started when first asked and anew after each death."""
+    """One process, started when first asked and anew after each death. pages: cases are asked in Chromium, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, pages: bool = False) -> None:
+        self.pages = pages
         self.process: Any = None
 
     def make(self, target: str, seed: int, index: int) -> Case | None:
@@ -58,7 +59,7 @@ class Worker:
             return
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs,))
+        self.process = context.Process(target=serve, args=(theirs, self.pages))
         self.process.start()
         theirs.close()
         if not self.connection.poll(120) or self.connection.recv()[0] != "ready":

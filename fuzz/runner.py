@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     faults: list[str] = []
 
     def work() -> None:
-        worker = Worker()
+        worker = Worker(options.pages)
         while time.monotonic() < end:
             with lock:
                 target, index = next(numbers)
@@ -108,7 +108,7 @@ def _tell(worker: Worker, options: argparse.Namespace, target: str, index: int, 
 
 def _one(options: argparse.Namespace) -> int:
     target, _, index = options.case.partition("/")
-    worker = Worker()
+    worker = Worker(options.pages)
     verdict = worker.fuzz(target, options.seed, int(index))
     _tell(worker, options, target, int(index), verdict)
     worker.stop()

@@ -14,15 +14,17 @@ from fuzz.case import Verdict
 from fuzz.orphans import end_with_parent
 
 
-def serve(connection: Connection) -> None:
+def serve(connection: Connection, pages: bool) -> None:
     """Answers ("make", target, seed, index) with a case; ("fuzz", the same) and ("judge", case, name) with what is
-    done, then with a verdict."""
+    done, then with a verdict. pages: some cases are asked in Chromium, too."""
     end_with_parent()
     os.setpgid(0, 0)  # no session of its own: Linux shares processor time out by session, and `nice` only inside one
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     from fuzz.draw import Draw
     from fuzz.judge import judge
+    from fuzz.ours import TWINS
+    from fuzz.pages import Pages
     from fuzz.peers import Peers
     from fuzz.tabled import tables
     from fuzz.targets import make
@@ -30,7 +32,7 @@ def serve(connection: Connection) -> None:
 
     wgpu_host.PIPELINES = 64  # no kernel comes back, and on lavapipe one takes 0.7 MB (by hand)
     tables()  # now, since nobody waits for long once a case is asked for
-    peers = Peers()
+    peers, browser = Peers(), Pages() if pages else None
     connection.send(("ready",))
 
     def say(what: str, ours: bool) -> None:
@@ -40,13 +42,15 @@ def serve(connection: Connection) -> None:
         if command == "make":
             return make(*rest)
         case, name = (make(*rest), "/".join(map(str, rest))) if command == "fuzz" else rest
-        return judge(case, Draw(f"judge/{name}"), peers, say) if case else Verdict("no case")
+        return judge(case, Draw(f"judge/{name}"), peers, say, TWINS, browser) if case else Verdict("no case")
 
     while True:
         try:
             request = connection.recv()
         except EOFError:
             peers.stop()
+            if browser:
+                browser.stop()
             return
         try:
             connection.send(("done", answer(*request)))

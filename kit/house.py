@@ -70,7 +70,7 @@ TOOLS = {
     "fuzz": "kit",
     "bench": "kit",
     "demo": "kit",
-    "e2e": "kit bench",
+    "e2e": "kit fuzz bench",
     "tests": "kit scripts fuzz bench",
     "scripts": "kit",
 }

@@ -26,7 +26,7 @@ from pyruntime.ir.dtype import BY_NAME, STRING, DType
 from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx import load
 from pyruntime.onnx.describe import describe
-from pyruntime.onnx.graph import Graph, Value
+from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.onnx.sampling import with_sampling
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.graph_pruning import prune
@@ -114,11 +114,15 @@ def _described(column: Column) -> dict[str, Any]:
     return {"input": column.source, "key": column.kind.key.name, "keys": column.keys, "length": column.length}
 
 
-def _given(feed: Any) -> Any:
-    """A feed as `Needs` asks for it."""
-    if feed is None or isinstance(feed, list):
-        return feed and [_given(item) for item in feed]
-    return GivenTensor(BY_NAME[feed["dtype"]], tuple(feed["dims"]), lambda: feed["data"])
+def _given(feed: Any, declared: Type | None) -> Any:
+    """A feed as `Needs` asks for it. Types without an array in JavaScript come as raw bits of another: what the model
+    declares is what they are."""
+    if isinstance(declared, (OptionalType, SequenceType)):
+        declared = declared.elem
+    if isinstance(feed, list):
+        return [_given(item, declared) for item in feed]
+    dtype = declared.dtype if isinstance(declared, TensorType) else None
+    return feed and GivenTensor(dtype or BY_NAME[feed["dtype"]], tuple(feed["dims"]), lambda: feed["data"])
 
 
 def _arrays(feeds: dict[str, Any]) -> dict[Path, Any]:
@@ -241,7 +245,9 @@ class Model:
     def _found(self, feeds: dict[str, Any]) -> tuple[dict[str, Spec], dict[str, TensorSpec]]:
         """What these feeds are compiled for: specs, and inner values, which are rare and small, so that the reference
         evaluator computes them."""
-        specs = self.asked.specs(self.graph, {name: _given(feed) for name, feed in feeds.items()})
+        types = {v.name: v.type for v in self.graph.inputs}
+        given = {name: _given(feed, types[name]) for name, feed in feeds.items()}
+        specs = self.asked.specs(self.graph, given)
 
         def compute(part: Graph, constants: Mapping[str, TensorSpec]) -> TensorSpec:
             traced = trace_graph(prune(part), specs, elements, constants)
