@@ -6,7 +6,7 @@ Peers have bugs too: we are wrong where we disagree with all peers that answer, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -113,18 +113,20 @@ class _Case:
     def _arrived(self) -> list[dict[str, Any]]:
         return [self.values(n) for n in range(len(self.runs))]
 
-    def _differs(self, n: int, other: Any, ask: Ask) -> str:
+    def _differs(self, n: int, other: Any, ask: Ask, mine: Any = None) -> str:
         """What differs beyond what the standard leaves open, and by more than `other` moves when what is inside moves
-        in its last bits. ask: whoever gave `other`, for another's moves would have the difference in them."""
-        if not difference(self.got[n], other, self.tolerance):
+        in its last bits. ask: whoever gave `other`, for another's moves would have the difference in them. mine: held
+        against it instead of our answer."""
+        got = self.got[n] if mine is None else mine
+        if not difference(got, other, self.tolerance):
             return ""
         self.standing = "open"
         why = reason(self.model, self.values(n), self.fed[n])
         if why in UNSIZED:
             return ""
         if why:
-            return difference([_empty(v) for v in self.got[n]], [_empty(v) for v in other], self.tolerance)
-        return difference(self.got[n], other, self.tolerance, self._noise(n, other, ask))
+            return difference([_empty(v) for v in got], [_empty(v) for v in other], self.tolerance)
+        return difference(got, other, self.tolerance, self._noise(n, other, ask))
 
     def by_twins(self, draw: Draw, twins: Sequence[Twin]) -> Verdict | None:
         """Two twins of them all, and now and then one in a page."""
@@ -179,7 +181,8 @@ class _Case:
         return bool(named and (nothing or is_unread(self.model, named[1])))
 
     def by_peers(self) -> Verdict | None:
-        """Right if one agrees on every run that it answers; wrong if all disagree, one alone on plain numbers, too."""
+        """Right if one agrees on every run that it answers; wrong if all disagree, on plain numbers, too, unless two
+        agree with each other."""
         if all(isinstance(a, Failed) for a in self.got):
             return None
         found = {}
@@ -194,21 +197,31 @@ class _Case:
                 found[peer] = what
         if not found:
             return self._accepted()
-        if len(found) == 1 and not self._differs_calmly(*found):
+        if not self._alike(found) and not self._differs_calmly(found):
             self.standing = "open"
             return None
         detail = "; ".join(f"{peer}: {what}" for peer, what in found.items())
         return Verdict("wrong", f"{'+'.join(found)}: {self._core()}", detail)
 
-    def _differs_calmly(self, peer: str) -> bool:
-        """Whether the peer that is the only one to answer does not agree on plain numbers, either."""
+    def _alike(self, peers: Iterable[str]) -> bool:
+        """Whether there are two, and they agree: then they need not be asked once more."""
+        first, *others = (partial(self.peers.ask, peer) for peer in peers)
+        base = first(self.case.model, self.runs)
+        return bool(others) and all(
+            not isinstance(a, str) and not isinstance(b, str) and not self._differs(n, b, ask, a)
+            for ask in others
+            for n, (a, b) in enumerate(zip(base, ask(self.case.model, self.runs), strict=True))
+        )
+
+    def _differs_calmly(self, peers: Iterable[str]) -> bool:
+        """Whether none of them agrees on plain numbers, either."""
         case = calmed(self.case)
         if case is None:
             return True
         self.say("plain numbers", False)
         runs = [ours.plain(feeds) for feeds in case.runs]
         calm = _Case(case, runs, self._ours(case.model, [*case.runs]), self.peers, self.say)
-        return calm._by_peer(partial(self.peers.ask, peer)) != ""
+        return all(calm._by_peer(partial(self.peers.ask, peer)) != "" for peer in peers)
 
     def _accepted(self) -> Verdict | None:
         """Wrong if a peer knows the operator and refuses these operands."""

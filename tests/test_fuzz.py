@@ -321,6 +321,39 @@ def test_one_peer_alone_must_disagree_on_plain_numbers(limit: float, outcome: st
     assert judge(case, Draw("a"), Wary(limit), lambda *_: None).outcome == outcome
 
 
+class Pair(Peers):
+    """Both answer something else, one twice and one so many times as much, from a limit on."""
+
+    def __init__(self, limit: float, factor: float) -> None:
+        super().__init__()
+        self.limit, self.factor = limit, factor
+
+    def ask(self, peer: str, model: bytes, runs: Any) -> list[Any]:
+        factor = 2 if peer == "onnxruntime" else self.factor
+        far = [any(np.abs(x).max() > self.limit for x in feeds.values()) for feeds in runs]
+        answers = super().ask(peer, model, runs)
+        return [[F(factor) * y for y in a] if f else a for f, a in zip(far, answers, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "factor", "outcome"), [(1e20, 2, "wrong"), (1e20, 3, "open"), (0.1, 2, "wrong"), (0.1, 3, "wrong")]
+)
+def test_two_peers_that_do_not_agree_must_disagree_on_plain_numbers(limit: float, factor: float, outcome: str) -> None:
+    model = parsed("(float[3] x) => (float[3] y) { y = Abs(x) }").SerializeToString()
+    case = Case("operators", model, ({"x": F([0.5, 1e30, 2])},))
+    assert judge(case, Draw("a"), Pair(limit, factor), lambda *_: None).outcome == outcome
+
+
+def test_pairs_of_plain_bytes_stay_in_16_bits() -> None:
+    """Two products of a uint8 and an int8 are what onnxruntime adds up in 16 bits without VNNI."""
+    codes = {"x": np.array([[255, 255]], np.uint8), "w": np.array([[127], [127]], np.int8)}
+    text = "(uint8[1, 2] x, int8[2, 1] w) => (int32[1, 1] y) { y = MatMulInteger(x, w) }"
+    plain = calmed(Case("operators", parsed(text).SerializeToString(), (codes,)))
+    assert plain is not None
+    exact = plain.runs[0]["x"].astype(int) @ plain.runs[0]["w"].astype(int)
+    assert exact.item() == onnxruntime_session(plain.model)(plain.runs[0])[0].item() > 30000
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint16"])
 def test_plain_numbers_are_left_alone(kind: str) -> None:
     dtype = ml_dtypes.bfloat16 if kind == "bfloat16" else np.dtype(kind)
