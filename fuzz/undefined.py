@@ -21,9 +21,12 @@ RATE = "the reference takes the rate's type for results"
 SAME = "which computed floats are the same"
 GAPS = "a window smaller than its stride, SAME: onnxruntime leaves out what the stride adds, and pads less than nothing"
 UNSIZED = {SIZES, NO_AXIS, NO_STEP, PADDING, RATE, SAME, GAPS}  # for these not even shapes are compared
-# Some compute these by polynomials, by e^x - 1, or by log(1 + e^x), whose error is absolute, some units of the last
-# place of 1.
-APPROXIMATE = {"RNN", "LSTM", "GRU", "Elu", "Selu", "Celu", "LinearAttentionGate", "ParametricSoftplus"}
+# Some compute these by polynomials, by e^x - 1, by 1 + erf(x) or 1 + tanh(x), by log(1 + e^x), or as sums of cosines,
+# whose error is absolute, some units of the last place of 1.
+APPROXIMATE = set(
+    """RNN LSTM GRU Elu Selu Celu Gelu BiasGelu FastGelu BiasSplitGelu LinearAttentionGate ParametricSoftplus
+    BlackmanWindow HannWindow HammingWindow""".split()
+)
 # Parts are computed in float32 whatever the type is: by the standard if `stash_type` is not given, by the reference.
 # HardSwish's 1/6 is an attribute of the function that defines it, and attributes are float32.
 # Resize's coordinates are float32, as DeformConv's, FastGelu's constants have six digits, as Gelu's where it is a tanh.

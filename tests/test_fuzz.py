@@ -29,7 +29,7 @@ from fuzz.inner import revealed, shaken
 from fuzz.judge import judge
 from fuzz.peers import Peers, onnxruntime_session
 from fuzz.pool import Worker
-from fuzz.undefined import NO_AXIS, SIZES, reason
+from fuzz.undefined import NO_AXIS, SIZES, reason, tolerance
 
 SEED = 7
 LOOSE = Tolerance(4)
@@ -259,6 +259,13 @@ class Liar(Peers):
         return [[y * F(1.001) for y in onnxruntime_session(model)(feeds)] for feeds in runs]
 
 
+class Late(Peers):
+    """Answers a little beside onnxruntime."""
+
+    def ask(self, peer: str, model: bytes, runs: Any) -> list[Any]:
+        return [[y + F(0.1) for y in onnxruntime_session(model)(feeds)] for feeds in runs]
+
+
 class Scribe(Peers):
     """Answers as onnxruntime does, but for texts."""
 
@@ -297,6 +304,28 @@ def test_what_no_noise_explains_is_wrong() -> None:
     case = SMOOTH
     assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome == "right"
     assert judge(case, Draw("a"), Liar(), lambda *_: None).outcome == "wrong"
+
+
+@pytest.mark.parametrize(("text", "x", "off", "seen"), [
+    ("(float[3] x) => (float[3] y) { y = Gelu(x) }", F([0, -3, -3]), 1e-7, False),  # 1 + erf
+    ("(float[3] x) => (float[3] y) { y = Gelu(x) }", F([0, -3, -3]), 1e-5, True),
+    ("(int32 x) => (float[1] y) { y = BlackmanWindow(x) }", np.array(1, np.int32), 3e-8, False),  # 0.42 - 0.5 + 0.08
+    ("(int32 x) => (float[1] y) { y = BlackmanWindow(x) }", np.array(1, np.int32), 3e-5, True),
+])  # fmt: skip
+def test_what_numbers_near_one_leave_has_their_digits(text: str, x: Any, off: float, seen: bool) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 20]> g {text}')
+    want = onnxruntime_session(model.SerializeToString())({"x": x})
+    assert bool(difference([want[0] + F(off)], want, tolerance(model, [x]))) is seen
+
+
+def test_large_terms_that_cancel_are_moved_apart() -> None:
+    """Beside 2^24 and -2^24 a sum has no digit behind the point; without them it has."""
+    for seed in range(8):
+        large = F(np.random.default_rng(seed).permutation([2.0**24, -(2.0**24), 0.7, 0.3]).reshape(1, 1, 4))
+        text = "(float[1, 1, 4] x) => (float[1, 1, 1] y) { y = GlobalAveragePool(x) }"
+        case = Case("operators", parsed(text).SerializeToString(), ({"x": large},))
+        for x, outcome in ((large, "open"), (np.clip(large, -1, 1), "wrong")):
+            assert judge(replace(case, runs=({"x": x},)), Draw("a"), Late(), lambda *_: None, ()).outcome == outcome
 
 
 class Wary(Peers):

@@ -8,7 +8,7 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I64, STRING
+from pyruntime.ir.dtype import BF16, F16, F32, F64, I64, STRING
 from pyruntime.ir.expr import Expr, cast, clip, const, dim, guard, maximum, select, unary
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
@@ -222,7 +222,8 @@ def _count(t: Tracer, first: Tensor, last: Tensor, step: Tensor) -> AnyDim:
 
     def number() -> Expr:
         a, b, s = first.at(), last.at(), step.at()
-        if first.dtype.is_float:
+        if first.dtype.is_float:  # as doubles, as others have it: 0.3 / 0.1 of float32 is just above 3
+            a, b, s = (cast(v, F64) for v in (a, b, s))
             return cast(maximum(unary("ceil", (b - a) / s), 0.0), I64)
         whole = (b - a) / s
         return cast(maximum(whole + cast(whole * s != b - a, s.dtype) * cast(whole >= 0, s.dtype), 0), I64)

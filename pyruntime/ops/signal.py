@@ -189,6 +189,7 @@ def _filter(row: Expr, left: Expr, center: Expr, right: Expr) -> Expr:
     """1 at the center, from where it falls to both sides."""
     rising = cast(row - left, F64) / cast(center - left, F64)
     falling = cast(right - row, F64) / cast(right - center, F64)
-    top = select(row == center, const(1.0, F64), const(0.0, F64))  # also of a filter with nothing to its right
+    # Also of a filter with nothing to its right, but of none whose corners fall: the lower edge may be the higher one.
+    top = select((row == center) & (left <= center), const(1.0, F64), const(0.0, F64))
     before = select((left <= row) & (row < center), rising, top)
     return select((center <= row) & (row < right), falling, before)

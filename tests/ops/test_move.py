@@ -286,6 +286,14 @@ def test_range(start: int, limit: int, delta: int, dtype: Any, constant: bool) -
     check_node("Range", [dtype(start), dtype(limit), dtype(delta)], 11, constants=(0, 1, 2) if constant else ())
 
 
+@pytest.mark.parametrize("start,limit,delta", [(0, 0.3, 0.1), (0, 7, 0.7), (1, 1.7, 0.1), (0.3, 0, -0.1)])
+@pytest.mark.parametrize("constant", [True, False])
+def test_lengths_of_ranges_are_counted_in_doubles(start: float, limit: float, delta: float, constant: bool) -> None:
+    """0.3 / 0.1 is 3 as a quotient of float32, and above it as one of their values."""
+    arrays = [np.float32(start), np.float32(limit), np.float32(delta)]
+    check_node("Range", arrays, 11, constants=(0, 1, 2) if constant else ())
+
+
 def test_range_of_a_symbolic_length() -> None:
     m = parsed("""g (float[b,s] x) => (y) {
         shape = Shape <start = 1, end = 2> (x)
