@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 
+from fuzz.arriving import Arriving
 from fuzz.compare import Tolerance, epsilon, wide
 from fuzz.draw import FLOATS, int_range, is_float, is_int
 from fuzz.node import nodes
@@ -41,42 +42,6 @@ WINOGRAD = 100.0  # how much larger its inner sums are
 NEAR_ZERO = 1e-7  # of onnxruntime's Sigmoid, which is 0 below -16.6; others go on to the least float
 
 
-class Arriving:
-    """What arrives at a node. values: by name; where a name is not known, all that is fed stands for it."""
-
-    def __init__(self, node: Any, values: Mapping[str, Any], fed: Mapping[str, Any]) -> None:
-        self.node, self._values, self._fed = node, values, fed
-
-    def at(self, *inputs: int) -> list[np.ndarray]:
-        """Arrays that may arrive at these inputs; at any if none is named."""
-        chosen = inputs or range(len(self.node.input))
-        names = [self.node.input[n] for n in chosen if n < len(self.node.input) and self.node.input[n]]
-        found = [v for name in names for v in self._of(name)]
-        return [x for v in found for x in (v if isinstance(v, list) else [v]) if isinstance(x, np.ndarray)]
-
-    def _of(self, name: str) -> Iterable[Any]:
-        return [self._values[name]] if name in self._values else self._fed.values()
-
-    def is_computed(self, n: int) -> bool:
-        """Whether input n is what another node gives."""
-        return len(self.node.input) > n and self.node.input[n] not in self._fed
-
-    def outputs(self, n: int) -> list[np.ndarray]:
-        names = [name for name in self.node.output[n : n + 1] if name]
-        return [x for name in names for x in self._of(name) if isinstance(x, np.ndarray) and is_float(x.dtype)]
-
-    def floats(self, *inputs: int) -> list[np.ndarray]:
-        return [x for x in self.at(*inputs) if is_float(x.dtype) and x.size]
-
-    def largest(self, *inputs: int) -> float:
-        """The largest magnitude among floats; infinite where there is a NaN."""
-        sizes = [float(np.abs(wide(x)).max()) for x in self.floats(*inputs)]
-        return max((np.inf if size != size else size for size in sizes), default=0.0)
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        return next((onnx.helper.get_attribute_value(a) for a in self.node.attribute if a.name == name), default)
-
-
 def _leaves(a: Arriving) -> bool:
     to = a.attribute("to")
     targets = [onnx.helper.tensor_dtype_to_np_dtype(to)] if to else [x.dtype for x in a.at(1)]
@@ -84,6 +49,16 @@ def _leaves(a: Arriving) -> bool:
         whole = [np.trunc(wide(x)) for x in a.floats(0)]
         if not all(((x >= low) & (x <= high)).all() for x in whole):
             return True
+    return False
+
+
+def _bias_leaves(a: Arriving) -> bool:
+    """Whether an integer and a float are a sum that the integer's type does not hold."""
+    for x in a.at(0):
+        if is_int(x.dtype) and x.size:
+            (low, high), bias = int_range(x.dtype), abs(a.attribute("bias", 0.0))
+            if not low <= float(wide(x).min()) - bias or not float(wide(x).max()) + bias <= high:
+                return True
     return False
 
 
@@ -371,6 +346,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("RandomNormal RandomUniform Multinomial Bernoulli", lambda a: True, "results are random"),
     ("Dropout", lambda a: len(a.node.input) > 2, "results are random"),
     ("Cast", _leaves, "floats that an integer type does not hold"),
+    ("Shrink", _bias_leaves, "floats that an integer type does not hold"),
     ("Pow", _roots_of_negatives, "powers of negative numbers, whose exponents a last digit makes whole or not"),
     ("Pow", _power_of_no_size, "NaN or infinity as an integer"),
     ("Pow", _power_leaves, "powers that an integer type does not hold"),

@@ -121,6 +121,7 @@ ROOT = "(int32[a, b] x) => (int32[a, b] y) { y = ReduceL2(x) }"
 GEMM = "(float[a, b] x) => (float[a, b] y) {{ y = Gemm<alpha={}>(x, x) }}"
 LINEAR = """(float[a, b] x) => (int64[a] y, float[a, c] z) {{ y, z = ai.onnx.ml.LinearClassifier
     <coefficients = [1.0, 1.0], intercepts = [0.0, {}], classlabels_ints = [0, 1]> (x) }}"""
+LESS = "(int16[2] x) => (int16[2] y) {{ y = Shrink <bias = {}, lambd = 1.5> (x) }}"
 POWER = "(int64[2] x, float[2] e) => (int64[2] y) { y = Pow(x, e) }"
 GATE = "(float[2] x, float[2] w) => (float[2] y) { z = Sigmoid(x) y = Mul(z, w) }"
 GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
@@ -143,6 +144,9 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (SUM, {"x": F([[], []]), "i": np.array([1])}, ""),
     (SUM, {"x": F([[], []]), "i": np.array([-1])}, NO_AXIS),
     (POWER, {"x": np.array([-2, 0]), "e": F([3, 2])}, ""),
+    (LESS.format("7.0"), {"x": np.array([-9, 32760], np.int16)}, ""),
+    (LESS.format("8.0"), {"x": np.array([-9, 32760], np.int16)}, "does not hold"),
+    (LESS.format("nan"), {"x": np.array([-9, 9], np.int16)}, "does not hold"),
     ("(int32 x) => (int8[n] y) { y = HannWindow<output_datatype=3>(x) }", {"x": np.array(4, np.int32)}, "nearly whole"),
     ("(int32 x) => (double[n] y) { y = HannWindow<output_datatype=11>(x) }", {"x": np.array(4, np.int32)}, ""),
     ("(float[2] x) => (float[n] y) { y = Unique(x) }", {"x": F([1, 2])}, ""),
