@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyruntime.native.executor import Executor
 
 
+LEAST = 1 << 16  # bytes that a buffer becomes longer by: with each everything is laid out anew
+
+
 class HeldTensor:
     """An output in the memory of its run: the first rows along an axis of a buffer with room for more. Runs that are
     fed it write behind these rows; before they are lost they are copied out, and from then on this is an array."""
@@ -113,7 +116,8 @@ class HeldOutputs:
                 if least <= x.places:
                     fed[b], places = x, x.places
                 else:  # it grew before, so it does again
-                    places += -(-least // 4)
+                    row = math.prod(x.shape[: x.axis] + x.shape[x.axis + 1 :]) * NUMPY[x.dtype].itemsize
+                    places += max(-(-least // 4), -(-LEAST // max(row, 1)))
             run.env[room["places"]] = places
         for x in self._alive():
             if x.buffer not in fed or x.rows > fed[x.buffer].rows:

@@ -30,7 +30,8 @@ STATES = 4096  # arena states kept before all are forgotten: new shapes in every
 LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
 ROUND = "round"  # the key of what begins one
 SMALL = 1 << 16  # bytes of a layout whose room is never too much
-LEAST = 1 << 10  # bytes more for a buffer that grows: short caches do so by more than an eighth in few steps
+LEAST = 1 << 12  # bytes more for a buffer that grows: short caches do so by more than a quarter in few steps
+VARIES = -1  # in place of the size of a buffer that had another one before, which it may keep for some tokens
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
 
 Env = dict[str, int]
@@ -146,7 +147,7 @@ class Planner:
         self.root = self.arena.snapshot()
         self.states: list[Any] = [self.root]
         self._layouts: dict[Any, list[Layout]] = {}  # by the state before, and what is laid out
-        self._last: dict[Any, dict[int, int]] = {}  # sizes in the last layout, from any state, by what is laid out
+        self._last: dict[Any, dict[int, int]] = {}  # sizes in layouts, from any state, by what is laid out
         self._roomy = False  # whether some layout has more room than was needed
         self._rounds: dict[Any, int] = {}  # states in which a round, or a run, began, by what is in them
         self.observer: Observer | None = None
@@ -224,16 +225,16 @@ class Planner:
         self, run: Run, where: Any, sizes: Mapping[int, int], made: Iterable[int], allocate: Callable[[Layout], None]
     ) -> Layout:
         """One that was made before for `where` and has room for these sizes; else one with as much room as buffers
-        take, and more for those that had another size in the last one: behind a step that is laid out anew all states
-        are new."""
+        take, and more for those that had another size in one before: behind a step that is laid out anew all states are
+        new."""
         before = self._layouts.setdefault((run.state, where), [])
         if self.observer is None and (found := next((x for x in before if x.holds(sizes)), None)):
             return found
         now = {b: sizes[b] for b in made}
         last = self._last.get(where, now) if self.observer is None else now
-        room = {b: size if size == last.get(b) else size + size // 8 + LEAST for b, size in now.items()}
+        room = {b: size if size == last.get(b) else size + size // 4 + LEAST for b, size in now.items()}
         layout = Layout(room=room)
-        self._last[where] = now
+        self._last[where] = {b: size if size == last.get(b) else VARIES for b, size in now.items()}
         self._roomy |= room != now
         self.arena.restore(self.states[run.state])
         allocate(layout)

@@ -37,7 +37,7 @@ function run(plan, n, m) {
   });
   const { words, layout } = plan.layOutCalls(CALLS, state, '1.0');
   const after = new State(layout.after, state.env);
-  return { words, after, end: plan.advance(after, 'end', (next) => next.drop([C, D])), env: state.env };
+  return { words: [...words], after, end: plan.advance(after, 'end', (next) => next.drop([C, D])), env: state.env };
 }
 
 /** By the definition: at each call, what was made and is not freed yet. */

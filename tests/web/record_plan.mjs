@@ -15,10 +15,11 @@ const placed = [];
 const { layOutCalls } = Planner.prototype;
 Planner.prototype.layOutCalls = function (calls, state, key) {
   const result = layOutCalls.call(this, calls, state, key);
+  const words = [...result.words];
   let at = 0;
   const rest = calls.map(({ buffers, params }) => {
-    const addresses = result.words.slice(at, at + buffers.length);
-    const numbers = result.words.slice(at + buffers.length, at + buffers.length + params.length + 1);
+    const addresses = words.slice(at, at + buffers.length);
+    const numbers = words.slice(at + buffers.length, at + buffers.length + params.length + 1);
     at += buffers.length + params.length + 1;
     return [addresses, numbers];
   });

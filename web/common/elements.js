@@ -12,14 +12,17 @@ const VIEWS = {
 };
 
 /** @param {string} dtype @returns {View} anything else is bytes */
-const viewOf = (dtype) => VIEWS[dtype] ?? Uint8Array;
+const classOf = (dtype) => VIEWS[dtype] ?? Uint8Array;
+
+/** Bytes as elements of a type. @param {Uint8Array} bytes aligned @param {string} dtype @returns {NumericData} */
+export const viewOf = ({ buffer, byteOffset, length }, dtype) => new (classOf(dtype))(buffer, byteOffset, length / elementSize(dtype));
 
 /** Types that hold two elements a byte at the API and one inside. @param {string} dtype */
 const isPacked = (dtype) => dtype === 'int4' || dtype === 'uint4';
 
 /** @param {string} dtype */
 export function elementSize(dtype) {
-  const bytes = /** @type {{ BYTES_PER_ELEMENT?: number }} */ (/** @type {unknown} */ (viewOf(dtype))).BYTES_PER_ELEMENT;
+  const bytes = /** @type {{ BYTES_PER_ELEMENT?: number }} */ (/** @type {unknown} */ (classOf(dtype))).BYTES_PER_ELEMENT;
   return dtype === 'complex64' ? 8 : dtype === 'complex128' ? 16 : (bytes ?? 1);
 }
 
@@ -48,7 +51,7 @@ export function load(bytes, dtype, dims, target, fresh = false) {
   }
   const copy = isPacked(dtype) ? packNibbles(bytes) : fresh ? bytes : bytes.slice();
   const own = copy.buffer instanceof ArrayBuffer ? copy : new Uint8Array(copy);
-  const view = isPacked(dtype) ? Uint8Array : viewOf(dtype);
+  const view = isPacked(dtype) ? Uint8Array : classOf(dtype);
   return { type: dtype, dims, data: new view(own.buffer, 0, own.byteLength / (isPacked(dtype) ? 1 : elementSize(dtype))) };
 }
 
@@ -91,12 +94,11 @@ export function exactNumbers(bytes, dtype) {
 /** @param {Uint8Array} bytes @param {string} dtype @returns {ArrayLike<number | bigint>} a copy */
 function elements(bytes, dtype) {
   const own = bytes.slice();
-  const buffer = own.buffer instanceof ArrayBuffer ? own.buffer : new Uint8Array(own).buffer;
-  return new (viewOf(dtype))(buffer, 0, own.length / elementSize(dtype));
+  return viewOf(own.buffer instanceof ArrayBuffer ? own : new Uint8Array(own), dtype);
 }
 
 /** @param {(number | bigint | boolean | string)[]} values @param {string} dtype @returns {NumericData} */
 export function fromNumbers(values, dtype) {
-  const view = /** @type {any} */ (viewOf(dtype));
+  const view = /** @type {any} */ (classOf(dtype));
   return view.from(values, dtype.endsWith('int64') ? BigInt : Number);
 }

@@ -47,16 +47,21 @@ export class Lent {
   constructor(feeds, owner) {
     /** @type {Map<unknown, Kept>} */
     this.those = new Map();
+    /** @type {Map<number, Kept>} */
+    this.ids = new Map();
     for (const feed of feeds) {
       const known = kept.get(/** @type {Tensor} */ (feed));
       if (known?.owner === owner && isAsMade(/** @type {Tensor} */ (feed))) this.those.set(feed, known);
     }
-    for (const known of this.those.values()) known.lent++;
+    for (const known of this.those.values()) {
+      known.lent++;
+      this.ids.set(known.id, known);
+    }
   }
 
   /** @param {number} id */
   known(id) {
-    return [...this.those.values()].find((one) => one.id === id);
+    return this.ids.get(id);
   }
 
   /** The rows of an output that the worker still has, behind those that it was fed. @param {WireTensor} wire @returns {Rows} */

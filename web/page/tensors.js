@@ -10,6 +10,8 @@ import { hasSharedMemory } from '../common/shared_memory.js';
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').NumericData} NumericData */
 
+const NOTHING = new Uint8Array(0); // cloned once for all
+
 /**
  * Shared buffers that carry feeds to the worker, used again run after run. Empty when the page is not isolated.
  */
@@ -93,7 +95,7 @@ export class Packer {
     const { type } = tensor;
     const dims = [...tensor.dims];
     const known = this.lent?.those.get(tensor);
-    if (known) return { type, dims, data: new Uint8Array(0), held: known.id };
+    if (known) return { type, dims, data: NOTHING, held: known.id };
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data)) return { type, dims, data: [...data] };
     if (isShared(data)) return { type, dims, data };

@@ -12,6 +12,8 @@ const LARGEST = 2 ** 31 - 1; // of parameters and work: kernels count in int32
 export class ArgumentBlocks {
   /** @param {Call[]} calls */
   constructor(calls) {
+    /** Buffers that the calls make. */
+    this.made = calls.flatMap(({ alloc }) => alloc);
     /** Buffers, by the positions of their addresses. @type {[number, number][]} */
     this.buffers = [];
     /** Dims, with the node that first has them, and their positions. @type {{ dim: Dim, node: string, at: number[] }[]} */
@@ -38,12 +40,12 @@ export class ArgumentBlocks {
 
   /** All words but the numbers. @param {(buffer: number) => number} address */
   addresses(address) {
-    const words = new Array(this.length).fill(0);
+    const words = new Float64Array(this.length);
     for (const [at, buffer] of this.buffers) words[at] = address(buffer);
     return words;
   }
 
-  /** @param {number[]} words that get the numbers @param {import('./dims.js').Env} env */
+  /** @param {Float64Array} words that get the numbers @param {import('./dims.js').Env} env */
   fill(words, env) {
     for (const { dim, node, at } of this.dims) {
       const number = evaluate(dim, env);

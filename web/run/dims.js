@@ -26,11 +26,14 @@ export function evaluate(dim, env) {
     if (value === undefined) throw new Error(`the symbol "${dim}" has no value`);
     return value;
   }
-  const [op, ...operands] = dim;
-  const values = operands.map((operand) => evaluate(operand, env));
-  if (op === '+') return values.reduce((sum, value) => sum + value, 0);
-  if (op === '*') return values.reduce((product, value) => product * value, 1);
-  return OPERATIONS[op](values[0], values[1], values[2]);
+  const [op, a, b = 0, c = 0] = dim;
+  if (op !== '+' && op !== '*') return OPERATIONS[op](evaluate(a, env), evaluate(b, env), evaluate(c, env));
+  let found = Number(op === '*');
+  for (let n = 1; n < dim.length; n++) { // thousands a token: no arrays between
+    const value = evaluate(dim[n], env);
+    found = op === '+' ? found + value : found * value;
+  }
+  return found;
 }
 
 /** @param {Dim[]} dims @param {Env} env @returns {number[]} */

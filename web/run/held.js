@@ -4,7 +4,7 @@
 import { bindDims, feedOf } from './input_dims.js';
 import { evaluate } from './dims.js';
 import { gather, runsOf } from './room.js';
-import { load } from '../common/elements.js';
+import { elementSize, load, viewOf } from '../common/elements.js';
 
 /** @typedef {import('../common/program.js').Header} Header */
 /** @typedef {import('../common/program.js').Input} Input */
@@ -27,6 +27,14 @@ import { load } from '../common/elements.js';
 /** A feed is named that is not held, or not here: its data have to be sent. */
 export class StaleFeeds extends Error {}
 
+const LEAST = 1 << 16; // bytes that a buffer becomes longer by: with each everything is laid out anew
+
+/** @param {Input} input with room @param {readonly number[]} dims */
+function bytesOfRow({ dtype, room }, dims) {
+  const { axis } = /** @type {InputRoom} */ (room);
+  return dims.reduce((size, dim, n) => (n === axis ? size : size * dim), elementSize(dtype)) || LEAST;
+}
+
 /**
  * Whether the last row was written in all runs of bytes. New rows of one item alone are the last, unless what tells their
  * places is not as its operator defines it: then the last row is none of an item's, 0.
@@ -35,6 +43,27 @@ export class StaleFeeds extends Error {}
 function endsInNew(bytes, { count, length, stride }, row) {
   for (let n = 0; n < count; n++) if (bytes.subarray(n * stride + length - row, n * stride + length).every((byte) => byte === 0)) return false;
   return true;
+}
+
+/** Memory for the new rows of a run, one buffer where it is like the last: each that goes to the page costs 20 µs. */
+class NewRows {
+  constructor() {
+    this.taken = 0;
+    this.all = new Uint8Array(0);
+  }
+
+  /** @param {number} size bytes */
+  take(size) {
+    const at = this.taken;
+    this.taken += Math.ceil(size / 8) * 8; // of any type
+    return this.taken <= this.all.length ? this.all.subarray(at, at + size) : new Uint8Array(size);
+  }
+
+  /** The run's are its own from here on. */
+  end() {
+    this.all = new Uint8Array(this.taken);
+    this.taken = 0;
+  }
 }
 
 let next = 1; // every output has a name of its own
@@ -46,13 +75,15 @@ export class HeldOutputs {
   /** @param {Planner} plan */
   constructor(plan) {
     this.plan = plan;
-    this.inputs = plan.header.inputs.filter(({ room }) => room);
+    /** Those with room. @type {Map<string, Input>} */
+    this.inputs = new Map(plan.header.inputs.filter(({ room }) => room).map((input) => [input.name, input]));
     /** Of the last run, by name. @type {Map<number, Entry>} */
     this.entries = new Map();
     /** Where they lie. @type {Place | null} */
     this.place = null;
     /** What the run in progress was fed by name, by buffer. @type {Map<number, { input: Input, feed: WireTensor }>} */
     this.fed = new Map();
+    this.rows = new NewRows();
   }
 
   /** From here on nothing is held but what the feeds name. @param {Record<string, WireValue>} feeds @returns {Begin} */
@@ -64,14 +95,15 @@ export class HeldOutputs {
     this.fed = new Map(named.map(({ input, feed }) => [input.buffer, { input, feed }]));
     /** @type {Begin} */
     const run = { root: plan.root, feeds: { ...feeds }, places: new Map(), there: new Set() };
+    const env = named.length ? this.dims(feeds) : new Map();
     for (const { input, feed, entry } of named) {
-      const needed = this.needed(input, feeds);
+      const needed = evaluate(/** @type {InputRoom} */ (input.room).least, env);
       if (needed <= entry.places) {
         run.there.add(entry.buffer);
         run.places.set(entry.buffer, entry.places);
       } else { // it grew before, so it does again
         run.feeds[input.name] = { ...feed, data: this.data(input, feed.dims, entry, /** @type {Place} */ (place)) };
-        run.places.set(entry.buffer, needed + Math.ceil(needed / 4));
+        run.places.set(entry.buffer, needed + Math.max(Math.ceil(needed / 4), Math.ceil(LEAST / bytesOfRow(input, feed.dims))));
       }
     }
     if (place && run.there.size) run.root = plan.startFrom(place, run.there);
@@ -81,16 +113,16 @@ export class HeldOutputs {
   /** What a feed names. @param {string} name @param {WireTensor} feed */
   found(name, feed) {
     const entry = this.entries.get(nameOf(feed));
-    const input = this.inputs.find((one) => one.name === name);
+    const input = this.inputs.get(name);
     if (!input || entry?.buffer !== input.buffer || entry.dims !== feed.dims.join()) throw new StaleFeeds(name);
     return { input, feed, entry };
   }
 
-  /** Places that this run needs. @param {Input} input @param {Record<string, WireValue>} feeds */
-  needed({ room }, feeds) {
+  /** Of the run, by which the places are told that inputs need. @param {Record<string, WireValue>} feeds @returns {Env} */
+  dims(feeds) {
     const env = new Map();
     for (const input of this.plan.header.inputs) bindDims(input.name, input.dims, feedOf(feeds, input)?.dims, env);
-    return evaluate(/** @type {InputRoom} */ (room).least, env);
+    return env;
   }
 
   /** @param {Input} input @param {readonly number[]} dims @param {Entry} entry @param {Place} place */
@@ -108,8 +140,10 @@ export class HeldOutputs {
   output(value, dims, bytes, env) {
     const runs = runsOf(value, env);
     const after = this.after(value, dims, bytes, runs, env);
-    const known = after ? after.rows * (runs.length / dims[after.axis]) : 0;
-    return { ...load(gather(bytes, runs, known), value.dtype, dims, null, true), ...(after && { after }) };
+    if (!after) return load(gather(bytes, runs), value.dtype, dims, null, true);
+    const known = after.rows * (runs.length / dims[after.axis]);
+    const rows = gather(bytes, runs, known, this.rows.take(runs.count * (runs.length - known)));
+    return { type: value.dtype, dims, data: viewOf(rows, value.dtype), after };
   }
 
   /** The rows of a feed that an output begins with, where that is sure. @param {TensorValue} value @param {number[]} dims @param {Uint8Array} bytes @param {Runs} runs @param {Env} env @returns {After | null} */
@@ -131,6 +165,7 @@ export class HeldOutputs {
    */
   leave({ place, env }, results, fetches) {
     this.place = place;
+    this.rows.end();
     for (const { name, value } of this.plan.header.outputs) {
       const made = /** @type {WireTensor | undefined} */ (results[name]);
       if (!made || fetches[name] || !value || !('room' in value) || !value.room) continue;

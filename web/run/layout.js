@@ -5,7 +5,8 @@
 /** @typedef {(buffer: number) => number} Sizes bytes */
 
 const SMALL = 1 << 16; // bytes of a layout whose room is never too much
-const LEAST = 1 << 10; // bytes more for a buffer that grows: short caches do so by more than an eighth in few steps
+const LEAST = 1 << 12; // bytes more for a buffer that grows: short caches do so by more than a quarter in few steps
+const VARIES = -1; // in place of the size of a buffer that had another one before, which it may keep for some tokens
 
 export class Layout {
   /** @param {Place} after @param {Map<number, number>} room bytes, by buffer that is made */
@@ -16,7 +17,7 @@ export class Layout {
     this.heirs = [];
     /** Of what the calls of a step make or free. @type {Map<number, import('./step_layout.js').LiveRange>} */
     this.spans = new Map();
-    /** The step's argument blocks without their numbers. @type {number[] | null} */
+    /** The step's argument blocks without their numbers, addresses on the GPU among them. @type {Float64Array | null} */
     this.words = null;
     /** Of the step's last run on several threads. */
     this.milliseconds = Infinity;
@@ -37,8 +38,13 @@ export class Layout {
   }
 }
 
-/**
- * As much as buffers take, and an eighth and LEAST more for those that had another size before.
- * @param {Map<number, number>} sizes @param {Map<number, number>} [before]
- */
-export const roomFor = (sizes, before = sizes) => new Map([...sizes].map(([buffer, size]) => [buffer, before.get(buffer) === size ? size : Math.floor(size * 9 / 8) + LEAST]));
+/** @typedef {Map<number, number>} Bytes by buffer */
+
+/** As much as buffers take, and a quarter and LEAST more for those that had another size before. @param {Bytes} sizes @param {Bytes} [before] */
+export const roomFor = (sizes, before = sizes) => map(sizes, before, (size) => Math.floor(size * 5 / 4) + LEAST);
+
+/** What is known then for the next. @param {Bytes} sizes @param {Bytes} [before] */
+export const sizesKnown = (sizes, before = sizes) => map(sizes, before, () => VARIES);
+
+/** Sizes, or what is in place of those that were others. @param {Bytes} sizes @param {Bytes} before @param {(size: number) => number} varied */
+const map = (sizes, before, varied) => new Map([...sizes].map(([buffer, size]) => [buffer, before.get(buffer) === size ? size : varied(size)]));

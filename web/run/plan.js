@@ -5,7 +5,7 @@ import { ArgumentBlocks } from './argument_blocks.js';
 import { evaluate } from './dims.js';
 import { Guards } from './guards.js';
 import { Arena, GPU } from './arena.js';
-import { Layout, roomFor } from './layout.js';
+import { Layout, roomFor, sizesKnown } from './layout.js';
 import { LiveRange } from './step_layout.js';
 import { Change, Place, State } from './plan_state.js';
 
@@ -39,13 +39,15 @@ export class Planner {
     this.interned = new Map();
     this.transitions = 0;
     this.layouts = 0;
-    /** Bytes of buffers in the last layout, wherever it began, by what was laid out. @type {Map<string, Map<number, number>>} */
-    this.lastSizes = new Map();
+    /** Bytes of buffers in layouts, wherever they began, by what was laid out. @type {Map<string, import('./layout.js').Bytes>} */
+    this.sizesBefore = new Map();
     /** Whether a layout may have more room than was needed. */
     this.roomy = false;
     /** Of steps, by their keys. @type {Map<string, ArgumentBlocks>} */
     this.blocks = new Map();
     this.guards = new Guards(header);
+    /** Of each buffer the first whose size is the same dim. */
+    this.alike = firsts(header.buffers.map(({ size }) => JSON.stringify(size)));
   }
 
   /** Before a run that finds these buffers where another one ended. @param {Place} place @param {Set<number>} buffers @returns {State} */
@@ -79,7 +81,7 @@ export class Planner {
 
   /**
    * One that was made before for `what` from this place on, if it has room for these sizes. Else a new one, with more room
-   * for what had another size in the last one, from any place: behind a step that is laid out anew all places are new.
+   * for what had another size in one before, from any place: behind a step that is laid out anew all places are new.
    * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout) => void} fill
    */
   layout(place, what, made, size, fill) {
@@ -88,9 +90,10 @@ export class Planner {
     if (found) return found;
     if (this.layouts++ === LAYOUTS) this.tighten();
     const sizes = new Map(made.map((buffer) => [buffer, size(buffer)]));
-    const fresh = new Layout(place.copy(), roomFor(sizes, this.lastSizes.get(what)));
-    this.roomy ||= this.lastSizes.has(what);
-    this.lastSizes.set(what, sizes);
+    const known = this.sizesBefore.get(what);
+    const fresh = new Layout(place.copy(), roomFor(sizes, known));
+    this.roomy ||= known !== undefined;
+    this.sizesBefore.set(what, sizesKnown(sizes, known));
     fill(fresh);
     this.ensure(fresh.after);
     place.layouts.set(what, [...before, fresh]);
@@ -122,7 +125,7 @@ export class Planner {
   planDispatches(calls, state, key) {
     const { layout, words } = this.layOutCalls(calls, state, key);
     const sizes = calls.map(({ buffers }) => buffers.map((buffer) => (layout.spans.get(buffer) ?? this.span(state, buffer)).size));
-    const prepared = this.gpu?.prepare(calls, sizes, words);
+    const prepared = this.gpu?.prepare(calls, sizes, [...words]);
     return this.remember(state, key, { state: new State(layout.after, state.env), layout, table: 0, generation: 0, prepared });
   }
 
@@ -132,14 +135,14 @@ export class Planner {
    */
   layOutCalls(calls, state, key) {
     const size = this.sizes(state);
-    const made = calls.flatMap(({ alloc }) => alloc).filter((buffer) => !this.preallocated.has(buffer));
+    const blocks = this.blocksOf(calls, key);
+    const made = this.preallocated.size ? blocks.made.filter((buffer) => !this.preallocated.has(buffer)) : blocks.made;
     const layout = this.layout(state.place, key, made, size, (fresh) => {
       fresh.spans = this.liveRanges(calls, state.place, size, fresh);
       fresh.after.layOutStep(fresh.spans, calls.length);
     });
-    const blocks = this.blocksOf(calls, key);
     layout.words ??= blocks.addresses((buffer) => (layout.spans.get(buffer) ?? this.span(state, buffer)).address);
-    return { layout, words: blocks.fill([...layout.words], state.env) };
+    return { layout, words: blocks.fill(layout.words.slice(), state.env) };
   }
 
   /** @param {Call[]} calls @param {string} key */
@@ -186,7 +189,7 @@ export class Planner {
     return new LiveRange((onGpu ? place.gpu : place.arena).round(room), born, calls, -1, onGpu);
   }
 
-  /** @param {number[]} words @returns {number} the address of the table */
+  /** @param {Float64Array} words @returns {number} the address of the table */
   writeTable(words) {
     const size = Math.ceil((4 * words.length) / 64) * 64;
     if (this.tables.top + size > this.tables.size) this.clear();
@@ -215,7 +218,7 @@ export class Planner {
   tighten() {
     const { roomy } = this;
     this.root.place.layouts.clear();
-    this.lastSizes.clear();
+    this.sizesBefore.clear();
     this.layouts = 0;
     this.roomy = false;
     this.clear();
@@ -235,14 +238,13 @@ export class Planner {
     return evaluate(this.header.buffers[buffer].size, state.env);
   }
 
-  /** The same for all, each computed once. @param {State} state @returns {Sizes} */
+  /** The same for all, each computed once for those alike. @param {State} state @returns {Sizes} */
   sizes(state) {
-    /** @type {Map<number, number>} */
-    const known = new Map();
+    const known = new Float64Array(this.alike.length).fill(NaN);
     return (buffer) => {
-      let bytes = known.get(buffer);
-      if (bytes === undefined) known.set(buffer, (bytes = this.size(state, buffer)));
-      return bytes;
+      const first = this.alike[buffer];
+      if (Number.isNaN(known[first])) known[first] = this.size(state, first);
+      return known[first];
     };
   }
 
@@ -278,6 +280,14 @@ export class Planner {
     for (const [value, axis, symbol] of binds) next.env.set(symbol, dims[value]?.[axis] ?? 0);
     this.guards.check(next.env, new Set(binds.map(([, , symbol]) => symbol)));
   }
+}
+
+/** Where each of these stands first. @param {string[]} names */
+function firsts(names) {
+  /** @type {Map<string, number>} */
+  const found = new Map();
+  names.forEach((name, n) => found.set(name, found.get(name) ?? n));
+  return names.map((name) => Number(found.get(name)));
 }
 
 /** A dying input whose memory an output may take over. @param {Call} call @param {number} buffer @param {Set<number>} dying @param {Sizes} size */

@@ -35,10 +35,9 @@ export function scatter(data, buffer, { count, length, stride }) {
   for (let n = 0; n < count; n++) buffer.set(new Uint8Array(data.buffer, data.byteOffset + n * length, length), n * stride);
 }
 
-/** The bytes of a part, without so many at the begin of each run. @param {Uint8Array} buffer @param {Runs} runs @param {number} [known] */
-export function gather(buffer, { count, length, stride }, known = 0) {
+/** The bytes of a part, without so many at the begin of each run. @param {Uint8Array} buffer @param {Runs} runs @param {number} [known] @param {Uint8Array} [bytes] where they go */
+export function gather(buffer, { count, length, stride }, known = 0, bytes = new Uint8Array(count * (length - known))) {
   const size = length - known;
-  const bytes = new Uint8Array(count * size);
   for (let n = 0; n < count; n++) bytes.set(buffer.subarray(n * stride + known, n * stride + length), n * size);
   return bytes;
 }
