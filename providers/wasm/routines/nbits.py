@@ -17,8 +17,9 @@ from pyruntime.ir.packed_codes import code_at
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
+from ..schedules.dequantize import FEW
 from ..schedules.few_bits import GROUP, ROUND, FewBits
-from ..schedules.quantised_rows import LARGEST_BLOCK, LARGEST_K
+from ..schedules.quantised_rows import LARGEST_BLOCK, LARGEST_K, largest_row
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, scratch, widened
 from .integers import are_weights
@@ -27,6 +28,7 @@ STORED = {bits: next(width for width in (2, 4, 8) if width >= bits) for bits in 
 LARGE = 1 << 16  # elements; smaller ones become float32
 At = Callable[[Expr, Expr], Expr]
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
+FEW_PANELS = 64  # of a block of few rows, at most
 
 
 class MatmulNBits(WasmRoutine):
@@ -64,7 +66,7 @@ class MatmulNBits(WasmRoutine):
         kind = call.attrs["ready"].kind
         m = sh.size(a.shape[:-1])
         done = call_epilogue(writer, call, _groups(c.rank), own_words(gemm, 2, more=1))
-        mc, nc, kc = sh.clamp(m, 1, 192), COLUMNS, min(-(-k // GROUP) * GROUP, 384)
+        mc, nc, kc = _blocks(m, n, k, call.attrs["block_size"], writer.threads)
         own = scratch(gemm.scratch_bytes(nc, kc) * writer.threads)
         words = [m, n, k, 1, k, call.attrs["block_size"], n, 0, 0, 0, mc, nc, kc, 1, 0, 0, 0, 0, 0, *done.params]
         extra, sums = 1 + len(done.tensors), arithmetic(writer, call)
@@ -76,6 +78,17 @@ class MatmulNBits(WasmRoutine):
         f = writer.function(key, make, f"matmul_{kind}")
         tensors = [a, codes, c, done.bias or c, own, steps, *done.tensors]
         return [Invocation(f.name, tensors, words, gemm.units(m, n, 1, mc, nc), call.node, [own])]
+
+
+def _blocks(m: AnyDim, n: int, k: int, size: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
+    """(mc, nc, kc) as of `gemm.blocks`. Where rows are few all threads have as many columns, and scratch, which has no
+    panels then, holds the rows' records."""
+    kc = min(-(-k // GROUP) * GROUP, 384)
+    panels = -(-n // PANEL)
+    few = PANEL * min(-(-panels // (2 * threads)), FEW_PANELS)
+    records = -(-FEW * largest_row(k, size) // (4 * few))
+    rare = sh.compare("le", m, FEW)
+    return sh.clamp(m, 1, 192), sh.select(rare, few, COLUMNS), sh.select(rare, max(kc, records), kc)
 
 
 def prepare_halves(call: Call) -> list[Kernel]:

@@ -29,6 +29,11 @@ def row_bytes(f: Function, k: int, size: int) -> Function:
     return f.i32(HEADER).emit("i32.add", "i32.mul")
 
 
+def largest_row(k: int, size: int) -> int:
+    """The same where k and the block are known."""
+    return -(-k // size) * (size * CODE + HEADER)
+
+
 def quantise_rows(module: Module) -> Function:
     """(a, lda, rows, k, size, to): the records of each row; lda in bytes, size: k of a block."""
 
@@ -224,4 +229,4 @@ def _add_scaled(
                     arithmetic.multiply_add(f, total[half], x, y)
 
 
-__all__ = ["LARGEST_BLOCK", "LARGEST_K", "quantise_rows", "quantised_rows", "row_bytes"]
+__all__ = ["LARGEST_BLOCK", "LARGEST_K", "largest_row", "quantise_rows", "quantised_rows", "row_bytes"]
