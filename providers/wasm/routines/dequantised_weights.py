@@ -13,7 +13,7 @@ from pyruntime.ir.kernel import Call, Kernel, Map, Tensor
 
 from ..schedules.few_bits import GROUP, ROUND, FewBits
 from .base import element, widened
-from .nbits import LARGE, codes_in_panels, steps_in_panels
+from .nbits import LARGE, codes_in_panels, digits_of, steps_in_panels
 
 KEPT = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
 BLOCK = index(2)
@@ -40,7 +40,7 @@ def prepare_dequantised_weights(call: Call) -> list[Kernel]:
     k, n = (int(d) for d in b.shape)
     bits, middle = KEPT[codes.code.dtype]
     same = codes.zero.op == "const" and codes.zero.value == middle
-    few = FewBits(bits, not same)
+    few = FewBits(bits, not same, digits_of(bits, codes.size))
 
     def code(row: Expr, column: Expr) -> Expr:
         return cast(_at(codes.code, row, column), I32) + (few.middle - middle)

@@ -19,7 +19,7 @@ from pyruntime.ir.shape import AnyDim
 from ..schedules import gemm
 from ..schedules.dequantize import FEW
 from ..schedules.few_bits import GROUP, ROUND, FewBits
-from ..schedules.quantised_rows import LARGEST_BLOCK, LARGEST_K, largest_row
+from ..schedules.quantised_rows import LARGEST_BLOCK, largest_row
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, scratch, widened
 from .integers import are_weights
@@ -31,6 +31,14 @@ COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written a
 FEW_PANELS = 64  # of a block of few rows, at most
 
 
+def digits_of(bits: int, size: int, level: int = 0) -> int:
+    """Of the integers that few rows become: one where the model allows it by accuracy_level 4, two that say as much as
+    floats do, 0 where they stay floats. size: k of a block."""
+    if STORED[bits] == 2 or size > LARGEST_BLOCK or size % ROUND:
+        return 0
+    return 1 if level == 4 else 2
+
+
 class MatmulNBits(WasmRoutine):
     def prepare(self, call: Call) -> list[Kernel]:
         a, codes, steps, _ = call.args
@@ -39,17 +47,15 @@ class MatmulNBits(WasmRoutine):
         if not all(is_constant(t) for t in call.args[1:] if t is not None) or call.attrs["block_size"] % GROUP:
             return []
         made = widened(call, (0,))
-        few = FewBits(STORED[call.attrs["bits"]], call.args[3] is not None, self._quantises(call))
+        few = FewBits(
+            STORED[call.attrs["bits"]],
+            call.args[3] is not None,
+            digits_of(call.attrs["bits"], call.attrs["block_size"], call.attrs["accuracy_level"]),
+        )
         packed = [_packed_codes(call, codes, few), _packed_steps(call, codes, steps)]
         call.args = (call.args[0], packed[0].out, packed[1].out)
         call.attrs = {**call.attrs, "ready": few}
         return [*made, *packed]
-
-    def _quantises(self, call: Call) -> bool:
-        """Whether few rows are quantised: the model allows it by accuracy_level 4."""
-        a = call.attrs
-        allowed = a["accuracy_level"] == 4 and STORED[a["bits"]] > 2
-        return allowed and a["block_size"] <= LARGEST_BLOCK and a["K"] <= LARGEST_K
 
     def claims(self, call: Call) -> bool:
         return bool(call.attrs.get("ready")) and all(t is not None and t.dtype is F32 for t in (call.args[0], call.out))
@@ -66,7 +72,7 @@ class MatmulNBits(WasmRoutine):
         kind = call.attrs["ready"].kind
         m = sh.size(a.shape[:-1])
         done = call_epilogue(writer, call, _groups(c.rank), own_words(gemm, 2, more=1))
-        mc, nc, kc = _blocks(m, n, k, call.attrs["block_size"], writer.threads)
+        mc, nc, kc = _blocks(m, n, k, call.attrs["block_size"], call.attrs["ready"].digits, writer.threads)
         own = scratch(gemm.scratch_bytes(nc, kc) * writer.threads)
         words = [m, n, k, 1, k, call.attrs["block_size"], n, 0, 0, 0, mc, nc, kc, 1, 0, 0, 0, 0, 0, *done.params]
         extra, sums = 1 + len(done.tensors), arithmetic(writer, call)
@@ -80,13 +86,13 @@ class MatmulNBits(WasmRoutine):
         return [Invocation(f.name, tensors, words, gemm.units(m, n, 1, mc, nc), call.node, [own])]
 
 
-def _blocks(m: AnyDim, n: int, k: int, size: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
+def _blocks(m: AnyDim, n: int, k: int, size: int, digits: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
     """(mc, nc, kc) as of `gemm.blocks`. Where rows are few all threads have as many columns, and scratch, which has no
     panels then, holds the rows' records."""
     kc = min(-(-k // GROUP) * GROUP, 384)
     panels = -(-n // PANEL)
     few = PANEL * min(-(-panels // (2 * threads)), FEW_PANELS)
-    records = -(-FEW * largest_row(k, size) // (4 * few))
+    records = -(-FEW * largest_row(k, size, digits) // (4 * few))
     rare = sh.compare("le", m, FEW)
     return sh.clamp(m, 1, 192), sh.select(rare, few, COLUMNS), sh.select(rare, max(kc, records), kc)
 

@@ -3,7 +3,7 @@
 Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 16)] times four groups of four k:
     2 bits: 8 bytes, of a column each, k in the lowest bits
     4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, column by column
-    8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; for rows that are quantised as well
+    8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; where rows become integers
             (quantised_rows.py) k and k + 1 column by column, then k + 2 and k + 3
     16 bits: 64 bytes, four k of eight columns; float16
 Steps: [ceil(N / 8)][blocks][8] floats, the scale of each column, or with zero points [..][2][8], also what is added:
@@ -27,15 +27,16 @@ Use = Callable[[int, int, int], None]  # of a row of a group, a half of its colu
 
 @dataclass(frozen=True, slots=True)
 class FewBits:
-    """zeros: codes have other zero points than the middle; quantised, of 4 and 8 bits: few rows of A become int16."""
+    """zeros: codes have other zero points than the middle; digits, of 4 and 8 bits: few rows of A become integers of so
+    many int16 (quantised_rows.py)."""
 
     bits: int
     zeros: bool = False
-    quantised: bool = False
+    digits: int = 0
 
     @property
     def kind(self) -> str:
-        return f"nbits{self.bits}{'z' * self.zeros}{'q' * self.quantised}"
+        return f"nbits{self.bits}{'z' * self.zeros}{'q' * self.digits}"
 
     @property
     def group(self) -> int:
@@ -50,7 +51,7 @@ class FewBits:
     @property
     def together(self) -> int:
         """How many k of a column follow each other."""
-        return 2 if self.looked_up or self.quantised else 1
+        return 2 if self.looked_up or self.digits else 1
 
     @property
     def looked_up(self) -> bool:
@@ -62,12 +63,12 @@ class FewBits:
         return 1 << (self.bits - 1) if self.looked_up else 0
 
 
-WIDTHS = ((2, False), (4, False), (4, True), (8, False), (8, True))
+WIDTHS = ((2, 0), *[(bits, digits) for bits in (4, 8) for digits in (0, 1, 2)])
 KINDS = {
     made.kind: made
     for made in (
         FewBits(16),
-        *[FewBits(bits, zeros, quantised) for bits, quantised in WIDTHS for zeros in (False, True)],
+        *[FewBits(bits, zeros, digits) for bits, digits in WIDTHS for zeros in (False, True)],
     )
 }
 

@@ -5,8 +5,8 @@ A is rows with k contiguous. B is one of
     "rows"    row-major, n contiguous
     "cols"    transposed, [N][K] with k contiguous
     "nbits4", "nbits8"  codes and, as first extra buffer, steps (few_bits.py); ldb is the k of one step;
-              kc a multiple of 4. "nbits4z" with zero points; "nbits4q": few rows of A are quantised
-              (quantised_rows.py), oa is 0
+              kc a multiple of 4. "nbits4z" with zero points; "nbits4q", "nbits4qq": few rows of A
+              become integers (quantised_rows.py), oa is 0
     "nbits16" float16, as codes without steps
 "rows" and "cols" are packed block by block into scratch when there are enough rows to pay for it, and otherwise read as
 they lie (few_rows.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
@@ -147,7 +147,7 @@ def _unit(
                 b.address(at).set(p["b"]).emit(w["k"]).set(p["k"])
                 b.stride(at).set(p["ldb"])
                 set_flags(f, p["flags"], k0, p["k"], w["k"], accumulate)
-                call_block(f, b.few_rows, p | b.rows(at))
+                b.multiply_few(at)
                 f.br(done)
         with f.loop() as again:
             f.emit(w["k"], k0, "i32.sub").set(p["k"])
@@ -161,14 +161,14 @@ def _unit(
     return f
 
 
-def _quantise(f: Function, w: dict[str, int]) -> None:
+def _quantise(f: Function, w: dict[str, int], digits: int) -> None:
     """Where rows are few, their records once for all units of this call."""
     _, begin, end, _ = f.params
     with f.scratch("i32", 2) as (a, step):
         f.emit(0).mem("i32.load", 4 * BUFFERS.index("a")).set(a).emit(w["lda"]).i32(2).emit("i32.shl").set(step)
         f.emit(begin, end, "i32.lt_s", w["m"]).i32(FEW).emit("i32.le_s", "i32.and")
         with f.if_():
-            f.emit(a, step, w["m"], w["k"], w["ldb"], w["scratch"]).call(quantise_rows(f.module))
+            f.emit(a, step, w["m"], w["k"], w["ldb"], w["scratch"]).call(quantise_rows(f.module, digits))
 
 
 def matmul(
@@ -197,8 +197,8 @@ def matmul(
     f.i32(3).emit("i32.add").i32(-4).emit("i32.and", "i32.mul").i32(2)
     f.emit("i32.shl", tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
     f.i32(-1).set(previous)
-    if kind in KINDS and KINDS[kind].quantised:
-        _quantise(f, w)
+    if kind in KINDS and KINDS[kind].digits:
+        _quantise(f, w, KINDS[kind].digits)
     with f.until(begin, end):
         f.emit(begin)
         ceil_div(f, w["m"], w["mc"]).emit("i32.div_u").set(block)

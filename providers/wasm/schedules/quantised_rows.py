@@ -1,9 +1,14 @@
-"""Few rows of A made int16 by blocks, and their products with weights of 4 and 8 bits in integers (few_bits.py).
+"""Few rows of A made integers by blocks, and their products with weights of 4 and 8 bits (few_bits.py).
+
+Codes have one digit, an int16 of at most 32767, where the model allows as much. Else they have two, of 30 bits, the
+step is a power of two, and elements are as they were, but for those that are 2^-6 and less of the block's largest,
+which have a digit less for each halving. A row that has some of less than TINY, or what is not finite, is none: its
+first step is 0, and floats are multiplied.
 
 A row becomes a record for each block of its k: 16 bytes, of which the first words are the step (a float), the step
-times the sum of the codes (a float) and that sum times -8 (an int32: what sums begin with where weights of 4 bits lie
-with their middle); then the codes, int16 of at most 32767, 0 after the last. Weights become int16 as they are loaded,
-for `i32x4.dot_i16x8_s`.
+times the sum of the codes (a float) and, of each digit, the sum times -8 (an int32: what sums begin with where weights
+of 4 bits lie with their middle); then for each ROUND of k the codes, digit by digit, the low one first, 0 after the
+last. Weights become int16 as they are loaded, for `i32x4.dot_i16x8_s`.
 """
 
 from __future__ import annotations
@@ -16,55 +21,62 @@ from .few_bits import ROUND, FewBits
 from .register_tile import PANEL, Epilogue, block_function, finish_tile, row_pointers, store_part
 
 HEADER = 16
-MIDDLES = 8  # where a header has the sum times -8
+MIDDLES = 8  # where a header has the sums times -8
 LARGEST_BLOCK = 256  # 256 * 128 * 32767 is an int32
-LARGEST_K = 1 << 15  # records of FEW rows lie where a block's panels would
-CODE = 2  # bytes
+CODE = 2  # bytes of a digit
 LARGEST = 3.4028234663852886e38  # a float32: rows of subnormal numbers times infinity would be codes that wrap
+WIDE = 29  # the highest bit that codes of two digits have
+TINY = 2.0**10  # the least code of two digits: an element that is as small beside the largest has ten of its bits
+HIGH = 65536.0  # what the second digit counts
 
 
-def row_bytes(f: Function, k: int, size: int) -> Function:
+def row_bytes(f: Function, k: int, size: int, digits: int) -> Function:
     """Push the bytes of a row's records."""
-    f.emit(k, size, "i32.add").i32(1).emit("i32.sub", size, "i32.div_u", size).i32(CODE).emit("i32.mul")
+    f.emit(k, size, "i32.add").i32(1).emit("i32.sub", size, "i32.div_u", size).i32(CODE * digits).emit("i32.mul")
     return f.i32(HEADER).emit("i32.add", "i32.mul")
 
 
-def largest_row(k: int, size: int) -> int:
+def largest_row(k: int, size: int, digits: int) -> int:
     """The same where k and the block are known."""
-    return -(-k // size) * (size * CODE + HEADER)
+    return -(-k // size) * (size * CODE * digits + HEADER)
 
 
-def quantise_rows(module: Module) -> Function:
+def quantise_rows(module: Module, digits: int) -> Function:
     """(a, lda, rows, k, size, to): the records of each row; lda in bytes, size: k of a block."""
 
     def make() -> Function:
-        block = _quantise_block(module)
+        block = _quantise_block(module, digits)
         f = module.function("quantise_rows", ["i32"] * 6, export=False)
         a, lda, rows, k, size, to = f.params
-        left, taken, row = f.locals("i32", 3)
+        left, taken, row, first, are_codes = f.locals("i32", 5)
         with f.loop() as again:
-            f.emit(a).set(row).emit(k).set(left)
+            f.emit(a).set(row).emit(k).set(left).emit(to).set(first).i32(1).set(are_codes)
             with f.block() as done, f.loop() as blocks:
                 f.emit(left).i32(0).emit("i32.le_s").br_if(done)
                 minimum(f, taken, left, size)
-                f.emit(row, taken, to).call(block)
-                f.emit(to, size).i32(CODE).emit("i32.mul", "i32.add").i32(HEADER).emit("i32.add").set(to)
+                f.emit(row, taken, to).call(block).emit(are_codes, "i32.and").set(are_codes)
+                f.emit(to, size).i32(CODE * digits).emit("i32.mul", "i32.add").i32(HEADER).emit("i32.add").set(to)
                 f.emit(row, size).i32(2).emit("i32.shl", "i32.add").set(row)
                 f.emit(left, size, "i32.sub").set(left).br(blocks)
+            f.emit(are_codes, "i32.eqz")
+            with f.if_():
+                f.emit(first).f32(0).mem("f32.store")
             f.emit(a, lda, "i32.add").set(a)
             f.add(rows, -1).emit(rows).br_if(again)
         return f
 
-    return module.once(("quantise_rows",), make)
+    return module.once(("quantise_rows", digits), make)
 
 
-def _quantise_block(module: Module) -> Function:
-    """(a, k, to). NaN and infinities make the step one, so that they are not lost."""
+def _quantise_block(module: Module, digits: int) -> Function:
+    """(a, k, to) -> whether all became codes. With one digit all do: NaN and infinities make the step one, so that they
+    are not lost."""
 
     def make() -> Function:
-        f = module.function("quantise_block", ["i32"] * 3, export=False)
+        f = module.function("quantise_block", ["i32"] * 3, ["i32"], export=False)
         a, k, to = f.params
-        x, most, total, inverse, lanes = f.locals("v128", 5)
+        x, most, inverse, lanes, bad = f.locals("v128", 5)
+        totals = f.locals("v128", digits)
         at, left = f.locals("i32", 2)
         f.v128(b"".join(n.to_bytes(4, "little") for n in range(4))).set(lanes)
 
@@ -78,23 +90,29 @@ def _quantise_block(module: Module) -> Function:
             f.emit("f32x4.abs", most, "f32x4.max").set(most)
             f.add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
         _fold(f, most, "f32x4.max")
-        f.f32x4(32767).emit(most, "f32x4.div").f32x4(LARGEST).emit("f32x4.min").set(inverse)
+        (_inverse if digits == 1 else _power_of_two)(f, most, inverse, bad)
         f.emit(a).set(at).emit(k).set(left).emit(to).i32(HEADER).emit("i32.add").set(a)
         with f.loop() as again:
             fours()
-            f.emit(inverse, "f32x4.mul", "f32x4.nearest", "i32x4.trunc_sat_f32x4_s").tee(x)
-            f.emit(total, "i32x4.add").set(total)
-            f.emit(a, x, x, "i16x8.narrow_i32x4_s").mem_lane("v128.store64_lane", 0)
-            f.add(a, 4 * CODE).add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
+            f.emit(inverse, "f32x4.mul").set(x)
+            if digits == 2:
+                f.emit(x, "f32x4.abs").f32x4(TINY).emit("f32x4.lt", x).f32x4(0).emit("f32x4.ne", "v128.and")
+                f.emit(bad, "v128.or").set(bad)
+            f.emit(x, "f32x4.nearest", "i32x4.trunc_sat_f32x4_s").set(x)
+            _store_digits(f, x, a, totals)
+            _next_code(f, a, to, 4 * CODE, digits)
+            f.add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
         with f.block() as done, f.loop() as again:
             f.emit(a, to, "i32.sub").i32(HEADER).emit("i32.sub").i32(ROUND * CODE - 1).emit("i32.and", "i32.eqz")
             f.br_if(done)
-            f.emit(a).i32(0).mem("i32.store").add(a, 4).br(again)
-        _fold(f, total, "i32x4.add")
-        _header(f, to, inverse, total)
-        return f
+            for digit in range(digits):
+                f.emit(a).i32(0).mem("i32.store", ROUND * CODE * digit)
+            _next_code(f, a, to, 4, digits)
+            f.br(again)
+        _header(f, to, inverse, totals)
+        return f.emit(bad, "v128.any_true", "i32.eqz")
 
-    return module.once(("quantise_block",), make)
+    return module.once(("quantise_block", digits), make)
 
 
 def _fold(f: Function, x: int, op: str) -> None:
@@ -103,12 +121,59 @@ def _fold(f: Function, x: int, op: str) -> None:
         f.emit(x, x, x).shuffle32(*lanes).emit(op).set(x)
 
 
-def _header(f: Function, to: int, inverse: int, total: int) -> None:
-    with f.scratch("v128", 1) as (step,):
+def _inverse(f: Function, most: int, inverse: int, _: int) -> None:
+    f.f32x4(32767).emit(most, "f32x4.div").f32x4(LARGEST).emit("f32x4.min").set(inverse)
+
+
+def _power_of_two(f: Function, most: int, inverse: int, bad: int) -> None:
+    """What makes the largest one a number of WIDE + 1 bits; bad: it is not finite, or too small for that."""
+    least = WIDE + 1  # of exponents, for the step is one that is not subnormal
+    with f.scratch("v128", 1) as (exponent,):
+        f.emit(most).i32(23).emit("i32x4.shr_u").tee(exponent).i32x4(254).emit("i32x4.gt_s")
+        f.emit(exponent).i32x4(least).emit("i32x4.lt_s", most).f32x4(0).emit("f32x4.ne", "v128.and", "v128.or").set(bad)
+        f.i32x4(2 * 127 + WIDE).emit(exponent).i32x4(least).emit("i32x4.max_s").i32x4(254).emit("i32x4.min_s")
+        f.emit("i32x4.sub").i32(23).emit("i32x4.shl").set(inverse)
+
+
+def _store_digits(f: Function, x: int, to: int, totals: list[int]) -> None:
+    """Four codes as digits, which are added to their sums; the high digits are ROUND codes behind the low ones."""
+    with f.scratch("v128", 1) as (low,):
+        f.emit(x)
+        if len(totals) == 2:
+            f.i32(16).emit("i32x4.shl").i32(16).emit("i32x4.shr_s")
+        f.set(low)
+        for digit, total in enumerate(totals):
+            if digit:
+                f.emit(x, low, "i32x4.sub").i32(16).emit("i32x4.shr_s").set(low)
+            f.emit(total, low, "i32x4.add").set(total)
+            f.emit(to, low, low, "i16x8.narrow_i32x4_s").mem_lane("v128.store64_lane", 0, ROUND * CODE * digit)
+
+
+def _next_code(f: Function, at: int, record: int, bytes_: int, digits: int) -> None:
+    """The address of the low digit so many bytes on, behind those of the high ones."""
+    f.add(at, bytes_)
+    if digits == 2:
+        f.emit(at, at, record, "i32.sub").i32(HEADER).emit("i32.sub").i32(ROUND * CODE - 1).emit("i32.and", "i32.eqz")
+        f.i32(5).emit("i32.shl", "i32.add").set(at)
+
+
+def _header(f: Function, to: int, inverse: int, totals: list[int]) -> None:
+    with f.scratch("v128", 2) as (step, total):
         f.f32x4(1).emit(inverse, "f32x4.div").set(step)
         f.emit(to, step).mem_lane("v128.store32_lane", 0)
-        f.emit(to, step, total, "f32x4.convert_i32x4_s", "f32x4.mul").mem_lane("v128.store32_lane", 0, 4)
-        f.emit(to, total).i32(3).emit("i32x4.shl", "i32x4.neg").mem_lane("v128.store32_lane", 0, MIDDLES)
+        for digit, t in enumerate(totals):
+            _fold(f, t, "i32x4.add")
+            f.emit(to, t).i32(3).emit("i32x4.shl", "i32x4.neg").mem_lane("v128.store32_lane", 0, MIDDLES + 4 * digit)
+        _whole(f, totals, total)
+        f.emit(to, step, total, "f32x4.mul").mem_lane("v128.store32_lane", 0, 4)
+
+
+def _whole(f: Function, digits: list[int], to: int) -> None:
+    """The sum, a float, by those of its digits."""
+    f.emit(digits[0], "f32x4.convert_i32x4_s")
+    for high in digits[1:]:
+        f.emit(high, "f32x4.convert_i32x4_s").f32x4(HIGH).emit("f32x4.mul", "f32x4.add")
+    f.set(to)
 
 
 # ── products ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,13 +198,14 @@ def _strip(
     store_part(module)
     f, p = block_function(module, f"quantised{height}_{few.bits}bits")
     a, c, rows = row_pointers(f, p, height)
-    sums, totals = ([f.locals("v128", 2) for _ in a] for _ in range(2))
+    sums = [[f.locals("v128", 2) for _ in range(few.digits)] for _ in a]
+    totals = [f.locals("v128", 2) for _ in a]
     code, steps, size, k, left, record, step = f.locals("i32", 7)
     lowest = f.local("v128")
     f.v128(b"\x0f" * 16).set(lowest)
     first_steps(f, p, few, words, steps, size)
     f.emit(size).i32(few.bits).emit("i32.mul").set(step)
-    f.emit(size).i32(CODE).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
+    f.emit(size).i32(CODE * few.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
     with f.loop() as panels:
         for total in (total for pair in totals for total in pair):
             f.f32x4(0).set(total)
@@ -155,42 +221,43 @@ def _strip(
                 f.emit(pointer, record, "i32.add").set(pointer)
             f.add(steps, few.steps).br(again)
         for pointer in a:
-            row_bytes(f.emit(pointer), p["k"], size).emit("i32.sub").set(pointer)
+            row_bytes(f.emit(pointer), p["k"], size, few.digits).emit("i32.sub").set(pointer)
         finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
         next_panel(f, p, c, panels)
     return f
 
 
 def _block(
-    f: Function, few: FewBits, a: list[int], code: int, left: int, sums: list[list[int]], lowest: int
+    f: Function, few: FewBits, a: list[int], code: int, left: int, sums: list[list[list[int]]], lowest: int
 ) -> None:  # fmt: skip
-    """The integer sums of a block of k; lowest: a mask of the low halves of bytes."""
+    """The integer sums of a block of k, by row, digit and half; lowest: a mask of the low halves of bytes."""
     at = f.locals("i32", len(a))
-    for pointer, x, pair in zip(a, at, sums, strict=True):
+    for pointer, x, row in zip(a, at, sums, strict=True):
         f.emit(pointer).set(x)
-        for s in pair:
+        for digit, s in ((digit, s) for digit, pair in enumerate(row) for s in pair):
             if few.middle:
-                f.emit(pointer).mem("v128.load32_splat", MIDDLES).set(s)
+                f.emit(pointer).mem("v128.load32_splat", MIDDLES + 4 * digit).set(s)
             else:
                 f.i32x4(0).set(s)
     with f.loop() as again:
         _sixteen(f, few, at, code, sums, lowest)
         f.add(code, ROUND // 4 * few.group).add(left, -ROUND)
         for x in at:
-            f.add(x, ROUND * CODE)
+            f.add(x, ROUND * CODE * few.digits)
         f.emit(left).i32(0).emit("i32.gt_s").br_if(again)
     f.release(*at)
 
 
-def _sixteen(f: Function, few: FewBits, at: list[int], code: int, sums: list[list[int]], lowest: int) -> None:
+def _sixteen(f: Function, few: FewBits, at: list[int], code: int, sums: list[list[list[int]]], lowest: int) -> None:
     """16 k, two at a time."""
-    xs = f.locals("v128", len(at))
+    rows = [(row, digit, s) for row, digits in zip(at, sums, strict=True) for digit, s in enumerate(digits)]
+    xs = f.locals("v128", len(rows))
     with f.scratch("v128", 4) as (low, high, x, both):
         for n in range(ROUND // 2):
             (_two_of_bytes if few.bits == 8 else _two_of_halves)(f, code, n, (low, high), both, lowest)
-            for row, all_x, s in zip(at, xs, sums, strict=True):
+            for (row, digit, s), all_x in zip(rows, xs, strict=True):
                 if n % 4 == 0:
-                    f.emit(row).mem("v128.load", HEADER + 4 * n).set(all_x)
+                    f.emit(row).mem("v128.load", HEADER + ROUND * CODE * digit + 4 * n).set(all_x)
                 f.emit(all_x, all_x).shuffle32(*[n % 4] * 4).set(x)
                 Arithmetic.INT16.multiply_add(f, s[0], x, low)
                 Arithmetic.INT16.multiply_add(f, s[1], x, high)
@@ -213,14 +280,15 @@ def _two_of_halves(f: Function, code: int, n: int, to: tuple[int, int], both: in
 
 
 def _add_scaled(
-    f: Function, few: FewBits, a: list[int], steps: int, sums: list[list[int]], totals: list[list[int]],
+    f: Function, few: FewBits, a: list[int], steps: int, sums: list[list[list[int]]], totals: list[list[int]],
     arithmetic: Arithmetic,
 ) -> None:  # fmt: skip
     """totals += sums * step of the row * scales, and what zero points add."""
     with f.scratch("v128", 2) as (x, y):
         for half in (0, 1):
-            for pointer, s, total in zip(a, sums, totals, strict=True):
-                f.emit(s[half], "f32x4.convert_i32x4_s", steps).mem("v128.load", 16 * half).emit("f32x4.mul").set(x)
+            for pointer, row, total in zip(a, sums, totals, strict=True):
+                _whole(f, [digit[half] for digit in row], x)
+                f.emit(x, steps).mem("v128.load", 16 * half).emit("f32x4.mul").set(x)
                 f.emit(pointer).mem("v128.load32_splat").set(y)
                 arithmetic.multiply_add(f, total[half], x, y)
                 if few.zeros:
@@ -229,4 +297,4 @@ def _add_scaled(
                     arithmetic.multiply_add(f, total[half], x, y)
 
 
-__all__ = ["LARGEST_BLOCK", "LARGEST_K", "largest_row", "quantise_rows", "quantised_rows", "row_bytes"]
+__all__ = ["LARGEST_BLOCK", "largest_row", "quantise_rows", "quantised_rows", "row_bytes"]

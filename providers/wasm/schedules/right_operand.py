@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
@@ -12,7 +12,7 @@ from .few_bits import GROUP, KINDS, ROUND, FewBits
 from .few_rows import cols_block, rows_block
 from .pack_panels import pack_cols, pack_rows
 from .quantised_rows import quantised_rows, row_bytes
-from .register_tile import PANEL, Epilogue, panels_block, pick_rows
+from .register_tile import PANEL, Epilogue, call_block, panels_block, pick_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,10 @@ class Panels:
         """Push the bytes between panels, or between rows as they lie."""
         return at.f.emit(at.arguments["k"]).i32(5).emit("i32.shl")
 
-    def rows(self, at: Block) -> dict[str, int]:
-        """What `few_rows` takes in place of rows of A; from where on, and bytes between them."""
-        return {}
+    def multiply_few(self, at: Block) -> None:
+        """By `few_rows`, all k."""
+        assert self.few_rows is not None
+        call_block(at.f, self.few_rows, at.block)
 
     def panels(self, at: Block) -> None:
         """Point the block's b and ldb to panels of its k and columns."""
@@ -84,11 +85,14 @@ class Matrix(Panels):
 
 
 class Codes(Matrix):
-    """Few bits: the steps are the first extra buffer, ldb is the k of one step (few_bits.py)."""
+    """Few bits: the steps are the first extra buffer, ldb is the k of one step (few_bits.py). `floats`: of few rows
+    that are no integers, where `few_rows` takes such."""
 
-    def __init__(self, few_rows: Function, packer: Function, bits: FewBits, steps: int) -> None:
+    def __init__(
+        self, few_rows: Function | None, floats: Function | None, packer: Function, bits: FewBits, steps: int
+    ) -> None:
         super().__init__(few_rows, FEW, packer, transposed=False)
-        self.bits, self.steps = bits, steps
+        self.floats, self.bits, self.steps = floats, bits, steps
 
     def address(self, at: Block) -> Function:
         at.f.emit(at.arguments["b"])
@@ -102,12 +106,22 @@ class Codes(Matrix):
         f = at.f.emit(at.arguments["k"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and")
         return f.i32(self.bits.bits).emit("i32.mul").i32(3).emit("i32.shr_u")
 
-    def rows(self, at: Block) -> dict[str, int]:
-        if not self.bits.quantised:
-            return {}
-        bytes_ = at.f.local("i32")
-        row_bytes(at.f, at.arguments["k"], at.arguments["ldb"]).set(bytes_)
-        return {"a": at.scratch, "lda": bytes_}
+    def multiply_few(self, at: Block) -> None:
+        if not self.bits.digits:
+            super().multiply_few(at)
+            return
+        f, w = at.f, at.arguments
+        row = f.local("i32")
+        row_bytes(f, w["k"], w["ldb"], self.bits.digits).set(row)
+        with f.block() as done:
+            if self.floats:
+                f.emit(at.scratch).mem("f32.load").f32(0).emit("f32.eq")
+                f.emit(at.scratch, w["m"]).i32(1).emit("i32.sub", row, "i32.mul", "i32.add").mem("f32.load").f32(0)
+                f.emit("f32.eq", "i32.or")
+                with f.if_():
+                    call_block(f, self.floats, at.block)
+                    f.br(done)
+            super().multiply_few(replace(at, block=at.block | {"a": at.scratch, "lda": row}))
 
     def pack(self, at: Block) -> None:
         f, w, p = at.f, at.arguments, at.block
@@ -124,8 +138,9 @@ def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilo
         return Panels(panels_block(module, arithmetic, tile), few)
     if kind in KINDS:
         bits = KINDS[kind]
-        rows = (quantised_rows if bits.quantised else few_rows_nbits)(module, bits, arithmetic, tile, words)
-        return Codes(rows, pack_nbits(module, bits, arithmetic), bits, words[0])
+        floats = None if bits.digits == 1 else few_rows_nbits(module, bits, arithmetic, tile, words)
+        rows = quantised_rows(module, bits, arithmetic, tile, words) if bits.digits else floats
+        return Codes(rows, floats if bits.digits else None, pack_nbits(module, bits, arithmetic), bits, words[0])
     unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind]
     block = unpacked(module, arithmetic, tile) if arithmetic.codes == 1 else None
     return Matrix(block, few, pack(module), transposed=kind == "cols")
