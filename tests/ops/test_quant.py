@@ -281,6 +281,50 @@ def test_quantised_rows_of_tiny_numbers(bits: int, zeros: str) -> None:
         assert np.abs(y - exact).max() <= 1.01 * np.abs(exact).max()
 
 
+def middle_codes(made: Any, k: int) -> None:
+    """Row k of the weights becomes 0 in the first four columns, the middle of their codes."""
+    (codes,) = [w for w in made.graph.initializer if w.name == "b"]
+    values = numpy_helper.to_array(codes).copy()
+    values[:4, 0, k // 2] = values[:4, 0, k // 2] & (0xF0 if k % 2 == 0 else 0x0F) | (8 << 4 * (k % 2))
+    codes.CopyFrom(numpy_helper.from_array(values, codes.name))
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(
+    "large,small,far",
+    [(1.0, 1.0, 1e-6), (1e3, 1.0, 1e-5), (2.0**18, 1.0, 1e-3), (2.0**24, 1.0, 1e-6), (1e37, 1e-3, 1e-6),
+     (1e-36, 1e-38, 1e-6), (1.0, 0.0, 1e-6), (-1e30, 1e25, 1e-4)],
+)  # fmt: skip
+def test_rows_that_may_not_be_quantised(large: float, small: float, far: float, rows: int) -> None:
+    """A large element beside small ones, of which weights of 0 leave nothing: what is left is theirs, to the digits
+    that their sum has."""
+    case = nbits(4, 40, 96, 32)
+    case = replace(case, inputs={**case.inputs, "a": (np.float32, "B 96")})
+    given = arrays(case, {"B": rows})
+    given["a"] = (np.random.default_rng(5).uniform(0.5, 1, (rows, 96)) * small).astype(np.float32)
+    given["a"][:, 7] = large
+    made = build(case, given)
+    middle_codes(made, 7)
+    (y,) = InferenceSession(made.SerializeToString()).run(None, {"a": given["a"]})
+    weights = weights_of(case, made).T.astype(np.float64)
+    assert (weights[7, :4] == 0).all()
+    exact, sums = (x @ w for x, w in ((given["a"].astype(np.float64), weights), (np.abs(given["a"]), np.abs(weights))))
+    assert (np.abs(y - exact) <= far * sums).all()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_no_numbers(bits: int, value: float) -> None:
+    case, given = level_4(bits, 8, 64, 32, 2)
+    case = replace(case, attrs={**case.attrs, "accuracy_level": 0})
+    given["a"][0, 5] = value
+    made = build(case, given)
+    (y,) = InferenceSession(made.SerializeToString()).run(None, {"a": given["a"]})
+    with np.errstate(invalid="ignore"):
+        exact = given["a"] @ weights_of(case, made).T + bias_of(made)
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+
+
 def bias_of(m: Any) -> Any:
     return next((numpy_helper.to_array(w) for w in m.graph.initializer if w.name == "bias"), 0)
 
