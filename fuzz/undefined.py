@@ -250,12 +250,9 @@ def _places_left(a: Arriving) -> bool:
 
 
 def _padded_prompt(a: Arriving) -> bool:
-    """Whether an item has fewer keys than it has queries, with a sink in its softmax, or a window."""
-    sunk = a.attribute("smooth_softmax", 0) > 0 or len(a.node.input) > 11 and bool(a.node.input[11])
+    """Whether an item has fewer keys than it has queries."""
     totals = [int(x.min()) + 1 for x in a.at(5) if is_int(x.dtype) and x.size]
-    return (sunk or a.attribute("local_window_size", -1) > 0) and any(
-        x.ndim == 3 and x.shape[1] > total for x in a.at(0) for total in totals
-    )
+    return a.attribute("causal", 1) != 0 and any(x.ndim == 3 and x.shape[1] > n for x in a.at(0) for n in totals)
 
 
 def _alike(a: Arriving) -> bool:
@@ -383,7 +380,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     (
         "GroupQueryAttention",
         _padded_prompt,
-        "queries that are padding: onnxruntime has other sinks and windows for some",
+        "queries that are padding: onnxruntime hides keys that are, and has other sinks and windows for some",
     ),
     ("GroupQueryAttention", _places_left, "what lies behind the keys in a cache"),
     ("MoE", _tied_experts, "which of equal experts is picked"),

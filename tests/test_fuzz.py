@@ -122,6 +122,10 @@ GEMM = "(float[a, b] x) => (float[a, b] y) {{ y = Gemm<alpha={}>(x, x) }}"
 LINEAR = """(float[a, b] x) => (int64[a] y, float[a, c] z) {{ y, z = ai.onnx.ml.LinearClassifier
     <coefficients = [1.0, 1.0], intercepts = [0.0, {}], classlabels_ints = [0, 1]> (x) }}"""
 LESS = "(int16[2] x) => (int16[2] y) {{ y = Shrink <bias = {}, lambd = 1.5> (x) }}"
+GROUPED = """(float[2, 2, 8] x, int32[2] n, int32 t) => (float[2, 2, 8] y, float[2, 1, 2, 8] k, float[2, 1, 2, 8] v)
+    {{ y, k, v = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, causal = {}>
+       (x, x, x, , , n, t) }}"""
+PROMPT = {"x": np.ones((2, 2, 8), F), "t": np.array(2, np.int32)}
 POWER = "(int64[2] x, float[2] e) => (int64[2] y) { y = Pow(x, e) }"
 GATE = "(float[2] x, float[2] w) => (float[2] y) { z = Sigmoid(x) y = Mul(z, w) }"
 GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
@@ -144,6 +148,9 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (SUM, {"x": F([[], []]), "i": np.array([1])}, ""),
     (SUM, {"x": F([[], []]), "i": np.array([-1])}, NO_AXIS),
     (POWER, {"x": np.array([-2, 0]), "e": F([3, 2])}, ""),
+    (GROUPED.format(1), PROMPT | {"n": np.array([1, 1], np.int32)}, ""),
+    (GROUPED.format(1), PROMPT | {"n": np.array([1, 0], np.int32)}, "queries that are padding"),
+    (GROUPED.format(0), PROMPT | {"n": np.array([1, 0], np.int32)}, ""),
     (LESS.format("7.0"), {"x": np.array([-9, 32760], np.int16)}, ""),
     (LESS.format("8.0"), {"x": np.array([-9, 32760], np.int16)}, "does not hold"),
     (LESS.format("nan"), {"x": np.array([-9, 9], np.int16)}, "does not hold"),

@@ -31,9 +31,10 @@ def _scale(s: float) -> Scale:
 
 
 def _times(d: AnyDim, s: float) -> AnyDim:
-    """⌊d · s⌋, the product rounded as float32."""
+    """⌊d · s⌋, the product rounded as float32; as it is, where that would be infinite."""
     if isinstance(d, int):
-        return math.floor(round_float(d * s, F32))
+        product = round_float(d * s, F32)
+        return math.floor(product if math.isfinite(product) else d * s)
     exact = Fraction(s).limit_denominator(1 << 12)
     if round_float(float(exact), F32) != s:
         exact = Fraction(s)

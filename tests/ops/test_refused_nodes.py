@@ -175,6 +175,7 @@ def test_products_in_codes_of_floats() -> None:
     ("float[2,8] x, int64[2] v", "Reshape (x, v)", ints(3, 5), "cannot reshape"),
     ("float[2,3] x, int64[2] v", "Expand (x, v)", ints(-1, 3), "must be at least 0"),
     ("float[1,3] x, float[2] v", "Resize (x, , v)", np.array([1, -1], np.float32), "must be positive"),
+    ("float[2,3] x, float[2] v", "Resize (x, , v)", np.array([3e38, 0.9], np.float32), "cannot have the shape|at most"),
     ("float[1,3] x, int64[3] v", "Resize (x, , , v)", ints(1, 3, 8), "sizes has 3 entries, not 2"),
     ("float[1,3] x, int64[2] v", "Resize (x, , , v)", ints(1, -8), "must be at least 0"),
     ("float[4] x, int64[2] v", "Split (x, v)", ints(-1, 5), "must be at least 0"),
