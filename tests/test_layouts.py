@@ -46,6 +46,18 @@ def test_caches_that_grow() -> None:
     assert states < 160, "each run has several states of its own"
 
 
+def test_many_small_buffers_that_grow() -> None:
+    """More room for each is not too much for all."""
+    nodes = [helper.make_node(op, [f"x{n}"], [f"x{n + 1}"]) for n, op in enumerate(["Softmax", "CumSum"] * 30)]
+    for node in nodes[1::2]:
+        node.input.append("axis")
+    made = model(nodes, [("x0", FLOAT, [4, "t"])], [("x60", FLOAT, None)], {"axis": np.array(1)})
+    session = InferenceSession(made.SerializeToString())
+    for t in range(10, 300):
+        session.run(None, {"x0": np.ones((4, t), np.float32)})
+    assert len(session._latest().planner.states) < 60, "each run has several states of its own"
+
+
 def changing() -> onnx.ModelProto:
     """y = exp(a) + a relu of b's, which broadcasts: sizes that are equal in one run differ in the next."""
     nodes = [

@@ -117,7 +117,7 @@ class HeldOutputs:
                     fed[b], places = x, x.places
                 else:  # it grew before, so it does again
                     row = math.prod(x.shape[: x.axis] + x.shape[x.axis + 1 :]) * NUMPY[x.dtype].itemsize
-                    places += max(-(-least // 4), -(-LEAST // max(row, 1)))
+                    places += max(-(-least // 4), -(-LEAST // (row or LEAST)))
             run.env[room["places"]] = places
         for x in self._alive():
             if x.buffer not in fed or x.rows > fed[x.buffer].rows:

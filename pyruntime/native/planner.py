@@ -29,7 +29,7 @@ STATES = 4096  # arena states kept before all are forgotten: new shapes in every
 
 LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
 ROUND = "round"  # the key of what begins one
-SMALL = 1 << 16  # bytes of a layout whose room is never too much
+SMALL = 1 << 16  # bytes that a layout may always be made for
 LEAST = 1 << 12  # bytes more for a buffer that grows: short caches do so by more than a quarter in few steps
 VARIES = -1  # in place of the size of a buffer that had another one before, which it may keep for some tokens
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
@@ -41,21 +41,23 @@ Env = dict[str, int]
 class Layout:
     """Where what a step makes lies, if no buffer has more bytes than there is `room` for it, and each of `heirs`
     (output, input), which lies in its input's memory, has that one's size. spans: bytes on the GPU of all that a step
-    names, with their room; after: the arena state; seconds: of the step's last run."""
+    names, with their room; needed: bytes that it was made for; after: the arena state; seconds: of the step's last
+    run."""
 
     addresses: dict[int, int] = field(default_factory=dict)
     room: dict[int, int] = field(default_factory=dict)
     spans: dict[int, int] = field(default_factory=dict)
     heirs: list[tuple[int, int]] = field(default_factory=list)
+    needed: int = 0
     after: int = 0
     seconds: float = math.inf
 
     def holds(self, sizes: Mapping[int, int]) -> bool:
-        """Without too much room: what lies close together stays in cache."""
+        """What was made for much more is too far apart: what lies close together stays in cache."""
         if not all(0 <= sizes[b] <= most for b, most in self.room.items()):
             return False
         alike = all(sizes[output] == sizes[source] for output, source in self.heirs)
-        return alike and sum(self.room.values()) <= 2 * sum(sizes[b] for b in self.room) + SMALL
+        return alike and self.needed <= 2 * sum(sizes[b] for b in self.room) + SMALL
 
 
 @dataclass(slots=True)
@@ -233,7 +235,7 @@ class Planner:
         now = {b: sizes[b] for b in made}
         last = self._last.get(where, now) if self.observer is None else now
         room = {b: size if size == last.get(b) else size + size // 4 + LEAST for b, size in now.items()}
-        layout = Layout(room=room)
+        layout = Layout(room=room, needed=sum(now.values()))
         self._last[where] = {b: size if size == last.get(b) else VARIES for b, size in now.items()}
         self._roomy |= room != now
         self.arena.restore(self.states[run.state])

@@ -293,7 +293,7 @@ def middle_codes(made: Any, k: int) -> None:
 @pytest.mark.parametrize(
     "large,small,far",
     [(1.0, 1.0, 1e-6), (1e3, 1.0, 1e-5), (2.0**18, 1.0, 1e-3), (2.0**24, 1.0, 1e-6), (1e37, 1e-3, 1e-6),
-     (1e-36, 1e-38, 1e-6), (1.0, 0.0, 1e-6), (-1e30, 1e25, 1e-4)],
+     (1e-36, 1e-38, 1e-6), (1.0, 0.0, 1e-6), (-1e30, 1e25, 1e-4), (1e37, 1e-20, 1e-6)],
 )  # fmt: skip
 def test_rows_that_may_not_be_quantised(large: float, small: float, far: float, rows: int) -> None:
     """A large element beside small ones, of which weights of 0 leave nothing: what is left is theirs, to the digits

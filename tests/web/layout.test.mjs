@@ -88,6 +88,21 @@ test('as one size grows few layouts are made, and nothing is left behind', () =>
   assert.ok(plan.layouts < 150, `${plan.layouts} layouts`); // three a run were each planned, 5700
 });
 
+test('many small sizes that grow make few, too: more room for each is not too much for all', () => {
+  const plan = planner();
+  plan.header = { ...plan.header, buffers: Array.from({ length: 60 }, () => ({ size: ['*', 16, 'n'] })) };
+  plan.alike = plan.header.buffers.map(() => 0);
+  const calls = Array.from({ length: 59 }, (_, n) => call([n, n + 1], [n + 1], [n]));
+  for (let n = 10; n < 400; n++) {
+    const state = plan.advance(plan.root, `${n}`, (next) => {
+      next.env.set('n', n).set('m', 1);
+      plan.take(next, 0);
+    });
+    plan.layOutCalls(calls, state, '1.0');
+  }
+  assert.ok(plan.layouts < 20, `${plan.layouts} layouts`);
+});
+
 test('the first of each, and those after `tighten`, have no room to spare', () => {
   const plan = planner();
   for (const n of [500, 510, 530]) run(plan, n, 9);

@@ -10,7 +10,7 @@ import { hasSharedMemory } from '../common/shared_memory.js';
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').NumericData} NumericData */
 
-const NOTHING = new Uint8Array(0); // cloned once for all
+const NOTHING = new Uint8Array(0); // one for all: each is cloned
 
 /**
  * Shared buffers that carry feeds to the worker, used again run after run. Empty when the page is not isolated.

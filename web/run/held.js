@@ -45,7 +45,9 @@ function endsInNew(bytes, { count, length, stride }, row) {
   return true;
 }
 
-/** Memory for the new rows of a run, one buffer where it is like the last: each that goes to the page costs 20 µs. */
+const MOST = 1 << 18; // bytes: a buffer goes to the page whole, whatever of it is used
+
+/** Memory for the new rows of a run: one buffer, where they are no more than in the last. */
 class NewRows {
   constructor() {
     this.taken = 0;
@@ -61,7 +63,7 @@ class NewRows {
 
   /** The run's are its own from here on. */
   end() {
-    this.all = new Uint8Array(this.taken);
+    this.all = new Uint8Array(this.taken <= MOST ? this.taken : 0);
     this.taken = 0;
   }
 }
@@ -143,7 +145,7 @@ export class HeldOutputs {
     if (!after) return load(gather(bytes, runs), value.dtype, dims, null, true);
     const known = after.rows * (runs.length / dims[after.axis]);
     const rows = gather(bytes, runs, known, this.rows.take(runs.count * (runs.length - known)));
-    return { type: value.dtype, dims, data: viewOf(rows, value.dtype), after };
+    return { type: value.dtype, dims, data: viewOf(rows, value.dtype), after }; // rooms have no types of four bits
   }
 
   /** The rows of a feed that an output begins with, where that is sure. @param {TensorValue} value @param {number[]} dims @param {Uint8Array} bytes @param {Runs} runs @param {Env} env @returns {After | null} */

@@ -3,16 +3,18 @@
 
 /** @typedef {import('./plan_state.js').Place} Place */
 /** @typedef {(buffer: number) => number} Sizes bytes */
+/** @typedef {Map<number, number>} Bytes by buffer */
 
-const SMALL = 1 << 16; // bytes of a layout whose room is never too much
+const SMALL = 1 << 16; // bytes that a layout may always be made for
 const LEAST = 1 << 12; // bytes more for a buffer that grows: short caches do so by more than a quarter in few steps
 const VARIES = -1; // in place of the size of a buffer that had another one before, which it may keep for some tokens
 
 export class Layout {
-  /** @param {Place} after @param {Map<number, number>} room bytes, by buffer that is made */
-  constructor(after, room) {
+  /** @param {Place} after @param {Bytes} room of buffers that are made @param {Bytes} sizes for which it is made */
+  constructor(after, room, sizes) {
     this.after = after;
     this.room = room;
+    this.needed = [...sizes.values()].reduce((sum, size) => sum + size, 0);
     /** Outputs that lie in the memory of an input, which has their size. @type {[number, number][]} */
     this.heirs = [];
     /** Of what the calls of a step make or free. @type {Map<number, import('./step_layout.js').LiveRange>} */
@@ -25,20 +27,17 @@ export class Layout {
     this.portions = null;
   }
 
-  /** Without too much room: what lies close together stays in cache. @param {Sizes} size */
+  /** What was made for much more is too far apart: what lies close together stays in cache. @param {Sizes} size */
   holds(size) {
-    let [room, needed] = [0, 0];
+    let needed = 0;
     for (const [buffer, most] of this.room) {
       const bytes = size(buffer);
       if (bytes < 0 || bytes > most) return false;
-      room += most;
       needed += bytes;
     }
-    return room <= 2 * needed + SMALL && this.heirs.every(([output, input]) => size(output) === size(input));
+    return this.needed <= 2 * needed + SMALL && this.heirs.every(([output, input]) => size(output) === size(input));
   }
 }
-
-/** @typedef {Map<number, number>} Bytes by buffer */
 
 /** As much as buffers take, and a quarter and LEAST more for those that had another size before. @param {Bytes} sizes @param {Bytes} [before] */
 export const roomFor = (sizes, before = sizes) => map(sizes, before, (size) => Math.floor(size * 5 / 4) + LEAST);

@@ -91,7 +91,7 @@ export class Planner {
     if (this.layouts++ === LAYOUTS) this.tighten();
     const sizes = new Map(made.map((buffer) => [buffer, size(buffer)]));
     const known = this.sizesBefore.get(what);
-    const fresh = new Layout(place.copy(), roomFor(sizes, known));
+    const fresh = new Layout(place.copy(), roomFor(sizes, known), sizes);
     this.roomy ||= known !== undefined;
     this.sizesBefore.set(what, sizesKnown(sizes, known));
     fill(fresh);
@@ -240,11 +240,13 @@ export class Planner {
 
   /** The same for all, each computed once for those alike. @param {State} state @returns {Sizes} */
   sizes(state) {
-    const known = new Float64Array(this.alike.length).fill(NaN);
+    /** @type {Map<number, number>} */
+    const known = new Map();
     return (buffer) => {
       const first = this.alike[buffer];
-      if (Number.isNaN(known[first])) known[first] = this.size(state, first);
-      return known[first];
+      let bytes = known.get(first);
+      if (bytes === undefined) known.set(first, (bytes = this.size(state, first)));
+      return bytes;
     };
   }
 

@@ -28,12 +28,12 @@ STORED = {bits: next(width for width in (2, 4, 8) if width >= bits) for bits in 
 LARGE = 1 << 16  # elements; smaller ones become float32
 At = Callable[[Expr, Expr], Expr]
 COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
-FEW_PANELS = 64  # of a block of few rows, at most
+FEW_PANELS = 32  # of a block of few rows, about
 
 
 def digits_of(bits: int, size: int, level: int = 0) -> int:
-    """Of the integers that few rows become: one where the model allows it by accuracy_level 4, two that say as much as
-    floats do, 0 where they stay floats. size: k of a block."""
+    """Of the integers that few rows become: one where the model allows it by accuracy_level 4, else two, 0 where they
+    stay floats. size: k of a block."""
     if STORED[bits] == 2 or size > LARGEST_BLOCK or size % ROUND:
         return 0
     return 1 if level == 4 else 2
@@ -87,14 +87,14 @@ class MatmulNBits(WasmRoutine):
 
 
 def _blocks(m: AnyDim, n: int, k: int, size: int, digits: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
-    """(mc, nc, kc) as of `gemm.blocks`. Where rows are few all threads have as many columns, and scratch, which has no
-    panels then, holds the rows' records."""
+    """(mc, nc, kc) as of `gemm.blocks`. Where rows are few there are as many blocks for each thread, and scratch, which
+    has no panels then, holds the rows' records."""
     kc = min(-(-k // GROUP) * GROUP, 384)
     panels = -(-n // PANEL)
-    few = PANEL * min(-(-panels // (2 * threads)), FEW_PANELS)
-    records = -(-FEW * largest_row(k, size, digits) // (4 * few))
+    few = PANEL * -(-panels // (threads * max(1, panels // (FEW_PANELS * threads))))
+    records = -(-FEW * largest_row(k, size, digits) // (4 * few)) if digits else 1
     rare = sh.compare("le", m, FEW)
-    return sh.clamp(m, 1, 192), sh.select(rare, few, COLUMNS), sh.select(rare, max(kc, records), kc)
+    return sh.clamp(m, 1, 192), sh.select(rare, few, COLUMNS), sh.select(rare, records, kc)
 
 
 def prepare_halves(call: Call) -> list[Kernel]:

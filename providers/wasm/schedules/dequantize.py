@@ -103,7 +103,7 @@ def few_rows_nbits(
     return by_height(module, key, lambda height: _strip(module, height, few, arithmetic, epilogue, words))
 
 
-class _Block:
+class FloatBlock:
     """The sums of one block of k, unscaled, and those of A where codes have zero points. Of one row two sets take
     turns, to hide latency. With tables these are too many registers: there a group is summed by itself first, and only
     an addition waits for the group before (wasmtime: 1.6 ms became 1.35, by hand)."""
@@ -200,7 +200,7 @@ def _strip(
     store_part(module)
     f, p = block_function(module, f"strip{height}_{few.bits}bits")
     a, c, rows = row_pointers(f, p, height)
-    block = _Block(f, few, arithmetic, a)
+    block = FloatBlock(f, few, arithmetic, a)
     totals = [f.locals("v128", 2) for _ in a]
     code, steps, size, k, left, step = f.locals("i32", 6)
     first_steps(f, p, few, words, steps, size)
@@ -272,4 +272,6 @@ def next_panel(f: Function, p: dict[str, int], c: list[int], again: int) -> None
     f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
 
 
-__all__ = ["FEW", "PACK", "ask_ahead", "by_height", "few_rows_nbits", "first_steps", "next_panel", "pack_nbits"]
+__all__ = [
+    "FEW", "PACK", "FloatBlock", "ask_ahead", "by_height", "few_rows_nbits", "first_steps", "next_panel", "pack_nbits"
+]  # fmt: skip

@@ -1,9 +1,9 @@
 """Few rows of A made integers by blocks, and their products with weights of 4 and 8 bits (few_bits.py).
 
 Codes have one digit, an int16 of at most 32767, where the model allows as much. Else they have two, of 30 bits, the
-step is a power of two, and elements are as they were, but for those that are 2^-6 and less of the block's largest,
-which have a digit less for each halving. A row that has some of less than TINY, or what is not finite, is none: its
-first step is 0, and floats are multiplied.
+step is a power of two, and elements are as they were, but for those of less than 2^-6 of the block's largest, which
+have a bit less for each halving. Blocks with some of less than TINY, with what is not finite, or of nearly subnormal
+numbers, stay floats: their step is 0, and the floats are in place of the codes; if one row's block does, all rows' do.
 
 A row becomes a record for each block of its k: 16 bytes, of which the first words are the step (a float), the step
 times the sum of the codes (a float) and, of each digit, the sum times -8 (an int32: what sums begin with where weights
@@ -13,20 +13,23 @@ last. Weights become int16 as they are loaded, for `i32x4.dot_i16x8_s`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
-from .dequantize import ask_ahead, by_height, first_steps, next_panel
-from .few_bits import ROUND, FewBits
+from .dequantize import FloatBlock, ask_ahead, by_height, first_steps, next_panel
+from .few_bits import GROUP, ROUND, FewBits
 from .register_tile import PANEL, Epilogue, block_function, finish_tile, row_pointers, store_part
 
 HEADER = 16
 MIDDLES = 8  # where a header has the sums times -8
-LARGEST_BLOCK = 256  # 256 * 128 * 32767 is an int32
+LARGEST_BLOCK = 256  # 256 * 128 * 32768 is an int32
 CODE = 2  # bytes of a digit
+LANES = b"".join(n.to_bytes(4, "little") for n in range(4))
 LARGEST = 3.4028234663852886e38  # a float32: rows of subnormal numbers times infinity would be codes that wrap
 WIDE = 29  # the highest bit that codes of two digits have
-TINY = 2.0**10  # the least code of two digits: an element that is as small beside the largest has ten of its bits
+TINY = 2.0**10  # the least code of two digits: such an element has eleven of its bits
 HIGH = 65536.0  # what the second digit counts
 
 
@@ -48,55 +51,80 @@ def quantise_rows(module: Module, digits: int) -> Function:
         block = _quantise_block(module, digits)
         f = module.function("quantise_rows", ["i32"] * 6, export=False)
         a, lda, rows, k, size, to = f.params
-        left, taken, row, first, are_codes = f.locals("i32", 5)
-        with f.loop() as again:
-            f.emit(a).set(row).emit(k).set(left).emit(to).set(first).i32(1).set(are_codes)
-            with f.block() as done, f.loop() as blocks:
-                f.emit(left).i32(0).emit("i32.le_s").br_if(done)
-                minimum(f, taken, left, size)
-                f.emit(row, taken, to).call(block).emit(are_codes, "i32.and").set(are_codes)
-                f.emit(to, size).i32(CODE * digits).emit("i32.mul", "i32.add").i32(HEADER).emit("i32.add").set(to)
-                f.emit(row, size).i32(2).emit("i32.shl", "i32.add").set(row)
-                f.emit(left, size, "i32.sub").set(left).br(blocks)
-            f.emit(are_codes, "i32.eqz")
-            with f.if_():
-                f.emit(first).f32(0).mem("f32.store")
-            f.emit(a, lda, "i32.add").set(a)
-            f.add(rows, -1).emit(rows).br_if(again)
+        row, record, n, are_codes, record_row = f.locals("i32", 5)
+        row_bytes(f, k, size, digits).set(record_row)
+        f.i32(1).set(are_codes)
+
+        def each_row(emit: Callable[[], object]) -> None:
+            """row, record: the floats and the record of each row at the block."""
+            f.emit(a).set(row).emit(to).set(record).i32(0).set(n)
+            with f.until(n, rows):
+                emit()
+                f.emit(row, lda, "i32.add").set(row).emit(record, record_row, "i32.add").set(record)
+
+        with f.block() as done, f.loop() as blocks:
+            f.emit(k).i32(0).emit("i32.le_s").br_if(done)
+            taken = f.local("i32")
+            minimum(f, taken, k, size)
+            each_row(lambda: f.emit(row, taken, record).call(block).emit(are_codes, "i32.and").set(are_codes))
+            if digits == 2:
+                f.emit(are_codes, "i32.eqz")
+                with f.if_():
+                    each_row(lambda: f.emit(row, taken, record).call(_keep_block(module)))
+                    f.i32(1).set(are_codes)
+            f.emit(to, size).i32(CODE * digits).emit("i32.mul", "i32.add").i32(HEADER).emit("i32.add").set(to)
+            f.emit(a, size).i32(2).emit("i32.shl", "i32.add").set(a)
+            f.emit(k, size, "i32.sub").set(k).br(blocks)
         return f
 
     return module.once(("quantise_rows", digits), make)
 
 
+def _keep_block(module: Module) -> Function:
+    """(a, k, to): the floats themselves."""
+
+    def make() -> Function:
+        f = module.function("keep_block", ["i32"] * 3, export=False)
+        a, k, to = f.params
+        x, lanes = f.locals("v128", 2)
+        f.v128(LANES).set(lanes).emit(to).f32(0).mem("f32.store").add(to, HEADER)
+        with f.loop() as again:
+            _fours(f, a, k, lanes)
+            f.set(x).emit(to, x).mem("v128.store").add(to, 16).add(a, 16).add(k, -4)
+            f.emit(k).i32(0).emit("i32.gt_s").br_if(again)
+        return f
+
+    return module.once("keep_block", make)
+
+
+def _fours(f: Function, at: int, left: int, lanes: int) -> Function:
+    """Push four, 0 after the last."""
+    return f.emit(at).mem("v128.load").emit(left, "i32x4.splat", lanes, "i32x4.gt_s", "v128.and")
+
+
 def _quantise_block(module: Module, digits: int) -> Function:
-    """(a, k, to) -> whether all became codes. With one digit all do: NaN and infinities make the step one, so that they
+    """(a, k, to) -> whether all became codes. Of one digit all do: NaN and infinities make the step one, so that they
     are not lost."""
 
     def make() -> Function:
         f = module.function("quantise_block", ["i32"] * 3, ["i32"], export=False)
         a, k, to = f.params
-        x, most, inverse, lanes, bad = f.locals("v128", 5)
+        x, given, most, inverse, lanes, bad = f.locals("v128", 6)
         totals = f.locals("v128", digits)
         at, left = f.locals("i32", 2)
-        f.v128(b"".join(n.to_bytes(4, "little") for n in range(4))).set(lanes)
-
-        def fours() -> None:
-            """Load four, 0 after the last."""
-            f.emit(at).mem("v128.load", 0).emit(left, "i32x4.splat", lanes, "i32x4.gt_s", "v128.and")
-
+        f.v128(LANES).set(lanes)
         f.emit(a).set(at).emit(k).set(left)
         with f.loop() as again:
-            fours()
+            _fours(f, at, left, lanes)
             f.emit("f32x4.abs", most, "f32x4.max").set(most)
             f.add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
         _fold(f, most, "f32x4.max")
         (_inverse if digits == 1 else _power_of_two)(f, most, inverse, bad)
         f.emit(a).set(at).emit(k).set(left).emit(to).i32(HEADER).emit("i32.add").set(a)
         with f.loop() as again:
-            fours()
-            f.emit(inverse, "f32x4.mul").set(x)
+            _fours(f, at, left, lanes).tee(given).emit(inverse, "f32x4.mul").set(x)
             if digits == 2:
-                f.emit(x, "f32x4.abs").f32x4(TINY).emit("f32x4.lt", x).f32x4(0).emit("f32x4.ne", "v128.and")
+                f.emit(x, "f32x4.abs").f32x4(TINY).emit("f32x4.lt", given).f32x4(0).emit("f32x4.ne", "v128.and")
                 f.emit(bad, "v128.or").set(bad)
             f.emit(x, "f32x4.nearest", "i32x4.trunc_sat_f32x4_s").set(x)
             _store_digits(f, x, a, totals)
@@ -215,8 +243,14 @@ def _strip(
             minimum(f, left, k, size)
             ask_ahead(f, p, few, code, k, step)
             f.emit(k, size, "i32.sub").set(k)
-            _block(f, few, a, code, left, sums, lowest)
-            _add_scaled(f, few, a, steps, sums, totals, arithmetic)
+            with f.block() as added:
+                if few.digits == 2:
+                    f.emit(a[0]).mem("f32.load").f32(0).emit("f32.eq")
+                    with f.if_():
+                        _add_floats(f, few, a, code, left, steps, totals, arithmetic)
+                        f.br(added)
+                _block(f, few, a, code, left, sums, lowest)
+                _add_scaled(f, few, a, steps, sums, totals, arithmetic)
             for pointer in a:
                 f.emit(pointer, record, "i32.add").set(pointer)
             f.add(steps, few.steps).br(again)
@@ -225,6 +259,21 @@ def _strip(
         finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
         next_panel(f, p, c, panels)
     return f
+
+
+def _add_floats(
+    f: Function, few: FewBits, a: list[int], code: int, left: int, steps: int, totals: list[list[int]],
+    arithmetic: Arithmetic,
+) -> None:  # fmt: skip
+    """A block of rows that stayed floats, 0 up to a multiple of GROUP."""
+    at = f.locals("i32", len(a))
+    for pointer, x in zip(a, at, strict=True):
+        f.emit(pointer).i32(HEADER).emit("i32.add").set(x)
+    block = FloatBlock(f, few, arithmetic, at)
+    block.clear()
+    f.emit(left).i32(GROUP - 1).emit("i32.add").i32(-GROUP).emit("i32.and").set(left)
+    block.groups(code, left, GROUP, {})
+    block.add_to(totals, steps)
 
 
 def _block(

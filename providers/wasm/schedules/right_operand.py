@@ -85,14 +85,11 @@ class Matrix(Panels):
 
 
 class Codes(Matrix):
-    """Few bits: the steps are the first extra buffer, ldb is the k of one step (few_bits.py). `floats`: of few rows
-    that are no integers, where `few_rows` takes such."""
+    """Few bits: the steps are the first extra buffer, ldb is the k of one step (few_bits.py)."""
 
-    def __init__(
-        self, few_rows: Function | None, floats: Function | None, packer: Function, bits: FewBits, steps: int
-    ) -> None:
+    def __init__(self, few_rows: Function, packer: Function, bits: FewBits, steps: int) -> None:
         super().__init__(few_rows, FEW, packer, transposed=False)
-        self.floats, self.bits, self.steps = floats, bits, steps
+        self.bits, self.steps = bits, steps
 
     def address(self, at: Block) -> Function:
         at.f.emit(at.arguments["b"])
@@ -107,21 +104,11 @@ class Codes(Matrix):
         return f.i32(self.bits.bits).emit("i32.mul").i32(3).emit("i32.shr_u")
 
     def multiply_few(self, at: Block) -> None:
-        if not self.bits.digits:
-            super().multiply_few(at)
-            return
-        f, w = at.f, at.arguments
-        row = f.local("i32")
-        row_bytes(f, w["k"], w["ldb"], self.bits.digits).set(row)
-        with f.block() as done:
-            if self.floats:
-                f.emit(at.scratch).mem("f32.load").f32(0).emit("f32.eq")
-                f.emit(at.scratch, w["m"]).i32(1).emit("i32.sub", row, "i32.mul", "i32.add").mem("f32.load").f32(0)
-                f.emit("f32.eq", "i32.or")
-                with f.if_():
-                    call_block(f, self.floats, at.block)
-                    f.br(done)
-            super().multiply_few(replace(at, block=at.block | {"a": at.scratch, "lda": row}))
+        if self.bits.digits:
+            row = at.f.local("i32")
+            row_bytes(at.f, at.arguments["k"], at.arguments["ldb"], self.bits.digits).set(row)
+            at = replace(at, block=at.block | {"a": at.scratch, "lda": row})
+        super().multiply_few(at)
 
     def pack(self, at: Block) -> None:
         f, w, p = at.f, at.arguments, at.block
@@ -138,9 +125,8 @@ def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilo
         return Panels(panels_block(module, arithmetic, tile), few)
     if kind in KINDS:
         bits = KINDS[kind]
-        floats = None if bits.digits == 1 else few_rows_nbits(module, bits, arithmetic, tile, words)
-        rows = quantised_rows(module, bits, arithmetic, tile, words) if bits.digits else floats
-        return Codes(rows, floats if bits.digits else None, pack_nbits(module, bits, arithmetic), bits, words[0])
+        rows = (quantised_rows if bits.digits else few_rows_nbits)(module, bits, arithmetic, tile, words)
+        return Codes(rows, pack_nbits(module, bits, arithmetic), bits, words[0])
     unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind]
     block = unpacked(module, arithmetic, tile) if arithmetic.codes == 1 else None
     return Matrix(block, few, pack(module), transposed=kind == "cols")
