@@ -415,6 +415,7 @@ OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
     ("AveragePool LpPool", _not_finite(), "the reference takes NaN for padding"),
     ("Mul", _vanishes_beside_infinity, "infinity times 0, or times what is not quite 0"),
     ("Range", _not_finite(2), NO_STEP),
+    ("Range", lambda a: any(x.size > 64 for x in a.outputs(0)), "steps that are added up, or NumPy's first difference"),
     ("Unique", lambda a: a.is_computed(0) and bool(a.floats(0)), SAME),
     ("Window", _cut_off, "integers of numbers that are nearly whole"),
     ("Pool", _all_padding, PADDING),

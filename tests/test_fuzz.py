@@ -34,8 +34,8 @@ from fuzz.undefined import NO_AXIS, SIZES, reason, tolerance
 SEED = 7
 LOOSE = Tolerance(4)
 # Of a target: together a minute of one core.
-CASES = {"operators": 60, "rare": 50, "forbidden": 100, "graphs": 60, "sequences": 50, "models": 60, "feeds": 60,
-         "hostile": 40, "programs": 60}  # fmt: skip
+CASES = {"operators": 60, "rare": 50, "forbidden": 100, "graphs": 60, "sequences": 50, "values": 10, "models": 60,
+         "feeds": 60, "hostile": 40, "programs": 60}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,7 @@ GROUPED = """(float[2, 2, 8] x, int32[2] n, int32 t) => (float[2, 2, 8] y, float
     {{ y, k, v = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, causal = {}>
        (x, x, x, , , n, t) }}"""
 PROMPT = {"x": np.ones((2, 2, 8), F), "t": np.array(2, np.int32)}
+STEPS = "(float a, float b, float c) => (float[n] y) { y = Range(a, b, c) }"
 POWER = "(int64[2] x, float[2] e) => (int64[2] y) { y = Pow(x, e) }"
 GATE = "(float[2] x, float[2] w) => (float[2] y) { z = Sigmoid(x) y = Mul(z, w) }"
 GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormalization <num_groups = 1> (x, s, s) }"
@@ -148,6 +149,8 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (SUM, {"x": F([[], []]), "i": np.array([1])}, ""),
     (SUM, {"x": F([[], []]), "i": np.array([-1])}, NO_AXIS),
     (POWER, {"x": np.array([-2, 0]), "e": F([3, 2])}, ""),
+    (STEPS, {"a": np.array(0, F), "b": np.array(64, F), "c": np.array(1, F)}, ""),
+    (STEPS, {"a": np.array(0, F), "b": np.array(65, F), "c": np.array(1, F)}, "added up"),
     (GROUPED.format(1), PROMPT | {"n": np.array([1, 1], np.int32)}, ""),
     (GROUPED.format(1), PROMPT | {"n": np.array([1, 0], np.int32)}, "queries that are padding"),
     (GROUPED.format(0), PROMPT | {"n": np.array([1, 0], np.int32)}, ""),
