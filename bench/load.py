@@ -124,6 +124,7 @@ def status(key: str) -> float:
 
 def in_chromium(models: dict[int, Path]) -> None:
     chromium.build()
+    small_models.write(chromium.ROOT / "build" / "models")
     with Server(chromium.MOUNTS) as server:
         for size, path in models.items():
             for who, module in WEB.items():
