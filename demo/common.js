@@ -79,6 +79,23 @@ export class Status {
   }
 }
 
+/**
+ * Calls back with files that are chosen by the label's input, or dropped anywhere in the page.
+ * @param {Element} label @param {(files: File[]) => unknown} take
+ */
+export function onFiles(label, take) {
+  const input = /** @type {HTMLInputElement} */ (label.querySelector('input'));
+  input.addEventListener('change', () => take([...input.files ?? []]));
+  label.addEventListener('keydown', (event) => ['Enter', ' '].includes(/** @type {KeyboardEvent} */ (event).key) && input.click());
+  for (const kind of ['dragover', 'dragleave', 'drop']) {
+    document.addEventListener(kind, (event) => {
+      event.preventDefault();
+      label.classList.toggle('over', kind === 'dragover');
+    });
+  }
+  document.addEventListener('drop', (event) => take([...event.dataTransfer?.files ?? []]));
+}
+
 /** @param {import('pyruntime').Timings} timings */
 export const readyText = (timings) => `Compiled in ${milliseconds(timings.compile)}, prepared in ${milliseconds(timings.init)}`;
 

@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
+import onnx
+import pytest
 from playwright.sync_api import Browser, Page
+from tokenizers import Tokenizer
 
 from e2e.conftest import Tab
 from kit.chromium import ROOT
-from kit.pieces import Pieces
+from kit.greedy import tokens_after
+from kit.programs import folders
 from pyruntime import InferenceSession
 from pyruntime.cli.serve import Server
 
@@ -107,26 +110,19 @@ def test_speech_without_an_audio_device(tab: Callable[..., Tab]) -> None:
     assert "No sound arrives" in page.inner_text("#status")
 
 
+PROMPT = "The executor plans memory"
+OURS = ROOT / "demo/text/decoder.onnx", ROOT / "demo/text/tokenizer.json"
+
+
 def test_text(tab: Callable[..., Tab]) -> None:
-    """At temperature 0 it writes what the decoder finds natively; meanwhile speed and memory are told."""
-    table = json.loads((ROOT / "demo/text/pieces.json").read_text())
-    pieces, prompt = Pieces(**table), "The executor plans memory"
-    session = InferenceSession(ROOT / "demo/text/decoder.onnx")
-    given = {x.name: np.zeros((1, *x.shape[1:2], 0, x.shape[3]), np.float32) for x in session.get_inputs()[1:]}
-    ids, found = pieces.encode(prompt), []
-    given["input_ids"] = np.array([ids])
-    for _ in range(300):
-        logits, *caches = session.run(None, given)
-        found.append(int(logits[0, -1].argmax()))
-        given = dict(zip(given, caches, strict=False)) | {"input_ids": np.array([found[-1:]])}
+    """Meanwhile speed and memory are told."""
     page = tab().open("/site/text/index.html")
-    page.fill("#prompt", prompt)
+    expected = likeliest(*OURS, 300)
+    page.fill("#prompt", PROMPT)
     page.fill("#temperature", "0")
-    page.click("#write:enabled")
-    page.wait_for_function("document.querySelector('#write').textContent === 'Stop'")
-    page.wait_for_function("document.querySelector('#write').textContent === 'Write'")
-    assert page.text_content("#text") == prompt + pieces.decode(found)
-    assert page.inner_text("#cached") == str(len(ids) + 299) and int(page.inner_text("#speed")) > 0
+    assert written(page) == expected
+    count = len(Tokenizer.from_file(str(OURS[1])).encode(PROMPT).ids)
+    assert page.inner_text("#cached") == str(count + 299) and int(page.inner_text("#speed")) > 0
     assert "ms" in page.inner_text("#first") and "MB" in page.inner_text("#memory")
     assert not faults(page)
     page.fill("#temperature", "1.2")
@@ -134,7 +130,43 @@ def test_text(tab: Callable[..., Tab]) -> None:
     page.wait_for_function("document.querySelector('#text').textContent.length > 60")
     page.click("#write")
     page.wait_for_function("document.querySelector('#write').textContent === 'Write'")
-    assert page.text_content("#text") != prompt + pieces.decode(found)
+    assert page.text_content("#text") != expected
+
+
+@pytest.mark.parametrize("name", ["model", "apart"])
+def test_text_of_another_decoder(tab: Callable[..., Tab], tmp_path: Path, name: str) -> None:
+    """One like those that are published, with a mask and positions, while the first still writes."""
+    folder = folders.write() / "generator"
+    model, table = folder / "onnx" / f"{name}.onnx", folder / "tokenizer.json"
+    files = [model, table]
+    if name == "apart":
+        model = tmp_path / "decoder.onnx"
+        onnx.save(onnx.load(folder / "onnx/model.onnx"), model, save_as_external_data=True, location="decoder.weights")
+        files = [model.with_name("decoder.weights"), table, model]
+    page = tab().open("/site/text/index.html")
+    page.click("#write:enabled")
+    page.wait_for_function("document.querySelector('#text').textContent.length > 40")
+    page.set_input_files("#file", files[:1])
+    page.wait_for_selector("#status.failed")
+    assert "tokenizer.json" in page.inner_text("#status")
+    page.set_input_files("#file", files)
+    page.wait_for_selector("#status.done")
+    page.fill("#prompt", PROMPT)
+    page.fill("#temperature", "0")
+    assert written(page) == likeliest(model, table, 300)
+
+
+def written(page: Page) -> str:
+    page.click("#write:enabled")
+    page.wait_for_function("document.querySelector('#write').textContent === 'Stop'")
+    page.wait_for_function("document.querySelector('#write').textContent === 'Write'")
+    return page.text_content("#text") or ""
+
+
+def likeliest(model: Path, table: Path, count: int) -> str:
+    tokenizer = Tokenizer.from_file(str(table))
+    ids = tokenizer.encode(PROMPT).ids
+    return tokenizer.decode([*ids, *tokens_after(model, ids, count)])
 
 
 def test_bring_your_own(tab: Callable[..., Tab]) -> None:

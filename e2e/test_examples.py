@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -12,16 +11,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from tokenizers import Tokenizer
 
 from kit.chromium import ROOT
-from kit.pieces import Pieces
+from kit.greedy import tokens_after
+from kit.programs import folders
 from pyruntime import InferenceSession
 from pyruntime.cli.serve import Server
 
@@ -107,27 +108,32 @@ def test_python(blank: str, tmp_path: Path) -> None:
 
 
 def test_generate() -> None:
-    """What it writes is what onnxruntime finds, without a cache; drawn pieces are the likeliest where few may be."""
-    table, model = ROOT / "demo/text/pieces.json", ROOT / "demo/text/decoder.onnx"
-    command = [sys.executable, EXAMPLES / "generate/generate.py", model, table]
-
-    def text(*options: str, prompt: str = "The executor") -> str:
-        whole = [*command, prompt, "--pieces", "40", *options]
-        done = subprocess.run(whole, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-        assert done.returncode == 0 and "pieces a second" in done.stderr, done.stderr
-        return done.stdout
-
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    none = {x.name: np.zeros((1, *x.shape[1:2], 0, x.shape[3]), np.float32) for x in session.get_inputs()[1:]}
-    pieces = Pieces(**json.loads(table.read_text()))
-    ids = pieces.encode("The executor")
-    for _ in range(40):
-        ids.append(int(session.run(["logits"], {"input_ids": np.array([ids]), **none})[0][0, -1].argmax()))
-    assert text() == pieces.decode(ids) + "\n"
+    """What it writes is what onnxruntime finds; drawn tokens are the likeliest where few may be."""
+    text = partial(generated, ROOT / "demo/text/decoder.onnx", ROOT / "demo/text/tokenizer.json")
     assert text("--temperature", "1.5", "--top-k", "1") == text("--temperature", "1.5", "--top-p", "0") == text()
     drawn = text("--temperature", "1", "--top-k", "40", "--seed", "1")
     assert drawn == text("--temperature", "1", "--top-k", "40", "--seed", "1") != text()
     assert text(prompt="") == text(prompt="\n")[1:]  # a paragraph begins
+
+
+@pytest.mark.parametrize("name", ["demo", "model"])
+def test_generate_as_onnxruntime(name: str) -> None:
+    """By the demo's decoder, and by one like those that are published, with a mask and positions."""
+    folder = folders.write() / "generator"
+    model, table = folder / "onnx" / f"{name}.onnx", folder / "tokenizer.json"
+    if name == "demo":
+        model, table = ROOT / "demo/text/decoder.onnx", ROOT / "demo/text/tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(table))
+    ids = tokenizer.encode("The executor").ids
+    expected = tokenizer.decode([*ids, *tokens_after(model, ids, 40)])
+    assert generated(model, table) == f"{expected}\n"
+
+
+def generated(model: Path, table: Path, *options: str, prompt: str = "The executor") -> str:
+    command = [sys.executable, EXAMPLES / "generate/generate.py", model, table, prompt, "--tokens", "40", *options]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0 and "tokens a second" in done.stderr, done.stderr
+    return done.stdout
 
 
 def test_all_are_listed() -> None:

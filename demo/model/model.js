@@ -1,7 +1,7 @@
 // Bring your own model: what it is, where it runs, how long it takes.
 
 import * as ort from 'pyruntime';
-import { $, bytes, make, milliseconds, readyText, Status } from '../common.js';
+import { $, bytes, make, milliseconds, onFiles, readyText, Status } from '../common.js';
 import { Dims } from './inputs.js';
 import * as report from './report.js';
 import { latency, outputs, summary } from './results.js';
@@ -145,9 +145,9 @@ async function measure(session, feeds, runs, result) {
   return { times, results };
 }
 
-/** @param {Iterable<File>} files */
+/** @param {File[]} files */
 async function take(files) {
-  const all = await Promise.all([...files].map(async (file) => ({ path: file.name, data: new Uint8Array(await file.arrayBuffer()) })));
+  const all = await Promise.all(files.map(async (file) => ({ path: file.name, data: new Uint8Array(await file.arrayBuffer()) })));
   const ending = (/** @type {string} */ end) => all.find(({ path }) => path.endsWith(end));
   const model = ending('.pyrt') ?? ending('.onnx') ?? all[0]; // a Program may come with the model that has its weights
   if (!model) return;
@@ -155,17 +155,7 @@ async function take(files) {
 }
 
 provider.addEventListener('change', () => again?.());
-const drop = $('#drop');
-const input = /** @type {HTMLInputElement} */ ($('#file'));
-input.addEventListener('change', () => take(input.files ?? []));
-drop.addEventListener('keydown', (event) => (event.key === 'Enter' || event.key === ' ') && input.click());
-for (const kind of ['dragover', 'dragleave', 'drop']) {
-  document.addEventListener(kind, (event) => {
-    event.preventDefault();
-    drop.classList.toggle('over', kind === 'dragover');
-  });
-}
-document.addEventListener('drop', (event) => take(event.dataTransfer?.files ?? []));
+onFiles($('#drop'), take);
 for (const button of document.querySelectorAll('[data-example]')) {
   button.addEventListener('click', () => open(button.getAttribute('data-example') ?? '', button.textContent ?? ''));
 }

@@ -5,14 +5,40 @@ import { Tensor } from 'pyruntime';
 
 /** @typedef {import('pyruntime').InferenceSession} InferenceSession */
 /** @typedef {import('pyruntime').Tensor} AnyTensor */
+/** @typedef {{ temperature: number, topK: number, topP: number }} Sampling */
+
+/** @param {number[]} values @param {number[]} [dims] */
+const int64 = (values, dims = [1, values.length]) => new Tensor('int64', BigInt64Array.from(values, BigInt), dims);
+/** @param {number} value @param {number[]} [dims] */
+const float32 = (value, dims = []) => new Tensor('float32', [value], dims);
+
+const PAST = 'past_key_values';
+
+/** What exported decoders ask for besides caches: of the new tokens, and how many were there before.
+ * @type {Record<string, (ids: number[], past: number, how: Sampling) => AnyTensor>} */
+const FEEDS = {
+  input_ids: (ids) => int64(ids),
+  attention_mask: (ids, past) => int64(new Array(past + ids.length).fill(1)),
+  position_ids: (ids, past) => int64(ids.map((_, n) => past + n)),
+  num_logits_to_keep: () => int64([1], []),
+  use_cache_branch: (_, past) => new Tensor('bool', [past > 0], [1]),
+  temperature: (_ids, _past, { temperature }) => float32(temperature),
+  top_k: (_ids, _past, { topK }) => int64([topK], []),
+  top_p: (_ids, _past, { topP }) => float32(topP),
+  random: () => float32(Math.random(), [1]),
+};
 
 export class Decoder {
-  /** @param {InferenceSession} session that takes `input_ids` and `past_key_values…`, gives `token` and `present…` */
+  /** @param {InferenceSession} session that samples from its logits; its other inputs and outputs as Hugging Face's
+   * exporters name them. Throws where it has an input that is not known. */
   constructor(session) {
     this.session = session;
     this.length = 0;
     /** @type {Record<string, AnyTensor>} */
     this.pasts = {};
+    this.names = session.inputNames.filter((name) => !name.startsWith(PAST));
+    const unknown = this.names.filter((name) => !(name in FEEDS));
+    if (unknown.length) throw new Error(`no decoder that this page knows has the input ${unknown.join(', ')}`);
     this.restart();
   }
 
@@ -21,19 +47,18 @@ export class Decoder {
     this.length = 0;
     this.pasts = {};
     for (const input of this.session.inputMetadata) {
-      if (!input.isTensor || !input.name.startsWith('past')) continue;
-      this.pasts[input.name] = new Tensor('float32', new Float32Array(0), input.shape.map((d) => (typeof d === 'number' ? d : 0)));
+      if (!input.isTensor || !input.name.startsWith(PAST)) continue;
+      const dims = input.shape.map((d, axis) => (typeof d === 'number' ? d : Number(axis === 0))); // a batch of one
+      const none = input.type === 'float16' ? new Uint16Array(0) : new Float32Array(0);
+      this.pasts[input.name] = new Tensor(/** @type {'float32'} */ (input.type), /** @type {Float32Array} */ (none), dims);
     }
   }
 
-  /** The token that follows. @param {number[]} ids @param {{ temperature: number, topK: number, topP: number }} how */
-  async step(ids, { temperature, topK, topP }) {
-    const { token, ...presents } = await this.session.run({
-      input_ids: new Tensor('int64', BigInt64Array.from(ids, BigInt), [1, ids.length]),
-      temperature: new Tensor('float32', [temperature], []), top_k: new Tensor('int64', [BigInt(topK)], []),
-      top_p: new Tensor('float32', [topP], []), random: new Tensor('float32', [Math.random()], [1]), ...this.pasts,
-    });
-    for (const [name, tensor] of Object.entries(presents)) this.pasts[name.replace('present', 'past_key_values')] = tensor;
+  /** The token that follows. @param {number[]} ids @param {Sampling} how */
+  async step(ids, how) {
+    const given = Object.fromEntries(this.names.map((name) => [name, FEEDS[name](ids, this.length, how)]));
+    const { token, ...presents } = await this.session.run({ ...given, ...this.pasts });
+    for (const [name, tensor] of Object.entries(presents)) this.pasts[name.replace('present', PAST)] = tensor;
     this.length += ids.length;
     return Number(token.data[0]);
   }

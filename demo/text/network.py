@@ -1,6 +1,6 @@
 """A small decoder in NumPy that can learn, and the same as an ONNX model with caches of keys and values.
 
-    pieces (B, T) -> embeddings -> LAYERS x (norm, causal attention, norm, relu) -> norm -> embeddings -> (B, T, PIECES)
+    tokens (B, T) -> embeddings -> LAYERS x (norm, causal attention, norm, relu) -> norm -> embeddings -> (B, T, TOKENS)
 
 Positions are told by biases of scores alone, -slope · distance with a slope for each head (ALiBi,
 https://arxiv.org/abs/2108.12409), so there is no longest text. Norms have no weights.
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-PIECES, WIDTH, LAYERS, HEADS = 512, 64, 2, 4
+TOKENS, WIDTH, LAYERS, HEADS = 512, 64, 2, 4
 PART = WIDTH // HEADS
 SLOPES = np.float32(0.5) ** np.arange(1, HEADS + 1, dtype=np.float32)
 EPSILON, HIDDEN = 1e-5, -1e4
 
-SHAPES = {"embedding": (PIECES, WIDTH)} | {
+SHAPES = {"embedding": (TOKENS, WIDTH)} | {
     f"{n}.{name}": shape
     for n in range(LAYERS)
     for name, shape in (
@@ -41,11 +41,11 @@ class Network:
                 self.weights[f"{n}.{name}"] *= 0.3
         self.moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in self.weights.items()}
 
-    def forward(self, pieces: Array) -> tuple[Array, list[Any]]:
+    def forward(self, tokens: Array) -> tuple[Array, list[Any]]:
         """Logits, and what `learn` needs of each layer."""
         w, kept = self.weights, []
-        x = w["embedding"][pieces]
-        far = np.arange(pieces.shape[1])[None, :] - np.arange(pieces.shape[1])[:, None]
+        x = w["embedding"][tokens]
+        far = np.arange(tokens.shape[1])[None, :] - np.arange(tokens.shape[1])[:, None]
         bias = np.where(far > 0, np.float32(HIDDEN), SLOPES[:, None, None] * far).astype(np.float32)
         for n in range(LAYERS):
             a, scale = normed(x)
@@ -60,9 +60,9 @@ class Network:
         last, scale = normed(x)
         return last @ w["embedding"].T, [*kept, (last, scale)]
 
-    def learn(self, pieces: Array, following: Array, rate: float, step: int) -> float:
+    def learn(self, tokens: Array, following: Array, rate: float, step: int) -> float:
         """The mean cross entropy before the step."""
-        logits, (*layers, (last, scale)) = self.forward(pieces)
+        logits, (*layers, (last, scale)) = self.forward(tokens)
         slope = softmax(logits)
         chosen = np.take_along_axis(slope, following[..., None], -1)
         np.put_along_axis(slope, following[..., None], chosen - 1, -1)
@@ -71,7 +71,7 @@ class Network:
         slope = unnormed(slope @ w["embedding"], last, scale)
         for n in reversed(range(LAYERS)):
             slope = self._back(n, slope, layers[n], slopes)
-        np.add.at(slopes["embedding"], pieces.reshape(-1), flat(slope))
+        np.add.at(slopes["embedding"], tokens.reshape(-1), flat(slope))
         self._descend(slopes, rate, step)
         return float(-np.log(chosen + 1e-9).mean())
 
@@ -152,7 +152,7 @@ def to_onnx(network: Network) -> bytes:
 
     float_, cache = TensorProto.FLOAT, (1, HEADS, "past", PART)
     inputs = [value("input_ids", TensorProto.INT64, 1, "new"), *[value(p, float_, *cache) for p in pasts]]
-    outputs = [value("logits", float_, 1, "new", PIECES)]
+    outputs = [value("logits", float_, 1, "new", TOKENS)]
     outputs += [value(present(p), float_, 1, HEADS, "all", PART) for p in pasts]
     constants: dict[str, Any] = {
         "scale": np.float32(PART**-0.5), "together": [0, 0, WIDTH], "heads": [0, 0, HEADS, PART], "column": [-1, 1],

@@ -1,4 +1,4 @@
-"""Train the demo's decoder on this project's documentation; writes decoder.onnx and pieces.json beside this file.
+"""Train the demo's decoder on this project's documentation; writes decoder.onnx and tokenizer.json beside this file.
 
 usage: python -m demo.text.train [--steps 3000]      some minutes on one core
 """
@@ -6,14 +6,13 @@ usage: python -m demo.text.train [--steps 3000]      some minutes on one core
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from demo.text.network import PIECES, Network, to_onnx
-from kit.pieces import Pieces
+from demo.text.network import TOKENS, Network, to_onnx
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -32,8 +31,19 @@ def prose() -> str:
     return "\n".join(lines) + "\n"
 
 
+def learned(text: str) -> Tokenizer:
+    """Byte pair encoding of characters; tokens end with a word."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n| ?[^ \n]+| "), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.train_from_iterator(
+        [text], trainers.BpeTrainer(vocab_size=TOKENS, special_tokens=[], show_progress=False)
+    )
+    return tokenizer
+
+
 def train(network: Network, numbers: np.ndarray, steps: int) -> None:
-    """Adam on pieces of the text, the rate falling along a cosine."""
+    """Adam on parts of the text, the rate falling along a cosine."""
     generator = np.random.default_rng(1)
     loss = 0.0
     for step in range(1, steps + 1):
@@ -51,14 +61,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000)
     args = parser.parse_args()
     text = prose()
-    pieces = Pieces.learned(text, PIECES)
-    numbers = np.array(pieces.encode(text))
-    print(f"{len(text)} characters, {len(numbers)} pieces")
+    tokenizer = learned(text)
+    numbers = np.array(tokenizer.encode(text).ids)
+    print(f"{len(text)} characters, {len(numbers)} tokens")
     network = Network(np.random.default_rng(2))
     train(network, numbers, args.steps)
     (HERE / "decoder.onnx").write_bytes(to_onnx(network))
-    table = {"names": pieces.names, "merges": pieces.merges}
-    (HERE / "pieces.json").write_text(json.dumps(table, separators=(",", ":")) + "\n", encoding="utf-8")
+    tokenizer.save(str(HERE / "tokenizer.json"), pretty=False)
 
 
 if __name__ == "__main__":

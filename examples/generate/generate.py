@@ -1,109 +1,102 @@
-"""Writes on, piece by piece. `pip install pyruntime[native]`, then
-`python generate.py decoder.onnx pieces.json "The executor" --temperature 0.8 --top-k 40 --top-p 0.95`.
+"""Writes on, token by token. `pip install pyruntime[native] tokenizers`, then
+`python generate.py model.onnx tokenizer.json "The executor" --temperature 0.8 --top-k 40 --top-p 0.95`.
 
-The model takes `input_ids` and past keys and values and gives `logits` and present ones, as exporters write decoders.
-What a run gives as present goes into the next as past without being read, so it stays where it is: a step copies
-nothing but the new keys.
+The model is a decoder as Hugging Face's exporters write it: it takes `input_ids` and past keys and values and gives
+`logits` and present ones. What a run gives as present goes into the next as past without being read, so it stays where
+it is: a step copies nothing but the new keys. The session chooses the tokens, so logits are not read either.
 """
 
 import argparse
-import json
-import re
 import sys
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
-from pyruntime import InferenceSession, OrtValue
+from pyruntime import InferenceSession, SessionOptions
 
-
-class Pieces:
-    """Text as numbers: characters, of which pairs are merged in the order of a list, within words."""
-
-    def __init__(self, path: str) -> None:
-        with open(path, encoding="utf-8") as file:
-            table = json.load(file)
-        self.names = table["names"]
-        self.numbers = {name: n for n, name in enumerate(self.names)}
-        self.ranks = {tuple(pair): n for n, pair in enumerate(table["merges"])}
-
-    def encode(self, text: str) -> list[int]:
-        return [self.numbers[part] for word in re.findall(r"\n| ?[^ \n]+| ", text) for part in self.parts(word)]
-
-    def parts(self, word: str) -> list[str]:
-        parts = [c for c in word if c in self.numbers]
-        while pairs := [pair for pair in pairwise(parts) if pair in self.ranks]:
-            n = list(pairwise(parts)).index(min(pairs, key=self.ranks.__getitem__))
-            parts[n : n + 2] = [parts[n] + parts[n + 1]]
-        return parts
+PAST = "past_key_values"
+TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class Decoder:
     """One text: each step is fed what is new, and the caches of the step before."""
 
-    def __init__(self, session: InferenceSession) -> None:
-        self.binding = session.io_binding()
-        self.session = session
-        self.outputs = [o.name for o in session.get_outputs()]
-        for x in session.get_inputs():
-            if x.name != "input_ids":
-                shape = [d if isinstance(d, int) else 0 for d in x.shape]  # nothing is cached yet
-                self.binding.bind_cpu_input(x.name, np.zeros(shape, np.float32))
+    def __init__(self, model: str, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
+        self.session = InferenceSession(model, SessionOptions(sample_from="logits"))
+        self.binding = self.session.io_binding()
+        self.outputs = [o.name for o in self.session.get_outputs()]
+        self.random = np.random.default_rng(seed)
+        self.length = 0
+        self.names = set()
+        for x in self.session.get_inputs():
+            if x.name.startswith(PAST):  # nothing is cached yet, of a batch of one
+                shape = [d if isinstance(d, int) else int(axis == 0) for axis, d in enumerate(x.shape)]
+                self.binding.bind_cpu_input(x.name, np.zeros(shape, TYPES[x.type]))
+            else:
+                self.names.add(x.name)
+        self.how = {"temperature": np.float32(temperature), "top_k": np.int64(top_k), "top_p": np.float32(top_p)}
 
-    def step(self, ids: list[int]) -> np.ndarray:
-        """The logits of what follows."""
-        self.binding.bind_cpu_input("input_ids", np.array([ids], np.int64))
+    def step(self, ids: list[int]) -> int:
+        """The token that follows."""
+        past, self.length = self.length, self.length + len(ids)
+        feeds = {
+            "input_ids": np.array([ids], np.int64),
+            "attention_mask": np.ones((1, self.length), np.int64),
+            "position_ids": np.arange(past, self.length)[None],
+            "num_logits_to_keep": np.int64(1),
+            "use_cache_branch": np.array([past > 0]),
+            "random": self.random.random(1, np.float32),
+            **self.how,
+        }
+        for name in self.names:
+            self.binding.bind_cpu_input(name, np.asarray(feeds[name]))
         for name in self.outputs:
             self.binding.bind_output(name)
         self.session.run_with_iobinding(self.binding)
-        found: dict[str, OrtValue] = dict(zip(self.outputs, self.binding.get_outputs(), strict=True))
+        found = dict(zip(self.outputs, self.binding.get_outputs(), strict=True))
+        token = int(found.pop("token").numpy()[0])
         for name, value in found.items():
-            if name != "logits":
-                self.binding.bind_ortvalue_input(name.replace("present", "past_key_values"), value)
-        return found["logits"].numpy()[0, -1]
+            self.binding.bind_ortvalue_input(name.replace("present", PAST), value)
+        return token
 
 
-def chosen(logits: np.ndarray, args: argparse.Namespace, random: np.random.Generator) -> int:
-    """The likeliest at temperature 0; else one at random of the `top_k` likeliest, and of those the fewest that have
-    `top_p` of the probability."""
-    if args.temperature == 0:
-        return int(logits.argmax())
-    order = np.argsort(-logits)[: args.top_k or None]
-    shares = np.exp((logits[order] - logits[order[0]]) / args.temperature)
-    shares /= shares.sum()
-    few = int(np.searchsorted(np.cumsum(shares), args.top_p)) + 1
-    return int(random.choice(order[:few], p=shares[:few] / shares[:few].sum()))
-
-
-def written(decoder: Decoder, ids: list[int], args: argparse.Namespace) -> Iterator[int]:
-    random = np.random.default_rng(args.seed)
-    for _ in range(args.pieces):
-        ids = [chosen(decoder.step(ids), args, random)]
-        yield ids[0]
+def written(decoder: Decoder, tokenizer: Tokenizer, ids: list[int], count: int) -> Iterator[str]:
+    """What each of so many tokens adds to the text, up to a special one."""
+    special = {n for n, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    stream = DecodeStream(ids=ids)  # for a token may be a part of a character
+    for _ in range(count):
+        ids = [decoder.step(ids)]
+        if ids[0] in special:
+            return
+        yield stream.step(tokenizer, ids[0]) or ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("table")
+    parser.add_argument("tokenizer", help="tokenizer.json")
     parser.add_argument("prompt")
-    parser.add_argument("--pieces", type=int, default=100, help="how many to write")
+    parser.add_argument("--tokens", type=int, default=100, help="how many to write at most")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest")
     parser.add_argument("--top-k", type=int, default=0, help="0: all")
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--seed", type=int)
     args = parser.parse_args()
-    pieces, decoder = Pieces(args.table), Decoder(InferenceSession(args.model))
+    tokenizer = Tokenizer.from_file(args.tokenizer)
+    decoder = Decoder(args.model, args.temperature, args.top_k, args.top_p, args.seed)
     print(args.prompt, end="", flush=True)
     start = time.perf_counter()
-    for n in written(decoder, pieces.encode(args.prompt) or pieces.encode("\n"), args):
-        print(pieces.names[n], end="", flush=True)
+    count = 0
+    for text in written(decoder, tokenizer, tokenizer.encode(args.prompt or "\n").ids, args.tokens):
+        print(text, end="", flush=True)
+        count += 1
     seconds = time.perf_counter() - start
     print()
     held = decoder.session.memory().arena
-    print(f"{args.pieces / seconds:.0f} pieces a second, {held / 2**20:.1f} MB", file=sys.stderr)
+    print(f"{count / seconds:.0f} tokens a second, {held / 2**20:.1f} MB", file=sys.stderr)
 
 
 if __name__ == "__main__":
