@@ -5,6 +5,8 @@ streams of B are read in order and C is touched once for all of them. Few column
 values, have their sums in registers: one row, 36 heads of 1,024 x 48 in cache 34 -> 47 GB/s, of 4,096 from memory
 15 -> 27, where a search for a byte has 27 (wasmtime, in turns, by hand).
 `cols_block`: B given transposed [N][K], `ldb` bytes between its rows; dot products of four of them at a time.
+Three rows of 1,040 x 64 in each of three heads, out of memory, in V8 14.6: q · keys 122 -> 100 us with two columns at a
+time, of which no sum is spilled, and weights · values 110 -> 88 by rows of B in order (by hand, an EPYC of 2017).
 Both read each part of B from memory once for all rows of A, and into registers once for up to three, as heads are that
 share keys and values: groups of 2 to 6 by 1,040 x 64 or 128 take 0.64 to 0.81 of the time (q · keys) and 0.76 to 0.83
 (weights · values; wasmtime, in turns, by hand).
@@ -20,49 +22,59 @@ from .arithmetic import Arithmetic
 from .pack_panels import transpose4
 from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, store_part
 
-_GROUP = 8
 HEIGHTS = (3, 2, 1)  # rows at a time
-NARROW = {1: (6, 4, 2, 1), 2: (6, 4, 2, 1), 3: (4, 2, 1)}  # vectors of columns that are summed at a time, by height
-ROWS, WIDE = 32, 256
+STREAMS = {1: 8, 3: 3}  # rows of B that are read together, by height
+NARROW = {1: (6, 4, 2, 1), 2: (6, 4, 2, 1)}  # vectors of columns that are summed in registers, by height
+ROWS, WIDE = 36, 256
+FIRST_LEVEL = 1 << 14  # bytes
 
 
-def _axpy(module: Module, group: int, arithmetic: Arithmetic) -> Function:
-    """(a, b, ldb, c, cols): c[0:cols] += sum over `group` k of a[k] * b[k, 0:cols]."""
+def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic) -> Function:
+    """(a, lda, b, ldb, c, ldc, cols): c[m, 0:cols] += sum over so many k of a[m, k] * b[k, 0:cols]."""
 
     def make() -> Function:
         store = store_part(module)
-        f = module.function(f"axpy{group}", ["i32"] * 5, export=False)
-        a, b, ldb, c, cols = f.params
-        streams, splats, total = f.locals("i32", group), f.locals("v128", group), f.locals("v128", 2)
-        for g in range(group):
-            f.emit(a).mem("v128.load32_splat", 4 * g).set(splats[g])
-            f.emit(b).set(streams[g]).emit(b, ldb, "i32.add").set(b)
+        f = module.function(f"axpy{height}_{streams}", ["i32"] * 7, export=False)
+        a, lda, b, ldb, c, ldc, cols = f.params
+        of, to = _rows_from(f, b, ldb, streams), _rows_from(f, c, ldc, height)
+        splats = [f.locals("v128", streams) for _ in to]
+        for pointer, row in zip(_rows_from(f, a, lda, height), splats, strict=True):
+            for k, splat in enumerate(row):
+                f.emit(pointer).mem("v128.load32_splat", 4 * k).set(splat)
+        xs, total = f.locals("v128", streams if height > 1 else 1), f.local("v128")
 
-        def sums(vectors: int) -> None:
-            for j in range(vectors):
-                f.emit(c).mem("v128.load", 16 * j).set(total[j])
-            for g in range(group):
-                for j in range(vectors):
-                    with f.scratch("v128", 1) as (x,):
-                        f.emit(streams[g]).mem("v128.load", 16 * j).set(x)
-                        arithmetic.multiply_add(f, total[j], splats[g], x)
+        def sums(pointer: int, row: list[int], j: int) -> None:
+            f.emit(pointer).mem("v128.load", 16 * j).set(total)
+            for k, splat in enumerate(row):
+                if height == 1:
+                    f.emit(of[k]).mem("v128.load", 16 * j).set(xs[0])
+                arithmetic.multiply_add(f, total, splat, xs[k % len(xs)])
 
-        for vectors in (2, 1):
+        def step(j: int) -> None:
+            for pointer, x in zip(of if height > 1 else (), xs, strict=False):
+                f.emit(pointer).mem("v128.load", 16 * j).set(x)
+            for pointer, row in zip(to, splats, strict=True):
+                sums(pointer, row, j)
+                f.emit(pointer, total).mem("v128.store", 16 * j)
+
+        for vectors in (4, 1):
             with f.block() as out, f.loop() as again:
                 f.emit(cols).i32(4 * vectors).emit("i32.lt_s").br_if(out)
-                sums(vectors)
                 for j in range(vectors):
-                    f.emit(c, total[j]).mem("v128.store", 16 * j)
-                for pointer in (*streams, c):
+                    step(j)
+                for pointer in (*of, *to):
                     f.add(pointer, 16 * vectors)
                 f.add(cols, -4 * vectors).br(again)
         f.emit(cols)
         with f.if_():
-            sums(1)
-            f.emit(c, total[0], total[0], cols).call(store)
+            for pointer, x in zip(of if height > 1 else (), xs, strict=False):
+                f.emit(pointer).mem("v128.load").set(x)
+            for pointer, row in zip(to, splats, strict=True):
+                sums(pointer, row, 0)
+                f.emit(pointer, total, total, cols).call(store)
         return f
 
-    return module.once(("axpy", group, arithmetic), make)
+    return module.once(("axpy", height, streams, arithmetic), make)
 
 
 def _zero(f: Function, p: dict[str, int]) -> None:
@@ -144,8 +156,7 @@ def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic) -
 def _rows_from(f: Function, first: int, step: int, count: int) -> list[int]:
     """Locals of so many addresses."""
     rows = [first, *f.locals("i32", count - 1)]
-    for before, row in zip(rows, rows[1:], strict=False):
-        f.emit(before, step, "i32.add").set(row)
+    _steps(f, first, step, rows)
     return rows
 
 
@@ -163,17 +174,25 @@ def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
                 f.add(left, -height).br(again)
 
 
-def _in_registers(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> None:
-    """Few columns: so many rows of B that they stay in the first-level cache, by columns that stay in registers."""
+def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> None:
+    """Few columns: so many rows of B that they stay in the first-level cache. Of one or two rows of A sums stay in
+    registers; those of three do not fit beside what is multiplied, so there rows of B are read in order."""
     a, row, pa, pc, b, c, cols, k, left = f.locals("i32", 9)
 
-    def rows(height: int) -> None:
+    def in_registers(height: int) -> None:
         f.emit(row).set(b).emit(pc).set(c).emit(p["cols"]).set(cols)
         for vectors in NARROW[height]:
             with f.block() as out, f.loop() as again:
                 f.emit(cols).i32(4 * vectors).emit("i32.lt_s").br_if(out)
                 f.emit(pa, p["lda"], b, p["ldb"], c, p["ldc"], k).call(_narrow(f.module, height, vectors, arithmetic))
                 f.add(b, 16 * vectors).add(c, 16 * vectors).add(cols, -4 * vectors).br(again)
+
+    def rows(height: int) -> None:
+        if height in NARROW:
+            in_registers(height)
+        else:
+            f.emit(pa).set(c).emit(row).set(b).emit(k).set(cols)
+            _streamed(f, p, height, (c, b, pc, cols), arithmetic)
         _next_rows(f, p, height, pa, pc)
 
     f.emit(p["a"]).set(a).emit(p["b"]).set(row).emit(p["k"]).set(left)
@@ -188,6 +207,19 @@ def _in_registers(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> Non
     f.release(a, row, pa, pc, b, c, cols, k, left)
 
 
+def _streamed(
+    f: Function, p: dict[str, int], height: int, at: tuple[int, int, int, int], arithmetic: Arithmetic
+) -> None:
+    """c[0:height] += a * b, so many k; at: the locals a, b, c, k, which are used up."""
+    a, b, c, k = at
+    for streams in (STREAMS[height], 1):
+        with f.block() as out, f.loop() as again:
+            f.emit(k).i32(streams).emit("i32.lt_s").br_if(out)
+            f.emit(a, p["lda"], b, p["ldb"], c, p["ldc"], p["cols"]).call(_axpy(f.module, height, streams, arithmetic))
+            f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
+            f.add(k, -streams).br(again)
+
+
 def _next_rows(f: Function, p: dict[str, int], height: int, a: int, c: int) -> None:
     for pointer, step in ((a, p["lda"]), (c, p["ldc"])):
         f.emit(pointer, step).i32(height).emit("i32.mul", "i32.add").set(pointer)
@@ -197,69 +229,111 @@ def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Fu
     """Block function over row-major B."""
 
     def make() -> Function:
-        kernels = {group: _axpy(module, group, arithmetic) for group in (_GROUP, 1)}
+        kernels = {n: _axpy(module, 1, n, arithmetic) for n in (STREAMS[1], 1)}
         for height in HEIGHTS:
-            for vectors in NARROW[height]:
+            for vectors in NARROW.get(height, ()):
                 _narrow(module, height, vectors, arithmetic)
+        for streams in (STREAMS[3], 1):
+            _axpy(module, 3, streams, arithmetic)
         f, p = block_function(module, "rows_block")
         a, b, left, m, pa, pc = f.locals("i32", 6)
         _zero(f, p)
         f.emit(p["a"]).set(a).emit(p["b"]).set(b).emit(p["k"]).set(left)
         f.emit(p["cols"]).i32(3).emit("i32.and", "i32.eqz", p["cols"]).i32(WIDE).emit("i32.le_s", "i32.and")
         with f.if_():
-            _in_registers(f, p, arithmetic)
+            _narrow_block(f, p, arithmetic)
             f.i32(0).set(left)
-        for group, kernel in kernels.items():
+        for streams, kernel in kernels.items():
             with f.block() as out, f.loop() as again:
-                f.emit(left).i32(group).emit("i32.lt_s").br_if(out)
+                f.emit(left).i32(streams).emit("i32.lt_s").br_if(out)
                 f.emit(a).set(pa).emit(p["c"]).set(pc).i32(0).set(m)
                 with f.until(m, p["rows"]):
-                    f.emit(pa, b, p["ldb"], pc, p["cols"]).call(kernel)
+                    f.emit(pa, p["lda"], b, p["ldb"], pc, p["ldc"], p["cols"]).call(kernel)
                     f.emit(pa, p["lda"], "i32.add").set(pa).emit(pc, p["ldc"], "i32.add").set(pc)
-                f.add(a, 4 * group).emit(b, p["ldb"]).i32(group).emit("i32.mul", "i32.add").set(b)
-                f.add(left, -group).br(again)
+                f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
+                f.add(left, -streams).br(again)
         _finish_call(f, p, epilogue)
         return f
 
     return module.once(("rows_block", arithmetic, epilogue.key()), make)
 
 
-def _dots(module: Module, height: int, arithmetic: Arithmetic) -> Function:
-    """(a, lda, b0, b1, b2, b3, c, ldc, left, k): c[m, n] += dot product of a[m] and bn for so many rows m, and for the
-    first `left` n."""
-    store = store_part(module)
+class _Dots:
+    """(a, lda, b, ldb, c, ldc, cols, k): c[m, n] += dot product of a[m] and b[n] for so many rows m, by four n."""
 
-    def make() -> Function:
-        f = module.function(f"dots{height}", ["i32"] * 10, export=False)
-        a, lda, *b, c, ldc, left, k = f.params
-        at = _rows_from(f, a, lda, height)
-        turns = [[f.locals("v128", 4) for _ in at] for _ in range(2 if height == 1 else 1)]  # to hide latency
-        xs, y = f.locals("v128", height), f.local("v128")
+    def __init__(self, module: Module, height: int, arithmetic: Arithmetic) -> None:
+        store = store_part(module)
+        self.f = f = module.function(f"dots{height}", ["i32"] * 8, export=False)
+        self.arithmetic = arithmetic
+        self.a, self.lda, b, ldb, c, ldc, cols, self.k = f.params
+        self.at, of, self.left = f.locals("i32", height), f.locals("i32", 4), f.local("i32")
+        few = 2 if height == 3 else 4  # n at a time: with four V8 has no registers for all
+        self.turns = [[f.locals("v128", few) for _ in self.at] for _ in range(1 if height == 2 else 2)]  # hide latency
+        self.xs, self.y = f.locals("v128", height), f.local("v128")
+        parts = [f.locals("v128", 4) for _ in self.at]
+        with f.loop() as again:
+            _four_of(f, b, ldb, cols, of)
+            for n in range(0, 4, few):
+                self.products(of[n : n + few], [part[n : n + few] for part in parts])
+            with f.scratch("i32", 1) as (to,):
+                f.emit(c).set(to)
+                for part in parts:
+                    _add_dots(f, part, to, cols, store)
+                    f.emit(to, ldc, "i32.add").set(to)
+            f.emit(b, ldb).i32(4).emit("i32.mul", "i32.add").set(b).add(c, 16)
+            f.add(cols, -4).emit(cols).i32(0).emit("i32.gt_s").br_if(again)
 
-        def step(load: str, u: int) -> None:
-            for pointer, x in zip(at, xs, strict=True):
-                f.emit(pointer).mem(load, 16 * u).set(x)
-            for n, pointer in enumerate(b):
-                f.emit(pointer).mem(load, 16 * u).set(y)
-                for x, total in zip(xs, turns[u % len(turns)], strict=True):
-                    arithmetic.multiply_add(f, total[n], x, y)
-
+    def products(self, of: list[int], to: list[list[int]]) -> None:
+        """The sums, in lanes, of all rows with these of B, whose addresses move on."""
+        f = self.f
+        _steps(f, self.a, self.lda, self.at)
+        f.emit(self.k).set(self.left)
+        for total in (s for turn in self.turns for row in turn for s in row):
+            f.f32x4(0).set(total)
         for count, loads in ((16, 4), (4, 1), (1, 1)):
             with f.block() as out, f.loop() as again:
-                f.emit(k).i32(count).emit("i32.lt_s").br_if(out)
+                f.emit(self.left).i32(count).emit("i32.lt_s").br_if(out)
                 for u in range(loads):
-                    step("v128.load" if count > 1 else "v128.load32_zero", u)
-                for pointer in (*at, *b):
+                    self.step(of, "v128.load" if count > 1 else "v128.load32_zero", u)
+                for pointer in (*self.at, *of):
                     f.add(pointer, 4 * count)
-                f.add(k, -count).br(again)
-        for row, total in enumerate(turns[0]):
-            for s, t in zip(total, turns[1][row], strict=True) if len(turns) > 1 else ():
-                f.emit(s, t, "f32x4.add").set(s)
-            _add_dots(f, total, c, left, store)
-            f.emit(c, ldc, "i32.add").set(c)
-        return f
+                f.add(self.left, -count).br(again)
+        for row, sums in enumerate(to):
+            for n, s in enumerate(sums):
+                f.emit(self.turns[0][row][n])
+                if len(self.turns) > 1:
+                    f.emit(self.turns[1][row][n], "f32x4.add")
+                f.set(s)
 
-    return module.once(("dots", height, arithmetic), make)
+    def step(self, of: list[int], load: str, u: int) -> None:
+        f = self.f
+        for pointer, x in zip(self.at, self.xs, strict=True):
+            f.emit(pointer).mem(load, 16 * u).set(x)
+        for n, pointer in enumerate(of):
+            f.emit(pointer).mem(load, 16 * u).set(self.y)
+            for x, total in zip(self.xs, self.turns[u % len(self.turns)], strict=True):
+                self.arithmetic.multiply_add(f, total[n], x, self.y)
+
+
+def _dots(module: Module, height: int, arithmetic: Arithmetic) -> Function:
+    return module.once(("dots", height, arithmetic), lambda: _Dots(module, height, arithmetic).f)
+
+
+def _four_of(f: Function, b: int, ldb: int, left: int, to: list[int]) -> None:
+    """Addresses of four rows of B; those past the end are the last one again."""
+    with f.scratch("i32", 1) as (step,):
+        f.emit(b).set(to[0])
+        for n in range(1, 4):
+            f.emit(ldb).i32(0).emit(left).i32(n).emit("i32.gt_s", "select").set(step)
+            f.emit(to[n - 1], step, "i32.add").set(to[n])
+
+
+def _steps(f: Function, first: int, step: int, to: list[int]) -> None:
+    """Addresses so far from each other."""
+    if to[0] != first:
+        f.emit(first).set(to[0])
+    for before, after in zip(to, to[1:], strict=False):
+        f.emit(before, step, "i32.add").set(after)
 
 
 def _add_dots(f: Function, parts: list[int], c: int, left: int, store: Function) -> None:
@@ -274,28 +348,28 @@ def _add_dots(f: Function, parts: list[int], c: int, left: int, store: Function)
 
 
 def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """Block function over B transposed."""
+    """Block function over B transposed, by so many of its rows that they stay in the first-level cache."""
 
     def make() -> Function:
         dots = {height: _dots(module, height, arithmetic) for height in HEIGHTS}
         f, p = block_function(module, "cols_block")
-        b, a, c, left, i, pc = f.locals("i32", 6)
-        pointers = f.locals("i32", 4)
+        a, b, c, left, some, pc = f.locals("i32", 6)
 
         def rows(height: int) -> None:
-            f.emit(a, p["lda"], *pointers, pc, p["ldc"], left, p["k"]).call(dots[height])
+            f.emit(a, p["lda"], b, p["ldb"], pc, p["ldc"], some, p["k"]).call(dots[height])
             _next_rows(f, p, height, a, pc)
 
         _zero(f, p)
         f.emit(p["b"]).set(b).emit(p["c"]).set(c).emit(p["cols"]).set(left)
         with f.loop() as again:
-            for r, pointer in enumerate(pointers):  # columns past the end are the last one again
-                f.emit(left).i32(1).emit("i32.sub").tee(i).i32(r).emit(i).i32(r).emit("i32.lt_s", "select", p["ldb"])
-                f.emit("i32.mul", b, "i32.add").set(pointer)
+            f.i32(FIRST_LEVEL // 4).emit(p["k"]).i32(1).emit("i32.or", "i32.div_u").i32(-4).emit("i32.and").i32(4)
+            f.emit("i32.add").set(some)
+            minimum(f, some, some, left)
             f.emit(p["a"]).set(a).emit(c).set(pc)
             _by_heights(f, p["rows"], rows)
-            f.emit(b, p["ldb"]).i32(4).emit("i32.mul", "i32.add").set(b).add(c, 16)
-            f.add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
+            f.emit(b, p["ldb"], some, "i32.mul", "i32.add").set(b)
+            f.emit(c, some).i32(2).emit("i32.shl", "i32.add").set(c)
+            f.emit(left, some, "i32.sub").tee(left).i32(0).emit("i32.gt_s").br_if(again)
         _finish_call(f, p, epilogue)
         return f
 
