@@ -13,6 +13,7 @@ from pyruntime.frontend.access_bounds import accesses_to_check
 from pyruntime.frontend.requirements import Requirements
 from pyruntime.ir import reference
 from pyruntime.ir import shape as sh
+from pyruntime.ir.broadcasting import broadcast, caps
 from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
 from pyruntime.ir.expr import (
     Expr,
@@ -150,7 +151,7 @@ class Tracer(Requirements):
         return Map(e), [(shape, e.dtype)]
 
     def broadcast(self, *xs: Tensor) -> sh.Shape:
-        return sh.broadcast(*[x.shape for x in xs])
+        return broadcast(*[x.shape for x in xs])
 
     def aligned(self, x: Tensor, shape: sh.Shape, axes: Sequence[Expr] | None = None) -> Expr:
         """x read at the indices of a larger shape, as broadcasting aligns them."""
@@ -163,7 +164,7 @@ class Tracer(Requirements):
                 coords.append(axes[skip + n])
             elif d == 1:
                 coords.append(0)
-            elif sh.caps(full, d):
+            elif caps(full, d):
                 self.require_equal(d, full, "dims do not broadcast")
                 coords.append(axes[skip + n])
             else:
@@ -194,7 +195,7 @@ class Tracer(Requirements):
 
     def expand(self, x: Tensor, shape: Sequence[AnyDim]) -> Tensor:
         """Broadcast to a shape."""
-        full = sh.broadcast(x.shape, tuple(shape))
+        full = broadcast(x.shape, tuple(shape))
         for d, whole in zip(reversed(shape), reversed(full), strict=False):
             self.require_broadcasts(d, whole)
         return x if full == x.shape else self.add(*self._map(full, self.aligned(x, full)))[0]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from pyruntime.errors import NeedsValue, PyRuntimeError, ShapeError
+from pyruntime.errors import NeedsValue, PyRuntimeError
 from pyruntime.ir.symbol import DIM, Symbol
 
 Atom = tuple[Any, ...]  # a Symbol, or (op, operand, operand, …) with op in _EVAL
@@ -372,44 +372,6 @@ def strides(shape: Sequence[AnyDim]) -> tuple[Any, ...]:
         out.append(step)
         step = step * dim
     return tuple(reversed(out))
-
-
-def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
-    """The dim of ONNX's multidirectional broadcasting: equal dims, or one of them is 1."""
-    if a == b or b == 1:
-        return a
-    if a == 1:
-        return b
-    if isinstance(a, int) and isinstance(b, int):
-        raise ShapeError(f"dims {a} and {b} do not broadcast")
-    if caps(a, b):
-        return a
-    if caps(b, a):
-        return b
-    if isinstance(a, int) and a != 0:  # the unknown one is 1 or equal: checked at run time by the executor's guards
-        return a
-    if isinstance(b, int) and b != 0:
-        return b
-    return select(compare("eq", a, 1), b, a)
-
-
-def caps(a: AnyDim, b: AnyDim) -> bool:
-    """Whether b is min(a, k) for a number k > 1, as a slice [:a] of k elements has: where the two broadcast, they are
-    equal."""
-    if not isinstance(b, Dim) or len(b.terms) != 1 or b.terms[0][1] != 1 or len(b.terms[0][0]) != 1:
-        return False
-    atom = b.terms[0][0][0]
-    return atom[0] == "min" and a in atom[1:] and any(isinstance(x, int) and x > 1 for x in atom[1:])
-
-
-def broadcast(*shapes: Shape) -> Shape:
-    rank = max((len(s) for s in shapes), default=0)
-    out: list[Any] = [1] * rank
-    for shape in shapes:
-        for i, dim in enumerate(shape):
-            k = rank - len(shape) + i
-            out[k] = broadcast_dim(out[k], dim)
-    return tuple(out)
 
 
 def is_static(shape: Iterable[AnyDim]) -> bool:

@@ -11,6 +11,7 @@ from itertools import combinations
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
+from pyruntime.ir.broadcasting import broadcast_dim
 from pyruntime.ir.dtype import BF16, F16, F32, DType
 from pyruntime.ir.expr import Expr, cast
 from pyruntime.ir.kernel import Tensor
@@ -35,7 +36,7 @@ def einsum(t: Tracer, *xs: Tensor, equation: str) -> Tensor:
     extents: dict[str, AnyDim] = {}
     for letters, x in zip(terms, xs, strict=True):
         for letter, d in zip(letters, x.shape, strict=True):
-            extents[letter] = sh.broadcast_dim(extents.get(letter, 1), d)
+            extents[letter] = broadcast_dim(extents.get(letter, 1), d)
     operands = list(zip(terms, xs, strict=True))
     if len(xs) > 1 and not named.issubset(result):
         operands = _by_twos(t, _each_summed(t, operands, result, extents), result, extents)

@@ -7,6 +7,7 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
+from pyruntime.ir.broadcasting import broadcast
 from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, index
 from pyruntime.ir.kernel import Tensor
@@ -19,7 +20,7 @@ def product(t: Tracer, a: Tensor, b: Tensor, dtype: DType | None = None) -> Tens
     operands' type, float32 for half floats).
     """
     t.require_equal(a.shape[-1], b.shape[-2], "inner dims of the product differ")
-    batch = sh.broadcast(a.shape[:-2], b.shape[:-2])
+    batch = broadcast(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
     rank = len(shape)
     r = index(rank)

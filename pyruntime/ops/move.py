@@ -218,11 +218,27 @@ def _slice(
             first, last = _bound(start, d, -1, d - 1), _bound(end, d, -1, d - 1)
         else:
             raise t.shape_error("a step must not be 0")
-        count = last - first if step > 0 else first - last
-        if isinstance(start, int) and start < 0 and isinstance(end, int) and end >= FAR and step == 1:
-            count = sh.minimum(d, -start)  # the last few
-        x = t.slice(x, axis, first, sh.maximum(sh.ceildiv(count, abs(step)), 0), step)
+        size = _run_of(start, end, d) if step == 1 else None
+        if size is None:
+            count = last - first if step > 0 else first - last
+            size = sh.maximum(sh.ceildiv(count, abs(step)), 0)
+        x = t.slice(x, axis, first, size, step)
     return x
+
+
+def _run_of(start: AnyDim, end: AnyDim, d: AnyDim) -> AnyDim | None:
+    """How many elements [start:start + n] or the last n have, said by n itself, which shapes beside it are of; None of
+    other slices."""
+    low, high = sh.interval(start)
+    if isinstance(end, int) and end >= FAR:
+        if high is None or high > 0:
+            return None
+        return sh.select(sh.compare("lt", 0, -start), sh.minimum(d, -start), d)
+    n = end - start
+    least = sh.interval(n)[0]
+    if low is None or low < 0 or least is None or least < 0:
+        return None
+    return sh.minimum(n, sh.maximum(d - start, 0))
 
 
 @op("Slice")

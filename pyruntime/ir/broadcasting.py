@@ -1,0 +1,79 @@
+"""Shapes that broadcast: what two dims give where symbols leave open which of them is 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyruntime.errors import ShapeError
+from pyruntime.ir.shape import AnyDim, Atom, Dim, Shape, compare, select
+from pyruntime.ir.symbol import Symbol
+
+
+def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
+    """The dim of ONNX's multidirectional broadcasting: equal dims, or one of them is 1."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        raise ShapeError(f"dims {a} and {b} do not broadcast")
+    if caps(a, b):
+        return a
+    if caps(b, a):
+        return b
+    if within(a, b) or joined(a, b):
+        return a
+    if within(b, a) or joined(b, a):
+        return b
+    if isinstance(a, int) and a != 0:  # the unknown one is 1 or equal: checked at run time by the executor's guards
+        return a
+    if isinstance(b, int) and b != 0:
+        return b
+    return select(compare("eq", a, 1), b, a)
+
+
+def caps(a: AnyDim, b: AnyDim) -> bool:
+    """Whether b is min(a, k) for a number k > 1, as a slice [:a] of k elements has: where the two broadcast, they are
+    equal."""
+    op, *args = _only_atom(b)
+    return op == "min" and a in args and any(isinstance(x, int) and x > 1 for x in args)
+
+
+def within(a: AnyDim, b: AnyDim) -> bool:
+    """Whether b is min(a, …), as slices [start:start + a] have, or that only where a is not 0, as [-a:] has: where a is
+    1, b is no more, so what the two broadcast to is a. (It would be 0 of a slice that begins behind the end, beside 1:
+    a guard refuses that.) A decoder's tables of positions are read so; shapes would grow with each layer."""
+    op, *args = _only_atom(b)
+    if op == "select" and args[0] == compare("lt", 0, a):
+        b = args[1]
+        op, *args = _only_atom(b)
+    return a == b or (op == "min" and a in args)
+
+
+def joined(a: AnyDim, b: AnyDim) -> bool:
+    """Whether b was broadcast to a with others already: where a is 1, b is, so once more changes nothing."""
+    op, *args = _only_atom(a)
+    if op != "select" or args[0] != compare("eq", args[2], 1):
+        return False
+    return any(x == b or joined(x, b) for x in args[1:])
+
+
+def _only_atom(x: AnyDim) -> Atom:
+    """The operation that a dim is, with its operands; ("",) of others."""
+    if isinstance(x, Dim) and len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1:
+        atom: Atom = x.terms[0][0][0]
+        return ("",) if isinstance(atom, Symbol) else atom
+    return ("",)
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    rank = max((len(s) for s in shapes), default=0)
+    out: list[Any] = [1] * rank
+    for shape in shapes:
+        for i, dim in enumerate(shape):
+            k = rank - len(shape) + i
+            out[k] = broadcast_dim(out[k], dim)
+    return tuple(out)
+
+
+__all__ = ["broadcast", "broadcast_dim", "caps"]
