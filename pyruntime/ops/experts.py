@@ -5,30 +5,36 @@ Letters: R rows (tokens), D features of the model, I features inside an expert, 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
-from pyruntime.ir.expr import Expr, X, Y, cast, clip, maximum, minimum, sigmoid, tanh
-from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, dim, maximum, minimum, sigmoid, tanh
+from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.packed_codes import unpacked
 from pyruntime.ops.qlinear import MICROSOFT
 from pyruntime.ops.reduce import softmax_of
 from pyruntime.ops.sort import topk_1
 
-Weight = Callable[[Expr, Expr, Expr], Expr]  # (expert, output feature, input feature) -> float32
+Weight = Callable[[Expr, Expr, Expr, Expr, int], Expr]
+"""(expert, output feature, block, byte of the block, code of the byte) -> float32, to be multiplied by the scale"""
 
 
 class Layer(NamedTuple):
-    """The same layer of all experts: out features, in features, weight, bias (E, out)."""
+    """The same layer of all experts: out features, in features, weight, bias (E, out), the blocks' scales."""
 
     outs: sh.AnyDim
     ins: sh.AnyDim
     weight: Weight
     bias: Tensor | None
+    blocks: sh.AnyDim = 1
+    codes: int = 1  # in a byte
+    scale: Callable[[Expr, Expr, Expr], Expr] | None = None
 
 
 class Activation(NamedTuple):
@@ -41,7 +47,7 @@ class Activation(NamedTuple):
 
 def _layer(t: Tracer, router: Tensor, w: Tensor, bias: Tensor | None) -> Layer:
     _check(t, router, w, bias)
-    return Layer(w.shape[1], w.shape[2], lambda e, o, i: cast(w.at(e, o, i), F32), bias)
+    return Layer(w.shape[1], w.shape[2], lambda e, o, b, i, c: cast(w.at(e, o, i), F32), bias)
 
 
 def _check(t: Tracer, router: Tensor, w: Tensor, bias: Tensor | None) -> None:
@@ -109,17 +115,21 @@ def _coded(
     if bits not in (2, 4, 8):
         raise t.unsupported(f"weights of {bits} bits are not one of 2, 4, 8")
     each = 8 // bits
+    ins = w.shape[2] * each
+    blocks = 1 if scales.rank == 2 else t.divided(ins, block, "input features into blocks")
+    codes = t.reshape(w, (*w.shape[:2], blocks, sh.floordiv(w.shape[2], blocks)))
 
-    def weight(e: Expr, o: Expr, i: Expr) -> Expr:
-        place = [e, o] if scales.rank == 2 else [e, o, i / block]
-        code = cast(unpacked(w.at(e, o, i / each), i, bits), F32)
-        zero: Expr | float = float(1 << (bits - 1))
-        if zeros is not None:
-            last = place[-1]
-            zero = cast(unpacked(zeros.at(*place[:-1], last / each), last, bits), F32)
-        return (code - zero) * cast(scales.at(*place), F32)
+    def place(e: Expr, o: Expr, b: Expr) -> list[Expr]:
+        return [e, o] if scales.rank == 2 else [e, o, b]
 
-    return Layer(w.shape[1], w.shape[2] * each, weight, bias)
+    def weight(e: Expr, o: Expr, b: Expr, j: Expr, c: int) -> Expr:
+        code = cast(unpacked(codes.at(e, o, b, j), const(c, I32), bits), F32)
+        if zeros is None:
+            return code - float(1 << (bits - 1))
+        *row, last = place(e, o, b)
+        return code - cast(unpacked(zeros.at(*row, last / each), last, bits), F32)
+
+    return Layer(w.shape[1], ins, weight, bias, blocks, each, lambda *at: cast(scales.at(*place(*at)), F32))
 
 
 def _picked(t: Tracer, router: Tensor, weights: Tensor | None, k: int, normalize: bool) -> tuple[Tensor, Tensor]:
@@ -142,25 +152,46 @@ def _mixed(
     rows = t.reshape(t.cast(x, F32), (sh.size(x.shape[:-1]), x.shape[-1]))
     t.require_equal(rows.shape[0], share.shape[0], "numbers of rows of the input and of the router differ")
     t.require_equal(rows.shape[1], fc1.ins, "the first layer's weights do not fit the input")
-    inner = _activated(t, act, *(_through(t, f, lambda r, k, i: rows.at(r, i), experts) for f in (fc1, fc3) if f))
+    inner = _activated(t, act, *(_through(t, f, t.unsqueeze(rows, [1]), experts) for f in (fc1, fc3) if f))
     t.require_equal(inner.shape[2], fc2.ins, "the second layer's weights do not fit the first's")
-    outs = _through(t, fc2, lambda r, k, i: inner.at(r, k, i), experts)
+    outs = _through(t, fc2, inner, experts)
     total = t.reduce("sum", t.map(X * Y, outs, t.unsqueeze(share, [2])), [1], keepdims=False)
     return t.cast(t.reshape(total, x.shape), x.dtype)
 
 
-def _through(t: Tracer, layer: Layer, source: Callable[[Expr, Expr, Expr], Expr], experts: Tensor) -> Tensor:
-    """A layer of each row's experts: (R, K, out)."""
+def _through(t: Tracer, layer: Layer, x: Tensor, experts: Tensor) -> Tensor:
+    """A layer of each row's experts: x (R, K or 1, in) -> (R, K, out)."""
     shape = (*experts.shape, layer.outs)
+    size = sh.floordiv(layer.ins, layer.blocks * layer.codes)
+    own, x = x.shape[1] != 1, _by_codes(t, t.reshape(x, (*x.shape[:2], layer.blocks, size, layer.codes)))
 
-    def body(r: Expr, k: Expr, o: Expr, i: Expr) -> Expr:
-        return source(r, k, i) * layer.weight(cast(experts.at(r, k), I32), o, i)
+    def body(r: Expr, k: Expr, o: Expr, b: Expr, j: Expr) -> Expr:
+        e = cast(experts.at(r, k), I32)
+        parts = [x.at(r, k if own else 0, b, c, j) * layer.weight(e, o, b, j, c) for c in range(layer.codes)]
+        total = reduce(operator.add, parts)
+        return total if layer.scale is None else total * layer.scale(e, o, b)
 
-    y = t.reduce_compute("sum", shape, (layer.ins,), body)
+    y = t.reduce_compute("sum", shape, (layer.blocks, size), body)
     bias = layer.bias
     if bias is None:
         return y
     return t.compute(shape, lambda r, k, o: y.at(r, k, o) + cast(bias.at(cast(experts.at(r, k), I32), o), F32))
+
+
+def _by_codes(t: Tracer, x: Tensor) -> Tensor:
+    """(R, K, blocks, bytes, codes) -> (R, K, blocks, codes, bytes), written out: where neighbouring bytes are read,
+    neighbouring features are."""
+    *rows, blocks, size, codes = x.shape
+    if codes == 1:
+        return t.reshape(x, (*rows, blocks, codes, size))
+
+    def body(k: Builder, out: Tensor) -> None:
+        with k.parallel(dim(rows[0])) as r, k.loop(dim(rows[1])) as n, k.loop(dim(blocks)) as b:
+            for c in range(codes):
+                with k.loop(dim(size)) as j:
+                    k.store(out, (r, n, b, const(c, I32), j), x.at(r, n, b, j, c))
+
+    return t.loops("by_codes", [x], [((*rows, blocks, codes, size), x.dtype)], body)[0]
 
 
 def _activated(t: Tracer, act: Activation, y: Tensor, other: Tensor | None = None) -> Tensor:

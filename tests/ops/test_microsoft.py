@@ -226,22 +226,28 @@ def test_of_microsoft(case: Case) -> None:
 # ── where ONNX Runtime computes with fewer bits, or not at all ────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 0), (8, 0), (4, 16), (8, 16)])
-def test_quantised_experts(bits: int, block: int) -> None:
+@pytest.mark.parametrize("zeros", [False, True], ids=["", "zeros"])
+@pytest.mark.parametrize(("bits", "block"), [(2, 0), (4, 0), (8, 0), (2, 16), (4, 16), (4, 32), (8, 16)])
+def test_quantised_experts(bits: int, block: int, zeros: bool) -> None:
     """Against ONNX Runtime's MoE on the weights that the codes stand for."""
-    each, zero = 8 // bits, 1 << (bits - 1)
+    each, middle = 8 // bits, 1 << (bits - 1)
 
-    def coded(outs: int, ins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def packed(codes: np.ndarray) -> np.ndarray:
+        codes = np.pad(codes, [*[(0, 0)] * (codes.ndim - 1), (0, -codes.shape[-1] % each)])
+        return sum(codes[..., n::each] << (n * bits) for n in range(each)).astype(np.uint8)
+
+    def coded(outs: int, ins: int) -> tuple[Any, ...]:
         codes = rng.integers(0, 1 << bits, (4, outs, ins))
         scale = scales(4, outs, ins // block) if block else scales(4, outs)
-        packed = sum(codes[..., n::each] << (n * bits) for n in range(each)).astype(np.uint8)
-        wide = np.repeat(scale, block, axis=2) if block else scale[..., None]
-        return packed, scale, ((codes - zero) * wide).astype(np.float32)
+        zero = rng.integers(0, 1 << bits, scale.shape) if zeros else np.full(scale.shape, middle)
+        wide, low = (np.repeat(v, block, axis=2) if block else v[..., None] for v in (scale, zero))
+        return packed(codes), scale, packed(zero) if zeros else None, ((codes - low) * wide).astype(np.float32)
 
-    (w1, s1, f1), (w2, s2, f2) = coded(64, 32), coded(32, 64)
-    x, router = floats(6, 32), floats(6, 4)
+    (w1, s1, z1, f1), (w2, s2, z2, f2) = coded(32, 32), coded(32, 32)
+    x, router = floats(3, 32), floats(3, 4)
     attrs = {"k": 2, "activation_type": "silu"}
-    got = run_node("QMoE", [x, router, w1, s1, None, w2, s2], 17, domain=MICROSOFT, expert_weight_bits=bits,
+    more = [None] * 4 + [z1, z2] if zeros else []
+    got = run_node("QMoE", [x, router, w1, s1, None, w2, s2, *more], 17, domain=MICROSOFT, expert_weight_bits=bits,
                    **(attrs | ({"block_size": block} if block else {})))  # fmt: skip
     m, feeds = node_model("MoE", [x, router, f1, None, f2], 17, domain=MICROSOFT, normalize_routing_weights=1, **attrs)
     np.testing.assert_allclose(got[0], compare.by_onnxruntime(m, feeds)[0], rtol=1e-4, atol=1e-3)
