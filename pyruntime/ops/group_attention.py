@@ -75,7 +75,8 @@ def group_query_attention(
         q, k = (turned_by_caches(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
     elif do_rotary == 1:
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
-    codes = _codes(t, past_key, (k_scale, v_scale), (k_quant_type, v_quant_type), kv_cache_bit_width)
+    scales = [_channels(t, scale, x) for scale, x in ((k_scale, k), (v_scale, v))]
+    codes = _codes(t, past_key, scales, (k_quant_type, v_quant_type), kv_cache_bit_width)
     olds, news = (past_key, past_value), [code.encoded(t, x) for code, x in zip(codes, (k, v), strict=True)]
 
     if sliding_window_cache:
@@ -98,6 +99,14 @@ def group_query_attention(
     if not sliding_window_cache:
         scores = t.slice(scores, 3, 0, total)  # a cache may have room for more
     return merged(t, done.out), *presents, t.cast(scores, query.dtype)
+
+
+def _channels(t: Tracer, scale: Tensor | None, x: Tensor) -> Tensor | None:
+    """One scale a channel of x (N, G, ·, D), whatever its shape, as ONNX Runtime takes it: by the number."""
+    _, groups, _, head = x.shape
+    if scale is None or sh.size(scale.shape) != groups * head:
+        return scale
+    return t.reshape(scale, (1, groups, 1, head))
 
 
 def _codes(

@@ -150,8 +150,9 @@ CASES = [
              {"num_heads": 4, "kv_num_heads": 2, "k_quant_type": kind, "v_quant_type": kind,
               "kv_cache_bit_width": bits, **attrs},
              {**GQA, **coded(bits, scale), **WIDE, "_i": "", "_a": "", "_h": "", "ks": (steps, np.float32, scale),
-              "vs": (steps, np.float32, scale)}, STEPS, outputs=OUT, name=f"GQA {bits} bits {kind} {attrs}")
-        for bits in (8, 4) for kind, scale in (("PER_TENSOR", "1"), ("PER_CHANNEL", "1 2 1 16"))
+              "vs": (steps, np.float32, scale)}, STEPS, outputs=OUT, name=f"GQA {bits} bits {kind} {scale} {attrs}")
+        for bits in (8, 4)
+        for kind, scale in (("PER_TENSOR", "1"), ("PER_CHANNEL", "1 2 1 16"), ("PER_CHANNEL", "32"))
         for attrs in ({}, {"do_rotary": 1, "local_window_size": 2})
     ],
     Case("MultiHeadAttention", {"num_heads": 2, "scale": 0.3},
