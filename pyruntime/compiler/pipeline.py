@@ -25,6 +25,7 @@ from pyruntime.passes.map_fusion import fuse
 from pyruntime.passes.operand_packing import pack
 from pyruntime.passes.reshaped_views import read_repeated
 from pyruntime.passes.row_fusion import fuse_rows
+from pyruntime.passes.shared_operands import share_operands
 from pyruntime.passes.strided_operands import read_through
 from pyruntime.passes.string_kernels import lower_strings
 from pyruntime.passes.unit_axes import absorb_units
@@ -95,6 +96,11 @@ def _read_repeated(w: Work) -> None:
         read_repeated(w.main)
 
 
+def _share_operands(w: Work) -> None:
+    if w.at_home:
+        share_operands(w.main)
+
+
 def _tabulate(w: Work) -> None:
     if w.at_home:  # on a GPU arithmetic costs less than a lookup
         tabulate(w.main, w.init)
@@ -131,6 +137,7 @@ PASSES = (
     Pass("lowering", "disabled", _lowered),  # frontend/trace_graph.py, of the nodes that outputs need
     Pass("dead_code", "disabled", lambda w: remove_dead(w.main, w.outputs)),
     Pass("growing_caches", "extended", _grow_in_place),
+    Pass("shared_operands", "extended", _share_operands),
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
     Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
     Pass("gathered_constants", "extended", lambda w: gather_codes(w.main, products=not w.at_home)),

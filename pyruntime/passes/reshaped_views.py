@@ -35,11 +35,18 @@ def _through(e: Expr, joined: Joined) -> Expr | None:
     if isinstance(t.kernel, Map) and t.kernel.expr.op == "at" and is_view(t.kernel.expr):
         inner = substitute(t.kernel.expr, e.args)
         return inner if _repeats(t) else _through(inner, joined)
+    base = in_base(e, joined)
+    return None if base is None else _through(base, joined)
+
+
+def in_base(e: Expr, joined: Joined) -> Expr | None:
+    """A load of a reshaped tensor as one of that which was reshaped; None where it is not, or that cannot be said."""
+    t = e.value
     if not isinstance(t.kernel, Alias):
         return None
     base = t.kernel.base
     coords = _reshaped(list(zip(e.args, t.shape, strict=True)), base.shape, joined)
-    return None if coords is None else _through(base.at(*coords), joined)
+    return None if coords is None else base.at(*coords)
 
 
 def _repeats(t: Tensor) -> bool:
@@ -96,4 +103,4 @@ def _apart(index: Expr, extents: Sequence[AnyDim]) -> list[Expr]:
     return [index, *digits]
 
 
-__all__ = ["read_repeated"]
+__all__ = ["Joined", "in_base", "read_repeated"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, binary, dim, index, is_view
-from pyruntime.ir.kernel import Alias, Block, Call, Map, Tensor, View
+from pyruntime.ir.expr import Expr, index, is_view
+from pyruntime.ir.kernel import Block, Call, Map, Tensor, View
 from pyruntime.passes.map_fusion import substitute
+from pyruntime.passes.reshaped_views import Joined, in_base
 
 
 def read_through(block: Block, routines: Mapping[str, Routine]) -> None:
@@ -24,57 +26,47 @@ def read_through(block: Block, routines: Mapping[str, Routine]) -> None:
 
 
 def _operand(call: Call, n: int, operand: Tensor, routine: Routine) -> None:
-    base, coords = _through(operand)
-    if base is not operand:
-        offset, coefficients, opaque = split(base, coords)
-        if not opaque:
-            view = View(operand, offset, tuple([coefficients.get(("index", i), 0) for i in range(operand.rank)]))
-            if routine.reads(call, n, view):
-                call.args = (*call.args[:n], base, *call.args[n + 1 :])
-                call.strided[n] = view
+    found = None
+    for load in _through(operand):
+        offset, coefficients, opaque = split(load.value, load.args)
+        if _merged(coefficients, opaque):
+            strides = tuple([coefficients.get(("index", i), 0) for i in range(operand.rank)])
+            found = load.value, View(operand, offset, strides)
+    if found is not None and routine.reads(call, n, found[1]):
+        call.args = (*call.args[:n], found[0], *call.args[n + 1 :])
+        call.strided[n] = found[1]
 
 
-def _through(t: Tensor) -> tuple[Tensor, list[Expr]]:
-    """The tensor that `t` is a view of, and the coordinates there of t's element (i, j, …)."""
-    coords: list[Expr] = [index(n) for n in range(t.rank)]
+def _through(t: Tensor) -> Iterator[Expr]:
+    """The loads that element (i, j, …) of `t` is, in the tensor that it is a view of, in what that one is of, …"""
+    load, joined = t.at(*[index(n) for n in range(t.rank)]), Joined()
     while True:
-        kernel = t.kernel
+        kernel = load.value.kernel
         if isinstance(kernel, Map) and kernel.expr.op == "at" and is_view(kernel.expr):
-            t, coords = kernel.expr.value, [substitute(c, tuple(coords)) for c in kernel.expr.args]
-        elif isinstance(kernel, Alias):
-            parts = _parts(t.shape, kernel.base.shape)
-            if parts is None:
-                return t, coords
-            coords = [_joined([(coords[n], t.shape[n]) for n in group]) for group in parts]
-            t = kernel.base
+            load = substitute(kernel.expr, load.args)
         else:
-            return t, coords
+            inner = in_base(load, joined)
+            if inner is None:
+                return
+            load = inner
+        yield load
 
 
-def _parts(shape: sh.Shape, base: sh.Shape) -> list[list[int]] | None:
-    """Which axes of a reshaped tensor make up each axis of its base; None where an axis joins several of the base."""
-    out: list[list[int]] = []
-    n = 0
-    for d in base:
-        group: list[int] = []
-        total = 1
-        while total != d:
-            if n == len(shape):
-                return None
-            total = total * shape[n]
-            group.append(n)
-            n += 1
-            if len(group) > len(shape):
-                return None
-        out.append(group)
-    return out if all(shape[m] == 1 for m in range(n, len(shape))) else None
-
-
-def _joined(parts: list[tuple[Expr, sh.AnyDim]]) -> Expr:
-    out = dim(0)
-    for coord, extent in parts:
-        out = binary("add", binary("mul", out, dim(extent)), coord)
-    return out
+def _merged(coefficients: dict[Any, sh.AnyDim], opaque: list[tuple[Expr, sh.AnyDim]]) -> bool:
+    """Take up i / k and i % k whose strides make them a step along i: an index of two axes, one row behind the other.
+    Whether nothing else is left."""
+    rest = {(x.op, x.args[0].key(), x.args[1].key()): (x, stride) for x, stride in opaque if x.op in ("div", "rem")}
+    if len(rest) != len(opaque):
+        return False
+    while rest:
+        (op, *of), (x, stride) = rest.popitem()
+        other = rest.pop(("rem" if op == "div" else "div", *of), None)
+        low, high = (stride, other and other[1]) if op == "rem" else (other and other[1], stride)
+        axis = ("index", x.args[0].value)
+        if x.args[0].op != "index" or low is None or high != low * x.args[1].value:
+            return False
+        coefficients[axis] = coefficients.get(axis, 0) + low
+    return True
 
 
 __all__ = ["read_through"]

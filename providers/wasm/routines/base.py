@@ -165,10 +165,13 @@ def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> list[Kernel]:
 
 
 def _is_transpose(kernel: Kernel) -> bool:
+    """Whether axes change places; those of one element may come and go."""
     if not isinstance(kernel, Map) or kernel.expr.op != "at":
         return False
-    axes = [c.value for c in kernel.expr.args if c.op == "index"]
-    return sorted(axes) == list(range(kernel.out.rank)) and len(axes) == len(kernel.expr.args)
+    from_, to = kernel.expr.value.shape, kernel.out.shape
+    axes = [c.value for c, d in zip(kernel.expr.args, from_, strict=True) if c.op == "index" and d != 1]
+    moved = sorted(axes) == [n for n, d in enumerate(to) if d != 1]
+    return moved and len(axes) == sum(d != 1 for d in from_)
 
 
 def element(t: Tensor) -> Expr:
