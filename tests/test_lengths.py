@@ -37,6 +37,12 @@ LAYER = {
         sum{n} = CumSum (mask, first)  at{n} = Slice (sum{n}, from{n}, far, zero)
         y{n} = Gather (places, at{n})  x{m} = Add (x{n}, y{n})""",
 }  # fmt: skip
+LAYER["a cache written at the first of some places"] = """size{n} = Shape (x{n})  rows{n} = Slice (size{n}, zero, one)
+        sum{n} = CumSum (mask, first)  from{n} = Slice (sum{n}, zero, one, zero)  to{n} = Add (from{n}, rows{n})
+        head{n} = Slice (places, zero, from{n}, zero)  tail{n} = Slice (places, to{n}, far, zero)
+        all{n} = Concat <axis = 0> (head{n}, x{n}, tail{n})  down{n} = Transpose (all{n})
+        raw{n} = MatMul (x{n}, down{n})  w{n} = Softmax (raw{n})  y{n} = MatMul (w{n}, all{n})  x{m} = Add (x{n}, y{n})
+        """
 LENGTHS = [(0, 5), (5, 1), (6, 1), (7, 3), (59, 4), (62, 1)]
 
 

@@ -253,9 +253,15 @@ def slice_(
     t: Tracer, x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
 ) -> Tensor:
     """x[start:end:step] along axes, as Python reads the numbers."""
-    first = t.ints(starts)
-    which = range(len(first)) if axes is None else t.static(axes)
-    return _slice(t, x, first, t.ints(ends), which, [1] * len(first) if steps is None else t.static(steps))
+    which = None if axes is None else t.static(axes)
+    first, last = (_bounds(t, bounds, which) for bounds in (starts, ends))
+    by = [1] * len(first) if steps is None else t.static(steps)
+    return _slice(t, x, first, last, range(len(first)) if which is None else which, by)
+
+
+def _bounds(t: Tracer, x: Tensor, axes: Sequence[int] | None) -> list[AnyDim]:
+    """One for each axis: so many there are, also where x is of a length that a run decides, as places[:1] is."""
+    return t.ints(x if axes is None or sh.is_static(x.shape) else t.reshape(x, [len(axes)]))
 
 
 @op("Concat")
