@@ -9,10 +9,11 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
-from pyruntime import InferenceSession, SessionOptions
+from pyruntime import InferenceSession, OrtValue, SessionOptions
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 PAST, NEW, PRESENT = ("past", FLOAT, ["b", 2, "p", 4]), ("new", FLOAT, ["b", 2, "s", 4]), ("present", FLOAT, None)
@@ -168,3 +169,46 @@ def test_a_cache_of_a_fixed_size() -> None:
         outputs, wanted = (dict(zip(names, session.run(None, given), strict=True)) for session in (ours, theirs))
         np.testing.assert_allclose(outputs["logits"], wanted["logits"], rtol=1e-4, atol=1e-4)
         given |= {name.replace("present", "past"): x for name, x in outputs.items() if name != "logits"}
+
+
+WRITTEN = [
+    ({}, [2, 3, 9, 4], [0, 5], TensorProto.FLOAT), ({"axis": 1}, ["b", "p", 4], [3, 0], TensorProto.FLOAT16),
+    ({"mode": "circular"}, ["b", 2, "p", 4], [7, 8], TensorProto.FLOAT), ({}, ["b", 2, 9, 4], None, TensorProto.INT8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attributes", "shape", "starts", "kind"), WRITTEN, ids=str)
+@pytest.mark.parametrize("held", [False, True])
+def test_rows_that_are_written_over(attributes: Any, shape: Any, starts: Any, kind: int, held: bool) -> None:
+    """The cache that was fed stays as it was, also where it is an OrtValue that the run before has left."""
+    names = ["past", "new", *(["at"] if starts else [])]
+    axis = attributes.get("axis", len(shape) - 2)
+    fresh = [*shape[:axis], "s", *shape[axis + 1 :]]
+    inputs = [("past", kind, shape), ("new", kind, fresh), *([("at", INT, [shape[0]])] if starts else [])]
+    nodes = [helper.make_node("TensorScatter", names, ["present"], **attributes), node("Abs", "present", "y")]
+    opsets = [helper.make_opsetid("", 24)]
+    outputs = [helper.make_tensor_value_info(n, kind, shape) for n in ("present", "y")]
+    values = [helper.make_tensor_value_info(*x) for x in inputs]
+    made = helper.make_model(helper.make_graph(nodes, "g", values, outputs), opset_imports=opsets, ir_version=11)
+    session, peer = InferenceSession(made.SerializeToString()), ReferenceEvaluator(made)
+    assert rooms(session) == ["past"]
+    random, dims = np.random.default_rng(0), {"b": 2, "p": 9, "s": 2}
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    past = (10 * random.standard_normal([dims.get(d, d) for d in shape])).astype(dtype)
+    fed: list[Any] = [OrtValue.ortvalue_from_numpy(past) if held else past]
+    wanted = [past]
+    for step in range(3):
+        new = (10 * random.standard_normal([dims.get(d, d) for d in fresh])).astype(dtype)
+        given = {"new": new, **({"at": np.array(starts) - step * (min(starts) > 0)} if starts else {})}
+        want = peer.run(None, {"past": wanted[-1], **given})
+        if held:
+            given = {n: OrtValue.ortvalue_from_numpy(x) for n, x in given.items()}
+            present, y = session.run_with_ort_values(["present", "y"], {"past": fed[-1], **given})
+            y = y.numpy()
+        else:
+            present, y = session.run(None, {"past": fed[-1], **given})
+        np.testing.assert_array_equal(y, want[1])
+        fed.append(present)
+        wanted.append(want[0])
+    for got, want in zip(fed, wanted, strict=True):
+        np.testing.assert_array_equal(got.numpy() if held else got, want)

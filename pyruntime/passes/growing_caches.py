@@ -1,8 +1,9 @@
 """Caches that a run makes longer: the feed comes to lie where the output wants it, and only what is new is written.
 
 An output is a feed with more behind it along one axis where decoders have past keys and present ones: Concat in what
-exporters write, and GroupQueryAttention. Such a feed enters a buffer with room for the whole output (`places` along the
-axis); the output is that buffer. What reads the past or the present reads through a view of it.
+exporters write, and GroupQueryAttention. Or it is as long, with some of its rows written over: TensorScatter. Such a
+feed enters a buffer with room for the whole output (`places` along the axis); the output is that buffer. What reads the
+past or the present reads through a view of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import readers_of
-from pyruntime.ir.expr import Expr, dim, index, rewrite, walk
+from pyruntime.ir.expr import Expr, const, dim, index, rewrite, walk
 from pyruntime.ir.kernel import Block, Builder, Leaf, Loops, Map, Tensor, tensors_in
 from pyruntime.ir.room import Room
 from pyruntime.ir.shape import AnyDim
@@ -75,9 +76,11 @@ def _cache(kernel: object, feeds: dict[int, Feed]) -> _Cache | None:
     if not isinstance(kernel, Map) or kernel.expr.op != "guard":
         return None
     fresh, e = None, kernel.expr
-    if _kept(e, feeds) is None and e.args[2].op == "guard":
+    if (over := _written_over(kernel, feeds)) is not None:
+        return over
+    if _kept(e.args[1], feeds) is None and e.args[2].op == "guard":
         fresh, e = e.args[0], e.args[2]
-    feed = _kept(e, feeds)
+    feed = _kept(e.args[1], feeds)
     if feed is None or feed.tensor.rank != kernel.out.rank:
         return None
     axes = [n for n, (d, g) in enumerate(zip(feed.tensor.shape, kernel.out.shape, strict=True)) if d != g]
@@ -89,9 +92,19 @@ def _cache(kernel: object, feeds: dict[int, Feed]) -> _Cache | None:
     return found if _places(found) is not None else None
 
 
-def _kept(e: Expr, feeds: dict[int, Feed]) -> Feed | None:
-    """The feed that a guard takes at the output's own indices."""
-    at = e.args[1]
+def _written_over(kernel: Map, feeds: dict[int, Feed]) -> _Cache | None:
+    """Of the feed's own shape, with fresh rows among its own along the last axis that says which they are."""
+    fresh, _, old = kernel.expr.args
+    feed = _kept(old, feeds)
+    axes = [x.value for x in walk(fresh) if x.op == "index"]
+    if feed is None or not axes or feed.tensor.shape != kernel.out.shape:
+        return None
+    found = _Cache(feed, kernel, max(axes), fresh, const(0, kernel.out.dtype))
+    return found if _places(found) is not None else None
+
+
+def _kept(at: Expr, feeds: dict[int, Feed]) -> Feed | None:
+    """The feed that is loaded at the output's own indices."""
     if at.op != "at" or at.value.uid not in feeds:
         return None
     own = all(a.op == "index" and a.value == n for n, a in enumerate(at.args))
