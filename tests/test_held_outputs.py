@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import pyruntime
 from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
 from pyruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
@@ -292,3 +293,68 @@ def test_new_keys_that_are_not_the_last(copies: list[HeldTensor]) -> None:
     wrong = {**token(7, 6), "last": np.array([2], "i4")}
     near(step(session, {**caches(outputs), **wrong}), by_arrays(other, {**caches(wanted), **wrong}))
     near(outputs, wanted)
+
+
+# ── caches in buffers of their largest size ──────────────────────────────────────────────────────────────────────────
+
+
+def decoded(session: Any, package: Any, change: int) -> tuple[list[np.ndarray], Values]:
+    """Tokens by a binding whose presents are its pasts, of 24 places; a key is changed after token `change`."""
+    places = feeds(TINY, "fp32", 1, 24)["past.0.key"].shape
+    names = [o.name for o in session.get_outputs()]
+    buffers = {
+        n: package.OrtValue.ortvalue_from_shape_and_type(places, np.float32) for n in names if n.startswith("present")
+    }
+    binding, logits, past = session.io_binding(), [], 0
+    for n in range(12):
+        given = feeds(TINY, "fp32", 3, 0) if n == 0 else token(n, past)
+        for name, x in given.items():
+            if not name.startswith("past"):
+                binding.bind_cpu_input(name, x)
+        binding.bind_output("logits", "cpu")
+        for name, buffer in buffers.items():
+            binding.bind_ortvalue_input(past_of(name), buffer)
+            binding.bind_ortvalue_output(name, buffer)
+        session.run_with_iobinding(binding)
+        logits.append(binding.get_outputs()[0].numpy()[:, -1])
+        past += given["ids"].shape[1]
+        if n == change:
+            values = buffers["present.0.key"].numpy().copy()
+            values[0, 0, 0] += 1
+            buffers["present.0.key"].update_inplace(values)
+    return logits, arrays(buffers)
+
+
+@pytest.mark.parametrize("change", [-1, 0, 5])
+def test_presents_that_are_pasts(change: int, copies: list[HeldTensor]) -> None:
+    """Nothing leaves the run's memory but what is looked at."""
+    (logits, caches_), (wanted, others) = (
+        decoded(InferenceSession(DECODER), pyruntime, change),
+        decoded(peer(DECODER), onnxruntime, change),
+    )
+    np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
+    near({n: x[:, :, :14] for n, x in caches_.items()}, {n: x[:, :, :14] for n, x in others.items()})
+    assert len(copies) == 2 * TINY.layers
+
+
+def test_presents_that_are_pasts_twice() -> None:
+    """In one session, one behind the other."""
+    session = InferenceSession(DECODER)
+    (logits, caches_), (again, others) = (decoded(session, pyruntime, -1) for _ in range(2))
+    np.testing.assert_array_equal(logits, again)
+    near(caches_, others)
+
+
+def test_a_value_that_was_seen_is_written_to() -> None:
+    """An array that somebody has is the memory of the value, also after runs."""
+    session = InferenceSession(DECODER)
+    seen = OrtValue.ortvalue_from_shape_and_type(feeds(TINY, "fp32", 1, 24)["past.0.key"].shape, np.float32)
+    array, binding = seen.numpy(), session.io_binding()
+    given = {n: np.zeros(array.shape, "f4") if n.startswith("past") else x for n, x in token(1, 0).items()}
+    given |= {past_of(o.name): np.zeros(array.shape, "f4") for o in session.get_outputs()[1:]}
+    for name, x in given.items():
+        binding.bind_cpu_input(name, x)
+    binding.bind_ortvalue_output("present.0.key", seen)
+    session.run_with_iobinding(binding)
+    assert array[:, :, 0].any() and not array[:, :, 1:].any()
+    np.testing.assert_array_equal(array, by_arrays(session, given)["present.0.key"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.arrays import NUMPY, presented
+from pyruntime.native.held import HeldTensor
 
 
 class Bindable(Protocol):
@@ -110,8 +112,22 @@ class IOBinding:
 
     @property
     def unbound(self) -> list[str]:
-        """The outputs that no memory is bound for."""
-        return [name for name, place in self.outputs.items() if not isinstance(place, OrtValue)]
+        """The outputs that no memory is bound for, or such as nobody has seen."""
+        return [name for name, place in self.outputs.items() if not isinstance(place, OrtValue) or place.takes_over]
+
+    @contextmanager
+    def replacing(self) -> Iterator[None]:
+        """While a run is under way that is to write over what it is fed: caches in buffers of their largest size, of
+        which nothing is kept. A run that fails may have written some of them."""
+        places = {id(place) for place in self.outputs.values()}
+        fed = [x.value for x in self.inputs.values() if id(x) in places and isinstance(x.value, HeldTensor)]
+        for x in fed:
+            x.replaced = True
+        try:
+            yield
+        finally:
+            for x in fed:
+                x.replaced = False
 
     def keep(self, results: Sequence[OrtValue]) -> None:
         """Take a run's outputs; those that are bound to memory are copied there. Errors: InvalidInput if the memory is
@@ -122,7 +138,8 @@ class IOBinding:
                 if (place.data_type(), place.shape()) != (result.data_type(), result.shape()):
                     what = f"{place.data_type()} {place.shape()}, the run made {result.data_type()} {result.shape()}"
                     raise InvalidInput(f'output "{name}" is bound to memory for {what}')
-                place.update_inplace(result)
+                if not place.take_over(result):
+                    place.update_inplace(result)
                 result = place
             kept.append(result)
         self.results = OrtValueVector(kept)

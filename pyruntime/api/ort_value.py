@@ -24,10 +24,11 @@ class OrtValue:
     A tensor made from an array shares the array's memory, if that is contiguous.
     """
 
-    __slots__ = ("__weakref__", "_dtype", "_value")
+    __slots__ = ("__weakref__", "_dtype", "_unseen", "_value")
 
-    def __init__(self, value: Any, dtype: DType | None = None) -> None:
+    def __init__(self, value: Any, dtype: DType | None = None, unseen: bool = False) -> None:
         self._value = value
+        self._unseen = unseen  # nobody else has its memory
         self._dtype = dtype or (dtype_of(value) if isinstance(value, np.ndarray) else None)
 
     # ── making ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,7 +61,7 @@ class OrtValue:
         dtype = element_dtype(element_type)
         if dtype is dt.STRING:
             return cls(np.full(tuple(shape), "", object), dtype)
-        return cls(presented(np.zeros(tuple(shape), NUMPY[dtype.name]), dtype), dtype)
+        return cls(presented(np.zeros(tuple(shape), NUMPY[dtype.name]), dtype), dtype, unseen=True)
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:
@@ -160,12 +161,25 @@ class OrtValue:
         """The tensor as an array that nobody else has."""
         return self._value.copied() if isinstance(self._value, HeldTensor) else self.numpy().copy()
 
+    @property
+    def takes_over(self) -> bool:
+        """Whether it can become what a run left in place of a copy: nobody has seen the memory that it has now."""
+        return self._unseen or isinstance(self._value, HeldTensor)
+
+    def take_over(self, other: OrtValue) -> bool:
+        """Become another value that a run left where it lies, of the same type and shape."""
+        if not self.takes_over or not isinstance(other.value, HeldTensor):
+            return False
+        self._value = other.value
+        return True
+
     def _tensor(self, what: str) -> Any:
         if not self.is_tensor():
             raise InvalidInput(f"this value is no tensor, so it has no {what}")
         return self._value
 
     def _array(self, what: str) -> np.ndarray[Any, Any]:
+        self._unseen = False
         if isinstance(self._value, HeldTensor):
             self._value = self._value.array()
         if not isinstance(self._value, np.ndarray):

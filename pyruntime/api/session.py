@@ -224,7 +224,8 @@ class InferenceSession(Session):
         places = iobinding.locations
         if not places:
             raise InvalidInput("no output is bound", hint="bind_output(name)")
-        results = self._results([*places], iobinding.inputs, run_options, places, iobinding.unbound)
+        with iobinding.replacing():
+            results = self._results([*places], iobinding.inputs, run_options, places, iobinding.unbound)
         iobinding.keep([OrtValue(result) for result in results])
 
     def run_with_ortvaluevector(

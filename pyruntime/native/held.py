@@ -34,6 +34,7 @@ class HeldTensor:
     def __init__(self, owner: HeldOutputs, value: types.TensorValue, shape: tuple[int, ...], places: int) -> None:
         self.dtype, self.shape, self.places = value["dtype"], shape, places
         self.buffer, self.axis = value["buffer"], value["room"]["axis"]
+        self.replaced = False  # by the output of the run that is under way
         self._owner: HeldOutputs | None = owner
         self._array: np.ndarray | None = None
 
@@ -150,7 +151,7 @@ class HeldOutputs:
                 kept[b] = total - self._new[b](env)  # the keys of a single item end where the present does
                 self._bold.add(b)
         for x in self._alive() if kept else ():
-            if x.rows > kept.get(x.buffer, x.rows):
+            if x.rows > kept.get(x.buffer, x.rows) and not x.replaced:
                 self.copy_out(x)
 
     def learned(self, env: Env) -> None:

@@ -88,16 +88,15 @@ def group_query_attention(
     else:
         room = rows if past_key is None else past_key.shape[2] + rows
         t.require(sh.compare("le", total, room), "total_sequence_length is more than the past and what is new")
-        held = presents = [appended(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
-        biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], presents[0].shape[2]))]
+        presents = [appended(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
+        held = [t.slice(x, 2, 0, total) for x in presents]  # a cache may have room for more
+        biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], total))]
         left = local_window_size - 1 if local_window_size > 0 else -1
         bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
     keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, held, strict=True))
     sink = _sink(head_sink, smooth_softmax == 1)
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
-    if not sliding_window_cache:
-        scores = t.slice(scores, 3, 0, total)  # a cache may have room for more
     return merged(t, done.out), *presents, t.cast(scores, query.dtype)
 
 
