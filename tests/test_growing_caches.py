@@ -79,11 +79,42 @@ def along_the_last_axis() -> onnx.ModelProto:
     return model(nodes, inputs, [("present", TensorProto.FLOAT16, None)])
 
 
+def stacked(early: bool = False) -> onnx.ModelProto:
+    """Keys and values in one tensor. early: values are made of what keys became."""
+    at = [helper.make_node("Constant", [], [f"at{n}"], value_int=n) for n in (0, 1)]
+    read = [node("ReduceSum", "k", "sum", keepdims=0), node("Mul", "new sum", "turned")]
+    nodes = [
+        *at, helper.make_node("Constant", [], ["axes"], value_ints=[0]),
+        node("Gather", "past at0", "past_k", axis=0), node("Concat", "past_k new", "k", axis=-2),
+        *(read if early else []), node("Neg", "turned" if early else "new", "new_v"),
+        node("Gather", "past at1", "past_v", axis=0), node("Concat", "past_v new_v", "v", axis=-2),
+        node("Unsqueeze", "k axes", "k5"), node("Unsqueeze", "v axes", "v5"),
+        node("Concat", "k5 v5", "present", axis=0), node("Transpose", "k", "kt", perm=[0, 1, 3, 2]),
+        node("MatMul", "new kt", "scores"), node("Softmax", "scores", "weights"), node("MatMul", "weights v", "y"),
+    ]  # fmt: skip
+    inputs = [("past", FLOAT, [2, "b", 2, "p", 4]), NEW]
+    return model(nodes, inputs, [("y", FLOAT, None), PRESENT])
+
+
+def keys_before_values() -> onnx.ModelProto:
+    return stacked(early=True)
+
+
+def attention_of_microsoft() -> onnx.ModelProto:
+    names = ["x", "weights", "bias", "", "past"]
+    made = helper.make_node("Attention", names, ["y", "present"], domain="com.microsoft", num_heads=2, unidirectional=1)
+    inputs = [("past", FLOAT, [2, "b", 2, "p", 4]), ("x", FLOAT, ["b", "s", 8]), ("weights", FLOAT, [8, 24]),
+              ("bias", FLOAT, [24])]  # fmt: skip
+    built = model([made], inputs, [("y", FLOAT, None), PRESENT])
+    built.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return built
+
+
 CASES: list[tuple[Any, list[str] | None]] = [
     (attention, ["past", "past_v"]), (past_is_read_elsewhere, ["past"]), (twice_the_same, ["past"]),
     (past_leaves_too, None), (new_is_computed, ["past"]), (past_comes_second, ["new"]),
     (along_the_first_axis, ["past"]),
-    (along_the_last_axis, ["past"]),
+    (along_the_last_axis, ["past"]), (stacked, ["past"]), (keys_before_values, []), (attention_of_microsoft, ["past"]),
 ]  # fmt: skip
 SIZES = [(1, 3, 1), (1, 4, 1), (2, 0, 3), (1, 7, 0), (3, 1, 2), (1, 63, 1), (1, 64, 1), (1, 65, 1), (0, 2, 2)]
 

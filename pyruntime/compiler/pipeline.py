@@ -26,6 +26,7 @@ from pyruntime.passes.operand_packing import pack
 from pyruntime.passes.reshaped_views import read_repeated
 from pyruntime.passes.row_fusion import fuse_rows
 from pyruntime.passes.shared_operands import share_operands
+from pyruntime.passes.stacked_caches import join_stacked
 from pyruntime.passes.strided_operands import read_through
 from pyruntime.passes.string_kernels import lower_strings
 from pyruntime.passes.unit_axes import absorb_units
@@ -83,6 +84,7 @@ def _fuse_rows(w: Work) -> None:
 
 def _grow_in_place(w: Work) -> None:
     if w.at_home:
+        join_stacked(w.traced)
         grow_in_place(w.traced)
 
 
