@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import external_data_helper, helper, numpy_helper
 
 from e2e.conftest import Tab
 from kit import small_models as models
@@ -14,6 +15,15 @@ from kit.chromium import ROOT
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = np.maximum(X @ models.WEIGHT + models.BIAS, 0)
+STORED = """
+  const stored = async (bytes) => {
+    const file = await (await navigator.storage.getDirectory()).getFileHandle('given', { create: true });
+    const writable = await file.createWritable();
+    await writable.write(bytes);
+    await writable.close();
+    return file;
+  };
+"""
 RUN = """
   const x = new ort.Tensor('float32', Float32Array.from([0, 1, 2, 3, 4, 5, 6, 7]), [2, 4]);
   const { y } = await session.run({ x });
@@ -64,6 +74,11 @@ SOURCES = {
     "Uint8Array": "new Uint8Array(await file())",
     "ArrayBuffer, offset, length": "padded.buffer, 5, padded.length - 12",
     "Uint8Array in a larger buffer": "padded.subarray(5, padded.length - 7)",
+    "URL": "new URL('/models/affine.onnx', location.href)",
+    "Blob": "new Blob([bytes])",
+    "Response": "await fetch('/models/affine.onnx')",
+    "stream": "new Blob([bytes]).stream()",
+    "file of the origin": "await stored(bytes)",
 }
 
 
@@ -75,8 +90,8 @@ def test_sources(page: Tab, source: str) -> None:
       const padded = new Uint8Array(bytes.length + 12);
       padded.set(bytes, 5);
     """
-    script = f"{prepare} const session = await ort.InferenceSession.create({source}); if (padded.length === 0) throw 1;"
-    assert_affine(page.run(script + RUN))
+    create = f"const session = await ort.InferenceSession.create({source}); if (padded.length === 0) throw 1;"
+    assert_affine(page.run(STORED + prepare + create + RUN))
 
 
 EXTERNAL = {
@@ -84,7 +99,16 @@ EXTERNAL = {
     "path and bytes": "[{ path: 'external.bin', data: new Uint8Array(await bytes()) }]",
     "path and buffer": "[{ path: 'external.bin', data: await bytes() }]",
     "path and blob": "[{ path: 'external.bin', data: new Blob([await bytes()]) }]",
+    "path and response": "[{ path: 'external.bin', data: await fetch('/models/external.bin') }]",
+    "path and stream": "[{ path: 'external.bin', data: new Blob([await bytes()]).stream() }]",
+    "path and file of the origin": "[{ path: 'external.bin', data: await stored(await bytes()) }]",
+    "path and view": "[{ path: 'external.bin', data: new DataView(await bytes()) }]",
     "name beside the model": "['external.bin']",
+    "whole address": "[`${location.origin}/models/external.bin`]",
+    "path from here": "['./external.bin']",
+    "path from here, in Windows": "[{ path: '.\\\\external.bin', data: '/models/external.bin' }]",
+    "another one of that name": "['external.bin', { path: 'other/external.bin', data: new Uint8Array(1) }]",
+    "the last one counts": "[{ path: 'external.bin', data: '/not/there' }, 'external.bin']",
 }
 
 
@@ -94,7 +118,49 @@ def test_external_data(page: Tab, files: str) -> None:
       const bytes = async () => (await fetch('/models/external.bin')).arrayBuffer();
       const session = await ort.InferenceSession.create('/models/external.onnx', {{ externalData: {files} }});
     """
-    assert_affine(page.run(script + RUN))
+    assert_affine(page.run(STORED + script + RUN))
+
+
+def test_external_data_that_is_none(page: Tab) -> None:
+    """What has no bytes is refused, not taken for a file that is empty."""
+    told = page.run("""
+      const used = new Response('x');
+      await used.text();
+      const read = new Response('x').body;
+      read.getReader();
+      const data = [null, 5, {}, Promise.resolve(new Uint8Array(1)), used, read, new Response('x', { status: 404 })];
+      const named = data.map((data) => ({ path: 'external.bin', data }));
+      const files = [null, 5, new Blob(), { data: new Uint8Array(1) }, ...named];
+      const create = (file) => ort.InferenceSession.create('/models/external.onnx', { externalData: [file] });
+      return Promise.all(files.map((file) => create(file).catch((error) => error.type)));
+    """)
+    assert told == ["InvalidInput"] * 11
+
+
+def test_external_data_of_one_name_in_two_folders(page: Tab) -> None:
+    """Given by their paths each is found; by their bare name only one could be, and none is guessed."""
+    halves = [np.full((2, 2), k, np.float32) for k in (1, 2)]
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), helper.make_node("MatMul", ["h", "b"], ["y"])]
+    sides = [helper.make_tensor_value_info(name, 1, [1, 2]) for name in "xy"]
+    weights = [numpy_helper.from_array(half, name) for half, name in zip(halves, "ab", strict=True)]
+    for weight in weights:
+        external_data_helper.set_external_data(weight, f"{weight.name}/w.bin")
+        weight.ClearField("raw_data")
+    model = helper.make_model(helper.make_graph(nodes, "g", sides[:1], sides[1:], weights))
+    found = page.run(
+        """
+      const [model, ...files] = arg.map((bytes) => Uint8Array.from(bytes));
+      const given = (...paths) => ({ externalData: paths.map((path, i) => ({ path, data: files[i] })) });
+      const session = await ort.InferenceSession.create(model, given('a/w.bin', './b/w.bin'));
+      const { y } = await session.run({ x: new ort.Tensor('float32', [1, 1], [1, 2]) });
+      await session.release();
+      const refused = (...paths) => ort.InferenceSession.create(model, given(...paths)).catch(({ message }) => message);
+      return [Array.from(y.data), await refused('w.bin'), await refused('c/w.bin', 'd/w.bin')];
+    """,
+        [list(model.SerializeToString()), *(list(half.tobytes()) for half in halves)],
+    )
+    assert isinstance(found, list)
+    assert found[0] == [8, 8] and '"b/w.bin" was not given' in found[1] and '"a/w.bin" was not given' in found[2]
 
 
 def test_onnxruntimes_own_format(page: Tab) -> None:

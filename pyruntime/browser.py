@@ -134,14 +134,27 @@ def _arrays(feeds: dict[str, Any]) -> dict[Path, Any]:
     return arrays
 
 
+def _given_as(location: str, external: Mapping[str, int]) -> str | None:
+    """The path under which a page gives a file: its location, or one that ends so (an address, a bare name) alone."""
+    plain = location.replace("\\", "/").removeprefix("./")
+    for exact in (location, plain):
+        if exact in external:
+            return exact
+    name = plain.rpartition("/")[2]
+    ends = [path for path in external if path.endswith(f"/{plain}")]
+    found = ends or [path for path in external if path.rpartition("/")[2] == name]
+    return found[0] if len(found) == 1 else None
+
+
 def _loaded(read: Read, size: int, external: Mapping[str, int], window: type[_Window] = _Window) -> Graph:
     """external: sizes of the files beside the model, by path."""
+    taken: dict[str, str] = {}
 
     def open_external(location: str) -> _Window:
-        given = location if location in external else location.rpartition("/")[2]  # a page may give the bare name
-        if given not in external and window is _Parts:
+        given = _given_as(location, external)
+        if given is None and window is _Parts:
             raise _Missing({"name": location, "offset": 0, "size": 0})
-        if given not in external:
+        if given is None or taken.setdefault(given, location) != location:
             raise InvalidModel(f'external data "{location}" was not given', hint="list it in externalData")
         return window(read, external[given], given)
 

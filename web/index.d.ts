@@ -144,7 +144,7 @@ declare module 'onnxruntime-common' {
   }
   interface InferenceSessionFactory {
     /** Of a file that a person has chosen: a large one is read where it lies. */
-    create(model: Blob, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
+    create(model: URL | Blob | Response | ReadableStream<Uint8Array> | FileSystemFileHandle, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
   }
   interface InferenceSession {
     /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto, and gives it; "" without one. */
@@ -251,7 +251,7 @@ export interface Inspection {
 }
 
 /** Tells what a model is, what of it is not supported and the memory it takes, by parts of its file; options as of a session. */
-export function inspect(model: string | Uint8Array | ArrayBufferLike | Blob, options?: import('onnxruntime-common').InferenceSession.SessionOptions): Promise<Inspection>;
+export function inspect(model: string | URL | Uint8Array | ArrayBufferLike | Blob | FileSystemFileHandle, options?: import('onnxruntime-common').InferenceSession.SessionOptions): Promise<Inspection>;
 
 /** Starts the engine ahead of the first session. */
 export function boot(onProgress?: (progress: Progress) => void): Promise<void>;

@@ -4,6 +4,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { InvalidModel } from '../../web/common/errors.js';
 import { fetchFile } from '../../web/worker/download.js';
+import { patience } from '../../web/worker/lasting_fetch.js';
+
+Object.assign(patience, { silence: 90, pauses: [0, 1, 2] });
 
 const URL_OF = 'https://host/a.onnx';
 
@@ -64,3 +67,72 @@ test('bytes and blobs are taken as they are', async () => {
   assert.equal((await fetchFile({ bytes }, () => {})).bytes, bytes);
   assert.deepEqual((await fetchFile({ blob: new Blob([bytes]) }, () => {})).bytes, bytes);
 });
+
+test('a stream is read as it comes', async () => {
+  const told = [];
+  const stream = () => new Blob(['abc']).stream();
+  assert.deepEqual((await fetchFile({ stream: stream() }, (...counts) => told.push(counts))).bytes, new TextEncoder().encode('abc'));
+  assert.deepEqual(told.at(-1), [3, 3]);
+  const broken = new ReadableStream({ pull: (to) => to.error(new Error('torn')) });
+  await assert.rejects(fetchFile({ stream: broken }, () => {}), { type: 'InvalidModel', message: 'cannot read the stream: torn' });
+});
+
+const FILE = Uint8Array.from({ length: 100 }, (_, i) => i);
+const V1 = { etag: '"1"', 'content-length': '100' };
+const parts = (/** @type {object} */ more = {}) => ({ ranges: true, headers: V1, ...more });
+/**
+ * What a server does at each request, and what is asked for of it; or the error. cut: bytes after which the connection breaks;
+ * stall: after which nothing comes; whole: the file is sent from its beginning though a part was asked for.
+ */
+const FALTERING = {
+  'goes on behind what came': [[{ ...parts(), cut: 40 }, { ...parts(), cut: 20 }, parts()], ['', 'bytes=40-', 'bytes=60-']],
+  'goes on after a silence': [[{ ...parts(), stall: 40 }, parts()], ['', 'bytes=40-']],
+  'known by its date': [[{ headers: { 'last-modified': 'Monday' }, cut: 7 }, { ranges: true, headers: { 'last-modified': 'Monday' } }], ['', 'bytes=7-']],
+  'tells no version: from the beginning': [[{ headers: {}, cut: 40 }, { headers: {} }], ['', '']],
+  'compresses: from the beginning': [[{ headers: { ...V1, 'content-encoding': 'gzip' }, cut: 40 }, { headers: V1 }], ['', '']],
+  'sends no parts: from the beginning': [[{ headers: V1, cut: 40 }, { headers: V1 }, { headers: V1 }], ['', 'bytes=40-', '']],
+  'sends another part: from the beginning': [[{ ...parts(), cut: 40 }, parts({ shift: 1 }), parts()], ['', 'bytes=40-', '']],
+  'is busy': [[{ status: 503, headers: { 'retry-after': '0' } }, { status: 429, headers: {} }, parts()], ['', '', '']],
+  'is busy when it goes on': [[{ ...parts(), cut: 40 }, { status: 502, headers: {} }, parts()], ['', 'bytes=40-', 'bytes=40-']],
+  'is not reached when it goes on': [[{ ...parts(), cut: 40 }, { error: 'offline' }, parts()], ['', 'bytes=40-', 'bytes=40-']],
+  'always breaks': [[{ ...parts(), cut: 40 }, ...Array(9).fill({ ...parts(), cut: 0 })], /after 40 bytes/],
+  'never begins': [[{ stall: -1 }], /nothing came for 0.09 s/],
+  'has another file': [[{ ...parts(), cut: 40 }, parts({ headers: { ...V1, etag: '"2"' } })], /has changed while it was fetched/],
+  'has another file, and sends no parts': [[{ ...parts(), cut: 40 }, { headers: { ...V1, etag: '"2"' } }], /has changed while it was fetched/],
+  'has a shorter file': [[{ ...parts(), cut: 40 }, { status: 416, headers: V1 }], /has changed while it was fetched/],
+  'has a longer file': [[{ ...parts({ headers: { ...V1, 'content-length': '90' } }), cut: 40 }, parts()], /has changed while it was fetched/],
+  'lost it': [[{ ...parts(), cut: 40 }, { status: 404, headers: {} }], /HTTP 404.*check the address/],
+  'stays busy': [Array(9).fill({ status: 503, headers: {} }), /HTTP 503.*try again later/],
+  'wants an hour': [[{ status: 429, headers: { 'retry-after': '3600' } }], /HTTP 429.*try again later/],
+};
+
+/** @param {any} does @param {string} range */
+function answer({ headers, status = 200, ranges, cut = Infinity, stall = Infinity, shift = 0, error }, range) {
+  if (error) throw new TypeError(error);
+  if (stall < 0) return new Promise(() => {});
+  if (status !== 200) return new Response(null, { status, headers });
+  const start = ranges && range ? Number(range.match(/\d+/)) : 0;
+  const left = FILE.slice(start, start + Math.min(cut, stall));
+  const told = start ? { ...headers, 'content-range': `bytes ${start + shift}-99/100` } : headers;
+  let sent = false;
+  const pull = (/** @type {any} */ stream) => {
+    if (!sent && left.length) stream.enqueue(left);
+    else if (cut < FILE.length) stream.error(new TypeError('network error'));
+    else if (stall < FILE.length) return new Promise(() => {});
+    else stream.close();
+    sent = true;
+  };
+  return new Response(new ReadableStream({ pull }, { highWaterMark: 0 }), { status: start ? 206 : 200, headers: told });
+}
+
+for (const [what, [does, expected]] of Object.entries(FALTERING)) {
+  test(`a server that falters: ${what}`, async () => {
+    const asked = [];
+    globalThis.fetch = async (_, { headers } = {}) => answer(does[asked.push(headers?.range ?? '') - 1], asked.at(-1));
+    if (expected instanceof RegExp) return assert.rejects(fetched(), (error) => error instanceof InvalidModel && expected.test(error.message) && error.message.includes(URL_OF));
+    const { bytes, told } = await fetched();
+    assert.deepEqual(bytes, [...FILE]);
+    assert.deepEqual(asked, expected);
+    assert.deepEqual(told.at(-1), [100, 100]);
+  });
+}

@@ -46,3 +46,12 @@ for (const name of ['etag', 'last-modified']) {
     assert.equal(await read(versions(() => ({ [name]: 'the same' }))), SIZE);
   });
 }
+
+test('a part that breaks off is asked for once more', async () => {
+  let breaks = 1;
+  const breaking = () => new ReadableStream({ pull: (stream) => (breaks-- > 0 ? stream.error(new TypeError('torn')) : stream.close()) });
+  globalThis.fetch = async () => new Response(breaking(), { status: 206, headers: told(0, -1) });
+  assert.equal((await partsOf({ url: 'https://models/m.onnx' })).size, SIZE);
+  breaks = 2;
+  await assert.rejects(partsOf({ url: 'https://models/m.onnx' }), { type: 'InvalidModel', message: 'cannot fetch https://models/m.onnx: torn' });
+});

@@ -25,18 +25,23 @@ export async function eachChunk(response, progress, take) {
   const total = sizeOf(response);
   const tell = throttle(progress);
   let loaded = 0;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    take(value);
-    loaded += value.length;
-    tell(loaded, total);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      take(value);
+      loaded += value.length;
+      tell(loaded, total);
+    }
+  } catch (error) {
+    reader.cancel().catch(() => {}); // what cannot be taken is not fetched on
+    throw error;
   }
   tell(loaded, loaded);
 }
 
-/** That the server tells; 0 if it does not. @param {Response} response */
-function sizeOf({ headers }) {
+/** That the server tells; 0 if it does not, or of what is compressed. @param {Response} response */
+export function sizeOf({ headers }) {
   return headers.get('content-encoding') ? 0 : Number(headers.get('content-length') ?? 0);
 }
 

@@ -1,17 +1,20 @@
 // Where the bytes of models and of their external data come from.
 
+import { InvalidInput } from '../common/errors.js';
 import { place } from '../common/place.js';
 import { isShared } from './tensors.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 
-/** Those that go through onnxruntime-common, which takes no Blobs, by addresses that they have here alone. @type {Map<string, Blob>} */
+/** @typedef {string | URL | BufferSource | SharedArrayBuffer | Blob | Response | ReadableStream | FileSystemFileHandle} Given */
+
+/** Those that go through onnxruntime-common, which takes addresses and bytes alone, by addresses that they have here. @type {Map<unknown, Given>} */
 const addressed = new Map();
 let next = 1;
 
-/** What `use` gives for an address of a Blob, or for anything else as it is. @template T @param {unknown} model @param {(model: unknown) => Promise<T>} use */
+/** What `use` gives for an address of it, or for what onnxruntime-common knows as it is. @template T @param {any} model @param {(model: unknown) => Promise<T>} use */
 export async function byAddress(model, use) {
-  if (!(model instanceof Blob)) return use(model);
+  if (!(model instanceof Blob || model instanceof URL || model?.getFile || model?.getReader || model?.body)) return use(model);
   const url = `blob:pyruntime/${next++}`;
   addressed.set(url, model);
   try {
@@ -21,26 +24,31 @@ export async function byAddress(model, use) {
   }
 }
 
-/** @param {string | Uint8Array | ArrayBufferLike | Blob} source @param {string} [base] @param {boolean | string} [keep] what has an address @returns {Origin} */
+/** @param {any} source a `Given` @param {string} [base] @param {boolean | string} [keep] what has an address @returns {Origin} */
 export function origin(source, base, keep) {
-  if (source instanceof Blob) return { blob: source };
-  const blob = typeof source === 'string' && addressed.get(source);
-  if (blob) return { blob };
-  if (typeof source === 'string') return { url: place.address(source, base), keep };
-  if (!(source instanceof Uint8Array)) return { bytes: new Uint8Array(source) };
-  const whole = source.byteLength === source.buffer.byteLength || isShared(source);
-  return { bytes: whole ? source : source.slice() };
+  const given = addressed.get(source) ?? source;
+  if (typeof given === 'string' || given instanceof URL) return { url: place.address(String(given), base), keep };
+  if (given instanceof Blob) return { blob: given };
+  if (given?.getFile) return { handle: given };
+  const stream = given?.body ?? given;
+  if (stream?.getReader && !stream.locked && !given.bodyUsed && given.ok !== false) return { stream };
+  if (!(given?.byteLength >= 0)) throw new InvalidInput('models and external data are addresses, bytes, Blobs, handles of files, streams that nobody reads, or responses that are ok');
+  const bytes = ArrayBuffer.isView(given) ? new Uint8Array(given.buffer, given.byteOffset, given.byteLength) : new Uint8Array(given);
+  return { bytes: bytes.length === bytes.buffer.byteLength || isShared(bytes) ? bytes : bytes.slice() };
 }
 
-/** @typedef {NonNullable<import('onnxruntime-common').InferenceSession.SessionOptions['externalData']>[number]} ExternalFile */
+/** What moves to the worker. @param {{ model: Origin, external: { origin: Origin }[] }} params */
+export const streamsOf = ({ model, external }) => [model, ...external.map((file) => file.origin)].flatMap((from) => ('stream' in from ? from.stream : []));
+
+/** @typedef {string | { path: string, data: Given }} ExternalFile */
 
 /**
  * @param {ExternalFile} file
- * @param {string | Uint8Array} model
+ * @param {Origin} model
  * @param {boolean | string} [keep]
  */
 export function externalFile(file, model, keep) {
-  const base = typeof model === 'string' && !addressed.has(model) ? /** @type {{ url: string }} */ (origin(model)).url : undefined;
-  if (typeof file === 'string') return { path: file.slice(file.lastIndexOf('/') + 1), origin: origin(file, base, keep) };
-  return { path: file.path, origin: origin(file.data, typeof file.data === 'string' ? undefined : base, keep) };
+  if (typeof file === 'string') return { path: file, origin: origin(file, 'url' in model ? model.url : undefined, keep) };
+  if (typeof file?.path !== 'string') throw new InvalidInput('externalData has names, and { path, data }');
+  return { path: file.path, origin: origin(file.data, undefined, keep) };
 }

@@ -9,7 +9,7 @@ import { checkFetches, checkTargets } from './feeds.js';
 import { Handler } from './handler.js';
 import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions, workerEnv } from './options.js';
 import { hasPageGpu, noteAdapter, pageGpu } from './own_gpu.js';
-import { byAddress, externalFile, origin } from './origins.js';
+import { byAddress, externalFile, origin, streamsOf } from './origins.js';
 import { Stopper } from './stopper.js';
 import { Trace } from './trace.js';
 
@@ -34,9 +34,10 @@ export const backend = {
     const settings = sessionOptions(options);
     const { given, said, limits } = settings;
     const gpu = await ownGpu(settings);
+    const from = origin(model, undefined, given.cache);
     const params = {
-      model: origin(model, undefined, given.cache),
-      external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, given.cache)),
+      model: from,
+      external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, from, given.cache)),
       threads: threadCount(given.intraOpNumThreads, given.preset, said),
       options: settings.options,
       limits,
@@ -45,7 +46,7 @@ export const backend = {
       gpu: gpu?.adapter,
     };
     const caller = attach(!looksLikeProgram(params.model));
-    const sent = caller.call('create', params, { progress: given.onProgress, watch: stopper?.watch });
+    const sent = caller.call('create', params, { transfer: streamsOf(params), progress: given.onProgress, watch: stopper?.watch });
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
     const created = await (stopper ? stopper.race(sent, release) : sent);
     const handler = new Handler(caller, created, settings);
@@ -129,7 +130,7 @@ export class InferenceSession extends Concrete {
   }
 
   /**
-   * @param {any} model as onnxruntime's, or a Blob
+   * @param {any} model as onnxruntime's, a URL, a Blob, a stream, a Response, or a handle of a file
    * @param {any[]} args where it is an ArrayBuffer offset and length, then options
    * @returns {Promise<InferenceSession>}
    */

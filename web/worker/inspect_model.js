@@ -2,7 +2,7 @@
 
 import { InvalidModel } from '../common/errors.js';
 import { gpuFor } from './open_model.js';
-import { beside } from './model_files.js';
+import { beside, plain } from './model_files.js';
 import { outline } from './outline.js';
 import { LARGE } from './model_file.js';
 import { Parts, partsOf } from './parts.js';
@@ -24,7 +24,7 @@ export async function inspectModel(params, progress, interpreter, stop) {
   try {
     const booted = interpreter.start(progress);
     booted.catch(() => {}); // told where it is awaited
-    const given = [{ path: '', origin: params.model }, ...params.external];
+    const given = [{ path: '', origin: params.model }, ...params.external.map(({ path, origin }) => ({ path: plain(path), origin }))];
     const files = new Map(await Promise.all(given.map(async ({ path, origin }) => /** @type {const} */ ([path, await partsOf(origin, signal)]))));
     await outline(/** @type {Parts} */ (files.get('')));
     const gpu = await gpuFor(params);

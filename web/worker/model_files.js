@@ -11,12 +11,13 @@ import { fetchFile } from './download.js';
 
 /**
  * Files side by side; when one fails, or the call is stopped, the others are left.
- * @param {CreateParams['external']} files
+ * @param {CreateParams['external']} given
  * @param {OnProgress} progress
  * @param {Stop | null} [stop]
  * @returns {Promise<Map<string, ModelFile>>} by path
  */
-export async function downloads(files, progress, stop) {
+export async function downloads(given, progress, stop) {
+  const files = [...new Map(given.map(({ path, origin }) => [plain(path), origin]))].map(([path, origin]) => ({ path, origin })); // the last one of a path
   const counts = files.map(() => ({ loaded: 0, total: 0 }));
   const leave = new AbortController();
   stop?.controller.signal.addEventListener('abort', () => leave.abort());
@@ -40,6 +41,9 @@ export async function downloads(files, progress, stop) {
 export function closeAll(files) {
   for (const file of files) file.close().catch(() => {}); // swept later
 }
+
+/** As models name files. @param {string} path */
+export const plain = (path) => path.replaceAll('\\', '/').replace(/^(\.\/)+/, '');
 
 /** A file by its path in the model or by that path's last part. @param {Files} files @param {string} name */
 const lookUp = (files, name) => files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
@@ -89,6 +93,6 @@ export async function weightsOf(program, { model }, files, progress, stop) {
  */
 export function beside(model, file) {
   if (!('url' in model)) throw new InvalidModel(`the weights of this program are in "${file}"`, { hint: 'list it in the externalData option, or export with weights' });
-  const path = file.split('/').map(encodeURIComponent).join('/');
+  const path = plain(file).split('/').map(encodeURIComponent).join('/');
   return { url: new URL(`./${path}`, model.url).href };
 }

@@ -1,6 +1,7 @@
 // A file of which parts are read where it lies: of an address by range requests (RFC 9110, section 14).
 
-import { InvalidModel, LimitExceeded } from '../common/errors.js';
+import { InvalidModel, LimitExceeded, PyRuntimeError } from '../common/errors.js';
+import { answered, sameVersion } from './lasting_fetch.js';
 
 /** @typedef {import('../common/protocol.js').Origin} Origin */
 /** @typedef {(offset: number, size: number) => Promise<Uint8Array>} Fetch */
@@ -48,7 +49,8 @@ export class Parts {
 export async function partsOf(origin, signal) {
   if ('url' in origin) return ofAddress(origin.url, signal);
   const whole = 'bytes' in origin ? origin.bytes : null;
-  const blob = 'blob' in origin ? origin.blob : new Blob();
+  if ('stream' in origin) throw new InvalidModel('a stream cannot be read in parts', { hint: 'inspect its address, or `await new Response(stream).blob()`' });
+  const blob = 'blob' in origin ? origin.blob : 'handle' in origin ? await origin.handle.getFile() : new Blob();
   const read = async (/** @type {number} */ offset, /** @type {number} */ size) => new Uint8Array(await blob.slice(offset, offset + size).arrayBuffer());
   const made = new Parts(whole?.length ?? blob.size, read, whole ? [{ offset: 0, bytes: whole }] : []);
   made.fetched = 0;
@@ -57,39 +59,41 @@ export async function partsOf(origin, signal) {
 
 /** @param {string} url @param {AbortSignal} [signal] */
 async function ofAddress(url, signal) {
-  const ask = async (/** @type {number} */ offset, /** @type {number} */ size) => {
-    const response = await fetch(url, { signal, headers: { range: `bytes=${offset}-${offset + size - 1}` } }).catch((cause) => {
-      throw new InvalidModel(`cannot fetch ${url}: ${cause.message}`, { cause });
+  /** @template T @param {number} offset @param {number} size @param {(response: Response) => Promise<T>} take */
+  const ask = async (offset, size, take) => {
+    const once = async () => take(await partOf(url, offset, size, signal));
+    return once().catch((error) => (error instanceof PyRuntimeError || signal?.aborted ? Promise.reject(error) : once())).catch((cause) => {
+      throw cause instanceof PyRuntimeError ? cause : new InvalidModel(`cannot fetch ${url}: ${cause.message}`, { cause });
     });
-    const start = /^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')?.[1]; // if pages of this origin are told
-    if (response.status === 206 && Number(start ?? offset) !== offset) throw new InvalidModel(`${url}: its server sends another part than was asked for`, { hint: HINT });
-    if (response.ok || response.status === 416 && offset === 0) return response;
-    throw new InvalidModel(`cannot fetch ${url}: HTTP ${response.status} ${response.statusText}`.trimEnd(), { hint: 'check the address' });
   };
-  const first = await ask(0, FIRST);
-  if (first.status === 416) return new Parts(0, async () => new Uint8Array()); // of an empty file there is no part
-  const size = await sizeOf(url, first, signal);
-  if (first.status !== 206 && !(size <= SMALL)) {
-    first.body?.cancel().catch(() => {});
-    const text = size < Infinity ? `${size} bytes` : 'a file of unknown size';
-    throw new InvalidModel(`${url}: its server sends no parts, ${text} would have to be fetched`, { hint: HINT });
-  }
-  const bytes = new Uint8Array(await first.arrayBuffer());
-  return new Parts(size, async (offset, wanted) => {
-    const response = await ask(offset, wanted);
-    const part = new Uint8Array(await (response.status === 206 ? response.arrayBuffer() : new ArrayBuffer(0)));
-    if (part.length !== wanted || whole(response) !== whole(first) || !sameVersion(response, first)) throw new InvalidModel(`${url} has changed while it was read`);
-    return part;
-  }, [{ offset: 0, bytes }]);
+  return ask(0, FIRST, async (first) => {
+    if (first.status === 416) return new Parts(0, async () => new Uint8Array()); // of an empty file there is no part
+    const size = await sizeOf(url, first, signal);
+    if (first.status !== 206 && !(size <= SMALL)) {
+      first.body?.cancel().catch(() => {});
+      const text = size < Infinity ? `${size} bytes` : 'a file of unknown size';
+      throw new InvalidModel(`${url}: its server sends no parts, ${text} would have to be fetched`, { hint: HINT });
+    }
+    const bytes = new Uint8Array(await first.arrayBuffer());
+    return new Parts(size, (offset, wanted) => ask(offset, wanted, async (response) => {
+      const part = new Uint8Array(await (response.status === 206 ? response.arrayBuffer() : new ArrayBuffer(0)));
+      if (part.length !== wanted || whole(response) !== whole(first) || !sameVersion(response, first)) throw new InvalidModel(`${url} has changed while it was read`);
+      return part;
+    }), [{ offset: 0, bytes }]);
+  });
+}
+
+/** The answer of a server that is asked for a part. @param {string} url @param {number} offset @param {number} size @param {AbortSignal} [signal] */
+async function partOf(url, offset, size, signal) {
+  const response = await answered(url, { headers: { range: `bytes=${offset}-${offset + size - 1}` } }, signal);
+  const start = /^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')?.[1]; // if pages of this origin are told
+  if (response.status === 206 && Number(start ?? offset) !== offset) throw new InvalidModel(`${url}: its server sends another part than was asked for`, { hint: HINT });
+  if (response.status === 416 && offset) throw new InvalidModel(`${url} has changed while it was read`);
+  return response;
 }
 
 /** The size that a part tells of its file, if pages of this origin are told. @param {Response} response */
 const whole = ({ headers }) => /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1];
-
-/** Whether the headers that tell a file's version agree, where both have them. @param {Response} a @param {Response} b */
-function sameVersion(a, b) {
-  return ['etag', 'last-modified'].every((name) => (a.headers.get(name) ?? b.headers.get(name)) === (b.headers.get(name) ?? a.headers.get(name)));
-}
 
 /** Of the file; Infinity if nobody tells, where it comes as a whole. @param {string} url @param {Response} first @param {AbortSignal} [signal] */
 async function sizeOf(url, first, signal) {

@@ -45,7 +45,11 @@ export async function cachedPrograms(engine, origins, options, gpu) {
 }
 
 /** What is known of a model before its bytes are: for an address of this page alone, nothing. @param {Origin} model */
-const source = (model) => ('url' in model ? /^http/.test(model.url) && model.url : 'bytes' in model ? model.bytes.length : model.blob.size);
+function source(model) {
+  if ('url' in model) return /^http/.test(model.url) && model.url;
+  if ('handle' in model) return model.handle.name;
+  return 'bytes' in model ? model.bytes.length : 'blob' in model && model.blob.size;
+}
 
 /** Where the Programs of one source lie, by the GPU and the hash of the model. */
 class CachedPrograms {
