@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from onnx import TensorProto, helper
 from kit import small_models, zoo
 from pyruntime import InferenceSession, InvalidModel, LimitExceeded, SessionOptions, inspect
 from pyruntime.cli import main
-from pyruntime.cli.serve import Handler, Server
+from pyruntime.cli.serve import Handler, Part, Server
 from pyruntime.errors import InvalidInput, ModelNotFound
 from pyruntime.native import inspection, url_source
 from pyruntime.onnx.sources import MemorySource
@@ -220,6 +222,44 @@ def test_parts_that_were_not_asked_for(name: str, folder: Path, monkeypatch: pyt
         inspect(f"{server.url}/{name}.onnx")
 
 
+class Faltering(Handler):
+    """Each of the first answers has a status of its own, or breaks off in the middle (0)."""
+
+    answers: list[int]
+
+    def send_head(self) -> Any:
+        status = self.answers.pop(0) if self.answers else HTTPStatus.OK
+        if status >= HTTPStatus.BAD_REQUEST:
+            self.close_connection = True
+            return self.send_error(status)
+        body = super().send_head()
+        if status or not body:
+            return body
+        self.close_connection = True
+        return Part(body, 100)
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([0, 0, 200, 0], ""),
+        ([503, 429, 0], ""),
+        ([0] * 9, r"cannot fetch .*\(100 bytes read"),
+        ([503] * 9, "HTTP 503 .*try again later"),
+        ([403], "HTTP 403 .*check the address"),
+    ],
+)
+def test_servers_that_falter(answers: list[int], told: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(url_source, "PAUSES", (0.0, 0.01, 0.01))
+    monkeypatch.setattr(Server, "handler", type("Now", (Faltering,), {"answers": list(answers)}))
+    with Server({"/": folder}) as server:
+        if told:
+            with pytest.raises(InvalidModel, match=told):
+                inspect(f"{server.url}/inside.onnx")
+        else:
+            assert inspect(f"{server.url}/inside.onnx")["weights"] == inspect(folder / "inside.onnx")["weights"]
+
+
 def test_nothing_is_fetched_without_end(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(url_source, "MOST", 1 << 14)
     source = url_source.UrlSource(f"{url}/inside.onnx")
@@ -273,6 +313,9 @@ def test_the_command_takes_addresses(url: str, capsys: pytest.CaptureFixture[str
     assert main(["inspect", f"{url}/inside.onnx", "--dim", "n=7"]) == 0
     text = capsys.readouterr().out
     assert "32.0 MiB float32" in text and "[n, 1024]" in text and "bytes, 0." in text and "count as 1" not in text
+    assert main(["inspect", f"{url}/inside.onnx", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report | {"fits": 0} == inspect(f"{url}/inside.onnx") | {"fits": 0}
     for argv, told in (
         ([f"{url}/nowhere.onnx"], "HTTP 404"),
         ([f"{url}/affine.onnx", "--code"], "would be fetched as a whole"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyruntime.native.url_source import is_url
 
 EXAMPLES = {
     "model.onnx": "what it is and what becomes of it",
+    "model.onnx --json": "for a program to read",
     "model.onnx --kernels": "its kernels and their loops",
     "model.onnx --code --node MatMul": "the WebAssembly of one operator",
 }
@@ -27,6 +29,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--kernels", action="store_true", help="only its kernels after the passes, and their loops")
     parser.add_argument("--code", action="store_true", help="the same, with their WebAssembly or WGSL")
     parser.add_argument("--node", default="", metavar="NAME", help="only those of a node, by its name or operator")
+    parser.add_argument(
+        "--json", action="store_true", help="print all that `inspect` in Python tells, in bytes, as JSON"
+    )
     common.add_feeds(parser)
     args = parser.parse_args(argv)
     if args.kernels or args.code:
@@ -38,7 +43,10 @@ def main(argv: list[str]) -> int:
             report = inspect(args.model, options, providers)
     except InvalidModel as error:
         raise error.at(str(args.model)) from None
-    _print(report)
+    if args.json:
+        print(json.dumps(report))
+    else:
+        _print(report)
     if report["unsupported"]:
         raise UnsupportedOp(f"{args.model} has operators that are not supported", hint="see above")
     return 0

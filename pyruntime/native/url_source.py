@@ -6,7 +6,8 @@ Spec: https://www.rfc-editor.org/rfc/rfc9110.html#name-range-requests
 from __future__ import annotations
 
 import re
-from http.client import HTTPException, HTTPResponse
+import time
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from urllib.error import HTTPError
 from urllib.parse import quote, urljoin
 from urllib.request import Request, urlopen
@@ -17,7 +18,9 @@ SMALL = 1 << 20  # bytes of a file that may come as a whole
 HEAD = 1 << 12  # bytes that come with a file's size
 MOST = 1 << 26  # bytes that are fetched of a file, whatever is asked for
 VERSION = ("ETag", "Last-Modified")  # headers that differ where a file has changed
-PATIENCE = 30.0  # seconds without a byte
+PATIENCE = 30.0  # seconds without a byte, and that a server may have us wait
+PAUSES = (0.0, 1.0, 2.0, 4.0)  # seconds before it is asked again
+BUSY = (408, 425, 429, 500, 502, 503, 504)
 HINT = "download the file, and inspect that"
 
 
@@ -47,21 +50,40 @@ class UrlSource:
         if self.fetched + size > MOST:
             text = f"{self.url}: {size} bytes more than the {self.fetched} that came would have to be fetched"
             raise LimitExceeded(text, hint=HINT)
-        try:
-            request = Request(self.url, headers={"Range": f"bytes={offset}-{offset + size - 1}"})
-            with urlopen(request, timeout=PATIENCE) as response:
-                part = self._body(response, offset, size)
-        except HTTPError as error:
-            if error.code == 416 and not self.size:  # of an empty file there is no part
-                return b""
-            missing = ModelNotFound if error.code in (404, 410) else InvalidModel
-            text = f"cannot fetch {self.url}: HTTP {error.code} {error.reason}".rstrip()
-            raise missing(text, hint="check the address") from error
-        except (OSError, HTTPException, ValueError) as error:  # ValueError: of an address or number that is none
-            raise InvalidModel(f"cannot fetch {self.url}: {error}") from error
+        for pause in (*PAUSES, None):
+            try:
+                request = Request(self.url, headers={"Range": f"bytes={offset}-{offset + size - 1}"})
+                with urlopen(request, timeout=PATIENCE) as response:
+                    part = self._body(response, offset, size)
+                break
+            except HTTPError as error:
+                if error.code == 416 and not self.size:  # of an empty file there is no part
+                    return b""
+                if pause is None or not self._wait(error, pause):
+                    raise self._refused(error) from error
+            except (OSError, HTTPException, ValueError) as error:  # ValueError: of an address or number that is none
+                if pause is None or not isinstance(error, (HTTPException, ConnectionError)):
+                    raise InvalidModel(f"cannot fetch {self.url}: {error}") from error
+                time.sleep(pause)
         self.fetched += len(part)
         self._parts.append((offset, part))
         return part[:size]
+
+    def _wait(self, error: HTTPError, pause: float) -> bool:
+        """Until a server that is busy may be asked again; False: never."""
+        told = error.headers.get("Retry-After", "")
+        asked = float(told) if told.isdecimal() else 0.0
+        if error.code not in BUSY or asked > PATIENCE:
+            return False
+        time.sleep(max(asked, pause))
+        return True
+
+    def _refused(self, error: HTTPError) -> InvalidModel:
+        text = f"cannot fetch {self.url}: HTTP {error.code} {error.reason}".rstrip()
+        if error.code in (404, 410):
+            return ModelNotFound(text, hint="check the address")
+        hint = "its server is busy or out of order: try again later" if error.code in BUSY else "check the address"
+        return InvalidModel(text, hint=hint)
 
     def _body(self, response: HTTPResponse, offset: int, size: int) -> bytes:
         told = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
@@ -75,13 +97,21 @@ class UrlSource:
             if whole != (self.size or whole) or not same:
                 raise InvalidModel(f"{self.url} has changed while it was read")
             self.size = whole
-            return response.read(size)
+            return _all(response, min(size, whole - offset))
         length = int(response.headers.get("Content-Length", -1))
         if offset or not 0 <= length <= SMALL:
             text = f"{length} bytes" if length >= 0 else "a file of unknown size"
             raise InvalidModel(f"{self.url}: its server sends no parts, {text} would have to be fetched", hint=HINT)
         self.size = length
-        return response.read(length)
+        return _all(response, length)
+
+
+def _all(response: HTTPResponse, size: int) -> bytes:
+    """So many bytes: `read` gives fewer where a connection breaks."""
+    data = response.read(size)
+    if len(data) < size:
+        raise IncompleteRead(data, size - len(data))
+    return data
 
 
 def beside(url: str, location: str) -> UrlSource:

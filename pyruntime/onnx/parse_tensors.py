@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyruntime.errors import InvalidModel, OutOfMemory
@@ -104,7 +105,7 @@ class TensorReader:
                 return Weight(name, dtype, shape, self._wire.source, a, b - a)
             decoded = self._wire.join(data, 4 if number == FLOATS else 8)
         else:
-            decoded = _words(self._wire.ints(data), dtype)
+            decoded = _words(self._wire.int_runs(data), dtype)
         return Weight(name, dtype, shape, MemorySource(decoded), 0, len(decoded))
 
     def _strings(self, found: Fields, name: str, shape: tuple[int, ...], what: str) -> Weight:
@@ -144,14 +145,14 @@ def true_is_one(weight: Weight) -> Weight:
     return replace(weight, source=MemorySource(bytes(map(bool, data))), offset=0)
 
 
-def _words(values: list[int], dtype: DType) -> bytes:
+def _words(runs: Iterable[Sequence[int]], dtype: DType) -> bytes:
     """Integers of int32_data, int64_data or uint64_data as the bytes that raw_data would have."""
     if dtype.bits == 6:
-        return pack(bytes(value & 63 for value in values), dtype)
+        return pack(b"".join(bytes(value & 63 for value in values) for values in runs), dtype)
     if dtype is BOOL:  # 256 is true, as in ONNX Runtime
-        return bytes(value != 0 for value in values)
-    mask = (1 << 8 * dtype.size) - 1
-    return struct.pack(f"<{len(values)}{_WORD[dtype.size]}", *(value & mask for value in values))
+        return b"".join(bytes(value != 0 for value in values) for values in runs)
+    mask, word = (1 << 8 * dtype.size) - 1, _WORD[dtype.size]
+    return b"".join(struct.pack(f"<{len(values)}{word}", *[value & mask for value in values]) for values in runs)
 
 
 def densified(values: Weight, indices: Weight, shape: tuple[int, ...], what: str) -> Weight:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import builtins
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from pyruntime.errors import unreadable
 from pyruntime.onnx.graph import Source
@@ -36,6 +37,8 @@ _RUNS = {  # a tag of one byte, and elements that have the same
     FIXED32S: re.compile(rb"([\x0d-\x7d]).{4}(?:\1.{4}){255,}+", re.DOTALL),
 }
 _BEHIND_TAGS = re.compile(rb"[\0-\x7f]([\x80-\xff]*[\0-\x7f])")
+_VARINT = re.compile(rb"[\x80-\xff]*[\0-\x7f]")
+_PIECE = 1 << 16  # bytes of varints whose values are made at once
 _ELEMENTS = {VARINTS: VARINT, FIXED32S: FIXED32}
 
 
@@ -158,37 +161,27 @@ class Wire:
 
     def ints(self, found: Iterable[Field]) -> list[int]:
         """The values of a varint field, packed or not, unsigned."""
-        values: list[int] = []
+        return list(chain.from_iterable(self.int_runs(found)))
+
+    def int_runs(self, found: Iterable[Field]) -> Iterator[Sequence[int]]:
+        """The same, some ten thousand at a time: as objects they take many times their bytes."""
         for tag, a, b in found:
             if tag & 7 == VARINT:
-                values.append(a)
+                yield (a,)
                 continue
             data = self.bytes(a, b)
-            if tag & 7 == VARINTS:
-                values += self._varints(data, a)
-                continue
-            if data.isascii():  # every varint is one byte
-                values.extend(data)
-                continue
-            if data[-1] > 127:
+            if tag & 7 == VARINTS and data[1::2].isascii() and data[::2] == data[:1] * (len(data) // 2):
+                yield data[1::2]
+            elif tag & 7 == VARINTS:
+                yield _values(_BEHIND_TAGS.findall(data), data, a, {})
+            elif data.isascii():  # every varint is one byte
+                yield data
+            elif data[-1] > 127:
                 raise unreadable(f"a varint is cut off at byte {b}")
-            pos = 0
-            while pos < len(data):
-                value = data[pos]
-                pos += 1
-                if value > 127:
-                    value, pos = _varint(data, pos - 1, a)
-                values.append(value)
-        return values
-
-    def _varints(self, data: builtins.bytes, start: int) -> Iterable[int]:
-        """The values of a run. Those of several bytes are read once each: they are numbers of nodes, in each tree."""
-        if data[1::2].isascii() and data[::2] == data[:1] * (len(data) // 2):
-            return data[1::2]
-        parts = _BEHIND_TAGS.findall(data)
-        # where a part is matters to those that raise: of more than 64 bits, by their tenth byte
-        value = {p: _varint(p, 0, start + (data.index(p) if p[9:] > b"\1" else 0))[0] for p in set(parts)}
-        return map(value.__getitem__, parts)
+            else:
+                known: dict[builtins.bytes, int] = {}
+                for at, end in _pieces(data):
+                    yield _values(_VARINT.findall(data, at, end), data, a, known)
 
     def _read(self, start: int, size: int) -> builtins.bytes:
         data = bytes(self.source.read(start, size))
@@ -263,6 +256,26 @@ class Wire:
         except IndexError:
             raise unreadable(f"the file is cut off inside the field at byte {base + at}") from None
         return found, base + pos
+
+
+def _pieces(data: bytes) -> Iterator[tuple[int, int]]:
+    """Of packed varints, each with whole ones."""
+    end = 0
+    while end < len(data):
+        at, end = end, min(end + _PIECE, len(data))
+        while data[end - 1] > 127:
+            end += 1
+        yield at, end
+
+
+def _values(parts: list[bytes], data: bytes, start: int, known: dict[bytes, int]) -> list[int]:
+    """The values of varints of the data that lie at `start`; known: those of before, which trees and weights repeat."""
+    if len(known) > _PIECE:
+        known.clear()
+    for part in {*parts}.difference(known):
+        # where it is matters to those that raise: of more than 64 bits, by their tenth byte
+        known[part] = _varint(part, 0, start + (data.index(part) if part[9:] > b"\1" else 0))[0]
+    return [known[part] for part in parts]
 
 
 def _fault(tag: int, at: int, end: int) -> str:
