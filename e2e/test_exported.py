@@ -159,8 +159,8 @@ REFUSED = {
     "cut": ("InvalidModel", "cut off"),
     "short": ("InvalidModel", "cut off"),
     "lost": ("InvalidModel", "lost.onnx"),
-    "changed": ("InvalidModel", "is not the model"),
-    "away": ("InvalidModel", 'external data "away.bin" is cut off'),
+    "changed": ("InvalidModel", "is not what this program was made from"),
+    "away": ("InvalidModel", '"away.bin" is not what this program was made from'),
     "host": ("UnsupportedOp", "RegexFullMatch"),
 }
 

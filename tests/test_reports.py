@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from kit import zoo
+from kit import small_models, zoo
 from kit.probes import PROBES
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, SessionFailed, SessionOptions
 from tests.test_session import FLOAT, chain, info, model
@@ -349,7 +349,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidModel, match="damaged"):
         InferenceSession(data[:100] + b"\xff" + data[101:])
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(InvalidModel, match="is not the model"):
+    with pytest.raises(InvalidModel, match=r'"model.onnx" is not what'):
         InferenceSession(program)
     path.unlink()
     with pytest.raises(InvalidModel, match="cannot be read"):
@@ -362,6 +362,21 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         InferenceSession(program)
     with pytest.raises(InvalidInput, match="has no file to read weights from"):
         InferenceSession(zoo.materialize("llama_mini.nb4").read_bytes()).export()
+
+
+def test_external_data_that_changed_is_refused(tmp_path: Path) -> None:
+    """Of a Program in a file, which holds none of it."""
+    onnx.save(small_models.products(2, 64), tmp_path / "m.onnx", save_as_external_data=True, location="m.bin")
+    session = InferenceSession(tmp_path / "m.onnx")
+    program, data = tmp_path / "m.pyrt", tmp_path / "m.bin"
+    program.write_bytes(session.export())
+    feeds = {"x": np.ones((1, 64), np.float32)}
+    np.testing.assert_array_equal(InferenceSession(program).run(None, feeds)[0], session.run(None, feeds)[0])
+    before = data.read_bytes()
+    for changed in (before[:-1], before[:-1] + b"?", before + b"?"):
+        data.write_bytes(changed)
+        with pytest.raises(InvalidModel, match=r'"m.bin" is not what'):
+            InferenceSession(program)
 
 
 def test_options_are_checked() -> None:

@@ -1,8 +1,8 @@
 """A Program as a file: compiled once, run anywhere without compiling.
 
 The header of such a file says besides what docs/architecture.md describes: "types" of the inputs and outputs, "host"
-(what host steps need), and "model" (name, size and checksum of the model file whose weights it uses, which lies beside
-it), unless the weights are in the file itself.
+(what host steps need), and "model" and "files" (name, size and checksum of the model file whose weights it uses, which
+lies beside it, and of its external data), unless the weights are in the file itself.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def pack(executor: Any, program: Program, host_call: Any, graph: Graph, model: s
                 "the model was given as bytes, so the Program has no file to read weights from", hint="weights=True"
             )
         header["model"] = {"file": Path(model).name, **_checksum(FileSource(model))}
+        header["files"] = [{"file": name, **_checksum(sources[name])} for name in _external(header)]
     return Program(header, program.blob).to_bytes()
 
 
@@ -71,6 +72,11 @@ def _embedded(program: Program, sources: Mapping[str, Source]) -> Program:
             c = {key: v for key, v in c.items() if key not in ("source", "offset", "size")} | {"blob": place}
         constants.append(c)
     return Program({**program.header, "constants": constants}, bytes(blob))
+
+
+def _external(header: Mapping[str, Any]) -> list[str]:
+    """Where its weights lie besides the model's own file."""
+    return sorted({c["source"] for c in header["constants"] if c.get("source")})
 
 
 def _checksum(source: Source) -> dict[str, int]:
@@ -113,11 +119,12 @@ class Exported:
             model = FileSource(path.parent / name)
         except OSError as error:
             raise InvalidModel(f'the weights of this Program are in "{name}", which cannot be read: {error}') from error
-        if _checksum(model) != {k: header["model"][k] for k in ("size", "crc32")}:
-            raise InvalidModel(f'"{name}" is not the model that this Program was made from', hint="export it again")
         external = External(beside(path))
-        others = {c["source"] for c in header["constants"] if c.get("source")}
-        return {"": model, **{location: external.get(location) for location in others}}
+        sources = {"": model, **{location: external.get(location) for location in _external(header)}}
+        for told, source in [(header["model"], model), *[(t, sources.get(t["file"])) for t in header.get("files", [])]]:
+            if source and _checksum(source) != {k: told[k] for k in ("size", "crc32")}:
+                raise InvalidModel(f'"{told["file"]}" is not what this Program was made from', hint="export it again")
+        return sources
 
 
 def _values(described: list[dict[str, Any]]) -> tuple[Value, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from typing import IO
 
 from pyruntime.errors import InvalidModel
 from pyruntime.onnx.graph import Source
@@ -52,33 +54,50 @@ class MemorySource:
 
 
 class FileSource:
-    """A file, mapped where the system can, else opened for each read."""
+    """A file, mapped where the system can, else opened for each read. One that has changed is refused: weights are read
+    again when there is more memory to fill, and what a mapping has lost to `truncate` ends the process."""
 
-    __slots__ = ("_map", "_path", "name", "size", "state")
+    __slots__ = ("_file", "_map", "_path", "name", "size", "state")
 
     def __init__(self, path: str | os.PathLike[str], name: str = "") -> None:
         self._path = os.fspath(path)
         self.name = name
-        with open(self._path, "rb") as file:
-            found = os.fstat(file.fileno())
-            self.size = found.st_size
-            self.state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-            try:
-                self._map: mmap.mmap | None = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError):  # empty, too large for the address space, or not a plain file
-                self._map = None
+        self._file = open(self._path, "rb", buffering=0)
+        found = os.fstat(self._file.fileno())
+        self.size = found.st_size
+        self.state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        try:
+            self._map: mmap.mmap | None = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):  # empty, too large for the address space, or not a plain file
+            self._map = None
+            self._file.close()
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # there is none
+            self._file.close()
 
     def read(self, offset: int, size: int) -> bytes:
         if self._map is not None:
+            self._check(self._file)
             data = self._map[offset : offset + size]
             first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
             used = offset + len(data) - first
             if size >= _LARGE and used > 0 and hasattr(self._map, "madvise"):  # a weight: not to be held twice
                 self._map.madvise(mmap.MADV_DONTNEED, first, used)
             return data
-        with open(self._path, "rb") as file:
-            file.seek(offset)
-            return file.read(size)
+        try:
+            with open(self._path, "rb") as file:
+                self._check(file)
+                file.seek(offset)
+                return file.read(size)
+        except OSError as error:
+            raise InvalidModel(f'"{self._path}" cannot be read: {error}') from error
+
+    def _check(self, file: IO[bytes]) -> None:
+        """By size and time of change: an inode that only got or lost a name is as it was."""
+        found = os.fstat(file.fileno())
+        if (found.st_size, found.st_mtime_ns) != self.state[2:4]:
+            raise InvalidModel(f'"{self._path}" has changed since it was opened', hint="create the session again")
 
     def is_same(self, other: object) -> bool:
         """Whether it is the same file, not changed between."""

@@ -258,6 +258,7 @@ class Header(TypedDict):
     threads: NotRequired[int]
     host: NotRequired[list[HostCall]]
     model: NotRequired[ModelFile]
+    files: NotRequired[list[ModelFile]]
 
 
 Place = list[int]

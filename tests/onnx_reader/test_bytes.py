@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import random
 import re
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -318,6 +321,33 @@ def test_file_source_beyond_its_end(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"0123456789")
     assert FileSource(path).read(8, 1 << 21) == b"89" and FileSource(path).read(1 << 20, 1 << 21) == b""
+
+
+CHANGES = {
+    "written": lambda path: path.write_bytes(b"9876543210"),
+    "cut off": lambda path: os.truncate(path, 3),
+    "longer": lambda path: path.write_bytes(b"0123456789a"),
+    "replaced": lambda path: os.replace(shutil.copy(path, path.with_suffix(".new")), path),
+    "removed": os.remove,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_file_that_changes(change: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was mapped and then replaced or removed is there as it was; all else is refused."""
+    path = tmp_path / "f"
+    path.write_bytes(b"0123456789")
+    if not mapped:
+        monkeypatch.setattr("mmap.mmap", Mock(side_effect=OSError))
+    os.utime(path, (1e9, 1e9))
+    source = FileSource(path)
+    CHANGES[change](path)
+    if mapped and change in ("replaced", "removed"):
+        assert source.read(3, 4) == b"3456"
+    else:
+        with pytest.raises(InvalidModel, match=r"has changed since it was opened|cannot be read: .*No such file"):
+            source.read(3, 4)
 
 
 def test_packed_varints_cut_off() -> None:

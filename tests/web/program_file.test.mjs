@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { crc32 as zlib } from 'node:zlib';
+import { FileInMemory } from '../../web/worker/model_file.js';
 import { crc32 } from '../../web/worker/crc32.js';
 import { isProgram, looksLikeProgram } from '../../web/common/program_mark.js';
 import { Exported, parse, toBytes } from '../../web/worker/program_file.js';
@@ -90,10 +91,14 @@ for (const [told, change, error] of [
 const OF = { file: 'm.onnx', size: 3, crc32: crc32(BLOB) };
 
 for (const [bytes, fits] of [[BLOB, true], [Uint8Array.of(1, 2, 4), false], [Uint8Array.of(1, 2), false]]) {
-  test(`a model of bytes [${bytes}] is ${fits ? '' : 'not '}the one it was made from`, () => {
-    const program = new Exported(toBytes({ ...HEADER, model: OF }, BLOB));
-    assert.deepEqual([...program.files], [['', 'm.onnx']]);
-    if (fits) program.check(bytes);
-    else assert.throws(() => program.check(bytes), { type: 'InvalidModel', message: /"m\.onnx" is not the model/ });
-  });
+  for (const [name, file] of [['', 'm.onnx'], ['w.bin', 'w.bin']]) {
+    test(`${file} of bytes [${bytes}] is ${fits ? '' : 'not '}the one it was made from`, () => {
+      const program = new Exported(toBytes({ ...HEADER, model: OF, files: [{ ...OF, file: 'w.bin' }] }, BLOB));
+      assert.deepEqual([...program.files], [['', 'm.onnx']]);
+      if (fits) program.check(name, new FileInMemory(bytes));
+      else assert.throws(() => program.check(name, new FileInMemory(bytes)), { type: 'InvalidModel', message: `"${file}" is not what this program was made from (export it again)` });
+    });
+  }
 }
+
+test('a checksum goes on', () => assert.equal(crc32(Uint8Array.of(3), crc32(Uint8Array.of(1, 2))), crc32(Uint8Array.of(1, 2, 3))));

@@ -230,6 +230,7 @@
  * @property {number} [threads] of a file: how many it has scratch for
  * @property {HostCall[]} [host] of a file: what host steps need
  * @property {ModelFile} [model]
+ * @property {ModelFile[]} [files] of a file: external data that its weights are in
  */
 /**
  * @typedef {object} ProgramData

@@ -13,11 +13,11 @@ function tables() {
   return all;
 }
 
-/** @param {Uint8Array} bytes */
-export function crc32(bytes) {
+/** @param {Uint8Array} bytes @param {number} [before] the checksum of what lies before them */
+export function crc32(bytes, before = 0) {
   const [t0, t1, t2, t3, t4, t5, t6, t7] = TABLES;
   const whole = bytes.length & ~7;
-  let crc = -1;
+  let crc = ~before;
   for (let i = 0; i < whole; i += 8) {
     const low = crc ^ (bytes[i] | (bytes[i + 1] << 8) | (bytes[i + 2] << 16) | (bytes[i + 3] << 24));
     crc = t7[low & 255] ^ t6[(low >>> 8) & 255] ^ t5[(low >>> 16) & 255] ^ t4[low >>> 24]

@@ -6,7 +6,7 @@ import { digest, hashed } from '../storage/digest.js';
 /** A file that is at least so large is not kept in memory. */
 export const LARGE = 32 * 2 ** 20;
 const NEAR = 2 ** 16; // bytes that are read with what is smaller
-const PIECE = 2 ** 22; // bytes that are in memory at once
+export const PIECE = 2 ** 22; // bytes that are in memory at once
 
 /** @typedef {FileInMemory | FileOnDisk} ModelFile */
 /** By path, the model's own under "". @typedef {ReadonlyMap<string, ModelFile>} Files */

@@ -77,9 +77,8 @@ export async function weightsOf(program, { model }, files, progress, stop) {
     else missing.push({ path: name, origin: beside(model, file) });
   }
   for (const [name, file] of await downloads(missing, progress, stop)) all.set(name, file);
-  const checked = all.get('');
   try {
-    if (checked) program.check(checked.read(0, checked.size));
+    for (const [name, file] of all) program.check(name, file);
   } catch (error) {
     closeAll(all.values());
     throw error;

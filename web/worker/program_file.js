@@ -3,6 +3,7 @@
 import { InvalidInput, InvalidModel, UnsupportedOp } from '../common/errors.js';
 import { MAGIC } from '../common/program_mark.js';
 import { crc32 } from './crc32.js';
+import { PIECE } from './model_file.js';
 import { validate } from './validate.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
@@ -42,6 +43,13 @@ export function toBytes(header, blob) {
   bytes.set(blob, HEAD + text.length);
   new Uint32Array(bytes.buffer, 0, 4).set([MAGIC, FORMAT, crc32(bytes.subarray(HEAD)), text.length]);
   return bytes;
+}
+
+/** @param {import('./model_file.js').ModelFile} file */
+function checksum(file) {
+  let crc = 0;
+  for (let at = 0; at < file.size; at += PIECE) crc = crc32(file.read(at, Math.min(PIECE, file.size - at)), crc);
+  return crc;
 }
 
 /** A step that runs in Python, if there is one. @param {Header} header */
@@ -84,11 +92,12 @@ export class Exported {
     return files;
   }
 
-  /** That the model is the one it was made of. @param {Uint8Array} bytes */
-  check(bytes) {
-    const { model } = this.header;
-    if (!model || (bytes.length === model.size && crc32(bytes) === model.crc32)) return;
-    throw new InvalidModel(`"${model.file}" is not the model that this program was made from`, { hint: 'export it again' });
+  /** That a file is the one it was made of. @param {string} name in the Program @param {import('./model_file.js').ModelFile} file */
+  check(name, file) {
+    const { model, files } = this.header;
+    const told = name ? files?.find((known) => known.file === name) : model;
+    if (!told || file.size === told.size && checksum(file) === told.crc32) return;
+    throw new InvalidModel(`"${told.file}" is not what this program was made from`, { hint: 'export it again' });
   }
 
   /** @returns {ProgramData} */
