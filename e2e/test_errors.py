@@ -52,8 +52,11 @@ def test_unsupported_names_the_node(page: Tab) -> None:
 
 
 def test_external_data_that_was_not_given(page: Tab) -> None:
-    """As natively."""
-    error = page.run(CATCH + "return ort.InferenceSession.create('/models/external.onnx').then(() => null, described)")
+    """As natively; of a model with an address they come from beside it."""
+    error = page.run(f"""{CATCH}
+      const model = await (await fetch('/models/external.onnx')).arrayBuffer();
+      return ort.InferenceSession.create(model).then(() => null, described);
+    """)
     assert isinstance(error, dict) and error["type"] == "InvalidModel"
     assert (
         'external data "external.bin" was not given' in error["message"] and error["hint"] == "list it in externalData"

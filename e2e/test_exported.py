@@ -160,7 +160,7 @@ REFUSED = {
     "short": ("InvalidModel", "cut off"),
     "lost": ("InvalidModel", "lost.onnx"),
     "changed": ("InvalidModel", "is not what this program was made from"),
-    "away": ("InvalidModel", '"away.bin" is not what this program was made from'),
+    "away": ("InvalidModel", 'external data "away.bin" is cut off'),
     "host": ("UnsupportedOp", "RegexFullMatch"),
 }
 

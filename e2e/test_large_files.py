@@ -25,7 +25,8 @@ X = np.zeros((1, WIDTH), np.float32)
 X[0, 0] = 1
 CREATE = """
   const given = { file: async (url) => new File([await (await fetch(url)).blob()], 'x.onnx'),
-    bytes: async (url) => new Uint8Array(await (await fetch(url)).arrayBuffer()), address: async (url) => url };
+    bytes: async (url) => new Uint8Array(await (await fetch(url)).arrayBuffer()), address: async (url) => url,
+    stream: async (url) => (await fetch(url)).body };
   const model = await given[arg.how](arg.url);
   globalThis.session = await ort.InferenceSession.create(model, { executionProviders: ['wasm'], ...arg.options });
 """
@@ -82,6 +83,7 @@ def right(tab: Tab, expected: list[float]) -> None:
     [
         ("address", "/models/large.onnx", {}, [50]),
         ("bytes", "/models/large.onnx", {}, [50]),
+        ("stream", "/models/large.onnx", {}, [50]),
         ("file", "/models/large.onnx", {}, []),
         ("address", "/models/large_outside.onnx", {"externalData": ["large.bin"]}, [50]),
     ],
@@ -181,7 +183,7 @@ def beginning(code: str, route: Route) -> None:
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize("how", ["address", "bytes"])
+@pytest.mark.parametrize("how", ["address", "bytes", "stream"])
 def test_without_room_files_are_in_memory(profile: Profile, expected: list[float], storage: str, how: str) -> None:
     profile.context.route("**/worker.mjs", partial(beginning, STORAGES[storage]))
     tab = profile.tab()

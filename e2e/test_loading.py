@@ -104,6 +104,7 @@ EXTERNAL = {
     "path and file of the origin": "[{ path: 'external.bin', data: await stored(await bytes()) }]",
     "path and view": "[{ path: 'external.bin', data: new DataView(await bytes()) }]",
     "name beside the model": "['external.bin']",
+    "not named": "undefined",
     "whole address": "[`${location.origin}/models/external.bin`]",
     "path from here": "['./external.bin']",
     "path from here, in Windows": "[{ path: '.\\\\external.bin', data: '/models/external.bin' }]",

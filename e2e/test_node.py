@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 from kit import small_models as models
 from kit.chromium import ROOT
+from pyruntime import InferenceSession
 
 RUNTIMES = ROOT / "build/runtimes/node_modules/.bin"
 COMMANDS = {
@@ -36,6 +37,9 @@ def program(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = (TensorProto.UINT8, [3])
     nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
     onnx.save(models.model(nodes, [("x", *shape)], [("y", *shape)]), folder / "models/bytes.onnx")
+    large = folder / "models/large.onnx"  # it is read where it lies
+    onnx.save(models.products(3, 2048), large)
+    (folder / "large").write_bytes(large.read_bytes())
     subprocess.run(["npm", "pack", "--silent", "--pack-destination", folder], cwd=ROOT, check=True, capture_output=True)
     (folder / "models/empty.onnx").touch()
     (packed,) = folder.glob("pyruntime-*.tgz")
@@ -57,13 +61,17 @@ def run(folder: Path, place: str, name: str) -> object:
 
 @pytest.mark.parametrize(("place", "name"), [*((place, "program.mjs") for place in COMMANDS), ("node", "thread.mjs")])
 def test_program(program: Path, place: str, name: str) -> None:
+    shutil.copy(program / "large", program / "models/large.onnx")
     found = run(program, place, name)
     assert isinstance(found, dict)
+    ones = {"x": np.ones((1, 2048), np.float32)}
+    np.testing.assert_allclose(found["large"][0], InferenceSession(program / "large").run(None, ones)[0][0, :4], 1e-4)
+    assert found["large"][1][:2] == [True, "InvalidModel"] and "has changed since" in found["large"][1][2]
     address = (program / "models/nothing.onnx").as_uri()
     assert found["missing"][:2] == [True, "InvalidModel"] and f"cannot fetch {address}: " in found["missing"][2]
     assert found["unsupported"][:2] == [True, "UnsupportedOp"] and "Frobnicate" in found["unsupported"][2]
     assert place == "deno" or found["option"][:2] == [True, "NoAdapter"]
-    assert found["python"] == "emscripten" and found["external"] == ["y"] and found["threads"] == 1
+    assert found["python"] == "emscripten" and found["external"] == found["beside"] == ["y"] and found["threads"] == 1
     assert found["inspected"]["unsupported"] == [] and found["inspected"]["memory"]["weights"] > 0
     assert found["empty"][:2] == [True, "InvalidModel"]
     assert found["empty"][2].startswith("this is not an ONNX model: the file is empty (INVALID_PROTOBUF: ")

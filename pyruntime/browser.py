@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from pyruntime.codegen.choices import Choices, Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.user_passes import Pipeline
-from pyruntime.errors import InvalidModel, NeedsValue, UnsupportedOp, our_fault
+from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
 from pyruntime.frontend import budget, interpreter
 from pyruntime.frontend.maps import Column, classes, without_maps
 from pyruntime.frontend.specialise import GivenTensor, Needs, required
@@ -357,6 +358,22 @@ def create(read: Read, size: int, options: str) -> Model:
     """Read a model and compile it if its input types say enough (else `Model.main` is None until `specialise`)."""
     with our_fault("opening the model"):
         return Model(read, size, json.loads(options))
+
+
+def missing(read: Read, size: int, external: str) -> str:
+    """JSON: locations of a model's external data that are not among the given files, as far as it can be read."""
+    given, found = json.loads(external), dict[str, None]()
+
+    def open_external(location: str) -> _Window:
+        path = _given_as(location, given)
+        if path is not None:
+            return _Window(read, given[path], path)
+        found[location] = None
+        return _Window(lambda offset, size, name: bytes(size), 1 << 62, location)
+
+    with suppress(PyRuntimeError), our_fault("reading the model"):
+        load(_Window(read, size), open_external=open_external)
+    return json.dumps([*found])
 
 
 def inspect(read: Read, size: int, options: str) -> str:

@@ -1,6 +1,6 @@
 // A program that has the package from its folder of modules: tells what it finds, as JSON.
 
-import { readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import * as ort from 'pyruntime';
 
@@ -29,6 +29,18 @@ async function product(file) {
   return (await ort.stats()).threads;
 }
 
+/** One row, and why weights are not read again where their file has changed. */
+async function large() {
+  const session = await ort.InferenceSession.create('models/large.onnx', { intraOpNumThreads: 1 });
+  const rows = (count) => session.run({ x: new ort.Tensor('float32', new Float32Array(count * 2048).fill(1), [count, 2048]) });
+  const { y } = await rows(1);
+  await rows(2048);
+  await session.trim();
+  await rows(2048);
+  appendFileSync('models/large.onnx', '?');
+  return [[...y.data.subarray(0, 4)], await session.trim().then(() => rows(1)).catch(told)];
+}
+
 /** Bytes as Node.js reads them, of a small file: a part of a larger buffer. */
 async function bytes() {
   const session = await ort.InferenceSession.create(readFileSync('models/bytes.onnx'));
@@ -44,6 +56,8 @@ console.log(JSON.stringify({
   file: await add(readFileSync('models/add.onnx')),
   odd: await add('models/50% of #1?.onnx', { intraOpNumThreads: 1 }),
   external: (await ort.InferenceSession.create('models/external.onnx', { externalData: ['external.bin'] })).outputNames,
+  beside: (await ort.InferenceSession.create('models/external.onnx')).outputNames,
+  large: await large(),
   bytes: await bytes(),
   inspected: await ort.inspect('models/external.onnx'),
   empty: await ort.inspect('models/empty.onnx').catch(told),

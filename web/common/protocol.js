@@ -1,6 +1,6 @@
 // The worker boundary: a closed list of calls, answered by id. Nothing else passes it.
 
-import { fromPayload, SessionFailed, toPayload } from './errors.js';
+import { fromPayload, InvalidInput, SessionFailed, toPayload } from './errors.js';
 import { Stop, StopWords } from './stop.js';
 
 /** @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array|BigUint64Array} NumericData */
@@ -167,7 +167,7 @@ export class Caller {
         this.worker.postMessage({ id, call, params, stop }, transfer);
       } catch (error) {
         this.pending.delete(id);
-        reject(error);
+        reject(new InvalidInput(`it cannot be sent to the worker: ${/** @type {Error} */ (error).message}`, { cause: error }));
       }
     });
     return watch ? answer.finally(watch(() => this.stop(id))) : answer;

@@ -12,7 +12,14 @@ declare module 'node:worker_threads' {
     unref(): void;
   }
 }
+declare module 'node:events' {
+  export function setMaxListeners(most: number, target: EventTarget): void;
+}
 declare module 'node:fs' {
+  export function openSync(file: URL, how: 'r'): number;
+  export function fstatSync(file: number): { size: number, mtimeMs: number };
+  export function readSync(file: number, into: Uint8Array, offset: number, length: number, position: number): number;
+  export function closeSync(file: number): void;
   export function createReadStream(file: URL, options: { signal?: AbortSignal | null }): unknown;
   export function readFileSync(file: URL): Uint8Array<ArrayBuffer>;
 }

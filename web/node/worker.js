@@ -1,7 +1,8 @@
 // What a worker thread of Node.js begins with: it is made to look like a worker of a browser, so that worker.mjs, Pyodide
 // in it, and the engine run here as they do there (docs/adr/0055).
 
-import { createReadStream, readFileSync } from 'node:fs';
+import { setMaxListeners } from 'node:events';
+import { closeSync, createReadStream, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { parentPort, workerData } from 'node:worker_threads';
@@ -20,6 +21,7 @@ class WorkerGlobalScope {
 /** `fetch`, of files, too. @type {typeof fetch} */
 async function fetchFile(resource, options) {
   const url = String(resource instanceof Request ? resource.url : resource);
+  if (options?.signal) setMaxListeners(0, options.signal); // of all files of a model
   if (!url.startsWith('file:')) return fetch(resource, options);
   const file = new URL(url);
   const { size } = await stat(file);
@@ -32,6 +34,23 @@ async function fetchFile(resource, options) {
   }
   const headers = { 'content-length': String(size), 'content-type': url.endsWith('.wasm') ? 'application/wasm' : '' };
   return new Response(/** @type {any} */ (Readable.toWeb(createReadStream(file, { signal: options?.signal }))), { headers });
+}
+
+/** A file whose parts are read as they are needed; throws once it has changed. @param {string} url */
+function openFile(url) {
+  const file = openSync(new URL(url), 'r');
+  const { size, mtimeMs } = fstatSync(file);
+  const changed = () => new Error('it has changed since it was opened');
+  const read = (/** @type {Uint8Array} */ into, /** @type {number} */ offset) => {
+    const now = fstatSync(file);
+    if (now.size !== size || now.mtimeMs !== mtimeMs) throw changed();
+    for (let done = 0; done < into.length;) {
+      const came = readSync(file, into, done, into.length - done, offset + done);
+      if (!came) throw changed();
+      done += came;
+    }
+  };
+  return { size, read, close: async () => closeSync(file) };
 }
 
 /** As much of it as reads a file while the caller waits. */
@@ -52,7 +71,7 @@ class XMLHttpRequest {
 
 const browsers = {
   name: workerData.name, location: new URL(workerData.url), origin: 'null', self: globalThis, WorkerGlobalScope,
-  Worker: NodeWorker, XMLHttpRequest, fetch: fetchFile, postMessage: parentPort.postMessage.bind(parentPort), onmessage: null,
+  Worker: NodeWorker, XMLHttpRequest, fetch: fetchFile, openFile, postMessage: parentPort.postMessage.bind(parentPort), onmessage: null,
 };
 for (const [name, value] of Object.entries(browsers)) Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
 

@@ -33,6 +33,17 @@ export class ScratchFile {
     }
   }
 
+  /** Appends bytes, as long as that can be; gives those for which it could not. @param {Uint8Array} bytes */
+  fit(bytes) {
+    const before = this.size;
+    try {
+      this.append(bytes);
+    } catch {
+      // as the size tells
+    }
+    return bytes.subarray(this.size - before);
+  }
+
   /** @param {Uint8Array} into not in shared memory @param {number} offset */
   read(into, offset) {
     for (let done = 0; done < into.length;) {

@@ -23,8 +23,10 @@ export async function fetchFile(origin, progress, signal) {
   if ('handle' in origin) return fileOf(await origin.handle.getFile().catch((cause) => { throw new InvalidModel(`cannot read ${origin.handle.name}: ${cause.message}`, { cause }); }));
   if ('stream' in origin) return ofStream(origin.stream, progress, signal);
   const { url, keep } = origin;
+  const there = onlyRead(url);
+  if (there) return there;
   const get = (/** @type {RequestInit} */ init) => lastingFetch(url, init, signal);
-  const whole = async () => (keep ? inPlace((await fetchAndKeep(url, keep, progress, get)).bytes) : received(() => get({}), progress));
+  const whole = async () => (keep ? inPlace((await fetchAndKeep(url, keep, progress, get)).bytes) : received(await get({}), progress));
   for (let restarts = 0;; restarts++) {
     try {
       return await whole();
@@ -36,49 +38,79 @@ export async function fetchFile(origin, progress, signal) {
   }
 }
 
+/** A large file of a place that reads its parts where it lies: Node.js. @param {string} url */
+function onlyRead(url) {
+  const { openFile } = /** @type {any} */ (globalThis);
+  if (!openFile || !url.startsWith('file:')) return null;
+  try {
+    const { size, read, close } = openFile(url);
+    if (size < LARGE) return void close();
+    return new FileOnDisk(size, (into, offset) => {
+      try {
+        read(into, offset);
+      } catch (cause) {
+        throw new InvalidModel(`cannot read ${url}: ${/** @type {Error} */ (cause).message}`, { cause });
+      }
+    }, close);
+  } catch {
+    return null; // fetch tells why
+  }
+}
+
 /** @param {ReadableStream<Uint8Array>} stream @param {OnBytes} progress @param {AbortSignal} [signal] @returns {Promise<ModelFile>} */
 async function ofStream(stream, progress, signal) {
-  signal?.addEventListener('abort', () => stream.cancel().catch(() => {}));
-  const get = async () => {
-    if (stream.locked) throw new Error('the disk is full, and it cannot be read a second time');
-    return new Response(stream);
-  };
-  return received(get, progress).catch((cause) => { throw new InvalidModel(`cannot read the stream: ${cause.message}`, { cause }); });
+  const response = new Response(stream.pipeThrough(new TransformStream(), { signal }));
+  return received(response, progress).catch((cause) => { throw new InvalidModel(`cannot read the stream: ${cause.message}`, { cause }); });
 }
 
-/** Bytes that are in memory go to the disk, if they are many. @param {Uint8Array} bytes @returns {Promise<ModelFile>} */
+/** Bytes that are in memory go to the disk, if they are many and find room. @param {Uint8Array} bytes @returns {Promise<ModelFile>} */
 async function inPlace(bytes) {
-  const file = bytes.length < LARGE ? null : await onDisk(bytes.length, async (scratch) => scratch.append(bytes));
-  return file ?? new FileInMemory(bytes);
+  const scratch = bytes.length < LARGE ? null : await scratchFor(bytes.length);
+  if (!scratch) return new FileInMemory(bytes);
+  if (!scratch.fit(bytes).length) return onDisk(scratch);
+  await scratch.remove().catch(() => {}); // swept later
+  return new FileInMemory(bytes);
 }
 
-/** @param {() => Promise<Response>} get @param {OnBytes} progress @returns {Promise<ModelFile>} */
-async function received(get, progress) {
-  const response = await get();
+/** What is large, or may be, goes to the disk, into memory what finds no room there. @param {Response} response @param {OnBytes} progress @returns {Promise<ModelFile>} */
+async function received(response, progress) {
   const size = sizeOf(response);
-  if (size && size < LARGE || !response.body) return new FileInMemory(await readBody(response, progress));
-  const file = await onDisk(size, (scratch) => eachChunk(response, progress, (bytes) => scratch.append(bytes)));
-  if (!file) return new FileInMemory(await readBody(response.bodyUsed ? await get() : response, progress));
-  if (file.size >= LARGE) return file;
-  const small = new FileInMemory(file.part(0, file.size)); // of which nobody told the size
-  await file.close();
-  return small;
-}
-
-/**
- * A file that `write` writes; null where there is no place for it, or less than it takes.
- * @param {number} size bytes, 0 where nobody tells @param {(file: ScratchFile) => Promise<void>} write
- */
-async function onDisk(size, write) {
-  const { usage, quota } = await room().catch(() => ({ usage: 0, quota: 0 }));
-  const scratch = size < quota - usage ? await ScratchFile.make().catch(() => null) : null;
-  if (!scratch) return null;
+  const scratch = size && size < LARGE || !response.body ? null : await scratchFor(size);
+  if (!scratch) return new FileInMemory(await readBody(response, progress));
+  /** @type {Uint8Array[]} */
+  const rest = [];
   try {
-    await write(scratch);
-    return new FileOnDisk(scratch.size, (into, offset) => scratch.read(into, offset), () => scratch.remove());
+    await eachChunk(response, progress, (bytes) => {
+      const left = rest.length ? bytes : scratch.fit(bytes);
+      if (left.length) rest.push(left);
+    });
+    if (!rest.length && scratch.size >= LARGE) return onDisk(scratch);
+    const bytes = joined(scratch, rest);
+    await scratch.remove();
+    return new FileInMemory(bytes);
   } catch (error) {
-    await scratch.remove().catch(() => {}); // swept later
-    if (error instanceof DOMException && error.name === 'QuotaExceededError') return null;
+    await scratch.remove().catch(() => {}); // as above
     throw error;
   }
 }
+
+/** @param {ScratchFile} scratch @param {Uint8Array[]} rest what comes behind */
+function joined(scratch, rest) {
+  let at = scratch.size;
+  const bytes = new Uint8Array(rest.reduce((sum, { length }) => sum + length, at));
+  scratch.read(bytes.subarray(0, at), 0);
+  for (const part of rest) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
+}
+
+/** Null where there is no place for one, or less than it takes. @param {number} size bytes, 0 where nobody tells */
+async function scratchFor(size) {
+  const { usage, quota } = await room().catch(() => ({ usage: 0, quota: 0 }));
+  return size < quota - usage ? ScratchFile.make().catch(() => null) : null;
+}
+
+/** @param {ScratchFile} scratch */
+const onDisk = (scratch) => new FileOnDisk(scratch.size, (into, offset) => scratch.read(into, offset), () => scratch.remove());

@@ -93,5 +93,5 @@ export async function weightsOf(program, { model }, files, progress, stop) {
 export function beside(model, file) {
   if (!('url' in model)) throw new InvalidModel(`the weights of this program are in "${file}"`, { hint: 'list it in the externalData option, or export with weights' });
   const path = plain(file).split('/').map(encodeURIComponent).join('/');
-  return { url: new URL(`./${path}`, model.url).href };
+  return { url: new URL(`./${path}`, model.url).href, keep: model.keep };
 }

@@ -6,7 +6,7 @@ import { during, warn } from '../common/log.js';
 import { mark } from '../common/marks.js';
 import { isProgram, looksLikeProgram } from '../common/program_mark.js';
 import { Model } from '../session/model.js';
-import { closeAll, downloads, readerOf, weightsOf } from './model_files.js';
+import { beside, closeAll, downloads, readerOf, weightsOf } from './model_files.js';
 import { KeptPrograms } from './kept_programs.js';
 import { sameModel } from './same_model.js';
 import { cachedPrograms } from './program_cache.js';
@@ -31,7 +31,8 @@ import { written } from './simd.js';
  * Python; stop: of the call.
  * @typedef {object} Source
  * @property {number} start
- * @property {Files} files
+ * @property {import('../common/protocol.js').Origin} origin of the model
+ * @property {Map<string, ModelFile>} files
  * @property {Awaited<ReturnType<typeof cachedPrograms>>} cache
  * @property {import('../run/environment.js').Host} host
  * @property {Record<string, unknown> | null} gpu
@@ -58,7 +59,7 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   });
   mark('model fetched');
   const { memoryLimit, ...limits } = params.limits;
-  const source = { start, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
+  const source = { start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
   try {
     const open = interpreter.customised ? undefined : await sameModel(source, others);
     if (!open) return await become(params, source, progress, interpreter);
@@ -141,11 +142,23 @@ async function openCached(source, progress, interpreter) {
   }
 }
 
-/** Python, and its model. @param {Source} source @param {Interpreter} interpreter */
-async function opened({ files, host, gpu, options, stop }, interpreter) {
+/** Python, and its model; external data that was not named comes from beside it. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] */
+async function opened(source, interpreter, progress = () => {}) {
+  const { files, host, gpu, options, stop, origin } = source;
   const python = await interpreter.start();
-  const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.size]));
-  return { python, proxy: during(host.said, () => python.open(readerOf(files), ownOf(files).size, { ...options, gpu, external }, stop)) };
+  const read = readerOf(files);
+  for (let before = 0;; before = files.size) {
+    const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.size]));
+    try {
+      return { python, proxy: during(host.said, () => python.open(read, ownOf(files).size, { ...options, gpu, external }, stop)) };
+    } catch (error) {
+      const missing = error instanceof InvalidModel && 'url' in origin && files.size > before ? python.missing(read, ownOf(files).size, external) : [];
+      if (!missing.length) throw error;
+      source.cache = null; // its names are of the files that were named
+      const came = await downloads(missing.map((path) => ({ path, origin: beside(origin, path) })), progress, stop);
+      for (const [path, file] of came) files.set(path, file);
+    }
+  }
 }
 
 /** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
@@ -156,7 +169,7 @@ async function compile(source, interpreter, progress) {
   await stop?.look();
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
-  const { python, proxy } = await opened(source, interpreter);
+  const { python, proxy } = await opened(source, interpreter, progress);
   mark('model compiled');
   const model = new Model(python, proxy, weightsIn(files), host);
   progress({ phase: 'compile', loaded: 1, total: 1 });

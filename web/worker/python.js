@@ -157,6 +157,11 @@ export class Python {
     return this.stoppable(stop, () => this.engine.create(read, size, JSON.stringify(options)));
   }
 
+  /** Locations of its external data that were not given. @param {import('../run/environment.js').ReadFile} read @param {number} size @param {Record<string, number>} given sizes by path @returns {string[]} */
+  missing(read, size, given) {
+    return JSON.parse(this.engine.missing(read, size, JSON.stringify(given)));
+  }
+
   /** The Program for all feeds, if there is one. @param {ModelProxy} model @returns {ProgramData | null} */
   main(model) {
     return this.guard(() => takeProgram(model.main));
