@@ -85,15 +85,19 @@ export class Status {
  */
 export function onFiles(label, take) {
   const input = /** @type {HTMLInputElement} */ (label.querySelector('input'));
-  input.addEventListener('change', () => take([...input.files ?? []]));
-  label.addEventListener('keydown', (event) => ['Enter', ' '].includes(/** @type {KeyboardEvent} */ (event).key) && input.click());
-  for (const kind of ['dragover', 'dragleave', 'drop']) {
+  input.addEventListener('change', () => {
+    const files = [...input.files ?? []];
+    input.value = ''; // the same ones may be chosen again
+    if (files.length) take(files);
+  });
+  for (const kind of /** @type {const} */ (['dragover', 'dragleave', 'drop'])) {
     document.addEventListener(kind, (event) => {
+      if (!event.dataTransfer?.types.includes('Files')) return; // text goes where it is dropped
       event.preventDefault();
       label.classList.toggle('over', kind === 'dragover');
+      if (kind === 'drop') take([...event.dataTransfer.files]);
     });
   }
-  document.addEventListener('drop', (event) => take([...event.dataTransfer?.files ?? []]));
 }
 
 /** @param {import('pyruntime').Timings} timings */

@@ -149,11 +149,22 @@ def test_text_of_another_decoder(tab: Callable[..., Tab], tmp_path: Path, name: 
     page.set_input_files("#file", files[:1])
     page.wait_for_selector("#status.failed")
     assert "tokenizer.json" in page.inner_text("#status")
+    page.click("#write")  # stops with its step
     page.set_input_files("#file", files)
+    page.set_input_files("#file", files)  # at once again
     page.wait_for_selector("#status.done")
     page.fill("#prompt", PROMPT)
     page.fill("#temperature", "0")
     assert written(page) == likeliest(model, table, 300)
+    assert sessions(page) == 1
+    page.set_input_files("#file", [OURS[1], "build/models/affine.onnx"])
+    page.wait_for_selector("#status.failed")
+    assert "past_key_values" in page.inner_text("#status") or "logits" in page.inner_text("#status")
+    assert page.is_enabled("#write") and sessions(page) == 1
+
+
+def sessions(page: Page) -> int:
+    return page.evaluate("async () => (await (await import('/site/dist/ort.mjs')).stats()).sessions")
 
 
 def written(page: Page) -> str:

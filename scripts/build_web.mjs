@@ -4,7 +4,7 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cp, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { basename, dirname, join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { build } from 'esbuild';
@@ -348,10 +348,10 @@ async function site() {
   await cp(join(ROOT, 'demo'), SITE, { recursive: true, filter: (path) => !/\.py$|__pycache__/.test(path) });
   await cp(DIST, join(SITE, 'dist'), { recursive: true });
   await cp(join(DIST, 'offline.sw.js'), join(SITE, 'offline.sw.js'));
-  for (const [path, folder] of [['@ricky0123/vad-web/dist/silero_vad_v5.onnx', 'vad'], ['@huggingface/tokenizers/dist/tokenizers.min.mjs', 'text']]) {
-    const from = join(ROOT, 'node_modules', path);
-    if (await stat(from).catch(() => null)) await cp(from, join(SITE, folder, basename(path)));
-  }
+  const vad = join(ROOT, 'node_modules/@ricky0123/vad-web/dist/silero_vad_v5.onnx');
+  if (await stat(vad).catch(() => null)) await cp(vad, join(SITE, 'vad', 'silero_vad_v5.onnx'));
+  const tokenizers = 'tokenizers.min.mjs';
+  await cp(join(ROOT, 'node_modules/@huggingface/tokenizers/dist', tokenizers), join(SITE, 'text', tokenizers));
   await writeList(SITE, 'site.json', () => true, (path) => !/^dist\/|\.sw\.js$/.test(path));
   if (given('--compress')) await compressAll(SITE);
 }

@@ -30,7 +30,7 @@ const FEEDS = {
 
 export class Decoder {
   /** @param {InferenceSession} session that samples from its logits; its other inputs and outputs as Hugging Face's
-   * exporters name them. Throws where it has an input that is not known. */
+   * exporters name them. Throws where it has an input that is not known, or no caches. */
   constructor(session) {
     this.session = session;
     this.length = 0;
@@ -39,6 +39,7 @@ export class Decoder {
     this.names = session.inputNames.filter((name) => !name.startsWith(PAST));
     const unknown = this.names.filter((name) => !(name in FEEDS));
     if (unknown.length) throw new Error(`no decoder that this page knows has the input ${unknown.join(', ')}`);
+    if (this.names.length === session.inputNames.length) throw new Error(`this model has no input ${PAST}…: export it with a cache`);
     this.restart();
   }
 
@@ -58,7 +59,10 @@ export class Decoder {
   async step(ids, how) {
     const given = Object.fromEntries(this.names.map((name) => [name, FEEDS[name](ids, this.length, how)]));
     const { token, ...presents } = await this.session.run({ ...given, ...this.pasts });
-    for (const [name, tensor] of Object.entries(presents)) this.pasts[name.replace('present', PAST)] = tensor;
+    for (const [name, tensor] of Object.entries(presents)) {
+      const past = name.replace('present', PAST);
+      if (past in this.pasts) this.pasts[past] = tensor;
+    }
     this.length += ids.length;
     return Number(token.data[0]);
   }

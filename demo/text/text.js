@@ -12,9 +12,12 @@ const button = /** @type {HTMLButtonElement} */ ($('#write'));
 const prompt = /** @type {HTMLTextAreaElement} */ ($('#prompt'));
 /** @type {{ decoder: Decoder, tokenizer: Tokenizer } | null} */
 let current = null;
-let stopped = true;
-/** The text that is being written. @type {Promise<void>} */
-let writing = Promise.resolve();
+/** The text that is being written. @type {Promise<void> | null} */
+let writing = null;
+let stopped = false;
+/** Decoders are opened one after another. @type {Promise<void>} */
+let opening = Promise.resolve();
+let waiting = 0;
 
 /** What the page's controls say. */
 function settings() {
@@ -55,38 +58,67 @@ async function told(decoder, count, first, taken) {
   $('#memory').textContent = bytes((await decoder.session.memory()).arena);
 }
 
-async function pressed() {
-  stopped = !stopped;
-  if (stopped || !current) return;
-  button.textContent = 'Stop';
-  $('#text').setAttribute('aria-busy', 'true');
-  try {
-    await write(current.decoder, current.tokenizer);
-  } catch (error) {
-    status.failed(error);
-  }
-  stopped = true;
-  button.textContent = 'Write';
-  $('#text').removeAttribute('aria-busy');
+/** What the button does now: a text that is stopped ends with its step. */
+function showButton() {
+  button.textContent = writing ? 'Stop' : 'Write';
+  button.disabled = !current || waiting > 0 || (writing !== null && stopped);
 }
 
-/** @param {string | File} model @param {string | Blob} table tokenizer.json @param {{ path: string, data: File }[]} [externalData] */
-async function open(model, table, externalData = []) {
-  stopped = button.disabled = true;
+/** @param {NonNullable<typeof current>} chosen */
+async function begin({ decoder, tokenizer }) {
+  $('#text').setAttribute('aria-busy', 'true');
   try {
-    await writing;
-    await current?.decoder.session.release();
-    current = null;
-    const json = typeof table === 'string' ? fetch(table) : new Response(table);
-    const options = { onProgress: status.progress, sampleFrom: 'logits', externalData };
-    const session = await ort.InferenceSession.create(/** @type {any} */ (model), options);
-    const config = { clean_up_tokenization_spaces: false }; // it would take spaces from the text
-    current = { decoder: new Decoder(session), tokenizer: new Tokenizer(await (await json).json(), config) };
-    status.done(readyText(session.timings));
-    button.disabled = false;
+    await write(decoder, tokenizer);
   } catch (error) {
     status.failed(error);
   }
+  writing = null;
+  $('#text').removeAttribute('aria-busy');
+  showButton();
+}
+
+function pressed() {
+  stopped = writing !== null;
+  if (!stopped && current) writing = begin(current);
+  showButton();
+}
+
+/**
+ * @param {string | File} model @param {string | Blob} table tokenizer.json @param {{ path: string, data: File }[]} [externalData]
+ * @param {string} [about] what the page then says
+ */
+function open(model, table, externalData, about) {
+  waiting++;
+  stopped = true;
+  showButton();
+  opening = opening.then(async () => {
+    try {
+      await writing;
+      await opened(model, table, externalData);
+      if (about) $('#about').textContent = about;
+    } catch (error) {
+      status.failed(error);
+    }
+    waiting--;
+    showButton();
+  });
+}
+
+/** The decoder before stays where this one fails. @param {string | File} model @param {string | Blob} table @param {{ path: string, data: File }[]} [externalData] */
+async function opened(model, table, externalData = []) {
+  const json = await (typeof table === 'string' ? await fetch(table) : new Response(table)).json();
+  const tokenizer = new Tokenizer(json, { clean_up_tokenization_spaces: false }); // it would take spaces from the text
+  const options = { onProgress: status.progress, sampleFrom: 'logits', externalData };
+  const session = await ort.InferenceSession.create(/** @type {any} */ (model), options);
+  try {
+    const decoder = new Decoder(session);
+    await current?.decoder.session.release();
+    current = { decoder, tokenizer };
+  } catch (error) {
+    await session.release();
+    throw error;
+  }
+  status.done(readyText(session.timings));
 }
 
 /** @param {File[]} files */
@@ -94,8 +126,8 @@ function take(files) {
   const table = files.find(({ name }) => name === 'tokenizer.json');
   const model = files.find(({ name }) => name.endsWith('.onnx'));
   if (!model || !table) return status.failed('A decoder is its .onnx file, the files with its weights if it has any, and tokenizer.json: choose them together');
-  $('#about').textContent = `${model.name} writes on.`;
-  return open(model, table, files.filter((file) => file !== model && file !== table).map((data) => ({ path: data.name, data })));
+  const others = files.filter((file) => file !== model && file !== table).map((data) => ({ path: data.name, data }));
+  open(model, table, others, `${model.name} writes on.`);
 }
 
 for (const control of document.querySelectorAll('input[type=range]')) {
@@ -104,6 +136,6 @@ for (const control of document.querySelectorAll('input[type=range]')) {
   control.addEventListener('input', show);
   show();
 }
-button.addEventListener('click', () => { writing = pressed(); });
+button.addEventListener('click', pressed);
 onFiles($('#drop'), take);
 open('decoder.onnx', 'tokenizer.json');

@@ -30,27 +30,36 @@ class Decoder:
         self.outputs = [o.name for o in self.session.get_outputs()]
         self.random = np.random.default_rng(seed)
         self.length = 0
-        self.names = set()
+        self.names, self.pasts = set(), set()
         for x in self.session.get_inputs():
             if x.name.startswith(PAST):  # nothing is cached yet, of a batch of one
+                self.pasts.add(x.name)
                 shape = [d if isinstance(d, int) else int(axis == 0) for axis, d in enumerate(x.shape)]
                 self.binding.bind_cpu_input(x.name, np.zeros(shape, TYPES[x.type]))
             else:
                 self.names.add(x.name)
         self.how = {"temperature": np.float32(temperature), "top_k": np.int64(top_k), "top_p": np.float32(top_p)}
+        unknown = self.names - self.feeds([0]).keys()
+        if unknown or not self.pasts:
+            told = f"has no input {PAST}…" if not self.pasts else f"wants {', '.join(sorted(unknown))}"
+            raise SystemExit(f"{model} {told}: export it with Hugging Face's optimum, as a decoder with a cache")
 
-    def step(self, ids: list[int]) -> int:
-        """The token that follows."""
-        past, self.length = self.length, self.length + len(ids)
-        feeds = {
+    def feeds(self, ids: list[int]) -> dict[str, np.ndarray | np.generic]:
+        """What exported decoders ask for besides caches."""
+        past, total = self.length, self.length + len(ids)
+        return {
             "input_ids": np.array([ids], np.int64),
-            "attention_mask": np.ones((1, self.length), np.int64),
-            "position_ids": np.arange(past, self.length)[None],
+            "attention_mask": np.ones((1, total), np.int64),
+            "position_ids": np.arange(past, total)[None],
             "num_logits_to_keep": np.int64(1),
             "use_cache_branch": np.array([past > 0]),
             "random": self.random.random(1, np.float32),
             **self.how,
         }
+
+    def step(self, ids: list[int]) -> int:
+        """The token that follows."""
+        feeds = self.feeds(ids)
         for name in self.names:
             self.binding.bind_cpu_input(name, np.asarray(feeds[name]))
         for name in self.outputs:
@@ -58,8 +67,11 @@ class Decoder:
         self.session.run_with_iobinding(self.binding)
         found = dict(zip(self.outputs, self.binding.get_outputs(), strict=True))
         token = int(found.pop("token").numpy()[0])
+        self.length += len(ids)
         for name, value in found.items():
-            self.binding.bind_ortvalue_input(name.replace("present", PAST), value)
+            past = name.replace("present", PAST)
+            if past in self.pasts:
+                self.binding.bind_ortvalue_input(past, value)
         return token
 
 
@@ -89,8 +101,9 @@ def main() -> None:
     decoder = Decoder(args.model, args.temperature, args.top_k, args.top_p, args.seed)
     print(args.prompt, end="", flush=True)
     start = time.perf_counter()
+    ids = tokenizer.encode(args.prompt).ids or tokenizer.encode("\n").ids  # a paragraph begins
     count = 0
-    for text in written(decoder, tokenizer, tokenizer.encode(args.prompt or "\n").ids, args.tokens):
+    for text in written(decoder, tokenizer, ids, args.tokens):
         print(text, end="", flush=True)
         count += 1
     seconds = time.perf_counter() - start

@@ -2,14 +2,15 @@
 
 `rows_block`: B row-major, `ldb` bytes between its rows; C += a[k] * B[k, :] for eight k at a time, so that eight
 streams of B are read in order and C is touched once for all of them. Few columns, as a step of attention multiplies
-values, have their sums in registers: one row, 36 heads of 1,024 x 48 in cache 34 -> 47 GB/s, of 4,096 from memory
-15 -> 27, where a search for a byte has 27 (wasmtime, in turns, by hand).
-`cols_block`: B given transposed [N][K], `ldb` bytes between its rows; dot products of four of them at a time.
-Three rows of 1,040 x 64 in each of three heads, out of memory, in V8 14.6: q · keys 122 -> 100 us with two columns at a
-time, of which no sum is spilled, and weights · values 110 -> 88 by rows of B in order (by hand, an EPYC of 2017).
+values, have their sums in registers where one or two rows of A share B: one row, 36 heads of 1,024 x 48 in cache 34 ->
+47 GB/s, of 4,096 from memory 15 -> 27, where a search for a byte has 27 (wasmtime, in turns, by hand). Those of three
+rows do not fit beside what is multiplied: there three rows of B are read in order (110 -> 88 us, below).
+`cols_block`: B given transposed [N][K], `ldb` bytes between its rows; dot products of four of them at a time, of two
+with three rows of A, so that V8 spills no sum (122 -> 100 us; wasmtime 114 -> 120).
 Both read each part of B from memory once for all rows of A, and into registers once for up to three, as heads are that
 share keys and values: groups of 2 to 6 by 1,040 x 64 or 128 take 0.64 to 0.81 of the time (q · keys) and 0.76 to 0.83
-(weights · values; wasmtime, in turns, by hand).
+(weights · values; wasmtime, in turns, by hand). Times are of three rows by 1,040 x 64 in each of three heads, out of
+memory, in V8 14.6 on an EPYC of 2017 (by hand).
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ HEIGHTS = (3, 2, 1)  # rows at a time
 STREAMS = {1: 8, 3: 3}  # rows of B that are read together, by height
 NARROW = {1: (6, 4, 2, 1), 2: (6, 4, 2, 1)}  # vectors of columns that are summed in registers, by height
 ROWS, WIDE = 36, 256
-FIRST_LEVEL = 1 << 14  # bytes
+FIRST_LEVEL = 1 << 14  # bytes of B, less than a first-level cache
 
 
 def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic) -> Function:
-    """(a, lda, b, ldb, c, ldc, cols): c[m, 0:cols] += sum over so many k of a[m, k] * b[k, 0:cols]."""
+    """(a, lda, b, ldb, c, ldc, cols): c[m, 0:cols] += sum over so many k of a[m, k] * b[k, 0:cols]; cols by fours for
+    more rows than one."""
 
     def make() -> Function:
         store = store_part(module)
@@ -41,37 +43,36 @@ def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic) -> 
         for pointer, row in zip(_rows_from(f, a, lda, height), splats, strict=True):
             for k, splat in enumerate(row):
                 f.emit(pointer).mem("v128.load32_splat", 4 * k).set(splat)
-        xs, total = f.locals("v128", streams if height > 1 else 1), f.local("v128")
+        total, xs = f.local("v128"), f.locals("v128", streams if height > 1 else 1)
+
+        def load(j: int, first: int, count: int) -> None:
+            for pointer, x in zip(of[first : first + count], xs, strict=False):
+                f.emit(pointer).mem("v128.load", 16 * j).set(x)
 
         def sums(pointer: int, row: list[int], j: int) -> None:
             f.emit(pointer).mem("v128.load", 16 * j).set(total)
             for k, splat in enumerate(row):
-                if height == 1:
-                    f.emit(of[k]).mem("v128.load", 16 * j).set(xs[0])
-                arithmetic.multiply_add(f, total, splat, xs[k % len(xs)])
-
-        def step(j: int) -> None:
-            for pointer, x in zip(of if height > 1 else (), xs, strict=False):
-                f.emit(pointer).mem("v128.load", 16 * j).set(x)
-            for pointer, row in zip(to, splats, strict=True):
-                sums(pointer, row, j)
-                f.emit(pointer, total).mem("v128.store", 16 * j)
+                if height == 1:  # beside eight splats there are no registers for eight of B
+                    load(j, k, 1)
+                arithmetic.multiply_add(f, total, splat, xs[0 if height == 1 else k])
 
         for vectors in (4, 1):
             with f.block() as out, f.loop() as again:
                 f.emit(cols).i32(4 * vectors).emit("i32.lt_s").br_if(out)
                 for j in range(vectors):
-                    step(j)
+                    if height > 1:
+                        load(j, 0, streams)
+                    for pointer, row in zip(to, splats, strict=True):
+                        sums(pointer, row, j)
+                        f.emit(pointer, total).mem("v128.store", 16 * j)
                 for pointer in (*of, *to):
                     f.add(pointer, 16 * vectors)
                 f.add(cols, -4 * vectors).br(again)
-        f.emit(cols)
-        with f.if_():
-            for pointer, x in zip(of if height > 1 else (), xs, strict=False):
-                f.emit(pointer).mem("v128.load").set(x)
-            for pointer, row in zip(to, splats, strict=True):
-                sums(pointer, row, 0)
-                f.emit(pointer, total, total, cols).call(store)
+        if height == 1:  # more rows have columns by fours
+            f.emit(cols)
+            with f.if_():
+                sums(c, splats[0], 0)
+                f.emit(c, total, total, cols).call(store)
         return f
 
     return module.once(("axpy", height, streams, arithmetic), make)
@@ -175,8 +176,8 @@ def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
 
 
 def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> None:
-    """Few columns: so many rows of B that they stay in the first-level cache. Of one or two rows of A sums stay in
-    registers; those of three do not fit beside what is multiplied, so there rows of B are read in order."""
+    """Few columns: so many rows of B that they stay in a cache while rows of A take turns. Sums of one or two rows of A
+    stay in registers; those of three do not fit beside what is multiplied, so there rows of B are read in order."""
     a, row, pa, pc, b, c, cols, k, left = f.locals("i32", 9)
 
     def in_registers(height: int) -> None:
@@ -191,8 +192,7 @@ def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> Non
         if height in NARROW:
             in_registers(height)
         else:
-            f.emit(pa).set(c).emit(row).set(b).emit(k).set(cols)
-            _streamed(f, p, height, (c, b, pc, cols), arithmetic)
+            _streamed(f, p, height, (pa, row, pc, k), arithmetic)
         _next_rows(f, p, height, pa, pc)
 
     f.emit(p["a"]).set(a).emit(p["b"]).set(row).emit(p["k"]).set(left)
@@ -210,14 +210,18 @@ def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> Non
 def _streamed(
     f: Function, p: dict[str, int], height: int, at: tuple[int, int, int, int], arithmetic: Arithmetic
 ) -> None:
-    """c[0:height] += a * b, so many k; at: the locals a, b, c, k, which are used up."""
-    a, b, c, k = at
+    """c[m] += a[m] * b for so many rows m of A; at: the locals a, b, c and how many k."""
+    a, b, k = f.locals("i32", 3)
+    c = at[2]
+    for to, value in zip((a, b, k), (at[0], at[1], at[3]), strict=True):
+        f.emit(value).set(to)
     for streams in (STREAMS[height], 1):
         with f.block() as out, f.loop() as again:
             f.emit(k).i32(streams).emit("i32.lt_s").br_if(out)
             f.emit(a, p["lda"], b, p["ldb"], c, p["ldc"], p["cols"]).call(_axpy(f.module, height, streams, arithmetic))
             f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
             f.add(k, -streams).br(again)
+    f.release(a, b, k)
 
 
 def _next_rows(f: Function, p: dict[str, int], height: int, a: int, c: int) -> None:
@@ -362,8 +366,8 @@ def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Fu
         _zero(f, p)
         f.emit(p["b"]).set(b).emit(p["c"]).set(c).emit(p["cols"]).set(left)
         with f.loop() as again:
-            f.i32(FIRST_LEVEL // 4).emit(p["k"]).i32(1).emit("i32.or", "i32.div_u").i32(-4).emit("i32.and").i32(4)
-            f.emit("i32.add").set(some)
+            f.i32(FIRST_LEVEL // 4).emit(p["k"]).i32(1).emit("i32.or", "i32.div_u")  # k may be 0
+            f.i32(-4).emit("i32.and").i32(4).emit("i32.add").set(some)
             minimum(f, some, some, left)
             f.emit(p["a"]).set(a).emit(c).set(pc)
             _by_heights(f, p["rows"], rows)
