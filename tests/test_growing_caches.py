@@ -110,11 +110,21 @@ def attention_of_microsoft() -> onnx.ModelProto:
     return built
 
 
+def turned_in_part() -> onnx.ModelProto:
+    """As long as the feed, with some of its features written over, which are made of its others."""
+    made = helper.make_node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], rotary_embedding_dim=4)
+    inputs = [("x", FLOAT, ["b", 2, "p", 8]), *[(name, FLOAT, ["b", "p", 2]) for name in ("cos", "sin")]]
+    built = model([made], inputs, [("y", FLOAT, None)])
+    built.opset_import[0].version = 23
+    return built
+
+
 CASES: list[tuple[Any, list[str] | None]] = [
     (attention, ["past", "past_v"]), (past_is_read_elsewhere, ["past"]), (twice_the_same, ["past"]),
     (past_leaves_too, None), (new_is_computed, ["past"]), (past_comes_second, ["new"]),
     (along_the_first_axis, ["past"]),
     (along_the_last_axis, ["past"]), (stacked, ["past"]), (keys_before_values, []), (attention_of_microsoft, ["past"]),
+    (turned_in_part, []),
 ]  # fmt: skip
 SIZES = [(1, 3, 1), (1, 4, 1), (2, 0, 3), (1, 7, 0), (3, 1, 2), (1, 63, 1), (1, 64, 1), (1, 65, 1), (0, 2, 2)]
 

@@ -52,6 +52,11 @@ class _Cache:
     def past(self) -> AnyDim:
         return self.feed.tensor.shape[self.axis]
 
+    @property
+    def reads_past(self) -> bool:
+        """Whether what is fresh, which may lie in the past, is made of that, as RotaryEmbedding's features are."""
+        return self.fresh is not None and self.feed.tensor in tensors_in(self.present.expr.args[1], self.fresh)
+
 
 def grow_in_place(traced: Traced) -> None:
     """In a program whose kernels all work in linear memory."""
@@ -64,7 +69,7 @@ def grow_in_place(traced: Traced) -> None:
             found = _cache(out.kernel, feeds)
             if found is None or found.feed.tensor.uid in leaving:
                 continue
-            if found.fresh is None or readers[found.feed.tensor.uid] == 1:  # what is fresh may lie in the past
+            if found.fresh is None or (readers[found.feed.tensor.uid] == 1 and not found.reads_past):
                 del feeds[found.feed.tensor.uid]
                 _rewrite(traced, name, found)
 
