@@ -315,7 +315,9 @@ async function image() {
   await kept(['python.image.wasm'], `${await buildName()} ${parts.join('')}`, async () => {
     const file = join(CACHE, 'pyodide.trimmed.mjs');
     await writeFile(file, (await glue()).code);
-    return [await snapshot(DIST, PYODIDE, file, await buildName(), await restoring())];
+    const code = await restoring();
+    await writeFile(join(CACHE, 'restore.wasm'), code); // scripts/profile_python.py makes another image with it
+    return [await snapshot(DIST, PYODIDE, file, await buildName(), code)];
   });
 }
 

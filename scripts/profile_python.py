@@ -52,8 +52,9 @@ PREAMBLE = """{
 }
 """
 IMAGE = f"""import {{ snapshot }} from './scripts/snapshot.mjs';
-import {{ writeFileSync }} from 'node:fs';
-const made = await snapshot('{FOLDER}', '{WASM.parent}', '{ROOT}/build/web/pyodide.trimmed.mjs', '%s');
+import {{ readFileSync, writeFileSync }} from 'node:fs';
+const code = new Uint8Array(readFileSync('{ROOT}/build/web/restore.wasm'));
+const made = await snapshot('{FOLDER}', '{WASM.parent}', '{ROOT}/build/web/pyodide.trimmed.mjs', '%s', code);
 writeFileSync('{FOLDER}/python.image.wasm', made);
 """
 ASK = """() => new Promise((resolve) => {

@@ -13,7 +13,6 @@ import builtins
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from itertools import chain
 
 from pyruntime.errors import unreadable
@@ -33,7 +32,12 @@ _WHOLE = 1 << 14  # messages up to this size are scanned in one go
 _FIRST, _LARGEST = 1 << 12, 1 << 20  # window sizes
 _HEADER = 20  # a tag and a length, each at most 10 bytes
 _LARGEST_TAG = (1 << 32) - 1
-_ELEMENT = {VARINT: rb"[\x80-\xff]{0,9}[\0-\x7f]", FIXED32: rb".{4}"}
+# 256 elements, each behind the same tag of one byte. Runs are found so many at a time: possessive repetition, which
+# remembers none, ends in the middle of an element in Python 3.11.2, and greedy repetition remembers all.
+_MANY = {
+    VARINT: re.compile(rb"([\x08-\x78])[\x80-\xff]{0,9}[\0-\x7f](?:\1[\x80-\xff]{0,9}[\0-\x7f]){255}"),
+    FIXED32: re.compile(rb"([\x0d-\x7d]).{4}(?:\1.{4}){255}", re.DOTALL),
+}
 _BEHIND_TAGS = re.compile(rb"[\0-\x7f]([\x80-\xff]*[\0-\x7f])")
 _VARINT = re.compile(rb"[\x80-\xff]*[\0-\x7f]")
 _PIECE = 1 << 16  # bytes of varints whose values are made at once
@@ -214,12 +218,12 @@ class Wire:
 
     def _run(self, start: int, end: int) -> Field | None:
         """Many elements of one field from here on."""
-        at = start - self._base
-        tag = self._buf[at]
-        if not 8 <= tag < 128 or tag & 7 not in _RUNS:
+        buf, at, stop = self._buf, start - self._base, end - self._base
+        tag = buf[at]
+        if tag & 7 not in _MANY:
             return None
-        pattern, found = _many(tag), at
-        while many := pattern.match(self._buf, found, end - self._base):
+        found = at
+        while found < stop and buf[found] == tag and (many := _MANY[tag & 7].match(buf, found, stop)):
             found = many.end()
         return (tag & ~7 | _RUNS[tag & 7], start, self._base + found) if found > at else None
 
@@ -258,13 +262,6 @@ class Wire:
         except IndexError:
             raise unreadable(f"the file is cut off inside the field at byte {base + at}") from None
         return found, base + pos
-
-
-@cache
-def _many(tag: int) -> re.Pattern[builtins.bytes]:
-    """256 elements behind this tag of one byte. Runs are found so many at a time: possessive repetition, which does not
-    remember each, ends in the middle of an element in Python 3.11.2, and greedy repetition remembers all."""
-    return re.compile(b"(?:%s%s){256}" % (re.escape(bytes([tag])), _ELEMENT[tag & 7]), re.DOTALL)
 
 
 def _pieces(data: bytes) -> Iterator[tuple[int, int]]:
