@@ -21,9 +21,9 @@ def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
         return a
     if caps(b, a):
         return b
-    if within(a, b) or joined(a, b):
+    if _within(a, b) or _joined(a, b):
         return a
-    if within(b, a) or joined(b, a):
+    if _within(b, a) or _joined(b, a):
         return b
     if isinstance(a, int) and a != 0:  # the unknown one is 1 or equal: checked at run time by the executor's guards
         return a
@@ -39,7 +39,7 @@ def caps(a: AnyDim, b: AnyDim) -> bool:
     return op == "min" and a in args and any(isinstance(x, int) and x > 1 for x in args)
 
 
-def within(a: AnyDim, b: AnyDim) -> bool:
+def _within(a: AnyDim, b: AnyDim) -> bool:
     """Whether b is min(a, …), as slices [start:start + a] have, or that only where a is not 0, as [-a:] has: where a is
     1, b is no more, so what the two broadcast to is a. (It would be 0 of a slice that begins behind the end, beside 1:
     a guard refuses that.) A decoder's tables of positions are read so; shapes would grow with each layer."""
@@ -50,12 +50,12 @@ def within(a: AnyDim, b: AnyDim) -> bool:
     return a == b or (op == "min" and a in args)
 
 
-def joined(a: AnyDim, b: AnyDim) -> bool:
+def _joined(a: AnyDim, b: AnyDim) -> bool:
     """Whether b was broadcast to a with others already: where a is 1, b is, so once more changes nothing."""
     op, *args = _only_atom(a)
     if op != "select" or args[0] != compare("eq", args[2], 1):
         return False
-    return any(x == b or joined(x, b) for x in args[1:])
+    return any(x == b or _joined(x, b) for x in args[1:])
 
 
 def _only_atom(x: AnyDim) -> Atom:

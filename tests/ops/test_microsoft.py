@@ -243,7 +243,7 @@ def test_quantised_experts(bits: int, block: int, zeros: bool) -> None:
         wide, low = (np.repeat(v, block, axis=2) if block else v[..., None] for v in (scale, zero))
         return packed(codes), scale, packed(zero) if zeros else None, ((codes - low) * wide).astype(np.float32)
 
-    (w1, s1, z1, f1), (w2, s2, z2, f2) = coded(32, 32), coded(32, 32)
+    (w1, s1, z1, f1), (w2, s2, z2, f2) = coded(64, 32), coded(32, 64)
     x, router = floats(3, 32), floats(3, 4)
     attrs = {"k": 2, "activation_type": "silu"}
     more = [None] * 4 + [z1, z2] if zeros else []
