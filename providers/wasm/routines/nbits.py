@@ -17,10 +17,10 @@ from pyruntime.ir.packed_codes import code_at
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
-from ..schedules.dequantize import FEW
 from ..schedules.few_bits import GROUP, ROUND, FewBits
 from ..schedules.quantised_rows import LARGEST_BLOCK, largest_row
 from ..schedules.register_tile import PANEL
+from ..schedules.streams import FEW
 from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, scratch, widened
 from .integers import are_weights
 

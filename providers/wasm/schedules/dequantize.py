@@ -3,17 +3,13 @@ or in registers where few rows are multiplied."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .few_bits import GROUP, HALF_STEP, ROUND, FewBits, constants, values
-from .register_tile import PANEL, Epilogue, block_function, call_block, finish_tile, row_pointers, store_part
+from .register_tile import PANEL, Epilogue, finish_tile, row_pointers, store_part
+from .streams import ask_ahead, in_streams, part_function
 
-FEW = 2  # rows
-LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
 # (codes, steps, k0, k, K, size, cols, to, step): codes and steps of the first panel; a block of k0..k0+k of each panel;
 # size: k in a block of one scale
 PACK = ("codes", "steps", "k0", "k", "all", "size", "cols", "to", "step")
@@ -100,7 +96,11 @@ def few_rows_nbits(
     """
 
     key = ("few_rows_nbits", few, arithmetic, epilogue.key(), words)
-    return by_height(module, key, lambda height: _strip(module, height, few, arithmetic, epilogue, words))
+    return in_streams(module, key, few, words, _floats, lambda height: _part(module, height, few, arithmetic, epilogue))
+
+
+def _floats(f: Function, k: int, _: int) -> Function:
+    return f.emit(k).i32(2).emit("i32.shl")
 
 
 class FloatBlock:
@@ -194,84 +194,29 @@ class FloatBlock:
                     self.arithmetic.multiply_add(f, total[half], x, step)
 
 
-def _strip(
-    module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epilogue: Epilogue, words: tuple[int, int]
-) -> Function:
+def _part(module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     store_part(module)
-    f, p = block_function(module, f"strip{height}_{few.bits}bits")
+    f, p = part_function(module, f"part{height}_{few.bits}bits")
     a, c, rows = row_pointers(f, p, height)
     block = FloatBlock(f, few, arithmetic, a)
     totals = [f.locals("v128", 2) for _ in a]
-    code, steps, size, k, left, step = f.locals("i32", 6)
-    first_steps(f, p, few, words, steps, size)
-    f.emit(size).i32(few.bits).emit("i32.mul").set(step)
+    code, k, left, step = f.locals("i32", 4)
+    f.emit(p["size"]).i32(few.bits).emit("i32.mul").set(step).emit(p["b"]).set(code).emit(p["k"]).set(k)
     if few.bits == 16:
-        f.emit(steps).mem("i32.load8_u").set(block.kept[-1])
-    with f.loop() as panels:
-        for total in (total for pair in totals for total in pair):
-            f.f32x4(0).set(total)
-        f.emit(p["k"]).set(k).emit(p["b"]).set(code)
-        with f.block() as done, f.loop() as again:
-            f.emit(k).i32(0).emit("i32.le_s").br_if(done)
-            minimum(f, left, k, size)
-            if few.bits < 16:
-                ask_ahead(f, p, few, code, k, step)
-            f.emit(k, size, "i32.sub").set(k)
-            block.clear()
-            for count in (GROUP, 3, 2, 1):
-                block.groups(code, left, count, p)
-            block.add_to(totals, steps)
-            f.add(steps, few.steps).br(again)
-        for pointer in a:
-            f.emit(pointer, p["k"]).i32(2).emit("i32.shl", "i32.sub").set(pointer)
-        finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
-        next_panel(f, p, c, panels)
+        f.emit(p["steps"]).mem("i32.load8_u").set(block.kept[-1])
+    with f.block() as done, f.loop() as again:
+        f.emit(k).i32(0).emit("i32.le_s").br_if(done)
+        minimum(f, left, k, p["size"])
+        if few.bits < 16:
+            ask_ahead(f, p, few, code, k, step)
+        f.emit(k, p["size"], "i32.sub").set(k)
+        block.clear()
+        for count in (GROUP, 3, 2, 1):
+            block.groups(code, left, count, p)
+        block.add_to(totals, p["steps"])
+        f.add(p["steps"], few.steps).br(again)
+    finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
     return f
 
 
-def by_height(module: Module, key: tuple[Any, ...], strip: Callable[[int], Function]) -> Function:
-    """The block function whose key begins with its name: strips of one row, or of FEW of which some may lie beyond."""
-
-    def make() -> Function:
-        f, p = block_function(module, key[0])
-        f.emit(p["rows"]).i32(1).emit("i32.eq")
-        with f.if_():
-            call_block(f, strip(1), p)
-            f.otherwise()
-            call_block(f, strip(FEW), p)
-        return f
-
-    return module.once(key, make)
-
-
-def first_steps(f: Function, p: dict[str, int], few: FewBits, words: tuple[int, int], steps: int, size: int) -> None:
-    """The address of the block's first steps, and the k of each."""
-    f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(size)
-    f.emit(p["k"], size, "i32.add").i32(1).emit("i32.sub", size, "i32.div_u", p["col"], "i32.mul")
-    f.i32(few.steps // PANEL).emit("i32.mul", p["args"]).mem("i32.load", 4 * words[0]).emit("i32.add").set(steps)
-
-
-def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, step: int) -> None:
-    """At each step of so many bytes that enters another 512 of the panel, a load from each line at the same place in
-    the next panel, if there is one: eight lines come together (docs/adr/0108). k: how many are left from `code` on; a
-    k has as many bytes in a panel as a code has bits."""
-    with f.block() as done:
-        f.emit(code, p["b"], "i32.sub").i32(ASKED - 1).emit("i32.and", step, "i32.ge_u").br_if(done)
-        f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s").br_if(done)
-        f.emit(p["cols"]).i32(PANEL).emit("i32.le_s").br_if(done)
-        with f.scratch("i32", 1) as (ahead,):
-            f.emit(code, p["ldb"], "i32.add").set(ahead)
-            for line in range(0, ASKED, LINE):
-                f.emit(ahead).mem("i32.load8_u", line).emit("drop")
-
-
-def next_panel(f: Function, p: dict[str, int], c: list[int], again: int) -> None:
-    f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
-    for address in c:
-        f.add(address, 4 * PANEL)
-    f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
-
-
-__all__ = [
-    "FEW", "PACK", "FloatBlock", "ask_ahead", "by_height", "few_rows_nbits", "first_steps", "next_panel", "pack_nbits"
-]  # fmt: skip
+__all__ = ["PACK", "FloatBlock", "few_rows_nbits", "pack_nbits"]

@@ -35,12 +35,12 @@ from pyruntime.ir.shape import AnyDim
 from ..printer.assembler import Function, Module
 from .arguments import KERNEL, ceil_div, element, load_words, minimum
 from .arithmetic import Arithmetic
-from .dequantize import FEW
 from .few_bits import KINDS
 from .pack_panels import pack_cols, pack_rows
 from .quantised_rows import quantise_rows
 from .register_tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block
 from .right_operand import Block, right_operand
+from .streams import FEW
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
 PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc",

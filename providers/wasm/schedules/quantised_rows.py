@@ -18,9 +18,10 @@ from collections.abc import Callable
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
-from .dequantize import FloatBlock, ask_ahead, by_height, first_steps, next_panel
+from .dequantize import FloatBlock
 from .few_bits import GROUP, ROUND, FewBits
-from .register_tile import PANEL, Epilogue, block_function, finish_tile, row_pointers, store_part
+from .register_tile import PANEL, Epilogue, finish_tile, row_pointers, store_part
+from .streams import ask_ahead, in_streams, part_function
 
 HEADER = 16
 MIDDLES = 8  # where a header has the sums times -8
@@ -217,47 +218,43 @@ def quantised_rows(
     """
 
     key = ("quantised_rows", few, arithmetic, epilogue.key(), words)
-    return by_height(module, key, lambda height: _strip(module, height, few, arithmetic, epilogue, words))
+
+    def bytes_of(f: Function, k: int, size: int) -> Function:
+        return row_bytes(f, k, size, few.digits)
+
+    return in_streams(
+        module, key, few, words, bytes_of, lambda height: _part(module, height, few, arithmetic, epilogue)
+    )
 
 
-def _strip(
-    module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epilogue: Epilogue, words: tuple[int, int]
-) -> Function:
+def _part(module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     store_part(module)
-    f, p = block_function(module, f"quantised{height}_{few.bits}bits")
+    f, p = part_function(module, f"quantised{height}_{few.bits}bits")
     a, c, rows = row_pointers(f, p, height)
     sums = [[f.locals("v128", 2) for _ in range(few.digits)] for _ in a]
     totals = [f.locals("v128", 2) for _ in a]
-    code, steps, size, k, left, record, step = f.locals("i32", 7)
+    code, k, left, record, step = f.locals("i32", 5)
     lowest = f.local("v128")
-    f.v128(b"\x0f" * 16).set(lowest)
-    first_steps(f, p, few, words, steps, size)
-    f.emit(size).i32(few.bits).emit("i32.mul").set(step)
-    f.emit(size).i32(CODE * few.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
-    with f.loop() as panels:
-        for total in (total for pair in totals for total in pair):
-            f.f32x4(0).set(total)
-        f.emit(p["k"]).set(k).emit(p["b"]).set(code)
-        with f.block() as done, f.loop() as again:
-            f.emit(k).i32(0).emit("i32.le_s").br_if(done)
-            minimum(f, left, k, size)
-            ask_ahead(f, p, few, code, k, step)
-            f.emit(k, size, "i32.sub").set(k)
-            with f.block() as added:
-                if few.digits == 2:
-                    f.emit(a[0]).mem("f32.load").f32(0).emit("f32.eq")
-                    with f.if_():
-                        _add_floats(f, few, a, code, left, steps, totals, arithmetic)
-                        f.br(added)
-                _block(f, few, a, code, left, sums, lowest)
-                _add_scaled(f, few, a, steps, sums, totals, arithmetic)
-            for pointer in a:
-                f.emit(pointer, record, "i32.add").set(pointer)
-            f.add(steps, few.steps).br(again)
+    f.v128(b"\x0f" * 16).set(lowest).emit(p["b"]).set(code).emit(p["k"]).set(k)
+    f.emit(p["size"]).i32(few.bits).emit("i32.mul").set(step)
+    f.emit(p["size"]).i32(CODE * few.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
+    with f.block() as done, f.loop() as again:
+        f.emit(k).i32(0).emit("i32.le_s").br_if(done)
+        minimum(f, left, k, p["size"])
+        ask_ahead(f, p, few, code, k, step)
+        f.emit(k, p["size"], "i32.sub").set(k)
+        with f.block() as added:
+            if few.digits == 2:
+                f.emit(a[0]).mem("f32.load").f32(0).emit("f32.eq")
+                with f.if_():
+                    _add_floats(f, few, a, code, left, p["steps"], totals, arithmetic)
+                    f.br(added)
+            _block(f, few, a, code, left, sums, lowest)
+            _add_scaled(f, few, a, p["steps"], sums, totals, arithmetic)
         for pointer in a:
-            row_bytes(f.emit(pointer), p["k"], size, few.digits).emit("i32.sub").set(pointer)
-        finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
-        next_panel(f, p, c, panels)
+            f.emit(pointer, record, "i32.add").set(pointer)
+        f.add(p["steps"], few.steps).br(again)
+    finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
     return f
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
-from .dequantize import FEW, few_rows_nbits, pack_nbits
+from .dequantize import few_rows_nbits, pack_nbits
 from .few_bits import GROUP, KINDS, ROUND, FewBits
 from .few_rows import cols_block, rows_block
 from .pack_panels import pack_cols, pack_rows
 from .quantised_rows import quantised_rows, row_bytes
 from .register_tile import PANEL, Epilogue, call_block, panels_block, pick_rows
+from .streams import FEW
 
 
 @dataclass(frozen=True, slots=True)

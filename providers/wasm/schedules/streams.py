@@ -1,0 +1,157 @@
+"""The order in which few rows visit panels of codes: a panel of each third of the columns in turns, a KiB at a time.
+
+Processors fetch ahead within a page of 4 KiB; codes are computed with for so long that their own windows do not reach
+beyond it. So each page would begin with a wait, but while one stream waits another computes (docs/adr/0113). Natively
+memories lie in huge pages (docs/adr/0107) and calls are dearer: there panels follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..printer.assembler import Function, Module
+from .arguments import minimum
+from .few_bits import FewBits
+from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
+
+FEW = 2  # rows
+STREAMS, TURN = 3, 1024  # bytes of codes in a turn; twice as many of half floats
+LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
+PART = (*BLOCK, "steps", "size", "then")
+MOVED = ("a", "b", "c", "cols", "flags", "col", "steps", "then")  # of these, what a turn has of its own
+RowBytes = Callable[[Function, int, int], Function]  # push the bytes of so many k of a row; the k of a block
+
+
+def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
+    """A new function like a block function, but of the first panel only, and its parameters by name. steps: those of
+    its first block; size: the k of a block; then: the address of the codes that the next turn has, or 0."""
+    f = module.function(name, ["i32"] * len(PART), export=False)
+    return f, dict(zip(PART, f.params, strict=True))
+
+
+def in_streams(
+    module: Module, key: tuple[Any, ...], few: FewBits, words: tuple[int, int], row_bytes: RowBytes,
+    part: Callable[[int], Function],
+) -> Function:  # fmt: skip
+    """The block function whose key begins with its name, by part functions of one row, or of FEW of which some may lie
+    beyond.
+
+    words: of the argument block, the steps and how many k one has
+    """
+
+    def make() -> Function:
+        parts = [part(1), part(FEW)]
+        f, p = block_function(module, key[0])
+        turns = _Turns(f, p, few, words, row_bytes)
+        f.emit(p["rows"]).i32(1).emit("i32.eq")
+        with f.if_():
+            turns.call(parts[0])
+            f.otherwise()
+            turns.call(parts[1])
+        return f
+
+    return module.once(key, make)
+
+
+class _Turns:
+    """Calls of a part function from within a block function over codes."""
+
+    def __init__(
+        self, f: Function, p: dict[str, int], few: FewBits, words: tuple[int, int], row_bytes: RowBytes
+    ) -> None:
+        self.f, self.p, self.few, self.row_bytes = f, p, few, row_bytes
+        self.streams = 1 if f.module.cranelift else STREAMS
+        self.size, self.steps, self.panel_steps, self.third, self.k0, self.k = f.locals("i32", 6)
+        f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(self.size)
+        f.emit(p["k"], self.size, "i32.add").i32(1).emit("i32.sub", self.size, "i32.div_u").i32(few.steps)
+        f.emit("i32.mul").set(self.panel_steps)
+        f.emit(p["args"]).mem("i32.load", 4 * words[0])
+        f.emit(p["col"]).i32(PANEL).emit("i32.div_u", self.panel_steps, "i32.mul", "i32.add").set(self.steps)
+        width = PANEL * self.streams
+        f.emit(p["cols"]).i32(width - 1).emit("i32.add").i32(width).emit("i32.div_u").set(self.third)
+
+    def call(self, part: Function) -> None:
+        f, k = self.f, self.p["k"]
+        with f.scratch("i32", 2) as (most, panel):
+            self._most(most)
+            f.i32(0).set(panel)
+            with f.until(panel, self.third):
+                f.i32(0).set(self.k0)
+                with f.loop() as again:  # once where there is no k
+                    f.emit(k, self.k0, "i32.sub").set(self.k)
+                    minimum(f, self.k, self.k, most)
+                    self._turn(part, panel)
+                    f.emit(self.k0, self.k, "i32.add").tee(self.k0).emit(k, "i32.lt_s").br_if(again)
+
+    def _most(self, to: int) -> None:
+        """The k of a turn: whole blocks, or a part of the only one unless a row's record is of the whole."""
+        f, size, k = self.f, self.size, self.p["k"]
+        if self.streams == 1:
+            f.emit(k).set(to)
+            return
+        f.i32(TURN * (2 if self.few.bits == 16 else 1) // self.few.bits).set(to)
+        f.i32(1 if self.few.digits else 0).emit(size, k, "i32.lt_s", "i32.or")
+        with f.if_():
+            f.emit(to, to, size, "i32.rem_u", "i32.sub", size, size, to, "i32.le_s", "select").set(to)
+
+    def _turn(self, part: Function, first: int) -> None:
+        """So many k from k0 on of this panel of each third."""
+        f, p = self.f, self.p
+        with f.scratch("i32", len(MOVED)) as moved, f.scratch("i32", 2) as (panel, after):
+            own = dict(zip(MOVED, moved, strict=True))
+            self.row_bytes(f.emit(p["a"]), self.k0, self.size).emit("i32.add").set(own["a"])
+            f.emit(p["flags"]).i32(FIRST).emit("i32.and", self.k0, "i32.eqz", "i32.mul")
+            f.emit(p["flags"]).i32(LAST).emit("i32.and", self.k0, self.k, "i32.add", p["k"], "i32.ge_s", "i32.mul")
+            f.emit("i32.or").set(own["flags"]).emit(first).set(panel)
+            with f.loop() as again:
+                f.emit(panel).i32(PANEL).emit("i32.mul").set(own["col"])
+                f.emit(p["c"], own["col"]).i32(2).emit("i32.shl", "i32.add").set(own["c"])
+                f.emit(p["cols"], own["col"], "i32.sub").set(own["cols"])
+                f.emit(p["col"], own["col"], "i32.add").set(own["col"])
+                self._codes(panel, self.k0).set(own["b"])
+                f.emit(self.steps, panel, self.panel_steps, "i32.mul", "i32.add", self.k0, self.size, "i32.div_u")
+                f.i32(self.few.steps).emit("i32.mul", "i32.add").set(own["steps"])
+                f.emit(panel, self.third, "i32.add").set(after)
+                self._then(first, after, own["then"])
+                given = {**p, **own, "k": self.k, "size": self.size}
+                f.emit(*[given[name] for name in PART]).call(part)
+                f.emit(after).set(panel)
+                self._within(panel).br_if(again)
+
+    def _codes(self, panel: int, k: int) -> Function:
+        """Push the address of the codes of a panel from this k on."""
+        f, p = self.f, self.p
+        return f.emit(p["b"], panel, p["ldb"], "i32.mul", "i32.add", k).i32(self.few.bits).emit("i32.mul", "i32.add")
+
+    def _then(self, first: int, after: int, to: int) -> None:
+        """Where the next turn begins: the same k of the panel `after`, or what is next of the first third."""
+        f = self.f
+        with f.scratch("i32", 1) as (next_,):
+            self._within(after)
+            with f.if_():
+                self._codes(after, self.k0).set(to)
+                f.otherwise()
+                f.emit(first).i32(1).emit("i32.add").set(next_).emit(self.k0, self.k, "i32.add").set(to)
+                self._codes(first, to).i32(0)
+                self._within(next_).emit("select").set(to)
+
+    def _within(self, panel: int) -> Function:
+        """Push whether there is such a panel."""
+        return self.f.emit(panel).i32(PANEL).emit("i32.mul", self.p["cols"], "i32.lt_s")
+
+
+def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, step: int) -> None:
+    """At each step of so many bytes that enters another 512 of a turn, a load from each line at the same place in the
+    next, if there is one: eight lines come together (docs/adr/0108). k: how many are left from `code` on; a k has as
+    many bytes in a panel as a code has bits."""
+    with f.block() as done:
+        f.emit(code, p["b"], "i32.sub").i32(ASKED - 1).emit("i32.and", step, "i32.ge_u").br_if(done)
+        f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s", p["then"], "i32.eqz", "i32.or").br_if(done)
+        with f.scratch("i32", 1) as (ahead,):
+            f.emit(p["then"], code, p["b"], "i32.sub", "i32.add").set(ahead)
+            for line in range(0, ASKED, LINE):
+                f.emit(ahead).mem("i32.load8_u", line).emit("drop")
+
+
+__all__ = ["FEW", "ask_ahead", "in_streams", "part_function"]

@@ -1,0 +1,111 @@
+"""Few rows by panels of codes against NumPy, around the columns of a stream and the k of a turn, with guard bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.schedules import gemm
+from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
+from pyruntime.providers.wasm.schedules.few_bits import KINDS, ROUND, FewBits
+from pyruntime.providers.wasm.schedules.quantised_rows import largest_row
+from pyruntime.providers.wasm.schedules.register_tile import PANEL, Epilogue
+from pyruntime.providers.wasm.wasmtime_host import WasmHost
+
+from .arena import Arena, share
+
+COLUMNS = (1, 8, 9, 16, 17, 24, 25, 33, 47, 48, 49, 73)
+TURN_OF = {bits: 1024 * (2 if bits == 16 else 1) // bits for bits in (2, 4, 8, 16)}  # k
+VARIANTS = {"": {}, "acc": {"accumulate": True}, "col": {"epilogue": Epilogue("col", low=0.0)}}
+SETUPS = {"relaxed": (True, 1), "plain": (False, 1), "threads": (True, 2), "cranelift": (True, 1)}
+
+
+@pytest.fixture(scope="module", params=SETUPS)
+def setup(request: Any) -> Iterator[Any]:
+    relaxed, threads = SETUPS[request.param]
+    host = WasmHost(threads=threads, relaxed=relaxed)
+    module = Module(shared=host.shared, cranelift=request.param == "cranelift")
+    for kind in KINDS:
+        for name, how in VARIANTS.items():
+            gemm.matmul(module, kind + name, kind, arithmetic=Arithmetic.of_floats(relaxed), extra=1, **how)
+    yield host, host.load(module.to_bytes())
+    host.close()
+
+
+def panels(x: np.ndarray, rows: int) -> np.ndarray:
+    """(n, .. rows .., 8): of eight columns each, 0 beyond."""
+    padded = np.pad(x, ((0, -len(x) % rows), (0, -x.shape[1] % PANEL)))
+    return padded.reshape(-1, rows, padded.shape[1] // PANEL, PANEL).transpose(2, 0, 1, 3)
+
+
+def laid_out(few: FewBits, codes: np.ndarray) -> np.ndarray:
+    """The bytes of unsigned codes, or of half floats, as the docstring of few_bits.py says."""
+    if few.bits == 16:
+        return panels(codes, ROUND).astype(np.float16)
+    groups = panels(codes, ROUND).reshape(-1, 4, PANEL).astype(np.uint8)
+    if few.bits == 8:
+        pairs = groups.reshape(-1, 2, 2, PANEL).swapaxes(2, 3)
+        return pairs if few.digits else groups
+    if few.bits == 4:
+        low, high = groups[:, :2], groups[:, 2:]
+        return (low | high << 4).swapaxes(1, 2)
+    return np.bitwise_or.reduce(groups << (2 * np.arange(4, dtype=np.uint8))[:, None], axis=1)
+
+
+def weights(few: FewBits, k: int, n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes and steps as they lie, and the (k, n) floats that they mean."""
+    rng = np.random.default_rng(k * 101 + n)
+    if few.bits == 16:
+        halves = rng.standard_normal((k, n)).astype(np.float16)
+        return laid_out(few, halves), np.zeros(16, np.uint8), halves.astype(np.float64)
+    codes = rng.integers(0, 1 << few.bits, (k, n))
+    scale, added = rng.random((2, -(-k // size), n)).astype(np.float32)
+    steps = np.stack([panels(scale, 1), panels(added, 1)][: 1 + few.zeros], axis=2)
+    signed = codes - few.middle if few.middle else codes.astype(np.int8)
+    meant = signed * np.repeat(scale, size, axis=0)[:k] + few.zeros * np.repeat(added, size, axis=0)[:k]
+    return laid_out(few, codes), steps, meant.astype(np.float64)
+
+
+def check(setup: Any, few: FewBits, shape: tuple[int, int, int], size: int, variant: str, columns: int) -> None:
+    host, kernels = setup
+    m, n, k = shape
+    rng = np.random.default_rng(n)
+    a = rng.standard_normal((m, k)).astype(np.float32)
+    codes, steps, meant = weights(few, k, n, size)
+    c, bias = rng.standard_normal((m, n)).astype(np.float32), rng.standard_normal(n + 4).astype(np.float32)
+    arena = Arena(host)
+    pa, pb, pc = arena.put(a), arena.put(codes), arena.put(c)
+    kc = -(-m * largest_row(k, size, max(few.digits, 1)) // (4 * columns))
+    scratch = arena.put(np.zeros(2 * gemm.scratch_bytes(columns, kc), np.uint8))
+    words = (m, n, k, 1, k, size, n, 0, 0, 0, m, columns, kc, 1, 0, 0, 0, 0, 0)
+    args = arena.arguments(pa, pb, pc, arena.put(bias), scratch, arena.put(steps), *words)
+    share(host, kernels[few.kind + variant], args, gemm.units(m, n, 1, m, columns))
+    arena.check()
+    want = a @ meant + (c if variant == "acc" else 0)
+    if variant == "col":
+        want = np.maximum(want + bias[:n], 0)
+    most = 2e-6 * (np.abs(a) @ np.abs(meant)).max()  # of codes of one digit half steps of 1/32767 and more
+    np.testing.assert_allclose(arena.get(pc, (m, n)), want, rtol=1e-5, atol=(20 if few.digits == 1 else 1) * most)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns(setup: Any, kind: str) -> None:
+    few = KINDS[kind]
+    k = TURN_OF[few.bits] + 32
+    for n in COLUMNS:
+        for m, variant in ((1, "acc"), (2, "col")):
+            check(setup, few, (m, n, k), k if few.bits == 16 else 32, variant, 24 if n > 48 else 80)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_k(setup: Any, kind: str) -> None:
+    few = KINDS[kind]
+    turn = TURN_OF[few.bits]
+    for k in (0, 1, 16, 17, turn - 16, turn - 1, turn, turn + 1, turn + 16, 2 * turn, 2 * turn + 33):
+        whole = -(-max(k, 1) // ROUND) * ROUND
+        for size in {whole} if few.bits == 16 else {16, 48, 256} if few.digits else {16, 48, whole}:
+            check(setup, few, (1, 33, k), size, "", 80)
