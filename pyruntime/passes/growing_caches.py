@@ -214,7 +214,8 @@ def _procedure(cache: _Cache, room: Tensor) -> Loops:
                 whole = Expr("guard", (fresh, expr.args[1], cache.beyond), expr.dtype)
                 write(whole, row, fresh | (index(axis) >= dim(cache.past)))
     made.body = k.body
-    made.args = (room, *[t for t in tensors_in(expr, *([] if fresh is None else [fresh])) if t is not room])
+    read = [cache.beyond] if fresh is None else [fresh, expr.args[1], cache.beyond]  # what is past lies there
+    made.args = (room, *[t for t in tensors_in(*read) if t is not room])
     return made
 
 
