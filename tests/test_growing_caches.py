@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,20 @@ def test_group_query_attention(kind: str) -> None:
             assert got.shape == want.shape
             for n, end in enumerate(last):  # what lies behind an item's keys nobody reads
                 np.testing.assert_allclose(got[n, :, : end + 1], want[n, :, : end + 1], rtol=near, atol=near)
+
+
+def test_caches_of_half_floats_are_read_as_they_lie() -> None:
+    """The kernels of float32, and two that make halves of new keys and values: none copies a cache, or widens it."""
+    kernels = {}
+    for kind in ("fp32", "fp16"):
+        session = InferenceSession(Decoder(TINY, kind, empty=False).model().SerializeToString())
+        found = session.profile(feeds(TINY, kind, 1, 40))
+        names = [t.kernel.rpartition("_")[0] for t in found if "GroupQueryAttention" in t.node]
+        kernels[kind] = Counter(name.replace("16", "") for name in names)
+        assert {name for name in names if "matmul" in name} == {
+            f"matmul_{way}{'16' if kind == 'fp16' else ''}" for way in ("rows", "cols")
+        }
+    assert kernels["fp16"] - kernels["fp32"] == Counter(map=2 * TINY.layers)
 
 
 def test_a_past_that_is_read_elsewhere_is_not_written() -> None:

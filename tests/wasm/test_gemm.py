@@ -16,7 +16,7 @@ from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 from .arena import Arena, share
 
-KINDS = ("panels", "rows", "cols")
+KINDS = ("panels", "rows", "cols", "rows16", "cols16")
 RELU6 = {"low": 0.0, "high": 6.0}
 
 
@@ -57,7 +57,11 @@ def check(setup, kind, a, b, *, variant="", gap=(0, 0, 0), blocks=None, split=Fa
     n = b.shape[2]
     arena = Arena(host)
     rng = np.random.default_rng(1)
-    stored = b.transpose(0, 2, 1) if kind == "cols" else b
+    if kind.endswith("16"):
+        b = b.copy()
+        b.reshape(-1)[::5] *= 1e-6  # subnormal
+        b = b.astype(np.float16)
+    stored = b.transpose(0, 2, 1) if kind.startswith("cols") else b
     wide = [np.pad(x, ((0, 0), (0, 0), (0, g)), constant_values=np.nan) for x, g in zip((a, stored), gap, strict=False)]
     pa, pb = arena.put(wide[0]), arena.put(wide[1])
     c = rng.standard_normal((batch, m, n + gap[2])).astype(np.float32)
@@ -145,7 +149,7 @@ def test_larger(setup, kind):
     check(setup, kind, *matrices(1, 67, 130, 401), blocks=(24, 64, 384), variant="col")
 
 
-@pytest.mark.parametrize("kind", ["rows", "cols"])
+@pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("variant", ["", "col", "acc"])
 @pytest.mark.parametrize("m", range(1, 8))
 def test_few_rows(setup, kind, variant, m):

@@ -8,9 +8,9 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.dtype import F16, F32, I32
 from pyruntime.ir.expr import Expr, const, dim, guard, index
-from pyruntime.ir.kernel import Call, Kernel, Map, Tensor, View
+from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Tensor, View
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
@@ -80,6 +80,8 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
     rows = _merged_rows(Axis((len(order) - 2,), shape[-2], a[-2], 0, c[-2]), batch)
     kind = _kind(call, rows.extent, shape[-1], k, a, b) if c[-1] == 1 or shape[-1] == 1 else None
     ldb = b[-2] if kind == "rows" else b[-1]
+    if kind and _base(call, 1).dtype is F16:
+        kind += "16"
     return Product(kind, rows.extent, shape[-1], k, rows.a, ldb, rows.c, _merged(batch), rows.axes)
 
 
@@ -144,6 +146,22 @@ def _merged(batch: list[Axis]) -> list[Axis]:
     return out
 
 
+def _lies_as_halves(t: Tensor | None) -> bool:
+    """Whether it is float16 in a feed, or in a cache that grows in place: what other kernels make becomes float32
+    (passes/wide_halves.py)."""
+    while t is not None and t.dtype is F16:
+        kernel = t.kernel
+        if isinstance(kernel, Alias):
+            t = kernel.base
+        elif isinstance(kernel, Map) and kernel.expr.op == "at":
+            t = kernel.expr.value
+        elif isinstance(kernel, Leaf):
+            return kernel.kind == "feed"
+        else:
+            return isinstance(kernel, Loops) and kernel.base is not None
+    return False
+
+
 class Matmul(WasmRoutine):
     def __init__(self, dots: str = "") -> None:
         self.dots = dots
@@ -153,7 +171,7 @@ class Matmul(WasmRoutine):
             return prepare_product(call, self.dots)
         if call.out.dtype is F32:
             codes = prepare_dequantised_product(call, self.dots) or prepare_dequantised_weights(call)
-            return codes or prepare_halves(call) or widened(call)
+            return codes or prepare_halves(call) or widened(call, (0,) if _lies_as_halves(call.args[1]) else (0, 1))
         return []
 
     def claims(self, call: Call) -> bool:
@@ -161,7 +179,8 @@ class Matmul(WasmRoutine):
             return False
         if call.attrs.get("ready"):  # it became another routine
             return True
-        return ("sums" in call.attrs or super().claims(call)) and self._runs(
+        floats = all(t.dtype is F32 for t in (_base(call, 0), call.out)) and _base(call, 1).dtype in (F32, F16)
+        return ("sums" in call.attrs or floats) and self._runs(
             call, call.out, tuple(range(call.out.rank)), call.strided
         )
 

@@ -25,9 +25,9 @@ def minimum(f: Function, to: int, x: int, y: int) -> None:
     f.emit(x, y, x, y, "i32.lt_u", "select").set(to)
 
 
-def element(f: Function, base: int, *terms: tuple[int, int]) -> Function:
-    """Push base + 4 * sum(x * y)."""
+def element(f: Function, base: int, *terms: tuple[int, int], size: int = 4) -> Function:
+    """Push base + size * sum(x * y)."""
     f.emit(base)
     for x, y in terms:
-        f.emit(x, y, "i32.mul").i32(2).emit("i32.shl", "i32.add")
+        f.emit(x, y, "i32.mul").i32(size).emit("i32.mul", "i32.add")
     return f

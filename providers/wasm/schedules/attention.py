@@ -51,7 +51,12 @@ def find(kernels: Sequence[Kernel], private: Collection[int]) -> list[Chain]:
 
 
 def _product(kernel: Kernel | None) -> bool:
-    return isinstance(kernel, Call) and kernel.routine == "matmul" and kernel.attrs.keys().isdisjoint(_OTHERS)
+    return (
+        isinstance(kernel, Call)
+        and kernel.routine == "matmul"
+        and kernel.attrs.keys().isdisjoint(_OTHERS)
+        and all(t.dtype is F32 for t in kernel.args if t is not None)
+    )
 
 
 _OTHERS = ("sums", "packed1")

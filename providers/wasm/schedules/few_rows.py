@@ -20,6 +20,7 @@ from collections.abc import Callable
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
+from .elements import Elements
 from .pack_panels import transpose4
 from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, store_part
 
@@ -30,7 +31,7 @@ ROWS, WIDE = 36, 256
 FIRST_LEVEL = 1 << 14  # bytes of B, less than a first-level cache
 
 
-def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic) -> Function:
+def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic, half: bool) -> Function:
     """(a, lda, b, ldb, c, ldc, cols): c[m, 0:cols] += sum over so many k of a[m, k] * b[k, 0:cols]; cols by fours for
     more rows than one."""
 
@@ -38,6 +39,7 @@ def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic) -> 
         store = store_part(module)
         f = module.function(f"axpy{height}_{streams}", ["i32"] * 7, export=False)
         a, lda, b, ldb, c, ldc, cols = f.params
+        elements = Elements(f, half)
         of, to = _rows_from(f, b, ldb, streams), _rows_from(f, c, ldc, height)
         splats = [f.locals("v128", streams) for _ in to]
         for pointer, row in zip(_rows_from(f, a, lda, height), splats, strict=True):
@@ -47,7 +49,7 @@ def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic) -> 
 
         def load(j: int, first: int, count: int) -> None:
             for pointer, x in zip(of[first : first + count], xs, strict=False):
-                f.emit(pointer).mem("v128.load", 16 * j).set(x)
+                elements.four(pointer, 4 * j).set(x)
 
         def sums(pointer: int, row: list[int], j: int) -> None:
             f.emit(pointer).mem("v128.load", 16 * j).set(total)
@@ -65,8 +67,9 @@ def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic) -> 
                     for pointer, row in zip(to, splats, strict=True):
                         sums(pointer, row, j)
                         f.emit(pointer, total).mem("v128.store", 16 * j)
-                for pointer in (*of, *to):
-                    f.add(pointer, 16 * vectors)
+                for pointers, size in ((of, elements.size), (to, 4)):
+                    for pointer in pointers:
+                        f.add(pointer, 4 * size * vectors)
                 f.add(cols, -4 * vectors).br(again)
         if height == 1:  # more rows have columns by fours
             f.emit(cols)
@@ -75,7 +78,7 @@ def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic) -> 
                 f.emit(c, total, total, cols).call(store)
         return f
 
-    return module.once(("axpy", height, streams, arithmetic), make)
+    return module.once(("axpy", height, streams, arithmetic, half), make)
 
 
 def _zero(f: Function, p: dict[str, int]) -> None:
@@ -125,13 +128,14 @@ def _finish_call(f: Function, p: dict[str, int], epilogue: Epilogue) -> None:
             call_block(f, finish, p)
 
 
-def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic) -> Function:
+def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic, half: bool) -> Function:
     """(a, lda, b, ldb, c, ldc, k): c[m, 0:4 vectors] += sum over k of a[m, k] * b[k, 0:4 vectors] for so many rows m,
     all in registers."""
 
     def make() -> Function:
         f = module.function(f"narrow{height}_{vectors}", ["i32"] * 7, export=False)
         a, lda, b, ldb, c, ldc, k = f.params
+        elements = Elements(f, half)
         at, to = _rows_from(f, a, lda, height), _rows_from(f, c, ldc, height)
         totals, xs, y = [f.locals("v128", vectors) for _ in at], f.locals("v128", height), f.local("v128")
         for pointer, total in zip(to, totals, strict=True):
@@ -142,7 +146,7 @@ def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic) -
             for pointer, x in zip(at, xs, strict=True):
                 f.emit(pointer).mem("v128.load32_splat").set(x).add(pointer, 4)
             for j in range(vectors):
-                f.emit(b).mem("v128.load", 16 * j).set(y)
+                elements.four(b, 4 * j).set(y)
                 for x, total in zip(xs, totals, strict=True):
                     arithmetic.multiply_add(f, total[j], x, y)
             f.emit(b, ldb, "i32.add").set(b).add(k, -1).br(again)
@@ -151,7 +155,7 @@ def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic) -
                 f.emit(pointer, t).mem("v128.store", 16 * j)
         return f
 
-    return module.once(("narrow", height, vectors, arithmetic), make)
+    return module.once(("narrow", height, vectors, arithmetic, half), make)
 
 
 def _rows_from(f: Function, first: int, step: int, count: int) -> list[int]:
@@ -175,7 +179,7 @@ def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
                 f.add(left, -height).br(again)
 
 
-def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> None:
+def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic, half: bool) -> None:
     """Few columns: so many rows of B that they stay in a cache while rows of A take turns. Sums of one or two rows of A
     stay in registers; those of three do not fit beside what is multiplied, so there rows of B are read in order."""
     a, row, pa, pc, b, c, cols, k, left = f.locals("i32", 9)
@@ -185,14 +189,15 @@ def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> Non
         for vectors in NARROW[height]:
             with f.block() as out, f.loop() as again:
                 f.emit(cols).i32(4 * vectors).emit("i32.lt_s").br_if(out)
-                f.emit(pa, p["lda"], b, p["ldb"], c, p["ldc"], k).call(_narrow(f.module, height, vectors, arithmetic))
-                f.add(b, 16 * vectors).add(c, 16 * vectors).add(cols, -4 * vectors).br(again)
+                narrow = _narrow(f.module, height, vectors, arithmetic, half)
+                f.emit(pa, p["lda"], b, p["ldb"], c, p["ldc"], k).call(narrow)
+                f.add(b, (8 if half else 16) * vectors).add(c, 16 * vectors).add(cols, -4 * vectors).br(again)
 
     def rows(height: int) -> None:
         if height in NARROW:
             in_registers(height)
         else:
-            _streamed(f, p, height, (pa, row, pc, k), arithmetic)
+            _streamed(f, p, height, (pa, row, pc, k), arithmetic, half)
         _next_rows(f, p, height, pa, pc)
 
     f.emit(p["a"]).set(a).emit(p["b"]).set(row).emit(p["k"]).set(left)
@@ -208,7 +213,7 @@ def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic) -> Non
 
 
 def _streamed(
-    f: Function, p: dict[str, int], height: int, at: tuple[int, int, int, int], arithmetic: Arithmetic
+    f: Function, p: dict[str, int], height: int, at: tuple[int, int, int, int], arithmetic: Arithmetic, half: bool
 ) -> None:
     """c[m] += a[m] * b for so many rows m of A; at: the locals a, b, c and how many k."""
     a, b, k = f.locals("i32", 3)
@@ -218,7 +223,8 @@ def _streamed(
     for streams in (STREAMS[height], 1):
         with f.block() as out, f.loop() as again:
             f.emit(k).i32(streams).emit("i32.lt_s").br_if(out)
-            f.emit(a, p["lda"], b, p["ldb"], c, p["ldc"], p["cols"]).call(_axpy(f.module, height, streams, arithmetic))
+            axpy = _axpy(f.module, height, streams, arithmetic, half)
+            f.emit(a, p["lda"], b, p["ldb"], c, p["ldc"], p["cols"]).call(axpy)
             f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
             f.add(k, -streams).br(again)
     f.release(a, b, k)
@@ -229,23 +235,23 @@ def _next_rows(f: Function, p: dict[str, int], height: int, a: int, c: int) -> N
         f.emit(pointer, step).i32(height).emit("i32.mul", "i32.add").set(pointer)
 
 
-def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """Block function over row-major B."""
+def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half: bool = False) -> Function:
+    """Block function over row-major B, of half floats or of float32."""
 
     def make() -> Function:
-        kernels = {n: _axpy(module, 1, n, arithmetic) for n in (STREAMS[1], 1)}
+        kernels = {n: _axpy(module, 1, n, arithmetic, half) for n in (STREAMS[1], 1)}
         for height in HEIGHTS:
             for vectors in NARROW.get(height, ()):
-                _narrow(module, height, vectors, arithmetic)
+                _narrow(module, height, vectors, arithmetic, half)
         for streams in (STREAMS[3], 1):
-            _axpy(module, 3, streams, arithmetic)
+            _axpy(module, 3, streams, arithmetic, half)
         f, p = block_function(module, "rows_block")
         a, b, left, m, pa, pc = f.locals("i32", 6)
         _zero(f, p)
         f.emit(p["a"]).set(a).emit(p["b"]).set(b).emit(p["k"]).set(left)
         f.emit(p["cols"]).i32(3).emit("i32.and", "i32.eqz", p["cols"]).i32(WIDE).emit("i32.le_s", "i32.and")
         with f.if_():
-            _narrow_block(f, p, arithmetic)
+            _narrow_block(f, p, arithmetic, half)
             f.i32(0).set(left)
         for streams, kernel in kernels.items():
             with f.block() as out, f.loop() as again:
@@ -259,20 +265,20 @@ def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Fu
         _finish_call(f, p, epilogue)
         return f
 
-    return module.once(("rows_block", arithmetic, epilogue.key()), make)
+    return module.once(("rows_block", arithmetic, epilogue.key(), half), make)
 
 
 class _Dots:
     """(a, lda, b, ldb, c, ldc, cols, k): c[m, n] += dot product of a[m] and b[n] for so many rows m, by four n."""
 
-    def __init__(self, module: Module, height: int, arithmetic: Arithmetic) -> None:
+    def __init__(self, module: Module, height: int, arithmetic: Arithmetic, half: bool) -> None:
         store = store_part(module)
         self.f = f = module.function(f"dots{height}", ["i32"] * 8, export=False)
-        self.arithmetic = arithmetic
+        self.arithmetic, self.elements = arithmetic, Elements(f, half)
         self.a, self.lda, b, ldb, c, ldc, cols, self.k = f.params
         self.at, of, self.left = f.locals("i32", height), f.locals("i32", 4), f.local("i32")
         few = 2 if height == 3 else 4  # n at a time: with four V8 has no registers for all
-        self.turns = [[f.locals("v128", few) for _ in self.at] for _ in range(1 if height == 2 else 2)]  # hide latency
+        self.turns = [[f.locals("v128", few) for _ in self.at] for _ in range(1 if height == 2 or half and height == 3 else 2)]  # hide latency
         self.xs, self.y = f.locals("v128", height), f.local("v128")
         parts = [f.locals("v128", 4) for _ in self.at]
         with f.loop() as again:
@@ -298,9 +304,10 @@ class _Dots:
             with f.block() as out, f.loop() as again:
                 f.emit(self.left).i32(count).emit("i32.lt_s").br_if(out)
                 for u in range(loads):
-                    self.step(of, "v128.load" if count > 1 else "v128.load32_zero", u)
-                for pointer in (*self.at, *of):
-                    f.add(pointer, 4 * count)
+                    self.step(of, u, count == 1)
+                for pointers, size in ((self.at, 4), (of, self.elements.size)):
+                    for pointer in pointers:
+                        f.add(pointer, size * count)
                 f.add(self.left, -count).br(again)
         for row, sums in enumerate(to):
             for n, s in enumerate(sums):
@@ -309,18 +316,19 @@ class _Dots:
                     f.emit(self.turns[1][row][n], "f32x4.add")
                 f.set(s)
 
-    def step(self, of: list[int], load: str, u: int) -> None:
+    def step(self, of: list[int], u: int, alone: bool) -> None:
+        """The u-th four k, or one."""
         f = self.f
         for pointer, x in zip(self.at, self.xs, strict=True):
-            f.emit(pointer).mem(load, 16 * u).set(x)
+            f.emit(pointer).mem("v128.load32_zero" if alone else "v128.load", 16 * u).set(x)
         for n, pointer in enumerate(of):
-            f.emit(pointer).mem(load, 16 * u).set(self.y)
+            (self.elements.one(pointer) if alone else self.elements.four(pointer, 4 * u)).set(self.y)
             for x, total in zip(self.xs, self.turns[u % len(self.turns)], strict=True):
                 self.arithmetic.multiply_add(f, total[n], x, self.y)
 
 
-def _dots(module: Module, height: int, arithmetic: Arithmetic) -> Function:
-    return module.once(("dots", height, arithmetic), lambda: _Dots(module, height, arithmetic).f)
+def _dots(module: Module, height: int, arithmetic: Arithmetic, half: bool) -> Function:
+    return module.once(("dots", height, arithmetic, half), lambda: _Dots(module, height, arithmetic, half).f)
 
 
 def _four_of(f: Function, b: int, ldb: int, left: int, to: list[int]) -> None:
@@ -351,11 +359,11 @@ def _add_dots(f: Function, parts: list[int], c: int, left: int, store: Function)
         f.otherwise().emit(c, s0, s0, left).call(store)
 
 
-def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
+def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half: bool = False) -> Function:
     """Block function over B transposed, by so many of its rows that they stay in the first-level cache."""
 
     def make() -> Function:
-        dots = {height: _dots(module, height, arithmetic) for height in HEIGHTS}
+        dots = {height: _dots(module, height, arithmetic, half) for height in HEIGHTS}
         f, p = block_function(module, "cols_block")
         a, b, c, left, some, pc = f.locals("i32", 6)
 
@@ -377,4 +385,4 @@ def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Fu
         _finish_call(f, p, epilogue)
         return f
 
-    return module.once(("cols_block", arithmetic, epilogue.key()), make)
+    return module.once(("cols_block", arithmetic, epilogue.key(), half), make)

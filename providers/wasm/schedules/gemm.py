@@ -4,6 +4,7 @@ A is rows with k contiguous. B is one of
     "panels"  packed, [ceil(N/8)][K][8] (by `pack_b`, once, for weights)
     "rows"    row-major, n contiguous
     "cols"    transposed, [N][K] with k contiguous
+    "rows16", "cols16"  the same of float16, whose strides count those (elements.py)
     "nbits4", "nbits8"  codes and, as first extra buffer, steps (few_bits.py); ldb is the k of one step;
               kc a multiple of 4. "nbits4z" with zero points; "nbits4q", "nbits4qq": few rows of A
               become integers (quantised_rows.py), oa is 0
@@ -39,7 +40,7 @@ from .few_bits import KINDS
 from .pack_panels import pack_cols, pack_rows
 from .quantised_rows import quantise_rows
 from .register_tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block
-from .right_operand import Block, right_operand
+from .right_operand import HALVES, Block, right_operand
 from .streams import FEW
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
@@ -136,8 +137,8 @@ def _unit(
     k0 = f.local("i32")
     at = Block(f, w, p, k0, scratch, reuse)
     f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
-    for name in ("a", "b"):
-        f.emit(w[name], w["o" + name]).i32(2).emit("i32.shl", "i32.add").set(w[name])
+    for name, size in (("a", 4), ("b", 2 if kind in HALVES else 4)):
+        f.emit(w[name], w["o" + name]).i32(size).emit("i32.mul", "i32.add").set(w[name])
     _decode(f, w, unit, p)
     _addresses(f, w, p)
     with f.block() as done:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from ..printer.assembler import Function, Module
+from .elements import Elements
 from .register_tile import PANEL
 
 PACK = ("source", "ld", "k", "cols", "to", "step")
@@ -24,13 +25,15 @@ def _lane_mask(f: Function, cols: int, half: int, to: int) -> None:
     f.v128(struct.pack("<4i", *range(4 * half, 4 * half + 4))).emit(cols, "i32x4.splat", "i32x4.lt_s").set(to)
 
 
-def _copy_rows(f: Function, source: int, ld: int, k: int, to: int, count: int, mask: list[int]) -> None:
+def _copy_rows(elements: Elements, source: int, ld: int, to: int, count: int, mask: list[int]) -> None:
     """`count` rows of one panel, from pointers; with masks (low, high) only their lanes."""
+    f = elements.f
     with f.scratch("i32", 1) as (p,):
         f.emit(source).set(p)
         for u in range(count):
             for half in range(2 if len(mask) != 1 else 1):
-                f.emit(to, p).mem("v128.load", 16 * half)
+                f.emit(to)
+                elements.four(p, 4 * half)
                 if mask:
                     f.emit(mask[half], "v128.and")
                 f.mem("v128.store", 32 * u + 16 * half)
@@ -39,12 +42,13 @@ def _copy_rows(f: Function, source: int, ld: int, k: int, to: int, count: int, m
             f.emit(p, ld, "i32.add").set(p)
 
 
-def pack_rows(module: Module) -> Function:
+def pack_rows(module: Module, half: bool = False) -> Function:
     """From row-major B: four rows at a time, so that reads run along rows and writes fill whole cache lines."""
 
     def make() -> Function:
         f, p = _function(module, "pack_rows")
         source, ld, k, cols, to, step = f.params
+        elements = Elements(f, half)
         s, t, left = f.locals("i32", 3)
         low, high = f.locals("v128", 2)
 
@@ -53,8 +57,10 @@ def pack_rows(module: Module) -> Function:
             with f.block() as out:
                 with f.loop() as again:
                     f.emit(left).i32(PANEL).emit("i32.lt_s").br_if(out)
-                    _copy_rows(f, s, ld, k, t, count, [])
-                    f.add(s, 32).emit(t, step, "i32.add").set(t).emit(left).i32(PANEL).emit("i32.sub").set(left)
+                    _copy_rows(elements, s, ld, t, count, [])
+                    f.add(s, PANEL * elements.size).emit(t, step, "i32.add").set(t).emit(left).i32(PANEL).emit(
+                        "i32.sub"
+                    ).set(left)
                     f.br(again)
             f.emit(left)
             with f.if_():
@@ -62,9 +68,9 @@ def pack_rows(module: Module) -> Function:
                 _lane_mask(f, left, 1, high)
                 f.emit(left).i32(4).emit("i32.gt_s")
                 with f.if_():
-                    _copy_rows(f, s, ld, k, t, count, [low, high])
+                    _copy_rows(elements, s, ld, t, count, [low, high])
                     f.otherwise()
-                    _copy_rows(f, s, ld, k, t, count, [low])
+                    _copy_rows(elements, s, ld, t, count, [low])
             f.emit(source, ld).i32(count).emit("i32.mul", "i32.add").set(source).add(to, 32 * count)
             f.emit(k).i32(count).emit("i32.sub").set(k)
 
@@ -75,7 +81,7 @@ def pack_rows(module: Module) -> Function:
                 f.br(again)
         return f
 
-    return module.once("pack_rows", make)
+    return module.once(("pack_rows", half), make)
 
 
 def transpose4(f: Function, r: list[int]) -> None:
@@ -91,12 +97,13 @@ def transpose4(f: Function, r: list[int]) -> None:
             f.emit(t[x], t[y]).shuffle32(*lanes).set(r[i])
 
 
-def pack_cols(module: Module) -> Function:
+def pack_cols(module: Module, half: bool = False) -> Function:
     """From B given transposed, [N][K]: eight of its rows at a time, 4x4 transposes. `ld` is between those rows."""
 
     def make() -> Function:
         f, p = _function(module, "pack_cols")
         source, ld, k, cols, to, step = f.params
+        elements = Elements(f, half)
         rows, last, n, t = f.locals("i32", PANEL), f.local("i32"), f.local("i32"), f.local("i32")
         masks, v = f.locals("v128", 2), f.locals("v128", 4)
         with f.block() as none:
@@ -107,36 +114,37 @@ def pack_cols(module: Module) -> Function:
                     f.emit(source, ld).i32(i).emit("i32.mul", "i32.add", last).i32(i).emit(
                         cols, "i32.lt_s", "select"
                     ).set(row)
-                for half in (0, 1):
-                    _lane_mask(f, cols, half, masks[half])
+                for part in (0, 1):
+                    _lane_mask(f, cols, part, masks[part])
                 f.emit(to).set(t).emit(k).i32(2).emit("i32.shr_u").tee(n)
                 with f.if_(), f.loop() as next4:
-                    for half in (0, 1):
+                    for part in (0, 1):
                         for i in range(4):
-                            f.emit(rows[4 * half + i]).mem("v128.load").set(v[i])
+                            elements.four(rows[4 * part + i]).set(v[i])
                         transpose4(f, v)
                         for i in range(4):
-                            f.emit(t, v[i], masks[half], "v128.and").mem("v128.store", 32 * i + 16 * half)
-                    _advance(f, rows, t, n, 4)
+                            f.emit(t, v[i], masks[part], "v128.and").mem("v128.store", 32 * i + 16 * part)
+                    _advance(elements, rows, t, n, 4)
                     f.emit(n).br_if(next4)
                 f.emit(k).i32(3).emit("i32.and").tee(n)
                 with f.if_(), f.loop() as next1:
-                    for half in (0, 1):
-                        f.emit(t, rows[4 * half]).mem("v128.load32_zero").set(v[0])
-                        for i in range(1, 4):
-                            f.emit(rows[4 * half + i], v[0]).mem_lane("v128.load32_lane", i).set(v[0])
-                        f.emit(v[0], masks[half], "v128.and").mem("v128.store", 16 * half)
-                    _advance(f, rows, t, n, 1)
+                    for part in (0, 1):
+                        for i in range(4):
+                            elements.one(rows[4 * part + i]).set(v[i])
+                        transpose4(f, v)
+                        f.emit(t, v[0], masks[part], "v128.and").mem("v128.store", 16 * part)
+                    _advance(elements, rows, t, n, 1)
                     f.emit(n).br_if(next1)
                 f.emit(source, ld).i32(PANEL).emit("i32.mul", "i32.add").set(source)
                 f.emit(to, step, "i32.add").set(to)
                 f.emit(cols).i32(PANEL).emit("i32.sub").tee(cols).i32(0).emit("i32.gt_s").br_if(again)
         return f
 
-    return module.once("pack_cols", make)
+    return module.once(("pack_cols", half), make)
 
 
-def _advance(f: Function, rows: list[int], to: int, count: int, k: int) -> None:
+def _advance(elements: Elements, rows: list[int], to: int, count: int, k: int) -> None:
+    f = elements.f
     for row in rows:
-        f.add(row, 4 * k)
+        f.add(row, elements.size * k)
     f.add(to, 32 * k).add(count, -1)

@@ -15,6 +15,8 @@ from .quantised_rows import quantised_rows, row_bytes
 from .register_tile import PANEL, Epilogue, call_block, panels_block, pick_rows
 from .streams import FEW
 
+HALVES = ("rows16", "cols16")
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -58,19 +60,19 @@ class Panels:
 
 
 class Matrix(Panels):
-    """Row-major or transposed: packed into scratch."""
+    """Row-major or transposed, of elements of so many bytes: packed into scratch."""
 
-    def __init__(self, few_rows: Function | None, few: int, packer: Function, transposed: bool) -> None:
+    def __init__(self, few_rows: Function | None, few: int, packer: Function, transposed: bool, size: int = 4) -> None:
         super().__init__(few_rows, few)
-        self.packer, self.transposed = packer, transposed
+        self.packer, self.transposed, self.size = packer, transposed, size
 
     def address(self, at: Block) -> Function:
         slow, fast = (at.block["col"], at.k0) if self.transposed else (at.k0, at.block["col"])
-        f = _matrix(at).emit(slow, at.arguments["ldb"], "i32.mul", fast, "i32.add")
-        return f.i32(2).emit("i32.shl", "i32.add")
+        f = _matrix(at, self.size).emit(slow, at.arguments["ldb"], "i32.mul", fast, "i32.add")
+        return f.i32(self.size).emit("i32.mul", "i32.add")
 
     def stride(self, at: Block) -> Function:
-        return at.f.emit(at.arguments["ldb"]).i32(2).emit("i32.shl")
+        return at.f.emit(at.arguments["ldb"]).i32(self.size).emit("i32.mul")
 
     def panels(self, at: Block) -> None:
         f, p = at.f, at.block
@@ -128,9 +130,10 @@ def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilo
         bits = KINDS[kind]
         rows = (quantised_rows if bits.digits else few_rows_nbits)(module, bits, arithmetic, tile, words)
         return Codes(rows, pack_nbits(module, bits, arithmetic), bits, words[0])
-    unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind]
-    block = unpacked(module, arithmetic, tile) if arithmetic.codes == 1 else None
-    return Matrix(block, few, pack(module), transposed=kind == "cols")
+    unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind[:4]]
+    half = kind in HALVES
+    block = unpacked(module, arithmetic, tile, half) if arithmetic.codes == 1 else None
+    return Matrix(block, few, pack(module, half), kind.startswith("cols"), 2 if half else 4)
 
 
 def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
@@ -142,10 +145,10 @@ def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
     return pick_rows(arithmetic)
 
 
-def _matrix(at: Block) -> Function:
-    """Push the address of the batch's matrix."""
+def _matrix(at: Block, size: int = 4) -> Function:
+    """Push the address of the batch's matrix, of elements of so many bytes."""
     w, p = at.arguments, at.block
-    return element(at.f, w["b"], (p["high"], w["tb"]), (p["low"], w["sb"]))
+    return element(at.f, w["b"], (p["high"], w["tb"]), (p["low"], w["sb"]), size=size)
 
 
-__all__ = ["Block", "Panels", "few_rows", "right_operand"]
+__all__ = ["HALVES", "Block", "Panels", "few_rows", "right_operand"]
