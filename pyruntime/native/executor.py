@@ -17,6 +17,7 @@ import numpy as np
 
 from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError, Terminated
 from pyruntime.native.arena import MemoryReport
+from pyruntime.native.argument_blocks import ArgumentBlocks
 from pyruntime.native.arrays import NUMPY, unpack
 from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
@@ -78,7 +79,7 @@ class Executor:
         step = Step(json, uid=self._uids)
         if json["op"] in ("wasm", "gpu"):
             dims = [d for c in json["calls"] for d in (*c["params"], c["work"])]
-            step.words = compile_dims(dims)
+            step.blocks = ArgumentBlocks(json["calls"])
             sizes = [self.header["buffers"][b]["size"] for b in {b for c in json["calls"] for b in c["buffers"]}]
             step.symbols = tuple(sorted(frozenset().union(*map(symbols, [*dims, *sizes]))))
         return step

@@ -91,6 +91,7 @@ class HeldOutputs:
         self._rooms: dict[int, types.Input] = {i["buffer"]: i for i in inputs if "room" in i}
         values = [(o["name"], o["value"]) for o in executor.header["outputs"]]
         self._values: dict[str, Any] = {n: v for n, v in values if v is not None and "room" in v}
+        self._places = {n: compile_dim(v["room"]["places"]) for n, v in self._values.items()}
         dims = {v["buffer"]: v["dims"][v["room"]["axis"]] for v in self._values.values()}
         rooms = {b: i["room"] for b, i in self._rooms.items()}
         self._least = {b: compile_dim(room["least"]) for b, room in rooms.items()}
@@ -169,8 +170,7 @@ class HeldOutputs:
         made = {}
         for name in self._values.keys() & names:
             value = self._values[name]
-            places = compile_dim(value["room"]["places"])(env)
-            made[name] = HeldTensor(self, value, self._executor.shape(value, env), places)
+            made[name] = HeldTensor(self, value, self._executor.shape(value, env), self._places[name](env))
         self._tensors = [weakref.ref(x) for x in (*self._alive(), *made.values())]
         if self._tensors:
             self._snapshot = self._executor.planner.states[run.state]
@@ -179,16 +179,28 @@ class HeldOutputs:
     def _check(self, run: Run) -> None:
         """Where new rows were taken to lie behind the past they end with the last row, and what no run writes is 0. If
         that row is 0, pasts that are still held may have been written over; who asks for one is told."""
-        for value in self._values.values():
-            if value["buffer"] not in self._bold:
-                continue
-            axis = value["room"]["axis"]
-            last = self._executor.part(value, run)[(slice(None),) * axis + (-1,)]
-            if not last.any(tuple(range(axis, last.ndim))).all():
+        alike: dict[Any, list[int]] = {}
+        for name, value in self._values.items():
+            if value["buffer"] in self._bold:
+                shape, places = self._executor.shape(value, run.env), self._places[name](run.env)
+                alike.setdefault((value["dtype"], shape, places, value["room"]["axis"]), []).append(value["buffer"])
+        for (dtype, *of), buffers in alike.items():
+            addresses = np.array([run.addresses[b] for b in buffers])
+            written = self._last_rows(NUMPY[dtype], *of, addresses).any(-1).all(-1)
+            for b in np.array(buffers)[~written]:
                 self._cautious = True
                 for x in self._alive():
-                    if x.buffer == value["buffer"]:
+                    if x.buffer == b:
                         x.take(None)
+
+    def _last_rows(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], places: int, axis: int, addresses: np.ndarray
+    ) -> np.ndarray:
+        """Of each buffer the last row along the axis: (buffers, what is before the axis, what is behind it)."""
+        before, behind = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        rows = np.arange(before) * places + shape[axis] - 1
+        at = rows[:, None] * behind + np.arange(behind)
+        return self._host.memory.view(dtype)[addresses[:, None, None] // dtype.itemsize + at]
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

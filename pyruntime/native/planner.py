@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from pyruntime.errors import OutOfMemory, ShapeError
+from pyruntime.errors import OutOfMemory
 from pyruntime.native.arena import Arena, MemoryReport, spans_between
+from pyruntime.native.argument_blocks import ArgumentBlocks, Words
 from pyruntime.native.joint_arena import Memories
 from pyruntime.native.step_layout import tenants
 from pyruntime.program import types
@@ -27,7 +27,6 @@ RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
 STATES = 4096  # arena states kept before all are forgotten: new shapes in every run, or round of a loop, do not pile up
 
-LARGEST = 2**31 - 1  # of parameters and work: kernels count in int32
 ROUND = "round"  # the key of what begins one
 SMALL = 1 << 16  # bytes that a layout may always be made for
 LEAST = 1 << 12  # bytes more for a buffer that grows: short caches do so by more than a quarter in few steps
@@ -78,19 +77,9 @@ class Step(Generic[S]):
 
     json: S
     symbols: tuple[str, ...] = ()
-    words: Callable[[Env], Any] | None = None  # parameters and work of every call
+    blocks: ArgumentBlocks | None = None  # of its calls
     uid: int = 0
     sizes: Callable[[Env], tuple[int, ...]] | None = None  # of the buffers that it makes
-    order: Callable[[Any], tuple[int, ...]] | None = None  # argument blocks from all addresses and then all of `words`
-
-
-def _order(calls: Sequence[types.Call]) -> Callable[[Any], tuple[int, ...]]:
-    places, buffer, number = [], 0, sum(len(c["buffers"]) for c in calls)
-    for call in calls:
-        after = buffer + len(call["buffers"]), number + len(call["params"]) + 1
-        places += [*range(buffer, after[0]), *range(number, after[1])]
-        buffer, number = after
-    return itemgetter(*places)
 
 
 def calls_of(step: types.Step) -> list[types.Call]:
@@ -338,7 +327,7 @@ class Planner:
 
     def lay_out(self, step: Step[types.WasmStep | types.GpuStep], run: Run) -> Plan:
         """Memory for what the calls make, what dies given back, and the argument blocks."""
-        assert step.words is not None
+        assert step.blocks is not None
         sizes, calls = Sizes(self.sizes, run.env), step.json["calls"]
         made = [b for c in calls for b in c["alloc"] if b not in self.placed]
         if step.sizes is None:
@@ -359,25 +348,12 @@ class Planner:
                 self.observer.laid_out(calls, {**run.addresses, **layout.addresses}, sizes)
 
         layout = self._layout(run, step.uid, sizes, made, allocate)
-        words = self._words(step, {**run.addresses, **layout.addresses}, run.env)
+        words = step.blocks.words({**run.addresses, **layout.addresses}, run.env)
         if step.json["op"] == "gpu":
-            return Plan(layout, self.gpu.prepare(calls, layout.spans, words))
+            return Plan(layout, self.gpu.prepare(calls, layout.spans, words.tolist()))
         return Plan(layout, self._table(words))
 
-    @staticmethod
-    def _words(step: Step[types.WasmStep | types.GpuStep], addresses: Mapping[int, int], env: Env) -> Sequence[int]:
-        """The argument blocks: of each call its buffers, its parameters, and its work."""
-        assert step.words is not None
-        numbers = step.words(env)
-        if max(numbers) > LARGEST or min(numbers) < -LARGEST:
-            at = next(n for n, x in enumerate(numbers) if abs(x) > LARGEST)
-            nodes = [c["node"] for c in step.json["calls"] for _ in (*c["params"], c["work"])]
-            raise ShapeError(f"a kernel would count to {numbers[at]}, the most is {LARGEST}", node=nodes[at])
-        if step.order is None:
-            step.order = _order(step.json["calls"])
-        return step.order((*[addresses[b] for c in step.json["calls"] for b in c["buffers"]], *numbers))
-
-    def _table(self, words: Sequence[int]) -> int:
+    def _table(self, words: Words) -> int:
         try:
             address = self.tables.alloc(4 * len(words))
         except OutOfMemory:
@@ -385,7 +361,7 @@ class Planner:
             address = self.tables.alloc(4 * len(words))
         if self.arena.base > len(self.host.memory):
             self.host.grow(self.arena.base + 64)
-        self.host.memory[address : address + 4 * len(words)] = np.array(words, np.int64).astype(np.int32).view(np.uint8)
+        self.host.memory[address : address + 4 * len(words)] = words.astype(np.int32).view(np.uint8)
         return address
 
 

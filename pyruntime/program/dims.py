@@ -46,13 +46,19 @@ def _floordiv(a: int, b: int) -> int:
 
 def compile_dims(dims: Sequence[Any]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
     """A function from symbol values to the values of all these dims; equal ones are computed once."""
+    found, places = distinct_dims(dims)
+    if len(set(places)) == len(places):
+        return found
+    every = itemgetter(*places)
+    return lambda s: every(found(s))
+
+
+def distinct_dims(dims: Sequence[Any]) -> tuple[Callable[[Mapping[str, int]], tuple[int, ...]], list[int]]:
+    """A function from symbol values to the values of the dims that differ, and of each dim its place among those."""
     texts = [source(d) for d in dims]
     places = {text: n for n, text in enumerate(dict.fromkeys(texts))}
     found = eval(f"lambda s: ({''.join(f'{text},' for text in places)})", {"_floordiv": _floordiv})
-    if len(places) == len(texts):
-        return found
-    every = itemgetter(*[places[text] for text in texts])
-    return lambda s: every(found(s))
+    return found, [places[text] for text in texts]
 
 
 def compile_dim(d: Any) -> Evaluate:

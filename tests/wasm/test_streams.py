@@ -19,7 +19,7 @@ from pyruntime.providers.wasm.wasmtime_host import WasmHost
 from .arena import Arena, share
 
 COLUMNS = (1, 8, 9, 16, 17, 24, 25, 33, 47, 48, 49, 73)
-TURN_OF = {bits: 1024 * (2 if bits == 16 else 1) // bits for bits in (2, 4, 8, 16)}  # k
+TURN_OF = {bits: 1024 // bits for bits in (2, 4, 8, 16)}  # k
 VARIANTS = {"": {}, "acc": {"accumulate": True}, "col": {"epilogue": Epilogue("col", low=0.0)}}
 SETUPS = {"relaxed": (True, 1), "plain": (False, 1), "threads": (True, 2), "cranelift": (True, 1)}
 

@@ -16,7 +16,7 @@ from .few_bits import FewBits
 from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
 
 FEW = 2  # rows
-STREAMS, TURN = 3, 1024  # bytes of codes in a turn; twice as many of half floats
+STREAMS, TURN = 3, 1024  # bytes of codes in a turn
 LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
 PART = (*BLOCK, "steps", "size", "then")
 MOVED = ("a", "b", "c", "cols", "flags", "col", "steps", "then")  # of these, what a turn has of its own
@@ -90,7 +90,7 @@ class _Turns:
         if self.streams == 1:
             f.emit(k).set(to)
             return
-        f.i32(TURN * (2 if self.few.bits == 16 else 1) // self.few.bits).set(to)
+        f.i32(TURN // self.few.bits).set(to)
         f.i32(1 if self.few.digits else 0).emit(size, k, "i32.lt_s", "i32.or")
         with f.if_():
             f.emit(to, to, size, "i32.rem_u", "i32.sub", size, size, to, "i32.le_s", "select").set(to)
