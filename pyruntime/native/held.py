@@ -184,9 +184,9 @@ class HeldOutputs:
             if value["buffer"] in self._bold:
                 shape, places = self._executor.shape(value, run.env), self._places[name](run.env)
                 alike.setdefault((value["dtype"], shape, places, value["room"]["axis"]), []).append(value["buffer"])
-        for (dtype, *of), buffers in alike.items():
+        for (dtype, shape, places, axis), buffers in alike.items():
             addresses = np.array([run.addresses[b] for b in buffers])
-            written = self._last_rows(NUMPY[dtype], *of, addresses).any(-1).all(-1)
+            written = self._last_rows(NUMPY[dtype], shape, places, axis, addresses).any(-1).all(-1)
             for b in np.array(buffers)[~written]:
                 self._cautious = True
                 for x in self._alive():
