@@ -62,3 +62,13 @@ test('hashes that have time pause between pieces, until somebody has none', asyn
   assert.equal(reads.length, 3);
   assert.equal(await slow, await made().hash());
 });
+
+test('a pause is longer where the thread has other work in it', async () => {
+  const file = made([]);
+  file.pause = 10;
+  const begin = performance.now();
+  const rested = file.rest();
+  while (performance.now() < begin + 30);
+  await rested;
+  assert.ok(performance.now() - begin >= 30 + 50);
+});
