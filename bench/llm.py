@@ -81,20 +81,20 @@ class Row(NamedTuple):
 
 
 def rows(args: argparse.Namespace, threads: int) -> list[Row]:
-    speed = bandwidth(threads)
-    print(f"bandwidth {speed / 1e9:.1f} GB/s, {threads} thread(s); tokens a second")
-    print(f"{'':31}{'prefill':>9}" + "".join(f"{f'at {n}':>9}{'share':>7}" for n in args.lengths))
+    print(f"{threads} thread(s); GB/s of the memory, tokens a second")
+    print(f"{'':30}{'GB/s':>6}{'prefill':>9}" + "".join(f"{f'at {n}':>9}{'share':>7}" for n in args.lengths))
     made_of = []
     for size in args.sizes:
         for kind in args.types:
             path, weights = made(size, kind)
+            speed = bandwidth(threads)  # for each: neighbours of a virtual machine come and go
             caches = [cache_bytes(SIZES[size], kind, n) / speed for n in args.lengths]
             ideal = [weights / speed + c for c in caches]
             found = natively(path, size, kind, args, threads)
-            report(size, kind, found, ideal)
+            report(f"{size:6}{kind:6}", found, ideal, speed)
             if not args.native:
                 found = in_chromium(path, size, kind, args, threads)
-                report(size, kind, found, ideal)
+                report(f"{size:6}{kind:6}", found, ideal, speed)
             if (ours := found.get("ours", [])[1:]) and len(found) == 2:
                 (peer,) = (times[1:] for who, times in found.items() if who != "ours")
                 shares = [best / time for best, time in zip(ideal, ours, strict=True)]
@@ -143,11 +143,11 @@ def _speeds(_: int) -> list[float]:
     return speeds
 
 
-def report(size: str, kind: str, found: Times, ideal: list[float]) -> None:
-    """ideal: seconds of a token at the memory's bandwidth, by length."""
+def report(model: str, found: Times, ideal: list[float], speed: float) -> None:
+    """ideal: seconds of a token at the memory's bandwidth, `speed`, by length."""
     for who, (prefill, *steps) in found.items():
         cells = "".join(f"{1 / step:9.1f}{best / step:7.2f}" for best, step in zip(ideal, steps, strict=True))
-        print(f"{size:6}{kind:6}{who:19}{PROMPT / prefill:9.1f}{cells}", flush=True)
+        print(f"{model}{who:18}{speed / 1e9:6.1f}{PROMPT / prefill:9.1f}{cells}", flush=True)
 
 
 # ── natively ─────────────────────────────────────────────────────────────────────────────────────────────────────────
