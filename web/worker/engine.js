@@ -19,6 +19,7 @@ import { Model } from '../session/model.js';
 import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './inspect_model.js';
+import { lastRun } from './model_file.js';
 import { closeAll } from './model_files.js';
 import { openModel, serve } from './open_model.js';
 import { portable, Service } from './portable.js';
@@ -88,6 +89,8 @@ async function timed(model, { feeds, fetches, profile }, stop) {
   } catch (error) {
     if (!(error instanceof StaleFeeds)) throw error;
     return { outputs: {}, milliseconds: 0, kernels: [], stale: true };
+  } finally {
+    lastRun.ended = performance.now();
   }
 }
 

@@ -7,8 +7,10 @@ import { digest, hashed } from '../storage/digest.js';
 export const LARGE = 32 * 2 ** 20;
 const NEAR = 2 ** 16; // bytes that are read with what is smaller
 export const PIECE = 2 ** 22; // bytes that are in memory at once
-const LATE = 4; // milliseconds by which a timer is late where nothing else is done
 const BUSY = 6; // pauses
+
+/** Of this worker's sessions, in milliseconds. */
+export const lastRun = { ended: -Infinity };
 
 /** @typedef {FileInMemory | FileOnDisk} ModelFile */
 /** By path, the model's own under "". @typedef {ReadonlyMap<string, ModelFile>} Files */
@@ -104,15 +106,16 @@ export class FileOnDisk {
     return this.hashed;
   }
 
-  /** A pause, and a longer one where a run was under way in it: tokens took 24 ms in place of 20 for as long as a file was hashed. */
+  /** A pause, and a longer one while runs follow each other: tokens took 24 ms in place of 20 for as long as a file was hashed. */
   async rest() {
     if (!this.pause) return;
-    const due = performance.now() + this.pause;
-    await new Promise((done) => setTimeout(done, this.pause));
-    const late = performance.now() - due;
-    if (late > LATE) await new Promise((done) => setTimeout(done, BUSY * this.pause));
+    await wait(this.pause);
+    if (performance.now() - lastRun.ended < this.pause) await wait(BUSY * this.pause);
   }
 }
+
+/** @param {number} milliseconds */
+const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 /** @param {number} size @returns {[from: number, size: number][]} */
 function pieces(size) {
