@@ -94,10 +94,14 @@ def constants(f: Function, few: FewBits) -> list[int]:
     return [*made, f.local("i32")] if few.bits == 16 else made
 
 
-def values(f: Function, few: FewBits, code: int, kept: list[int], use: Use, relaxed: bool, rows: int = GROUP) -> None:
-    """The first rows of the group at an address, as floats: codes less their middle, or half floats / HALF_STEP."""
+def values(
+    f: Function, few: FewBits, code: int, kept: list[int], use: Use, relaxed: bool, rows: int = GROUP,
+    careful: bool | None = None,
+) -> None:  # fmt: skip
+    """The first rows of the group at an address, as floats: codes less their middle, or half floats / HALF_STEP.
+    careful: whether some of these may be infinite or NaN, if callers know."""
     if few.bits == 16:
-        _half_floats(f, code, kept, use, rows)
+        _half_floats(f, code, kept, use, rows, careful)
     elif few.looked_up:
         _looked_up(f, few.bits, code, kept, use, rows, "i8x16.relaxed_swizzle" if relaxed else "i8x16.swizzle")
     elif few.together == 2:
@@ -163,27 +167,26 @@ def _two_pairs(f: Function, code: int, row: int, to: int) -> None:
     f.emit(to).i32(6 - 2 * row).emit("i16x8.shl", "v128.or").set(to)
 
 
-def _half_floats(f: Function, code: int, kept: list[int], use: Use, rows: int) -> None:
-    digits, special, more, any_special = kept
-
-    def floats(careful: bool) -> None:
-        with f.scratch("v128", 3) as (low, high, value):
-            for row in range(rows):
-                f.emit(code).mem("v128.load", 16 * row).tee(low).i32(3).emit("i16x8.shr_s", digits, "v128.and")
-                f.set(high).emit(low).i32(13).emit("i16x8.shl").set(low)
-                for half in (0, 1):
-                    lanes = (n + at for n in range(8 * half, 8 * half + 8, 2) for at in (0, 1, 16, 17))
-                    f.emit(low, high).shuffle(lanes).set(value)
-                    if careful:
-                        f.emit(value, value, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or")
-                        f.set(value)
-                    use(row, half, value)
-
-    f.emit(any_special)
-    with f.if_():
-        floats(careful=True)
-        f.otherwise()
-        floats(careful=False)
+def _half_floats(f: Function, code: int, kept: list[int], use: Use, rows: int, careful: bool | None) -> None:
+    if careful is None:
+        f.emit(kept[-1])
+        with f.if_():
+            _half_floats(f, code, kept, use, rows, careful=True)
+            f.otherwise()
+            _half_floats(f, code, kept, use, rows, careful=False)
+        return
+    digits, special, more, _ = kept
+    with f.scratch("v128", 3) as (low, high, value):
+        for row in range(rows):
+            f.emit(code).mem("v128.load", 16 * row).tee(low).i32(3).emit("i16x8.shr_s", digits, "v128.and")
+            f.set(high).emit(low).i32(13).emit("i16x8.shl").set(low)
+            for half in (0, 1):
+                lanes = (n + at for n in range(8 * half, 8 * half + 8, 2) for at in (0, 1, 16, 17))
+                f.emit(low, high).shuffle(lanes).set(value)
+                if careful:
+                    f.emit(value, value, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or")
+                    f.set(value)
+                use(row, half, value)
 
 
 __all__ = ["GROUP", "HALF_STEP", "KINDS", "ROUND", "FewBits", "Use", "constants", "values"]
