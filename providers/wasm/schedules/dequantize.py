@@ -125,7 +125,7 @@ class FloatBlock:
             self.f.f32x4(0).set(total)
 
     def groups(self, code: int, left: int, count: int, p: dict[str, int]) -> None:
-        """So many k of each group while there are. Of half floats some may be special or none, in loops of their own: with
+        """So many k of each group while there are. Half floats of which some are special have a loop of their own: with
         that asked within wasmtime spilled sums (3.5 weights a nanosecond became 3.9, by hand)."""
         if self.few.bits < 16 or count < GROUP:
             self._loop(code, left, count, p)
