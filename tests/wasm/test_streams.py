@@ -12,6 +12,7 @@ from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import gemm
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.schedules.few_bits import KINDS, ROUND, FewBits
+from pyruntime.providers.wasm.schedules.few_panels import NEAR
 from pyruntime.providers.wasm.schedules.quantised_rows import largest_row
 from pyruntime.providers.wasm.schedules.register_tile import PANEL, Epilogue
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
@@ -29,7 +30,7 @@ def setup(request: Any) -> Iterator[Any]:
     relaxed, threads = SETUPS[request.param]
     host = WasmHost(threads=threads, relaxed=relaxed)
     module = Module(shared=host.shared, cranelift=request.param == "cranelift")
-    for kind in KINDS:
+    for kind in (*KINDS, "panels"):
         for name, how in VARIANTS.items():
             gemm.matmul(module, kind + name, kind, arithmetic=Arithmetic.of_floats(relaxed), extra=1, **how)
     yield host, host.load(module.to_bytes())
@@ -109,3 +110,23 @@ def test_k(setup: Any, kind: str) -> None:
         whole = -(-max(k, 1) // ROUND) * ROUND
         for size in {whole} if few.bits == 16 else {16, 48, 256} if few.digits else {16, 48, whole}:
             check(setup, few, (1, 33, k), size, "", 80)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_large_panels_of_floats(setup: Any, variant: str) -> None:
+    """A block of columns of so many elements that no cache may hold it, and one row."""
+    host, kernels = setup
+    for n, k in ((513, 512), (520, 513), (8, 33000), (2011, 131), (16, 16385), (24, 11000)):
+        rng = np.random.default_rng(n)
+        a, b = rng.standard_normal((1, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+        c, bias = rng.standard_normal((1, n)).astype(np.float32), rng.standard_normal(n + 4).astype(np.float32)
+        arena = Arena(host, 1 << 22)
+        pa, pb, pc = arena.put(a), arena.put(panels(b, k)), arena.put(c)
+        words = (1, n, k, 1, k, n, n, 0, 0, 0, 1, -(-n // PANEL) * PANEL, k, 1, 0, 0, 0, 0, 0)
+        args = arena.arguments(pa, pb, pc, arena.put(bias), 0, 0, *words)
+        assert n * k > NEAR
+        share(host, kernels["panels" + variant], args, 1)
+        arena.check()
+        want = a.astype(np.float64) @ b + (c if variant == "acc" else 0)
+        want = np.maximum(want + bias[:n], 0) if variant == "col" else want
+        np.testing.assert_allclose(arena.get(pc, (1, n)), want, rtol=1e-4, atol=1e-4 * k**0.5)

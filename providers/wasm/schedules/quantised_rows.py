@@ -21,7 +21,7 @@ from .arithmetic import Arithmetic
 from .dequantize import FloatBlock
 from .few_bits import GROUP, ROUND, FewBits
 from .register_tile import PANEL, Epilogue, finish_tile, row_pointers, store_part
-from .streams import ask_ahead, in_streams, part_function
+from .streams import Lying, ask_ahead, in_streams, part_function
 
 HEADER = 16
 MIDDLES = 8  # where a header has the sums times -8
@@ -223,7 +223,7 @@ def quantised_rows(
         return row_bytes(f, k, size, few.digits)
 
     return in_streams(
-        module, key, few, words, bytes_of, lambda height: _part(module, height, few, arithmetic, epilogue)
+        module, key, Lying.of(few), words, bytes_of, lambda height: _part(module, height, few, arithmetic, epilogue)
     )
 
 

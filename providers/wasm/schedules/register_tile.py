@@ -222,14 +222,15 @@ def finish_tile(
             f.emit(address, s[0], s[1], p["cols"]).call(store_part(f.module))
 
 
-def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """A block function for 1..height rows: all panels of the block, one register tile each."""
+def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False) -> Function:
+    """A block function for 1..height rows: all panels of the block, one register tile each; alone: only the first."""
     store_part(module)
     f, p = block_function(module, f"strip{height}")
     a, c, rows = row_pointers(f, p, height)
     chains = {1: 2 if module.cranelift else 4, 2: 2, 3: 2}.get(height, 1)
     groups = [[f.locals("v128", 2) for _ in range(height)] for _ in range(chains)]
-    with f.loop() as again:
+
+    def tile() -> None:
         for group in groups:
             for total in (total for pair in group for total in pair):
                 f.f32x4(0).set(total)
@@ -239,11 +240,23 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
                 for j in (0, 1):
                     f.emit(s[j], t[j], arithmetic.add).set(s[j])
         finish_tile(f, p, c, rows, groups[0], epilogue, arithmetic.add)
+
+    if alone:
+        tile()
+        return f
+    with f.loop() as again:
+        tile()
         f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
         for address in c:
             f.add(address, 4 * PANEL)
         f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
     return f
+
+
+def first_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
+    """A block function of one row and of the first panel alone."""
+    key = ("first_panel", arithmetic, epilogue.key())
+    return module.once(key, lambda: _strip(module, 1, arithmetic, epilogue, alone=True))
 
 
 def panels_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:

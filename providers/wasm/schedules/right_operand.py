@@ -9,10 +9,11 @@ from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
 from .dequantize import few_rows_nbits, pack_nbits
 from .few_bits import GROUP, KINDS, ROUND, FewBits
+from .few_panels import few_panels
 from .few_rows import cols_block, rows_block
 from .pack_panels import pack_cols, pack_rows
 from .quantised_rows import quantised_rows, row_bytes
-from .register_tile import PANEL, Epilogue, call_block, panels_block, pick_rows
+from .register_tile import PANEL, Epilogue, call_block, pick_rows
 from .streams import FEW
 
 HALVES = ("rows16", "cols16")
@@ -125,7 +126,7 @@ def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilo
     """What reads B of a kind that gemm.py names; words: of the argument block, the first extra buffer and ldb."""
     few = few_rows(arithmetic)
     if kind == "panels":
-        return Panels(panels_block(module, arithmetic, tile), few)
+        return Panels(few_panels(module, arithmetic, tile), few)
     if kind in KINDS:
         bits = KINDS[kind]
         rows = (quantised_rows if bits.digits else few_rows_nbits)(module, bits, arithmetic, tile, words)

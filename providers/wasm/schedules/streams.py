@@ -8,6 +8,7 @@ memories lie in huge pages (docs/adr/0107) and calls are dearer: there panels fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..printer.assembler import Function, Module
@@ -20,6 +21,24 @@ STREAMS, TURN = 3, 1024  # bytes of codes in a turn
 LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
 PART = (*BLOCK, "steps", "size", "then")
 MOVED = ("a", "b", "c", "cols", "flags", "col", "steps", "then")  # of these, what a turn has of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """How elements lie in panels: bits of one; bytes of a block's steps; whether a row has records of whole blocks;
+    bytes of a turn. takes: the parameters of part functions."""
+
+    bits: int
+    steps: int = 0
+    whole: bool = False
+    turn: int = TURN
+    takes: tuple[str, ...] = PART
+
+    @staticmethod
+    def of(few: FewBits) -> Lying:
+        return Lying(few.bits, few.steps, few.digits > 0)
+
+
 RowBytes = Callable[[Function, int, int], Function]  # push the bytes of so many k of a row; the k of a block
 
 
@@ -31,19 +50,19 @@ def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
 
 
 def in_streams(
-    module: Module, key: tuple[Any, ...], few: FewBits, words: tuple[int, int], row_bytes: RowBytes,
+    module: Module, key: tuple[Any, ...], lying: Lying, words: tuple[int, int] | None, row_bytes: RowBytes,
     part: Callable[[int], Function],
 ) -> Function:  # fmt: skip
     """The block function whose key begins with its name, by part functions of one row, or of FEW of which some may lie
     beyond.
 
-    words: of the argument block, the steps and how many k one has
+    words: of the argument block, the steps and how many k one has; None without steps
     """
 
     def make() -> Function:
         parts = [part(1), part(FEW)]
         f, p = block_function(module, key[0])
-        turns = _Turns(f, p, few, words, row_bytes)
+        turns = _Turns(f, p, lying, words, row_bytes)
         f.emit(p["rows"]).i32(1).emit("i32.eq")
         with f.if_():
             turns.call(parts[0])
@@ -58,16 +77,19 @@ class _Turns:
     """Calls of a part function from within a block function over codes."""
 
     def __init__(
-        self, f: Function, p: dict[str, int], few: FewBits, words: tuple[int, int], row_bytes: RowBytes
+        self, f: Function, p: dict[str, int], lying: Lying, words: tuple[int, int] | None, row_bytes: RowBytes
     ) -> None:
-        self.f, self.p, self.few, self.row_bytes = f, p, few, row_bytes
+        self.f, self.p, self.lying, self.row_bytes = f, p, lying, row_bytes
         self.streams = 1 if f.module.cranelift else STREAMS
         self.size, self.steps, self.panel_steps, self.third, self.k0, self.k = f.locals("i32", 6)
-        f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(self.size)
-        f.emit(p["k"], self.size, "i32.add").i32(1).emit("i32.sub", self.size, "i32.div_u").i32(few.steps)
-        f.emit("i32.mul").set(self.panel_steps)
-        f.emit(p["args"]).mem("i32.load", 4 * words[0])
-        f.emit(p["col"]).i32(PANEL).emit("i32.div_u", self.panel_steps, "i32.mul", "i32.add").set(self.steps)
+        if words is None:
+            f.emit(p["k"]).i32(1).emit("i32.or").set(self.size)  # k may be 0
+        else:
+            f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(self.size)
+            f.emit(p["k"], self.size, "i32.add").i32(1).emit("i32.sub", self.size, "i32.div_u").i32(lying.steps)
+            f.emit("i32.mul").set(self.panel_steps)
+            f.emit(p["args"]).mem("i32.load", 4 * words[0])
+            f.emit(p["col"]).i32(PANEL).emit("i32.div_u", self.panel_steps, "i32.mul", "i32.add").set(self.steps)
         width = PANEL * self.streams
         f.emit(p["cols"]).i32(width - 1).emit("i32.add").i32(width).emit("i32.div_u").set(self.third)
 
@@ -90,8 +112,8 @@ class _Turns:
         if self.streams == 1:
             f.emit(k).set(to)
             return
-        f.i32(TURN // self.few.bits).set(to)
-        f.i32(1 if self.few.digits else 0).emit(size, k, "i32.lt_s", "i32.or")
+        f.i32(self.lying.turn // self.lying.bits).set(to)
+        f.i32(int(self.lying.whole)).emit(size, k, "i32.lt_s", "i32.or")
         with f.if_():
             f.emit(to, to, size, "i32.rem_u", "i32.sub", size, size, to, "i32.le_s", "select").set(to)
 
@@ -111,18 +133,18 @@ class _Turns:
                 f.emit(p["col"], own["col"], "i32.add").set(own["col"])
                 self._codes(panel, self.k0).set(own["b"])
                 f.emit(self.steps, panel, self.panel_steps, "i32.mul", "i32.add", self.k0, self.size, "i32.div_u")
-                f.i32(self.few.steps).emit("i32.mul", "i32.add").set(own["steps"])
+                f.i32(self.lying.steps).emit("i32.mul", "i32.add").set(own["steps"])
                 f.emit(panel, self.third, "i32.add").set(after)
                 self._then(first, after, own["then"])
                 given = {**p, **own, "k": self.k, "size": self.size}
-                f.emit(*[given[name] for name in PART]).call(part)
+                f.emit(*[given[name] for name in self.lying.takes]).call(part)
                 f.emit(after).set(panel)
                 self._within(panel).br_if(again)
 
     def _codes(self, panel: int, k: int) -> Function:
         """Push the address of the codes of a panel from this k on."""
         f, p = self.f, self.p
-        return f.emit(p["b"], panel, p["ldb"], "i32.mul", "i32.add", k).i32(self.few.bits).emit("i32.mul", "i32.add")
+        return f.emit(p["b"], panel, p["ldb"], "i32.mul", "i32.add", k).i32(self.lying.bits).emit("i32.mul", "i32.add")
 
     def _then(self, first: int, after: int, to: int) -> None:
         """Where the next turn begins: the same k of the panel `after`, or what is next of the first third."""
@@ -154,4 +176,4 @@ def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, s
                 f.emit(ahead).mem("i32.load8_u", line).emit("drop")
 
 
-__all__ = ["FEW", "ask_ahead", "in_streams", "part_function"]
+__all__ = ["FEW", "Lying", "ask_ahead", "in_streams", "part_function"]
