@@ -1,7 +1,7 @@
-"""The order in which few rows visit panels of codes: a panel of each third of the columns in turns, a KiB at a time.
+"""The order in which few rows visit panels: one of each third of the columns in turns, a KiB or two at a time.
 
-Processors fetch ahead within a page of 4 KiB; codes are computed with for so long that their own windows do not reach
-beyond it. So each page would begin with a wait, but while one stream waits another computes (docs/adr/0113). Natively
+Processors fetch ahead within a page of 4 KiB; what they compute meanwhile is too much for their own windows to reach
+beyond it. So each page would begin with a wait, but the pages of three streams begin together (docs/adr/0113). Natively
 memories lie in huge pages (docs/adr/0107) and calls are dearer: there panels follow each other.
 """
 
@@ -74,7 +74,7 @@ def in_streams(
 
 
 class _Turns:
-    """Calls of a part function from within a block function over codes."""
+    """Calls of a part function from within a block function over panels."""
 
     def __init__(
         self, f: Function, p: dict[str, int], lying: Lying, words: tuple[int, int] | None, row_bytes: RowBytes
