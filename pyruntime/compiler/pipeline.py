@@ -25,6 +25,7 @@ from pyruntime.passes.map_fusion import fuse
 from pyruntime.passes.operand_packing import pack
 from pyruntime.passes.reshaped_views import read_repeated
 from pyruntime.passes.row_fusion import fuse_rows
+from pyruntime.passes.scattered_caches import scatter_in_place
 from pyruntime.passes.shared_operands import share_operands
 from pyruntime.passes.stacked_caches import join_stacked
 from pyruntime.passes.strided_operands import read_through
@@ -86,6 +87,7 @@ def _grow_in_place(w: Work) -> None:
     if w.at_home:
         join_stacked(w.traced)
         grow_in_place(w.traced)
+        scatter_in_place(w.traced, w.outputs)
 
 
 def _widen_halves(w: Work) -> None:

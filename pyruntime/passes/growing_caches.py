@@ -17,8 +17,9 @@ from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.expr import Expr, const, dim, index, rewrite, walk
 from pyruntime.ir.kernel import Block, Builder, Leaf, Loops, Map, Tensor, tensors_in
 from pyruntime.ir.room import Room
-from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.ir.symbol import ROOM, Symbol
+from pyruntime.passes.stacked_caches import through
 
 
 class Feed(Protocol):
@@ -39,13 +40,13 @@ class Traced(Protocol):
 
 @dataclass(slots=True)
 class _Cache:
-    """present[i] is what is new where `fresh` holds, else the feed's [i] where i[axis] is less than `past`, else
-    `beyond`."""
+    """present[i] is `new` where `fresh` holds, else the feed's [i] where i[axis] is less than `past`, else `beyond`."""
 
     feed: Feed
     present: Map
     axis: int
     fresh: Expr | None
+    new: Expr
     beyond: Expr
 
     @property
@@ -55,7 +56,7 @@ class _Cache:
     @property
     def reads_past(self) -> bool:
         """Whether what is fresh, which may lie in the past, is made of that, as RotaryEmbedding's features are."""
-        return self.fresh is not None and self.feed.tensor in tensors_in(self.present.expr.args[1], self.fresh)
+        return self.fresh is not None and self.feed.tensor in tensors_in(self.new, self.fresh)
 
 
 def grow_in_place(traced: Traced) -> None:
@@ -78,10 +79,10 @@ def grow_in_place(traced: Traced) -> None:
 
 
 def _cache(kernel: object, feeds: dict[int, Feed]) -> _Cache | None:
-    if not isinstance(kernel, Map) or kernel.expr.op != "guard":
+    if not isinstance(kernel, Map) or kernel.expr.op not in ("guard", "select"):
         return None
     fresh, e = None, kernel.expr
-    if (over := _written_over(kernel, feeds)) is not None:
+    if (over := _written_over(kernel, feeds)) is not None or e.op == "select":
         return over
     if _kept(e.args[1], feeds) is None and e.args[2].op == "guard":
         fresh, e = e.args[0], e.args[2]
@@ -93,18 +94,24 @@ def _cache(kernel: object, feeds: dict[int, Feed]) -> _Cache | None:
         return None
     if fresh is not None and any(x.op == "index" and x.value > axes[0] for x in walk(fresh)):
         return None
-    found = _Cache(feed, kernel, axes[0], fresh, e.args[2])
+    found = _Cache(feed, kernel, axes[0], fresh, kernel.expr.args[1], e.args[2])
     return found if _places(found) is not None else None
 
 
 def _written_over(kernel: Map, feeds: dict[int, Feed]) -> _Cache | None:
     """Of the feed's own shape, with fresh rows among its own along the last axis that says which they are."""
-    fresh, _, old = kernel.expr.args
+    fresh, new, old = kernel.expr.args
+    if kernel.expr.op == "select":
+        if _kept(new, feeds) is not None:
+            fresh, new, old = ~fresh, old, new
+        fresh = rewrite(fresh, lambda x: through(x) if x.op == "at" else None)  # of a mask that is expanded
     feed = _kept(old, feeds)
     axes = [x.value for x in walk(fresh) if x.op == "index"]
     if feed is None or not axes or feed.tensor.shape != kernel.out.shape:
         return None
-    found = _Cache(feed, kernel, max(axes), fresh, const(0, kernel.out.dtype))
+    if kernel.expr.op == "select" and max(axes) == kernel.out.rank - 1:  # elements, which are sooner copied than asked
+        return None
+    found = _Cache(feed, kernel, max(axes), fresh, new, const(0, kernel.out.dtype))
     return found if _places(found) is not None else None
 
 
@@ -121,7 +128,7 @@ def _places(cache: _Cache) -> AnyDim | None:
     Concat's that no run decides on, whose consumers are better off with fixed strides."""
     total = cache.present.out.shape[cache.axis]
     if cache.fresh is not None and not _is_known(total):  # behind the past is no more than what is new
-        new = cache.present.expr.args[1]
+        new = cache.new
         if new.op != "at" or new.value.rank != cache.present.out.rank:
             return None
         total = cache.past + new.value.shape[cache.axis]
@@ -164,10 +171,7 @@ def _rewrite(traced: Traced, name: str, cache: _Cache) -> None:
     feed, out, axis = cache.feed, cache.present.out, cache.axis
     past, least = feed.tensor, _places(cache)
     assert least is not None
-    places = sh.dim_of(Symbol(ROOM, feed.path[0], (axis,)))
-    shape = (*out.shape[:axis], places, *out.shape[axis + 1 :])
-    leaf = Leaf("feed", feed.path)
-    leaf.outputs = (Tensor(shape, past.dtype, leaf, 0, past.name),)
+    leaf, places = leaf_with_room(feed, out.shape, axis)
     written = _procedure(cache, leaf.out)
     at = traced.block.kernels.index(cache.present)
     traced.block.kernels[at : at + 1] = [written, _view(out, written.out, cache.present.node)]
@@ -181,9 +185,17 @@ def _rewrite(traced: Traced, name: str, cache: _Cache) -> None:
         traced.guards.append((fits, text, cache.present.node))
 
 
+def leaf_with_room(feed: Feed, shape: Shape, axis: int) -> tuple[Leaf, AnyDim]:
+    """A feed's buffer of this shape, but for its places along an axis; and those."""
+    places = sh.dim_of(Symbol(ROOM, feed.path[0], (axis,)))
+    leaf = Leaf("feed", feed.path)
+    leaf.outputs = (Tensor((*shape[:axis], places, *shape[axis + 1 :]), feed.tensor.dtype, leaf, 0, feed.tensor.name),)
+    return leaf, places
+
+
 def _procedure(cache: _Cache, room: Tensor) -> Loops:
     """Writes what is not in the feed to its place: fresh rows, and those behind the past."""
-    out, axis, expr = cache.present.out, cache.axis, cache.present.expr
+    out, axis, new = cache.present.out, cache.axis, cache.new
     made = Loops("append", (), (), [], base=room)
     made.node, made.outputs = cache.present.node, (Tensor(room.shape, out.dtype, made, 0, out.name),)
     total, fresh = out.shape[axis], cache.fresh
@@ -208,13 +220,14 @@ def _procedure(cache: _Cache, room: Tensor) -> Loops:
         if run is not None:  # not each row is asked whether it is fresh: 15 us for 3,000 of them (natively, by hand)
             with k.loop(dim(run[1])) as n:
                 row = n + _at(run[0], tuple(lead))
-                write(expr.args[1], row, (index(axis) >= 0) & (index(axis) < dim(total)))
+                write(new, row, (index(axis) >= 0) & (index(axis) < dim(total)))
         elif fresh is not None:
+            more = total != cache.past
             with k.loop(dim(total)) as row:
-                whole = Expr("guard", (fresh, expr.args[1], cache.beyond), expr.dtype)
-                write(whole, row, fresh | (index(axis) >= dim(cache.past)))
+                whole = Expr("guard", (fresh, new, cache.beyond), new.dtype) if more else new
+                write(whole, row, fresh | (index(axis) >= dim(cache.past)) if more else fresh)
     made.body = k.body
-    read = [cache.beyond] if fresh is None else [fresh, expr.args[1], cache.beyond]  # what is past lies there
+    read = [cache.beyond] if fresh is None else [fresh, new, cache.beyond]  # what is past lies there
     made.args = (room, *[t for t in tensors_in(*read) if t is not room])
     return made
 
@@ -225,10 +238,15 @@ def _at(e: Expr, where: tuple[Expr, ...]) -> Expr:
 
 def _view(t: Tensor, base: Tensor, node: str) -> Map:
     """Makes a tensor the first part of another."""
-    view = Map(base.at(*[index(n) for n in range(t.rank)]))
+    return view_of(t, base.at(*[index(n) for n in range(t.rank)]), node)
+
+
+def view_of(t: Tensor, load: Expr, node: str) -> Map:
+    """Makes a tensor elements of another."""
+    view = Map(load)
     view.node, view.outputs = node, (t,)
     t.kernel = view
     return view
 
 
-__all__ = ["grow_in_place"]
+__all__ = ["Feed", "Traced", "grow_in_place", "leaf_with_room", "view_of"]

@@ -56,7 +56,7 @@ def _parts(whole: Map, feeds: set[int]) -> tuple[_Part, _Part] | None:
 
 def _part(load: Expr, n: int, rank: int) -> _Part | None:
     """Part n of a tensor of this rank, if it is made longer by a map of its own."""
-    load = _through(load)
+    load = through(load)
     rest = [index(axis).key() for axis in range(1, rank)]
     if load.op != "at" or not isinstance(load.value.kernel, Map) or [x.key() for x in load.args] != rest:
         return None
@@ -64,13 +64,13 @@ def _part(load: Expr, n: int, rank: int) -> _Part | None:
     if grown.op != "guard":
         return None
     inside, old, new = grown.args
-    old = _through(old)
+    old = through(old)
     if old.op != "at" or old.value.rank != rank or [x.key() for x in old.args[1:]] != rest:
         return None
     return _Part(load.value.kernel, inside, old, new) if affine(old.args[0]) == (n, {}) else None
 
 
-def _through(load: Expr) -> Expr:
+def through(load: Expr) -> Expr:
     """A load of what a tensor is a view of."""
     joined = Joined()
     while load.op == "at":
@@ -103,4 +103,4 @@ def _join(block: Block, whole: Map, parts: tuple[_Part, _Part]) -> None:
     kernels[begin : end + 1] = [*kernels[begin + 1 : end], whole, kernels[begin], kernels[end]]
 
 
-__all__ = ["join_stacked"]
+__all__ = ["join_stacked", "through"]
