@@ -33,13 +33,14 @@ class _Scatter:
 @dataclass(slots=True)
 class _Cache:
     """The output is the feed after these procedures, the last one first. views: kernels between the feed and what they
-    write. place: where in the feed an element of the one procedure's output lies; None if their order is the same."""
+    write. turned: of one procedure, tensors whose elements are the feed's in another order, each with its element's
+    place there: what it makes, and that before the output is transposed."""
 
     feed: Feed
     out: Tensor
     scatters: list[_Scatter]
     views: list[Kernel]
-    place: Expr | None = None
+    turned: list[tuple[Tensor, Expr]]
 
 
 def scatter_in_place(traced: Traced, outputs: Sequence[Tensor]) -> None:
@@ -76,7 +77,7 @@ def _enters(feed: Feed) -> bool:
 
 def _cache(out: Tensor, reads: _Reads) -> _Cache | None:
     back = _transposed(out)
-    t = result = out if back is None else back.value
+    t = out if back is None else back.value
     while isinstance(t.kernel, Alias):
         t = t.kernel.base
     scatters: list[_Scatter] = []
@@ -91,17 +92,24 @@ def _cache(out: Tensor, reads: _Reads) -> _Cache | None:
             return None
     if not scatters:
         return None
-    if back is None:
-        feed = reads.feed(t)
-        return _Cache(feed, out, scatters, views) if feed is not None and feed.tensor.shape == out.shape else None
-    there = _transposed(t)
-    if there is None or len(scatters) > 1 or t.shape != result.shape or not reads.once(t.kernel):
+    if back is not None:
+        return _turned(back, out, scatters, [*views, t.kernel], reads)
+    feed = reads.feed(t)
+    return _Cache(feed, out, scatters, views, []) if feed is not None and feed.tensor.shape == out.shape else None
+
+
+def _turned(back: Expr, out: Tensor, scatters: list[_Scatter], views: list[Kernel], reads: _Reads) -> _Cache | None:
+    """Where the output is a transpose, and so is the last of the views."""
+    before, result = views[-1].out, back.value
+    there = _transposed(before)
+    if there is None or len(scatters) > 1 or before.shape != result.shape or not reads.once(before.kernel):
         return None
     feed, place = reads.feed(there.value), _place(scatters[0].data)
     own = [index(n).key() for n in range(out.rank)]
     if feed is None or place is None or [x.key() for x in substitute(there, back.args).args] != own:
         return None
-    return _Cache(feed, out, scatters, [*views, t.kernel], place)
+    turned = {t.uid: (t, e) for t, e in ((scatters[0].kernel.out, place), (result, there))}
+    return _Cache(feed, out, scatters, views, list(turned.values())) if id(result.kernel) in reads.made else None
 
 
 def _transposed(t: Tensor) -> Expr | None:
@@ -173,31 +181,29 @@ def _rewrite(traced: Traced, name: str, cache: _Cache) -> None:
         s.kernel.base, s.kernel.body = base, s.body
         base = s.kernel.out
     out = cache.out
-    if cache.place is not None:
-        out = traced.outputs[name] = _moved(traced, cache.scatters[0].kernel, cache.place, leaf.out)
+    if cache.turned:
+        out = traced.outputs[name] = _moved(traced, cache.scatters[0].kernel, cache.turned, leaf.out)
     feed.tensor, feed.room = leaf.out, Room(0, places, past.shape, past.shape[0], past.shape[0])
     traced.rooms[out.uid] = Room(0, places, out.shape)
 
 
-def _moved(traced: Traced, kernel: Loops, place: Expr, room: Tensor) -> Tensor:
-    """The procedure writes to the places that its elements have there; what it made is a view of that."""
-    old = kernel.out
+def _moved(traced: Traced, kernel: Loops, turned: list[tuple[Tensor, Expr]], room: Tensor) -> Tensor:
+    """The procedure writes to the places that its elements have there; what it made becomes a view of that."""
+    old, place = turned[0]
     new = Tensor(room.shape, old.dtype, kernel, 0, old.name)
 
-    def coordinates(at: Sequence[Expr]) -> tuple[Expr, ...]:
-        return substitute(place, tuple(at)).args
-
     def load(e: Expr) -> Expr | None:
-        return new.at(*coordinates(e.args)) if e.op == "at" and e.value is old else None
+        return new.at(*substitute(place, e.args).args) if e.op == "at" and e.value is old else None
 
     def moved(s: Stmt) -> Stmt:
         s = rebuild(s, lambda e: rewrite(e, load), lambda body: [moved(inner) for inner in body])
-        return Store(new, coordinates(s.coords), s.value) if isinstance(s, Store) and s.target is old else s
+        return Store(new, substitute(place, s.coords).args, s.value) if isinstance(s, Store) and s.target is old else s
 
+    kernels = traced.block.kernels
+    for t, e in turned:
+        at = next(n for n, k in enumerate(kernels) if k is t.kernel)
+        kernels[at : at + 1] = [*([kernel] if t is old else []), view_of(t, new.at(*e.args), kernel.node)]
     kernel.outputs, kernel.body = (new,), [moved(s) for s in kernel.body]
-    view = view_of(old, new.at(*coordinates([index(n) for n in range(old.rank)])), kernel.node)
-    at = next(n for n, k in enumerate(traced.block.kernels) if k is kernel)
-    traced.block.kernels.insert(at + 1, view)
     return new
 
 
