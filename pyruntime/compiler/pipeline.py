@@ -86,7 +86,7 @@ def _fuse_rows(w: Work) -> None:
 def _grow_in_place(w: Work) -> None:
     if w.at_home:
         join_stacked(w.traced)
-        grow_in_place(w.traced)
+        grow_in_place(w.traced, w.outputs)
         scatter_in_place(w.traced, w.outputs)
 
 

@@ -8,6 +8,7 @@ past or the present reads through a view of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -59,11 +60,11 @@ class _Cache:
         return self.fresh is not None and self.feed.tensor in tensors_in(self.new, self.fresh)
 
 
-def grow_in_place(traced: Traced) -> None:
-    """In a program whose kernels all work in linear memory."""
+def grow_in_place(traced: Traced, outputs: Sequence[Tensor]) -> None:
+    """In a program whose kernels all work in linear memory. outputs: all tensors that leave it."""
     feeds = {f.tensor.uid: f for f in traced.feeds if len(f.path) == 1 and f.tensor.dtype.bits >= 8}  # not strings
     made = {id(k) for k in traced.block.kernels}
-    leaving = [v.uid for v in traced.outputs.values() if isinstance(v, Tensor)]
+    leaving = [t.uid for t in outputs]
     readers = readers_of(traced.block, ())
     for name, out in traced.outputs.items():
         if isinstance(out, Tensor) and id(out.kernel) in made and leaving.count(out.uid) == 1:
@@ -102,7 +103,7 @@ def _written_over(kernel: Map, feeds: dict[int, Feed]) -> _Cache | None:
     """Of the feed's own shape, with fresh rows among its own along the last axis that says which they are."""
     fresh, new, old = kernel.expr.args
     if kernel.expr.op == "select":
-        if _kept(new, feeds) is not None:
+        if _kept(old, feeds) is None:
             fresh, new, old = ~fresh, old, new
         fresh = rewrite(fresh, lambda x: through(x) if x.op == "at" else None)  # of a mask that is expanded
     feed = _kept(old, feeds)
