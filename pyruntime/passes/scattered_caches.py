@@ -132,11 +132,11 @@ def _place(data: Tensor) -> Expr | None:
 
 def _scatter(kernel: Kernel) -> _Scatter | None:
     """A procedure that copies one of its arguments and then does not read it."""
-    if not isinstance(kernel, Loops) or len(kernel.outputs) != 1 or kernel.base is not None:
+    if not isinstance(kernel, Loops) or len(kernel.outputs) != 1 or kernel.base is not None or kernel.unit_is_row:
         return None
     for data in kernel.args:
         rest = _without_copy(kernel.body, [], kernel.out, data) if data.shape == kernel.out.shape else None
-        if rest and not _reads(rest, data):
+        if rest and not _loads(rest, data):
             return _Scatter(kernel, rest, data)
     return None
 
@@ -161,9 +161,9 @@ def _copies(body: list[Stmt], to: Expr, element: Expr) -> bool:
     return [c.key() for c in body[0].coords] == [c.key() for c in to.args] and body[0].value.key() == element.key()
 
 
-def _reads(body: list[Stmt], t: Tensor) -> bool:
+def _loads(body: list[Stmt], t: Tensor) -> bool:
     own = any(x.op == "at" and x.value is t for s in body for e in expressions(s) for x in walk(e))
-    return own or any(_reads(inner, t) for s in body for inner in children(s))
+    return own or any(_loads(inner, t) for s in body for inner in children(s))
 
 
 # ── what becomes of it ────────────────────────────────────────────────────────────────────────────────────────────
