@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from e2e.conftest import Tab
 from kit.chromium import Engine
 from kit.decoders import TINY, Decoder, feeds
+from kit.static_caches import FLOAT, HEADS, Write, by_mask, by_rows, by_transposes, decoder, steps
 
 STEP = """g (float[1, 2, p, 4] past, float[1, 2, s, 4] x) => (float[1, 2, t, 4] present, float[1, 2, s, t] y) {
   present = Concat <axis = 2> (past, x)
@@ -290,3 +292,13 @@ def test_rows_that_are_sent(case: str, page: Tab) -> None:
     rows, kept, read = page.run(STEPS, json.dumps({"model": data, "steps": steps}))
     assert kept == read
     assert rows == sent
+
+
+@pytest.mark.parametrize("write", [by_rows, by_transposes, by_mask])
+def test_caches_of_a_fixed_size(write: Write, page: Tab) -> None:
+    """Written in place in one session; in the other each past is sent."""
+    given = [{n: [str(x.dtype), x.ravel().tolist(), x.shape] for n, x in feeds.items()} for feeds in steps(FLOAT)]
+    given[0] |= {f"past_{part}": ["float32", [0] * math.prod(HEADS), HEADS] for part in "kv"}
+    data = base64.b64encode(decoder(write).SerializeToString()).decode()
+    _, kept, read = page.run(STEPS, json.dumps({"model": data, "steps": given}))
+    assert len(kept) == len(given) and kept == read

@@ -4,7 +4,6 @@ reads the past, and always as onnxruntime has them."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,194 +14,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from kit.small_models import model
+from kit.static_caches import COPIED, FLOAT, HALF, HEADS, IN_PLACE, KINDS, Write, added, decoder, steps
 from pyruntime import InferenceSession, OrtValue, SessionOptions
 from pyruntime.errors import ExecutionError
 from tests.test_offsets import agree, node, wire
 
-FLOAT, HALF, INT, BOOL = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.BOOL
-B, H, S, D = 1, 2, 40, 8  # batch, heads, places, size
-HEADS = (B, H, S, D)
-KINDS = {FLOAT: "fp32", HALF: "fp16", TensorProto.INT8: "int8"}
-
-
-class Graph:
-    """Nodes as they come, and small constants."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, np.ndarray] = {}
-
-    def __call__(self, op: str, *inputs: Any, to: str = "", **attributes: Any) -> str:
-        names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
-        out = to or f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, names, [out], **attributes))
-        return out
-
-    def constant(self, value: Any) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = np.array(value, None if isinstance(value, np.ndarray) else np.int64)
-        return name
-
-    def all_of(self, x: str) -> str:
-        """One axis of all elements."""
-        return self("Reshape", x, [-1])
-
-
-Write = Callable[[Graph, str, str, str], str]  # past, new rows, output -> its name; places of the rows: "at"
-
-
-def by_all_coordinates(g: Graph, past: str, new: str, to: str) -> str:
-    """torch.onnx's index_put of today: a coordinate for each axis of each element."""
-    shape, axes = g("Shape", new), []
-    for n in range(4):
-        along = "at" if n == 2 else g("Range", 0, g("Gather", shape, n), 1)
-        spread = g("Reshape", along, [-1 if m == n else 1 for m in range(4)])
-        axes.append(g("Unsqueeze", g.all_of(g("Expand", spread, shape)), [1]))
-    return g("ScatterND", past, g("Concat", *axes, axis=1), g.all_of(new), to=to)
-
-
-def by_rows(g: Graph, past: str, new: str, to: str) -> str:
-    """TorchScript's index_put of past[:, :, at]: coordinates of batch, head and place."""
-    rows = g("Slice", g("Shape", new), [0], [3], [0])
-    axes = []
-    for n in range(3):
-        along = "at" if n == 2 else g("Range", 0, HEADS[n], 1)
-        spread = g("Reshape", along, [-1 if m == n else 1 for m in range(3)])
-        axes.append(g("Unsqueeze", g("Expand", spread, rows), [-1]))
-    return g("ScatterND", past, g("Concat", *axes, axis=-1), new, to=to)
-
-
-def by_transposes(g: Graph, past: str, new: str, to: str) -> str:
-    """slice_scatter and index_copy with the places first."""
-    perm = [2, 1, 0, 3]
-    turned = g("Transpose", past, perm=perm)
-    done = g("ScatterND", turned, g("Unsqueeze", "at", [-1]), g("Transpose", new, perm=perm))
-    return g("Transpose", done, to=to, perm=perm)
-
-
-def by_reshapes(g: Graph, past: str, new: str, to: str) -> str:
-    """Batch and heads are one axis while rows are written."""
-    flat = g("Reshape", past, [B * H, S, D])
-    rows = g("Expand", g("Reshape", "at", [1, -1, 1]), g("Shape", g("Reshape", new, [B * H, -1, D])))
-    return g("Reshape", g("ScatterElements", flat, rows, g("Reshape", new, [B * H, -1, D]), axis=1), HEADS, to=to)
-
-
-def by_elements(g: Graph, past: str, new: str, to: str) -> str:
-    """TorchScript's index_copy."""
-    index = g("Expand", g("Reshape", "at", [1, 1, -1, 1]), g("Shape", new))
-    return g("ScatterElements", past, index, new, to=to, axis=2)
-
-
-def mask(g: Graph, shape: list[int]) -> tuple[str, str]:
-    """Which places are written, and by which of the new rows."""
-    first = g("ReduceMin", "at", keepdims=0)
-    row = g("Sub", g("Range", 0, S, 1), first)
-    rows = g("Size", "at")
-    written = g("And", g("GreaterOrEqual", row, 0), g("Less", row, rows))
-    return g("Reshape", written, shape), g("Where", written, row, 0)
-
-
-def by_mask(g: Graph, past: str, new: str, to: str) -> str:
-    """slice_scatter as PyTorch takes it apart."""
-    written, row = mask(g, [S, 1])
-    return g("Where", written, g("Gather", new, row, axis=2), past, to=to)
-
-
-def by_mask_of_kept(g: Graph, past: str, new: str, to: str) -> str:
-    written, row = mask(g, [1, 1, S, 1])
-    kept = g("Expand", g("Not", written), HEADS)
-    return g("Where", kept, past, g("Gather", new, row, axis=2), to=to)
-
-
-def by_two(g: Graph, past: str, new: str, to: str) -> str:
-    """Twice, where only the second is an output."""
-    index = g("Expand", g("Reshape", "at", [1, 1, -1, 1]), g("Shape", new))
-    first = g("ScatterElements", past, index, g("Neg", new), axis=2)
-    return by_rows(g, first, new, to)
-
-
-def by_mask_of_elements(g: Graph, past: str, new: str, to: str) -> str:
-    """Not rows but elements are chosen."""
-    written, row = mask(g, [1, 1, S, 1])
-    each = g("And", written, g("Greater", g("Range", 0, D, 1), -1))
-    return g("Where", each, g("Gather", new, row, axis=2), past, to=to)
-
-
-def by_numbers(g: Graph, past: str, new: str, to: str) -> str:
-    """past · (1 - mask) + new · mask: 0 times what is not finite is not 0."""
-    written, row = mask(g, [1, 1, S, 1])
-    kept = g("CastLike", g("Not", written), past)
-    fresh = g("Mul", g("CastLike", written, past), g("Gather", new, row, axis=2))
-    return g("Add", g("Mul", past, kept), fresh, to=to)
-
-
-def after_reading(g: Graph, past: str, new: str, to: str) -> str:
-    """The past's largest element is part of what is new."""
-    most = g("ReduceMax", past, keepdims=0)
-    return by_rows(g, past, g("Mul", new, g("Min", most, g("CastLike", 1, most))), to)
-
-
-def before_reading(g: Graph, past: str, new: str, to: str) -> str:
-    """The past is read behind what is made of it."""
-    index = g("Expand", g("Reshape", "at", [1, 1, -1, 1]), g("Shape", new))
-    g("ScatterElements", past, index, new, to=to, axis=2)
-    g("Neg", past, to=f"{to}_negated")
-    return to
-
-
-def by_window(g: Graph, past: str, new: str, to: str) -> str:
-    """The last S rows of the past and what is new."""
-    return g("Slice", g("Concat", past, new, axis=2), [-S], [np.iinfo(np.int64).max], [2], to=to)
-
-
-def added(g: Graph, past: str, new: str, to: str) -> str:
-    index = g("Expand", g("Reshape", "at", [1, 1, -1, 1]), g("Shape", new))
-    return g("ScatterElements", past, index, new, to=to, axis=2, reduction="add")
-
-
-IN_PLACE = [
-    by_all_coordinates, by_rows, by_transposes, by_reshapes, by_elements, by_mask, by_mask_of_kept, by_two, added,
-]  # fmt: skip
-COPIED = [by_mask_of_elements, by_numbers, after_reading, before_reading, by_window]
-
-
-def decoder(write: Write, kind: int = FLOAT) -> onnx.ModelProto:
-    """Attention over all places up to each token's own; keys are written as values are. Of int8 caches keys and values
-    are quantised."""
-    g = Graph()
-    dtype = helper.tensor_dtype_to_np_dtype(HALF if kind == HALF else FLOAT)
-    presents = []
-    for part in ("k", "v"):
-        new, past = f"new_{part}", f"past_{part}"
-        if kind == TensorProto.INT8:
-            new = g("QuantizeLinear", new, np.array(0.05, dtype), np.array(0, np.int8))
-        present = write(g, past, new, f"present_{part}")
-        if kind == TensorProto.INT8:
-            present = g("DequantizeLinear", present, np.array(0.05, dtype), np.array(0, np.int8))
-        presents.append(present)
-    keys, values = presents
-    scores = g("MatMul", "q", g("Transpose", keys, perm=[0, 1, 3, 2]))
-    seen = g("LessOrEqual", g("Range", 0, S, 1), g("Unsqueeze", "at", [-1]))
-    scores = g("Where", seen, scores, np.array(np.finfo(dtype).min, dtype))
-    g("MatMul", g("Softmax", scores, axis=-1), values, to="y")
-    of = HALF if kind == HALF else FLOAT
-    inputs = [("q", of, [B, H, "s", D]), *[(f"new_{part}", of, [B, H, "s", D]) for part in "kv"], ("at", INT, ["s"])]
-    inputs += [(f"past_{part}", kind, HEADS) for part in "kv"]
-    outputs = [("y", of, None), *[(f"present_{part}", kind, HEADS) for part in "kv"]]
-    outputs += [(n.output[0], kind, None) for n in g.nodes if n.output[0].endswith("_negated")]
-    made = model(g.nodes, inputs, outputs, g.constants)
-    made.opset_import[0].version = 18
-    return made
-
-
-def steps(kind: int) -> list[dict[str, np.ndarray]]:
-    """A prompt of five tokens, then tokens one by one, then places over again."""
-    random, dtype = np.random.default_rng(0), np.float16 if kind == HALF else np.float32
-    found = []
-    for at in (np.arange(5), *[np.array([n]) for n in range(5, 27)], np.arange(2, 6)):
-        given = {n: random.standard_normal((B, H, len(at), D)).astype(dtype) for n in ("q", "new_k", "new_v")}
-        found.append({**given, "at": at})
-    return found
+BOOL, INT = TensorProto.BOOL, TensorProto.INT64
 
 
 def peer(data: bytes) -> onnxruntime.InferenceSession:
@@ -242,7 +59,7 @@ def by_binding(session: InferenceSession, kind: int, same: bool) -> list[list[np
         session.run_with_iobinding(binding)
         outputs = dict(zip(names, binding.get_outputs(), strict=True))
         pasts = {part: outputs[f"present_{part}"] for part in "kv"}
-        found.append([outputs["y"], *pasts.values()])
+        found.append([outputs["logits"], *pasts.values()])
     return [[x.numpy() for x in outputs] for outputs in ([*[f[:1] for f in found[:-1]], found[-1]] if same else found)]
 
 
