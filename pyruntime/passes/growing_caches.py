@@ -1,9 +1,9 @@
 """Caches that a run makes longer: the feed comes to lie where the output wants it, and only what is new is written.
 
 An output is a feed with more behind it along one axis where decoders have past keys and present ones: Concat in what
-exporters write, and GroupQueryAttention. Or it is as long, with some of its rows written over: TensorScatter. Such a
-feed enters a buffer with room for the whole output (`places` along the axis); the output is that buffer. What reads the
-past or the present reads through a view of it.
+exporters write, and GroupQueryAttention. Or it is as long, with some of its rows written over: TensorScatter, and Where
+by a mask of rows. Such a feed enters a buffer with room for the whole output (`places` along the axis); the output is
+that buffer. What reads the past or the present reads through a view of it.
 """
 
 from __future__ import annotations
