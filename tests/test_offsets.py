@@ -20,6 +20,7 @@ from kit.decoders import TINY, Decoder
 from kit.decoders import feeds as decoder_feeds
 from pyruntime import InferenceSession, SessionOptions, ShapeError
 from pyruntime.native import arena as memory
+from pyruntime.native.argument_blocks import Words
 from pyruntime.native.planner import Planner
 from pyruntime.native.step_layout import Tenant
 from tests.test_layouts import CHANGES, changing
@@ -46,8 +47,8 @@ class Planned:
             step[:] = [now]
             return plan(planner, now, *rest)
 
-        def noted(planner: Planner, words: list[int]) -> int:
-            rest = iter(words)
+        def noted(planner: Planner, words: Words) -> int:
+            rest = iter(words.tolist())
             self.steps.append([
                 [[next(rest) for _ in call["buffers"]], [next(rest) for _ in range(len(call["params"]) + 1)]]
                 for call in step[0].json["calls"]

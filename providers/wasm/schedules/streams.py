@@ -44,7 +44,8 @@ RowBytes = Callable[[Function, int, int], Function]  # push the bytes of so many
 
 def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
     """A new function like a block function, but of the first panel only, and its parameters by name. steps: those of
-    its first block; size: the k of a block; then: the address of the codes that the next turn has, or 0."""
+    its first block; size: the k of a block; then: the address of the codes that the next turn has, of the last its
+    own."""
     f = module.function(name, ["i32"] * len(PART), export=False)
     return f, dict(zip(PART, f.params, strict=True))
 
@@ -135,7 +136,7 @@ class _Turns:
                 f.emit(self.steps, panel, self.panel_steps, "i32.mul", "i32.add", self.k0, self.size, "i32.div_u")
                 f.i32(self.lying.steps).emit("i32.mul", "i32.add").set(own["steps"])
                 f.emit(panel, self.third, "i32.add").set(after)
-                self._then(first, after, own["then"])
+                self._then(first, after, own["b"], own["then"])
                 given = {**p, **own, "k": self.k, "size": self.size}
                 f.emit(*[given[name] for name in self.lying.takes]).call(part)
                 f.emit(after).set(panel)
@@ -146,7 +147,7 @@ class _Turns:
         f, p = self.f, self.p
         return f.emit(p["b"], panel, p["ldb"], "i32.mul", "i32.add", k).i32(self.lying.bits).emit("i32.mul", "i32.add")
 
-    def _then(self, first: int, after: int, to: int) -> None:
+    def _then(self, first: int, after: int, now: int, to: int) -> None:
         """Where the next turn begins: the same k of the panel `after`, or what is next of the first third."""
         f = self.f
         with f.scratch("i32", 1) as (next_,):
@@ -154,8 +155,8 @@ class _Turns:
             with f.if_():
                 self._codes(after, self.k0).set(to)
                 f.otherwise()
-                f.emit(first).i32(1).emit("i32.add").set(next_).emit(self.k0, self.k, "i32.add").set(to)
-                self._codes(first, to).i32(0)
+                f.emit(self.k0, self.k, "i32.add").set(next_)
+                self._codes(first, next_).emit(now, first).i32(1).emit("i32.add").set(next_)
                 self._within(next_).emit("select").set(to)
 
     def _within(self, panel: int) -> Function:
@@ -165,11 +166,11 @@ class _Turns:
 
 def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, step: int) -> None:
     """At each step of so many bytes that enters another 512 of a turn, a load from each line at the same place in the
-    next, if there is one: eight lines come together (docs/adr/0108). k: how many are left from `code` on; a k has as
-    many bytes in a panel as a code has bits."""
+    next: eight lines come together (docs/adr/0108). k: how many are left from `code` on; a k has as many bytes in a
+    panel as a code has bits."""
     with f.block() as done:
         f.emit(code, p["b"], "i32.sub").i32(ASKED - 1).emit("i32.and", step, "i32.ge_u").br_if(done)
-        f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s", p["then"], "i32.eqz", "i32.or").br_if(done)
+        f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s").br_if(done)
         with f.scratch("i32", 1) as (ahead,):
             f.emit(p["then"], code, p["b"], "i32.sub", "i32.add").set(ahead)
             for line in range(0, ASKED, LINE):
