@@ -33,7 +33,7 @@ class Footprint:
 
 def footprint(header: types.Header) -> Footprint:
     """By the lifetimes of the buffers: how they lie in memory may need a few percent more. Loops count as one round,
-    symbols that only feeds or a run tell as 1."""
+    symbols that only feeds or a run tell as 1, and caches that grow as long as the first run needs them."""
     walk, linear = _Walk(header), _Walk(header, linear=True)
     weights, loading, run = _sizes(walk)
     alone = _sizes(linear)
@@ -56,6 +56,8 @@ def _sizes(walk: _Walk) -> tuple[int, int, int]:
     weights, loading = walk.alive, walk.peak
     walk.peak = weights
     for given in header["inputs"]:
+        if "room" in given:  # a symbol that no feed tells
+            walk.env[given["room"]["places"]] = walk.value(given["room"]["least"])
         walk.take(given["buffer"])
     walk.block(1)
     return weights, loading, walk.peak - weights
