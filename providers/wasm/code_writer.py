@@ -14,7 +14,7 @@ from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
 from pyruntime.ir.dtype import C64, C128, STRING
 from pyruntime.ir.expr import walk
-from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, root
+from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, root
 
 from .printer.assembler import Function, Module
 from .printer.loops import print_kernel
@@ -151,7 +151,7 @@ class WasmCodeWriter:
 
         f = self.function(code.key(), make, type(kernel).__name__.lower())
         scratch = list(kernel.scratch) if isinstance(kernel, Loops) else []
-        inplace = [(lowered.tensors[0], lowered.tensors[n]) for n in _inplace(code)] if isinstance(kernel, Map) else []
+        inplace = [(kernel.outputs[0], t) for t in _overwritten(kernel, lowered)]
         return Invocation(f.name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, inplace)
 
     def _run(self, name: str, calls: Sequence[Invocation]) -> None:
@@ -165,6 +165,16 @@ class WasmCodeWriter:
             f.emit(table).i32(offset).emit("i32.add").i32(0).emit(table).mem("i32.load", offset + 4 * words)
             f.emit(tid).call(names[c.function])
             offset += 4 * (words + 1)
+
+
+def _overwritten(kernel: Kernel, lowered: Lowered) -> list[Tensor]:
+    """Tensors in whose memory the result of a kernel may lie."""
+    if isinstance(kernel, Map):
+        return [lowered.tensors[n] for n in _inplace(lowered.code)]
+    if isinstance(kernel, Loops) and kernel.unit_is_row and len(kernel.outputs) == 1:
+        roots = [root(t) for t in kernel.args]
+        return [t for t in kernel.args if roots.count(t) == 1 and attention.overwrites(kernel, t)]
+    return []
 
 
 def _inplace(code: LoopCode) -> list[int]:

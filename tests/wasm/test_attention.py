@@ -159,6 +159,24 @@ def test_large_scores_are_never_whole_in_memory(options: SessionOptions) -> None
     check(given(256, 256, 16), options, fused=False)  # one block holds them
 
 
+@pytest.mark.parametrize("read", ["", "s", "p"])
+def test_scores_of_sizes_that_the_run_decides_are_overwritten(options: SessionOptions, read: str) -> None:
+    """By the softmax of them, unless others read them."""
+    feeds = given(301, 302, 16)
+    want = expected(feeds)
+    tail = [helper.make_node("Neg", [read], ["z"])] if read else []
+    session = InferenceSession(build(feeds, symbolic=True, tail=tail), options)
+    for _ in range(2):
+        got, *_ = session.run(["y"], feeds)
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    got, *others = session.run(None, feeds)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    if read == "p":
+        np.testing.assert_allclose(others[0].sum(-1), -1, rtol=1e-5)
+    whole = 2 * 301 * 302 * 4
+    assert (session.memory().peak > 1.9 * whole) == (read == "s")
+
+
 def test_explain_says_where_they_run(small: None) -> None:
     feeds = given(13, 9, 8)
     session = InferenceSession(build(feeds))

@@ -72,7 +72,7 @@ def _ending(last: Any, makers: dict[int, Kernel]) -> Iterator[Chain]:
         return
     for t in rows.args:
         scores: Any = makers.get(t.uid)
-        if _product(scores) and _overwrites(rows, t):
+        if _product(scores) and overwrites(rows, t):
             chain = Chain(scores, rows, last, described(scores), described(last))
             if _fits(chain):
                 yield chain
@@ -96,7 +96,7 @@ def _fits(chain: Chain) -> bool:
     )
 
 
-def _overwrites(rows: Loops, source: Tensor) -> bool:
+def overwrites(rows: Loops, source: Tensor) -> bool:
     """Whether the result may lie where `source` does: work units are rows of both, an element is read where it is
     written or before, and none is read after."""
     out = rows.out
@@ -183,4 +183,4 @@ def _packed(writer: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
     return pack, replace(p, kind="panels", batch=batch)
 
 
-__all__ = ["Chain", "emit", "find"]
+__all__ = ["Chain", "emit", "find", "overwrites"]
