@@ -105,7 +105,7 @@ def test_trim(kind: str, threads: int, tab: Callable[..., Tab]) -> None:
     page.open("/esm.html")
     found: Any = page.run(TOOLS + TRIM, {"model": rows(), "threads": threads})
     print(f"{kind}, {threads} threads: {found['before']} bytes, {found['grown']}, {found['trimmed']} after trim()")
-    assert found["grown"] > found["before"] + 30 * MIB
+    assert found["grown"] > found["before"] + 15 * MIB  # softmax overwrites its 16 MB
     assert found["trimmed"] == found["before"]
     assert found["value"] == pytest.approx(0.25)
     assert found["teams"] == threads - 1
