@@ -8,7 +8,7 @@ from .arguments import minimum
 from .arithmetic import Arithmetic
 from .few_bits import GROUP, HALF_STEP, ROUND, FewBits, constants, values
 from .register_tile import PANEL, Epilogue, finish_tile, row_pointers, store_part
-from .streams import Lying, ask_ahead, in_streams, part_function
+from .streams import Lying, ask_ahead, float_bytes, in_streams, part_function
 
 # (codes, steps, k0, k, K, size, cols, to, step): codes and steps of the first panel; a block of k0..k0+k of each panel;
 # size: k in a block of one scale
@@ -97,12 +97,8 @@ def few_rows_nbits(
 
     key = ("few_rows_nbits", few, arithmetic, epilogue.key(), words)
     return in_streams(
-        module, key, Lying.of(few), words, _floats, lambda height: _part(module, height, few, arithmetic, epilogue)
+        module, key, Lying.of(few), words, float_bytes, lambda height: _part(module, height, few, arithmetic, epilogue)
     )
-
-
-def _floats(f: Function, k: int, _: int) -> Function:
-    return f.emit(k).i32(2).emit("i32.shl")
 
 
 class FloatBlock:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..printer.assembler import Function, Module
 from .arithmetic import Arithmetic
 from .register_tile import BLOCK, Epilogue, block_function, call_block, first_panel, panels_block
-from .streams import Lying, in_streams
+from .streams import Lying, float_bytes, in_streams
 
 ELEMENTS = Lying(bits=32, turn=2048, takes=BLOCK)
 NEAR = 1 << 18  # elements: a block that a cache may hold from the last run on is read as before
@@ -21,7 +21,7 @@ def few_panels(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Fu
     def make() -> Function:
         key = ("few_panels_in_streams", arithmetic, epilogue.key())
         part = first_panel(module, arithmetic, epilogue)
-        large = in_streams(module, key, ELEMENTS, None, _row_bytes, lambda _: part)
+        large = in_streams(module, key, ELEMENTS, None, float_bytes, lambda _: part)
         f, p = block_function(module, "few_panels")
         f.emit(p["cols"], p["k"], "i32.mul").i32(NEAR).emit("i32.gt_u", p["rows"]).i32(1).emit("i32.eq", "i32.and")
         with f.if_():
@@ -31,10 +31,6 @@ def few_panels(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Fu
         return f
 
     return module.once(("few_panels", arithmetic, epilogue.key()), make)
-
-
-def _row_bytes(f: Function, k: int, _: int) -> Function:
-    return f.emit(k).i32(2).emit("i32.shl")
 
 
 __all__ = ["few_panels"]

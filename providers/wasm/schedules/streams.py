@@ -42,6 +42,11 @@ class Lying:
 RowBytes = Callable[[Function, int, int], Function]  # push the bytes of so many k of a row; the k of a block
 
 
+def float_bytes(f: Function, k: int, _: int) -> Function:
+    """RowBytes of rows of float32."""
+    return f.emit(k).i32(2).emit("i32.shl")
+
+
 def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
     """A new function like a block function, but of the first panel only, and its parameters by name. steps: those of
     its first block; size: the k of a block; then: the address of the codes that the next turn has, of the last its
@@ -177,4 +182,4 @@ def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, s
                 f.emit(ahead).mem("i32.load8_u", line).emit("drop")
 
 
-__all__ = ["FEW", "Lying", "ask_ahead", "in_streams", "part_function"]
+__all__ = ["FEW", "Lying", "ask_ahead", "float_bytes", "in_streams", "part_function"]
