@@ -23,6 +23,7 @@ from pyruntime.native.faults import raise_fault
 from pyruntime.native.gpu_transfers import Transfers
 from pyruntime.native.guards import Guards
 from pyruntime.native.held import HeldOutputs, HeldTensor
+from pyruntime.native.order_trial import OrderTrial
 from pyruntime.native.planner import Env, Plan, Planner, Run, Sizes, Step
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
@@ -69,6 +70,7 @@ class Executor:
         self.twins: list[Executor] = []
         self._threads = host.threads
         self.held = HeldOutputs(self)
+        self.orders = OrderTrial()
         self._start()
         self._begun = len(host.memory)
 
@@ -151,6 +153,7 @@ class Executor:
         other.functions = other.host.load(self.program.part(self.header["modules"]["wasm"]))
         other.planner = self.planner.twin(other.host)
         other.transfers, other.held = Transfers(other), HeldOutputs(other)
+        other.orders = OrderTrial()
         other.twins, other._threads, other.env, other.timings = [], threads, {}, None
         other._begun = len(other.host.memory)
         return other
@@ -197,7 +200,9 @@ class Executor:
         self.guards.check(run.env, set(run.env))
         try:
             self._enter(run, at_home)
+            start = time.perf_counter()
             self.run_block(1, run)
+            self.orders.took(self.host.memory, time.perf_counter() - start)
             self.env = run.env
             results: dict[str, Any] = dict(self.held.leave(run, set(wanted) & set(hold)))
             results |= {n: self.transfers.result(n, outputs[n], run) for n in wanted if n not in results}

@@ -11,6 +11,7 @@ import { checkFaults } from './faults.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
 import { mark } from '../common/marks.js';
+import { OrderTrial } from './order_trial.js';
 import { loadNow, loadProgram, runInit } from './load_program.js';
 import { Planner } from './plan.js';
 import { runInPortions } from './portions.js';
@@ -62,6 +63,7 @@ export class Executor {
     /** The code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
     this.team = null;
     this.trial = new ThreadTrial();
+    this.orders = new OrderTrial();
     /** Bytes of linear memory before the first run. */
     this.begun = 0;
     /** What may stop the run in progress. @type {Stop | null} */
@@ -127,15 +129,21 @@ export class Executor {
    */
   run(feeds, fetches, stop = null) {
     this.stop = stop;
-    if (!this.team) return this.runOnce(feeds, fetches);
     const cold = this.warm < WARM;
     const start = performance.now();
     return andThen(this.runOnce(feeds, fetches), (results) => {
-      const taken = performance.now() - start;
-      if (cold) this.trial.began(taken);
-      else this.trial.took(taken);
+      this.took(performance.now() - start, cold);
       return results;
     });
+  }
+
+  /** A run took so long. @param {number} milliseconds @param {boolean} cold whether its code was new */
+  took(milliseconds, cold) {
+    const shared = this.team !== null && this.trial.shared;
+    if (!cold) this.orders.took(this.plan.memory.bytes, milliseconds, shared);
+    if (!this.team) return;
+    if (cold) this.trial.began(milliseconds);
+    else this.trial.took(milliseconds);
   }
 
   /**

@@ -1,8 +1,9 @@
-"""The order in which few rows visit panels: one of each third of the columns in turns, a KiB or two at a time.
+"""The order in which few rows visit panels: one after the other, or one of each third of the columns in turns, a KiB or
+two at a time.
 
-Processors fetch ahead within a page of 4 KiB; what they compute meanwhile is too much for their own windows to reach
-beyond it. So each page would begin with a wait, but the pages of three streams begin together (docs/adr/0113). Natively
-memories lie in huge pages (docs/adr/0107) and calls are dearer: there panels follow each other.
+Processors fetch ahead within a page of 4 KiB, so that each page may begin with a wait; the pages of three streams begin
+together (docs/adr/0113). Others reach further, and lose by turns. Which order is the fastest is found out by executors
+(docs/adr/0114), which write it where kernels look: bits of the word at ORDER. What orders read is counted at READ.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
 FEW = 2  # rows
 STREAMS, TURN = 3, 1024  # bytes of codes in a turn
 LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
+ORDER, READ = 528, 532  # words of the reserved bytes at address 0; READ: KiB of weights, roughly where threads add to it
+CODES_IN_TURNS, FLOATS_IN_ONE, ASK = 1, 2, 4  # of ORDER; otherwise floats take turns, codes do not, nothing is asked for
 PART = (*BLOCK, "steps", "size", "then")
 MOVED = ("a", "b", "c", "cols", "flags", "col", "steps", "then")  # of these, what a turn has of its own
 
@@ -86,7 +89,7 @@ class _Turns:
         self, f: Function, p: dict[str, int], lying: Lying, words: tuple[int, int] | None, row_bytes: RowBytes
     ) -> None:
         self.f, self.p, self.lying, self.row_bytes = f, p, lying, row_bytes
-        self.streams = 1 if f.module.cranelift else STREAMS
+        self.streams = f.local("i32")
         self.size, self.steps, self.panel_steps, self.third, self.k0, self.k = f.locals("i32", 6)
         if words is None:
             f.emit(p["k"]).i32(1).emit("i32.or").set(self.size)  # k may be 0
@@ -96,8 +99,18 @@ class _Turns:
             f.emit("i32.mul").set(self.panel_steps)
             f.emit(p["args"]).mem("i32.load", 4 * words[0])
             f.emit(p["col"]).i32(PANEL).emit("i32.div_u", self.panel_steps, "i32.mul", "i32.add").set(self.steps)
-        width = PANEL * self.streams
-        f.emit(p["cols"]).i32(width - 1).emit("i32.add").i32(width).emit("i32.div_u").set(self.third)
+        self._order()
+        with f.scratch("i32", 1) as (width,):
+            f.emit(self.streams).i32(PANEL).emit("i32.mul").set(width)
+            f.emit(p["cols"], width, "i32.add").i32(1).emit("i32.sub", width, "i32.div_u").set(self.third)
+
+    def _order(self) -> None:
+        """How many streams, and how much they read."""
+        f, p, floats = self.f, self.p, self.lying.bits == 32
+        f.i32(1 if floats else STREAMS).i32(STREAMS if floats else 1)
+        has(f, FLOATS_IN_ONE if floats else CODES_IN_TURNS).emit("select").set(self.streams)
+        f.i32(READ).i32(READ).mem("i32.load").emit(p["cols"], p["k"], "i32.mul").i32(10).emit("i32.shr_u")
+        f.i32(self.lying.bits).emit("i32.mul").i32(3).emit("i32.shr_u", "i32.add").mem("i32.store")
 
     def call(self, part: Function) -> None:
         f, k = self.f, self.p["k"]
@@ -113,15 +126,14 @@ class _Turns:
                     f.emit(self.k0, self.k, "i32.add").tee(self.k0).emit(k, "i32.lt_s").br_if(again)
 
     def _most(self, to: int) -> None:
-        """The k of a turn: whole blocks, or a part of the only one unless a row's record is of the whole."""
+        """The k of a turn: whole blocks, or a part of the only one unless a row's record is of the whole; of one stream
+        all."""
         f, size, k = self.f, self.size, self.p["k"]
-        if self.streams == 1:
-            f.emit(k).set(to)
-            return
         f.i32(self.lying.turn // self.lying.bits).set(to)
         f.i32(int(self.lying.whole)).emit(size, k, "i32.lt_s", "i32.or")
         with f.if_():
             f.emit(to, to, size, "i32.rem_u", "i32.sub", size, size, to, "i32.le_s", "select").set(to)
+        f.emit(k, to, self.streams).i32(1).emit("i32.eq", "select").set(to)
 
     def _turn(self, part: Function, first: int) -> None:
         """So many k from k0 on of this panel of each third."""
@@ -169,13 +181,18 @@ class _Turns:
         return self.f.emit(panel).i32(PANEL).emit("i32.mul", self.p["cols"], "i32.lt_s")
 
 
+def has(f: Function, bit: int) -> Function:
+    """Push whether the order has this bit, which is not 0 then."""
+    return f.i32(ORDER).mem("i32.load").i32(bit).emit("i32.and")
+
+
 def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, step: int) -> None:
     """At each step of so many bytes that enters another 512 of a turn, a load from each line at the same place in the
     next: eight lines come together (docs/adr/0108). k: how many are left from `code` on; a k has as many bytes in a
     panel as a code has bits."""
     with f.block() as done:
         f.emit(code, p["b"], "i32.sub").i32(ASKED - 1).emit("i32.and", step, "i32.ge_u").br_if(done)
-        f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s").br_if(done)
+        has(f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s"), ASK).emit("i32.eqz", "i32.or").br_if(done)
         with f.scratch("i32", 1) as (ahead,):
             f.emit(p["then"], code, p["b"], "i32.sub", "i32.add").set(ahead)
             for line in range(0, ASKED, LINE):
