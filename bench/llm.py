@@ -33,7 +33,7 @@ from bench.results import geomean_of
 from kit.decoders import SIZES, TYPES, Decoder, cache_bytes, feeds
 
 PROMPT, STEPS = 64, 16
-WARM = 3  # steps that are not counted
+WARM = 1.0  # seconds of steps that are not counted, and at least three: code becomes fast, and orders are tried
 LARGE = 1 << 30  # bytes of weights that have a file of their own: protobuf holds no 2 GB
 Times = Mapping[str, list[float]]  # seconds of the prefill, then of a step at each length, by runtime
 
@@ -223,7 +223,10 @@ class Bound(Plain):
 
 def decoded(steps: Plain) -> float:
     """Seconds of one of some."""
-    return statistics.median([steps.seconds() for _ in range(WARM + STEPS)][WARM:])
+    warm = [steps.seconds() for _ in range(3)]
+    while sum(warm) < WARM:
+        warm.append(steps.seconds())
+    return statistics.median([steps.seconds() for _ in range(STEPS)])
 
 
 # ── in a page ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -37,6 +37,22 @@ def products(layers: int, width: int) -> onnx.ModelProto:
     return model(nodes, [("x", *value)], [("y", *value)], weights)
 
 
+def one_row(kind: str) -> onnx.ModelProto:
+    """x of 1 x 1024 times some 12 MiB of floats, or of codes of 8 bits: larger than caches near a processor."""
+    rng, columns = np.random.default_rng(0), 3072 if kind == "floats" else 12288
+    if kind == "floats":
+        weights = {"w": rng.standard_normal((1024, columns), np.float32)}
+        node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    else:
+        codes = rng.integers(0, 256, (columns, 32, 32), np.uint8)
+        weights = {"w": codes, "s": rng.random((columns, 32), np.float32)}
+        sizes = {"K": 1024, "N": columns, "bits": 8, "block_size": 32}
+        node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **sizes)
+    made = model([node], [("x", TensorProto.FLOAT, [1, 1024])], [("y", TensorProto.FLOAT, [1, columns])], weights)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
 def affine() -> onnx.ModelProto:
     """y = relu(x @ W + b), x (batch, 4), y (batch, 3)."""
     nodes = [

@@ -15,6 +15,7 @@ from pyruntime.providers.wasm.schedules.few_bits import KINDS, ROUND, FewBits
 from pyruntime.providers.wasm.schedules.few_panels import NEAR
 from pyruntime.providers.wasm.schedules.quantised_rows import largest_row
 from pyruntime.providers.wasm.schedules.register_tile import PANEL, Epilogue
+from pyruntime.providers.wasm.schedules.streams import ASK, CODES_IN_TURNS, DEARER, FLOATS_IN_ONE, ORDER, READ
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 from .arena import Arena, share
@@ -22,18 +23,22 @@ from .arena import Arena, share
 COLUMNS = (1, 8, 9, 16, 17, 24, 25, 33, 47, 48, 49, 73)
 TURN_OF = {bits: 1024 // bits for bits in (2, 4, 8, 16)}  # k
 VARIANTS = {"": {}, "acc": {"accumulate": True}, "col": {"epilogue": Epilogue("col", low=0.0)}}
-SETUPS = {"relaxed": (True, 1), "plain": (False, 1), "threads": (True, 2), "cranelift": (True, 1)}
+# Whether instructions are relaxed, threads, and the order
+SETUPS = {
+    "relaxed": (True, 1, CODES_IN_TURNS), "plain": (False, 1, CODES_IN_TURNS | ASK), "threads": (True, 2, 0),
+    "asked": (True, 1, ASK), "cranelift": (True, 1, FLOATS_IN_ONE), "cranelift in turns": (True, 1, CODES_IN_TURNS),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=SETUPS)
 def setup(request: Any) -> Iterator[Any]:
-    relaxed, threads = SETUPS[request.param]
+    relaxed, threads, order = SETUPS[request.param]
     host = WasmHost(threads=threads, relaxed=relaxed)
-    module = Module(shared=host.shared, cranelift=request.param == "cranelift")
+    module = Module(shared=host.shared, cranelift=request.param.startswith("cranelift"))
     for kind in (*KINDS, "panels"):
         for name, how in VARIANTS.items():
             gemm.matmul(module, kind + name, kind, arithmetic=Arithmetic.of_floats(relaxed), extra=1, **how)
-    yield host, host.load(module.to_bytes())
+    yield host, host.load(module.to_bytes()), order, DEARER if module.cranelift else 1
     host.close()
 
 
@@ -72,7 +77,7 @@ def weights(few: FewBits, k: int, n: int, size: int) -> tuple[np.ndarray, np.nda
 
 
 def check(setup: Any, few: FewBits, shape: tuple[int, int, int], size: int, variant: str, columns: int) -> None:
-    host, kernels = setup
+    host, kernels, order, _ = setup
     m, n, k = shape
     rng = np.random.default_rng(n)
     a = rng.standard_normal((m, k)).astype(np.float32)
@@ -84,8 +89,10 @@ def check(setup: Any, few: FewBits, shape: tuple[int, int, int], size: int, vari
     scratch = arena.put(np.zeros(2 * gemm.scratch_bytes(columns, kc), np.uint8))
     words = (m, n, k, 1, k, size, n, 0, 0, 0, m, columns, kc, 1, 0, 0, 0, 0, 0)
     args = arena.arguments(pa, pb, pc, arena.put(bias), scratch, arena.put(steps), *words)
+    host.memory[ORDER : READ + 4].view("<i4")[:] = order, 0
     share(host, kernels[few.kind + variant], args, gemm.units(m, n, 1, m, columns))
     arena.check()
+    assert host.memory[READ : READ + 4].view("<i4") <= n * k * few.bits >> 13
     want = a @ meant + (c if variant == "acc" else 0)
     if variant == "col":
         want = np.maximum(want + bias[:n], 0)
@@ -96,7 +103,7 @@ def check(setup: Any, few: FewBits, shape: tuple[int, int, int], size: int, vari
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns(setup: Any, kind: str) -> None:
     few = KINDS[kind]
-    k = TURN_OF[few.bits] + 32
+    k = TURN_OF[few.bits] * setup[3] + 32
     for n in COLUMNS:
         for m, variant in ((1, "acc"), (2, "col")):
             check(setup, few, (m, n, k), k if few.bits == 16 else 32, variant, 24 if n > 48 else 80)
@@ -105,7 +112,7 @@ def test_columns(setup: Any, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_k(setup: Any, kind: str) -> None:
     few = KINDS[kind]
-    turn = TURN_OF[few.bits]
+    turn = TURN_OF[few.bits] * setup[3]
     for k in (0, 1, 16, 17, turn - 16, turn - 1, turn, turn + 1, turn + 16, 2 * turn, 2 * turn + 33):
         whole = -(-max(k, 1) // ROUND) * ROUND
         for size in {whole} if few.bits == 16 else {16, 48, 256} if few.digits else {16, 48, whole}:
@@ -115,7 +122,7 @@ def test_k(setup: Any, kind: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_large_panels_of_floats(setup: Any, variant: str) -> None:
     """A block of columns of so many elements that no cache may hold it, and one row."""
-    host, kernels = setup
+    host, kernels, order, _ = setup
     for n, k in ((513, 512), (520, 513), (8, 33000), (2011, 131), (16, 16385), (24, 11000)):
         rng = np.random.default_rng(n)
         a, b = rng.standard_normal((1, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
@@ -125,8 +132,10 @@ def test_large_panels_of_floats(setup: Any, variant: str) -> None:
         words = (1, n, k, 1, k, n, n, 0, 0, 0, 1, -(-n // PANEL) * PANEL, k, 1, 0, 0, 0, 0, 0)
         args = arena.arguments(pa, pb, pc, arena.put(bias), 0, 0, *words)
         assert n * k > NEAR
+        host.memory[ORDER : READ + 4].view("<i4")[:] = order, 0
         share(host, kernels["panels" + variant], args, 1)
         arena.check()
+        assert host.memory[READ : READ + 4].view("<i4") == (n * k >> 10) * 4
         want = a.astype(np.float64) @ b + (c if variant == "acc" else 0)
         want = np.maximum(want + bias[:n], 0) if variant == "col" else want
         np.testing.assert_allclose(arena.get(pc, (1, n)), want, rtol=1e-4, atol=1e-4 * k**0.5)

@@ -302,9 +302,13 @@ def _sixteen(f: Function, few: FewBits, at: list[int], code: int, sums: list[lis
         for n in range(ROUND // 2):
             (_two_of_bytes if few.bits == 8 else _two_of_halves)(f, code, n, (low, high), both, lowest)
             for (row, digit, s), all_x in zip(rows, xs, strict=True):
-                if n % 4 == 0:
-                    f.emit(row).mem("v128.load", HEADER + ROUND * CODE * digit + 4 * n).set(all_x)
-                f.emit(all_x, all_x).shuffle32(*[n % 4] * 4).set(x)
+                pair = HEADER + ROUND * CODE * digit + 4 * n
+                if not f.module.cranelift:
+                    f.emit(row).mem("v128.load32_splat", pair).set(x)
+                else:  # which makes three instructions of it
+                    if n % 4 == 0:
+                        f.emit(row).mem("v128.load", pair).set(all_x)
+                    f.emit(all_x, all_x).shuffle32(*[n % 4] * 4).set(x)
                 Arithmetic.INT16.multiply_add(f, s[0], x, low)
                 Arithmetic.INT16.multiply_add(f, s[1], x, high)
     f.release(*xs)

@@ -19,9 +19,10 @@ from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
 
 FEW = 2  # rows
 STREAMS, TURN = 3, 1024  # bytes of codes in a turn
+DEARER = 4  # times as long in wasmtime, where calls take some 30 ns
 LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
-ORDER, READ = 528, 532  # words of the reserved bytes at address 0; READ: KiB of weights, roughly where threads add to it
-CODES_IN_TURNS, FLOATS_IN_ONE, ASK = 1, 2, 4  # of ORDER; otherwise floats take turns, codes do not, nothing is asked for
+ORDER, READ = 528, 532  # words of the reserved bytes at address 0; READ: KiB of weights, about so with threads
+CODES_IN_TURNS, FLOATS_IN_ONE, ASK = 1, 2, 4  # else floats take turns, codes do not, nothing is asked for
 PART = (*BLOCK, "steps", "size", "then")
 MOVED = ("a", "b", "c", "cols", "flags", "col", "steps", "then")  # of these, what a turn has of its own
 
@@ -126,14 +127,14 @@ class _Turns:
                     f.emit(self.k0, self.k, "i32.add").tee(self.k0).emit(k, "i32.lt_s").br_if(again)
 
     def _most(self, to: int) -> None:
-        """The k of a turn: whole blocks, or a part of the only one unless a row's record is of the whole; of one stream
-        all."""
+        """The k of a turn, in each order the same, so that sums are: whole blocks, or a part of the only one unless a
+        row's record is of the whole."""
         f, size, k = self.f, self.size, self.p["k"]
-        f.i32(self.lying.turn // self.lying.bits).set(to)
+        turn = self.lying.turn * (DEARER if f.module.cranelift else 1)
+        f.i32(turn // self.lying.bits).set(to)
         f.i32(int(self.lying.whole)).emit(size, k, "i32.lt_s", "i32.or")
         with f.if_():
             f.emit(to, to, size, "i32.rem_u", "i32.sub", size, size, to, "i32.le_s", "select").set(to)
-        f.emit(k, to, self.streams).i32(1).emit("i32.eq", "select").set(to)
 
     def _turn(self, part: Function, first: int) -> None:
         """So many k from k0 on of this panel of each third."""
