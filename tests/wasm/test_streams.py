@@ -15,7 +15,7 @@ from pyruntime.providers.wasm.schedules.few_bits import KINDS, ROUND, FewBits
 from pyruntime.providers.wasm.schedules.few_panels import NEAR
 from pyruntime.providers.wasm.schedules.quantised_rows import largest_row
 from pyruntime.providers.wasm.schedules.register_tile import PANEL, Epilogue
-from pyruntime.providers.wasm.schedules.streams import ASK, CODES_IN_TURNS, DEARER, FLOATS_IN_ONE, ORDER, READ
+from pyruntime.providers.wasm.schedules.streams import ASK, CODES_IN_TURNS, FLOATS_IN_ONE, ORDER, READ
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 from .arena import Arena, share
@@ -38,7 +38,7 @@ def setup(request: Any) -> Iterator[Any]:
     for kind in (*KINDS, "panels"):
         for name, how in VARIANTS.items():
             gemm.matmul(module, kind + name, kind, arithmetic=Arithmetic.of_floats(relaxed), extra=1, **how)
-    yield host, host.load(module.to_bytes()), order, DEARER if module.cranelift else 1
+    yield host, host.load(module.to_bytes()), order
     host.close()
 
 
@@ -77,7 +77,7 @@ def weights(few: FewBits, k: int, n: int, size: int) -> tuple[np.ndarray, np.nda
 
 
 def check(setup: Any, few: FewBits, shape: tuple[int, int, int], size: int, variant: str, columns: int) -> None:
-    host, kernels, order, _ = setup
+    host, kernels, order = setup
     m, n, k = shape
     rng = np.random.default_rng(n)
     a = rng.standard_normal((m, k)).astype(np.float32)
@@ -103,7 +103,7 @@ def check(setup: Any, few: FewBits, shape: tuple[int, int, int], size: int, vari
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns(setup: Any, kind: str) -> None:
     few = KINDS[kind]
-    k = TURN_OF[few.bits] * setup[3] + 32
+    k = TURN_OF[few.bits] + 32
     for n in COLUMNS:
         for m, variant in ((1, "acc"), (2, "col")):
             check(setup, few, (m, n, k), k if few.bits == 16 else 32, variant, 24 if n > 48 else 80)
@@ -112,7 +112,7 @@ def test_columns(setup: Any, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_k(setup: Any, kind: str) -> None:
     few = KINDS[kind]
-    turn = TURN_OF[few.bits] * setup[3]
+    turn = TURN_OF[few.bits]
     for k in (0, 1, 16, 17, turn - 16, turn - 1, turn, turn + 1, turn + 16, 2 * turn, 2 * turn + 33):
         whole = -(-max(k, 1) // ROUND) * ROUND
         for size in {whole} if few.bits == 16 else {16, 48, 256} if few.digits else {16, 48, whole}:
@@ -122,7 +122,7 @@ def test_k(setup: Any, kind: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_large_panels_of_floats(setup: Any, variant: str) -> None:
     """A block of columns of so many elements that no cache may hold it, and one row."""
-    host, kernels, order, _ = setup
+    host, kernels, order = setup
     for n, k in ((513, 512), (520, 513), (8, 33000), (2011, 131), (16, 16385), (24, 11000)):
         rng = np.random.default_rng(n)
         a, b = rng.standard_normal((1, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)

@@ -7,7 +7,7 @@ from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .few_bits import GROUP, HALF_STEP, ROUND, FewBits, constants, values
-from .register_tile import PANEL, Epilogue, finish_tile, row_pointers, store_part
+from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
 from .streams import Lying, ask_ahead, float_bytes, in_streams, part_function
 
 # (codes, steps, k0, k, K, size, cols, to, step): codes and steps of the first panel; a block of k0..k0+k of each panel;
@@ -191,7 +191,7 @@ class FloatBlock:
         if self.few.bits == 16:
             for total, s in zip(totals, self.sums[0], strict=True):
                 for half in (0, 1):
-                    f.emit(s[half], self.root, "f32x4.mul").set(total[half])
+                    self.arithmetic.multiply_add(f, total[half], s[half], self.root)
             return
         with f.scratch("v128", 1) as (step,):
             for half in (0, 1):
@@ -214,6 +214,7 @@ def _part(module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epi
     f.emit(p["size"]).i32(few.bits).emit("i32.mul").set(step).emit(p["b"]).set(code).emit(p["k"]).set(k)
     if few.bits == 16:
         f.emit(p["steps"]).mem("i32.load8_u").set(block.kept[-1])
+    add_tile(f, p, c, totals, "")
     with f.block() as done, f.loop() as again:
         f.emit(k).i32(0).emit("i32.le_s").br_if(done)
         minimum(f, left, k, p["size"])
@@ -225,7 +226,7 @@ def _part(module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epi
             block.groups(code, left, count, p)
         block.add_to(totals, p["steps"])
         f.add(p["steps"], few.steps).br(again)
-    finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
+    finish_tile(f, p, c, rows, totals, epilogue)
     return f
 
 

@@ -20,7 +20,7 @@ from .arguments import minimum
 from .arithmetic import Arithmetic
 from .dequantize import FloatBlock
 from .few_bits import GROUP, ROUND, FewBits
-from .register_tile import PANEL, Epilogue, finish_tile, row_pointers, store_part
+from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
 from .streams import Lying, ask_ahead, in_streams, part_function
 
 HEADER = 16
@@ -238,6 +238,7 @@ def _part(module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epi
     f.v128(b"\x0f" * 16).set(lowest).emit(p["b"]).set(code).emit(p["k"]).set(k)
     f.emit(p["size"]).i32(few.bits).emit("i32.mul").set(step)
     f.emit(p["size"]).i32(CODE * few.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
+    add_tile(f, p, c, totals, "")
     with f.block() as done, f.loop() as again:
         f.emit(k).i32(0).emit("i32.le_s").br_if(done)
         minimum(f, left, k, p["size"])
@@ -254,7 +255,7 @@ def _part(module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epi
         for pointer in a:
             f.emit(pointer, record, "i32.add").set(pointer)
         f.add(p["steps"], few.steps).br(again)
-    finish_tile(f, p, c, rows, totals, epilogue, "f32x4.add")
+    finish_tile(f, p, c, rows, totals, epilogue)
     return f
 
 

@@ -185,20 +185,33 @@ def row_pointers(f: Function, p: dict[str, int], height: int) -> tuple[list[int]
     return a, c, rows
 
 
-def finish_tile(
-    f: Function, p: dict[str, int], c: list[int], rows: list[int], sums: list[list[int]], epilogue: Epilogue, add: str
-) -> None:
-    """Add C, apply the epilogue, store; the second half of a panel only where it has columns."""
+def _each_half(f: Function, p: dict[str, int], action: Callable[[int], None]) -> None:
+    """For the halves of a panel that have columns."""
+    action(0)
+    f.emit(p["cols"]).i32(4).emit("i32.gt_s")
+    with f.if_():
+        action(1)
 
-    def each_half(action: Callable[[int], None]) -> None:
-        action(0)
-        f.emit(p["cols"]).i32(4).emit("i32.gt_s")
-        with f.if_():
-            action(1)
+
+def add_tile(f: Function, p: dict[str, int], c: list[int], sums: list[list[int]], add: str) -> None:
+    """Add what C has of the sums. Without `add` they are nothing yet."""
 
     def load(j: int) -> None:
         for address, s in zip(c, sums, strict=True):
-            f.emit(s[j], address).mem("v128.load", 16 * j).emit(add).set(s[j])
+            if add:
+                f.emit(s[j], address).mem("v128.load", 16 * j).emit(add).set(s[j])
+            else:
+                f.emit(address).mem("v128.load", 16 * j).set(s[j])
+
+    f.emit(p["flags"]).i32(FIRST).emit("i32.and", "i32.eqz")
+    with f.if_():
+        _each_half(f, p, load)
+
+
+def finish_tile(
+    f: Function, p: dict[str, int], c: list[int], rows: list[int], sums: list[list[int]], epilogue: Epilogue
+) -> None:
+    """Apply the epilogue, store; the second half of a panel only where it has columns."""
 
     def apply(j: int) -> None:
         with f.scratch("i32", 1) as (col,):
@@ -206,13 +219,10 @@ def finish_tile(
             for row, s in zip(rows, sums, strict=True):
                 apply_epilogue(f, epilogue, p, row, col, s[j])
 
-    f.emit(p["flags"]).i32(FIRST).emit("i32.and", "i32.eqz")
-    with f.if_():
-        each_half(load)
     if epilogue:
         f.emit(p["flags"]).i32(LAST).emit("i32.and")
         with f.if_():
-            each_half(apply)
+            _each_half(f, p, apply)
     f.emit(p["cols"]).i32(PANEL).emit("i32.ge_s")
     with f.if_():
         for address, s in zip(c, sums, strict=True):
@@ -239,7 +249,8 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
             for s, t in zip(groups[0], group, strict=True):
                 for j in (0, 1):
                     f.emit(s[j], t[j], arithmetic.add).set(s[j])
-        finish_tile(f, p, c, rows, groups[0], epilogue, arithmetic.add)
+        add_tile(f, p, c, groups[0], arithmetic.add)
+        finish_tile(f, p, c, rows, groups[0], epilogue)
 
     if alone:
         tile()

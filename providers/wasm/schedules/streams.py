@@ -19,7 +19,7 @@ from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
 
 FEW = 2  # rows
 STREAMS, TURN = 3, 1024  # bytes of codes in a turn
-DEARER = 4  # times as long in wasmtime, where calls take some 30 ns
+HALVES = 128  # k of half floats, 2 KiB, that are summed before they are added to what C has
 LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
 ORDER, READ = 528, 532  # words of the reserved bytes at address 0; READ: KiB of weights, about so with threads
 CODES_IN_TURNS, FLOATS_IN_ONE, ASK = 1, 2, 4  # else floats take turns, codes do not, nothing is asked for
@@ -30,17 +30,18 @@ MOVED = ("a", "b", "c", "cols", "flags", "col", "steps", "then")  # of these, wh
 @dataclass(frozen=True, slots=True)
 class Lying:
     """How elements lie in panels: bits of one; bytes of a block's steps; whether a row has records of whole blocks;
-    bytes of a turn. takes: the parameters of part functions."""
+    k of a block that has no steps; bytes of a turn. takes: the parameters of part functions."""
 
     bits: int
     steps: int = 0
     whole: bool = False
+    block: int = 0
     turn: int = TURN
     takes: tuple[str, ...] = PART
 
     @staticmethod
     def of(few: FewBits) -> Lying:
-        return Lying(few.bits, few.steps, few.digits > 0)
+        return Lying(few.bits, few.steps, few.digits > 0, HALVES if few.bits == 16 else 0)
 
 
 RowBytes = Callable[[Function, int, int], Function]  # push the bytes of so many k of a row; the k of a block
@@ -56,7 +57,9 @@ def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
     its first block; size: the k of a block; then: the address of the codes that the next turn has, of the last its
     own."""
     f = module.function(name, ["i32"] * len(PART), export=False)
-    return f, dict(zip(PART, f.params, strict=True))
+    asks = f.local("i32")
+    has(f, ASK).set(asks)
+    return f, {**dict(zip(PART, f.params, strict=True)), "asks": asks}
 
 
 def in_streams(
@@ -95,7 +98,10 @@ class _Turns:
         if words is None:
             f.emit(p["k"]).i32(1).emit("i32.or").set(self.size)  # k may be 0
         else:
-            f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(self.size)
+            if lying.block:
+                f.i32(lying.block).set(self.size)
+            else:
+                f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(self.size)
             f.emit(p["k"], self.size, "i32.add").i32(1).emit("i32.sub", self.size, "i32.div_u").i32(lying.steps)
             f.emit("i32.mul").set(self.panel_steps)
             f.emit(p["args"]).mem("i32.load", 4 * words[0])
@@ -127,14 +133,15 @@ class _Turns:
                     f.emit(self.k0, self.k, "i32.add").tee(self.k0).emit(k, "i32.lt_s").br_if(again)
 
     def _most(self, to: int) -> None:
-        """The k of a turn, in each order the same, so that sums are: whole blocks, or a part of the only one unless a
-        row's record is of the whole."""
+        """The k of a turn: whole blocks, which may be all in one stream, or a part of the only one unless a row's
+        record is of the whole. Such parts are the same in each order: results do not tell which it was."""
         f, size, k = self.f, self.size, self.p["k"]
-        turn = self.lying.turn * (DEARER if f.module.cranelift else 1)
-        f.i32(turn // self.lying.bits).set(to)
+        f.i32(self.lying.turn // self.lying.bits).set(to)
         f.i32(int(self.lying.whole)).emit(size, k, "i32.lt_s", "i32.or")
         with f.if_():
-            f.emit(to, to, size, "i32.rem_u", "i32.sub", size, size, to, "i32.le_s", "select").set(to)
+            f.emit(k)
+            f.emit(to, to, size, "i32.rem_u", "i32.sub", size, size, to, "i32.le_s", "select")
+            f.emit(self.streams).i32(1).emit("i32.eq", "select").set(to)
 
     def _turn(self, part: Function, first: int) -> None:
         """So many k from k0 on of this panel of each third."""
@@ -192,8 +199,9 @@ def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, s
     next: eight lines come together (docs/adr/0108). k: how many are left from `code` on; a k has as many bytes in a
     panel as a code has bits."""
     with f.block() as done:
+        f.emit(p["asks"], "i32.eqz").br_if(done)
         f.emit(code, p["b"], "i32.sub").i32(ASKED - 1).emit("i32.and", step, "i32.ge_u").br_if(done)
-        has(f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s"), ASK).emit("i32.eqz", "i32.or").br_if(done)
+        f.emit(k).i32(ASKED // few.bits).emit("i32.lt_s").br_if(done)
         with f.scratch("i32", 1) as (ahead,):
             f.emit(p["then"], code, p["b"], "i32.sub", "i32.add").set(ahead)
             for line in range(0, ASKED, LINE):
