@@ -33,7 +33,7 @@ from bench.results import geomean_of
 from kit.decoders import SIZES, TYPES, Decoder, cache_bytes, feeds
 
 PROMPT, STEPS = 64, 16
-WARM = 1.0  # seconds of steps that are not counted, and at least three: code becomes fast, and orders are tried
+WARM = 20, 3.0  # steps that are not counted, while they take no more seconds: code becomes fast, and orders are tried
 LARGE = 1 << 30  # bytes of weights that have a file of their own: protobuf holds no 2 GB
 Times = Mapping[str, list[float]]  # seconds of the prefill, then of a step at each length, by runtime
 
@@ -223,10 +223,13 @@ class Bound(Plain):
 
 def decoded(steps: Plain) -> float:
     """Seconds of one of some."""
-    warm = [steps.seconds() for _ in range(3)]
-    while sum(warm) < WARM:
-        warm.append(steps.seconds())
-    return statistics.median([steps.seconds() for _ in range(STEPS)])
+    given = dict(steps.given)
+    started = time.perf_counter()
+    for _ in range(WARM[0]):
+        if time.perf_counter() - started < WARM[1]:
+            steps.seconds()
+    steps.given = given
+    return statistics.median([steps.seconds() for _ in range(3 + STEPS)][3:])
 
 
 # ── in a page ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,66 +6,63 @@ import numpy as np
 import pytest
 
 from kit.small_models import one_row
-from pyruntime import InferenceSession, SessionOptions
-from pyruntime.native.order_trial import LEAST, ORDER, ORDERS, ROUNDS, OrderTrial
+from pyruntime import InferenceSession, RunOptions, SessionOptions
+from pyruntime.errors import Terminated
+from pyruntime.native.order_trial import LEAST, ORDER, ORDERS, READ, ROUNDS, OrderTrial
 from pyruntime.providers.wasm.schedules import streams
 
 TRIED = 1 + ROUNDS * len(ORDERS)  # runs until it is settled: of the first nothing is known
-PLAIN, TURNS, ASKED, FLOATS = ORDERS
+PLAIN, TURNS, ASKED = ORDERS
 
 
-def play(trial: OrderTrial, memory: np.ndarray, took: dict[int, float], reads: list[int]) -> list[int]:
+def play(trial: OrderTrial, took: dict[int, float], reads: list[int]) -> list[int]:
     """The orders of runs that take so long by order, and read so many KiB."""
-    words, orders = memory[ORDER : ORDER + 8].view("<i4"), []
+    orders = []
     for read in reads:
-        orders.append(int(words[0]))
-        words[1] = read
-        trial.took(memory, took[orders[-1]])
-        assert words[1] == 0 or read < LEAST
+        orders.append(trial.order)
+        trial.took(read, took[trial.order])
     return orders
 
 
 @pytest.mark.parametrize(
     ("took", "best"),
     [
-        ({PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3, FLOATS: 1.0}, PLAIN),
-        ({PLAIN: 1.3, TURNS: 1.0, ASKED: 1.1, FLOATS: 1.3}, TURNS),
-        ({PLAIN: 3.0, TURNS: 2.9, ASKED: 1.0, FLOATS: 3.0}, ASKED),
-        ({PLAIN: 1.0, TURNS: 1.1, ASKED: 1.1, FLOATS: 0.9}, FLOATS),
-        ({PLAIN: 1.0, TURNS: 0.98, ASKED: 0.99, FLOATS: 1.0}, PLAIN),  # within noise
+        ({PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, PLAIN),
+        ({PLAIN: 1.3, TURNS: 1.0, ASKED: 1.1}, TURNS),
+        ({PLAIN: 3.0, TURNS: 2.9, ASKED: 1.0}, ASKED),
+        ({PLAIN: 1.0, TURNS: 0.98, ASKED: 0.99}, PLAIN),  # within noise
     ],
 )
 def test_the_fastest_stays(took: dict[int, float], best: int) -> None:
-    orders = play(OrderTrial(), np.zeros(1024, np.uint8), took, [LEAST] * (TRIED + 9))
+    orders = play(OrderTrial(), took, [LEAST] * (TRIED + 9))
     assert orders[1:TRIED] == list(ORDERS) * ROUNDS
     assert orders[TRIED:] == [best] * 9
 
 
 def test_which_runs_count() -> None:
-    took = {PLAIN: 1.0, TURNS: 0.5, ASKED: 1.0, FLOATS: 1.0}
-    trial, memory = OrderTrial(), np.zeros(1024, np.uint8)
-    assert play(trial, memory, took, [0, LEAST - 1] * 40) == [PLAIN] * 80
-    mixed = play(trial, memory, took, [LEAST, 4 * LEAST] * 40)  # none as the one before
-    assert mixed == [PLAIN] * 80
-    assert play(trial, memory, took, [LEAST] * (TRIED + 1))[-1] == TURNS
-    assert play(trial, memory, took, [0, LEAST, LEAST // 8] * 5) == [TURNS] * 15
-    assert play(trial, memory, took, [2 * LEAST] * TRIED)[:3] == [TURNS, PLAIN, TURNS]  # more: tried anew
+    took, trial = {PLAIN: 1.0, TURNS: 0.5, ASKED: 1.0}, OrderTrial()
+    assert play(trial, took, [0, LEAST - 1] * 40) == [PLAIN] * 80
+    assert play(trial, took, [LEAST, 4 * LEAST] * 40) == [PLAIN] * 80  # none as the one before
+    assert play(trial, took, [LEAST] * (TRIED + 1))[-1] == TURNS
+    assert play(trial, took, [0, LEAST, LEAST // 8] * 5) == [TURNS] * 15
+    assert play(trial, took, [2 * LEAST] * TRIED)[:3] == [TURNS, PLAIN, TURNS]  # more: tried anew
 
 
 def test_the_same_words() -> None:
-    assert (ORDER, ORDER + 4) == (streams.ORDER, streams.READ)
-    assert ORDERS == (0, streams.CODES_IN_TURNS, streams.ASK, streams.FLOATS_IN_ONE)
+    assert (ORDER, READ) == (streams.ORDER, streams.READ)
+    assert ORDERS == (0, streams.IN_TURNS, streams.ASK)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", ["floats", "codes"])
 def test_all_orders_give_the_same(kind: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = []
+    tried, reads = [], []
     took = OrderTrial.took
 
-    def watched(self: OrderTrial, memory: np.ndarray, seconds: float) -> None:
-        tried.append(int(memory[ORDER]))
-        took(self, memory, seconds)
+    def watched(self: OrderTrial, read: int, seconds: float) -> None:
+        tried.append(self.order)
+        reads.append(read)
+        took(self, read, seconds)
 
     monkeypatch.setattr(OrderTrial, "took", watched)
     options = SessionOptions()
@@ -75,6 +72,24 @@ def test_all_orders_give_the_same(kind: str, threads: int, monkeypatch: pytest.M
     first, *others = [session.run(None, {"x": x})[0] for _ in range(TRIED + 2)]
     for other in others:
         np.testing.assert_array_equal(first, other)
-    assert set(tried) == set(ORDERS)
-    if threads == 1:
+    if kind == "floats":
+        assert set(reads) == {0}
+    elif threads == 1:
+        assert set(reads) == {12288}
         assert tried[1:TRIED] == list(ORDERS) * ROUNDS
+    else:
+        assert set(tried) == set(ORDERS)
+
+
+def test_a_run_that_failed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    monkeypatch.setattr(OrderTrial, "took", lambda self, read, seconds: reads.append(read))
+    session = InferenceSession(one_row("codes").SerializeToString())
+    x = np.zeros((1, 1024), np.float32)
+    session.run(None, {"x": x})
+    options = RunOptions()
+    options.terminate = True
+    with pytest.raises(Terminated):
+        session.run(None, {"x": x}, options)
+    session.run(None, {"x": x})
+    assert reads == [12288, 12288]

@@ -1,6 +1,6 @@
 // Tokens of a decoder one after another: what a step gives as present keys and values is fed to the next as past ones.
 
-/** @typedef {{ model: string, weights: { path: string, data: string }[], type: string, layers: number, heads: number, width: number, lengths: number[], prompt: number, warm: number, steps: number }} Decoder */
+/** @typedef {{ model: string, weights: { path: string, data: string }[], type: string, layers: number, heads: number, width: number, lengths: number[], prompt: number, warm: [number, number], steps: number }} Decoder */
 /** @typedef {{ ort: typeof import('onnxruntime-common'), session: any }} Started */
 
 /** @param {Decoder} what @param {typeof import('onnxruntime-common')} ort @param {number} tokens @param {number} past */
@@ -32,23 +32,29 @@ async function timed(session, given) {
   return [(performance.now() - start) / 1000, outputs];
 }
 
-/** Seconds of a step, after `warm` seconds of others. @param {Decoder} what @param {Started} started @param {number} past */
-async function decoded(what, { ort, session }, past) {
-  const times = [];
+/** Seconds of steps one after another behind so many tokens. @param {Decoder} what @param {Started} started @param {number} past @param {number} steps @param {number} limit ms */
+async function times(what, { ort, session }, past, steps, limit) {
+  const found = [];
+  const start = performance.now();
   let given = feeds(what, ort, 1, past);
-  let warm = 0;
-  for (let i = 1; times.length < what.steps; i++) {
+  for (let i = 1; i <= steps && performance.now() - start < limit; i++) {
     const [time, outputs] = await timed(session, given);
-    if (i > 3 && warm >= what.warm) times.push(time);
-    warm += time;
+    found.push(time);
     const caches = Object.entries(outputs).filter(([name]) => name.startsWith('present'));
     given = { ids: given.ids, ...counts(ort, past + 1 + i), ...Object.fromEntries(caches.map(([name, x]) => [name.replace('present', 'past'), x])) };
   }
-  return median(times);
+  return found;
 }
 
-/** @param {number[]} times */
-const median = (times) => times.sort((a, b) => a - b)[times.length >> 1];
+/** Seconds of a step, once others were taken. @param {Decoder} what @param {Started} started @param {number} past */
+async function decoded(what, started, past) {
+  const [steps, seconds] = what.warm;
+  await times(what, started, past, steps, 1000 * seconds);
+  return median((await times(what, started, past, 3 + what.steps, Infinity)).slice(3));
+}
+
+/** @param {number[]} found */
+const median = (found) => found.sort((a, b) => a - b)[found.length >> 1];
 
 /**
  * @param {Record<string, any>} runtimes @param {Decoder} what

@@ -11,7 +11,7 @@ import { checkFaults } from './faults.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
 import { mark } from '../common/marks.js';
-import { OrderTrial } from './order_trial.js';
+import { ORDER, READ, OrderTrial } from './order_trial.js';
 import { loadNow, loadProgram, runInit } from './load_program.js';
 import { Planner } from './plan.js';
 import { runInPortions } from './portions.js';
@@ -63,7 +63,8 @@ export class Executor {
     /** The code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
     this.team = null;
     this.trial = new ThreadTrial();
-    this.orders = new OrderTrial();
+    /** Alone and shared. */
+    this.orders = [new OrderTrial(), new OrderTrial()];
     /** Bytes of linear memory before the first run. */
     this.begun = 0;
     /** What may stop the run in progress. @type {Stop | null} */
@@ -130,20 +131,22 @@ export class Executor {
   run(feeds, fetches, stop = null) {
     this.stop = stop;
     const cold = this.warm < WARM;
+    const orders = this.orders[Number(this.team !== null && !cold && this.trial.shared)];
+    this.word(ORDER)[0] = orders.order;
+    this.word(READ)[0] = 0;
     const start = performance.now();
     return andThen(this.runOnce(feeds, fetches), (results) => {
-      this.took(performance.now() - start, cold);
+      const taken = performance.now() - start;
+      if (!cold) orders.took(this.word(READ)[0], taken);
+      if (this.team && cold) this.trial.began(taken);
+      else if (this.team) this.trial.took(taken);
       return results;
     });
   }
 
-  /** A run took so long. @param {number} milliseconds @param {boolean} cold whether its code was new */
-  took(milliseconds, cold) {
-    const shared = this.team !== null && this.trial.shared;
-    if (!cold) this.orders.took(this.plan.memory.bytes, milliseconds, shared);
-    if (!this.team) return;
-    if (cold) this.trial.began(milliseconds);
-    else this.trial.took(milliseconds);
+  /** Of linear memory. @param {number} address */
+  word(address) {
+    return new Int32Array(this.plan.memory.bytes.buffer, address, 1);
   }
 
   /**

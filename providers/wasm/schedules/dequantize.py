@@ -135,7 +135,7 @@ class FloatBlock:
             self._loop(code, left, count, p, careful=False)
 
     def _loop(self, code: int, left: int, count: int, p: dict[str, int], careful: bool | None = None) -> None:
-        """Half floats are one block: what comes is asked for here."""
+        """Of half floats, whose blocks are long, what comes is asked for here."""
         f = self.f
         with f.block() as out, f.loop() as again:
             f.emit(left).i32(count).emit("i32.lt_s").br_if(out)
@@ -184,7 +184,7 @@ class FloatBlock:
                 self.f.emit(s[half], t[half], "f32x4.add").set(s[half])
 
     def add_to(self, totals: list[list[int]], steps: int) -> None:
-        """Add the block, scaled; of half floats there is one, which is not."""
+        """Add the block, scaled; half floats by what `root` takes of them."""
         f = self.f
         for turn in self.sums[1:]:
             self.add_pairs(self.sums[0], turn)

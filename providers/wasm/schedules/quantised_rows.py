@@ -298,21 +298,22 @@ def _block(
 def _sixteen(f: Function, few: FewBits, at: list[int], code: int, sums: list[list[list[int]]], lowest: int) -> None:
     """16 k, two at a time."""
     rows = [(row, digit, s) for row, digits in zip(at, sums, strict=True) for digit, s in enumerate(digits)]
-    xs = f.locals("v128", len(rows))
+    fours = f.locals("v128", len(rows) if f.module.cranelift else 0)
     with f.scratch("v128", 4) as (low, high, x, both):
         for n in range(ROUND // 2):
             (_two_of_bytes if few.bits == 8 else _two_of_halves)(f, code, n, (low, high), both, lowest)
-            for (row, digit, s), all_x in zip(rows, xs, strict=True):
+            for at_row, (row, digit, s) in enumerate(rows):
                 pair = HEADER + ROUND * CODE * digit + 4 * n
-                if not f.module.cranelift:
-                    f.emit(row).mem("v128.load32_splat", pair).set(x)
-                else:  # which makes three instructions of it
+                if f.module.cranelift:  # which makes three instructions of a splat that loads
+                    four = fours[at_row]
                     if n % 4 == 0:
-                        f.emit(row).mem("v128.load", pair).set(all_x)
-                    f.emit(all_x, all_x).shuffle32(*[n % 4] * 4).set(x)
+                        f.emit(row).mem("v128.load", pair).set(four)
+                    f.emit(four, four).shuffle32(*[n % 4] * 4).set(x)
+                else:
+                    f.emit(row).mem("v128.load32_splat", pair).set(x)
                 Arithmetic.INT16.multiply_add(f, s[0], x, low)
                 Arithmetic.INT16.multiply_add(f, s[1], x, high)
-    f.release(*xs)
+    f.release(*fours)
 
 
 def _two_of_bytes(f: Function, code: int, n: int, to: tuple[int, int], *_: int) -> None:

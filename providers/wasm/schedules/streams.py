@@ -1,9 +1,10 @@
-"""The order in which few rows visit panels: one after the other, or one of each third of the columns in turns, a KiB or
-two at a time.
+"""The order in which few rows visit panels: one of each third of the columns in turns, a KiB or two at a time, or one
+after the other.
 
 Processors fetch ahead within a page of 4 KiB, so that each page may begin with a wait; the pages of three streams begin
-together (docs/adr/0113). Others reach further, and lose by turns. Which order is the fastest is found out by executors
-(docs/adr/0114), which write it where kernels look: bits of the word at ORDER. What orders read is counted at READ.
+together (docs/adr/0113). Float32 is read so, but natively, where memories lie in huge pages. With codes there is more
+to compute, and processors that reach further lose by turns: executors find out which order is the fastest
+(docs/adr/0114), and write it where kernels look, as bits of the word at ORDER. What is read is counted at READ.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
 
 FEW = 2  # rows
 STREAMS, TURN = 3, 1024  # bytes of codes in a turn
-HALVES = 128  # k of half floats, 2 KiB, that are summed before they are added to what C has
+SUMMED = 128  # k of half floats, 2 KiB, that are summed before they are added to what C has
 LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
-ORDER, READ = 528, 532  # words of the reserved bytes at address 0; READ: KiB of weights, about so with threads
-CODES_IN_TURNS, FLOATS_IN_ONE, ASK = 1, 2, 4  # else floats take turns, codes do not, nothing is asked for
+# Words of the reserved bytes at address 0. READ: KiB of codes, about so with threads; a cache line apart.
+ORDER, READ = 528, 592
+IN_TURNS, ASK = 1, 2  # of ORDER: codes take turns; those of the next turn are asked for ahead
 PART = (*BLOCK, "steps", "size", "then")
 MOVED = ("a", "b", "c", "cols", "flags", "col", "steps", "then")  # of these, what a turn has of its own
 
@@ -41,7 +43,7 @@ class Lying:
 
     @staticmethod
     def of(few: FewBits) -> Lying:
-        return Lying(few.bits, few.steps, few.digits > 0, HALVES if few.bits == 16 else 0)
+        return Lying(few.bits, few.steps, few.digits > 0, SUMMED if few.bits == 16 else 0)
 
 
 RowBytes = Callable[[Function, int, int], Function]  # push the bytes of so many k of a row; the k of a block
@@ -113,11 +115,14 @@ class _Turns:
 
     def _order(self) -> None:
         """How many streams, and how much they read."""
-        f, p, floats = self.f, self.p, self.lying.bits == 32
-        f.i32(1 if floats else STREAMS).i32(STREAMS if floats else 1)
-        has(f, FLOATS_IN_ONE if floats else CODES_IN_TURNS).emit("select").set(self.streams)
+        f, p, bits = self.f, self.p, self.lying.bits
+        f.i32(STREAMS)
+        if bits == 32:
+            f.set(self.streams)
+            return
+        has(f.i32(1), IN_TURNS).emit("select").set(self.streams)
         f.i32(READ).i32(READ).mem("i32.load").emit(p["cols"], p["k"], "i32.mul").i32(10).emit("i32.shr_u")
-        f.i32(self.lying.bits).emit("i32.mul").i32(3).emit("i32.shr_u", "i32.add").mem("i32.store")
+        f.i32(bits).emit("i32.mul").i32(3).emit("i32.shr_u", "i32.add").mem("i32.store")
 
     def call(self, part: Function) -> None:
         f, k = self.f, self.p["k"]
