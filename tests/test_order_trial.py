@@ -8,7 +8,7 @@ import pytest
 from kit.small_models import one_row
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import Terminated
-from pyruntime.native.order_trial import LEAST, ORDER, ORDERS, READ, ROUNDS, OrderTrial
+from pyruntime.native.order_trial import AGAIN, LEAST, ORDER, ORDERS, READ, ROUNDS, OrderTrial
 from pyruntime.providers.wasm.schedules import streams
 
 TRIED = 1 + ROUNDS * len(ORDERS)  # runs until it is settled: of the first nothing is known
@@ -46,6 +46,14 @@ def test_which_runs_count() -> None:
     assert play(trial, took, [LEAST] * (TRIED + 1))[-1] == TURNS
     assert play(trial, took, [0, LEAST, LEAST // 8] * 5) == [TURNS] * 15
     assert play(trial, took, [2 * LEAST] * TRIED)[:3] == [TURNS, PLAIN, TURNS]  # more: tried anew
+
+
+def test_what_misled_it_passes() -> None:
+    trial = OrderTrial()
+    assert play(trial, {PLAIN: 3.0, TURNS: 2.0, ASKED: 3.0}, [LEAST] * (TRIED + 1))[-1] == TURNS
+    later = play(trial, {PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, [LEAST] * (AGAIN + TRIED))
+    assert later[: AGAIN - 1] == [TURNS] * (AGAIN - 1)
+    assert later[-1] == PLAIN
 
 
 def test_the_same_words() -> None:

@@ -10,6 +10,7 @@ ORDERS = (0, 1, 2)  # as they lie; in turns; as they lie, and asked for ahead
 ROUNDS = 4
 LEAST = 8192  # KiB that a run reads: less may stay in caches from run to run
 BETTER = 0.97  # times as long as the first order takes: less may be noise
+AGAIN = 1000  # runs until orders are tried anew: what took the processor may have misled them
 
 
 class OrderTrial:
@@ -20,16 +21,20 @@ class OrderTrial:
         self.read = 0  # KiB of a run
         self.times: list[float] = []  # seconds of runs on trial
         self.settled = False
+        self.runs = 0  # since then
 
     def took(self, read: int, seconds: float) -> None:
         """A run read so many KiB in this time."""
-        if read < LEAST or (self.settled and read <= 1.5 * self.read):
+        if read < LEAST:
+            return
+        self.runs += 1
+        if self.settled and self.runs < AGAIN and read <= 1.5 * self.read:
             return
         if self.settled or abs(read - self.read) > self.read / 8:
             self.read, self.times, self.settled = read, [], False
         else:
             self.times.append(seconds)
-            self.settled = len(self.times) == ROUNDS * len(ORDERS)
+            self.settled, self.runs = len(self.times) == ROUNDS * len(ORDERS), 0
         self.order = self._best() if self.settled else ORDERS[len(self.times) % len(ORDERS)]
 
     def _best(self) -> int:

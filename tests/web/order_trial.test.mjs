@@ -35,3 +35,11 @@ test('runs count that read as much', () => {
   assert.deepEqual(play(trial, took, [0, LEAST, 1024, LEAST]), many(4, 1));
   assert.deepEqual(play(trial, took, many(3, 2 * LEAST)), [1, 0, 1]); // more: tried anew
 });
+
+test('what misled it passes', () => {
+  const trial = new OrderTrial();
+  assert.equal(play(trial, [3, 2, 3], many(TRIED + 1)).at(-1), 1);
+  const later = play(trial, [1, 1.4, 1.3], many(1000 + TRIED));
+  assert.deepEqual(later.slice(0, 999), many(999, 1));
+  assert.equal(later.at(-1), 0);
+});

@@ -5,6 +5,7 @@ const ORDERS = [0, 1, 2]; // as they lie; in turns; as they lie, and asked for a
 const ROUNDS = 4;
 const LEAST = 8192; // KiB that a run reads: less may stay in caches from run to run
 const BETTER = 0.97; // times as long as the first order takes: less may be noise
+const AGAIN = 1000; // runs until orders are tried anew: what took the processor may have misled them
 
 /**
  * What is fastest depends on how a processor fetches ahead, which no one tells (docs/adr/0114). The results are the same.
@@ -19,16 +20,21 @@ export class OrderTrial {
     /** Milliseconds of runs on trial. @type {number[]} */
     this.times = [];
     this.settled = false;
+    /** Since then. */
+    this.runs = 0;
   }
 
   /** A run read so many KiB in this time. @param {number} read @param {number} milliseconds */
   took(read, milliseconds) {
-    if (read < LEAST || (this.settled && read <= 1.5 * this.read)) return;
+    if (read < LEAST) return;
+    this.runs++;
+    if (this.settled && this.runs < AGAIN && read <= 1.5 * this.read) return;
     if (this.settled || Math.abs(read - this.read) > this.read / 8) {
       Object.assign(this, { read, times: [], settled: false });
     } else {
       this.times.push(milliseconds);
       this.settled = this.times.length === ROUNDS * ORDERS.length;
+      this.runs = 0;
     }
     this.order = this.settled ? this.best() : ORDERS[this.times.length % ORDERS.length];
   }
