@@ -8,10 +8,10 @@ import pytest
 from kit.small_models import one_row
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import Terminated
-from pyruntime.native.order_trial import AGAIN, LEAST, ORDER, ORDERS, READ, ROUNDS, OrderTrial
+from pyruntime.native.order_trial import AGAIN, LEAST, ORDER, ORDERS, READ, TRIED, OrderTrial
 from pyruntime.providers.wasm.schedules import streams
 
-TRIED = 1 + ROUNDS * len(ORDERS)  # runs until it is settled: of the first nothing is known
+SETTLED = 1 + TRIED  # runs: of the first nothing is known
 PLAIN, TURNS, ASKED = ORDERS
 
 
@@ -34,24 +34,24 @@ def play(trial: OrderTrial, took: dict[int, float], reads: list[int]) -> list[in
     ],
 )
 def test_the_fastest_stays(took: dict[int, float], best: int) -> None:
-    orders = play(OrderTrial(), took, [LEAST] * (TRIED + 9))
-    assert orders[1:TRIED] == list(ORDERS) * ROUNDS
-    assert orders[TRIED:] == [best] * 9
+    orders = play(OrderTrial(), took, [LEAST] * (SETTLED + 9))
+    assert orders[1:SETTLED] == list(ORDERS) * 4
+    assert orders[SETTLED:] == [best] * 9
 
 
 def test_which_runs_count() -> None:
     took, trial = {PLAIN: 1.0, TURNS: 0.5, ASKED: 1.0}, OrderTrial()
     assert play(trial, took, [0, LEAST - 1] * 40) == [PLAIN] * 80
     assert play(trial, took, [LEAST, 4 * LEAST] * 40) == [PLAIN] * 80  # none as the one before
-    assert play(trial, took, [LEAST] * (TRIED + 1))[-1] == TURNS
+    assert play(trial, took, [LEAST] * (SETTLED + 1))[-1] == TURNS
     assert play(trial, took, [0, LEAST, LEAST // 8] * 5) == [TURNS] * 15
-    assert play(trial, took, [2 * LEAST] * TRIED)[:3] == [TURNS, PLAIN, TURNS]  # more: tried anew
+    assert play(trial, took, [2 * LEAST] * SETTLED)[:3] == [TURNS, PLAIN, TURNS]  # more: tried anew
 
 
 def test_what_misled_it_passes() -> None:
     trial = OrderTrial()
-    assert play(trial, {PLAIN: 3.0, TURNS: 2.0, ASKED: 3.0}, [LEAST] * (TRIED + 1))[-1] == TURNS
-    later = play(trial, {PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, [LEAST] * (AGAIN + TRIED))
+    assert play(trial, {PLAIN: 3.0, TURNS: 2.0, ASKED: 3.0}, [LEAST] * (SETTLED + 1))[-1] == TURNS
+    later = play(trial, {PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, [LEAST] * (AGAIN + SETTLED))
     assert later[: AGAIN - 1] == [TURNS] * (AGAIN - 1)
     assert later[-1] == PLAIN
 
@@ -77,14 +77,14 @@ def test_all_orders_give_the_same(kind: str, threads: int, monkeypatch: pytest.M
     options.intra_op_num_threads = threads
     session = InferenceSession(one_row(kind).SerializeToString(), options)
     x = np.random.default_rng(1).standard_normal((1, 1024)).astype(np.float32)
-    first, *others = [session.run(None, {"x": x})[0] for _ in range(TRIED + 2)]
+    first, *others = [session.run(None, {"x": x})[0] for _ in range(SETTLED + 2)]
     for other in others:
         np.testing.assert_array_equal(first, other)
     if kind == "floats":
         assert set(reads) == {0}
     elif threads == 1:
         assert set(reads) == {12288}
-        assert tried[1:TRIED] == list(ORDERS) * ROUNDS
+        assert tried[1:SETTLED] == list(ORDERS) * 4
     else:
         assert set(tried) == set(ORDERS)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 ORDER, READ = 528, 592  # words of linear memory: providers/wasm/schedules/streams.py
 ORDERS = (0, 1, 2)  # as they lie; in turns; as they lie, and asked for ahead
-ROUNDS = 4
+TRIED = 4 * len(ORDERS)  # runs
 LEAST = 8192  # KiB that a run reads: less may stay in caches from run to run
 BETTER = 0.97  # times as long as the first order takes: less may be noise
 AGAIN = 1000  # runs until orders are tried anew: what took the processor may have misled them
@@ -20,22 +20,21 @@ class OrderTrial:
         self.order = ORDERS[0]  # of the next run
         self.read = 0  # KiB of a run
         self.times: list[float] = []  # seconds of runs on trial
-        self.settled = False
-        self.runs = 0  # since then
+        self.runs = 0  # after it
 
     def took(self, read: int, seconds: float) -> None:
         """A run read so many KiB in this time."""
         if read < LEAST:
             return
-        self.runs += 1
-        if self.settled and self.runs < AGAIN and read <= 1.5 * self.read:
+        settled = len(self.times) == TRIED
+        self.runs += settled
+        if settled and self.runs < AGAIN and read <= 1.5 * self.read:
             return
-        if self.settled or abs(read - self.read) > self.read / 8:
-            self.read, self.times, self.settled = read, [], False
+        if settled or abs(read - self.read) > self.read / 8:
+            self.read, self.times, self.runs = read, [], 0
         else:
             self.times.append(seconds)
-            self.settled, self.runs = len(self.times) == ROUNDS * len(ORDERS), 0
-        self.order = self._best() if self.settled else ORDERS[len(self.times) % len(ORDERS)]
+        self.order = self._best() if len(self.times) == TRIED else ORDERS[len(self.times) % len(ORDERS)]
 
     def _best(self) -> int:
         first, *others = (min(self.times[n :: len(ORDERS)]) for n in range(len(ORDERS)))

@@ -2,7 +2,7 @@
 
 export const [ORDER, READ] = [528, 592]; // words of linear memory: providers/wasm/schedules/streams.py
 const ORDERS = [0, 1, 2]; // as they lie; in turns; as they lie, and asked for ahead
-const ROUNDS = 4;
+const TRIED = 4 * ORDERS.length; // runs
 const LEAST = 8192; // KiB that a run reads: less may stay in caches from run to run
 const BETTER = 0.97; // times as long as the first order takes: less may be noise
 const AGAIN = 1000; // runs until orders are tried anew: what took the processor may have misled them
@@ -19,24 +19,18 @@ export class OrderTrial {
     this.read = 0;
     /** Milliseconds of runs on trial. @type {number[]} */
     this.times = [];
-    this.settled = false;
-    /** Since then. */
+    /** After the trial. */
     this.runs = 0;
   }
 
   /** A run read so many KiB in this time. @param {number} read @param {number} milliseconds */
   took(read, milliseconds) {
     if (read < LEAST) return;
-    this.runs++;
-    if (this.settled && this.runs < AGAIN && read <= 1.5 * this.read) return;
-    if (this.settled || Math.abs(read - this.read) > this.read / 8) {
-      Object.assign(this, { read, times: [], settled: false });
-    } else {
-      this.times.push(milliseconds);
-      this.settled = this.times.length === ROUNDS * ORDERS.length;
-      this.runs = 0;
-    }
-    this.order = this.settled ? this.best() : ORDERS[this.times.length % ORDERS.length];
+    const settled = this.times.length === TRIED;
+    if (settled && ++this.runs < AGAIN && read <= 1.5 * this.read) return;
+    if (settled || Math.abs(read - this.read) > this.read / 8) Object.assign(this, { read, times: [], runs: 0 });
+    else this.times.push(milliseconds);
+    this.order = this.times.length === TRIED ? this.best() : ORDERS[this.times.length % ORDERS.length];
   }
 
   best() {
