@@ -36,6 +36,17 @@ test('runs count that read as much', () => {
   assert.deepEqual(play(trial, took, many(3, 2 * LEAST)), [1, 0, 1]); // more: tried anew
 });
 
+test('runs on other threads begin it anew', () => {
+  const trial = new OrderTrial();
+  play(trial, [1, 0.5, 1], many(TRIED - 1));
+  trial.took(LEAST, 1, true);
+  assert.deepEqual([trial.order, trial.best], [0, 0]);
+  for (let n = 1; n < TRIED; n++) trial.took(LEAST, trial.order === 1 ? 0.5 : 1, true);
+  assert.deepEqual([trial.order, trial.best], [1, 1]);
+  trial.took(2 * LEAST, 1, true);
+  assert.deepEqual([trial.order, trial.best], [0, 1]);
+});
+
 test('what misled it passes', () => {
   const trial = new OrderTrial();
   assert.equal(play(trial, [3, 2, 3], many(TRIED + 1)).at(-1), 1);

@@ -63,8 +63,7 @@ export class Executor {
     /** The code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
     this.team = null;
     this.trial = new ThreadTrial();
-    /** Alone and shared. */
-    this.orders = [new OrderTrial(), new OrderTrial()];
+    this.orders = new OrderTrial();
     /** Bytes of linear memory before the first run. */
     this.begun = 0;
     /** What may stop the run in progress. @type {Stop | null} */
@@ -131,15 +130,18 @@ export class Executor {
   run(feeds, fetches, stop = null) {
     this.stop = stop;
     const cold = this.warm < WARM;
-    const orders = this.orders[Number(this.team !== null && !cold && this.trial.shared)];
-    this.word(ORDER)[0] = orders.order;
+    const { orders, team, trial } = this;
+    const { best } = orders;
+    const counts = !cold && !(team && trial.trial); // one trial at a time
+    const order = counts ? orders.order : best;
+    this.word(ORDER)[0] = order;
     this.word(READ)[0] = 0;
     const start = performance.now();
     return andThen(this.runOnce(feeds, fetches), (results) => {
       const taken = performance.now() - start;
-      if (!cold) orders.took(this.word(READ)[0], taken);
-      if (this.team && cold) this.trial.began(taken);
-      else if (this.team) this.trial.took(taken);
+      if (counts) orders.took(this.word(READ)[0], taken, team !== null && trial.shared);
+      if (team && cold) trial.began(taken);
+      else if (team && order === best) trial.took(taken);
       return results;
     });
   }

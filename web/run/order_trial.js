@@ -9,31 +9,33 @@ const AGAIN = 1000; // runs until orders are tried anew: what took the processor
 
 /**
  * What is fastest depends on how a processor fetches ahead, which no one tells (docs/adr/0114). The results are the same.
- * Runs count that read about as much as the first; each order has its turn in each round.
+ * Runs count that read about as much as the first, on as many threads; each order has its turn in each round.
  */
 export class OrderTrial {
   constructor() {
-    /** Of the next run. */
-    this.order = ORDERS[0];
-    /** KiB of a run. */
+    /** Of the next run, and of one that does not count: the fastest, as far as is known. */
+    this.order = this.best = ORDERS[0];
+    /** KiB of a run, and whether it was on several threads. */
     this.read = 0;
+    this.shared = false;
     /** Milliseconds of runs on trial. @type {number[]} */
     this.times = [];
     /** After the trial. */
     this.runs = 0;
   }
 
-  /** A run read so many KiB in this time. @param {number} read @param {number} milliseconds */
-  took(read, milliseconds) {
+  /** A run read so many KiB in this time. @param {number} read @param {number} milliseconds @param {boolean} [shared] */
+  took(read, milliseconds, shared = false) {
     if (read < LEAST) return;
     const settled = this.times.length === TRIED;
     if (settled && ++this.runs < AGAIN && read <= 1.5 * this.read) return;
-    if (settled || Math.abs(read - this.read) > this.read / 8) Object.assign(this, { read, times: [], runs: 0 });
+    if (settled || shared !== this.shared || Math.abs(read - this.read) > this.read / 8) Object.assign(this, { read, shared, times: [], runs: 0 });
     else this.times.push(milliseconds);
-    this.order = this.times.length === TRIED ? this.best() : ORDERS[this.times.length % ORDERS.length];
+    if (this.times.length === TRIED) this.order = this.best = this.fastest();
+    else this.order = ORDERS[this.times.length % ORDERS.length];
   }
 
-  best() {
+  fastest() {
     const [first, ...others] = ORDERS.map((_, n) => Math.min(...this.times.filter((_, i) => i % ORDERS.length === n)));
     const best = Math.min(...others);
     return best < BETTER * first ? ORDERS[1 + others.indexOf(best)] : ORDERS[0];
