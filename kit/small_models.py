@@ -38,17 +38,18 @@ def products(layers: int, width: int) -> onnx.ModelProto:
 
 
 def one_row(kind: str) -> onnx.ModelProto:
-    """x of 1 x 1024 times some 12 MiB of floats, or of codes of 8 bits: larger than caches near a processor."""
-    rng, columns = np.random.default_rng(0), 3072 if kind == "floats" else 12288
-    if kind == "floats":
-        weights = {"w": rng.standard_normal((1024, columns), np.float32)}
-        node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    else:
+    """x of 1 x 1024 times 12 MiB of floats, of halves, or of codes of 8 bits: larger than caches near a processor."""
+    rng, columns = np.random.default_rng(0), {"floats": 3072, "halves": 6144, "codes": 12288}[kind]
+    of = TensorProto.FLOAT16 if kind == "halves" else TensorProto.FLOAT
+    if kind == "codes":
         codes = rng.integers(0, 256, (columns, 32, 32), np.uint8)
         weights = {"w": codes, "s": rng.random((columns, 32), np.float32)}
         sizes = {"K": 1024, "N": columns, "bits": 8, "block_size": 32}
         node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **sizes)
-    made = model([node], [("x", TensorProto.FLOAT, [1, 1024])], [("y", TensorProto.FLOAT, [1, columns])], weights)
+    else:
+        weights = {"w": rng.standard_normal((1024, columns), np.float32).astype(helper.tensor_dtype_to_np_dtype(of))}
+        node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    made = model([node], [("x", of, [1, 1024])], [("y", of, [1, columns])], weights)
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     return made
 

@@ -57,7 +57,7 @@ def float_bytes(f: Function, k: int, _: int) -> Function:
 def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
     """A new function like a block function, but of the first panel only, and its parameters by name. steps: those of
     its first block; size: the k of a block; then: the address of the codes that the next turn has, of the last its
-    own."""
+    own; asks, a local: whether they are asked for ahead."""
     f = module.function(name, ["i32"] * len(PART), export=False)
     asks = f.local("i32")
     has(f, ASK).set(asks)
@@ -100,10 +100,7 @@ class _Turns:
         if words is None:
             f.emit(p["k"]).i32(1).emit("i32.or").set(self.size)  # k may be 0
         else:
-            if lying.block:
-                f.i32(lying.block).set(self.size)
-            else:
-                f.emit(p["args"]).mem("i32.load", 4 * words[1]).set(self.size)
+            (f.i32(lying.block) if lying.block else f.emit(p["args"]).mem("i32.load", 4 * words[1])).set(self.size)
             f.emit(p["k"], self.size, "i32.add").i32(1).emit("i32.sub", self.size, "i32.div_u").i32(lying.steps)
             f.emit("i32.mul").set(self.panel_steps)
             f.emit(p["args"]).mem("i32.load", 4 * words[0])
