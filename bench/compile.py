@@ -16,7 +16,7 @@ from bench.chromium import BUILD, MOUNTS, Chromium, build
 from bench.table import number
 from bench.transformer import transformer
 from kit import chromium as shared
-from kit.drawn import light_path
+from kit.light_models import light_path
 from pyruntime.cli.serve import Server
 
 PHASES = ("read", "trace", "passes", "emit", "encode")

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from kit import drawn, zoo
+from kit import light_models as drawn
+from kit import zoo
 from kit.chromium import ROOT, Engine, launch, serve
 from kit.models import MODELS
 from pyruntime import InferenceSession

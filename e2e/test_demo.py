@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from e2e.conftest import Tab
 from kit.chromium import ROOT
-from kit.greedy import tokens_after
+from kit.greedy_decoding import tokens_after
 from kit.programs import folders
 from pyruntime import InferenceSession
 from pyruntime.cli.serve import Server

@@ -13,7 +13,7 @@ from e2e.conftest import Profile, Tab
 from e2e.test_program_cache import KEPT
 from kit import zoo
 from kit.chromium import ROOT
-from kit.programs.same import assert_same
+from kit.programs.compare import assert_same
 from kit.programs.vad import BUNDLES
 from kit.small_models import mapped, zipped
 

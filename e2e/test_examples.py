@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page, expect
 from tokenizers import Tokenizer
 
 from kit.chromium import ROOT
-from kit.greedy import tokens_after
+from kit.greedy_decoding import tokens_after
 from kit.programs import folders
 from pyruntime import InferenceSession
 from pyruntime.cli.serve import Server

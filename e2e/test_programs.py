@@ -15,7 +15,7 @@ from playwright.sync_api import Browser
 from e2e.conftest import Tab, new_tab
 from kit.chromium import ARGS, MOUNTS, chromium_path
 from kit.programs import folders, transformers, vad
-from kit.programs.same import assert_same
+from kit.programs.compare import assert_same
 from kit.speech import speech
 from pyruntime.cli.serve import Server
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import Tab
-from kit import trapping
+from kit import trapping_kernel
 
 OPEN = """
   ort.env.wasm.proxy = true; // short programs have no threads where they run in the page
@@ -125,7 +125,7 @@ def test_any_number_of_threads_gives_the_same_bits(lent: bool, tab: Callable[...
 def test_a_trap_stops_all_threads_and_not_the_session(thread: int, tab: Callable[..., Tab]) -> None:
     page = tab()
     page.open("/esm.html")
-    source = inspect.getsource(trapping) + f"\ninstall({thread})\n"
+    source = inspect.getsource(trapping_kernel) + f"\ninstall({thread})\n"
     caught, before, after = page.run("await ort.boot(); await ort.python(arg);" + OPEN + TRAP, source)  # type: ignore[misc]
     assert len(caught) == 3
     for name, message in caught:

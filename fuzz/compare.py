@@ -16,7 +16,7 @@ def epsilon(dtype: Any) -> float:
     return float(ml_dtypes.finfo(dtype).eps)
 
 
-def wide(x: np.ndarray) -> np.ndarray:
+def widen(x: np.ndarray) -> np.ndarray:
     """Elements as doubles, integers as they are."""
     if is_float(x.dtype):
         return x.astype(np.float32).astype(np.float64) if x.dtype.kind == "V" else x.astype(np.float64)
@@ -69,7 +69,7 @@ def _strings(got: np.ndarray, want: np.ndarray) -> str:
 
 
 def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any) -> str:
-    a, b = wide(got), wide(want)
+    a, b = widen(got), widen(want)
     with np.errstate(all="ignore"):
         same = (a == b) | ((a != a) & (b != b))
         if same.all():
@@ -91,20 +91,20 @@ def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any
     return f"{got[at]} for {want[at]} at {list(at)}, {int(bad.sum())} of {bad.size} differ"
 
 
-def spread(answers: Sequence[Any], base: Any) -> Any:
+def largest_changes(answers: Sequence[Any], base: Any) -> Any:
     """By how much each element of `base` moves over answers of the same structure; infinite where it is not finite
     alike in all."""
     if isinstance(base, list):
-        return [spread([a[n] if isinstance(a, list) and n < len(a) else None for a in answers], b)
+        return [largest_changes([a[n] if isinstance(a, list) and n < len(a) else None for a in answers], b)
                 for n, b in enumerate(base)]  # fmt: skip
     if not isinstance(base, np.ndarray) or base.dtype.kind in "OUS":
         return None
-    b = wide(base).astype(np.float64)
+    b = widen(base).astype(np.float64)
     out: Any = np.zeros(b.shape)
     for answer in answers:
         if isinstance(answer, np.ndarray) and answer.shape == b.shape:
             with np.errstate(all="ignore"):
-                a = wide(answer).astype(np.float64)
+                a = widen(answer).astype(np.float64)
                 moved = np.where((a == b) | ((a != a) & (b != b)), 0, np.abs(a - b))
             out = np.maximum(out, np.where(moved != moved, np.inf, moved))
         elif isinstance(answer, np.ndarray):
@@ -112,14 +112,14 @@ def spread(answers: Sequence[Any], base: Any) -> Any:
     return out
 
 
-def nudged(x: Any, rng: np.random.Generator, ulps: float) -> Any:
+def nudge(x: Any, rng: np.random.Generator, ulps: float) -> Any:
     """The array with its floats moved by some units in the last place."""
     if isinstance(x, list):
-        return [nudged(v, rng, ulps) for v in x]
+        return [nudge(v, rng, ulps) for v in x]
     if not isinstance(x, np.ndarray) or not is_float(x.dtype) or not x.size:
         return x
     with np.errstate(all="ignore"):
-        moved = wide(x) * (1 + ulps * epsilon(x.dtype) * rng.choice([-1.0, 1.0], x.shape))
+        moved = widen(x) * (1 + ulps * epsilon(x.dtype) * rng.choice([-1.0, 1.0], x.shape))
         return moved.astype(x.dtype)
 
 

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fuzz import ours
-from fuzz.calm import calmed
+from fuzz import engine
 from fuzz.case import Case, Verdict
-from fuzz.compare import difference, nudged, spread, wide
+from fuzz.compare import difference, largest_changes, nudge, widen
 from fuzz.draw import Draw, is_float
-from fuzz.faults import is_unread, takes_more, trusted
-from fuzz.inferred import output_types
-from fuzz.inner import revealed, shaken
+from fuzz.engine import IN_PAGES, PLAIN, TWINS, WEBGPU, Failed, Twin
 from fuzz.node import code_of
-from fuzz.ours import IN_PAGES, PLAIN, TWINS, WEBGPU, Failed, Twin
+from fuzz.output_types import output_types
 from fuzz.pages import Pages, declaring
+from fuzz.peer_bugs import accepts_more, is_trusted, is_unread
 from fuzz.peers import PEERS, Peers, no_answer
+from fuzz.perturb import perturbed, with_inner_outputs
+from fuzz.plain_numbers import with_plain_numbers
 from fuzz.undefined import UNSIZED, reason, tolerance
 
 NO_REASON = (
@@ -49,7 +49,7 @@ def judge(
 ) -> Verdict:
     """The verdict; `draw` chooses the twins. pages: where some cases are asked, too."""
     say(PLAIN.name, True)
-    got = ours.answers(case.model, case.runs, PLAIN, case.options)
+    got = engine.answers(case.model, case.runs, PLAIN, case.options)
     bad = next((a for a in got if isinstance(a, Failed) and not a.typed), None)
     if bad is not None:
         return Verdict("untyped", bad.kind, bad.message)
@@ -57,15 +57,15 @@ def judge(
         return _endless(case, peers)
     if not case.judged:
         return _outcome(got, "alone")
-    runs = [ours.plain(feeds) for feeds in case.runs]
+    runs = [engine.plain(feeds) for feeds in case.runs]
     asked = _Case(case, runs, got, peers, say, pages)
     return asked.by_twins(draw, twins) or asked.by_peers() or asked.by_evaluator(draw) or _outcome(got, asked.standing)
 
 
 def _endless(case: Case, peers: Peers) -> Verdict:
     """Of a loop that was stopped: it hangs unless the model asks for so many rounds, or a peer does not end, either."""
-    runs = [ours.plain(feeds) for feeds in case.runs]
-    if any(rounds > ROUNDS for rounds in ours.rounds(case.model, runs)):
+    runs = [engine.plain(feeds) for feeds in case.runs]
+    if any(rounds > ROUNDS for rounds in engine.rounds(case.model, runs)):
         return Verdict("refused", "Terminated", "a loop of too many rounds")
     if any(a == no_answer(peer) for peer in PEERS for a in peers.ask(peer, case.model, runs)):
         return Verdict("refused", "Terminated", "a loop without end")
@@ -101,12 +101,12 @@ class _Case:
     def _ours(self, model: bytes, runs: list[Any], twin: Twin = PLAIN) -> list[Any]:
         if twin.page and self.pages:
             return self.pages.answers(declaring(model, self.got), runs, twin)
-        return ours.answers(model, runs, twin, self.case.options)
+        return engine.answers(model, runs, twin, self.case.options)
 
     def _values(self, n: int) -> dict[str, Any]:
         """What there is at each name in a run: by the first that answers."""
         self.say("inner values", False)
-        data, names = revealed(self.model)
+        data, names = with_inner_outputs(self.model)
         for ask in (*(partial(self.peers.ask, peer) for peer in PEERS), self._ours):
             answer = ask(data, [self.runs[n]])[0]
             if not isinstance(answer, str | Failed):
@@ -163,7 +163,7 @@ class _Case:
     def _finite(self, n: int) -> bool:
         """Whether all floats of a run are: WGSL lets compilers assume it, and a 0 · infinity be 0."""
         return all(
-            np.isfinite(wide(x)).all()
+            np.isfinite(widen(x)).all()
             for value in (*self.values(n).values(), *self.got[n])
             for x in (value if isinstance(value, list) else [value])
             if isinstance(x, np.ndarray) and is_float(x.dtype)
@@ -190,7 +190,7 @@ class _Case:
             return None
         found = {}
         for peer in PEERS:
-            if not trusted(peer, self.model, self._arrived):
+            if not is_trusted(peer, self.model, self._arrived):
                 continue
             self.say(peer, False)
             what = self._by_peer(partial(self.peers.ask, peer))
@@ -218,11 +218,11 @@ class _Case:
 
     def _differs_calmly(self, peers: Iterable[str]) -> bool:
         """Whether none of them agrees on plain numbers, either."""
-        case = calmed(self.case)
+        case = with_plain_numbers(self.case)
         if case is None:
             return True
         self.say("plain numbers", False)
-        runs = [ours.plain(feeds) for feeds in case.runs]
+        runs = [engine.plain(feeds) for feeds in case.runs]
         calm = _Case(case, runs, self._ours(case.model, [*case.runs]), self.peers, self.say)
         return all(calm._by_peer(partial(self.peers.ask, peer)) != "" for peer in peers)
 
@@ -230,7 +230,7 @@ class _Case:
         """Wrong if a peer knows the operator and refuses these operands."""
         if self.case.sound is None or self.standing != "alone" or isinstance(self.got[0], Failed):
             return None
-        if takes_more(self.model, self._arrived) or any(
+        if accepts_more(self.model, self._arrived) or any(
             isinstance(x, np.ndarray) and not x.size for x in self.fed[0].values()
         ):
             return None  # empty operands are refused by peers here and there
@@ -239,7 +239,7 @@ class _Case:
             refusal = self.peers.ask(peer, self.case.model, self.runs)[0]
             if not isinstance(refusal, str) or refusal.startswith(NO_REASON):
                 continue
-            if not isinstance(self.peers.ask(peer, model, [ours.plain(feeds)])[0], str):
+            if not isinstance(self.peers.ask(peer, model, [engine.plain(feeds)])[0], str):
                 return Verdict("wrong", f"accepted: {self._core()}", f"{peer} refuses: {refusal}")
         return None
 
@@ -276,10 +276,12 @@ class _Case:
         others = []
         for ulps, seed in MOVES:
             rng = np.random.default_rng([n, seed])
-            fed = [{k: nudged(v, rng, ulps) for k, v in self.runs[n].items()}]
-            answers = (ask(model, fed)[0] for model in (shaken(self.model, self.values(n), rng, ulps), self.case.model))
+            fed = [{k: nudge(v, rng, ulps) for k, v in self.runs[n].items()}]
+            answers = (
+                ask(model, fed)[0] for model in (perturbed(self.model, self.values(n), rng, ulps), self.case.model)
+            )
             others += [next((a for a in answers if not isinstance(a, str | Failed)), None)]
-        noise = spread([o for o in others if o is not None], base)
+        noise = largest_changes([o for o in others if o is not None], base)
         if len(self.model.graph.node) == 1:
             exact = [isinstance(b, np.ndarray) and b.dtype.kind in "iub" for b in base]
             noise = [None if e else v for e, v in zip(exact, noise, strict=True)]
@@ -288,7 +290,7 @@ class _Case:
 
 def _evaluated(model: bytes, runs: list[Any]) -> list[Any]:
     """By the slow evaluator, or why not."""
-    return [answer if (answer := ours.evaluated(model, feeds)) is not None else "no answer" for feeds in runs]
+    return [answer if (answer := engine.evaluated(model, feeds)) is not None else "no answer" for feeds in runs]
 
 
 def _size(x: Any) -> int:

@@ -15,7 +15,7 @@ from fuzz.draw import Draw
 from fuzz.mutate_node import attribute
 from fuzz.node import nodes as all_nodes
 from fuzz.node import tensor
-from kit import drawn, zoo
+from kit import light_models, zoo
 from kit.models import ROOT
 
 LARGEST = 300_000  # elements of a weight
@@ -41,7 +41,7 @@ def small() -> list[str]:
 @cache
 def skeleton(name: str) -> onnx.ModelProto:
     """A large model with the shapes of its values inferred."""
-    path = drawn.light_path(name) if name in drawn.NAMES else zoo.HERE / f"{name}.onnx"
+    path = light_models.light_path(name) if name in light_models.NAMES else zoo.HERE / f"{name}.onnx"
     path = ROOT / "demo" / "digits" / "digits.onnx" if name == "digits" else path
     model = onnx.shape_inference.infer_shapes(onnx.load(path))
     kept = [node for node in model.graph.node if node.op_type != "ConstantOfShape"]  # weights of the light models
@@ -58,7 +58,7 @@ def case(draw: Draw) -> Case | None:
             if isinstance(x, np.ndarray) and draw.chance(0.3) and x.dtype.kind == "f":
                 feeds[key] = draw.array(x.dtype, x.shape)
     else:
-        name = draw.pick([*zoo.names(), *drawn.NAMES, "digits"])
+        name = draw.pick([*zoo.names(), *light_models.NAMES, "digits"])
         made = window(draw, skeleton(name))
         if made is None:
             return None

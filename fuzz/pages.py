@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from fuzz.engine import MEMORY, Answer, Failed, Twin
 from fuzz.node import code_of
-from fuzz.orphans import end_with_parent
-from fuzz.ours import MEMORY, Answer, Failed, Twin
+from fuzz.parent_death import end_with_parent
 from fuzz.peers import Asked
 from pyruntime import errors
 

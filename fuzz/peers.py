@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.node import nodes
-from fuzz.orphans import end_with_parent
+from fuzz.parent_death import end_with_parent
 
 LIMIT = 6.0  # seconds for one peer's answer
 FLAT = 13  # the opset before which Softmax, LogSoftmax and Hardmax take all axes from theirs on as one

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import onnx
 
-from fuzz import feeds, hostile, models, programs, seeds, tabled
+from fuzz import feeds, hostile, models, programs, rare_nodes, seeds
 from fuzz.case import Case
 from fuzz.draw import Draw
-from fuzz.forbid import change_to_any_number, change_to_any_type, leave_out
 from fuzz.graphs import Around
 from fuzz.mutate_node import CHANGES, change_dims, change_one_dim, change_one_rank, change_values, mutate
 from fuzz.node import Node, describe, model_of
+from fuzz.schema_violations import change_to_any_number, change_to_any_type, leave_out
 
 Maker = Callable[[Draw], Case | None]
 Seed = Callable[[Draw], Node]
@@ -44,7 +44,7 @@ def misfits(draw: Draw, seed: Seed = seed_node) -> Case:
 def forbidden(draw: Draw) -> Case:
     """One node, of which one input has any type, or is left out, whatever the operator's schema says; or one attribute
     has a number that means nothing. It must run, or be refused by an error of ours."""
-    node = draw.pick([seed_node, tabled.drawn])(draw)
+    node = draw.pick([seed_node, rare_nodes.random_node])(draw)
     draw.pick([leave_out, change_to_any_type, change_to_any_type, change_to_any_number])(draw, node)
     model, given = model_of(draw, node)
     return Case("forbidden", model, (given,), judged=False, note=describe(node))
@@ -76,7 +76,7 @@ def sequences(draw: Draw, seed: Seed = seed_node) -> Case:
 
 def values(draw: Draw) -> Case:
     """One session run with other values of the same shapes: what is not compiled again costs little."""
-    node = draw.pick([seed_node, tabled.drawn])(draw)
+    node = draw.pick([seed_node, rare_nodes.random_node])(draw)
     for _ in range(draw.below(3)):
         draw.pick(CHANGES)[1](draw, node)
     data, given = model_of(draw, node, fixed=0.15)
@@ -90,7 +90,7 @@ def values(draw: Draw) -> Case:
 
 def rare(draw: Draw) -> Case:
     """The same, of operators that the official suite leaves out."""
-    return draw.pick([operators, operators, misfits, graphs, sequences])(draw, tabled.drawn)
+    return draw.pick([operators, operators, misfits, graphs, sequences])(draw, rare_nodes.random_node)
 
 
 TARGETS: dict[str, Maker] = {

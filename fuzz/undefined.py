@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from fuzz.arriving import Arriving
-from fuzz.compare import Tolerance, epsilon, wide
+from fuzz.compare import Tolerance, epsilon, widen
 from fuzz.draw import FLOATS, int_range, is_float, is_int
 from fuzz.node import nodes
+from fuzz.node_values import NodeValues
 
 SIZES = "sizes of what no iteration stacks"
 NO_AXIS = "nothing to reduce, axes that count from the end: onnxruntime gives the input's shape"
@@ -42,59 +42,59 @@ WINOGRAD = 100.0  # how much larger its inner sums are
 NEAR_ZERO = 1e-7  # of onnxruntime's Sigmoid, which is 0 below -16.6; others go on to the least float
 
 
-def _leaves(a: Arriving) -> bool:
+def _leaves(a: NodeValues) -> bool:
     to = a.attribute("to")
     targets = [onnx.helper.tensor_dtype_to_np_dtype(to)] if to else [x.dtype for x in a.at(1)]
     for low, high in [int_range(dtype) for dtype in targets if is_int(dtype)]:
-        whole = [np.trunc(wide(x)) for x in a.floats(0)]
+        whole = [np.trunc(widen(x)) for x in a.floats(0)]
         if not all(((x >= low) & (x <= high)).all() for x in whole):
             return True
     return False
 
 
-def _bias_leaves(a: Arriving) -> bool:
+def _bias_leaves(a: NodeValues) -> bool:
     """Whether an integer and a float are a sum that the integer's type does not hold."""
     for x in a.at(0):
         if is_int(x.dtype) and x.size:
             (low, high), bias = int_range(x.dtype), abs(a.attribute("bias", 0.0))
-            if not low <= float(wide(x).min()) - bias or not float(wide(x).max()) + bias <= high:
+            if not low <= float(widen(x).min()) - bias or not float(widen(x).max()) + bias <= high:
                 return True
     return False
 
 
-def _power_of_no_size(a: Arriving) -> bool:
+def _power_of_no_size(a: NodeValues) -> bool:
     """Whether integers may be raised to what gives no number: negative ones to a fraction, 0 to less than 0."""
-    bases, exponents = [x for x in a.at(0) if is_int(x.dtype)], [wide(x) for x in a.at(1)]
+    bases, exponents = [x for x in a.at(0) if is_int(x.dtype)], [widen(x) for x in a.at(1)]
     fraction = any((x != np.trunc(x)).any() for x in exponents)
     below = any((x < 0).any() for x in exponents)
-    return any(fraction and (x < 0).any() or below and not x.all() for x in map(wide, bases))
+    return any(fraction and (x < 0).any() or below and not x.all() for x in map(widen, bases))
 
 
-def _power_leaves(a: Arriving) -> bool:
-    floats = ([wide(x).astype(float) for x in a.at(n) if x.size] for n in (0, 1))  # the magnitude of -2³¹ is no int32
+def _power_leaves(a: NodeValues) -> bool:
+    floats = ([widen(x).astype(float) for x in a.at(n) if x.size] for n in (0, 1))  # the magnitude of -2³¹ is no int32
     base, exponent = (max((float(np.abs(x).max()) for x in found), default=1.0) for found in floats)
     widths = [8 * x.itemsize - 1 for x in a.at(0) if is_int(x.dtype)]
     return bool(widths) and not exponent * np.log2(max(base, 1.0)) < min(widths)
 
 
-def _roots_of_negatives(a: Arriving) -> bool:
-    return a.is_computed(1) and any((wide(x) < 0).any() for x in a.floats(0)) and bool(a.floats(1))
+def _roots_of_negatives(a: NodeValues) -> bool:
+    return a.is_computed(1) and any((widen(x) < 0).any() for x in a.floats(0)) and bool(a.floats(1))
 
 
-def _nearly_zero(a: Arriving) -> bool:
+def _nearly_zero(a: NodeValues) -> bool:
     """Whether another node gives a number of which rounding may have taken, or left, all there is."""
-    found = [np.abs(wide(x)) for x in a.floats(0)] if a.is_computed(0) else []
+    found = [np.abs(widen(x)) for x in a.floats(0)] if a.is_computed(0) else []
     return any((x <= 1e-5 * x[np.isfinite(x)].max(initial=0)).any() for x in found)
 
 
-def _e8m0(a: Arriving) -> bool:
+def _e8m0(a: NodeValues) -> bool:
     targets = {a.attribute("to")} | {x.dtype.name for x in a.at(1)}
     if not targets & {onnx.TensorProto.FLOAT8E8M0, "float8_e8m0fnu"}:
         return False
-    return not a.attribute("saturate", 1) or any((np.signbit(wide(x)) | np.isinf(wide(x))).any() for x in a.floats(0))
+    return not a.attribute("saturate", 1) or any((np.signbit(widen(x)) | np.isinf(widen(x))).any() for x in a.floats(0))
 
 
-def _sums_overflow(a: Arriving) -> bool:
+def _sums_overflow(a: NodeValues) -> bool:
     """Whether a sum of products of what arrives may leave the type."""
     sizes = sorted((max(1.0, a.largest(n)) for n in range(len(a.node.input))), reverse=True)
     terms = max((x.size for x in a.floats()), default=0)
@@ -102,65 +102,65 @@ def _sums_overflow(a: Arriving) -> bool:
     return not np.prod(sizes[:2]) * terms * WINOGRAD < limit
 
 
-def _vanishes_beside_infinity(a: Arriving) -> bool:
+def _vanishes_beside_infinity(a: NodeValues) -> bool:
     """Whether an infinity is multiplied by what another node has brought near 0, or to it."""
     pairs = [(a.at(n), a.floats(1 - n)) for n in (0, 1) if a.is_computed(n)]
-    small = any((np.abs(wide(x)) < NEAR_ZERO).any() for near, _ in pairs for x in near)
-    return small and any(np.isinf(wide(x)).any() for _, far in pairs for x in far)
+    small = any((np.abs(widen(x)) < NEAR_ZERO).any() for near, _ in pairs for x in near)
+    return small and any(np.isinf(widen(x)).any() for _, far in pairs for x in far)
 
 
-def _all_masked(a: Arriving) -> bool:
+def _all_masked(a: NodeValues) -> bool:
     """Whether a mask of Microsoft's operators leaves a row without keys."""
     masks = [x for x in a.at() if x.dtype == np.int32 and x.ndim]
     return a.node.domain == "com.microsoft" and any(not (x > 0).any(-1).all() for x in masks)
 
 
-def _negative_variance(a: Arriving) -> bool:
-    return a.attribute("epsilon", 1e-5) < 0 or any((wide(x) < 0).any() for x in a.floats(4))
+def _negative_variance(a: NodeValues) -> bool:
+    return a.attribute("epsilon", 1e-5) < 0 or any((widen(x) < 0).any() for x in a.floats(4))
 
 
-def _all_padding(a: Arriving) -> bool:
+def _all_padding(a: NodeValues) -> bool:
     kernel = a.attribute("kernel_shape", [])
     return any(pad >= size for pad, size in zip(a.attribute("pads", []), [*kernel, *kernel], strict=False))
 
 
-def _nearest_outside(a: Arriving) -> bool:
+def _nearest_outside(a: NodeValues) -> bool:
     return a.attribute("mode", b"nearest") == b"nearest" and a.attribute("exclude_outside", 0) != 0
 
 
-def _short_integer_mask(a: Arriving) -> bool:
+def _short_integer_mask(a: NodeValues) -> bool:
     keys = sum(x.shape[-2] for x in a.at(1, 4) if x.ndim > 1)
     return any(is_int(x.dtype) and x.ndim and x.shape[-1] < keys for x in a.at(3))
 
 
-def _large_integer_mask(a: Arriving) -> bool:
-    masks = [wide(x).astype(np.float64) for x in a.at(3) if is_int(x.dtype)]
+def _large_integer_mask(a: NodeValues) -> bool:
+    masks = [widen(x).astype(np.float64) for x in a.at(3) if is_int(x.dtype)]
     return any(np.abs(x).max(initial=0) > 2**16 for x in masks)
 
 
-def _masked_scores(a: Arriving) -> bool:
+def _masked_scores(a: NodeValues) -> bool:
     """Whether scores are an output, after the mask and before the softmax."""
     masked = a.attribute("is_causal", 0) or len(a.node.input) > 3 and a.node.input[3]
     return len(a.node.output) > 3 and a.attribute("qk_matmul_output_mode", 0) in (1, 2) and bool(masked)
 
 
-def _squares_overflow(a: Arriving) -> bool:
+def _squares_overflow(a: NodeValues) -> bool:
     """Whether a sum of squares of what arrives may leave the type."""
     return any(not a.largest() ** 2 * x.size < float(ml_dtypes.finfo(x.dtype).max) for x in a.floats(0))
 
 
-def _one_value(a: Arriving) -> bool:
+def _one_value(a: NodeValues) -> bool:
     """Whether a channel varies by no more than rounding."""
     for x in a.floats(0):
         axes = tuple(n for n in a.attribute("axes", (0, 2, 3)) if -x.ndim <= n < x.ndim)
-        if (np.ptp(wide(x), axis=axes) <= 1e-3 * np.abs(wide(x)).max(axis=axes)).any():
+        if (np.ptp(widen(x), axis=axes) <= 1e-3 * np.abs(widen(x)).max(axis=axes)).any():
             return True
     return False
 
 
-def _one_value_a_row(a: Arriving) -> bool:
+def _one_value_a_row(a: NodeValues) -> bool:
     """The same of what a layer's or an instance's norm takes together, a residual added."""
-    added = [wide(x) for n in ((0, 1, 4) if a.node.op_type.startswith("Skip") else (0,)) for x in a.floats(n)[:1]]
+    added = [widen(x) for n in ((0, 1, 4) if a.node.op_type.startswith("Skip") else (0,)) for x in a.floats(n)[:1]]
     if not added or added[0].ndim < 2:
         return False
     x = sum((np.broadcast_to(x, added[0].shape) for x in added[1:]), added[0])
@@ -169,18 +169,18 @@ def _one_value_a_row(a: Arriving) -> bool:
     return bool((np.ptp(rows, axis=-1) <= 1e-5 * np.abs(rows).max(-1)).any())
 
 
-def _far_from_zero(a: Arriving) -> bool:
+def _far_from_zero(a: NodeValues) -> bool:
     """Whether a group varies so little beside its mean that E[x²] - mean², as the operator's function takes the
     variance, has few digits."""
     count = a.attribute("num_groups", 1)
-    grouped = [wide(x).reshape(len(x) * count, -1) for x in a.floats(0) if x.ndim > 1 and not x.shape[1] % count]
+    grouped = [widen(x).reshape(len(x) * count, -1) for x in a.floats(0) if x.ndim > 1 and not x.shape[1] % count]
     return any((np.abs(x.mean(-1)) > 5 * x.std(-1)).any() for x in grouped)
 
 
-def _on_the_threshold(a: Arriving) -> bool:
+def _on_the_threshold(a: NodeValues) -> bool:
     """Whether the intersection over union of two boxes is the threshold, to six digits."""
     thresholds = [float(np.ravel(x)[0]) for x in a.at(3) if x.size] or [0.0]
-    for boxes in (wide(item) for x in a.floats(0) if x.ndim == 3 and x.shape[2] == 4 for item in x):
+    for boxes in (widen(item) for x in a.floats(0) if x.ndim == 3 and x.shape[2] == 4 for item in x):
         first, second = boxes[:, :2], boxes[:, 2:]
         if a.attribute("center_point_box", 0):
             first, second = first - second / 2, first + second / 2
@@ -194,122 +194,122 @@ def _on_the_threshold(a: Arriving) -> bool:
     return False
 
 
-def _not_finite(*inputs: int) -> Callable[[Arriving], bool]:
+def _not_finite(*inputs: int) -> Callable[[NodeValues], bool]:
     return lambda a: not np.isfinite(a.largest(*inputs))
 
 
-def _nan(*inputs: int) -> Callable[[Arriving], bool]:
-    return lambda a: any(np.isnan(wide(x)).any() for x in a.floats(*inputs))
+def _nan(*inputs: int) -> Callable[[NodeValues], bool]:
+    return lambda a: any(np.isnan(widen(x)).any() for x in a.floats(*inputs))
 
 
-def _overflowed(a: Arriving) -> bool:
+def _overflowed(a: NodeValues) -> bool:
     return a.is_computed(0) and not np.isfinite(a.largest(0))
 
 
-def _cut_off(a: Arriving) -> bool:
+def _cut_off(a: NodeValues) -> bool:
     kind = onnx.helper.tensor_dtype_to_np_dtype(a.attribute("output_datatype", onnx.TensorProto.FLOAT))
     return is_int(kind)
 
 
-def _over(limit: float, *inputs: int) -> Callable[[Arriving], bool]:
+def _over(limit: float, *inputs: int) -> Callable[[NodeValues], bool]:
     return lambda a: a.largest(*inputs) > limit
 
 
-def _zero(*inputs: int) -> Callable[[Arriving], bool]:
-    return lambda a: any(not wide(x).all() for x in a.at(*inputs) if x.dtype.kind not in "OUS")
+def _zero(*inputs: int) -> Callable[[NodeValues], bool]:
+    return lambda a: any(not widen(x).all() for x in a.at(*inputs) if x.dtype.kind not in "OUS")
 
 
-def _empty(*inputs: int) -> Callable[[Arriving], bool]:
+def _empty(*inputs: int) -> Callable[[NodeValues], bool]:
     return lambda a: any(not x.size for x in a.at(*inputs))
 
 
-def _large_factor(a: Arriving) -> bool:
+def _large_factor(a: NodeValues) -> bool:
     return not np.abs([a.attribute(name, 0.0) for name in ("scale", "alpha", "beta")]).max() < 1e30
 
 
-def _nan_attribute(a: Arriving) -> bool:
+def _nan_attribute(a: NodeValues) -> bool:
     found = (np.ravel(onnx.helper.get_attribute_value(given)) for given in a.node.attribute)
     return any(x.dtype.kind == "f" and np.isnan(x).any() for x in found)
 
 
-def _tied_scores(a: Arriving) -> bool:
+def _tied_scores(a: NodeValues) -> bool:
     """Of the classes, which the last output has."""
-    found = [np.sort(wide(x)) for x in a.outputs(1) if x.ndim == 2 and x.shape[1] > 1]
+    found = [np.sort(widen(x)) for x in a.outputs(1) if x.ndim == 2 and x.shape[1] > 1]
     return any((x[:, -1] - x[:, -2] < 1e-5 * np.abs(x).max(1, initial=0)).any() for x in found)
 
 
-def _no_range(a: Arriving) -> bool:
+def _no_range(a: NodeValues) -> bool:
     """Whether nothing arrives, or what another node gives and one runtime has as 0, one as the least floats."""
     return any(not x.size for x in a.at(0)) or a.is_computed(0) and a.largest(0) < 1e-36
 
 
-def _places_left(a: Arriving) -> bool:
+def _places_left(a: NodeValues) -> bool:
     """Whether a cache has more places than there are keys of an item."""
     totals = [int(x.min()) + 1 for x in a.at(5) if is_int(x.dtype) and x.size]
     return any(x.ndim == 4 and x.shape[2] > total for x in a.at(3) for total in totals)
 
 
-def _padded_prompt(a: Arriving) -> bool:
+def _padded_prompt(a: NodeValues) -> bool:
     """Whether an item has fewer keys than it has queries."""
     totals = [int(x.min()) + 1 for x in a.at(5) if is_int(x.dtype) and x.size]
     return a.attribute("causal", 1) != 0 and any(x.ndim == 3 and x.shape[1] > n for x in a.at(0) for n in totals)
 
 
-def _alike(a: Arriving) -> bool:
+def _alike(a: NodeValues) -> bool:
     """Whether all tables have a row of one value."""
-    return all((np.ptp(wide(x), axis=-1) == 0).any() for x in a.at(2, 3, 4) if x.size)
+    return all((np.ptp(widen(x), axis=-1) == 0).any() for x in a.at(2, 3, 4) if x.size)
 
 
-def _tied_experts(a: Arriving) -> bool:
+def _tied_experts(a: NodeValues) -> bool:
     """Whether the last expert that is picked has the same share as the first that is not."""
     count = a.attribute("k", 1)
-    ordered = [-np.sort(-wide(x), axis=-1) for x in a.floats(1) if x.ndim == 2 and x.shape[1] > count]
+    ordered = [-np.sort(-widen(x), axis=-1) for x in a.floats(1) if x.ndim == 2 and x.shape[1] > count]
     return any((x[:, count - 1] - x[:, count] < 1e-5).any() for x in ordered)
 
 
-def _extreme_scales(a: Arriving) -> bool:
+def _extreme_scales(a: NodeValues) -> bool:
     """Whether a product of two codes by scales over another may be no int32; at least, whether scales are far off."""
-    scales = [wide(x).astype(np.float64) for x in a.floats()]
+    scales = [widen(x).astype(np.float64) for x in a.floats()]
     if any(not ((x > 1e-9) & (x < 1e9)).all() for x in scales):
         return True
     largest = np.prod([max(float(x.max()), 1.0) for x in scales])
     return largest / min((float(x.min()) for x in scales), default=1.0) * 255**2 >= 2.0**31
 
 
-def _singular(a: Arriving) -> bool:
+def _singular(a: NodeValues) -> bool:
     """Whether a matrix has no inverse, or one of few digits."""
-    found = [wide(x) for x in a.floats(0) if x.ndim > 1 and x.shape[-1] == x.shape[-2]]
+    found = [widen(x) for x in a.floats(0) if x.ndim > 1 and x.shape[-1] == x.shape[-2]]
     return any(not np.isfinite(x).all() or (np.linalg.cond(x) > 1e4).any() for x in found)
 
 
-def _quotient_leaves(a: Arriving) -> bool:
+def _quotient_leaves(a: NodeValues) -> bool:
     """Whether what is divided by a scale may not be an int32."""
-    largest = max((float(np.abs(wide(x)).max()) for x in a.at(0) if x.size), default=0.0)
-    least = min((float(np.abs(wide(x)).min()) for x in a.floats(1)), default=1.0)
+    largest = max((float(np.abs(widen(x)).max()) for x in a.at(0) if x.size), default=0.0)
+    least = min((float(np.abs(widen(x)).min()) for x in a.floats(1)), default=1.0)
     return not largest < 2.0**31 * min(least, 1.0)
 
 
-def _amplifies(a: Arriving) -> bool:
+def _amplifies(a: NodeValues) -> bool:
     """Whether the recurrent weights are so large that no digit is left after some steps."""
-    return any(np.abs(wide(x)).sum(-1).max(initial=0) > 64 for x in a.floats(2))
+    return any(np.abs(widen(x)).sum(-1).max(initial=0) > 64 for x in a.floats(2))
 
 
-def _gaps(a: Arriving) -> bool:
+def _gaps(a: NodeValues) -> bool:
     strides = a.attribute("strides", [])
     windows = [a.attribute("kernel_shape", ()), *(x.shape[2:] for x in a.at(1))]
     window = min((n for sizes in windows for n in sizes), default=0)
     return a.attribute("auto_pad", b"NOTSET").startswith(b"SAME") and any(window < s for s in strides)
 
 
-def _rate_of_another_type(a: Arriving) -> bool:
+def _rate_of_another_type(a: NodeValues) -> bool:
     return len({x.dtype for x in a.at() if is_float(x.dtype)}) > 1
 
 
-def _integers_overflow(a: Arriving) -> bool:
-    return any(np.abs(wide(x).astype(np.float64)).sum() >= 2.0**63 for x in a.at(0) if is_int(x.dtype))
+def _integers_overflow(a: NodeValues) -> bool:
+    return any(np.abs(widen(x).astype(np.float64)).sum() >= 2.0**63 for x in a.at(0) if is_int(x.dtype))
 
 
-def _scaled_integers_overflow(a: Arriving) -> bool:
+def _scaled_integers_overflow(a: NodeValues) -> bool:
     """Whether alpha · a·b or beta · c may leave the type."""
     signed = [a.attribute(name, 1.0) for name in ("alpha", "beta")]
     alpha, beta = map(abs, signed)
@@ -318,28 +318,28 @@ def _scaled_integers_overflow(a: Arriving) -> bool:
         return True
     if (alpha, beta) == (1.0, 1.0) or len(found) < 2:
         return False
-    left, right, *rest = (float(np.abs(wide(x).astype(np.float64)).max()) for x in found)
+    left, right, *rest = (float(np.abs(widen(x).astype(np.float64)).max()) for x in found)
     return max(alpha * left * right * max(found[0].shape), *(beta * c for c in rest), 0.0) >= 2.0**31
 
 
-def _integer_squares_overflow(a: Arriving) -> bool:
+def _integer_squares_overflow(a: NodeValues) -> bool:
     """Whether squares leave 64 bits; for their root, the type: the reference has it of what wrapped."""
     root = a.node.op_type == "ReduceL2"
     return any(
-        (wide(x).astype(np.float64) ** 2).sum() >= (np.iinfo(wide(x).dtype).max if root else 2.0**63)
+        (widen(x).astype(np.float64) ** 2).sum() >= (np.iinfo(widen(x).dtype).max if root else 2.0**63)
         for x in a.at(0)
         if is_int(x.dtype)
     )
 
 
-def _nothing_from_the_end(a: Arriving) -> bool:
+def _nothing_from_the_end(a: NodeValues) -> bool:
     axes = [n for x in (a.attribute("axes", []), a.attribute("axis", []), *a.at(1)) for n in np.ravel(x)]
     return any(not x.size for x in a.at(0)) and min(axes, default=0) < 0
 
 
 COORDINATES = "coordinates become integers"
 # Words in operators' names, when, and why only types and shapes are compared.
-OPEN: list[tuple[str, Callable[[Arriving], bool], str]] = [
+OPEN: list[tuple[str, Callable[[NodeValues], bool], str]] = [
     ("RandomNormal RandomUniform Multinomial Bernoulli", lambda a: True, "results are random"),
     ("Dropout", lambda a: len(a.node.input) > 2, "results are random"),
     ("Cast", _leaves, "floats that an integer type does not hold"),
@@ -435,12 +435,12 @@ def reason(model: onnx.ModelProto, values: Mapping[str, Any], fed: Mapping[str, 
 
     values: of what is known by name, inner values among them; fed: inputs and weights."""
     for node in nodes(model.graph):
-        arriving = Arriving(node, values, fed)
+        arriving = NodeValues(node, values, fed)
         for words, holds, why in OPEN:
             if any(word in node.op_type for word in words.split()) and holds(arriving):
                 return why
     inner = [x for name, x in values.items() if name not in fed and isinstance(x, np.ndarray) and x.dtype in HALVES]
-    if len(model.graph.node) > 1 and not all(np.isfinite(wide(x)).all() for x in inner):
+    if len(model.graph.node) > 1 and not all(np.isfinite(widen(x)).all() for x in inner):
         return "halves that overflow where they are stored, and not where nodes are fused"
     return ""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.case import Verdict
-from fuzz.orphans import end_with_parent
+from fuzz.parent_death import end_with_parent
 
 
 def serve(connection: Connection, pages: bool) -> None:
@@ -22,11 +22,11 @@ def serve(connection: Connection, pages: bool) -> None:
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     from fuzz.draw import Draw
+    from fuzz.engine import TWINS
     from fuzz.judge import judge
-    from fuzz.ours import TWINS
     from fuzz.pages import Pages
     from fuzz.peers import Peers
-    from fuzz.tabled import tables
+    from fuzz.rare_nodes import tables
     from fuzz.targets import make
     from pyruntime.providers.webgpu import wgpu_host
 

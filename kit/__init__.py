@@ -7,7 +7,7 @@ small_models, chain, probes, speech    models and sounds made in a few lines, fo
 conformance/        the official ONNX backend suite, on any provider, natively or in Chromium
 chromium            the package in a page of headless Chromium, with onnxruntime's Python shape
 interpret           a model by the reference evaluator alone
-trapping            kernels that fail on one thread
+trapping_kernel     a kernel that fails on one thread
 python_calls        counts the Python functions entered in a page
 docs                the code blocks of the documentation
 """

@@ -1,6 +1,6 @@
 """Real models with feeds and known outputs, as one table that native and browser tests share.
 
-The light models of the onnx wheel are not among them: their weights are constant (kit/drawn.py says which).
+The light models of the onnx wheel are not among them: their weights are constant (kit/light_models.py says which).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from kit import drawn, zoo
+from kit import light_models, zoo
 from kit.conformance.compare import assert_equal
 from kit.speech import frames, speech
 
@@ -127,10 +127,10 @@ def _yolo_nms() -> Model:
 
 def _drawn(name: str) -> Model:
     def check(outputs: Outputs) -> None:
-        expected = zoo.expected_of(drawn.materialize(name), drawn.inputs(name))
+        expected = zoo.expected_of(light_models.materialize(name), light_models.inputs(name))
         assert_close(expected, outputs, TOLERANCE.get(name, 1e-4))
 
-    return Model(name, partial(drawn.materialize, name), partial(drawn.inputs, name), check)
+    return Model(name, partial(light_models.materialize, name), partial(light_models.inputs, name), check)
 
 
 def _digits() -> Model:
@@ -154,7 +154,7 @@ MODELS = {
     model.name: model
     for model in [
         _digits(),
-        *(_drawn(name) for name in drawn.NAMES),
+        *(_drawn(name) for name in light_models.NAMES),
         *(SPECIAL[name]() if name in SPECIAL else _zoo(name) for name in zoo.names()),
         _empty_past("gpt2_tiny"),
         _empty_past("llama_mini"),

@@ -18,16 +18,16 @@ import numpy as np
 import onnx
 import pytest
 
-from fuzz import ours
-from fuzz.calm import calmed
+from fuzz import engine
 from fuzz.case import FAILURES, Case
-from fuzz.compare import Tolerance, difference, spread
+from fuzz.compare import Tolerance, difference, largest_changes
 from fuzz.draw import Draw
-from fuzz.faults import is_unread, takes_more, trusted
-from fuzz.inferred import output_types
-from fuzz.inner import revealed, shaken
 from fuzz.judge import judge
+from fuzz.output_types import output_types
+from fuzz.peer_bugs import accepts_more, is_trusted, is_unread
 from fuzz.peers import Peers, onnxruntime_session
+from fuzz.perturb import perturbed, with_inner_outputs
+from fuzz.plain_numbers import with_plain_numbers
 from fuzz.pool import Worker
 from fuzz.undefined import NO_AXIS, SIZES, reason, tolerance
 
@@ -92,16 +92,16 @@ def test_differences(got: object, want: object, seen: bool) -> None:
 
 def test_what_moves_by_itself_is_no_difference() -> None:
     base, moved = [F([1.0, 5.0])], [[F([1.0, 5.1])], [F([1.0, 4.9])]]
-    noise = spread(moved, base)
+    noise = largest_changes(moved, base)
     assert difference([F([1.0, 5.2])], base, LOOSE) and not difference([F([1.0, 5.2])], base, LOOSE, noise)
     assert difference([F([1.2, 5.0])], base, LOOSE, noise)
     near_zero = [F([1e5, 1e5])]
-    by_zero = spread([[F([-2e5, 1.00001e5])]], near_zero)
+    by_zero = largest_changes([[F([-2e5, 1.00001e5])]], near_zero)
     assert not difference([F([np.inf, 1e5])], near_zero, LOOSE, by_zero)
     assert difference([F([1e5, np.inf])], near_zero, LOOSE, by_zero)
     root = [F([np.nan, 1.0])]  # of what rounding left
-    assert not difference([F([0.01, 1.0])], root, LOOSE, spread([[F([0.02, 1.0])]], root))
-    assert difference([F([0.01, 1.0])], root, LOOSE, spread([root], root))
+    assert not difference([F([0.01, 1.0])], root, LOOSE, largest_changes([[F([0.02, 1.0])]], root))
+    assert difference([F([0.01, 1.0])], root, LOOSE, largest_changes([root], root))
 
 
 def parsed(text: str) -> onnx.ModelProto:
@@ -109,7 +109,7 @@ def parsed(text: str) -> onnx.ModelProto:
 
 
 def inside(model: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
-    data, names = revealed(model)
+    data, names = with_inner_outputs(model)
     return dict(zip(names, onnxruntime_session(data)(feeds), strict=True)) | feeds
 
 
@@ -187,7 +187,7 @@ def test_inner_values_are_shaken() -> None:
     """x⁴ - x² at 1, where no digit of the feed is lost: what is left are the last digits of the products."""
     model = parsed("(float[1] x) => (float[1] y) { z = Mul(x, x) w = Mul(z, z) y = Sub(w, z) }")
     feeds = {"x": F([1])}
-    data = [shaken(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
+    data = [perturbed(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
     moved = [float(onnxruntime_session(d)(feeds)[0][0]) for d in data]
     assert any(moved) and max(map(abs, moved)) < 1e-6
 
@@ -196,7 +196,7 @@ def test_coordinates_near_zero_are_shaken_by_units_of_one() -> None:
     """Between pixels whose sum is 0: what is left of them are the last digits of 1 + the coordinate."""
     model = parsed("(float[1, 1, 1, 2] x, float[1, 1, 1, 2] g) => (float[1, 1, 1, 1] y) { y = GridSample(x, g) }")
     feeds = {"x": F([-1e7, 1e7]).reshape(1, 1, 1, 2), "g": F([1e-4, 0]).reshape(1, 1, 1, 2)}
-    data = [shaken(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
+    data = [perturbed(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
     gave = [float(onnxruntime_session(d)(feeds)[0].item()) for d in data]
     assert 0.1 < max(gave) - min(gave) < 10
 
@@ -262,8 +262,8 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
 def test_faults_of_peers_depend_on_what_arrives(peer: str, text: str, feeds: dict[str, Any], right: bool) -> None:
     model = parsed(text)
     arrived = [feeds | {"z": np.abs(feeds["x"])}] if text == HOT else [feeds]
-    assert trusted(peer, model, lambda: arrived) is right
-    assert takes_more(model, lambda: arrived) is ("Attention" in text and not right or text in (HOT, SOFT))
+    assert is_trusted(peer, model, lambda: arrived) is right
+    assert accepts_more(model, lambda: arrived) is ("Attention" in text and not right or text in (HOT, SOFT))
 
 
 class Liar(Peers):
@@ -391,7 +391,7 @@ def test_pairs_of_plain_bytes_stay_in_16_bits() -> None:
     """Two products of a uint8 and an int8 are what onnxruntime adds up in 16 bits without VNNI."""
     codes = {"x": np.array([[255, 255]], np.uint8), "w": np.array([[127], [127]], np.int8)}
     text = "(uint8[1, 2] x, int8[2, 1] w) => (int32[1, 1] y) { y = MatMulInteger(x, w) }"
-    plain = calmed(Case("operators", parsed(text).SerializeToString(), (codes,)))
+    plain = with_plain_numbers(Case("operators", parsed(text).SerializeToString(), (codes,)))
     assert plain is not None
     exact = plain.runs[0]["x"].astype(int) @ plain.runs[0]["w"].astype(int)
     assert exact.item() == onnxruntime_session(plain.model)(plain.runs[0])[0].item() > 30000
@@ -402,8 +402,8 @@ def test_plain_numbers_are_left_alone(kind: str) -> None:
     dtype = ml_dtypes.bfloat16 if kind == "bfloat16" else np.dtype(kind)
     x = np.array([0, 1, 2e4, 6e4], dtype)
     case = Case("operators", parsed("(float[4] x) => (y) { y = Abs(x) }").SerializeToString(), ({"x": x},))
-    plain = calmed(case)
-    assert plain is not None and plain.runs[0]["x"].dtype == x.dtype and calmed(plain) is None
+    plain = with_plain_numbers(case)
+    assert plain is not None and plain.runs[0]["x"].dtype == x.dtype and with_plain_numbers(plain) is None
 
 
 @pytest.mark.parametrize(("liar", "first", "seen"), [
@@ -412,22 +412,22 @@ def test_plain_numbers_are_left_alone(kind: str) -> None:
 def test_a_twin_that_differs_is_wrong(liar: str, first: float, seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """By as little: what moves is the twin's answer, not the session's. WebGPU may take all numbers for finite."""
     case = replace(SMOOTH, runs=({"x": F([first, 1, 2])},))
-    answers, evaluated = ours.answers, ours.evaluated
+    answers, evaluated = engine.answers, engine.evaluated
 
     def lie(model: bytes, runs: Any, twin: Any, options: Any) -> list[Any]:
         got = answers(model, runs, twin, options)
         return [[y * F(1.001) for y in run] for run in got] if twin.name == liar else got
 
-    monkeypatch.setattr(ours, "answers", lie)
+    monkeypatch.setattr(engine, "answers", lie)
     if liar == "slow evaluator":
-        monkeypatch.setattr(ours, "evaluated", lambda *a: [y * F(1.001) for y in evaluated(*a)])
-    twins = [twin for twin in ours.TWINS if twin.name == liar]
+        monkeypatch.setattr(engine, "evaluated", lambda *a: [y * F(1.001) for y in evaluated(*a)])
+    twins = [twin for twin in engine.TWINS if twin.name == liar]
     found = [judge(case, Draw(str(n)), Peers(), lambda *_: None, twins).kind for n in range(8 - 7 * len(twins))]
     assert any(kind.startswith(liar) for kind in found) is seen
 
 
 def test_the_twin_on_the_gpu_is_there() -> None:
-    session = ours.Ours(SMOOTH.model, ours.WEBGPU, {}).session
+    session = engine.Ours(SMOOTH.model, engine.WEBGPU, {}).session
     assert set(session.explain()["placement"]) == {"webgpu"}
 
 
@@ -445,7 +445,7 @@ def test_no_finalizer_takes_the_alarm() -> None:
                 time.sleep(0.2)
 
     end = time.monotonic() + 2
-    with pytest.raises(ours.TooSlow), ours.alarm(0.1):
+    with pytest.raises(engine.TooSlow), engine.alarm(0.1):
         while time.monotonic() < end:
             Slow()
     gc.collect()

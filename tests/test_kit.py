@@ -9,32 +9,32 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from kit import drawn, zoo
+from kit import light_models, zoo
 from kit.conformance.cases import light_data
 from kit.models import MODELS
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
 
 
-@pytest.mark.parametrize("path", sorted(drawn.LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(light_models.LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
 def test_light_models_are_constant(path: Path) -> None:
     """Why no test rests on them: products with one number, and one number as the answer."""
     model = onnx.load(path)
     weights = {node.input[1] for node in model.graph.node if node.op_type in PRODUCTS}
-    varied = weights - drawn.constant_weights(model).keys()
+    varied = weights - light_models.constant_weights(model).keys()
     assert len(varied) == (1 if path.stem == "light_inception_v1" else 0), varied
     _, (answer,) = light_data(path)
     assert len(np.unique(answer)) == 1
 
 
-@pytest.mark.parametrize("name", drawn.NAMES)
+@pytest.mark.parametrize("name", light_models.NAMES)
 def test_drawn_models_see_a_permutation(name: str) -> None:
     """With the filters of one convolution in another order, and nothing else, the check fails."""
-    model = onnx.load(drawn.materialize(name))
+    model = onnx.load(light_models.materialize(name))
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     filters = [node.input[1] for node in model.graph.node if node.op_type == "Conv"]
     tensor = weights[filters[len(filters) // 2]]
     array = numpy_helper.to_array(tensor)
     tensor.CopyFrom(numpy_helper.from_array(np.roll(array, 1, axis=0), tensor.name))
     with pytest.raises(AssertionError):
-        MODELS[name].check(zoo.oracle(model.SerializeToString(), drawn.inputs(name)))
+        MODELS[name].check(zoo.oracle(model.SerializeToString(), light_models.inputs(name)))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kit.docs import ROOT
-from kit.programs.same import assert_same
+from kit.programs.compare import assert_same
 
 PROGRAMS = ROOT / "build" / "programs"
 SCRIPTS = sorted((ROOT / "tests" / "programs").glob("*.py"))

@@ -7,8 +7,8 @@ from typing import Any
 
 from playwright.sync_api import Page
 
+from kit.programs.compare import assert_same
 from kit.programs.folders import PRECISIONS
-from kit.programs.same import assert_same
 
 TASKS = ["features", "texts", "pictures", "generation"]
 DEVICES = ["wasm", "webgpu"]

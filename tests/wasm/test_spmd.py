@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from kit import small_models as models
-from kit import trapping
+from kit import trapping_kernel
 from kit.models import MODELS
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import ExecutionError
@@ -105,9 +105,9 @@ def test_epochs_begin_again(before: int, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def trap(request: pytest.FixtureRequest) -> Iterator[None]:
-    trapping.install(request.param)
+    trapping_kernel.install(request.param)
     yield
-    trapping.uninstall()
+    trapping_kernel.uninstall()
 
 
 @pytest.mark.parametrize("trap", [0, 1, 2], indirect=True)
@@ -117,7 +117,7 @@ def test_a_trap_stops_all_threads_and_not_the_session(trap: None) -> None:
     before = session.run(None, {"x": x})
     for _ in range(3):
         with pytest.raises(ExecutionError, match="out of bounds"):
-            session.run(None, {"x": x * np.float32(trapping.TRIGGER)})
+            session.run(None, {"x": x * np.float32(trapping_kernel.TRIGGER)})
     after = session.run(None, {"x": x})
     assert same(before, after)
     np.testing.assert_allclose(after[1], 1 + np.tanh(1), rtol=1e-5)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fuzz.compare import nudged
+from fuzz.compare import nudge
 from fuzz.draw import FLOATS
 from fuzz.node import tensor
 
@@ -21,7 +21,7 @@ NEAR_ONE = ("Sigmoid", "ParametricSoftplus")
 COORDINATES = {"GridSample": 1, "RoiAlign": 1, "DeformConv": 2}
 
 
-def revealed(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
+def with_inner_outputs(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
     """The model with what every node gives as an output, and the outputs' names."""
     made = onnx.ModelProto.FromString(model.SerializeToString())
     known = {o.name for o in made.graph.output}
@@ -30,7 +30,7 @@ def revealed(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
     return made.SerializeToString(), [o.name for o in made.graph.output]
 
 
-def shaken(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Generator, ulps: float) -> bytes:
+def perturbed(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Generator, ulps: float) -> bytes:
     """The model with each float that a node hands on moved by some units in its last place; by more, in that of the
     largest, where the node sums, and coordinates by units of 1. values: what there is at every name, for types, shapes
     and magnitudes."""
@@ -39,7 +39,7 @@ def shaken(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Gen
     del made.graph.node[:]
 
     def move(name: str, x: np.ndarray, units_of: float | None) -> str:
-        factor, by = nudged(np.ones_like(x), rng, ulps), f"{name}/{len(made.graph.node)}"
+        factor, by = nudge(np.ones_like(x), rng, ulps), f"{name}/{len(made.graph.node)}"
         made.graph.initializer.append(tensor(factor if units_of is None else (factor - 1) * units_of, by))
         op = "Mul" if units_of is None else "Add"
         made.graph.node.append(onnx.helper.make_node(op, [name, by], [f"{by}/moved"]))

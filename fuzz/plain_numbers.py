@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from fuzz.case import Case
-from fuzz.compare import wide
+from fuzz.compare import widen
 from fuzz.draw import is_float, is_int
 from fuzz.node import tensor
 
@@ -22,7 +22,7 @@ COUNT = {2: 1 << 10, 4: 1 << 15, 8: 1 << 15}  # of integers
 CODE = 64
 
 
-def calmed(case: Case) -> Case | None:
+def with_plain_numbers(case: Case) -> Case | None:
     """None if there is nothing to calm."""
     model = onnx.load_from_string(case.model)
     before = model.SerializeToString()
@@ -76,7 +76,7 @@ def _plain(x: Any) -> Any:
         made = np.clip(x, -CODE, CODE)
         return x if (made == x).all() else made
     if isinstance(x, np.ndarray | np.generic) and is_int(x.dtype) and x.dtype.itemsize > 1:
-        far = np.abs(wide(x).astype(np.float64)) > COUNT[x.dtype.itemsize]
+        far = np.abs(widen(x).astype(np.float64)) > COUNT[x.dtype.itemsize]
         return np.where(far, x % np.asarray(10, x.dtype), x).astype(x.dtype) if far.any() else x
     return x
 
@@ -84,10 +84,10 @@ def _plain(x: Any) -> Any:
 def _floats(x: Any) -> Any:
     least, most = max(LEAST, float(ml_dtypes.finfo(x.dtype).tiny)), MOST[x.dtype.itemsize]
     with np.errstate(all="ignore"):
-        v = wide(x).astype(np.float64)
+        v = widen(x).astype(np.float64)
         made = np.where(v != v, 1.0, np.clip(v, -most, most))
         made = np.where((made != 0) & (np.abs(made) < least), np.copysign(least, made), made)
         return x if (made == v).all() else made.astype(x.dtype)
 
 
-__all__ = ["calmed"]
+__all__ = ["with_plain_numbers"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fuzz.compare import wide
+from fuzz.compare import widen
 from fuzz.draw import is_float, is_int
 from fuzz.node import nodes
 
@@ -85,7 +85,7 @@ def _not_of_rank(rank: int) -> Rule:
 def _fractions(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether a float that is no whole number arrives first."""
     first = [run.get(node.input[0]) for run in arrived()]
-    floats = [wide(x) for x in first if isinstance(x, np.ndarray) and is_float(x.dtype)]
+    floats = [widen(x) for x in first if isinstance(x, np.ndarray) and is_float(x.dtype)]
     return any((x != np.trunc(x)).any() for x in floats)
 
 
@@ -120,8 +120,8 @@ def _beyond_a_byte(node: Any, opset: int, types: set[int], arrived: Arrived) -> 
         x, scale, step = (run.get(node.input[n]) for n in (0, 1, 3))
         if x is None or scale is None or step is None or not x.size or not -x.ndim <= axis < x.ndim:
             continue
-        power = np.exp(wide(scale) * (wide(x) - x.max(axis, keepdims=True).astype(np.float64)))
-        if (power.max(axis) > 253 * wide(step) * power.sum(axis)).any():
+        power = np.exp(widen(scale) * (widen(x) - x.max(axis, keepdims=True).astype(np.float64)))
+        if (power.max(axis) > 253 * widen(step) * power.sum(axis)).any():
             return True
     return False
 
@@ -136,13 +136,13 @@ def _halves_as_text(node: Any, opset: int, types: set[int], arrived: Arrived) ->
 
 def _nan(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     first = [run.get(node.input[0]) for run in arrived()]
-    return any(np.isnan(wide(x)).any() for x in first if isinstance(x, np.ndarray) and is_float(x.dtype))
+    return any(np.isnan(widen(x)).any() for x in first if isinstance(x, np.ndarray) and is_float(x.dtype))
 
 
 def _far_apart(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether e to the power of a difference of what arrives first may be 0, as float16."""
     first = [run.get(node.input[0]) for run in arrived()]
-    first = [wide(x) for x in first if isinstance(x, np.ndarray) and is_float(x.dtype)]
+    first = [widen(x) for x in first if isinstance(x, np.ndarray) and is_float(x.dtype)]
     finite = [x[np.isfinite(x)] for x in first]
     return any(x.size and np.ptp(x) > 16 for x in finite)
 
@@ -161,7 +161,7 @@ def _integers_sum_to(limit: int) -> Rule:
 def _beyond_float32(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether an integer arrives first of which a quarter is lost in a float32."""
     first = [run.get(node.input[0]) for run in arrived()]
-    whole = [wide(x) for x in first if isinstance(x, np.ndarray) and is_int(x.dtype) and x.size]
+    whole = [widen(x) for x in first if isinstance(x, np.ndarray) and is_int(x.dtype) and x.size]
     return any(int(x.max()) > 2**22 or int(x.min()) < -(2**22) for x in whole)
 
 
@@ -332,11 +332,11 @@ def is_unread(model: onnx.ModelProto, node_name: str) -> bool:
     return False
 
 
-def takes_more(model: onnx.ModelProto, arrived: Arrived) -> bool:
+def accepts_more(model: onnx.ModelProto, arrived: Arrived) -> bool:
     return any(node.op_type in MORE for node in nodes(model.graph)) or _any_of(MORE_PARTLY, model, arrived)
 
 
-def trusted(peer: str, model: onnx.ModelProto, arrived: Arrived) -> bool:
+def is_trusted(peer: str, model: onnx.ModelProto, arrived: Arrived) -> bool:
     """Whether a peer is right about operators like these."""
     known = FAULTS.get(peer, {})
     return not (any(node.op_type in known for node in nodes(model.graph)) or _any_of(PARTLY[peer], model, arrived))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from fuzz.compare import wide
+from fuzz.compare import widen
 from fuzz.draw import is_float
 
 
-class Arriving:
+class NodeValues:
     """What arrives at a node. values: by name; where a name is not known, all that is fed stands for it."""
 
     def __init__(self, node: Any, values: Mapping[str, Any], fed: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class Arriving:
 
     def largest(self, *inputs: int) -> float:
         """The largest magnitude among floats; infinite where there is a NaN."""
-        sizes = [float(np.abs(wide(x)).max()) for x in self.floats(*inputs)]
+        sizes = [float(np.abs(widen(x)).max()) for x in self.floats(*inputs)]
         return max((np.inf if size != size else size for size in sizes), default=0.0)
 
     def attribute(self, name: str, default: Any = None) -> Any:

@@ -18,7 +18,7 @@ from kit.zoo import replacing
 COPY = CACHE / "nodes.pickle"
 
 
-def drawn(draw: Draw) -> Node:
+def random_node(draw: Draw) -> Node:
     """A fresh node of one of these operators."""
     node = draw.pick(draw.pick(tables()))
     return replace(node, attributes=dict(node.attributes), inputs=[*node.inputs], wanted=[*node.wanted])
