@@ -30,7 +30,7 @@ from pyruntime.onnx.describe import describe
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.onnx.sampling import with_sampling
 from pyruntime.onnx.weight_values import elements
-from pyruntime.passes.graph_pruning import prune
+from pyruntime.passes.cleanup.graph_pruning import prune
 from pyruntime.placement.provider_list import effective, known, registered, target
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to

@@ -58,26 +58,27 @@ def drawn() -> str:
 def _tree() -> str:
     lines = ["pyruntime/                     the engine; in the browser it needs the standard library alone"]
     for room, stage in ENGINE.items():
-        lines += _room(f"{room}/", stage, _docstring(Path("pyruntime", room)), _names(Path("pyruntime", room), ".py"))
+        lines += _room(room, stage, _docstring(Path("pyruntime", room)), Path("pyruntime", room), ".py")
     lines += ["providers/                     code for one target each; installed as pyruntime.providers"]
     for room, stage in PROVIDERS.items():
-        folder = Path("providers", room)
-        inner = sorted({p.parts[2] + "/" for p in files() if p.parts[:2] == folder.parts and len(p.parts) > 3})
-        lines += _room(f"{room}/", stage, _docstring(folder), [*inner, *_names(folder, ".py")])
+        lines += _room(room, stage, _docstring(Path("providers", room)), Path("providers", room), ".py")
     lines += ["web/                           the same in JavaScript: the API, the worker, the executor"]
     for room, (stage, what) in WEB.items():
-        lines += _room(f"{room}/", stage, what, _names(Path("web", room), ".js"))
+        lines += _room(room, stage, what, Path("web", room), ".js")
     lines += [f"{name + '/':<31}{what}" for name, what in BESIDE.items()]
     return "\n".join(lines)
 
 
-def _room(name: str, stage: str, what: str, names: list[str]) -> list[str]:
+def _room(room: str, stage: str, what: str, folder: Path, suffix: str) -> list[str]:
+    """What a room is, its own modules, and a line for each of its sub-folders."""
     indent = " " * 31
-    head = f"  {name:<15}{stage:<14}{what}"
-    return [
-        *textwrap.wrap(head, WIDTH, subsequent_indent=indent),
-        *textwrap.wrap(", ".join(names), WIDTH, initial_indent=indent, subsequent_indent=indent),
-    ]
+    head = f"  {room + '/':<15}{stage:<14}{what}"
+    inner = sorted({p.parts[2] for p in files() if p.parts[:2] == folder.parts and len(p.parts) > 3})
+    groups = [_names(folder, suffix), *[[f"{name}/: {', '.join(_names(folder / name, suffix))}"] for name in inner]]
+    lines = textwrap.wrap(head, WIDTH, subsequent_indent=indent)
+    for names in filter(None, groups):
+        lines += textwrap.wrap(", ".join(names), WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return lines
 
 
 def _docstring(folder: Path) -> str:

@@ -29,13 +29,9 @@ Piece = tuple[int, str]  # line, text
 
 
 def python_pieces(text: str) -> Iterator[Piece]:
-    """Comments that follow each other are one piece; text literals include docstrings."""
-    comments: list[Piece] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
-            comments.append((token.start[0], token.string.lstrip("#: ")))
-    for line, comment in comments:
-        yield line, comment
+            yield token.start[0], token.string.lstrip("#: ")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value

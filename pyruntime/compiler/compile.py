@@ -20,7 +20,7 @@ from pyruntime.ir.kernel import Block, Host
 from pyruntime.ir.shape import decided_by_feeds
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Value, Weight
-from pyruntime.passes.graph_pruning import prune
+from pyruntime.passes.cleanup.graph_pruning import prune
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
 

@@ -13,26 +13,26 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import all_kernels
 from pyruntime.ir.kernel import Block, Read, Tensor
 from pyruntime.ir.symbol import Symbol
-from pyruntime.passes.byte_tables import tabulate
-from pyruntime.passes.constant_hoisting import hoist_constants, unpacks
-from pyruntime.passes.dead_code import remove_dead
-from pyruntime.passes.epilogues import absorb
-from pyruntime.passes.equal_constants import merge_equal
-from pyruntime.passes.gathered_constants import gather_codes
-from pyruntime.passes.growing_caches import grow_in_place
-from pyruntime.passes.legalise import legalise
-from pyruntime.passes.map_fusion import fuse
-from pyruntime.passes.operand_packing import pack
-from pyruntime.passes.reshaped_views import read_repeated
-from pyruntime.passes.row_fusion import fuse_rows
-from pyruntime.passes.scattered_caches import scatter_in_place
-from pyruntime.passes.shared_operands import share_operands
-from pyruntime.passes.stacked_caches import join_stacked
-from pyruntime.passes.strided_operands import read_through
-from pyruntime.passes.string_kernels import lower_strings
-from pyruntime.passes.unit_axes import absorb_units
-from pyruntime.passes.used_symbols import mentioned
-from pyruntime.passes.wide_halves import widen_halves
+from pyruntime.passes.caches.growing_caches import grow_in_place
+from pyruntime.passes.caches.scattered_caches import scatter_in_place
+from pyruntime.passes.caches.stacked_caches import join_stacked
+from pyruntime.passes.cleanup.dead_code import remove_dead
+from pyruntime.passes.cleanup.used_symbols import mentioned
+from pyruntime.passes.constants.byte_tables import tabulate
+from pyruntime.passes.constants.constant_hoisting import hoist_constants, unpacks
+from pyruntime.passes.constants.equal_constants import merge_equal
+from pyruntime.passes.constants.gathered_constants import gather_codes
+from pyruntime.passes.constants.operand_packing import pack
+from pyruntime.passes.fusion.epilogues import absorb
+from pyruntime.passes.fusion.map_fusion import fuse
+from pyruntime.passes.fusion.row_fusion import fuse_rows
+from pyruntime.passes.fusion.unit_axes import absorb_units
+from pyruntime.passes.lowering.legalise import legalise
+from pyruntime.passes.lowering.string_kernels import lower_strings
+from pyruntime.passes.lowering.wide_halves import widen_halves
+from pyruntime.passes.views.reshaped_views import read_repeated
+from pyruntime.passes.views.shared_operands import share_operands
+from pyruntime.passes.views.strided_operands import read_through
 
 LEVELS = ("disabled", "basic", "extended", "layout", "all")
 

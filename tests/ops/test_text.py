@@ -16,7 +16,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.ir.kernel import Host
 from pyruntime.onnx.load import load
 from pyruntime.onnx.weight_values import elements
-from pyruntime.passes.string_kernels import lower_strings
+from pyruntime.passes.lowering.string_kernels import lower_strings
 from tests.ops.compare import by_onnx, check, model, parsed
 
 WORDS = np.array([["the", "Quick"], ["brown", "fox"], ["the", ""]], dtype=object)

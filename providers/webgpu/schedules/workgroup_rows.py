@@ -1,5 +1,7 @@
-"""Procedures of rows (pyruntime/passes/row_fusion.py) with one workgroup per row: its invocations share each pass over
-the row. All passes are dealt out alike, so an invocation reads of the row only what it wrote itself."""
+"""Procedures of rows (`row_fusion`) with one workgroup per row: its invocations share each pass over the row.
+
+Each pass divides the row in the same way, so an invocation reads only those elements of the row that it wrote itself.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, is_view, rewrite, walk
 from pyruntime.ir.kernel import Block, Map, Reduce, Tensor
 from pyruntime.ir.packed_codes import LARGE
-from pyruntime.passes.map_fusion import substitute
+from pyruntime.passes.fusion.map_fusion import substitute
 
 CHEAP = frozenset("at cast sub mul add div and shr xor const index dim".split())  # not a table of sines
 

@@ -13,7 +13,7 @@ from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.expr import Expr, cast, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
-from pyruntime.passes.map_fusion import substitute
+from pyruntime.passes.fusion.map_fusion import substitute
 
 
 def absorb(block: Block, routines: Mapping[str, Routine], outputs: Iterable[Tensor]) -> None:

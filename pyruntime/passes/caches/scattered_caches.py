@@ -16,9 +16,9 @@ from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.expr import Expr, dim, index, rewrite, walk
 from pyruntime.ir.kernel import Alias, For, Kernel, Loops, Map, Stmt, Store, Tensor, root
 from pyruntime.ir.room import Room
-from pyruntime.passes.growing_caches import Feed, Traced, leaf_with_room, view_of
-from pyruntime.passes.map_fusion import substitute
-from pyruntime.passes.reshaped_views import Joined, in_base
+from pyruntime.passes.caches.growing_caches import Feed, Traced, leaf_with_room, view_of
+from pyruntime.passes.fusion.map_fusion import substitute
+from pyruntime.passes.views.reshaped_views import Joined, in_base
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, index, is_view
 from pyruntime.ir.kernel import Block, Call, Map, Tensor, View
-from pyruntime.passes.map_fusion import substitute
-from pyruntime.passes.reshaped_views import Joined, in_base
+from pyruntime.passes.fusion.map_fusion import substitute
+from pyruntime.passes.views.reshaped_views import Joined, in_base
 
 
 def read_through(block: Block, routines: Mapping[str, Routine]) -> None:

@@ -20,7 +20,7 @@ from pyruntime.ir.kernel import Block, Builder, Leaf, Loops, Map, Tensor, tensor
 from pyruntime.ir.room import Room
 from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.ir.symbol import ROOM, Symbol
-from pyruntime.passes.stacked_caches import through
+from pyruntime.passes.caches.stacked_caches import through
 
 
 class Feed(Protocol):

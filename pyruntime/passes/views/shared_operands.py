@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pyruntime.ir.expr import Expr, binary, const, index, is_view, rewrite, walk
 from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.ir.shape import Shape
-from pyruntime.passes.map_fusion import substitute
-from pyruntime.passes.reshaped_views import Joined, in_base
+from pyruntime.passes.fusion.map_fusion import substitute
+from pyruntime.passes.views.reshaped_views import Joined, in_base
 
 
 @dataclass(slots=True)

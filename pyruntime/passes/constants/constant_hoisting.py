@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Block, If, Kernel, Leaf, Loop, Map, Read, Tensor
-from pyruntime.passes.used_symbols import symbols_of
+from pyruntime.passes.cleanup.used_symbols import symbols_of
 
 Which = Callable[[Kernel], bool]
 

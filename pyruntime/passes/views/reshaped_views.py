@@ -14,7 +14,7 @@ from pyruntime.ir.blocks import all_kernels
 from pyruntime.ir.expr import Expr, dim, is_view, rem, rewrite, walk
 from pyruntime.ir.kernel import Alias, Block, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
-from pyruntime.passes.map_fusion import substitute
+from pyruntime.passes.fusion.map_fusion import substitute
 
 Parts = list[tuple[Expr, AnyDim]]  # indices and their extents
 Joined = dict[int, tuple[Expr, Parts]]  # an index made of several, with these, by its id

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from pyruntime.ir.expr import Expr, affine, guard, index, is_view
 from pyruntime.ir.kernel import Block, Map, Tensor
-from pyruntime.passes.map_fusion import substitute
-from pyruntime.passes.reshaped_views import Joined, in_base
+from pyruntime.passes.fusion.map_fusion import substitute
+from pyruntime.passes.views.reshaped_views import Joined, in_base
 
 
 class Traced(Protocol):

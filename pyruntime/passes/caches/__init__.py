@@ -1,0 +1,1 @@
+"""Passes that let KV caches grow in place."""

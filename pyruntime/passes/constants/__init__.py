@@ -1,0 +1,1 @@
+"""Passes on what depends on constants alone."""

@@ -1,0 +1,1 @@
+"""Passes that turn kernels into forms that providers have."""

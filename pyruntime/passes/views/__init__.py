@@ -1,0 +1,1 @@
+"""Passes that read tensors through views instead of copying them."""
