@@ -22,7 +22,7 @@ from pyruntime.program.format import Program
 from pyruntime.providers.wasm import wasmtime_host
 from pyruntime.providers.wasm.code_writer import WasmCodeWriter
 from pyruntime.providers.wasm.printer.assembler import Module
-from pyruntime.providers.wasm.printer.further import BLOCK, NUMBER, Lost, Variants
+from pyruntime.providers.wasm.printer.memory_variants import BLOCK, NUMBER, Lost, Variants
 
 GIB = 1 << 30
 GIVEN = (BLOCK, NUMBER, NUMBER, NUMBER)  # to a kernel

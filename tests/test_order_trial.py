@@ -9,7 +9,7 @@ from kit.small_models import one_row
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import Terminated
 from pyruntime.native.order_trial import AGAIN, LEAST, ORDER, ORDERS, READ, TRIED, OrderTrial
-from pyruntime.providers.wasm.schedules import streams
+from pyruntime.providers.wasm.schedules import panel_order
 
 SETTLED = 1 + TRIED  # runs: of the first nothing is known
 PLAIN, TURNS, ASKED = ORDERS
@@ -57,8 +57,8 @@ def test_what_misled_it_passes() -> None:
 
 
 def test_the_same_words() -> None:
-    assert (ORDER, READ) == (streams.ORDER, streams.READ)
-    assert ORDERS == (0, streams.IN_TURNS, streams.ASK)
+    assert (ORDER, READ) == (panel_order.ORDER, panel_order.READ)
+    assert ORDERS == (0, panel_order.IN_TURNS, panel_order.ASK)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -18,8 +18,7 @@ from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, T
 
 from .printer.assembler import Function, Module
 from .printer.loops import print_kernel
-from .routines import routines
-from .schedules import attention
+from .routines import attention, routines
 from .threads import spmd
 
 MAX_PAGES = 65536  # 4 GiB: the module accepts any memory
@@ -106,7 +105,7 @@ class WasmCodeWriter:
         for c in calls if self.further else ():
             memories = [self.further.get(root(t).uid, 0) for t in c.tensors]
             if any(memories):
-                from .printer.further import Variants  # few models are so large
+                from .printer.memory_variants import Variants  # few models are so large
 
                 self._variants = self._variants or Variants(self.module)
                 f = next(f for f in self.module.functions if f.name == c.function)

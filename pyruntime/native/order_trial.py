@@ -5,7 +5,7 @@ What is fastest depends on how a processor fetches ahead, which no one tells (do
 
 from __future__ import annotations
 
-ORDER, READ = 528, 592  # words of linear memory: providers/wasm/schedules/streams.py
+ORDER, READ = 528, 592  # words of linear memory: providers/wasm/schedules/panel_order.py
 ORDERS = (0, 1, 2)  # as they lie; in turns; as they lie, and asked for ahead
 TRIED = 4 * len(ORDERS)  # runs
 LEAST = 8192  # KiB that a run reads: less may stay in caches from run to run

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 from pyruntime import InferenceSession, SessionOptions
-from pyruntime.providers.wasm.schedules import attention
+from pyruntime.providers.wasm.routines import attention
 
 RNG = np.random.default_rng(3)
 ROWS = 12  # of a block, at least

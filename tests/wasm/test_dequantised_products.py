@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pyruntime import InferenceSession
+from tests.wasm.test_byte_products import dots  # noqa: F401
 from tests.wasm.test_integer_conv import I8, U8, codes, scales
-from tests.wasm.test_quads import dots  # noqa: F401
 from tests.wasm.test_routines import model, node
 
 I16 = np.int16

@@ -20,8 +20,8 @@ from pyruntime.ir.reference import COMBINE, NEUTRAL
 from pyruntime.mathlib import expand
 
 from .assembler import Function, Module
+from .loop_invariants import assigned, uniform
 from .scalar import Scalar, kind, store_name
-from .uniform import assigned, uniform
 from .vector import LANES, ZERO, Lanes, Vector, growth, has_lanes, is_narrow, slope, store
 
 # Accumulators that take turns in a reduction, which hides the latency of an addition. Native, 256 rows of 1024, us with

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from .base import WasmRoutine
 from .conv import Conv
+from .conv_transpose import ConvTranspose
 from .matmul import Matmul, PackB
-from .nbits import MatmulNBits
-from .transposed import ConvTranspose
+from .matmul_nbits import MatmulNBits
 
 
 def routines(dots: str) -> dict[str, WasmRoutine]:
-    """For a host with these 8-bit dot products (quads.py), or without any ("")."""
+    """For a host with these 8-bit dot products (byte_products.py), or without any ("")."""
     return {
         "matmul": Matmul(dots),
         "pack_b": PackB(),

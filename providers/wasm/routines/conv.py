@@ -15,7 +15,7 @@ from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
 from .base import WasmRoutine, arithmetic, call_epilogue, fits, made_type, own_words, scratch, widened
-from .integers import prepare_conv, prepare_dequantised_conv
+from .integer_products import prepare_conv, prepare_dequantised_conv
 from .winograd import suits, transformed
 
 MOST_TAPS = 1 << 16  # a thread's panels and table are then 25 MB

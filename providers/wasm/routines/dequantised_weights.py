@@ -11,9 +11,9 @@ from pyruntime.ir.dtype import F32, I2, I4, I8, I32, U2, U4, U8, DType
 from pyruntime.ir.expr import Expr, cast, const, index, rewrite, walk
 from pyruntime.ir.kernel import Call, Kernel, Map, Tensor
 
-from ..schedules.few_bits import GROUP, ROUND, FewBits
+from ..schedules.weight_codes import GROUP, ROUND, FewBits
 from .base import element, widened
-from .nbits import LARGE, codes_in_panels, digits_of, steps_in_panels
+from .matmul_nbits import LARGE, codes_in_panels, digits_of, steps_in_panels
 
 KEPT = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
 BLOCK = index(2)

@@ -18,8 +18,8 @@ from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, arithmetic, call_epilogue, fits, made_type, own_words, scratch, widened
 from .dequantised_weights import prepare_dequantised_weights
-from .integers import prepare_dequantised_product, prepare_product
-from .nbits import prepare_halves
+from .integer_products import prepare_dequantised_product, prepare_product
+from .matmul_nbits import prepare_halves
 
 PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
 

@@ -4,13 +4,13 @@ A is rows with k contiguous. B is one of
     "panels"  packed, [ceil(N/8)][K][8] (by `pack_b`, once, for weights)
     "rows"    row-major, n contiguous
     "cols"    transposed, [N][K] with k contiguous
-    "rows16", "cols16"  the same of float16, whose strides count those (elements.py)
-    "nbits4", "nbits8"  codes and, as first extra buffer, steps (few_bits.py); ldb is the k of one step;
+    "rows16", "cols16"  the same of float16, whose strides count those (float_loads.py)
+    "nbits4", "nbits8"  codes and, as first extra buffer, steps (weight_codes.py); ldb is the k of one step;
               kc a multiple of 4. "nbits4z" with zero points; "nbits4q", "nbits4qq": few rows of A
-              become integers (quantised_rows.py), oa is 0
+              become integers (gemv_integers.py), oa is 0
     "nbits16" float16, as codes without steps
 "rows" and "cols" are packed block by block into scratch when there are enough rows to pay for it, and otherwise read as
-they lie (few_rows.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
+they lie (gemv_unpacked.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
 
 Argument block (i32 words; strides in floats): the buffers A B C bias scratch, then `extra` buffers for the epilogue,
 then the parameters PARAMS, then whatever the epilogue wants:
@@ -36,12 +36,12 @@ from pyruntime.ir.shape import AnyDim
 from ..printer.assembler import Function, Module
 from .arguments import KERNEL, ceil_div, element, load_words, minimum
 from .arithmetic import Arithmetic
-from .few_bits import KINDS
+from .gemv_integers import quantise_rows
 from .pack_panels import pack_cols, pack_rows
-from .quantised_rows import quantise_rows
+from .panel_order import FEW
 from .register_tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block
 from .right_operand import HALVES, Block, right_operand
-from .streams import FEW
+from .weight_codes import KINDS
 
 BUFFERS = ("a", "b", "c", "bias", "scratch")
 PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc",

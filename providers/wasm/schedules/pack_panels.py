@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from ..printer.assembler import Function, Module
-from .elements import Elements
+from .float_loads import Elements
 from .register_tile import PANEL
 
 PACK = ("source", "ld", "k", "cols", "to", "step")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
-from .dequantize import few_rows_nbits, pack_nbits
-from .few_bits import GROUP, KINDS, ROUND, FewBits
-from .few_panels import few_panels
-from .few_rows import cols_block, rows_block
+from .dequantise import few_rows_nbits, pack_nbits
+from .gemv_integers import quantised_rows, row_bytes
+from .gemv_panels import few_panels
+from .gemv_unpacked import cols_block, rows_block
 from .pack_panels import pack_cols, pack_rows
-from .quantised_rows import quantised_rows, row_bytes
+from .panel_order import FEW
 from .register_tile import PANEL, Epilogue, call_block, pick_rows
-from .streams import FEW
+from .weight_codes import GROUP, KINDS, ROUND, FewBits
 
 HALVES = ("rows16", "cols16")
 
@@ -89,7 +89,7 @@ class Matrix(Panels):
 
 
 class Codes(Matrix):
-    """Few bits: the steps are the first extra buffer, ldb is the k of one step (few_bits.py)."""
+    """Few bits: the steps are the first extra buffer, ldb is the k of one step (weight_codes.py)."""
 
     def __init__(self, few_rows: Function, packer: Function, bits: FewBits, steps: int) -> None:
         super().__init__(few_rows, FEW, packer, transposed=False)

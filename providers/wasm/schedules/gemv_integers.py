@@ -1,4 +1,4 @@
-"""Few rows of A made integers by blocks, and their products with weights of 4 and 8 bits (few_bits.py).
+"""Few rows of A made integers by blocks, and their products with weights of 4 and 8 bits (weight_codes.py).
 
 Codes have one digit, an int16 of at most 32767, where the model allows as much. Else they have two, of 30 bits, the
 step is a power of two, and elements are as they were, but for those of less than 2^-6 of the block's largest, which
@@ -18,10 +18,10 @@ from collections.abc import Callable
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
-from .dequantize import FloatBlock
-from .few_bits import GROUP, ROUND, FewBits
+from .dequantise import FloatBlock
+from .panel_order import Lying, ask_ahead, in_streams, part_function
 from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
-from .streams import Lying, ask_ahead, in_streams, part_function
+from .weight_codes import GROUP, ROUND, FewBits
 
 HEADER = 16
 MIDDLES = 8  # where a header has the sums times -8

@@ -4,7 +4,7 @@ Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 16)] times four gro
     2 bits: 8 bytes, of a column each, k in the lowest bits
     4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, column by column
     8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; where rows become integers
-            (quantised_rows.py) k and k + 1 column by column, then k + 2 and k + 3
+            (gemv_integers.py) k and k + 1 column by column, then k + 2 and k + 3
     16 bits: 64 bytes, four k of eight columns; float16
 Steps: [ceil(N / 8)][blocks][8] floats, the scale of each column, or with zero points [..][2][8], also what is added:
 w = (code - middle) * scale + added. The middle is 2 of 2 bits, 8 of 4; codes of 8 bits lie without it. Half floats have
@@ -28,7 +28,7 @@ Use = Callable[[int, int, int], None]  # of a row of a group, a half of its colu
 @dataclass(frozen=True, slots=True)
 class FewBits:
     """zeros: codes have other zero points than the middle; digits, of 4 and 8 bits: few rows of A become integers of so
-    many int16 (quantised_rows.py)."""
+    many int16 (gemv_integers.py)."""
 
     bits: int
     zeros: bool = False

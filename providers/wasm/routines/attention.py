@@ -18,11 +18,11 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Call, For, Kernel, Loops, Stmt, Store, Tensor, tensors_in
 
-from ..routines.base import scratch
-from ..routines.matmul import Product, described, invocation, offset
-from . import gemm
-from .right_operand import few_rows
-from .row_blocks import PARAMS, Member, blockwise, scratch_bytes
+from ..schedules import gemm
+from ..schedules.blockwise_attention import PARAMS, Member, blockwise, scratch_bytes
+from ..schedules.right_operand import few_rows
+from .base import scratch
+from .matmul import Product, described, invocation, offset
 
 # Floats of a block of scores, a quarter of a second-level cache of 1 MB; a matrix that is no larger stays one.
 # Whisper's encoder (1500 x 1500) takes 0.98 of the time without blocks with 32 Ki or 64 Ki, 1.0 with 128 Ki; ViT-tiny's

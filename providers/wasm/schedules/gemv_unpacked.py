@@ -21,7 +21,7 @@ from collections.abc import Callable
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
-from .elements import Elements
+from .float_loads import Elements
 from .pack_panels import transpose4
 from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, store_part
 

@@ -1,14 +1,14 @@
-"""Weights of few bits (few_bits.py) made floats a block at a time, a pack function for `gemm.matmul(kind="nbits4")`,
-or in registers where few rows are multiplied."""
+"""Weights of few bits (weight_codes.py) made floats: in panels, a block at a time, for gemm.py, or in registers where
+few rows are multiplied."""
 
 from __future__ import annotations
 
 from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
-from .few_bits import GROUP, HALF_STEP, ROUND, FewBits, constants, values
+from .panel_order import Lying, ask_ahead, float_bytes, in_streams, part_function
 from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
-from .streams import Lying, ask_ahead, float_bytes, in_streams, part_function
+from .weight_codes import GROUP, HALF_STEP, ROUND, FewBits, constants, values
 
 # (codes, steps, k0, k, K, size, cols, to, step): codes and steps of the first panel; a block of k0..k0+k of each panel;
 # size: k in a block of one scale

@@ -17,12 +17,12 @@ from pyruntime.ir.packed_codes import code_at
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
-from ..schedules.few_bits import GROUP, ROUND, FewBits
-from ..schedules.quantised_rows import LARGEST_BLOCK, largest_row
+from ..schedules.gemv_integers import LARGEST_BLOCK, largest_row
+from ..schedules.panel_order import FEW
 from ..schedules.register_tile import PANEL
-from ..schedules.streams import FEW
+from ..schedules.weight_codes import GROUP, ROUND, FewBits
 from .base import WasmRoutine, arithmetic, call_epilogue, made_map, own_words, scratch, widened
-from .integers import are_weights
+from .integer_products import are_weights
 
 STORED = {bits: next(width for width in (2, 4, 8) if width >= bits) for bits in range(2, 9)}  # by bits of a code
 LARGE = 1 << 16  # elements; smaller ones become float32
@@ -147,7 +147,7 @@ def _packed_steps(call: Call, codes: Tensor, steps: Tensor) -> Map:
 
 
 def codes_in_panels(few: FewBits, k: int, n: int, code: At, node: str) -> Map:
-    """[panel][group of four k][byte], see few_bits.py; `code` of k and column, as int32: of 8 bits -128 to 127."""
+    """[panel][group of four k][byte], see weight_codes.py; `code` of k and column, as int32: of 8 bits -128 to 127."""
     panel, group, byte = index(0), index(1), index(2)
 
     def at(row: Expr, column: Expr) -> Expr:

@@ -1,12 +1,12 @@
 """Few rows times packed panels of float32, or of codes that lie four bytes to an element (gemm.py): large blocks in
-three streams (streams.py), small ones, which a cache holds, panel by panel."""
+three streams (panel_order.py), small ones, which a cache holds, panel by panel."""
 
 from __future__ import annotations
 
 from ..printer.assembler import Function, Module
 from .arithmetic import Arithmetic
+from .panel_order import Lying, float_bytes, in_streams
 from .register_tile import BLOCK, Epilogue, block_function, call_block, first_panel, panels_block
-from .streams import Lying, float_bytes, in_streams
 
 ELEMENTS = Lying(bits=32, turn=2048, takes=BLOCK)
 NEAR = 1 << 18  # elements: a block that a cache may hold from the last run on is read as before

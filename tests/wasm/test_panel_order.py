@@ -11,11 +11,11 @@ import pytest
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import gemm
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
-from pyruntime.providers.wasm.schedules.few_bits import KINDS, ROUND, FewBits
-from pyruntime.providers.wasm.schedules.few_panels import NEAR
-from pyruntime.providers.wasm.schedules.quantised_rows import largest_row
+from pyruntime.providers.wasm.schedules.gemv_integers import largest_row
+from pyruntime.providers.wasm.schedules.gemv_panels import NEAR
+from pyruntime.providers.wasm.schedules.panel_order import ASK, IN_TURNS, ORDER, READ
 from pyruntime.providers.wasm.schedules.register_tile import PANEL, Epilogue
-from pyruntime.providers.wasm.schedules.streams import ASK, IN_TURNS, ORDER, READ
+from pyruntime.providers.wasm.schedules.weight_codes import KINDS, ROUND, FewBits
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 from .arena import Arena, share
@@ -49,7 +49,7 @@ def panels(x: np.ndarray, rows: int) -> np.ndarray:
 
 
 def laid_out(few: FewBits, codes: np.ndarray) -> np.ndarray:
-    """The bytes of unsigned codes, or of half floats, as the docstring of few_bits.py says."""
+    """The bytes of unsigned codes, or of half floats, as the docstring of weight_codes.py says."""
     if few.bits == 16:
         return panels(codes, ROUND).astype(np.float16)
     groups = panels(codes, ROUND).reshape(-1, 4, PANEL).astype(np.uint8)

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..printer.assembler import Function, Module
 from .arguments import minimum
-from .few_bits import FewBits
 from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
+from .weight_codes import FewBits
 
 FEW = 2  # rows
 STREAMS, TURN = 3, 1024  # bytes of codes in a turn

@@ -16,7 +16,7 @@ from pyruntime.ir.rewriting import take_over
 from pyruntime.ir.shape import AnyDim, Shape
 
 from ..schedules.register_tile import PANEL
-from . import quads
+from . import byte_products
 from .base import element, made_map
 from .intervals import interval
 from .winograd import suits_pairs, transformed_pairs
@@ -54,7 +54,7 @@ def panels_of(t: Tensor, node: str) -> Map:
 
 def prepare_product(call: Call, dots: str) -> list[Kernel]:
     """Both operands of an int32 product, if they fit; the call then has the attribute "sums" and k, n in it."""
-    if eight := quads.prepare_product(call, dots):
+    if eight := byte_products.prepare_product(call, dots):
         return eight
     a, b = call.args[:2]
     if a is None or b is None or not (is_short(a) and is_short(b)) or any(d != 1 for d in b.shape[:-2]):
@@ -115,15 +115,16 @@ def _by_columns(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
 
 
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
-    """An int32 convolution of operands that fit: in bytes (quads.py), as pairs of channels or columns (attribute
-    "sums"), by Winograd's form of these ("packed1"), or a depthwise one in float32, whose sums are exact up to 2^24."""
+    """An int32 convolution of operands that fit: in bytes (byte_products.py), as pairs of channels or columns
+    (attribute "sums"), by Winograd's form of these ("packed1"), or a depthwise one in float32, whose sums are
+    exact up to 2^24."""
     x, w = call.args[:2]
     if x is None or w is None or not (is_short(x) and is_short(w)):
         return []
     group = call.attrs["group"]
     if group != 1 and group == x.shape[1] and w.shape[1] == 1:
         return _as_floats(call, x, w)
-    if eight := quads.prepare_conv(call, dots):
+    if eight := byte_products.prepare_conv(call, dots):
         return eight
     windows = are_weights(w) and suits_pairs(call, (_most(element(x)), _most(element(w))))
     made = [] if windows else _by_columns(call, x, w)
