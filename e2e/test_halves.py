@@ -1,4 +1,4 @@
-"""The interpreter and its library come in halves (web/worker/halves.js, scripts/pack.py): sessions need the first."""
+"""Interpreter and library are split (worker/interpreter/split_wasm.js, scripts/pack.py): sessions need one half."""
 
 from __future__ import annotations
 

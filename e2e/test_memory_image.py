@@ -1,4 +1,4 @@
-"""Python starts from the image of its memory that the package brings: web/worker/memory_image.js."""
+"""Python starts from the image of its memory that the package brings: web/worker/interpreter/memory_image.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second page opens the Program that the first one compiled: web/worker/program_cache.js."""
+"""The second page opens the Program that the first one compiled: web/worker/programs/program_cache.js."""
 
 from __future__ import annotations
 

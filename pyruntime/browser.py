@@ -111,7 +111,7 @@ def _text(x: float) -> float | str:
 
 
 def _described(column: Column) -> dict[str, Any]:
-    """The map that an input is made of, for web/page/maps.js."""
+    """The map that an input is made of, for web/page/tensors/maps.js."""
     return {"input": column.source, "key": column.kind.key.name, "keys": column.keys, "length": column.length}
 
 

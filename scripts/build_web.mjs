@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
-import { SHARED } from '../web/page/late_gpu.js';
+import { SHARED } from '../web/page/gpu/load_code.js';
 import { NO_ADDRESS, trimmed } from './glue.mjs';
 import { LINK, TABLE } from './memory_image.mjs';
 import { snapshot } from './snapshot.mjs';
@@ -84,7 +84,7 @@ const keepsComments = {
       return before + to + after;
     };
     let loaded = false;
-    builder.onLoad({ filter: /late_gpu\.js$/ }, async ({ path }) => {
+    builder.onLoad({ filter: /gpu\/load_code\.js$/ }, async ({ path }) => {
       loaded = true;
       return { contents: await swapped(path, `${comments}gpu`, `${name}(gpu)`) };
     });
@@ -99,7 +99,7 @@ const keepsComments = {
 function checkApart(...built) {
   const [page, gpu] = built.map(({ metafile }) => Object.entries(metafile.inputs).filter(([, { bytes }]) => bytes).map(([file]) => file));
   const twice = gpu.filter((file) => page.includes(file));
-  if (twice.length) throw new Error(`SHARED of web/page/late_gpu.js lacks ${twice.join(', ')}`);
+  if (twice.length) throw new Error(`SHARED of web/page/gpu/load_code.js lacks ${twice.join(', ')}`);
 }
 
 /** Another one for every change of the engine, of the standard library or of the interpreter's halves: it names the Programs that browsers keep. */
@@ -124,7 +124,7 @@ async function bundles() {
   };
   const node = { ...index, platform: 'node', entryPoints: [join(ROOT, 'web/node.js')] };
   const late = {
-    entryPoints: [join(ROOT, 'web/page/gpu.js')], plugins: [sharesModules], format: 'cjs', outfile: join(DIST, 'gpu.mjs'),
+    entryPoints: [join(ROOT, 'web/page/gpu/entry.js')], plugins: [sharesModules], format: 'cjs', outfile: join(DIST, 'gpu.mjs'),
     banner: { js: 'export default (require) => { const module = {};' }, footer: { js: 'return module.exports; };' },
   };
   const [page, gpu] = await Promise.all([
@@ -147,7 +147,7 @@ async function bundles() {
 }
 
 /** What writes and reads the image of memory. */
-const IMAGE = ['scripts/snapshot.mjs', 'scripts/memory_image.mjs', 'scripts/restore_wasm.py', 'web/worker/memory_image.js', 'web/worker/python.js'];
+const IMAGE = ['scripts/snapshot.mjs', 'scripts/memory_image.mjs', 'scripts/restore_wasm.py', 'web/worker/interpreter/memory_image.js', 'web/worker/interpreter/python.js'];
 
 /** Pyodide's JavaScript, trimmed, and the exports that it uses. */
 const glue = () => (cut ??= madeGlue());

@@ -3,13 +3,13 @@
 //
 // node scripts/compatibility.mjs [--check]
 //
-// A remark on a member that is none is an error, and so is an option that web/page/options.js has no entry for.
+// A remark on a member that is none is an error, and so is an option that web/page/options/options.js has no entry for.
 
 import { readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript-5';
-import { ENV, PROVIDERS, RUN, SESSION } from '../web/page/options.js';
+import { ENV, PROVIDERS, RUN, SESSION } from '../web/page/options/options.js';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
 const PAGE = join(ROOT, 'docs', 'compatibility.md');
@@ -121,7 +121,7 @@ function missing(names) {
   const options = Object.entries(TABLES).flatMap(([owner, table]) => {
     const theirs = names.filter((name) => name.startsWith(`${owner}.`)).map((name) => name.slice(owner.length + 1));
     if (!theirs.length) return [`${owner} has no members`];
-    return theirs.filter((name) => !Object.hasOwn(table, name)).map((name) => `${owner}.${name} has no entry in web/page/options.js`);
+    return theirs.filter((name) => !Object.hasOwn(table, name)).map((name) => `${owner}.${name} has no entry in web/page/options/options.js`);
   });
   return [...unknown, ...options];
 }

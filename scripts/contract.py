@@ -251,7 +251,7 @@ def architecture() -> str:
 
 WRITTEN = {
     "web/common/program.js": javascript_types,
-    "web/worker/program_schema.js": javascript_schema,
+    "web/worker/programs/program_schema.js": javascript_schema,
     "pyruntime/program/types.py": python_types,
     "docs/architecture.md": architecture,
 }

@@ -1,6 +1,6 @@
-// Writes the interpreter's memory as web/worker/memory_image.js reads it.
+// Writes the interpreter's memory as web/worker/interpreter/memory_image.js reads it.
 
-import { checksum, FIELDS, HEAD, MAGIC, SECTION_AT, STATE, sumBefore } from '../web/worker/memory_image.js';
+import { checksum, FIELDS, HEAD, MAGIC, SECTION_AT, STATE, sumBefore } from '../web/worker/interpreter/memory_image.js';
 
 /** In the place of a link to the next object that the collector knows; links have two bits of flags. */
 export const LINK = 0x5ca1ab18;

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { loadPyodide } from 'pyodide';
 import { crc32 } from '../web/worker/crc32.js';
-import { buildNumber, STATE } from '../web/worker/memory_image.js';
-import { ENGINE, ENV, NO_PACKAGES, STARTED } from '../web/worker/python.js';
+import { buildNumber, STATE } from '../web/worker/interpreter/memory_image.js';
+import { ENGINE, ENV, NO_PACKAGES, STARTED } from '../web/worker/interpreter/python.js';
 import { countOf, imageOf } from './memory_image.mjs';
 
 const PLACES = 'import gc; some = []; gc.collect(); gc.freeze(); [id(str), id(some)]';

@@ -93,7 +93,7 @@ def test_dims_of_any_name(names: tuple[str, str], expected: list[list[np.ndarray
 
 SCRIPT = """
 import { Executor } from './web/run/executor.js';
-import { parse } from './web/worker/program_file.js';
+import { parse } from './web/worker/programs/program_file.js';
 import { readFileSync } from 'node:fs';
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array };
 const found = [];

@@ -1,9 +1,9 @@
 // The public API: reads like onnxruntime-web. Importing it starts nothing; the first session starts the worker.
 
 import { env } from 'onnxruntime-common';
-import { attach, shutdown } from './page/client.js';
-import { pageTensors } from './page/own_gpu.js';
-import { offer } from './page/session.js';
+import { attach, shutdown } from './page/engine/client.js';
+import { pageTensors } from './page/gpu/page_gpu.js';
+import { offer } from './page/api/inference_session.js';
 import * as ort from './index.js';
 
 export * from 'onnxruntime-common';
@@ -11,9 +11,9 @@ export {
   DeviceLost, ExecutionError, InternalError, InvalidInput, InvalidModel, LimitExceeded, MemoryFault, NoAdapter, OutOfMemory,
   PyRuntimeError, QuotaExceeded, SessionFailed, ShapeError, Terminated, UnsupportedOp,
 } from './common/errors.js';
-export { InferenceSession } from './page/session.js';
-export { inspect } from './page/inspect.js';
-export { models } from './page/models.js';
+export { InferenceSession } from './page/api/inference_session.js';
+export { inspect } from './page/api/inspect.js';
+export { models } from './page/api/models.js';
 
 Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // of this package
 // Programs for onnxruntime-web put the address of its files on a CDN here where there is nothing (transformers.js does).

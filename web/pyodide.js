@@ -4,7 +4,7 @@
 import { unpackBits } from './common/elements.js';
 import { toPayload } from './common/errors.js';
 import { Executor } from './run/executor.js';
-import { written } from './worker/simd.js';
+import { codeFeatures } from './worker/wasm_features.js';
 
 /** @typedef {import('./common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('./common/protocol.js').WireValue} WireValue */
@@ -51,4 +51,4 @@ function stored({ type, dims, data }) {
 /** @param {Executor} executor */
 export const release = (executor) => executor.release();
 
-export { written };
+export { codeFeatures };

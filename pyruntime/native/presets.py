@@ -1,5 +1,4 @@
-"""What a session's preset decides where no other option does. docs/api.md has the table; web/page/presets.js is its
-mirror."""
+"""Defaults that a session's preset sets (table in docs/api.md); the browser's are in web/page/options/presets.js."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Checks plain data against schema.json: a small interpreter of the part of JSON Schema that it uses.
 
-web/worker/schema.js is its twin; tests/test_contract.py holds both to the same sentences.
+web/worker/programs/schema.js is its twin; tests/test_contract.py holds both to the same sentences.
 Spec: https://json-schema.org/draft/2020-12
 """
 

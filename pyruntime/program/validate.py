@@ -3,7 +3,7 @@
 Every buffer is made before it is used and freed once; symbols have values before dims mention them; blocks lead forward
 and belong to one step each, so that nothing goes round for ever; types and memories are those that a step works with.
 What its kernels do is not looked at: they are code (docs/architecture.md, "Programs from files").
-web/worker/validate.js is its twin; tests/test_contract.py holds both to the same sentences.
+web/worker/programs/validate.js is its twin; tests/test_contract.py holds both to the same sentences.
 """
 
 from __future__ import annotations

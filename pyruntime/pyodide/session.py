@@ -64,7 +64,7 @@ class InferenceSession:
         with our_fault("opening the model"):
             self._model = Model(self._files.read, self._files.size, {
                 "graphOptimizationLevel": self._options.graph_optimization_level, "external": self._files,
-                "freeDimensionOverrides": self._options.free_dimension_overrides, **self._js.written().to_py(),
+                "freeDimensionOverrides": self._options.free_dimension_overrides, **self._js.codeFeatures().to_py(),
             })  # fmt: skip
         self._programs: dict[str, _Program] = {}
         if self._model.main is not None:

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';
 
 import { place } from '../../web/common/place.js';
-import { assetUrls, ownUrls } from '../../web/page/assets.js';
+import { assetUrls, ownUrls } from '../../web/page/engine/assets.js';
 
 const { exists, address } = place;
 const { warn } = console;

@@ -6,7 +6,7 @@
 import { readFile } from 'node:fs/promises';
 import { Executor } from '../../web/run/executor.js';
 import { HeldOutputs } from '../../web/run/held.js';
-import { parse } from '../../web/worker/program_file.js';
+import { parse } from '../../web/worker/programs/program_file.js';
 
 const [file, feedsFile] = process.argv.slice(2);
 const { header, blob } = parse(new Uint8Array(await readFile(file)));

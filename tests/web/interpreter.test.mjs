@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { SessionFailed } from '../../web/common/errors.js';
-import { Interpreter } from '../../web/worker/interpreter.js';
-import { Python } from '../../web/worker/python.js';
+import { Interpreter } from '../../web/worker/interpreter/interpreter.js';
+import { Python } from '../../web/worker/interpreter/python.js';
 
 /** An interpreter whose files are there, and what `boot` stands for. */
 function made(boot) {

@@ -4,7 +4,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PyRuntimeError } from '../../web/common/errors.js';
-import { parse } from '../../web/worker/program_file.js';
+import { parse } from '../../web/worker/programs/program_file.js';
 
 const answers = [];
 for (let n = 0; existsSync(join(process.argv[2], `${n}.pyrt`)); n++) {

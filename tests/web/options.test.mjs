@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';
 import { env } from 'onnxruntime-common';
 import { InvalidInput } from '../../web/common/errors.js';
-import { flatten } from '../../web/page/option_kinds.js';
-import { runOptions, sessionOptions } from '../../web/page/options.js';
+import { flatten } from '../../web/page/options/option_kinds.js';
+import { runOptions, sessionOptions } from '../../web/page/options/options.js';
 
 const { warn } = console;
 /** @type {string[]} */

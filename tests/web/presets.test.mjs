@@ -4,10 +4,11 @@ import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import { env } from 'onnxruntime-common';
 import { Caller } from '../../web/common/protocol.js';
-import { Handler } from '../../web/page/handler.js';
-import { PRESETS, shown } from '../../web/page/presets.js';
-import { workerEnv } from '../../web/page/options.js';
-import { Stopper } from '../../web/page/stopper.js';
+import { Handler } from '../../web/page/sessions/handler.js';
+import { PRESETS } from '../../web/page/options/presets.js';
+import { untilVisible } from '../../web/page/sessions/visibility.js';
+import { workerEnv } from '../../web/page/options/options.js';
+import { Cancellation } from '../../web/page/engine/cancellation.js';
 
 class Page extends EventTarget {
   visibilityState = 'hidden';
@@ -37,20 +38,20 @@ test('the adapter that is asked for, unless env says which', () => {
 test('a run rests until the page is shown', async () => {
   const page = globalThis.document = new Page();
   let rested = false;
-  const run = shown(null, signal).then(() => { rested = true; });
+  const run = untilVisible(null, signal).then(() => { rested = true; });
   await new Promise((resolve) => { setTimeout(resolve, 5); });
   assert.equal(rested, false);
   page.show();
   await run;
-  await shown(null, signal);
+  await untilVisible(null, signal);
 });
 
-test('where there is no page it does not', () => shown(null, signal));
+test('where there is no page it does not', () => untilVisible(null, signal));
 
 test('one that rests may be stopped', async () => {
   globalThis.document = new Page();
   const controller = new AbortController();
-  const run = shown(new Stopper({ signal: controller.signal }, 'the run'), signal);
+  const run = untilVisible(new Cancellation({ signal: controller.signal }, 'the run'), signal);
   controller.abort();
   await assert.rejects(run, { name: 'AbortError' });
 });
@@ -58,7 +59,7 @@ test('one that rests may be stopped', async () => {
 test('one whose session is released rests no more', async () => {
   globalThis.document = new Page();
   const session = new AbortController();
-  const run = shown(null, session.signal);
+  const run = untilVisible(null, session.signal);
   session.abort();
   await run;
 });

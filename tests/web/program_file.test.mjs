@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { crc32 as zlib } from 'node:zlib';
-import { FileInMemory } from '../../web/worker/model_file.js';
+import { FileInMemory } from '../../web/worker/models/model_file.js';
 import { crc32 } from '../../web/worker/crc32.js';
 import { isProgram, looksLikeProgram } from '../../web/common/program_mark.js';
-import { Exported, parse, toBytes } from '../../web/worker/program_file.js';
+import { Exported, parse, toBytes } from '../../web/worker/programs/program_file.js';
 
 /** A Program that gives what it is fed. */
 const VALUE = { buffer: 0, dtype: 'float32', dims: ['N'] };

@@ -4,7 +4,7 @@
 
 import { readFile } from 'node:fs/promises';
 import { Executor } from '../../web/run/executor.js';
-import { parse } from '../../web/worker/program_file.js';
+import { parse } from '../../web/worker/programs/program_file.js';
 import { Planner } from '../../web/run/plan.js';
 
 const [file, feedsFile] = process.argv.slice(2);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { InvalidInput, Terminated } from '../../web/common/errors.js';
 import { Stop, STOP, StopWords, TICK } from '../../web/common/stop.js';
-import { Stopper } from '../../web/page/stopper.js';
+import { Cancellation } from '../../web/page/engine/cancellation.js';
 import { nextUnits, runInPortions, submitInPortions } from '../../web/run/portions.js';
 
 const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -13,10 +13,10 @@ const reasons = [[undefined, 'AbortError'], [new DOMException('late', 'TimeoutEr
 for (const [reason, name] of reasons) {
   test(`the error of a signal has its reason: ${String(reason)}`, () => {
     const controller = new AbortController();
-    const stopper = new Stopper({ signal: controller.signal }, 'the run');
-    stopper.check();
+    const cancellation = new Cancellation({ signal: controller.signal }, 'the run');
+    cancellation.check();
     controller.abort(reason);
-    assert.throws(() => stopper.check(), (error) => {
+    assert.throws(() => cancellation.check(), (error) => {
       assert.ok(error instanceof Terminated);
       assert.deepEqual([error.name, error.type, error.message], [name, 'Terminated', 'the run was stopped: its signal is aborted']);
       assert.equal(error.cause, controller.signal.reason);
@@ -27,9 +27,9 @@ for (const [reason, name] of reasons) {
 
 test('terminate may be set at any time', async () => {
   const options = {};
-  const stopper = new Stopper(options, 'the run');
+  const cancellation = new Cancellation(options, 'the run');
   let stops = 0;
-  const end = stopper.watch(() => stops++);
+  const end = cancellation.watch(() => stops++);
   await sleep(3 * TICK);
   assert.equal(stops, 0);
   options.terminate = true;
@@ -39,26 +39,26 @@ test('terminate may be set at any time', async () => {
   const seen = stops;
   await sleep(3 * TICK);
   assert.equal(stops, seen);
-  assert.throws(() => stopper.check(), { name: 'Terminated', message: 'the run was stopped: terminate is set' });
+  assert.throws(() => cancellation.check(), { name: 'Terminated', message: 'the run was stopped: terminate is set' });
 });
 
-test('a signal that is none is refused', () => assert.throws(() => new Stopper({ signal: 'now' }, 'the run'), InvalidInput));
+test('a signal that is none is refused', () => assert.throws(() => new Cancellation({ signal: 'now' }, 'the run'), InvalidInput));
 
 test('what comes after a stop is dropped, and a call that is raced is not waited for', async () => {
   for (const way of ['result', 'race']) {
     const controller = new AbortController();
-    const stopper = new Stopper({ signal: controller.signal }, 'the run');
+    const cancellation = new Cancellation({ signal: controller.signal }, 'the run');
     const dropped = [];
     let answer;
     const call = new Promise((resolve) => { answer = resolve; });
-    const got = stopper[way](call, (late) => dropped.push(late)).catch((error) => error.name);
+    const got = cancellation[way](call, (late) => dropped.push(late)).catch((error) => error.name);
     controller.abort();
     if (way === 'race') assert.equal(await got, 'AbortError');
     answer('late');
     assert.equal(await got, 'AbortError');
     await sleep(0);
     assert.deepEqual(dropped, ['late']);
-    assert.equal(await new Stopper({}, 'the run')[way](Promise.resolve(7), () => assert.fail()), 7);
+    assert.equal(await new Cancellation({}, 'the run')[way](Promise.resolve(7), () => assert.fail()), 7);
   }
 });
 

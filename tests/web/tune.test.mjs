@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { KeptPrograms } from '../../web/worker/kept_programs.js';
+import { CachedCompiler } from '../../web/worker/programs/cached_compiler.js';
 import { Executor } from '../../web/run/executor.js';
 import { tune } from '../../web/session/tune.js';
 
@@ -65,6 +65,6 @@ test('what cannot be tuned', async () => {
 });
 
 test('kept Programs start Python for it', async () => {
-  const kept = new KeptPrograms({ info: '{}', needs: '{}', programs: new Map() }, async () => ({ python: { tuning: (proxy, feeds) => [proxy, feeds] }, proxy: 'model' }));
+  const kept = new CachedCompiler({ info: '{}', needs: '{}', programs: new Map() }, async () => ({ python: { tuning: (proxy, feeds) => [proxy, feeds] }, proxy: 'model' }));
   assert.deepEqual(await kept.tuning(null, 'feeds'), ['model', 'feeds']);
 });

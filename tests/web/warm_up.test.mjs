@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { warmUp } from '../../web/worker/halves.js';
+import { warmUp } from '../../web/worker/interpreter/split_wasm.js';
 
 /** Imports a function, which it calls, and a global; "split warm up" counts its calls in the export "count". */
 const COUNTS = 'AGFzbQEAAAABBAFgAAACFwIDZW52AWYAAAhHT1QuZnVuYwFnA38BAwIBAAYGAX8BQQALBxkCBWNvdW50AwENc3BsaXQgd2FybSB1cAABCg0BCwAQACMBQQFqJAEL';

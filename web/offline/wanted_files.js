@@ -2,7 +2,7 @@
 
 import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { place } from '../common/place.js';
-import { HINT, NAMES, ownUrls } from '../page/assets.js';
+import { HINT, NAMES, ownUrls } from '../page/engine/assets.js';
 import { unchanged, validators } from '../storage/kept_models.js';
 
 /** @typedef {import('./versions.js').OfflineFile} OfflineFile */

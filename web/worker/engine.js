@@ -4,7 +4,7 @@ import { SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
 import { StaleFeeds } from '../run/held.js';
 import { setting } from '../gpu/setting.js';
-import { workersOf } from '../threads/borrowed_worker.js';
+import { remoteWorkerClass } from '../threads/remote_worker.js';
 import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
 import { logging } from '../common/log.js';
@@ -13,20 +13,21 @@ import { place } from '../common/place.js';
 import { answer } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { sweepScratch } from '../storage/scratch_file.js';
-import { EarlyFiles } from './early_files.js';
-import { Interpreter } from './interpreter.js';
+import { PrefetchedFiles } from './interpreter/prefetched_files.js';
+import { Interpreter } from './interpreter/interpreter.js';
 import { Model } from '../session/model.js';
 import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
-import { inspectModel } from './inspect_model.js';
-import { lastRun } from './model_file.js';
-import { closeAll } from './model_files.js';
-import { openModel, serve } from './open_model.js';
-import { portable, Service } from './portable.js';
+import { inspectModel } from './models/inspect_model.js';
+import { lastRun } from './models/model_file.js';
+import { closeAll } from './models/model_files.js';
+import { openModel, serve } from './models/open_model.js';
+import { PageCompiler } from './models/page_compiler.js';
+import { programForPage } from './programs/page_program.js';
 
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {import('./open_model.js').Opened} Opened */
-/** Runs of a session, or of several of one model, follow one another; it runs here, or a Service compiles for the page. @typedef {{ opened: Opened, queue: Promise<unknown> }} Session */
+/** @typedef {import('./models/open_model.js').Opened} Opened */
+/** Runs of a session, or of several of one model, follow one another; it runs here, or a PageCompiler compiles for the page. @typedef {{ opened: Opened, queue: Promise<unknown> }} Session */
 
 const interpreter = new Interpreter();
 /** Threads need memory that they can share. @type {ThreadPool | null} */
@@ -48,10 +49,10 @@ function running({ opened: { model } }) {
   return model;
 }
 
-/** What compiles for one in the page. @param {number} id @returns {Service} */
+/** What compiles for one in the page. @param {number} id @returns {PageCompiler} */
 function service(id) {
   const { model } = find(id).opened;
-  if (!(model instanceof Service)) throw new SessionFailed('the session runs in the worker');
+  if (!(model instanceof PageCompiler)) throw new SessionFailed('the session runs in the worker');
   return model;
 }
 
@@ -102,10 +103,10 @@ function threadStats() {
 const handlers = {
   open(params) {
     interpreter.assets = params.assets;
-    if (params.early) interpreter.early = new EarlyFiles(params.assets.asm);
+    if (params.early) interpreter.early = new PrefetchedFiles(params.assets.asm);
     logging.least = () => params.least;
     sweepScratch().catch(() => {}); // storage is forbidden here
-    const borrowed = params.threads && workersOf(params.threads);
+    const borrowed = params.threads && remoteWorkerClass(params.threads);
     if (borrowed) place.worker = () => borrowed;
     if (hasSharedMemory() && place.worker()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
@@ -151,7 +152,7 @@ const handlers = {
 
   async program({ session }) {
     const found = find(session);
-    return { result: await enqueue(found, () => portable(running(found))) };
+    return { result: await enqueue(found, () => programForPage(running(found))) };
   },
 
   async profile({ session, feeds }) {

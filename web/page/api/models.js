@@ -1,0 +1,12 @@
+// Models that pages keep (the option `cache`), for pages to see and delete.
+
+import { place } from '../../common/place.js';
+import { deleteModel, listModels } from '../../storage/kept_models.js';
+import { room } from '../../storage/quota.js';
+
+export const models = {
+  list: listModels,
+  /** @param {string} url */
+  delete: (url) => deleteModel(place.address(url)),
+  room,
+};

@@ -1,0 +1,56 @@
+// The code of sessions on the page's GPU is a file of its own, fetched when the first is made (docs/adr/0054). It shares
+// modules with this one: scripts/build_web.mjs makes it a function of them.
+
+import { HINT } from '../engine/assets.js';
+import * as client from '../engine/client.js';
+import * as dimNames from '../../common/dim_names.js';
+import * as elements from '../../common/elements.js';
+import * as errors from '../../common/errors.js';
+import * as flatFeeds from '../../common/flat_feeds.js';
+import * as log from '../../common/log.js';
+import * as protocol from '../../common/protocol.js';
+import * as sharedMemory from '../../common/shared_memory.js';
+import * as stop from '../../common/stop.js';
+import * as setting from '../../gpu/setting.js';
+import * as arena from '../../run/arena.js';
+import * as dims from '../../run/dims.js';
+import * as executor from '../../run/executor.js';
+import * as inputDims from '../../run/input_dims.js';
+import * as portions from '../../run/portions.js';
+import * as room from '../../run/room.js';
+import * as gpuTensors from '../tensors/gpu_tensors.js';
+
+/** By their files. @type {Record<string, object>} */
+export const SHARED = {
+  'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
+  'common/log.js': log, 'common/protocol.js': protocol, 'common/shared_memory.js': sharedMemory, 'common/stop.js': stop,
+  'gpu/setting.js': setting, 'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors, 'run/arena.js': arena,
+  'run/dims.js': dims, 'run/executor.js': executor, 'run/input_dims.js': inputDims, 'run/portions.js': portions,
+  'run/room.js': room,
+};
+
+/** @typedef {typeof import('./entry.js')} GpuCode */
+
+/** @type {Promise<GpuCode> | null} */
+let code = null;
+
+/** @returns {Promise<GpuCode>} */
+export function gpuCode() {
+  code ??= load().catch((error) => {
+    code = null;
+    throw error;
+  });
+  return code;
+}
+
+/** The code if it was fetched before. @returns {Promise<GpuCode | null>} */
+export const loadedGpuCode = async () => code;
+
+async function load() {
+  const { gpu } = await client.engineFiles();
+  // Of an address that they know bundlers would make a chunk, which rollup's scripts of one file cannot have.
+  const built = await import(/* webpackIgnore: true */ /* @vite-ignore */ gpu).catch((cause) => {
+    throw new errors.SessionFailed(`the code for the page's GPU could not be loaded: ${cause.message}`, { hint: HINT, cause });
+  });
+  return built.default((/** @type {string} */ file) => SHARED[file]);
+}

@@ -1,0 +1,88 @@
+// What compiles for a session in the page: the worker, where Python is. Programs, their weights and the results of steps
+// that Python runs cross; each is asked for when it is needed, and kept once.
+
+/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
+/** @typedef {import('../../common/protocol.js').Caller} Caller */
+/** @typedef {import('../../common/protocol.js').Compiled} Compiled */
+/** @typedef {import('../../common/protocol.js').CompiledProgram} CompiledProgram */
+/** @typedef {import('../../common/protocol.js').How} How */
+/** @typedef {import('../../common/stop.js').Stop} Stop */
+/** @typedef {import('../../run/environment.js').HostArray} HostArray */
+/** @typedef {import('../../run/environment.js').ReadFile} ReadFile */
+
+/** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+
+/** @implements {Compiler} */
+export class RemoteCompiler {
+  /** @param {Caller} caller @param {number} session @param {Compiled} compiled */
+  constructor(caller, session, compiled) {
+    this.caller = caller;
+    this.session = session;
+    /** The model as the worker told of it last. */
+    this.model = { ...compiled, destroy: () => this.tell('release', {}) };
+  }
+
+  /** @param {How} how @param {unknown} given @param {Stop | null} stop @returns {Promise<(ProgramData | null)[]>} */
+  async ask(how, given, stop) {
+    const { programs, compiled } = await this.caller.call('compile', { session: this.session, how, given }, { watch: watched(stop) });
+    Object.assign(this.model, compiled);
+    return programs.map((program) => program && this.received(program));
+  }
+
+  /** @param {CompiledProgram} program @returns {ProgramData} */
+  received({ number, header, blob, timings }) {
+    return { header, blob, python: { number, timings, destroy: () => this.tell('forget', { program: number }) } };
+  }
+
+  /** Does not wait, and need not succeed. @param {'release' | 'forget'} call @param {object} params */
+  tell(call, params) {
+    this.caller.call(call, /** @type {any} */ ({ session: this.session, ...params })).catch(() => {});
+  }
+
+  async main() {
+    return (await this.ask('main', null, null))[0];
+  }
+
+  /** @param {unknown} _ @param {Record<string, unknown>} feeds @param {Stop | null} stop */
+  async specialise(_, feeds, stop) {
+    return (await this.ask('specialise', feeds, stop))[0];
+  }
+
+  async fallBack() {
+    await this.ask('fallBack', null, null);
+  }
+
+  /** @param {unknown} _ @param {string[]} names */
+  async takeApart(_, names) {
+    await this.ask('takeApart', names, null);
+  }
+
+  /** @param {unknown} _ @param {object} feeds */
+  async watched(_, feeds) {
+    return /** @type {ProgramData[]} */ (await this.ask('watched', feeds, null));
+  }
+
+  /** @type {import('../../run/environment.js').HostSteps['host']} */
+  host({ number }, { id }, inputs, env, stop) {
+    return this.caller.call('host', { session: this.session, program: number, id, inputs, symbols: [...env] }, { watch: watched(stop) });
+  }
+
+  /** @param {ProgramData} program @returns {Promise<ReadFile>} */
+  async weights({ header }) {
+    const apart = header.constants.flatMap((constant) => ('source' in constant ? [constant] : []));
+    const places = apart.map(({ source, offset, size }) => /** @type {[string, number, number]} */ ([source, offset, size]));
+    const found = places.length ? await this.caller.call('weights', { session: this.session, places }) : [];
+    const windows = new Map(places.map((place, n) => [place.join(), found[n]]));
+    return (offset, size, source = '') => /** @type {Uint8Array} */ (windows.get([source, offset, size].join()));
+  }
+}
+
+/** @param {Stop | null} stop @returns {import('../../common/protocol.js').Watch | null} */
+function watched(stop) {
+  if (!stop) return null;
+  const { signal } = stop.controller;
+  return (action) => {
+    signal.addEventListener('abort', action, { once: true });
+    return () => signal.removeEventListener('abort', action);
+  };
+}

@@ -1,0 +1,89 @@
+// What options may be, and how a table of them is checked: what is not taken is refused, what has no effect is told once.
+
+import { InvalidInput } from '../../common/errors.js';
+import { warnOnce } from '../../common/log.js';
+
+/** @typedef {import('../../common/log.js').Said} Said */
+/**
+ * One option. `takes`: whether a value is one; `wants`: in words. `refused`: why a value that is one cannot be met, and
+ * what to do; `idle`: why it has no effect. Both say nothing of values that ask for what is the case anyway.
+ * @typedef {object} Option
+ * @property {string} wants
+ * @property {(value: any) => boolean} takes
+ * @property {(value: any) => string | false | undefined} [refused]
+ * @property {(value: any) => string | false | undefined} [idle]
+ */
+/** @typedef {Readonly<Record<string, Option>>} Table */
+
+/** @type {Option} */
+export const anything = { wants: 'anything', takes: () => true };
+/** @type {Option} */
+export const flag = { wants: 'true or false', takes: (value) => typeof value === 'boolean' };
+/** @type {Option} */
+export const text = { wants: 'a string', takes: (value) => typeof value === 'string' };
+/** @type {Option} */
+export const callable = { wants: 'a function', takes: (value) => typeof value === 'function' };
+/** @type {Option} */
+export const list = { wants: 'an array', takes: Array.isArray };
+/** @type {Option} */
+export const record = { wants: 'an object', takes: (value) => typeof value === 'object' && value !== null && !Array.isArray(value) };
+
+/** @param {string} wants @returns {Option} */
+export const positive = (wants) => ({ wants, takes: (value) => typeof value === 'number' && value > 0 });
+
+/** @param {...string} values @returns {Option} */
+export const oneOf = (...values) => ({ wants: values.map((value) => `'${value}'`).join(' or '), takes: (value) => values.includes(value) });
+
+/** @param {number} [most] @returns {Option} */
+export const count = (most = Infinity) => ({
+  wants: most === Infinity ? 'an integer from 0 on' : `an integer from 0 to ${most}`,
+  takes: (value) => Number.isInteger(value) && value >= 0 && value <= most,
+});
+
+/** An option without effect, whatever it is. @param {Option} kind @param {string} why @returns {Option} */
+export const idle = (kind, why) => ({ ...kind, idle: () => why });
+
+/**
+ * Refuses what is wrong or cannot be met, and tells of what is unknown or has no effect. undefined and null say nothing.
+ * @param {Table} table @param {object} options @param {string} where of what they are options @param {Said} [said]
+ */
+export function check(table, options, where, said) {
+  for (const [name, value] of Object.entries(options)) {
+    if (value === undefined || value === null) continue;
+    if (!Object.hasOwn(table, name)) {
+      warnOnce(`there is no ${where} "${name}", it has no effect`, said);
+      continue;
+    }
+    const option = table[name];
+    if (!option.takes(value)) throw new InvalidInput(`${name} cannot be ${shown(value)}`, { hint: option.wants });
+    const refused = option.refused?.(value);
+    if (refused) throw new InvalidInput(`${name}: ${refused}`);
+    const without = option.idle?.(value);
+    if (without) warnOnce(`the ${where} "${name}" has no effect: ${without}`, said);
+  }
+}
+
+/** @param {unknown} value */
+function shown(value) {
+  if (typeof value === 'function') return 'a function';
+  if (typeof value !== 'object' || value === null) return String(value);
+  return Array.isArray(value) ? `an array of ${value.length}` : `an object ${value.constructor?.name ?? ''}`.trim();
+}
+
+/**
+ * Entries of `extra` under their dotted names, as texts: groups may be nested or written out.
+ * @param {object} extra @returns {Record<string, string>}
+ */
+export function flatten(extra, prefix = '', above = /** @type {object[]} */ ([])) {
+  if (above.includes(extra)) throw new InvalidInput(`extra.${prefix.slice(0, -1)} contains itself`);
+  /** @type {Record<string, string>} */
+  const found = {};
+  for (const [key, value] of Object.entries(extra)) {
+    const name = prefix + key;
+    if (record.takes(value)) Object.assign(found, flatten(value, `${name}.`, [...above, extra]));
+    else if (typeof value === 'string' || typeof value === 'number') found[name] = String(value);
+    else if (typeof value === 'boolean') found[name] = value ? '1' : '0';
+    else throw new InvalidInput(`extra.${name} cannot be ${shown(value)}`, { hint: 'a string, a number, true or false, or an object of these' });
+  }
+  return found;
+}

@@ -1,0 +1,18 @@
+// Runs of sessions that save power wait while the page is hidden.
+
+/** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
+
+/**
+ * Resolves when the page is visible (at once where there is no document), or when one of the signals aborts.
+ * @param {Cancellation | null} cancellation of the run that waits @param {AbortSignal[]} ends of the session and of its worker
+ */
+export async function untilVisible(cancellation, ...ends) {
+  const { document } = globalThis;
+  if (document?.visibilityState !== 'hidden') return;
+  const listening = new AbortController();
+  const waiting = new Promise((resolve) => {
+    document.addEventListener('visibilitychange', resolve, { signal: listening.signal });
+    for (const end of ends) end.addEventListener('abort', resolve, { signal: listening.signal });
+  });
+  await (cancellation ? cancellation.race(waiting, () => {}) : waiting).finally(() => listening.abort());
+}

@@ -1,0 +1,34 @@
+// Tensors that grow along an axis, by their new rows.
+
+/** @typedef {import('../../common/protocol.js').NumericData} NumericData */
+/**
+ * A tensor of these dims. data: its rows along the axis from `from` on; before: another, whose first rows it begins with.
+ * shared: others begin with its rows, which nobody may change any more.
+ * @typedef {{ data: NumericData, dims: readonly number[], axis: number, from: number, before: Rows | null, shared: boolean }} Rows
+ */
+
+/** @param {NumericData} data @param {readonly number[]} dims @returns {Rows} */
+export const allRows = (data, dims) => ({ data, dims, axis: 0, from: 0, before: null, shared: false });
+
+/**
+ * A tensor with all its rows, in memory of its own.
+ * @param {Rows} rows @returns {NumericData}
+ */
+export function whole({ data, dims, axis, from, before }) {
+  const product = (/** @type {readonly number[]} */ some) => some.reduce((n, dim) => n * dim, 1);
+  const into = new (/** @type {any} */ (data.constructor))(product(dims));
+  const count = product(dims.slice(0, axis));
+  const inner = product(dims.slice(axis + 1));
+  /** @type {Rows | null} */
+  let part = { data, dims, axis, from, before, shared: false };
+  for (let end = dims[axis] ?? 1; part; part = part.before) { // from the last rows to the first
+    const there = (part.dims[axis] ?? 1) - part.from;
+    const first = Math.min(part.from, end);
+    for (let n = 0; n < count; n++) {
+      const begin = n * there * inner;
+      into.set(part.data.subarray(begin, begin + (end - first) * inner), (n * (dims[axis] ?? 1) + first) * inner);
+    }
+    end = first;
+  }
+  return into;
+}

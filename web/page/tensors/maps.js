@@ -1,0 +1,82 @@
+// Maps at a session's border (docs/adr/0057): what runs takes a row for each map, and gives scores where programs get maps.
+
+import { Tensor } from 'onnxruntime-common';
+import { InvalidInput } from '../../common/errors.js';
+
+/** @typedef {import('../../common/protocol.js').ValueInfo} ValueInfo */
+/** @typedef {Map<string | number, number>} Scores by class, in the order of the classes */
+
+/** Feeds with rows in the place of maps. @template {Record<string, any>} T @param {T} feeds @param {ValueInfo[]} inputs @returns {T} */
+export function rowsOfMaps(feeds, inputs) {
+  const made = inputs.filter(({ map }) => map);
+  if (!made.length || typeof feeds !== 'object' || feeds === null) return feeds;
+  const maps = new Set(made.map(({ map }) => map?.input));
+  const others = Object.entries(feeds).filter(([name]) => !maps.has(name));
+  return /** @type {T} */ (Object.fromEntries([...others, ...made.map((info) => [info.name, row(info, feeds)])]));
+}
+
+/** @param {ValueInfo} info @param {Record<string, any>} feeds */
+function row({ map, dtype }, feeds) {
+  const { input, key, keys, length } = /** @type {import('../../common/protocol.js').MapInfo} */ (map);
+  const given = feeds[input];
+  if (given === undefined) throw new InvalidInput(`input "${input}" is missing`);
+  const hint = `a Map with keys of ${key}, or an object`;
+  if (typeof given !== 'object' || given === null || given instanceof Tensor || Array.isArray(given)) throw new InvalidInput(`input "${input}" is a map`, { hint });
+  const entries = given instanceof Map ? [...given] : Object.entries(given);
+  const named = new Map(entries.map(([name, value]) => [key === 'string' ? name : Number(name), value]));
+  const fits = key === 'string' ? (/** @type {unknown} */ name) => typeof name === 'string' : Number.isSafeInteger;
+  if (![...named.keys()].every(fits)) throw new InvalidInput(`input "${input}" has a key that is no ${key}`, { hint });
+  const values = keys ? keys.map((name) => named.get(name)) : length === null ? sorted(named) : placed(named, length, input);
+  const absent = dtype !== 'string' ? 0 : keys ? '' : '0.f';
+  const data = values.map((value) => element(input, value ?? absent, /** @type {string} */ (dtype), keys !== null));
+  return new Tensor(/** @type {any} */ (dtype), /** @type {any} */ (data), [1, data.length]);
+}
+
+/** @param {Map<any, unknown>} named */
+const sorted = (named) => [...named].sort(([a], [b]) => a - b).map(([, value]) => value);
+
+/** @param {Map<any, unknown>} named @param {number} length @param {string} input */
+function placed(named, length, input) {
+  const values = new Array(length).fill(undefined);
+  for (const [place, value] of named) {
+    if (place < 0) throw new InvalidInput(`input "${input}": key ${place} is negative`);
+    if (place < length) values[place] = value; // onnxruntime, too, leaves out what is beyond
+  }
+  return values;
+}
+
+/** @param {string} input @param {any} value @param {string} dtype @param {boolean} asItIs no CastMap converts it */
+function element(input, value, dtype, asItIs) {
+  const text = typeof value === 'string';
+  const number = text && !asItIs && value.trim() ? Number(value) : value;
+  const counts = typeof number === 'number' && !(text && Number.isNaN(number)) || typeof number === 'bigint';
+  if (dtype === 'string' && (text || !asItIs && counts)) return text ? value : Number(value).toFixed(6);
+  if (dtype === 'int64' && counts && (typeof number === 'bigint' || Number.isFinite(number))) return BigInt(typeof number === 'bigint' ? number : Math.trunc(number));
+  if (dtype.startsWith('float') && counts) return Number(number);
+  throw new InvalidInput(`input "${input}" has a value of another type: ${String(value)}`);
+}
+
+/** Those of a session's outputs that are maps: their classes, by name. @param {ValueInfo[]} outputs */
+export const mapsAmong = (outputs) => new Map(outputs.flatMap(({ name, classes }) => (classes ? [[name, classes]] : [])));
+
+/** Refuses tensors to fill for outputs that are maps. @param {Map<string, unknown>} maps @param {Record<string, Tensor | null>} fetches */
+export function checkFetches(maps, fetches) {
+  for (const [name, into] of Object.entries(fetches)) {
+    if (into && maps.has(name)) throw new InvalidInput(`output "${name}" is a sequence of maps, which no tensor holds`, { hint: 'fetch it by name' });
+  }
+}
+
+/**
+ * A map for each row of scores.
+ * @param {string} name @param {Tensor} scores (rows, classes) or (classes) @param {(string | number)[]} classes
+ * @returns {Scores[]}
+ */
+export function toMaps(name, { data, dims }, classes) {
+  const columns = classes.length;
+  if (dims.length < 1 || dims.length > 2 || dims.at(-1) !== columns) {
+    throw new InvalidInput(`output "${name}": ${columns} classes do not fit scores of shape [${dims.join(', ')}]`);
+  }
+  const order = [...classes.keys()].sort((a, b) => (classes[a] < classes[b] ? -1 : 1));
+  const rows = dims.length === 2 ? dims[0] : 1;
+  return Array.from({ length: rows }, (_, row) => new Map(order.map((column) => [classes[column], Number(data[row * columns + column])])));
+}

@@ -1,0 +1,39 @@
+// In the engine's worker: what stands for a Worker that the page has started (web/page/engine/worker_host.js). Messages go to it
+// directly, through a port of its own.
+
+/** To the page: start a worker, or, without a port, end it. @typedef {{ id: number, url?: string, name?: string, port?: MessagePort }} Wish */
+
+/** @param {MessagePort} page @returns {typeof Worker} */
+export function remoteWorkerClass(page) {
+  /** @type {Map<number, RemoteWorker>} */
+  const started = new Map();
+  page.onmessage = ({ data: { id, message } }) => started.get(id)?.onerror?.({ message });
+
+  class RemoteWorker {
+    /** @param {string} url @param {{ name?: string }} options */
+    constructor(url, { name }) {
+      const { port1, port2 } = new MessageChannel();
+      this.id = started.size + 1;
+      started.set(this.id, this);
+      this.port = port1;
+      /** @type {((event: MessageEvent) => void) | null} */
+      this.onmessage = null;
+      /** @type {((event: { message: string }) => void) | null} */
+      this.onerror = null;
+      port1.onmessage = (event) => this.onmessage?.(event);
+      page.postMessage({ id: this.id, url, name, port: port2 }, [port2]);
+    }
+
+    /** @param {unknown} message @param {Transferable[]} [transfer] */
+    postMessage(message, transfer = []) {
+      this.port.postMessage(message, transfer);
+    }
+
+    terminate() {
+      this.port.close();
+      page.postMessage({ id: this.id });
+    }
+  }
+
+  return /** @type {any} */ (RemoteWorker);
+}

@@ -1,0 +1,100 @@
+// The engine's own files: what cannot be had fails by name. Pyodide only logs it, and then waits for ever.
+
+import { SessionFailed } from '../../common/errors.js';
+import { warn } from '../../common/log.js';
+import { mark } from '../../common/marks.js';
+import { place } from '../../common/place.js';
+import { joined, warmUp } from './split_wasm.js';
+
+const HINT = 'serve all files of dist/ unchanged, from one folder';
+
+/** @param {string} url @param {unknown} cause */
+export const failure = (url, cause) => new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause });
+
+/** @param {Response} response */
+function checkStatus(response) {
+  if (!response.ok) throw new Error(`HTTP ${response.status}`);
+  return response;
+}
+
+/** A ZIP file of the engine. @param {string} url @returns {Promise<Uint8Array<ArrayBuffer>>} */
+export async function download(url) {
+  try {
+    const bytes = new Uint8Array(await checkStatus(await fetch(url)).arrayBuffer());
+    if (!isWholeZip(bytes)) throw new Error('it is cut off');
+    return bytes;
+  } catch (cause) {
+    throw failure(url, cause);
+  }
+}
+
+/** @param {string} url */
+export async function downloadImage(url) {
+  return new Uint8Array(await checkStatus(await fetch(url)).arrayBuffer());
+}
+
+/** Whether the record that ends a ZIP file without a comment is there: 22 bytes, of which the first four are a signature. @param {Uint8Array} bytes */
+const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).getUint32(length - 22, true) === 0x06054b50;
+
+/** @param {string} url @returns {Promise<any>} the module */
+export async function importModule(url) {
+  try {
+    // not in place.js, which pages have too: bundlers warn of addresses that they cannot follow
+    return await (place.module ? place.module(url) : import(/* @vite-ignore */ /* webpackIgnore: true */ url));
+  } catch (cause) {
+    throw failure(url, cause);
+  }
+}
+
+/**
+ * Runs `start`, which makes Pyodide fetch its .wasm and the standard library; rejects when one of them cannot be had.
+ * @template T @param {{ wasm: string, rest: string, stdlib: string }} urls @param {{ library: Promise<Uint8Array<ArrayBuffer>>, compiled: Promise<WebAssembly.Module | null> | null }} early
+ * library: its content; compiled: the .wasm, if somebody else compiles it, or null if he could not
+ * @param {(error: Error) => void} broken told when a running Pyodide cannot get the rest of itself
+ * @param {() => Promise<T>} start @returns {Promise<T>}
+ */
+export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled }, broken, start) {
+  const { fetch } = globalThis;
+  const { instantiateStreaming } = WebAssembly;
+  /** @type {(error: Error) => void} */
+  let fail;
+  const failed = new Promise((_, reject) => { fail = reject; });
+  library.catch((error) => fail(error));
+  globalThis.fetch = async (resource, options) => {
+    if (String(resource) === stdlib) return new Response(await library);
+    const module = String(resource).startsWith(wasm) ? await compiled : null;
+    return module ? Response.json(null) : fetch(resource, options); // nobody reads it
+  };
+  WebAssembly.instantiateStreaming = async (source, imports) => {
+    try {
+      const module = await compiled;
+      const made = module ? { module, instance: await WebAssembly.instantiate(module, imports) }
+        : await instantiate(checkStatus(await source), imports, instantiateStreaming);
+      if (!module) warmUp(made.module);
+      mark('interpreter instantiated');
+      return joined(made, imports ?? {}, () => place.now(rest), (cause) => {
+        const error = failure(rest, cause);
+        broken(error);
+        return error;
+      });
+    } catch (cause) {
+      const error = failure(wasm, cause);
+      fail(error);
+      throw error;
+    }
+  };
+  try {
+    return await /** @type {Promise<T>} */ (Promise.race([start(), failed]));
+  } finally {
+    Object.assign(globalThis, { fetch });
+    Object.assign(WebAssembly, { instantiateStreaming });
+  }
+}
+
+/** Without streaming where the server gives another type. @param {Response} response @param {any} imports @param {typeof WebAssembly.instantiateStreaming} streaming */
+async function instantiate(response, imports, streaming) {
+  const type = response.headers.get('content-type') ?? '';
+  if (/^application\/wasm\b/i.test(type)) return streaming(response, imports);
+  warn(`${response.url} is served as "${type}"; served as application/wasm it would start faster`);
+  return WebAssembly.instantiate(await response.arrayBuffer(), imports);
+}

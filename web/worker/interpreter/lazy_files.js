@@ -1,0 +1,40 @@
+// Files that Python finds where they should be, and that are fetched when it first reads them.
+
+import { place } from '../../common/place.js';
+import { crc32 } from '../crc32.js';
+import { failure } from './engine_files.js';
+
+const EIO = 29; // of Emscripten
+
+/** @type {Error | null} */
+let lost = null;
+
+/** Why a file could not be had, since this was last asked. */
+export function takeReadError() {
+  const error = lost;
+  lost = null;
+  return error;
+}
+
+/** @param {any} FS Emscripten's @param {string} path @param {string} url @param {number} sum its checksum */
+export function addLazyFile(FS, path, url, sum) {
+  FS.writeFile(path, new Uint8Array());
+  const { node } = FS.lookupPath(path);
+  /** @type {Uint8Array | null} */
+  let bytes = null;
+  const read = () => {
+    try {
+      return (bytes ??= whole(new Uint8Array(place.now(url)), sum));
+    } catch (error) {
+      lost = failure(url, error);
+      throw new FS.ErrnoError(EIO);
+    }
+  };
+  Object.defineProperties(node, { contents: { get: read }, usedBytes: { get: () => read().length } });
+}
+
+/** @param {Uint8Array} bytes @param {number} sum */
+function whole(bytes, sum) {
+  if (crc32(bytes) !== sum) throw new Error('it is not the one that this page started with: load the page again');
+  return bytes;
+}

@@ -1,0 +1,316 @@
+// Pyodide with the engine in it. Python compiles models here; it takes no part in a run.
+
+import { loadPyodide } from 'pyodide';
+import { fromPayload, SessionFailed, Terminated } from '../../common/errors.js';
+import { warn } from '../../common/log.js';
+import { mark } from '../../common/marks.js';
+import { place } from '../../common/place.js';
+import { download, downloadImage, importModule, watchDownloads } from './engine_files.js';
+import { addLazyFile, takeReadError } from './lazy_files.js';
+import { readImage, restore, STATE } from './memory_image.js';
+
+/** @typedef {import('../../common/protocol.js').Assets} Assets */
+/** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
+/** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
+/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
+/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, take_apart: (names: string) => void, watched: (feeds: string, atHome: boolean) => any, tuning: (feeds: string) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
+/** @typedef {import('../../run/environment.js').HostArray} HostArray */
+/** @typedef {import('../../run/environment.js').ReadFile} ReadFile */
+/** @typedef {import('../../common/stop.js').Stop} Stop */
+/** Pyodide's JavaScript; its WebAssembly, if the page compiles it. @typedef {{ module: Promise<any>, compiled: Promise<WebAssembly.Module | null> | null }} Parts */
+
+export const ENGINE = '/lib/engine.zip';
+const LIBRARY = '/lib/python314.zip'; // where Pyodide puts its standard library
+const OURS = 'pyruntime: ';
+
+/** Of the image and of pages that restore it: memory begins with it. Hashes of strings are the same in all of them. */
+export const ENV = { PYTHONHASHSEED: '0', LANG: 'C.UTF-8', _: './this.program' };
+
+/**
+ * What every session needs, so that it is in the image: a start runs no source, for the parser's code is cold. Warnings, which
+ * go to the console, without places in a file of ours.
+ */
+export const STARTED = `
+import sys, warnings, _rest_of_stdlib
+warnings.formatwarning = lambda message, *where, **more: f"pyruntime: {message}\\n"
+sys.path.insert(0, "${ENGINE}")
+import pyruntime.browser, pyruntime.providers.wasm
+
+def restored(zones):
+    """What differs between pages: random numbers and the time zone."""
+    if "random" in sys.modules:
+        sys.modules["random"].seed()
+    import time
+    winter, summer, *names = zones.split()
+    time.timezone, time.altzone, time.daylight = int(winter), int(summer), int(winter != summer)
+    time.tzname = tuple(names)
+
+def payload():
+    """The last error; forgets it, for its traceback would keep the model alive."""
+    import json
+    error = sys.last_exc
+    sys.last_exc = sys.last_value = sys.last_traceback = None
+    known = getattr(error, "payload", None)
+    text = known() if known else {"type": type(error).__name__, "message": str(error), "node": "", "hint": ""}
+    return json.dumps(text)
+`;
+/** What differs between pages: or all would be where the image was made. Seconds and names, of winter and of summer. */
+function zones() {
+  const east = [0, 6].map((month) => -60 * new Date(new Date().getFullYear(), month).getTimezoneOffset());
+  const digits = (/** @type {number} */ n) => String(Math.trunc(n)).padStart(2, '0');
+  const name = (/** @type {number} */ s) => `UTC${s > 0 ? '+' : '-'}${digits(Math.abs(s) / 3600)}${digits((Math.abs(s) / 60) % 60)}`;
+  const [winter, summer] = [Math.min(...east), Math.max(...east)];
+  return [-winter, -summer, name(winter), name(summer)].join(' ');
+}
+
+/** Words of code that may wait for a promise, for which asyncio has to be there: it is in the rest of the library. */
+const WAITS = /\b(await|async\w*|run_sync)\b/;
+
+/** Errors of Python that a file which is not to be had may be the cause of. */
+const WANTS_FILE = /OSError|Import(Error)?|EOFError/;
+
+/** One interpreter. */
+export class Python {
+  /** @param {PyodideAPI} pyodide */
+  constructor(pyodide) {
+    this.pyodide = pyodide;
+    pyodide.setStderr({ batched: (line) => void (line.startsWith(OURS) ? warn(line.slice(OURS.length)) : console.warn(line)) });
+    this.lastError = pyodide.globals.get('payload');
+    this.engine = this.guard(() => pyodide.pyimport('pyruntime.browser'));
+  }
+
+  /**
+   * From the image of its memory; where that cannot be had or restored, as any Python starts.
+   * @param {Assets} assets @param {import('./prefetched_files.js').PrefetchedFiles | null} early
+   * @param {(done: number, steps: number) => void} progress
+   * @param {(error: Error) => void} broken told when it can no longer be used
+   * @returns {Promise<Python>}
+   */
+  static async boot(assets, early, progress, broken) {
+    progress(0, 3);
+    const module = importModule(assets.asm);
+    const image = Promise.resolve(early?.image).then((bytes) => (bytes ? new Uint8Array(bytes) : downloadImage(assets.image)));
+    const compiled = early?.module ?? null;
+    for (const file of [module, image]) file.catch(() => {}); // what fails is told where it is awaited
+    try {
+      return await Python.restored(assets, { module, compiled, image }, progress, broken);
+    } catch (error) {
+      if (error instanceof SessionFailed) throw error; // not of the image
+      warn(`Python starts without the image of its memory, which takes longer: ${error}`);
+    }
+    return Python.started(assets, { module, compiled }, progress, broken);
+  }
+
+  /** @param {Assets} assets @param {Parts & { image: Promise<Uint8Array<ArrayBuffer>> }} parts @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
+  static async restored(assets, { module, compiled, image }, progress, broken) {
+    await place.ahead(assets.rest, assets.stdlibRest, assets.stdlib, assets.engine);
+    const state = new Uint8Array(STATE);
+    let sums = { stdlib: 0, engine: 0 };
+    const pyodide = await loaded(assets, Promise.resolve(new Uint8Array()), compiled, broken, {
+      createPyodideModule: async (/** @type {unknown} */ settings) => {
+        const made = await (await module).default(settings); // the .wasm comes meanwhile
+        const read = readImage(await image);
+        sums = read.sums;
+        state.set(restore(made, read));
+        return made;
+      },
+      _loadSnapshot: Promise.resolve(state),
+      env: { ...ENV },
+    });
+    mark('Python started');
+    addLazyFile(pyodide.FS, LIBRARY, assets.stdlib, sums.stdlib);
+    addLazyFile(pyodide.FS, ENGINE, assets.engine, sums.engine);
+    pyodide.globals.get('restored')(zones());
+    return Python.ready(pyodide, assets, progress);
+  }
+
+  /** @param {Assets} assets @param {Parts} parts @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
+  static async started(assets, { module, compiled }, progress, broken) {
+    await place.ahead(assets.rest, assets.stdlibRest);
+    const engine = download(assets.engine);
+    engine.catch(() => {});
+    const pyodide = await loaded(assets, download(assets.stdlib), compiled, broken, {
+      createPyodideModule: async (/** @type {unknown} */ settings) => (await module).default(settings),
+    });
+    mark('Python started');
+    progress(1, 3);
+    pyodide.FS.writeFile(ENGINE, await engine);
+    pyodide.runPython(STARTED);
+    return Python.ready(pyodide, assets, progress);
+  }
+
+  /** @param {PyodideAPI} pyodide @param {Assets} assets @param {(done: number, steps: number) => void} progress */
+  static ready(pyodide, assets, progress) {
+    mark('engine imported');
+    progress(2, 3);
+    pyodide.registerJsModule('pyruntime_host', { rest_of_stdlib: () => place.now(assets.stdlibRest) });
+    const python = new Python(pyodide);
+    progress(3, 3);
+    return python;
+  }
+
+  /**
+   * Reads a model. @param {ReadFile} read @param {number} size @param {object} options @param {Stop | null} stop
+   * @returns {ModelProxy}
+   */
+  open(read, size, options, stop) {
+    return this.stoppable(stop, () => this.engine.create(read, size, JSON.stringify(options)));
+  }
+
+  /** Locations of its external data that were not given. @param {import('../../run/environment.js').ReadFile} read @param {number} size @param {Record<string, number>} given sizes by path @returns {string[]} */
+  missing(read, size, given) {
+    return JSON.parse(this.engine.missing(read, size, JSON.stringify(given)));
+  }
+
+  /** The Program for all feeds, if there is one. @param {ModelProxy} model @returns {ProgramData | null} */
+  main(model) {
+    return this.guard(() => takeProgram(model.main));
+  }
+
+  /** The Program for these feeds; null if `needs` has grown. @param {ModelProxy} model @param {object} feeds @param {Stop | null} stop @returns {ProgramData | null} */
+  specialise(model, feeds, stop) {
+    return this.stoppable(stop, () => takeProgram(model.specialise(JSON.stringify(feeds))));
+  }
+
+  /** Compiles with dims of these names taken as different ones. @param {ModelProxy} model @param {string[]} names */
+  takeApart(model, names) {
+    this.guard(() => model.take_apart(JSON.stringify(names)));
+  }
+
+  /** Compiles without the GPU. @param {ModelProxy} model */
+  fallBack(model) {
+    this.guard(() => model.fall_back());
+  }
+
+  /**
+   * The Programs to compare: with the GPU, and the same kernels without it. Every kernel's results are outputs.
+   * @param {ModelProxy} model @param {object} feeds @returns {[ProgramData, ProgramData]}
+   */
+  watched(model, feeds) {
+    const given = JSON.stringify(feeds);
+    const [gpu, home] = [false, true].map((atHome) => this.guard(() => takeProgram(model.watched(given, atHome))));
+    return [/** @type {ProgramData} */ (gpu), /** @type {ProgramData} */ (home)];
+  }
+
+  /** Programs with other schedules, to be measured. @param {ModelProxy} model @param {object} feeds @returns {import('../../session/compiler.js').Tuning} */
+  tuning(model, feeds) {
+    const found = this.guard(() => model.tuning(JSON.stringify(feeds)));
+    return {
+      standard: /** @type {ProgramData} */ (takeProgram(found.default)),
+      next: () => this.guard(() => takeProgram(found.next())),
+      measured: (times) => this.guard(() => found.measured(JSON.stringify(times))),
+      result: () => JSON.parse(found.result),
+      destroy: () => found.destroy(),
+    };
+  }
+
+  /**
+   * A host step: the only Python in a run. Values cross as JSON.
+   * @param {any} program @param {{ id: number }} step @param {unknown[]} inputs each a HostArray or null
+   * @param {import('../../run/dims.js').Env} env @param {Stop | null} stop
+   * @returns {HostArray[]}
+   */
+  host(program, step, inputs, env, stop) {
+    const symbols = JSON.stringify(Object.fromEntries(env));
+    return this.stoppable(stop, () => JSON.parse(program.host(step.id, JSON.stringify(inputs), symbols)));
+  }
+
+  /** Runs the user's code; its last value, awaited, comes back as plain data. @param {string} code @param {unknown} args */
+  async exec(code, args) {
+    const globals = this.pyodide.toPy({ args });
+    try {
+      const value = await (WAITS.test(code) ? this.pyodide.runPythonAsync(code, { globals }) : this.pyodide.runPython(code, { globals }));
+      return plain(value);
+    } catch (error) {
+      throw this.translate(error);
+    } finally {
+      globals.destroy();
+    }
+  }
+
+  /** @returns {string[]} names of the providers that the user's code has registered */
+  providers() {
+    return this.guard(() => JSON.parse(this.engine.providers()));
+  }
+
+  /** @returns {number} bytes of Python's own heap */
+  heap() {
+    return /** @type {any} */ (this.pyodide)._module.HEAPU8.length;
+  }
+
+  /** What may be stopped while Python works, where memory is shared. @template T @param {Stop | null} stop @param {() => T} action @returns {T} */
+  stoppable(stop, action) {
+    if (!stop?.interrupt) return this.guard(action);
+    this.pyodide.setInterruptBuffer(stop.interrupt);
+    try {
+      return this.guard(action);
+    } finally {
+      this.pyodide.setInterruptBuffer(/** @type {any} */ (undefined));
+    }
+  }
+
+  /** @template T @param {() => T} action @returns {T} */
+  guard(action) {
+    takeReadError(); // of which Python made something else
+    try {
+      return action();
+    } catch (error) {
+      throw this.translate(error);
+    }
+  }
+
+  /** A Python exception becomes the error of our tree it stands for. @param {unknown} error */
+  translate(error) {
+    if (!(error instanceof this.pyodide.ffi.PythonError)) return error;
+    const payload = JSON.parse(this.lastError());
+    if (payload.type === 'KeyboardInterrupt') return new Terminated('it was stopped');
+    const lost = takeReadError();
+    const mapped = lost && WANTS_FILE.test(payload.type + payload.message) ? lost : fromPayload(payload);
+    mapped.cause = error;
+    return mapped;
+  }
+}
+
+/** Pyodide's index of packages: none, nothing is ever loaded from elsewhere. */
+export const NO_PACKAGES = {
+  info: { abi_version: '2026_0', arch: 'wasm32', platform: 'emscripten_5_0_3', python: '3.14.2', version: '0' },
+  packages: {},
+};
+
+/**
+ * @param {Assets} assets @param {Promise<Uint8Array<ArrayBuffer>>} library @param {Parts['compiled']} compiled
+ * @param {(error: Error) => void} broken @param {object} more settings
+ * @returns {Promise<PyodideAPI>}
+ */
+const loaded = (assets, library, compiled, broken, more) => watchDownloads(assets, { library, compiled }, broken, () => loadPyodide(/** @type {any} */ ({
+  // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
+  indexURL: `${assets.wasm}#/`,
+  packageBaseUrl: new URL('.', assets.wasm).href,
+  stdLibURL: assets.stdlib,
+  lockFileContents: JSON.stringify(NO_PACKAGES),
+  stdin: () => '',
+  ...more,
+})));
+
+/** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
+function takeProgram(compilation) {
+  if (!compilation) return null;
+  return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation };
+}
+
+/** Copies Python bytes. @param {any} proxy @returns {Uint8Array} */
+function takeBytes(proxy) {
+  const buffer = proxy.getBuffer('u8');
+  const bytes = buffer.data.slice();
+  buffer.release();
+  proxy.destroy();
+  return bytes;
+}
+
+/** @param {any} value @returns {unknown} */
+function plain(value) {
+  if (!value?.toJs) return value;
+  const copy = value.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false });
+  value.destroy();
+  return copy;
+}

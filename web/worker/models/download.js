@@ -1,0 +1,116 @@
+// Files of models and their external data, with progress.
+
+import { InvalidModel } from '../../common/errors.js';
+import { eachChunk, readBody, sizeOf } from '../../common/read_body.js';
+import { fetchAndKeep } from '../../storage/kept_models.js';
+import { room } from '../../storage/quota.js';
+import { ScratchFile } from '../../storage/scratch_file.js';
+import { resumableFetch, patience, Restart } from './resumable_fetch.js';
+import { FileInMemory, FileOnDisk, LARGE, fileOf } from './model_file.js';
+
+/** @typedef {import('../../common/protocol.js').Origin} Origin */
+/** @typedef {import('../../common/read_body.js').OnBytes} OnBytes */
+/** @typedef {import('./model_file.js').ModelFile} ModelFile */
+
+/**
+ * @param {Origin} origin @param {OnBytes} progress
+ * @param {AbortSignal} [signal] that it is wanted no more
+ * @returns {Promise<ModelFile>}
+ */
+export async function fetchFile(origin, progress, signal) {
+  if ('bytes' in origin) return inPlace(origin.bytes);
+  if ('blob' in origin) return fileOf(origin.blob);
+  if ('handle' in origin) return fileOf(await origin.handle.getFile().catch((cause) => { throw new InvalidModel(`cannot read ${origin.handle.name}: ${cause.message}`, { cause }); }));
+  if ('stream' in origin) return ofStream(origin.stream, progress, signal);
+  const { url, keep } = origin;
+  const there = onlyRead(url);
+  if (there) return there;
+  const get = (/** @type {RequestInit} */ init) => resumableFetch(url, init, signal);
+  const whole = async () => (keep ? inPlace((await fetchAndKeep(url, keep, progress, get)).bytes) : received(await get({}), progress));
+  for (let restarts = 0;; restarts++) {
+    try {
+      return await whole();
+    } catch (cause) {
+      if (cause instanceof InvalidModel) throw cause;
+      if (cause instanceof Restart && restarts < patience.pauses.length) continue;
+      throw new InvalidModel(`cannot fetch ${url}: ${/** @type {Error} */ (cause).message}`, { cause });
+    }
+  }
+}
+
+/** A large file of a place that reads its parts where it lies: Node.js. @param {string} url */
+function onlyRead(url) {
+  const { openFile } = /** @type {any} */ (globalThis);
+  if (!openFile || !url.startsWith('file:')) return null;
+  try {
+    const { size, read, close } = openFile(url);
+    if (size < LARGE) return void close();
+    return new FileOnDisk(size, (into, offset) => {
+      try {
+        read(into, offset);
+      } catch (cause) {
+        throw new InvalidModel(`cannot read ${url}: ${/** @type {Error} */ (cause).message}`, { cause });
+      }
+    }, close);
+  } catch {
+    return null; // fetch tells why
+  }
+}
+
+/** @param {ReadableStream<Uint8Array>} stream @param {OnBytes} progress @param {AbortSignal} [signal] @returns {Promise<ModelFile>} */
+async function ofStream(stream, progress, signal) {
+  const response = new Response(stream.pipeThrough(new TransformStream(), { signal }));
+  return received(response, progress).catch((cause) => { throw new InvalidModel(`cannot read the stream: ${cause.message}`, { cause }); });
+}
+
+/** Bytes that are in memory go to the disk, if they are many and find room. @param {Uint8Array} bytes @returns {Promise<ModelFile>} */
+async function inPlace(bytes) {
+  const scratch = bytes.length < LARGE ? null : await scratchFor(bytes.length);
+  if (!scratch) return new FileInMemory(bytes);
+  if (!scratch.fit(bytes).length) return onDisk(scratch);
+  await scratch.remove().catch(() => {}); // swept later
+  return new FileInMemory(bytes);
+}
+
+/** What is large, or may be, goes to the disk, into memory what finds no room there. @param {Response} response @param {OnBytes} progress @returns {Promise<ModelFile>} */
+async function received(response, progress) {
+  const size = sizeOf(response);
+  const scratch = size && size < LARGE || !response.body ? null : await scratchFor(size);
+  if (!scratch) return new FileInMemory(await readBody(response, progress));
+  /** @type {Uint8Array[]} */
+  const rest = [];
+  try {
+    await eachChunk(response, progress, (bytes) => {
+      const left = rest.length ? bytes : scratch.fit(bytes);
+      if (left.length) rest.push(left);
+    });
+    if (!rest.length && scratch.size >= LARGE) return onDisk(scratch);
+    const bytes = joined(scratch, rest);
+    await scratch.remove();
+    return new FileInMemory(bytes);
+  } catch (error) {
+    await scratch.remove().catch(() => {}); // as above
+    throw error;
+  }
+}
+
+/** @param {ScratchFile} scratch @param {Uint8Array[]} rest what comes behind */
+function joined(scratch, rest) {
+  let at = scratch.size;
+  const bytes = new Uint8Array(rest.reduce((sum, { length }) => sum + length, at));
+  scratch.read(bytes.subarray(0, at), 0);
+  for (const part of rest) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
+}
+
+/** Null where there is no place for one, or less than it takes. @param {number} size bytes, 0 where nobody tells */
+async function scratchFor(size) {
+  const { usage, quota } = await room().catch(() => ({ usage: 0, quota: 0 }));
+  return size < quota - usage ? ScratchFile.make().catch(() => null) : null;
+}
+
+/** @param {ScratchFile} scratch */
+const onDisk = (scratch) => new FileOnDisk(scratch.size, (into, offset) => scratch.read(into, offset), () => scratch.remove());

@@ -1,0 +1,52 @@
+// Fetches what a model says besides its weights, so that the reader in Python, which cannot wait, finds it. It checks nothing:
+// where something is odd it stops, and the reader says what.
+//
+// Spec: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+
+/** Messages by the numbers of the fields that they are in. @typedef {{ [number: number]: Kind }} Kind */
+/** @typedef {import('./partial_file.js').PartialFile} PartialFile */
+
+const TENSOR = {};
+const SPARSE = { 1: TENSOR, 2: TENSOR };
+/** @type {Kind} */
+const GRAPH = { 5: TENSOR, 15: SPARSE };
+const NODE = GRAPH[1] = { 5: { 5: TENSOR, 6: GRAPH, 10: TENSOR, 11: GRAPH, 22: SPARSE, 23: SPARSE } };
+const MODEL = { 7: GRAPH, 25: { 7: NODE } };
+
+const SMALL = 1 << 14; // bytes that are fetched whole, whatever they are
+const HEADER = 20; // a tag and a length, each at most 10 bytes
+const VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5;
+
+/** @param {PartialFile} file @param {number} [start] @param {number} [end] @param {Kind} [kind] of the message that lies there */
+export async function fetchGraph(file, start = 0, end = file.size, kind = MODEL) {
+  for (let at = start; at < end;) {
+    const size = Math.min(HEADER, end - at);
+    const { tag, value, length } = header(file.peek(at, size) ?? await file.get(at, size));
+    const type = tag % 8;
+    at += length;
+    if (type === FIXED64 || type === FIXED32) at += type === FIXED64 ? 8 : 4;
+    else if (type === LENGTH && at + value <= end) {
+      const inner = kind[Math.floor(tag / 8)];
+      if (value <= SMALL) file.peek(at, value) ?? await file.get(at, value);
+      else if (inner) await fetchGraph(file, at, at + value, inner);
+      at += value;
+    } else if (type !== VARINT) return;
+  }
+}
+
+/** The first field of a message: its tag, and its length or value. @param {Uint8Array} bytes */
+function header(bytes) {
+  let length = 0;
+  const varint = () => {
+    let value = 0;
+    for (let scale = 1; length < bytes.length; scale *= 128) {
+      const byte = bytes[length++];
+      value += (byte & 127) * scale;
+      if (byte < 128) break;
+    }
+    return value;
+  };
+  const tag = varint();
+  const value = [VARINT, LENGTH].includes(tag % 8) ? varint() : 0;
+  return { tag, value, length };
+}

@@ -1,0 +1,230 @@
+// A model becomes one that runs: its Program is a file, or one that an earlier page compiled, or compiled by Python now.
+
+import { InvalidInput, InvalidModel, NoAdapter } from '../../common/errors.js';
+import { acquireGpu } from '../../gpu/device.js';
+import { during, warn } from '../../common/log.js';
+import { mark } from '../../common/marks.js';
+import { isProgram, looksLikeProgram } from '../../common/program_mark.js';
+import { Model } from '../../session/model.js';
+import { beside, closeAll, downloads, readerOf, weightsOf } from './model_files.js';
+import { CachedCompiler } from '../programs/cached_compiler.js';
+import { sharedModel } from './shared_models.js';
+import { cachedPrograms } from '../programs/program_cache.js';
+import { Exported } from '../programs/program_file.js';
+import { PageCompiler } from './page_compiler.js';
+import { codeFeatures } from '../wasm_features.js';
+
+/** @typedef {import('../../common/protocol.js').CreateParams} CreateParams */
+/** @typedef {import('../../common/protocol.js').Timings} Timings */
+/** @typedef {import('../../threads/pool.js').ThreadPool} ThreadPool */
+/** @typedef {import('../interpreter/interpreter.js').Interpreter} Interpreter */
+/** @typedef {import('./model_files.js').OnProgress} OnProgress */
+/** @typedef {import('../../common/stop.js').Stop} Stop */
+/** @typedef {import('./model_file.js').Files} Files */
+/** @typedef {import('./model_file.js').ModelFile} ModelFile */
+/**
+ * source: to compile it once more, none of a Program from a file; files: that it reads until it is released
+ * @typedef {{ model: Model | PageCompiler, timings: Timings, source?: Source, files: ModelFile[] }} Opened
+ */
+/**
+ * A model whose files are there; start: when the call came, in milliseconds; gpu: what it is compiled for; options: for
+ * Python; stop: of the call.
+ * @typedef {object} Source
+ * @property {number} start
+ * @property {import('../../common/protocol.js').Origin} origin of the model
+ * @property {Map<string, ModelFile>} files
+ * @property {Awaited<ReturnType<typeof cachedPrograms>>} cache
+ * @property {import('../../run/environment.js').Host} host
+ * @property {Record<string, unknown> | null} gpu
+ * @property {Record<string, unknown>} options
+ * @property {Stop | null} stop
+ */
+
+/**
+ * @param {CreateParams} params @param {OnProgress} progress
+ * @param {Interpreter} interpreter @param {ThreadPool | null} pool threads of the worker @param {Stop | null} stop
+ * @param {() => Opened[]} others that are open
+ * @returns {Promise<Opened>} perhaps one of them, with times of its own
+ */
+export async function openModel(params, progress, interpreter, pool, stop, others) {
+  const start = performance.now();
+  const shared = pool !== null;
+  const threads = shared ? params.threads : 1;
+  const options = { ...params.options, threads, shared, ...codeFeatures(params.options.fixedSimd) };
+  const device = params.gpu ? Promise.resolve(null) : gpuFor(params);
+  const coming = downloads([{ path: '', origin: params.model }, ...params.external], progress, stop);
+  const [files, gpu, cache] = await Promise.all([coming, device, prepare(params, options, device, interpreter, progress)]).catch((error) => {
+    coming.then((came) => closeAll(came.values()), () => {});
+    throw error;
+  });
+  mark('model fetched');
+  const { memoryLimit, ...limits } = params.limits;
+  const source = { start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
+  try {
+    const open = interpreter.customised ? undefined : await sharedModel(source, others);
+    if (!open) return await become(params, source, progress, interpreter);
+    closeAll(files.values());
+    return { ...open, timings: { download: performance.now() - start, compile: 0, init: 0 } };
+  } catch (error) {
+    closeAll(files.values());
+    throw error;
+  }
+}
+
+/** @param {CreateParams} params @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened>} */
+async function become(params, source, progress, interpreter) {
+  const own = ownOf(source.files);
+  if (isProgram(own.read(0, Math.min(4, own.size)))) return openProgram(params, source, progress);
+  if (params.gpu) return serve(source, interpreter, progress);
+  const cached = interpreter.customised ? null : await openCached(source, progress, interpreter);
+  return cached ?? compile(source, interpreter, progress);
+}
+
+/** A session in the page has its model compiled here. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] @returns {Promise<Opened>} */
+export async function serve(source, interpreter, progress = () => {}) {
+  const { cache, files, host, start } = source;
+  const known = interpreter.customised ? null : await cache?.find(files);
+  const download = performance.now() - start;
+  if (!known) await interpreter.start(progress);
+  const booted = performance.now();
+  progress({ phase: 'compile', loaded: 0, total: 1 });
+  const open = () => opened(source, interpreter);
+  const kept = known && new CachedCompiler(known, open);
+  const { python, proxy } = kept ? { python: kept, proxy: kept.proxy } : await open();
+  const model = new PageCompiler(python, proxy, readerOf(files), host.said);
+  if (!known) model.made = (program) => keep(source, { proxy, programs: new Map([['', program]]) }, interpreter);
+  progress({ phase: 'compile', loaded: 1, total: 1 });
+  return { model, source, files: [...files.values()], timings: { download, compile: performance.now() - booted, init: 0 } };
+}
+
+/** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {CreateParams} params */
+export async function gpuFor({ options: { executionProviders: asked = [] }, said }) {
+  if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
+  const gpu = await acquireGpu();
+  if (gpu) return gpu;
+  const reason = 'this browser gives no WebGPU adapter';
+  if (!asked.includes('wasm')) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  warn(`${reason}; the session runs on WebAssembly`, said);
+  return null;
+}
+
+/**
+ * Where an earlier page may have left the Program. If none did, Python starts beside the download.
+ * @param {CreateParams} params @param {Record<string, unknown>} options for Python @param {ReturnType<typeof gpuFor>} device
+ * @param {Interpreter} interpreter @param {OnProgress} progress
+ */
+async function prepare({ model, external, gpu: pages }, options, device, interpreter, progress) {
+  const { assets, customised } = interpreter;
+  const told = device.then((gpu) => pages ?? gpu?.adapter ?? null, () => null); // why there is none is told where it is awaited
+  const origins = [model, ...external.map(({ origin }) => origin)];
+  const cache = assets && !customised ? await cachedPrograms(assets.engine, origins, options, told) : null;
+  if (!cache?.known && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // told where it is awaited
+  device.then(async (gpu) => gpu && (await cache?.guess())?.programs.forEach((program) => gpu.warm(program))).catch(() => {}); // as above
+  return cache;
+}
+
+/** What an earlier page compiled, if it runs here. @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened | null>} */
+async function openCached(source, progress, interpreter) {
+  const { start, files, cache, host, stop } = source;
+  const known = await cache?.find(files);
+  if (!cache || !known) return null;
+  const download = performance.now() - start;
+  try {
+    const compiler = new CachedCompiler(known, () => opened(source, interpreter));
+    const model = new Model(compiler, compiler.proxy, weightsIn(files), host);
+    for (const [key, program] of known.programs) model.programs.set(key, program);
+    model.grown = () => keep(source, model, interpreter);
+    return { ...await started(model, progress, { download, compile: 0 }, stop), source, files: [...files.values()] };
+  } catch {
+    stop?.check();
+    await cache.remove(files); // what else may be wrong shows when it is compiled
+    return null;
+  }
+}
+
+/** Python, and its model; external data that was not named comes from beside it. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] */
+async function opened(source, interpreter, progress = () => {}) {
+  const { files, host, gpu, options, stop, origin } = source;
+  const python = await interpreter.start();
+  const read = readerOf(files);
+  for (let before = 0;; before = files.size) {
+    const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.size]));
+    try {
+      return { python, proxy: during(host.said, () => python.open(read, ownOf(files).size, { ...options, gpu, external }, stop)) };
+    } catch (error) {
+      const missing = error instanceof InvalidModel && 'url' in origin && files.size > before ? python.missing(read, ownOf(files).size, external) : [];
+      if (!missing.length) throw error;
+      source.cache = null; // its names are of the files that were named
+      const came = await downloads(missing.map((path) => ({ path, origin: beside(origin, path) })), progress, stop);
+      for (const [path, file] of came) files.set(path, file);
+    }
+  }
+}
+
+/** @param {Source} source @param {Interpreter} interpreter @param {OnProgress} progress @returns {Promise<Opened>} */
+async function compile(source, interpreter, progress) {
+  const { start, files, host, stop } = source;
+  const download = performance.now() - start;
+  await interpreter.start(progress);
+  await stop?.look();
+  const booted = performance.now();
+  progress({ phase: 'compile', loaded: 0, total: 1 });
+  const { python, proxy } = await opened(source, interpreter, progress);
+  mark('model compiled');
+  const model = new Model(python, proxy, weightsIn(files), host);
+  progress({ phase: 'compile', loaded: 1, total: 1 });
+  const ready = await started(model, progress, { download, compile: performance.now() - booted }, stop);
+  model.grown = () => keep(source, model, interpreter);
+  model.grown();
+  return { ...ready, source, files: [...files.values()] };
+}
+
+/** What a session compiled, for later pages. @param {Source} source @param {Pick<Model, 'proxy' | 'programs'>} model @param {Interpreter} interpreter */
+function keep({ cache, files }, { proxy, programs }, interpreter) {
+  if (!interpreter.customised) cache?.save(files, { info: proxy.info, needs: proxy.needs, programs });
+}
+
+/** The model's. @param {Files} files */
+const ownOf = (files) => /** @type {ModelFile} */ (files.get(''));
+
+/** @param {Files} files @returns {import('../../session/compiler.js').WeightsOf} */
+function weightsIn(files) {
+  const read = readerOf(files);
+  return () => read;
+}
+
+/** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */
+async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
+  if (params.options.sampleFrom) throw new InvalidInput('a compiled Program gives what it was compiled for, sampleFrom cannot change it');
+  const own = ownOf(files);
+  const program = new Exported(own.read(0, own.size));
+  closeAll([own]); // it is in memory
+  const weights = await weightsOf(program, params, files, progress, stop);
+  const read = readerOf(weights);
+  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, said: params.said };
+  const download = performance.now() - start;
+  try {
+    const ready = await started(new Model(program, program.proxy, () => read, host), progress, { download, compile: 0 }, stop);
+    return { ...ready, files: [...files.values(), ...weights.values()] };
+  } catch (error) {
+    closeAll(weights.values());
+    if (!(error instanceof WebAssembly.CompileError)) throw error;
+    throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });
+  }
+}
+
+/** @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @param {Stop | null} stop @returns {Promise<Pick<Opened, 'model' | 'timings'>>} */
+async function started(model, progress, times, stop) {
+  const start = performance.now();
+  progress({ phase: 'init', loaded: 0, total: 1 });
+  try {
+    await stop?.look();
+    await model.start(stop);
+    await stop?.look();
+  } catch (error) {
+    model.release();
+    throw error;
+  }
+  progress({ phase: 'init', loaded: 1, total: 1 });
+  return { model, timings: { ...times, init: performance.now() - start } };
+}

@@ -1,0 +1,20 @@
+// The copy of a session's Program that the page runs itself because its runs are short (docs/adr/0014).
+
+import { hostStep } from './program_file.js';
+
+const LARGEST = 24 * 2 ** 20; // bytes of weights that the page may copy
+
+/**
+ * The Program of the latest run; null if it needs the worker: it calls Python or the GPU, or its weights are too large to copy.
+ * @param {import('../../session/model.js').Model} model @returns {Promise<import('../../common/protocol.js').Portable | null>}
+ */
+export async function programForPage(model) {
+  const program = model.programs.get(model.used);
+  if (!program || model.host.gpu || hostStep(program.header)) return null;
+  const { header, blob, module } = program;
+  const apart = header.constants.filter((constant) => 'source' in constant);
+  if (apart.reduce((sum, { size }) => sum + size, blob.length) > LARGEST) return null;
+  const read = await model.weights(program);
+  const weights = new Map(apart.map(({ source, offset, size }) => [`${source}:${offset}`, read(offset, size, source).slice()]));
+  return { key: model.used, needs: model.needs, program: { header, blob, module }, weights, shared: model.host.shared };
+}

@@ -1,0 +1,115 @@
+// A Program as a file (pyruntime/native/program_file.py): runs without Python and without being compiled.
+
+import { InvalidInput, InvalidModel, UnsupportedOp } from '../../common/errors.js';
+import { MAGIC } from '../../common/program_mark.js';
+import { crc32 } from '../crc32.js';
+import { PIECE } from '../models/model_file.js';
+import { validate } from './validate.js';
+
+/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
+/** @typedef {import('../../common/program.js').Header} Header */
+/** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+const FORMAT = 3;
+const HEAD = 16; // bytes: magic, format, CRC-32 of what follows this head, bytes of the header
+
+/** @param {Uint8Array} bytes @param {number} at */
+const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
+
+/** @param {Uint8Array} bytes @returns {{ header: Header, blob: Uint8Array }} */
+export function parse(bytes) {
+  if (bytes.length < HEAD) throw new InvalidModel('the program is cut off');
+  const [format, checksum, size] = [4, 8, 12].map((at) => word(bytes, at));
+  if (format !== FORMAT) throw new InvalidModel(`the program has format ${format}, this version reads ${FORMAT}`, { hint: 'export it again' });
+  if (crc32(bytes.subarray(HEAD)) !== checksum) throw new InvalidModel('the program is damaged or cut off: its checksum does not match', { hint: 'export it again' });
+  const [header, blob] = [headerOf(bytes.slice(HEAD, HEAD + size)), bytes.subarray(HEAD + size)];
+  validate(header, blob.length);
+  return { header, blob };
+}
+
+/** @param {Uint8Array} text @returns {any} not checked */
+function headerOf(text) {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(text));
+  } catch (cause) {
+    throw new InvalidModel(`the program is damaged: its header is not JSON (${/** @type {Error} */ (cause).message})`, { cause });
+  }
+}
+
+/** The file of a Program. @param {Header} header @param {Uint8Array} blob @returns {Uint8Array<ArrayBuffer>} */
+export function toBytes(header, blob) {
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const bytes = new Uint8Array(HEAD + text.length + blob.length);
+  bytes.set(text, HEAD);
+  bytes.set(blob, HEAD + text.length);
+  new Uint32Array(bytes.buffer, 0, 4).set([MAGIC, FORMAT, crc32(bytes.subarray(HEAD)), text.length]);
+  return bytes;
+}
+
+/** @param {import('../models/model_file.js').ModelFile} file */
+function checksum(file) {
+  let crc = 0;
+  for (let at = 0; at < file.size; at += PIECE) crc = crc32(file.read(at, Math.min(PIECE, file.size - at)), crc);
+  return crc;
+}
+
+/** A step that runs in Python, if there is one. @param {Header} header */
+export const hostStep = ({ blocks }) => blocks.flatMap(({ steps }) => steps).find((step) => step.op === 'host');
+
+/** Refuses what only Python, or another machine, can run. @param {Header} header */
+function refuse(header) {
+  if (header.modules.webgpu) throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it for the provider "wasm"' });
+  const host = hostStep(header);
+  if (host) throw new UnsupportedOp('this step runs in Python', { node: host.node, hint: 'open the ONNX model itself' });
+}
+
+/**
+ * An exported Program in the place of Python and its model (python.js): it is its only Program.
+ * @implements {Compiler}
+ */
+export class Exported {
+  /** @param {Uint8Array} bytes */
+  constructor(bytes) {
+    const { header, blob } = parse(bytes);
+    const { types } = header;
+    if (!types) throw new InvalidModel('this program does not list its inputs and outputs', { hint: 'write it with session.export()' });
+    refuse(header);
+    this.header = header;
+    this.blob = blob;
+    /** What model.js asks of Python's model, and no more. */
+    this.proxy = /** @type {import('../interpreter/python.js').ModelProxy} */ ({ info: JSON.stringify(types), timings: '{}', needs: '{"values":[],"dims":[],"defaults":[]}', destroy() {} });
+  }
+
+  /** How many threads its scratch is for, at most; memory is shared above 1. */
+  get threads() {
+    return this.header.threads ?? 1;
+  }
+
+  /** The files its weights are in, by the name that they have in the Program. @returns {Map<string, string>} */
+  get files() {
+    const { model, constants } = this.header;
+    const files = new Map(model ? [['', model.file]] : []);
+    for (const constant of constants) if ('source' in constant && constant.source) files.set(constant.source, constant.source);
+    return files;
+  }
+
+  /** That a file is the one it was made of. @param {string} name in the Program @param {import('../models/model_file.js').ModelFile} file */
+  check(name, file) {
+    const { model, files } = this.header;
+    const told = name ? files?.find((known) => known.file === name) : model;
+    if (!told || file.size === told.size && checksum(file) === told.crc32) return;
+    throw new InvalidModel(`"${told.file}" is not what this program was made from`, { hint: 'export it again' });
+  }
+
+  /** @returns {ProgramData} */
+  main() {
+    return { header: this.header, blob: this.blob, python: { timings: '{}', destroy() {} } };
+  }
+
+  /** What takes Python. @returns {never} */
+  watched() {
+    throw new InvalidInput('an exported program cannot be compiled in another way', { hint: 'verify the ONNX model itself' });
+  }
+  specialise = this.watched;
+  fallBack = this.watched;
+  host = this.watched;
+}
