@@ -112,7 +112,9 @@ def _import(module: str) -> None:
         package = module.rpartition(".")[0]
         for name in [n for n in sys.modules.keys() - modules if n.startswith(f"{package}.")]:
             del sys.modules[name]
-            vars(sys.modules[package]).pop(name.removeprefix(f"{package}."), None)
+            parent, _, child = name.rpartition(".")
+            if parent in sys.modules:
+                vars(sys.modules[parent]).pop(child, None)
         raise
 
 

@@ -1,28 +1,32 @@
-"""The operators, one file a family. Importing this package fills the table; rare families come when an operator
-is not found."""
+"""The operators, by domain, one file a family. Importing this package registers the common families; the rare ones
+are imported when a model has an operator that is not registered."""
 
+import pyruntime.ops.microsoft.activation
+import pyruntime.ops.microsoft.attention
+import pyruntime.ops.microsoft.fused
+import pyruntime.ops.microsoft.group_attention
+import pyruntime.ops.microsoft.matmul
+import pyruntime.ops.microsoft.nbits
+import pyruntime.ops.microsoft.norm
+import pyruntime.ops.microsoft.quant
+import pyruntime.ops.microsoft.rotary  # noqa: F401
 from pyruntime.frontend import registry
-from pyruntime.ops import (  # noqa: F401
+from pyruntime.ops.standard import (  # noqa: F401
     activation,
     attention,
-    attention_microsoft,
     cast,
     control,
     conv,
     cumulative,
     einsum,
     elementwise,
-    fused_microsoft,
-    group_attention,
     index,
     layout,
     logic,
     lstm,
     matmul,
     move,
-    nbits,
     norm,
-    norm_microsoft,
     pool,
     qlinear,
     quant,

@@ -1,34 +1,34 @@
-"""The families that few models have: they are imported when one does."""
+"""The families that few models have. `registry.find` imports this module for an operator that is not registered."""
 
 import pyruntime.host.text  # noqa: F401
-from pyruntime.ops import (  # noqa: F401
-    aliases_microsoft,
+from pyruntime.ops.microsoft import (  # noqa: F401
+    aliases,
     attention_lstm,
     beam_search,
+    experts,
+    gates,
+    greedy_search,
+    linalg,
+    qlinear,
+    sparse_attention,
+    tokens,
+    vision,
+    whisper,
+    words,
+)
+from pyruntime.ops.ml import encode, linear, svm, trees  # noqa: F401
+from pyruntime.ops.standard import (  # noqa: F401
     deform_conv,
     experimental,
-    experts,
     flex_attention,
-    gates_microsoft,
-    greedy_search,
     grid,
-    linalg_microsoft,
     linear_attention,
     loss,
-    ml_encode,
-    ml_linear,
-    ml_svm,
-    ml_trees,
-    qlinear_microsoft,
     roi,
     scan,
     sequence,
     signal,
-    sparse_attention,
     text,
-    tokens,
     training,
     unique,
-    whisper,
-    words_microsoft,
 )

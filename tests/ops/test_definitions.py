@@ -86,7 +86,7 @@ FRESH = {
 import sys
 import pyruntime.ops
 from pyruntime.frontend import registry
-assert "pyruntime.ops.ml_trees" not in sys.modules
+assert "pyruntime.ops.ml.trees" not in sys.modules
 common = {key: list(versions) for key, versions in registry._TABLE.items()}
 registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
 assert len(registry.table()) > len(common)
@@ -110,7 +110,7 @@ half = threading.Event()
 
 class Slow:
     def find_spec(self, name, *rest):
-        if name == "pyruntime.ops.training":
+        if name == "pyruntime.ops.standard.training":
             registry.op("Twice", domain="a", since=1)(lambda t, x: x)
             half.set()
             time.sleep(0.3)
@@ -130,7 +130,7 @@ from pyruntime.frontend import registry
 
 class Interrupts:
     def find_spec(self, name, *rest):
-        if name == "pyruntime.ops.training":
+        if name == "pyruntime.ops.standard.training":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupts())

@@ -12,7 +12,7 @@ import pytest
 from pyruntime.ir import dtype as dt
 from pyruntime.ir import reference
 from pyruntime.ir.expr import Expr, MixedTypes, cast, const
-from pyruntime.ops.minifloat import FORMATS, decode, encode
+from pyruntime.ops.lib.minifloat import FORMATS, decode, encode
 from tests.ops.compare import by_onnx
 from tests.ops.node import check_node
 

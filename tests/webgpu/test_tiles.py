@@ -10,8 +10,8 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.expr import X, Y, index, select
 from pyruntime.ir.kernel import Call
-from pyruntime.ops.conv import conv
-from pyruntime.ops.matmul import product
+from pyruntime.ops.standard.conv import conv
+from pyruntime.ops.standard.matmul import product
 from pyruntime.providers.webgpu.adapter import Adapter
 from pyruntime.providers.webgpu.code_writer import one_binding_each
 from pyruntime.providers.webgpu.printer.loops import print_kernel, print_workgroup_tile

@@ -1,0 +1,223 @@
+"""Operators that ONNX Runtime's optimiser writes: fusions, and the channels-last forms (N, *S, C)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BOOL, F32, I32
+from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, const, erf, log, maximum, minimum, select, sigmoid, tanh
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.lib.formula import float_type
+from pyruntime.ops.microsoft import MICROSOFT
+from pyruntime.ops.standard.conv import causal_conv, conv
+from pyruntime.ops.standard.linear_attention import linear_attention
+from pyruntime.ops.standard.matmul import gemm
+from pyruntime.ops.standard.norm import group_normalization
+from pyruntime.ops.standard.pool import max_pool
+from pyruntime.ops.standard.qlinear import channels_first, channels_last_of
+from pyruntime.ops.standard.reduce import softmax_of
+
+
+def activation_of(t: Tracer, name: str, p: Sequence[float]) -> Expr:
+    """The template of an activation by name; p are its parameters."""
+    forms = {
+        "": lambda: X,
+        "Relu": lambda: maximum(X, 0.0),
+        "Tanh": lambda: tanh(X),
+        "Sigmoid": lambda: sigmoid(X),
+        "LeakyRelu": lambda: select(X < 0.0, X * (p[0] if p else 0.01), X),
+        "Clip": lambda: clip(X, p[0], p[1]),
+        "HardSigmoid": lambda: clip(X * p[0] + p[1], 0.0, 1.0),
+    }
+    if name not in forms:
+        raise t.unsupported(f'activation "{name}" is not known')
+    least = {"Clip": 2, "HardSigmoid": 2}.get(name, 0)
+    if len(p) < least:
+        raise t.shape_error(f'activation "{name}" has {len(p)} parameters, needs {least}')
+    return forms[name]()
+
+
+def _activated(t: Tracer, y: Tensor, name: str, p: Sequence[float]) -> Tensor:
+    return t.map(activation_of(t, name, p), y) if name else y
+
+
+@op("FusedConv", domain=MICROSOFT)
+def fused_conv(
+    t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, z: Tensor | None = None, *, activation: str = "",
+    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", dilations: Sequence[int] | None = None,
+    group: int = 1, kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """activation(Conv(x, w, b) + z)."""
+    y = conv(
+        t, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads,
+        strides=strides,
+    )  # fmt: skip
+    t.require_shape("z", z, y.shape)
+    return _activated(t, y if z is None else t.map(X + Y, y, z), activation, activation_params)
+
+
+@op("NhwcConv", domain=MICROSOFT)
+@op("NhwcFusedConv", domain=MICROSOFT)
+def nhwc_conv(
+    t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, z: Tensor | None = None, *, activation: str = "",
+    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", dilations: Sequence[int] | None = None,
+    group: int = 1, kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """FusedConv with channels last; the weight stays (M, C/group, *K)."""
+    y = fused_conv(
+        t, channels_first(t, x), w, b, None if z is None else channels_first(t, z), activation=activation,
+        activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    return channels_last_of(t, y)
+
+
+@op("NhwcMaxPool", domain=MICROSOFT)
+def nhwc_max_pool(
+    t: Tracer, x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int], pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """MaxPool with channels last."""
+    y, _ = max_pool(
+        t, channels_first(t, x), auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    return channels_last_of(t, y)
+
+
+@op("FusedGemm", domain=MICROSOFT)
+def fused_gemm(
+    t: Tracer, a: Tensor, b: Tensor, c: Tensor | None = None, *, activation: str = "", activation_alpha: float = 0.01,
+    activation_beta: float = 0.0, activation_gamma: float = 0.0, alpha: float = 1.0, beta: float = 1.0,
+    transA: int = 0, transB: int = 0,
+) -> Tensor:  # fmt: skip
+    """activation(Gemm(a, b, c))."""
+    y = gemm(t, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return _activated(t, y, activation, (activation_alpha, activation_beta))
+
+
+@op("BiasAdd", domain=MICROSOFT)
+def bias_add(t: Tracer, x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
+    """x + bias + skip."""
+    return t.map_onto(X + Y + Z, x, bias, skip)
+
+
+@op("BiasSplitGelu", domain=MICROSOFT)
+def bias_split_gelu(t: Tracer, x: Tensor, bias: Tensor) -> Tensor:
+    """left · gelu(right) of the two halves of x + bias. Shapes: x (*A, 2·D), bias (2·D,) -> (*A, D)."""
+    kind = float_type(x.dtype)  # a sum rounded to half floats may be where erf is -1, and a left infinity turn NaN
+    total = t.map_onto(cast(X, kind) + cast(Y, kind), x, bias)
+    half = x.shape[-1] // 2
+    left, right = t.slice(total, -1, 0, half), t.slice(total, -1, half, half)
+    return t.cast(t.map(X * (Y * 0.5 * (erf(Y * math.sqrt(0.5)) + 1.0)), left, right), x.dtype)
+
+
+@op("BiasSoftmax", domain=MICROSOFT)
+def bias_softmax(t: Tracer, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
+    """Softmax of x + bias over axes axis…; a bias of fewer elements repeats over the axes just before them
+    (is_inner_broadcast), or over the first ones."""
+    start = t.axis(axis, x.rank)
+    if is_inner_broadcast and bias.rank < x.rank:
+        missing = x.rank - bias.rank
+        bias = t.unsqueeze(bias, list(range(start - missing, start)))
+    return softmax_of(t, t.map_onto(X + Y, x, bias), list(range(start, x.rank)))
+
+
+@op("BiasDropout", domain=MICROSOFT)
+def bias_dropout(
+    t: Tracer, x: Tensor, bias: Tensor, residual: Tensor | None = None, ratio: Tensor | None = None,
+    training_mode: Tensor | None = None, *, seed: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """x + bias + residual, and a mask that keeps all: nothing is dropped when a model runs."""
+    if training_mode is not None and t.static(training_mode)[0]:
+        raise t.unsupported("training_mode is not implemented")
+    y = t.map_onto(X + Y, x, bias)
+    return y if residual is None else t.map_onto(X + Y, y, residual), t.fill(x.shape, 1, BOOL)
+
+
+@op("RelativePositionBias", domain=MICROSOFT)
+def relative_position_bias(
+    t: Tracer, table: Tensor, query_length: Tensor, key_length: Tensor, *, is_bidirectional: int = 0, max_distance: int
+) -> Tensor:
+    """T5's bias of attention: distances of key and query fall into buckets, half of them of one distance each, the
+    others growing by a factor up to max_distance. Shapes: table (buckets, heads) -> (1, heads, queries, keys).
+    Source: https://arxiv.org/abs/1910.10683"""
+    count, heads = table.shape
+    if not isinstance(count, int):
+        raise t.unsupported("the number of buckets must be known")
+    count = count // 2 if is_bidirectional else count
+    exact = count // 2
+    growth = (count - exact) / math.log(max_distance / exact)
+
+    def body(_: Expr, h: Expr, q: Expr, k: Expr) -> Expr:
+        distance = q - k
+        behind = select(distance < 0, const(count, I32), const(0, I32)) if is_bidirectional else const(0, I32)
+        far = maximum(distance, -distance) if is_bidirectional else maximum(distance, 0)
+        steps = log(cast(maximum(far, 1), F32) / float(exact)) * growth
+        wide = minimum(cast(steps, I32) + exact, count - 1)
+        return table.at(behind + select(far < exact, far, wide), h)
+
+    (queries,), (keys,) = (t.ints(t.reshape(v, (1,)), lower=0) for v in (query_length, key_length))
+    return t.compute((1, heads, queries, keys), body)
+
+
+@op("GroupNorm", domain=MICROSOFT)
+def group_norm(
+    t: Tracer, x: Tensor, gamma: Tensor, beta: Tensor, *, activation: int, channels_last: int = 1,
+    epsilon: float = 1e-5, groups: int,
+) -> Tensor:  # fmt: skip
+    """GroupNormalization, then SiLU if `activation` is 1; channels last by default."""
+    y = channels_first(t, x) if channels_last else x
+    y = group_normalization(t, y, gamma, beta, epsilon=epsilon, num_groups=groups)
+    y = t.map(X * sigmoid(X), y) if activation else y
+    return channels_last_of(t, y) if channels_last else y
+
+
+@op("SkipGroupNorm", domain=MICROSOFT)
+def skip_group_norm(
+    t: Tracer, x: Tensor, gamma: Tensor, beta: Tensor, skip: Tensor, bias: Tensor | None = None, *, activation: int,
+    channels_last: int = 1, epsilon: float = 1e-5, groups: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """GroupNorm of x + skip + bias, and that sum; skip (N, C) or (N, 1, 1, C) broadcasts."""
+    if not channels_last:
+        raise t.unsupported("channels first are not implemented")
+    dtype = float_type(x.dtype)
+    wide = t.reshape(skip, (skip.shape[0], 1, 1, skip.shape[1])) if skip.rank == 2 else skip
+    total = t.map(cast(X, dtype) + cast(Y, dtype), x, wide)
+    total = t.cast(total if bias is None else t.map(X + cast(Y, dtype), total, bias), x.dtype)
+    y = group_norm(t, total, gamma, beta, activation=activation, epsilon=epsilon, groups=groups)
+    return y, total
+
+
+@op("CausalConvWithState", domain=MICROSOFT)
+def causal_conv_microsoft(
+    t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, past: Tensor | None = None, *, activation: str = "none",
+    channels_last: int = 0, dilation: int = 1, ndim: int = 1, state_window: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """ONNX's operator of that name, where the further attributes have their defaults."""
+    if (channels_last, dilation, ndim, state_window) != (0, 1, 1, 0):
+        raise t.unsupported("channels_last, dilation, ndim and state_window are not implemented")
+    return causal_conv(t, x, w, b, past, activation=activation)
+
+
+@op("LinearAttention", domain=MICROSOFT)
+def linear_attention_microsoft(
+    t: Tracer, query: Tensor, key: Tensor, value: Tensor, past_state: Tensor | None = None,
+    decay: Tensor | None = None, beta: Tensor | None = None, *, chunk_size: int = 64, kv_num_heads: int,
+    q_num_heads: int, scale: float = 0.0, state_window: int = 0, update_rule: str = "gated_delta",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """ONNX's operator of that name, without state_window."""
+    if state_window:
+        raise t.unsupported("state_window is not implemented")
+    return linear_attention(
+        t, query, key, value, past_state, decay, beta, kv_num_heads=kv_num_heads, q_num_heads=q_num_heads,
+        scale=scale, update_rule=update_rule,
+    )  # fmt: skip
+
+
+__all__ = ["activation_of"]

@@ -1,0 +1,177 @@
+"""GroupQueryAttention of ONNX Runtime, with the letters of `attention`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F8E4M3FN, I8, U8
+from pyruntime.ir.expr import Expr, X, const, dim, select
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.microsoft import MICROSOFT
+from pyruntime.ops.microsoft.kv_cache import Codes, PerItem, Window, appended
+from pyruntime.ops.standard.attention import (
+    NONE,
+    Bias,
+    add_mask,
+    attend,
+    chain,
+    heads_of,
+    length_mask,
+    merged,
+    require_bias,
+    window_mask,
+)  # fmt: skip
+from pyruntime.ops.standard.norm import root_mean_square, scaled
+from pyruntime.ops.standard.rotary import Angle, require_caches, rotate
+
+
+@op("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(
+    t: Tracer, query: Tensor, key: Tensor | None, value: Tensor | None, past_key: Tensor | None,
+    past_value: Tensor | None, seqlens_k: Tensor, total_sequence_length: Tensor, cos_cache: Tensor | None = None,
+    sin_cache: Tensor | None = None, position_ids: Tensor | None = None, attention_bias: Tensor | None = None,
+    head_sink: Tensor | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
+    q_norm_weight: Tensor | None = None, k_norm_weight: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0,
+    k_quant_type: str = "NONE", kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1,
+    num_heads: int, qk_norm_epsilon: float = 1e-6, qk_output: int = 0, rotary_interleaved: int = 0,
+    scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1, softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Causal attention where item n has seqlens_k[n] + 1 keys, of which the last S (all, for a first prompt) are new.
+    New keys go behind the item's own past, in a cache of max(P, total_sequence_length) places, or of P places if
+    sliding_window_cache (see `Window`). Caches may hold codes (see `Codes`).
+
+    Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, P, D)
+    -> (N, S, H·D), present key and value (N, G, max(P, total), D)
+    """
+    _require_known(t, local_window_size, causal, smooth_softmax)
+    q, k, v = group_heads(t, query, key, value, num_heads, kv_num_heads)
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q, k = (
+            scaled(t, root_mean_square(t, x, -1, qk_norm_epsilon)[0], w, None, x.dtype)
+            for x, w in ((q, q_norm_weight), (k, k_norm_weight))
+        )
+    rows = q.shape[2]
+    for x in (k, v):
+        t.require_equal(x.shape[2], rows, "keys and queries differ in number")
+    if past_key is not None and past_value is not None:
+        t.require_equal(past_key.shape[2], past_value.shape[2], "past_key and past_value differ in length")
+    seqlens_k = t.reshape(seqlens_k, (q.shape[0],))  # of older models (N, 1)
+    total = t.ints(t.reshape(total_sequence_length, ()), 0)[0]
+    require_bias(t, attention_bias, rows, total)
+    first = dim(sh.compare("eq", rows, total))
+
+    def end(n: Expr) -> Expr:
+        """How many keys item n has."""
+        return t.checked_index(seqlens_k.at(n), total) + 1
+
+    def start(n: Expr) -> Expr:
+        """How many keys item n had before."""
+        return select(first != 0, 0, end(n) - dim(rows))
+
+    if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
+        q, k = (turned_by_caches(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
+    elif do_rotary == 1:
+        raise t.shape_error("do_rotary needs cos_cache and sin_cache")
+    scales = [_channels(t, scale, x) for scale, x in ((k_scale, k), (v_scale, v))]
+    codes = _codes(t, past_key, scales, (k_quant_type, v_quant_type), kv_cache_bit_width)
+    olds, news = (past_key, past_value), [code.encoded(t, x) for code, x in zip(codes, (k, v), strict=True)]
+
+    if sliding_window_cache:
+        window = _window(t, past_key, local_window_size if causal else 0, start, end)
+        presents = [window.kept(t, old, new) for old, new in zip(olds, news, strict=True) if old is not None]
+        held = [t.concat([old, new], 2) for old, new in zip(olds, news, strict=True) if old is not None]
+        added = None if attention_bias is None else add_mask(t, attention_bias, (*q.shape[:3], total))
+        bias: Bias | None = window.bias(added)
+    else:
+        room = rows if past_key is None else past_key.shape[2] + rows
+        t.require(sh.compare("le", total, room), "total_sequence_length is more than the past and what is new")
+        presents = [appended(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
+        held = [t.slice(x, 2, 0, total) for x in presents]  # a cache may have room for more
+        biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], total))]
+        left = local_window_size - 1 if local_window_size > 0 else -1
+        bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
+    keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, held, strict=True))
+    sink = _sink(head_sink, smooth_softmax == 1)
+    done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
+    scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
+    return merged(t, done.out), *presents, t.cast(scores, query.dtype)
+
+
+def _channels(t: Tracer, scale: Tensor | None, x: Tensor) -> Tensor | None:
+    """One scale a channel of x (N, G, ·, D), whatever its shape, as ONNX Runtime takes it: by the number."""
+    _, groups, _, head = x.shape
+    if scale is None or sh.size(scale.shape) != groups * head:
+        return scale
+    return t.reshape(scale, (1, groups, 1, head))
+
+
+def _codes(
+    t: Tracer, past: Tensor | None, scales: Sequence[Tensor | None], types: Sequence[str], bits: int
+) -> list[Codes]:
+    """What the caches of keys and values hold."""
+    for scale, kind in zip(scales, types, strict=True):
+        if kind not in ("NONE", "PER_TENSOR", "PER_CHANNEL"):
+            raise t.unsupported(f"caches of type {kind} are not known")
+        if (scale is None) != (kind == "NONE"):
+            raise t.shape_error("a quantised cache needs its scale, and no other has one")
+    dtype = past.dtype if past is not None else U8 if bits == 4 else I8
+    if types != ("NONE", "NONE") and (dtype, bits or 8) not in ((U8, 4), (I8, 8), (F8E4M3FN, 8)):
+        text = f"a cache of {bits} bits in {dtype.name} is not known"
+        raise t.unsupported(text, "4 in uint8, 8 in int8 or float8e4m3fn are")
+    return [Codes(scale, dtype) for scale in scales]
+
+
+def _require_known(t: Tracer, local_window_size: int, causal: int, smooth_softmax: int) -> None:
+    """For a window and a smooth softmax -1 stands for none."""
+    if local_window_size != -1 and not causal:
+        raise t.unsupported("local_window_size needs causal attention")
+    if local_window_size < -1 or local_window_size == 0:
+        raise t.unsupported(f"local_window_size is {local_window_size}, must be -1 or above 0")
+    if smooth_softmax not in (-1, 0, 1):
+        raise t.unsupported(f"smooth_softmax is {smooth_softmax}, must be -1, 0 or 1")
+
+
+def _window(t: Tracer, past: Tensor | None, width: int, start: PerItem, end: PerItem) -> Window:
+    if past is None or width <= 0:
+        raise t.unsupported("sliding_window_cache needs past_key, causal attention and local_window_size")
+    t.require(sh.compare("le", width, past.shape[2]), f"a cache of {past.shape[2]} places is smaller than its window")
+    return Window(past.shape[2], width, start, end)
+
+
+def _sink(head_sink: Tensor | None, smooth: bool) -> PerItem | None:
+    """The further logit of a row: one a head, or 0."""
+    if head_sink is not None:
+        return lambda h: head_sink.at(h)
+    return (lambda h: const(0.0)) if smooth else None
+
+
+def group_heads(
+    t: Tracer, query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, groups: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    if key is not None and value is not None:
+        return heads_of(t, query, heads), heads_of(t, key, groups), heads_of(t, value, groups)
+    every = heads_of(t, query, heads + 2 * groups)
+    parts = ((0, heads), (heads, groups), (heads + groups, groups))
+    q, k, v = (t.slice(every, 1, begin, count) for begin, count in parts)
+    return q, k, v
+
+
+def turned_by_caches(
+    t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, ids: Tensor | None, start: PerItem, interleaved: int
+) -> Tensor:
+    def angle(cache: Tensor) -> Angle:
+        def at(n: Expr, s: Expr, pair: Expr) -> Expr:
+            place = start(n) + s if ids is None else ids.at(n, s)
+            return cache.at(t.checked_index(place, cache.shape[0]), pair)
+
+        return at
+
+    require_caches(t, cos, sin, cos.shape[1])
+    return rotate(t, x, angle(cos), angle(sin), cos.shape[1] * 2, bool(interleaved))
+
+
+__all__ = ["group_heads", "group_query_attention", "turned_by_caches"]

@@ -1,0 +1,216 @@
+"""ONNX Runtime's operators on codes: dequantise, compute in float32, quantise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import X, Y, Z, cast, select, sigmoid
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.microsoft import MICROSOFT
+from pyruntime.ops.microsoft.norm import embed_layer_normalization
+from pyruntime.ops.standard.lstm import lstm_of
+from pyruntime.ops.standard.norm import mean_of
+from pyruntime.ops.standard.pool import average_pool, global_average_pool
+from pyruntime.ops.standard.qlinear import channels_first, channels_last_of, scalar_of
+from pyruntime.ops.standard.quant import centred, dequantize_linear, dynamic_quantize_linear, quantize_linear, saturated
+from pyruntime.ops.standard.recurrent import Layer, lstm_activations
+from pyruntime.ops.standard.reduce import softmax_of
+
+
+def _real(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    return dequantize_linear(t, x, scalar_of(t, scale), None if zero is None else scalar_of(t, zero))
+
+
+def _codes(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    if zero is None:
+        zero = t.scalar(0, like.dtype)
+    return t.map(saturated(X / Y, cast(Z, F32), zero.dtype), x, scalar_of(t, scale), scalar_of(t, zero))
+
+
+def _requantised(t: Tracer, value: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    """Codes of what is in the result's scale already."""
+    zero = t.scalar(0, like.dtype) if zero is None else scalar_of(t, zero)
+    return t.map(saturated(X, cast(Y, F32), zero.dtype), value, zero)
+
+
+@op("QuantizeLinear", domain=MICROSOFT)
+def quantize_linear_in_float32(
+    t: Tracer, x: Tensor, y_scale: Tensor, y_zero_point: Tensor | None = None, *, axis: int = 1
+) -> Tensor:
+    """The standard's divides halves as halves, unless `precision` says otherwise."""
+    return quantize_linear(t, x, y_scale, y_zero_point, axis=axis, precision=F32.code)
+
+
+@op("QLinearAdd", domain=MICROSOFT)
+def qlinear_add(
+    t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor, b_zero: Tensor | None,
+    y_scale: Tensor, y_zero: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Add of codes. Each term in the result's scale, as in ONNX Runtime: where two scales agree, a tie stays one."""
+    out = scalar_of(t, y_scale)
+    left, right = [t.map(X / Y, scalar_of(t, s), out) for s in (a_scale, b_scale)]
+    return _requantised(t, t.map(X + Y, _real(t, a, left, a_zero), _real(t, b, right, b_zero)), y_zero, a)
+
+
+@op("QLinearMul", domain=MICROSOFT)
+def qlinear_mul(
+    t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor, b_zero: Tensor | None,
+    y_scale: Tensor, y_zero: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Mul of codes: an exact product, and one factor."""
+    factor = t.map(X * Y / Z, *[scalar_of(t, s) for s in (a_scale, b_scale, y_scale)])
+    left, right = [centred(t, v, scalar_of(t, z) if z else None) for v, z in ((a, a_zero), (b, b_zero))]
+    product = t.map(cast(X * Y, F32), left, right)
+    return _requantised(t, t.map(X * Y, product, factor), y_zero, a)
+
+
+@op("QLinearSigmoid", domain=MICROSOFT)
+def qlinear_sigmoid(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
+) -> Tensor:
+    """Sigmoid of codes."""
+    return _codes(t, t.map(sigmoid(X), _real(t, x, x_scale, x_zero)), y_scale, y_zero, x)
+
+
+@op("QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_leaky_relu(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None, *,
+    alpha: float = 0.01,
+) -> Tensor:  # fmt: skip
+    """LeakyRelu of codes."""
+    real = t.map(select(X < 0.0, X * alpha, X), _real(t, x, x_scale, x_zero))
+    return _codes(t, real, y_scale, y_zero, x)
+
+
+def _pooled(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None,
+    channels_last: int, pool: Callable[[Tensor], Tensor],
+) -> Tensor:  # fmt: skip
+    real = _real(t, x, x_scale, x_zero)
+    real = pool(channels_first(t, real) if channels_last else real)
+    return _codes(t, channels_last_of(t, real) if channels_last else real, y_scale, y_zero, x)
+
+
+@op("QLinearAveragePool", domain=MICROSOFT)
+def qlinear_average_pool(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None, *,
+    auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0, count_include_pad: int = 0,
+    kernel_shape: Sequence[int], pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """AveragePool of codes."""
+
+    def pool(v: Tensor) -> Tensor:
+        return average_pool(
+            t, v, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
+            kernel_shape=kernel_shape, pads=pads, strides=strides,
+        )  # fmt: skip
+
+    return _pooled(t, x, x_scale, x_zero, y_scale, y_zero, channels_last, pool)
+
+
+@op("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor, y_scale: Tensor, y_zero: Tensor, *, channels_last: int = 0
+) -> Tensor:
+    """GlobalAveragePool of codes."""
+    return _pooled(t, x, x_scale, x_zero, y_scale, y_zero, channels_last, lambda v: global_average_pool(t, v))
+
+
+@op("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(t: Tracer, y_scale: Tensor, y_zero: Tensor, *xs: Tensor, axis: int) -> Tensor:
+    """Join tensors of codes, each given as (codes, scale, zero point), requantised to one scale."""
+    if len(xs) % 3:
+        raise t.shape_error("inputs come as codes, scale and zero point")
+    parts = [_codes(t, _real(t, *xs[n : n + 3]), y_scale, y_zero, xs[n]) for n in range(0, len(xs), 3)]
+    return t.concat(parts, axis)
+
+
+@op("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(
+    t: Tracer, condition: Tensor, x: Tensor, x_scale: Tensor, x_zero: Tensor, y: Tensor, y_scale: Tensor,
+    y_zero: Tensor, z_scale: Tensor, z_zero: Tensor,
+) -> Tensor:  # fmt: skip
+    """Where of codes."""
+    real = t.map(select(X, Y, Z), condition, _real(t, x, x_scale, x_zero), _real(t, y, y_scale, y_zero))
+    return _codes(t, real, z_scale, z_zero, x)
+
+
+@op("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor, *, axis: int = -1,
+    opset: int,
+) -> Tensor:  # fmt: skip
+    """Softmax of codes, with the axis as in that opset: before 13 all axes from it on."""
+    start = t.axis(axis, x.rank)
+    if not 0 < opset < 1 << 31:
+        raise t.unsupported(f"opset {opset} is none")
+    axes = [start] if opset >= 13 else list(range(start, x.rank))
+    return _codes(t, softmax_of(t, _real(t, x, x_scale, x_zero), axes), y_scale, y_zero, x)
+
+
+@op("QLinearReduceMean", domain=MICROSOFT)
+def qlinear_reduce_mean(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None, *,
+    axes: Sequence[int] | None = None, keepdims: int = 1,
+) -> Tensor:  # fmt: skip
+    """ReduceMean of codes; without axes over all of them."""
+    real = _real(t, x, x_scale, x_zero)
+    where = range(x.rank) if axes is None else t.axes(axes, x.rank)
+    mean = mean_of(t, real, where)
+    return _codes(t, mean if keepdims == 1 else t.squeeze(mean, list(where)), y_scale, y_zero, x)
+
+
+@op("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(
+    t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, lens: Tensor | None, h0: Tensor | None,
+    c0: Tensor | None, peepholes: Tensor | None, w_scale: Tensor, w_zero_point: Tensor, r_scale: Tensor,
+    r_zero_point: Tensor, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
+    hidden_size: int | None = None, input_forget: int = 0,
+) -> list[Tensor | None]:  # fmt: skip
+    """LSTM on weights of 8 bits, which are dequantised once; the other inputs of products are rounded to 8 bits, x by
+    its range and each row of h by its own. ONNX Runtime takes one range for those rows of h that a thread of it has:
+    without a batch the results are the same, with one they depend on its number of threads.
+
+    Shapes: w (D, I, 4H), r (D, H, 4H), scales and zero points (D,) or (D, 4H); others as LSTM's"""
+
+    def weight(codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+        each = [t.reshape(v, (v.shape[0], 1, v.shape[1] if v.rank == 2 else 1)) for v in (scale, zero)]
+        return t.transpose(t.map((cast(X, F32) - cast(Z, F32)) * Y, codes, *each), [0, 2, 1])
+
+    codes, step, zero = dynamic_quantize_linear(t, x)
+    near = t.map((cast(X, F32) - cast(Z, F32)) * Y, codes, step, zero)
+    weights = weight(w, w_scale, w_zero_point), weight(r, r_scale, r_zero_point)
+    layer = Layer(t, 4, (near, *weights), direction, 0, hidden_size)
+    sets = lstm_activations(layer, activations, activation_alpha, activation_beta, clip)
+    return lstm_of(layer, sets, b, lens, (h0, c0), peepholes, input_forget, rounded=True)
+
+
+@op("QEmbedLayerNormalization", domain=MICROSOFT)
+def qembed_layer_normalization(
+    t: Tracer, input_ids: Tensor, segment_ids: Tensor | None, word: Tensor, position: Tensor, segment: Tensor | None,
+    gamma: Tensor, beta: Tensor, mask: Tensor | None, word_scale: Tensor, position_scale: Tensor,
+    segment_scale: Tensor | None, gamma_scale: Tensor, beta_scale: Tensor, word_zero: Tensor, position_zero: Tensor,
+    segment_zero: Tensor | None, gamma_zero: Tensor, beta_zero: Tensor, *, epsilon: float = 1e-12,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """EmbedLayerNormalization on codes of 8 bits."""
+    tables = [
+        _real(t, codes, scale, zero)
+        for codes, scale, zero in (
+            (word, word_scale, word_zero), (position, position_scale, position_zero), (gamma, gamma_scale, gamma_zero),
+            (beta, beta_scale, beta_zero),
+        )
+    ]  # fmt: skip
+    of_segment = None
+    if segment is not None and segment_scale is not None:
+        of_segment = _real(t, segment, segment_scale, segment_zero)
+    y, count, _ = embed_layer_normalization(
+        t, input_ids, segment_ids, tables[0], tables[1], of_segment, tables[2], tables[3], mask, epsilon=epsilon
+    )
+    return y, count
+
+
+__all__ = ["qlinear_concat"]

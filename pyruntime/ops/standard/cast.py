@@ -1,0 +1,148 @@
+"""Conversions between element types.
+
+Strings are converted in Python; float8 and the like through their bit patterns (`minifloat`).
+Spec: https://onnx.ai/onnx/operators/onnx__Cast.html
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pyruntime.errors import ExecutionError
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.host import host_function
+from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, F64, I32, STRING, U8, DType, bounds
+from pyruntime.ir.expr import Expr, bitcast, cast
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.reference import Array, round_float, store_value
+from pyruntime.ops.lib.minifloat import MINIFLOATS, decode, encode
+
+_OLD_NAMES = {"float": "float32", "double": "float64"}
+
+
+def float_of(t: Tracer, code: int) -> DType:
+    """The type of floats that an attribute names."""
+    dtype = dtype_of(t, code)
+    if dtype not in (F16, BF16, F32, F64):
+        raise t.unsupported(f"element type {dtype} is not one of floats")
+    return dtype
+
+
+def dtype_of(t: Tracer, code: int | str | None, default: DType = F32) -> DType:
+    """The type that an attribute names (a code; before opset 6 a name)."""
+    if code is None:
+        return default
+    if isinstance(code, str):
+        dtype = BY_NAME.get(_OLD_NAMES.get(code.lower(), code.lower()))
+    else:
+        dtype = BY_CODE.get(code)
+    if dtype is None or dtype.kind == "c":
+        raise t.unsupported(f"element type {code} is not supported")
+    return dtype
+
+
+def converted(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode: str = "up") -> Tensor:
+    """x as elements of type `to`."""
+    if x.dtype is to:
+        return x
+    if to is STRING:
+        if x.dtype in MINIFLOATS:
+            x = converted(t, x, F32)
+        return t.host("format_numbers", [x], [(x.shape, STRING)], source=x.dtype.name)[0]
+    if x.dtype is STRING:
+        if to in MINIFLOATS:
+            return converted(t, converted(t, x, F32), to, saturate, round_mode)
+        return t.host("parse_numbers", [x], [(x.shape, to)], to=to.name)[0]
+
+    def element(*i: Expr) -> Expr:
+        e = decode(x.at(*i), x.dtype) if x.dtype in MINIFLOATS else x.at(*i)
+        if e.dtype.is_float and to.is_int and to.bits < 8:
+            return cast(cast(e, I32), to)  # out of range: wraps, as ml_dtypes has it
+        if to in (F16, BF16):  # there and back: no pass takes a rounding for an operator's own (passes/wide_halves.py)
+            return cast(cast(cast(e, to), F32), to)
+        return encode(cast(e, F32), to, saturate, round_mode) if to in MINIFLOATS else cast(e, to)
+
+    return t.compute(x.shape, element)
+
+
+@op("Cast", since=1)
+def cast_1(t: Tracer, x: Tensor, *, to: str | int) -> Tensor:
+    return converted(t, x, dtype_of(t, to))
+
+
+@op("Cast", since=6)
+def cast_6(t: Tracer, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    return converted(t, x, dtype_of(t, to), bool(saturate), round_mode)
+
+
+@op("CastLike", since=15)
+def cast_like(t: Tracer, x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    return converted(t, x, like.dtype, bool(saturate), round_mode)
+
+
+@op("BitCast", since=26)
+def bit_cast(t: Tracer, x: Tensor, *, to: int) -> Tensor:
+    """The same bits as another type of the same width."""
+    dtype = dtype_of(t, to)
+    if dtype.bits != x.dtype.bits or STRING in (dtype, x.dtype):
+        raise t.unsupported(f"the bits of {x.dtype} cannot be read as {dtype}")
+    if BOOL in (dtype, x.dtype):
+        return t.compute(x.shape, lambda *i: _bool_bits(x.at(*i), dtype))
+    return t.compute(x.shape, lambda *i: bitcast(x.at(*i), dtype))
+
+
+def _bool_bits(e: Expr, dtype: DType) -> Expr:
+    return cast(bitcast(e, U8), BOOL) if dtype is BOOL else bitcast(cast(e, U8), dtype)
+
+
+# ── strings ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@host_function("parse_numbers")
+def parse_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
+    shape, texts = args[0] or ((), [])
+    to = BY_NAME[attrs["to"]]
+    try:
+        return [(shape, [_parse(s, to) for s in texts])]
+    except (ValueError, OverflowError) as error:
+        raise ExecutionError(f"a string is no {to}: {error}") from None
+
+
+def _parse(text: str, to: DType) -> Any:
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is a number in Python alone")
+    if not to.is_int:
+        return store_value(float(text), to)
+    try:
+        number = int(text)
+    except ValueError:
+        number = math.trunc(float(text))
+    low, high = bounds(to)
+    if not low <= number <= high:
+        raise OverflowError(f"{text!r} is out of its range")
+    return store_value(number, to)
+
+
+@host_function("format_numbers")
+def format_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
+    shape, values = args[0] or ((), [])
+    source = BY_NAME[attrs["source"]]
+    return [(shape, [_format(v, source) for v in values])]
+
+
+def _format(value: Any, source: DType) -> str:
+    """The shortest decimal that reads back as the same number of its type, as NumPy prints it."""
+    if source is BOOL or source.is_int:
+        return str(int(value)) if source.is_int else str(bool(value))
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "INF" if value > 0 else "-INF"
+    if source in (F32, F16, BF16):
+        for digits in range(1, 10):
+            text = f"{value:.{digits}g}"
+            if round_float(float(text), source) == value:
+                return repr(float(text))
+    return repr(float(value))

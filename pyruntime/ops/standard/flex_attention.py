@@ -1,0 +1,48 @@
+"""FlexAttention: attention whose scores and probabilities pass through graphs of the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BF16, F16, F32
+from pyruntime.ir.expr import X
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.standard.attention import default_scale, masked_softmax, require_values, shared_product
+from pyruntime.ops.standard.cast import float_of
+
+if TYPE_CHECKING:
+    from pyruntime.onnx.graph import Graph
+
+
+@op("FlexAttention", since=1, domain="ai.onnx.preview")
+def flex_attention(
+    t: Tracer, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, softmax_precision: int | None = None,
+    score_mod: Graph | None = None, prob_mod: Graph | None = None,
+) -> Tensor:  # fmt: skip
+    """prob_mod(softmax(score_mod(q·kᵀ·scale)))·v, scale by default 1/√D, softmax at least in float32.
+
+    Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv), G divides H -> (N, H, S, Dv)
+    Errors: ShapeError if a mod changes the shape of what it is given
+    Spec:   https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html
+    """
+    precision = float_of(t, softmax_precision) if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
+    factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
+    require_values(t, k, v)
+    scores = t.cast(t.map(X * factor, shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
+    probabilities = masked_softmax(t, _modified(t, score_mod, scores))
+    weights = t.cast(_modified(t, prob_mod, probabilities), v.dtype)
+    return t.cast(shared_product(t, weights, v), q.dtype)
+
+
+def _modified(t: Tracer, graph: Any, x: Tensor) -> Tensor:
+    """What a graph of one input and one output makes of a tensor; the tensor itself where there is none."""
+    if graph is None:
+        return x
+    (y,) = t.subgraph(graph, [x])
+    if y.rank != x.rank:
+        raise t.shape_error(f"the graph gives rank {y.rank}, takes {x.rank}")
+    for n, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)):
+        t.require_equal(a, b, f"the graph changes axis {n}")
+    return y

@@ -1,0 +1,104 @@
+"""Contractions of quantised tensors. They are the routines "matmul" and "conv" on int32 operands with
+the zero points taken off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import X, Y, Z, cast
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.standard.conv import convolve_integers
+from pyruntime.ops.standard.matmul import matmul
+from pyruntime.ops.standard.quant import centred, require_pair, saturated
+
+
+def per_row(t: Tracer, v: Tensor, of: Tensor) -> Tensor:
+    """A parameter of the left operand: a vector has one entry a row. A vector alone is one row."""
+    if v.rank != 1:
+        return v
+    return t.reshape(v, () if of.rank == 1 or v.shape[0] == 1 else (v.shape[0], 1))
+
+
+def product_of_codes(t: Tracer, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None) -> Tensor:
+    """Σ (a - a_zero)(b - b_zero) in int32; zero points are scalars, vectors (per row of a, per column of b) or full."""
+    zero = None if a_zero is None else per_row(t, a_zero, a)
+    return matmul(t, centred(t, a, zero), centred(t, b, b_zero))
+
+
+def requantised(t: Tracer, codes: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
+    """codes · factor as the zero point's type."""
+    if not zero.dtype.is_int:
+        raise t.unsupported(f"codes of {zero.dtype} are not implemented, only integers")
+    y = t.map(saturated(cast(X, F32) * Y, cast(Z, F32), zero.dtype), codes, factor, zero)
+    t.require_shape("a scale or zero point does not fit: the result", y, codes.shape)
+    return y
+
+
+@op("MatMulInteger", since=10)
+def matmul_integer(
+    t: Tracer, a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
+) -> Tensor:
+    """(a - a_zero_point) · (b - b_zero_point) in int32.
+    Spec: https://onnx.ai/onnx/operators/onnx__MatMulInteger.html"""
+    return product_of_codes(t, a, a_zero_point, b, b_zero_point)
+
+
+@op("QLinearMatMul", since=10)
+def qlinear_matmul(
+    t: Tracer, a: Tensor, a_scale: Tensor, a_zero_point: Tensor, b: Tensor, b_scale: Tensor, b_zero_point: Tensor,
+    y_scale: Tensor, y_zero_point: Tensor,
+) -> Tensor:  # fmt: skip
+    """MatMulInteger, requantised by a_scale · b_scale / y_scale.
+    Spec: https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html"""
+    for scale, point in ((a_scale, a_zero_point), (b_scale, b_zero_point), (y_scale, y_zero_point)):
+        require_pair(t, scale, point)
+    codes = product_of_codes(t, a, a_zero_point, b, b_zero_point)
+    left, out, zero = (per_row(t, v, a) for v in (a_scale, y_scale, y_zero_point))
+    factor = t.map(cast(X, F32) * cast(Y, F32) / cast(Z, F32), left, b_scale, out)
+    return requantised(t, codes, factor, zero)
+
+
+@op("QLinearConv", since=10)
+def qlinear_conv(
+    t: Tracer, x: Tensor, x_scale: Tensor, x_zero_point: Tensor, w: Tensor, w_scale: Tensor, w_zero_point: Tensor,
+    y_scale: Tensor, y_zero_point: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET",
+    channels_last: int = 0, dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """ConvInteger plus an int32 bias, requantised by x_scale · w_scale / y_scale; w_scale may be one a filter.
+    Spec: https://onnx.ai/onnx/operators/onnx__QLinearConv.html"""
+    codes = convolve_integers(
+        t, channels_first(t, x) if channels_last else x, x_zero_point, w, w_zero_point, group=group,
+        kernel_shape=kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+    )  # fmt: skip
+    if b is not None:
+        t.require_shape("B", b, (w.shape[0],))
+        codes = t.map(X + Y, codes, along_filters(t, b, codes))
+    factor = t.map(X * Y / Z, scalar_of(t, x_scale), along_filters(t, w_scale, codes), scalar_of(t, y_scale))
+    y = requantised(t, codes, factor, scalar_of(t, y_zero_point))
+    return channels_last_of(t, y) if channels_last else y
+
+
+def scalar_of(t: Tracer, v: Tensor) -> Tensor:
+    return t.reshape(v, ())
+
+
+def along_filters(t: Tracer, v: Tensor, codes: Tensor) -> Tensor:
+    if v.shape in ((), (1,)):
+        return scalar_of(t, v)
+    return t.reshape(v, [codes.shape[1], *[1] * (codes.rank - 2)])
+
+
+def channels_first(t: Tracer, x: Tensor) -> Tensor:
+    return t.transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])
+
+
+def channels_last_of(t: Tracer, x: Tensor) -> Tensor:
+    return t.transpose(x, [0, *range(2, x.rank), 1])
+
+
+__all__ = ["along_filters", "product_of_codes", "requantised", "scalar_of"]

@@ -1,0 +1,301 @@
+"""RNN, GRU and LSTM: the projection of all inputs is one product, the recurrence one procedure.
+
+The recurrence runs in parallel over directions and pairs of batch rows. Per step it multiplies R, packed so that four
+units are the lanes of a vector, with the hidden states of both rows, which share each load of R; then it applies the
+activations to contiguous gates (ADR 25).
+"""
+
+# T steps, B batch, I inputs, H hidden, D directions, G gates
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, F16, F32, I32, DType
+from pyruntime.ir.expr import Expr, Scalar, X, Y, const, dim, guard, select
+from pyruntime.ir.kernel import Accum, Builder, Tensor
+from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.lib.recurrent_activations import Activation, activations
+from pyruntime.ops.standard.matmul import product
+
+DIRECTIONS = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}  # opset 1 spells its default so
+
+
+LANES = 4
+PARTS = {1: 4, 2: 4, 3: 2, 4: 2}  # by gates: vectors of units whose sums run together, for one row of the batch
+MOST = LANES * max(PARTS.values())
+
+Step = Callable[[Builder, Expr, list[Expr], Expr, list[Tensor], Tensor], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """The tensors of a recurrence as its procedure sees them; gates (D, B, G, units) is scratch."""
+
+    y: Tensor | None
+    states: list[Tensor]
+    initial: Sequence[Tensor | None]
+    lens: Tensor | None
+    step: Step
+    gates: Tensor
+
+
+class Layer:
+    """What the three operators share: shapes, the projection, states, and the loop over steps."""
+
+    def __init__(
+        self, t: Tracer, gates: int, xwr: tuple[Tensor, Tensor, Tensor], direction: str, layout: int, size: int | None
+    ) -> None:
+        x, w, r = xwr
+        if direction not in DIRECTIONS:
+            raise t.unsupported(f"direction {direction!r} is not known")
+        self.t, self.gates, self.direction, self.layout = t, gates, direction, layout
+        self.out_type = x.dtype
+        self.dtype: DType = F32 if x.dtype in (F16, BF16) else x.dtype
+        self.x, self.w = t.cast(x, self.dtype), t.cast(w, self.dtype)
+        self.D = DIRECTIONS[direction]
+        self.T, self.B = (x.shape[1], x.shape[0]) if layout else (x.shape[0], x.shape[1])
+        self.H: AnyDim = r.shape[2]
+        t.require_equal(self.H if size is None else size, self.H, "hidden_size and R differ")
+        t.require_shape("W", w, (self.D, gates * self.H, x.shape[2]))
+        t.require_shape("R", r, (self.D, gates * self.H, self.H))
+        self.r = t.reshape(t.cast(r, self.dtype), (self.D, gates, self.H, self.H))
+        self.args: list[Tensor] = []
+
+    def use(self, x: Tensor | None) -> Tensor | None:
+        """An optional operand in the type of the computation."""
+        if x is None:
+            return None
+        x = self.t.cast(x, self.dtype)
+        self.args.append(x)
+        return x
+
+    def project(self, bias: Tensor | None, apart: int = 0) -> Tensor:
+        """x · Wᵀ + Wb + Rb for all steps at once, without the Rb of the last `apart` gates. (T, B, D, G, H), or
+        (B, T, …) with layout 1."""
+        t, rows = self.t, self.gates * self.H
+        x = t.reshape(self.x, (self.T * self.B, self.x.shape[2]))
+        w = t.transpose(t.reshape(self.w, (self.D * rows, self.w.shape[2])), [1, 0])
+        y = t.cast(product(t, x, w), self.dtype)
+        t.require_shape("B", bias, (self.D, 2 * rows))
+        if bias is not None:
+            b = t.cast(bias, self.dtype)
+            both = rows - apart * self.H
+            joined = t.compute(
+                (self.D, rows), lambda d, j: b[d, j] + guard(j < dim(both), b[d, j + dim(rows)], 0.0), self.dtype
+            )
+            y = t.map(X + Y, y, t.reshape(joined, (self.D * rows,)))
+        lead = (self.B, self.T) if self.layout else (self.T, self.B)
+        out = t.reshape(y, (*lead, self.D, self.gates, self.H))
+        self.args.insert(0, out)
+        return out
+
+    def at_step(self, x: Tensor, time: Scalar, b: Scalar, d: Scalar, *rest: Scalar) -> Expr:
+        return x.at(*((b, time) if self.layout else (time, b)), d, *rest)
+
+    def state(self, d: Scalar, b: Scalar, j: Scalar) -> tuple[Scalar, ...]:
+        """Coordinates in a state: (D, B, H), or (B, D, H) with layout 1."""
+        return (b, d, j) if self.layout else (d, b, j)
+
+    def pack(self, gates: Sequence[int]) -> Packed:
+        """R of some gates as `dots` reads it."""
+        return Packed(self, gates)
+
+    def run(
+        self, name: str, lens: Tensor | None, initial: Sequence[Tensor | None], gates: int, step: Step,
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Y and the final states. `step(k, d, rows, times, states, scratch)` computes states[0] (the output) and the
+        others of these batch rows from their old values; scratch[d, b] has room for so many gates."""
+        t = self.t
+        wanted = (*t.wanted, False, False, False)
+        lead = (self.B, self.D) if self.layout else (self.D, self.B)
+        y_shape = (self.B, self.T, self.D, self.H) if self.layout else (self.T, self.D, self.B, self.H)
+        kept = [n for n in range(len(initial)) if wanted[1 + n]]
+        hidden = [n for n in range(len(initial)) if n not in kept]
+        shapes = [y_shape] * wanted[0] + [(*lead, self.H)] * len(kept)
+        t.require_shape("sequence_lens", lens, (self.B,))
+        for x in initial:
+            t.require_shape("an initial state", x, (*lead, self.H))
+        if lens is not None:
+            self.args.append(lens)
+
+        def body(k: Builder, *tensors: Tensor) -> None:
+            rest = list(tensors)
+            y = rest.pop(0) if wanted[0] else None
+            states: dict[int, Tensor] = {n: rest.pop(0) for n in kept}
+            states.update({n: rest.pop(0) for n in hidden})
+            run = Run(y, [states[n] for n in range(len(initial))], initial, lens, step, rest[0])
+            self._blocks(k, run)
+
+        made = [(s, self.dtype) for s in shapes]
+        units = sh.ceildiv(self.H, MOST) * MOST
+        inside = [((*lead, self.H), self.dtype) for _ in hidden] + [((self.D, self.B, gates, units), self.dtype)]
+        results = [t.cast(x, self.out_type) for x in t.loops(name, self.args, made, body, inside)]
+        return [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
+
+    def _blocks(self, k: Builder, run: Run) -> None:
+        """Two rows of the batch at a time, or one; rows of different lengths each on their own."""
+        alone = run.lens is not None or self.B == 1
+        blocks = self.B if alone else sh.ceildiv(self.B, 2)
+        with k.parallel(self.D * blocks) as p:
+            d = const(0, I32) if self.D == 1 else k.let(p / dim(blocks))
+            block = p if self.D == 1 else k.let(p - d * dim(blocks))
+            if alone:
+                self._steps(k, run, d, [block])
+                return
+            first = k.let(block * 2)
+            if isinstance(self.B, int) and self.B % 2 == 0:
+                self._steps(k, run, d, [first, first + 1])
+                return
+            with k.when(first + 1 < dim(self.B)):
+                self._steps(k, run, d, [first, first + 1])
+            with k.otherwise():
+                self._steps(k, run, d, [first])
+
+    def _steps(self, k: Builder, run: Run, d: Expr, rows: list[Expr]) -> None:
+        y, lens = run.y, run.lens
+        steps = dim(self.T) if lens is None else k.let(self.t.checked_index(lens[rows[0]], self.T + 1))
+        for b in rows:
+            with k.loop(self.H, "vector") as j:
+                for state, start in zip(run.states, run.initial, strict=True):
+                    at = self.state(d, b, j)
+                    k.store(state, at, 0.0 if start is None else start.at(*at))
+        with k.loop(steps) as s:
+            time = k.let(self._time(d, s, steps))
+            run.step(k, d, rows, time, run.states, run.gates)
+            for b in rows if y is not None else []:
+                with k.loop(self.H, "vector") as j:
+                    assert y is not None
+                    k.store(y, self._place(time, d, b, j), run.states[0].at(*self.state(d, b, j)))
+        if y is not None and lens is not None:
+            with k.loop(dim(self.T) - steps) as s, k.loop(self.H, "vector") as j:
+                k.store(y, self._place(steps + s, d, rows[0], j), 0.0)
+
+    def _place(self, time: Scalar, d: Scalar, b: Scalar, j: Scalar) -> tuple[Scalar, ...]:
+        return (b, time, d, j) if self.layout else (time, d, b, j)
+
+    def _time(self, d: Expr, s: Expr, steps: Expr) -> Expr:
+        if self.direction == "bidirectional":
+            return select(d > 0, steps - 1 - s, s)
+        return steps - 1 - s if self.direction == "reverse" else s
+
+    def per_direction(self, k: Builder, d: Expr, sets: list[list[Activation]], write: Callable[..., None]) -> None:
+        """The activations of the two directions may differ."""
+        if len(sets) == 1:
+            write(sets[0])
+            return
+        with k.when(d < 1):
+            write(sets[0])
+        with k.otherwise():
+            write(sets[1])
+
+
+def activation_sets(
+    layer: Layer, names: Sequence[str], default: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
+    limit: float | None,
+) -> list[list[Activation]]:  # fmt: skip
+    """One list for all directions where they agree, else one for each."""
+    if limit is not None and not limit > 0:
+        raise layer.t.unsupported(f"clip is {limit}, must be above 0")
+    count, names = len(default), list(names) or list(default) * layer.D
+    if len(names) == count:
+        names = names * layer.D
+    if len(names) < count * layer.D:
+        raise layer.t.unsupported(f"{len(names)} activations for {layer.D} directions of {count}")
+    same = layer.D == 1 or (names[:count] == names[count : 2 * count] and not alpha and not beta)
+    found = activations(layer.t, names[: count * layer.D], alpha, beta, limit)
+    return [found[:count]] if same else [found[:count], found[count:]]
+
+
+def lstm_activations(
+    layer: Layer, names: Sequence[str], alpha: Sequence[float], beta: Sequence[float], limit: float | None
+) -> list[list[Activation]]:
+    """An LSTM's. What a cell hands to the last is never clipped, as in onnxruntime."""
+    clipped, free = (
+        activation_sets(layer, names, ["Sigmoid", "Tanh", "Tanh"], alpha, beta, clip) for clip in (limit, None)
+    )
+    return [[f, g, h] for (f, g, _), (_, _, h) in zip(clipped, free, strict=True)]
+
+
+class Packed:
+    """Some gates of R as (D, units / (4 · parts), parts, G, H, 4): four units are the lanes of a vector."""
+
+    def __init__(self, layer: Layer, gates: Sequence[int]) -> None:
+        self.layer, self.gates, self.parts = layer, gates, PARTS[len(gates)]
+        width = LANES * self.parts
+        self.blocks = sh.ceildiv(layer.H, width)
+
+        def place(d: Expr, block: Expr, part: Expr, g: Expr, i: Expr, lane: Expr) -> Expr:
+            unit = block * width + part * LANES + lane
+            gate = g if len(gates) == layer.gates else g + gates[0]
+            return guard(unit < dim(layer.H), layer.r[d, gate, unit, i], 0.0)
+
+        shape = (layer.D, self.blocks, self.parts, len(gates), layer.H, LANES)
+        self.r = layer.t.compute(shape, place, layer.dtype)
+        layer.args.append(self.r)
+
+    def dots(
+        self, k: Builder, d: Expr, rows: list[Expr], vector: Callable[[Expr, Expr], Expr], out: Tensor,
+    ) -> None:  # fmt: skip
+        """out[d, b, g, j] = Σi R[d, g, j, i] · vector(b, i) for each of the rows b, gates g and units j; up to twelve
+        sums of four units run at once, which hides their latency."""
+        together = max(1, min(self.parts, 12 // (len(self.gates) * len(rows))))
+        with k.parallel(self.blocks) as block:
+            for first in range(0, self.parts, together):
+                with k.loop(LANES, "vector") as lane:
+                    at = range(first, min(first + together, self.parts))
+                    self._sums(k, d, rows, vector, out, block, lane, at)
+
+    def _sums(
+        self, k: Builder, d: Expr, rows: list[Expr], vector: Callable[[Expr, Expr], Expr], out: Tensor,
+        block: Expr, lane: Expr, parts: range,
+    ) -> None:  # fmt: skip
+        dtype, gates = self.layer.dtype, range(len(self.gates))
+        sums = {(b, part, g): k.var(0.0, dtype) for b in range(len(rows)) for part in parts for g in gates}
+        with k.loop(self.layer.H) as i:
+            values = [k.let(vector(b, i)) for b in rows]
+            for part in parts:
+                for g in gates:
+                    weight = k.let(self.r[d, block, part, g, i, lane])
+                    for b, value in enumerate(values):
+                        k.emit(Accum(sums[b, part, g].get.value, "sum", weight * value))
+        for (b, part, g), total in sums.items():
+            unit = block * (LANES * self.parts) + lane + part * LANES
+            k.store(out, (d, rows[b], self.gates[g], unit), total.get)
+
+
+@op("RNN", since=1)
+def rnn(
+    t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lens: Tensor | None = None,
+    h0: Tensor | None = None, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
+    hidden_size: int | None = None, layout: int = 0, output_sequence: int = 0,
+) -> list[Tensor | None]:  # fmt: skip
+    """h = f(x·Wᵀ + h·Rᵀ + Wb + Rb).
+
+    Shapes: x (T, B, I), w (D, H, I), r (D, H, H), b (D, 2H) -> (T, D, B, H), (D, B, H)
+    Spec: https://onnx.ai/onnx/operators/onnx__RNN.html"""
+    layer = Layer(t, 1, (x, w, r), direction, layout, hidden_size)
+    sets = activation_sets(layer, activations, ["Tanh"], activation_alpha, activation_beta, clip)
+    xs, packed = layer.project(b), layer.pack([0])
+    initial = layer.use(h0)
+
+    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
+        h = states[0]
+        packed.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
+
+        def write(f: list[Activation]) -> None:
+            for b in rows:
+                with k.loop(layer.H, "vector") as j:
+                    k.store(h, layer.state(d, b, j), f[0](gates[d, b, 0, j] + layer.at_step(xs, time, b, d, 0, j)))
+
+        layer.per_direction(k, d, sets, write)
+
+    return layer.run("rnn", lens, [initial], 1, step)
+
+
+__all__ = ["Layer", "activation_sets", "lstm_activations"]

@@ -1,0 +1,174 @@
+"""Pooling over regions of interest; procedures, since each region has its own windows.
+
+Letters: N batch, C channels, H W input extents, R regions, P Q output extents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, F64, I32
+from pyruntime.ir.expr import Expr, cast, ceil, clip, const, dim, floor, maximum, minimum, rem, select
+from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ops.lib.formula import float_type
+
+
+def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
+    """Coordinates of a row-major number."""
+    out: list[Expr] = []
+    for d in reversed(shape):
+        out.insert(0, k.let(rem(i, dim(d))))
+        i = i / dim(d)
+    return out
+
+
+MOST_SAMPLES = 1024  # along an axis of a bin, that a model may ask for; common are 2 and 4
+MOST_ADAPTED = 2.0**30  # that a region's size may ask for: what lies outside of the image takes no time
+LEAST = {F32: -3.4028234663852886e38, F64: -1.7976931348623157e308}
+
+
+@op("MaxRoiPool", since=1)
+def max_roi_pool(
+    t: Tracer, x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
+) -> Tensor:
+    """The largest element of each of P x Q bins of a region; 0 for an empty bin.
+    Shapes: x (N, C, H, W), rois (R, 5): batch, x1, y1, x2, y2 -> (R, C, P, Q).
+    Spec: https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html"""
+    t.require_equal(rois.shape[1], 5, "rois have not a batch and four coordinates")
+    shape = (rois.shape[0], x.shape[1], *pooled_shape)
+    wide = float_type(x.dtype)
+    data, regions = t.cast(x, wide), t.cast(rois, wide)
+
+    def body(k: Builder, out: Tensor) -> None:
+        with k.parallel(sh.size(shape)) as i:
+            r, c, p, q = _split(k, i, shape)
+            rows = _bin(k, regions[r, 2], regions[r, 4], spatial_scale, p, pooled_shape[0], x.shape[2])
+            columns = _bin(k, regions[r, 1], regions[r, 3], spatial_scale, q, pooled_shape[1], x.shape[3])
+            empty = (rows[1] <= rows[0]) | (columns[1] <= columns[0])
+            batch = k.let(t.checked_index(regions[r, 0], x.shape[0]))
+            best = k.var(select(empty, const(0.0, wide), const(LEAST[wide], wide)), wide)
+            with k.loop(maximum(rows[1] - rows[0], 0)) as h, k.loop(maximum(columns[1] - columns[0], 0)) as w:
+                value = data[batch, c, rows[0] + h, columns[0] + w]
+                best.set(maximum(best.get, value))
+            k.store(out, (r, c, p, q), best.get)
+
+    return t.cast(t.loops("max_roi_pool", (data, regions), [(shape, wide)], body)[0], x.dtype)
+
+
+def _bin(k: Builder, low: Expr, high: Expr, scale: float, n: Expr, count: int, extent: sh.AnyDim) -> tuple[Expr, Expr]:
+    """First and one past the last input position of bin n; borders are rounded half away from zero."""
+    start = floor(low * scale + 0.5)
+    width = maximum(floor(high * scale + 0.5) - start + 1.0, 1.0)
+    step = width / float(count)
+    first = cast(floor(cast(n, low.dtype) * step) + start, I32)
+    last = cast(ceil(cast(n + 1, low.dtype) * step) + start, I32)
+    return k.let(clip(first, 0, dim(extent))), k.let(clip(last, 0, dim(extent)))
+
+
+@op("RoiAlign", since=16)
+def roi_align(
+    t: Tracer, x: Tensor, rois: Tensor, batch_indices: Tensor, *, coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """Mean (or maximum) of bilinear samples in each of P x Q bins of a region, without rounding its borders.
+    Shapes: x (N, C, H, W), rois (R, 4): x1, y1, x2, y2, batch_indices (R,) -> (R, C, P, Q).
+    Spec: https://onnx.ai/onnx/operators/onnx__RoiAlign.html"""
+    if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
+        raise t.unsupported(f'coordinate_transformation_mode "{coordinate_transformation_mode}" is not known')
+    if mode not in ("avg", "max"):
+        raise t.unsupported(f'mode "{mode}" is not known')
+    if sampling_ratio > MOST_SAMPLES:
+        raise t.unsupported(
+            f"sampling_ratio {sampling_ratio} takes {sampling_ratio**2} samples of each bin, at most {MOST_SAMPLES}² "
+            "are taken"
+        )
+    t.require_equal(rois.shape[0], batch_indices.shape[0], "rois and batch_indices are not as many")
+    t.require_equal(rois.shape[1], 4, "rois have not four coordinates")
+    half = coordinate_transformation_mode == "half_pixel"
+    shape = (rois.shape[0], x.shape[1], output_height, output_width)
+    wide = float_type(x.dtype)
+    data, regions = t.cast(x, wide), t.cast(rois, wide)
+
+    def axis(k: Builder, r: Expr, n: int, place: Expr, count: int) -> tuple[Expr, Expr, Expr]:
+        """Of one bin along an axis (n 0: columns, 1: rows): start, width, number of samples."""
+        offset = 0.5 if half else 0.0
+        start = regions[r, n] * spatial_scale - offset
+        size = regions[r, n + 2] * spatial_scale - offset - start
+        width = k.let((size if half else maximum(size, 1.0)) / float(count))
+        adapted = cast(clip(ceil(width), 0.0, MOST_ADAPTED), I32)
+        samples = dim(sampling_ratio) if sampling_ratio > 0 else adapted
+        return k.let(start + cast(place, wide) * width), width, k.let(samples)
+
+    def body(k: Builder, out: Tensor) -> None:
+        with k.parallel(sh.size(shape)) as i:
+            r, c, p, q = _split(k, i, shape)
+            top, height, rows = axis(k, r, 1, p, output_height)
+            left, width, columns = axis(k, r, 0, q, output_width)
+            batch = k.let(t.checked_index(batch_indices[r], x.shape[0]))
+            top_row, some_rows = _near(k, top, height, rows, x.shape[2])
+            left_column, some_columns = _near(k, left, width, columns, x.shape[3])
+            all_near = k.let((some_rows == rows) & (some_columns == columns))
+            total = k.var(0.0, wide)
+            with k.loop(some_rows) as iy, k.loop(some_columns) as ix:
+                y = k.let(top + (cast(top_row + iy, wide) + 0.5) * height / cast(rows, wide))
+                z = k.let(left + (cast(left_column + ix, wide) + 0.5) * width / cast(columns, wide))
+                parts = _samples(k, data, batch, c, y, z)
+                if mode == "avg":
+                    total.set(total.get + parts[0] + parts[1] + parts[2] + parts[3])
+                else:
+                    best = maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3]))
+                    total.set(select(all_near & ((iy + ix) == 0), best, maximum(total.get, best)))
+            count = maximum(cast(rows, wide) * cast(columns, wide), 1.0)
+            k.store(out, (r, c, p, q), total.get / count if mode == "avg" else total.get)
+
+    return t.cast(t.loops("roi_align", (data, regions, batch_indices), [(shape, wide)], body)[0], x.dtype)
+
+
+@op("RoiAlign", since=10)
+def roi_align_10(
+    t: Tracer, x: Tensor, rois: Tensor, batch_indices: Tensor, *, mode: str = "avg", output_height: int = 1,
+    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """As from opset 16 on, without the shift by half a pixel."""
+    return roi_align(
+        t, x, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", mode=mode,
+        output_height=output_height, output_width=output_width, sampling_ratio=sampling_ratio,
+        spatial_scale=spatial_scale,
+    )  # fmt: skip
+
+
+def _near(k: Builder, start: Expr, width: Expr, samples: Expr, extent: sh.AnyDim) -> tuple[Expr, Expr]:
+    """First and number of a bin's samples along an axis that may count: the others are 0, over a pixel outside."""
+    count = k.let(cast(samples, start.dtype))
+    ends = const(-1.0, start.dtype), cast(dim(extent), start.dtype)
+    edges = [k.let((end - start) * count / width) for end in ends]
+    margin = 2.0 + count * 2.0**-21  # of rounding
+    low = cast(clip(minimum(*edges) - margin, 0.0, count), I32)
+    high = minimum(cast(clip(maximum(*edges) + margin, 0.0, count), I32), samples)
+    first = k.let(select(width == 0.0, dim(0), low))
+    return first, k.let(select(width == 0.0, samples, high) - first)
+
+
+def _samples(k: Builder, x: Tensor, batch: Expr, c: Expr, y: Expr, z: Expr) -> list[Expr]:
+    """The four weighted neighbours of a point; 0 for a point more than one pixel outside."""
+    height, width = x.shape[2:]
+    outside = (y < -1.0) | (y > cast(dim(height), y.dtype)) | (z < -1.0) | (z > cast(dim(width), y.dtype))
+    keep = k.let(select(outside, const(0.0, y.dtype), const(1.0, y.dtype)))
+    rows, columns = _neighbours(k, y, height), _neighbours(k, z, width)
+    return [k.let(wy * wz * keep * x[batch, c, iy, iz]) for iy, wy in rows for iz, wz in columns]
+
+
+def _neighbours(k: Builder, place: Expr, extent: sh.AnyDim) -> list[tuple[Expr, Expr]]:
+    """The two positions around a coordinate, kept inside, and their weights."""
+    last = dim(extent) - 1
+    inside = k.let(clip(place, 0.0, cast(last, place.dtype)))
+    low = k.let(cast(inside, I32))
+    high = k.let(minimum(low + 1, last))
+    part = k.let(inside - cast(low, place.dtype))
+    return [(low, 1.0 - part), (high, part)]
+
+
+__all__ = ["roi_align"]
