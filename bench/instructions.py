@@ -43,11 +43,11 @@ class FuelStore(wasmtime.Store):  # type: ignore[misc]
 def count(name: str) -> int:
     """Instructions of the second run of a model, whose plan is made."""
     from pyruntime import InferenceSession
-    from pyruntime.native import same_program
+    from pyruntime.native.sessions import shared_weights
 
     feeds = models.feeds(name)
     FuelStore.made.clear()
-    alone = patch.object(same_program, "_open", WeakSet())  # another session's engine counts nothing
+    alone = patch.object(shared_weights, "_open", WeakSet())  # another session's engine counts nothing
     fuel = patch.multiple(wasmtime, Config=FuelConfig, Store=FuelStore)
     with alone, fuel, patch.object(WasmHost, "target", of_pages):
         session = InferenceSession(str(models.path(name)))

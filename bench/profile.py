@@ -17,7 +17,7 @@ from bench import flops, models
 from bench.chromium import BUILD, Chromium, chromium
 from pyruntime import InferenceSession
 from pyruntime.cli.profile import best
-from pyruntime.native.timing import Timing
+from pyruntime.native.execution.timing import Timing
 from pyruntime.program.explain import evaluate
 
 

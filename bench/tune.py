@@ -18,7 +18,7 @@ from bench import models
 from bench.chromium import chromium
 from kit.models import assert_close
 from pyruntime import InferenceSession
-from pyruntime.native.tuning import Tuned, tune
+from pyruntime.native.tools.tuning import Tuned, tune
 
 CPU_MODELS = [*models.names(), "detector.f32", "detector.qdq", "nested.f32", "residual.f32", "residual.qdq",
               "text_finder.f32"]  # fmt: skip

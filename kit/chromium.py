@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from pyruntime.cli.serve import Server
 from pyruntime.ir import dtype as dt
-from pyruntime.native.arrays import NUMPY, dtype_of, presented, storage
+from pyruntime.native.memory.arrays import NUMPY, dtype_of, presented, storage
 
 ROOT = Path(__file__).resolve().parent.parent
 ARGS = [

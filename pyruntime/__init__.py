@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
 
         return NAMES[name]
     if name == "inspect":
-        from pyruntime.native.inspection import inspect
+        from pyruntime.native.tools.inspection import inspect
 
         return inspect
     if name in ("elementwise", "op"):

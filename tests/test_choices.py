@@ -12,7 +12,7 @@ import pytest
 from kit import zoo
 from pyruntime import InferenceSession, InvalidInput, SessionOptions
 from pyruntime.codegen.choices import CONTRACTION_TILE, KNOBS, WINOGRAD_TILES, Choices, trials
-from pyruntime.native import tuning
+from pyruntime.native.tools import tuning
 from pyruntime.providers.webgpu.schedules import register_tile, workgroup_tile
 
 RNG = np.random.default_rng(98)

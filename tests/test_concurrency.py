@@ -21,8 +21,8 @@ import pytest
 from pyruntime import InferenceSession, OutOfMemory, RunOptions, SessionOptions, Terminated
 from pyruntime.errors import ExecutionError
 from pyruntime.host import FUNCTIONS
-from pyruntime.native import presets, turns
-from pyruntime.native.executor import Executor
+from pyruntime.native.execution.executor import Executor
+from pyruntime.native.sessions import presets, run_queue
 
 MEETING = """g (string[k] s, float[n, 64] x) => (bool[k] matched, float[n, 64] y) {
     a = MatMul (x, w)  matched = RegexFullMatch <pattern: string = "a"> (s)  y = MatMul (a, w) }"""
@@ -62,7 +62,7 @@ def at_once(*jobs: Callable[[], Any]) -> list[Any]:
 @pytest.fixture(autouse=True)
 def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a machine with one, too."""
-    monkeypatch.setattr(turns, "cores", lambda: 4)
+    monkeypatch.setattr(run_queue, "cores", lambda: 4)
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def test_runs_of_different_shapes_are_side_by_side(threads: int, monkeypatch: py
 
 
 def test_no_more_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "cores", lambda: 2)
+    monkeypatch.setattr(run_queue, "cores", lambda: 2)
     session, inside, most = opened(MEETING, w=WEIGHT), [0], [0]
     real, lock = FUNCTIONS["regex_full_match"], threading.Lock()
 

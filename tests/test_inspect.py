@@ -20,7 +20,7 @@ from pyruntime import InferenceSession, InvalidModel, LimitExceeded, SessionOpti
 from pyruntime.cli import main
 from pyruntime.cli.serve import Handler, Part, Server
 from pyruntime.errors import InvalidInput, ModelNotFound
-from pyruntime.native import inspection, url_source
+from pyruntime.native.tools import inspection, url_source
 from pyruntime.onnx.sources import MemorySource
 
 LAYERS, WIDTH = 8, 1024  # 32 MiB

@@ -15,7 +15,7 @@ from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import OutOfMemory, ShapeError
-from pyruntime.native.planner import Run
+from pyruntime.native.memory.planner import Run
 
 FLOAT = TensorProto.FLOAT
 

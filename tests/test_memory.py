@@ -9,8 +9,8 @@ import time
 import pytest
 
 from pyruntime.errors import MemoryFault, OutOfMemory
-from pyruntime.native.arena import ALIGN, Arena, Stats
-from pyruntime.native.step_layout import Tenant
+from pyruntime.native.memory.arena import ALIGN, Arena, Stats
+from pyruntime.native.memory.step_layout import Tenant
 
 
 def test_addresses_are_aligned_and_apart() -> None:

@@ -19,10 +19,10 @@ from kit import zoo
 from kit.decoders import TINY, Decoder
 from kit.decoders import feeds as decoder_feeds
 from pyruntime import InferenceSession, SessionOptions, ShapeError
-from pyruntime.native import arena as memory
-from pyruntime.native.argument_blocks import Words
-from pyruntime.native.planner import Planner
-from pyruntime.native.step_layout import Tenant
+from pyruntime.native.memory import arena as memory
+from pyruntime.native.memory.argument_blocks import Words
+from pyruntime.native.memory.planner import Planner
+from pyruntime.native.memory.step_layout import Tenant
 from tests.test_layouts import CHANGES, changing
 
 NODE = Path(__file__).parent / "web"

@@ -8,7 +8,7 @@ import pytest
 from kit.small_models import one_row
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import Terminated
-from pyruntime.native.order_trial import AGAIN, LEAST, ORDER, ORDERS, READ, TRIED, OrderTrial
+from pyruntime.native.execution.order_trial import AGAIN, LEAST, ORDER, ORDERS, READ, TRIED, OrderTrial
 from pyruntime.providers.wasm.schedules import panel_order
 
 SETTLED = 1 + TRIED  # runs: of the first nothing is known

@@ -118,7 +118,7 @@ g (int64 most, float[N] x) => (float[N] y, float[T] z) {
 
 def test_rounds_that_differ_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is carried grows by one each round."""
-    monkeypatch.setattr("pyruntime.native.planner.STATES", 40)
+    monkeypatch.setattr("pyruntime.native.memory.planner.STATES", 40)
     session = InferenceSession(onnx.parser.parse_model(COUNTING).SerializeToString())
     y, z = session.run(None, {"most": np.array(100), "x": np.zeros(1, np.float32)})
     assert y.tolist() == [0] and z.tolist() == [0] * 101
@@ -126,7 +126,7 @@ def test_rounds_that_differ_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyruntime.native.planner.STATES", 40)
+    monkeypatch.setattr("pyruntime.native.memory.planner.STATES", 40)
     session = InferenceSession(chain(3))
     for n in range(1, 200):
         np.testing.assert_allclose(session.run(None, rows(n))[0].sum(1), 1, rtol=1e-6)

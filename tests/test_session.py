@@ -216,7 +216,9 @@ def python_calls(session: InferenceSession, feeds: dict[str, Any]) -> int:
 
 
 def test_no_python_per_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyruntime.native.executor.SHORT", math.inf)  # on a busy machine any run may take long
+    monkeypatch.setattr(
+        "pyruntime.native.execution.executor.SHORT", math.inf
+    )  # on a busy machine any run may take long
     x = {"x": np.ones((2, 4), np.float32)}
     assert python_calls(InferenceSession(chain(2)), x) == python_calls(InferenceSession(chain(200)), x)
 

@@ -13,11 +13,11 @@ import pytest
 
 from kit.docs import ROOT
 from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError
-from pyruntime.native import arena
-from pyruntime.native.arrays import unpack
-from pyruntime.native.control_flow import stacked
-from pyruntime.native.guards import Guards
-from pyruntime.native.step_layout import Tenant
+from pyruntime.native.execution.control_flow import stacked
+from pyruntime.native.execution.guards import Guards
+from pyruntime.native.memory import arena
+from pyruntime.native.memory.arrays import unpack
+from pyruntime.native.memory.step_layout import Tenant
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.program.explain import explain
 from pyruntime.providers.webgpu.wgpu_device import narrow, widen

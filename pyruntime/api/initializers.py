@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import InvalidInput
-from pyruntime.native.arrays import storage
+from pyruntime.native.memory.arrays import storage
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.sources import MemorySource
 

@@ -13,8 +13,8 @@ from pyruntime.api.devices import check_here
 from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.feed_checks import NodeArg
-from pyruntime.native.arrays import NUMPY, presented
-from pyruntime.native.held import HeldTensor
+from pyruntime.native.execution.resident_outputs import HeldTensor
+from pyruntime.native.memory.arrays import NUMPY, presented
 
 
 class Bindable(Protocol):

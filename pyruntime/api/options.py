@@ -17,7 +17,7 @@ from pyruntime.api.enums import (
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, WEBGPU
 from pyruntime.errors import InvalidInput, NotSupported
-from pyruntime.native import options as native
+from pyruntime.native.sessions import options as native
 from pyruntime.onnx.sources import flat
 
 # Entries of the configuration that would change what a session does, and that this engine cannot: key -> reason.

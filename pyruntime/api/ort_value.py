@@ -12,9 +12,9 @@ from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
-from pyruntime.native.arrays import NUMPY, dtype_of, presented
-from pyruntime.native.gpu_tensor import GpuTensor
-from pyruntime.native.held import HeldTensor
+from pyruntime.native.execution.resident_outputs import HeldTensor
+from pyruntime.native.gpu.tensor import GpuTensor
+from pyruntime.native.memory.arrays import NUMPY, dtype_of, presented
 from pyruntime.onnx.graph import TensorType
 
 

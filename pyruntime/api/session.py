@@ -21,9 +21,9 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, asked, their_names
 from pyruntime.api.trace import Trace
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
-from pyruntime.native.options import RunOptions
-from pyruntime.native.session import Session
-from pyruntime.native.timing import timed, timings
+from pyruntime.native.execution.timing import timed, timings
+from pyruntime.native.sessions.options import RunOptions
+from pyruntime.native.sessions.session import Session
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, operator_of
 from pyruntime.onnx.sources import MemorySource, beside
@@ -31,7 +31,7 @@ from pyruntime.placement.provider_list import effective
 
 if TYPE_CHECKING:
     from pyruntime.frontend.feed_checks import NodeArg
-    from pyruntime.native.tuning import Tuned
+    from pyruntime.native.tools.tuning import Tuned
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ class InferenceSession(Session):
         """Measure other schedules of the kernels for these feeds, some `seconds` each, and go on with the fastest;
         meanwhile no other run is under way. `SessionOptions(choices=….choices)` makes later sessions of the model so,
         and Programs that they export. Errors: InvalidInput for a Program that was compiled before."""
-        from pyruntime.native.tuning import tune  # few sessions are
+        from pyruntime.native.tools.tuning import tune  # few sessions are
 
         return tune(self, input_feed, seconds)
 

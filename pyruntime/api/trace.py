@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from pyruntime.native.timing import Timing
+from pyruntime.native.execution.timing import Timing
 from pyruntime.onnx.graph import operator_of
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyruntime.cli import common
 from pyruntime.errors import InvalidInput
-from pyruntime.native.program_file import is_program
+from pyruntime.native.sessions.program_file import is_program
 
 EXAMPLES = {
     "model.onnx model.pyrt --weights": "all in one file",

@@ -11,8 +11,8 @@ from pyruntime.cli import common
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput, InvalidModel, SessionFailed, UnsupportedOp
 from pyruntime.frontend.feed_checks import NodeArg
-from pyruntime.native.inspection import inspect
-from pyruntime.native.url_source import is_url
+from pyruntime.native.tools.inspection import inspect
+from pyruntime.native.tools.url_source import is_url
 
 EXAMPLES = {
     "model.onnx": "what it is and what becomes of it",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyruntime.cli import common
 from pyruntime.cli.progress import counted
-from pyruntime.native.timing import Timing
+from pyruntime.native.execution.timing import Timing
 from pyruntime.onnx.graph import operator_of
 
 EXAMPLES = {

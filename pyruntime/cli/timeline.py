@@ -9,9 +9,9 @@ from html import escape
 from typing import Any
 
 from pyruntime.cli import common
-from pyruntime.native.joint_arena import GPU
-from pyruntime.native.planner import Observer
-from pyruntime.native.session import Session
+from pyruntime.native.memory.joint_arena import GPU
+from pyruntime.native.memory.planner import Observer
+from pyruntime.native.sessions.session import Session
 
 
 @dataclass(frozen=True, slots=True)

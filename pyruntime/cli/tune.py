@@ -8,7 +8,7 @@ from pathlib import Path
 from pyruntime.cli import common
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput
-from pyruntime.native.tuning import tune
+from pyruntime.native.tools.tuning import tune
 
 EXAMPLES = {
     "model.onnx": "what it would gain",

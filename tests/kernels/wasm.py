@@ -10,7 +10,7 @@ from pyruntime.codegen.schedule import lower
 from pyruntime.ir import dtype as dt
 from pyruntime.ir import shape as sh
 from pyruntime.ir.storage import encode
-from pyruntime.native.arrays import NUMPY
+from pyruntime.native.memory.arrays import NUMPY
 from pyruntime.onnx.weight_values import decode
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.printer.loops import print_kernel

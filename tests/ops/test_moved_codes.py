@@ -14,7 +14,7 @@ from pyruntime import InferenceSession
 from pyruntime.compiler import compile as compiler
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.kernel import Map
-from pyruntime.native import session
+from pyruntime.native.sessions import session
 
 node = helper.make_node
 RNG = np.random.default_rng(8)

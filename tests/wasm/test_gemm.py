@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from pyruntime import InferenceSession
-from pyruntime.native import planner
+from pyruntime.native.memory import planner
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import gemm
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic

@@ -9,7 +9,7 @@ import pytest
 
 from kit import zoo
 from pyruntime import InferenceSession
-from pyruntime.native.gpu_tensor import GpuTensor
+from pyruntime.native.gpu.tensor import GpuTensor
 
 pytest.importorskip("wgpu")
 

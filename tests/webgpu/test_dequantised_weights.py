@@ -9,7 +9,7 @@ from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
 
-from pyruntime.native.session import Session
+from pyruntime.native.sessions.session import Session
 
 pytest.importorskip("wgpu")
 

@@ -16,7 +16,7 @@ import pytest
 
 from pyruntime import InferenceSession
 from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory
-from pyruntime.native.gpu_session import warn_once
+from pyruntime.native.gpu.device import warn_once
 
 wgpu = pytest.importorskip("wgpu")
 

@@ -7,7 +7,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from pyruntime.native.session import Session
+from pyruntime.native.sessions.session import Session
 
 pytest.importorskip("wgpu")
 

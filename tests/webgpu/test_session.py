@@ -7,9 +7,9 @@ from onnx import TensorProto as T
 from onnx import helper as h
 
 from pyruntime.errors import ExecutionError
-from pyruntime.native import planner
-from pyruntime.native.options import SessionOptions
-from pyruntime.native.session import Session
+from pyruntime.native.memory import planner
+from pyruntime.native.sessions.options import SessionOptions
+from pyruntime.native.sessions.session import Session
 
 pytest.importorskip("wgpu")
 

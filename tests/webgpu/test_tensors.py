@@ -13,7 +13,7 @@ import pytest
 from kit import zoo
 from pyruntime import InferenceSession, InvalidInput, OrtValue, SessionOptions
 from pyruntime.errors import DeviceLost, ExecutionError
-from pyruntime.native.gpu_tensor import GpuTensor
+from pyruntime.native.gpu.tensor import GpuTensor
 
 pytest.importorskip("wgpu")
 

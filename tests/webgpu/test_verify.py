@@ -12,7 +12,7 @@ import pytest
 
 from kit import zoo
 from pyruntime import InferenceSession, InvalidInput
-from pyruntime.native import session as session_module
+from pyruntime.native.sessions import session as session_module
 from pyruntime.providers.webgpu.code_writer import WgslCodeWriter
 
 DIGITS = zoo.CACHE.parents[1] / "demo" / "digits"

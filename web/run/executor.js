@@ -1,4 +1,4 @@
-// Runs a Program in the browser, without Python but for host steps. Mirrors pyruntime/native/executor.py.
+// Runs a Program in the browser, without Python but for host steps. Mirrors pyruntime/native/execution/executor.py.
 
 import { bindDims, checkDims, feedOf } from './input_dims.js';
 import { ThreadTrial } from '../threads/thread_trial.js';

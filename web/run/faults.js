@@ -1,5 +1,5 @@
 // Indices out of range, which kernels report by a record of 16 bytes: number of a node and extent (int32), index (int64).
-// Mirrors pyruntime/native/faults.py; providers/wasm/printer/faults.py says where it lies.
+// Mirrors pyruntime/native/execution/faults.py; providers/wasm/printer/faults.py says where it lies.
 
 import { outOfRange } from '../common/errors.js';
 

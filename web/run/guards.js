@@ -1,4 +1,4 @@
-// Conditions on shapes that a Program states. Mirrors pyruntime/native/guards.py.
+// Conditions on shapes that a Program states. Mirrors pyruntime/native/execution/guards.py.
 
 import { evaluate, symbolsOf } from './dims.js';
 import { ShapeError } from '../common/errors.js';

@@ -1,4 +1,4 @@
-// In which order kernels of few rows read codes, found out by runs. Mirrors pyruntime/native/order_trial.py.
+// In which order kernels of few rows read codes, found out by runs. Mirrors pyruntime/native/execution/order_trial.py.
 
 export const [ORDER, READ] = [528, 592]; // words of linear memory: providers/wasm/schedules/panel_order.py
 const ORDERS = [0, 1, 2]; // as they lie; in turns; as they lie, and asked for ahead

@@ -1,5 +1,5 @@
 // Where the tensors of one step lie: the largest first, each in the smallest gap among those alive at the same time.
-// pyruntime/native/step_layout.py is its twin.
+// pyruntime/native/memory/step_layout.py is its twin.
 
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('./arena.js').Arena} Arena */

@@ -1,4 +1,4 @@
-// Schedules measured on this machine, kernel by kernel. The mirror of pyruntime/native/tuning.py.
+// Schedules measured on this machine, kernel by kernel. The mirror of pyruntime/native/tools/tuning.py.
 
 import { Executor } from '../run/executor.js';
 import { InvalidInput } from '../common/errors.js';

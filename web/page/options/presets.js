@@ -1,4 +1,4 @@
-// What a session's preset decides where no other option does. docs/api.md has the table; pyruntime/native/presets.py is
+// What a session's preset decides where no other option does. docs/api.md has the table; pyruntime/native/sessions/presets.py is
 // its mirror.
 
 /** @typedef {{ threads: (processors: number) => number, powerPreference: GPUPowerPreference, pausesHidden?: boolean }} Preset pausesHidden: runs wait while the page is hidden */

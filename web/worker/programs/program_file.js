@@ -1,4 +1,4 @@
-// A Program as a file (pyruntime/native/program_file.py): runs without Python and without being compiled.
+// A Program as a file (pyruntime/native/sessions/program_file.py): runs without Python and without being compiled.
 
 import { InvalidInput, InvalidModel, UnsupportedOp } from '../../common/errors.js';
 import { MAGIC } from '../../common/program_mark.js';

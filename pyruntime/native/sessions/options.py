@@ -10,7 +10,7 @@ from typing import Any
 from pyruntime.compiler.pipeline import LEVELS
 from pyruntime.errors import InvalidInput, InvalidModel, NotSupported, not_found
 from pyruntime.frontend.budget import CODE, SECONDS
-from pyruntime.native.presets import PRESETS
+from pyruntime.native.sessions.presets import PRESETS
 from pyruntime.program.footprint import WHOLE
 
 
@@ -90,7 +90,7 @@ def check_model(model: Any) -> None:
         raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
 
 
-def check_session_options(options: Any, compiled: bool = False) -> None:
+def check_options(options: Any, compiled: bool = False) -> None:
     """compiled: for a Program, which gives what it was compiled for. Errors: InvalidInput naming the option and its
     value."""
 
@@ -128,4 +128,4 @@ def check_run_options(options: Any) -> None:
         )
 
 
-__all__ = ["RunOptions", "SessionOptions", "check_model", "check_run_options", "check_session_options"]
+__all__ = ["RunOptions", "SessionOptions", "check_model", "check_run_options", "check_options"]

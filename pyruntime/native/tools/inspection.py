@@ -12,11 +12,11 @@ from typing import Any
 
 from pyruntime.compiler.inspection import Report, constants, inspection
 from pyruntime.errors import SessionFailed, our_fault
-from pyruntime.native.options import SessionOptions, check_model, check_session_options
-from pyruntime.native.program_file import Exported, is_program
-from pyruntime.native.session import Session
-from pyruntime.native.url_source import UrlSource, is_url
-from pyruntime.native.url_source import beside as url_beside
+from pyruntime.native.sessions.options import SessionOptions, check_model, check_options
+from pyruntime.native.sessions.program_file import Exported, is_program
+from pyruntime.native.sessions.session import Session
+from pyruntime.native.tools.url_source import UrlSource, is_url
+from pyruntime.native.tools.url_source import beside as url_beside
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sources import FileSource, MemorySource, OpenExternal, beside
@@ -59,7 +59,7 @@ def inspect(
     InvalidModel, ModelNotFound, LimitExceeded, InvalidInput.
     """
     options = sess_options or SessionOptions()
-    check_session_options(options)
+    check_options(options)
     if not is_url(model):
         check_model(model)
         if is_program(model):

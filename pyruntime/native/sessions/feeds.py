@@ -13,9 +13,9 @@ from pyruntime.frontend.specialise import GivenTensor, Needs, required
 from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
-from pyruntime.native.arrays import dtype_of, presented, storage, to_python
-from pyruntime.native.gpu_tensor import GpuTensor
-from pyruntime.native.held import HeldTensor
+from pyruntime.native.execution.resident_outputs import HeldTensor
+from pyruntime.native.gpu.tensor import GpuTensor
+from pyruntime.native.memory.arrays import dtype_of, presented, storage, to_python
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyruntime.errors import PyRuntimeError
-from pyruntime.native.arrays import NUMPY
-from pyruntime.native.faults import raise_fault
-from pyruntime.native.gpu_tensor import TYPES, GpuTensor
-from pyruntime.native.planner import Run, Step, calls_of
+from pyruntime.native.execution.faults import raise_fault
+from pyruntime.native.gpu.tensor import TYPES, GpuTensor
+from pyruntime.native.memory.arrays import NUMPY
+from pyruntime.native.memory.planner import Run, Step, calls_of
 from pyruntime.program import types
 
 if TYPE_CHECKING:
-    from pyruntime.native.executor import Executor
+    from pyruntime.native.execution.executor import Executor
 
 CopyStep = Step[types.CopyStep]
 

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from pyruntime.errors import OutOfMemory
-from pyruntime.native.arena import Arena, Stats
-from pyruntime.native.step_layout import Tenant
+from pyruntime.native.memory.arena import Arena, Stats
+from pyruntime.native.memory.step_layout import Tenant
 
 GPU = 1 << 40
 GPU_ALIGN = 256  # of bind group offsets

@@ -17,19 +17,19 @@ from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.feed_checks import NodeArg, arguments
 from pyruntime.frontend.specialise import Needs, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, declared_specs
-from pyruntime.native.arena import MemoryReport
-from pyruntime.native.engines import engines
-from pyruntime.native.feeds import Feeds
-from pyruntime.native.gpu_session import no_adapter, open_gpu, warn
-from pyruntime.native.host_calls import HostCalls
-from pyruntime.native.kept_programs import ready
-from pyruntime.native.maps import Maps
-from pyruntime.native.options import RunOptions, SessionOptions, check_model, check_run_options, check_session_options
-from pyruntime.native.presets import PRESETS
-from pyruntime.native.program_file import Exported, is_program, pack, sources_of
-from pyruntime.native.timing import Timing, timed, timings
-from pyruntime.native.turns import Turns
-from pyruntime.native.verify import Verdict, compare
+from pyruntime.native.execution.host_calls import HostCalls
+from pyruntime.native.execution.timing import Timing, timed, timings
+from pyruntime.native.execution.verify import Verdict, compare
+from pyruntime.native.gpu.device import no_adapter, open_gpu, warn
+from pyruntime.native.memory.arena import MemoryReport
+from pyruntime.native.sessions.feeds import Feeds
+from pyruntime.native.sessions.hosts import engines
+from pyruntime.native.sessions.maps import Maps
+from pyruntime.native.sessions.options import RunOptions, SessionOptions, check_model, check_options, check_run_options
+from pyruntime.native.sessions.presets import PRESETS
+from pyruntime.native.sessions.program_cache import ready
+from pyruntime.native.sessions.program_file import Exported, is_program, pack, sources_of
+from pyruntime.native.sessions.run_queue import Turns
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sampling import with_sampling
@@ -64,7 +64,7 @@ class Session:
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
         self.options = sess_options or SessionOptions()
         check_model(model)
-        check_session_options(self.options, is_program(model))
+        check_options(self.options, is_program(model))
         self._preset = PRESETS[self.options.preset]
         self._choices = Choices(self.options.choices)
         self._pipeline = Pipeline(self.options.graph_optimization_level, self.options.disabled_passes)
@@ -215,7 +215,7 @@ class Session:
         reveal: bool = False, at_home: bool = False,
     ) -> Any:  # fmt: skip
         """For `verify`: reveal (what each kernel makes is an output), at_home (no kernel on the GPU)."""
-        from pyruntime.native.same_program import executor
+        from pyruntime.native.sessions.shared_weights import executor
 
         host, gpu, engines = self._engines()
         chosen = target(self._providers, engines, at_home)
@@ -250,7 +250,7 @@ class Session:
 
     def _open(self, found: Exported) -> None:
         """Take over a Program that was compiled before."""
-        from pyruntime.native.same_program import executor
+        from pyruntime.native.sessions.shared_weights import executor
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
         host = WasmHost(threads=found.program.header.get("threads", 1), relaxed=self.options.relaxed_simd)

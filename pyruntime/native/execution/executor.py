@@ -17,15 +17,15 @@ from typing import Any, cast
 import numpy as np
 
 from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError, Terminated
-from pyruntime.native.arena import MemoryReport
-from pyruntime.native.argument_blocks import ArgumentBlocks
-from pyruntime.native.arrays import NUMPY, unpack
-from pyruntime.native.faults import raise_fault
-from pyruntime.native.gpu_transfers import Transfers
-from pyruntime.native.guards import Guards
-from pyruntime.native.held import HeldOutputs, HeldTensor
-from pyruntime.native.order_trial import ORDER, READ, OrderTrial
-from pyruntime.native.planner import Env, Plan, Planner, Run, Sizes, Step
+from pyruntime.native.execution.faults import raise_fault
+from pyruntime.native.execution.guards import Guards
+from pyruntime.native.execution.order_trial import ORDER, READ, OrderTrial
+from pyruntime.native.execution.resident_outputs import HeldOutputs, HeldTensor
+from pyruntime.native.gpu.transfers import Transfers
+from pyruntime.native.memory.arena import MemoryReport
+from pyruntime.native.memory.argument_blocks import ArgumentBlocks
+from pyruntime.native.memory.arrays import NUMPY, unpack
+from pyruntime.native.memory.planner import Env, Plan, Planner, Run, Sizes, Step
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.program.footprint import start_up
@@ -384,7 +384,7 @@ class Executor:
                 run.host[outer] = run.host[inner["buffer"]]
 
     def _run_loop(self, step: Step[types.LoopStep], run: Run) -> None:
-        from pyruntime.native.control_flow import run_loop
+        from pyruntime.native.execution.control_flow import run_loop
 
         run_loop(self, step, run)
         self.release(step, run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyruntime.native.turns import cores
+from pyruntime.native.sessions.run_queue import cores
 
 
 @dataclass(frozen=True, slots=True)

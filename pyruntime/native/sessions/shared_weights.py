@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from pyruntime.errors import OutOfMemory
-from pyruntime.native.executor import Executor
+from pyruntime.native.execution.executor import Executor
 from pyruntime.onnx.graph import Source
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.program.footprint import WHOLE

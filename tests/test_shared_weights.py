@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from pyruntime import InferenceSession, SessionOptions
-from pyruntime.native.executor import Executor
+from pyruntime.native.execution.executor import Executor
 from pyruntime.providers.wasm import shared_pages
 
 pytestmark = pytest.mark.skipif(shared_pages._mmap is None, reason="memories here cannot share pages")

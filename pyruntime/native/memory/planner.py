@@ -15,10 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from pyruntime.errors import OutOfMemory
-from pyruntime.native.arena import Arena, MemoryReport, spans_between
-from pyruntime.native.argument_blocks import ArgumentBlocks, Words
-from pyruntime.native.joint_arena import Memories
-from pyruntime.native.step_layout import tenants
+from pyruntime.native.memory.arena import Arena, MemoryReport, spans_between
+from pyruntime.native.memory.argument_blocks import ArgumentBlocks, Words
+from pyruntime.native.memory.joint_arena import Memories
+from pyruntime.native.memory.step_layout import tenants
 from pyruntime.program import types
 from pyruntime.program.dims import Evaluate, compile_dim, compile_dims
 from pyruntime.program.footprint import WHOLE

@@ -12,7 +12,7 @@ from pyruntime.host import FUNCTIONS, call
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.ir.kernel import Host
 from pyruntime.ir.symbol import Symbol
-from pyruntime.native.arrays import from_python, to_python
+from pyruntime.native.memory.arrays import from_python, to_python
 
 
 class HostCalls:

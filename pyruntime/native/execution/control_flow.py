@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyruntime.errors import ExecutionError
-from pyruntime.native.arrays import NUMPY
-from pyruntime.native.planner import Run, Step
+from pyruntime.native.memory.arrays import NUMPY
+from pyruntime.native.memory.planner import Run, Step
 from pyruntime.program import types
 
 if TYPE_CHECKING:
-    from pyruntime.native.executor import Executor
+    from pyruntime.native.execution.executor import Executor
 
 LoopStep = Step[types.LoopStep]
 

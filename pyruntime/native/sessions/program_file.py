@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel
-from pyruntime.native.host_calls import StoredCalls
+from pyruntime.native.execution.host_calls import StoredCalls
 from pyruntime.onnx.describe import describe, described_type
 from pyruntime.onnx.graph import Graph, Source, Value
 from pyruntime.onnx.sources import External, FileSource, beside

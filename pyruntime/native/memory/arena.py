@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pyruntime.errors import MemoryFault, OutOfMemory
-from pyruntime.native.step_layout import Span, Tenant, clear, lay_out
+from pyruntime.native.memory.step_layout import Span, Tenant, clear, lay_out
 
 ALIGN = 64  # a cache line; also what SIMD and GPU copies want
 

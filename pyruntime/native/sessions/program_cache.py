@@ -19,8 +19,8 @@ from pyruntime.compiler.compile import Compiled
 from pyruntime.compiler.user_passes import is_extended
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.frontend import registry
-from pyruntime.native.host_calls import HostCalls, StoredCalls
-from pyruntime.native.options import SessionOptions
+from pyruntime.native.execution.host_calls import HostCalls, StoredCalls
+from pyruntime.native.sessions.options import SessionOptions
 from pyruntime.onnx.describe import describe, described_type
 from pyruntime.onnx.graph import Graph, Value, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
@@ -104,7 +104,7 @@ def _name(graph: Graph, target: Target, asked: Any) -> str | None:
 def _engine() -> list[tuple[str, int, int, int]]:
     """The files of this package as they are now: names, sizes, times of what is in them and of any change."""
     found = []
-    for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__)), followlinks=True):
+    for folder, folders, files in os.walk(Path(__file__).parents[2], followlinks=True):
         folders[:] = sorted(set(folders) - {"__pycache__"})
         for path in (os.path.join(folder, file) for file in sorted(files)):
             state = os.stat(path)

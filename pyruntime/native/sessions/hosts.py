@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.native.gpu_session import gpu_engine, open_gpu
+from pyruntime.native.gpu.device import gpu_engine, open_gpu
 
 
 def engines(options: Any, preset: Any, wants_gpu: bool, choices: Any, **of_host: Any) -> tuple[Any, Any, list[Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 from pyruntime.codegen.choices import Choices, Chosen
 from pyruntime.compiler.tuning import KernelGain, Search, Times
 from pyruntime.errors import InvalidInput
-from pyruntime.native.timing import timed, timings
+from pyruntime.native.execution.timing import timed, timings
 from pyruntime.placement.provider_list import effective
 
 TURNS = 4  # of two candidates, at least

@@ -15,13 +15,13 @@ import numpy as np
 
 from pyruntime.errors import ExecutionError
 from pyruntime.ir import dtype as dt
-from pyruntime.native.arrays import NUMPY, presented, storage
-from pyruntime.native.planner import Env, Run
+from pyruntime.native.memory.arrays import NUMPY, presented, storage
+from pyruntime.native.memory.planner import Env, Run
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
 
 if TYPE_CHECKING:
-    from pyruntime.native.executor import Executor
+    from pyruntime.native.execution.executor import Executor
 
 
 LEAST = 1 << 16  # bytes that a buffer becomes longer by: with each everything is laid out anew

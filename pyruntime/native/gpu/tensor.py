@@ -9,7 +9,7 @@ import numpy as np
 
 from pyruntime.errors import DeviceLost, InvalidInput
 from pyruntime.ir import dtype as dt
-from pyruntime.native.arrays import NUMPY, presented
+from pyruntime.native.memory.arrays import NUMPY, presented
 
 TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # what the GPU can hold
 

@@ -19,7 +19,7 @@ from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
 from pyruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
 from pyruntime.errors import ExecutionError, InvalidInput, Terminated
-from pyruntime.native.held import HeldOutputs, HeldTensor
+from pyruntime.native.execution.resident_outputs import HeldOutputs, HeldTensor
 
 FLOAT = TensorProto.FLOAT
 Values = dict[str, Any]

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from pyruntime.errors import DeviceLost, PyRuntimeError
-from pyruntime.native.joint_arena import GPU
+from pyruntime.native.memory.joint_arena import GPU
 from pyruntime.placement.provider_list import effective
 
 

@@ -17,7 +17,7 @@ from pyruntime import InferenceSession, OrtValue, SessionOptions
 from pyruntime.compiler import user_passes
 from pyruntime.errors import LimitExceeded
 from pyruntime.frontend import registry
-from pyruntime.native import kept_programs, session
+from pyruntime.native.sessions import program_cache, session
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 TEXT = """<ir_version: 10, opset_import: ["" : 20]>
@@ -35,9 +35,9 @@ def model(weight: float = 1, text: str = TEXT) -> onnx.ModelProto:
 @pytest.fixture(autouse=True)
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """What was compiled, of Programs that are all worth keeping, in a cache of the test's own."""
-    monkeypatch.delenv(kept_programs.OFF_FOR_ALL, raising=False)
+    monkeypatch.delenv(program_cache.OFF_FOR_ALL, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(kept_programs, "WORTH", 0)
+    monkeypatch.setattr(program_cache, "WORTH", 0)
     real = session.compile_graph
     found: list[Any] = []
 
@@ -197,7 +197,7 @@ def test_one_under_the_name_of_another_counts_as_absent(path: Path, compiled: li
 
 
 def by_environment(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
-    monkeypatch.setenv(kept_programs.OFF_FOR_ALL, "1")
+    monkeypatch.setenv(program_cache.OFF_FOR_ALL, "1")
     return SessionOptions()
 
 
@@ -208,7 +208,7 @@ def by_entry(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
 
 
 def by_size(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
-    monkeypatch.setattr(kept_programs, "HASHED", 11)
+    monkeypatch.setattr(program_cache, "HASHED", 11)
     return other_weight()
 
 
@@ -265,9 +265,9 @@ def test_sources_of_a_program_are_not_taken_for_each_other(path: Path, compiled:
 def test_an_engine_that_was_replaced_meanwhile_keeps_nothing(
     path: Path, compiled: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = max(state[-1] for state in kept_programs._engine())
+    first = max(state[-1] for state in program_cache._engine())
     for imported, count in ((first - 1, 0), (first, 1)):
-        monkeypatch.setattr(kept_programs, "_IMPORTED", imported)
+        monkeypatch.setattr(program_cache, "_IMPORTED", imported)
         run(path)
         assert len(kept(tmp_path)) == count
 
@@ -286,7 +286,7 @@ def test_rare_operators_are_the_engines(path: Path, compiled: list[Any]) -> None
 
 
 def test_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_programs, "MOST", 3)
+    monkeypatch.setattr(program_cache, "MOST", 3)
     for n in range(5):
         run(model(weight=n).SerializeToString())
         for age, file in enumerate(sorted(kept(tmp_path), key=lambda file: -file.stat().st_mtime)):

@@ -1,0 +1,1 @@
+"""Sessions: models compiled for feeds, their Programs cached, their options, feeds and the queue of their runs."""

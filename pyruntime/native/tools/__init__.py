@@ -1,0 +1,1 @@
+"""Tools on top of sessions: inspect a model without loading it, measure schedules."""
