@@ -2,7 +2,7 @@
 
 The numbers are the same on any machine and under any load, so that a change of the kernels shows however noisy the
 times are. wasmtime counts them as fuel: https://docs.wasmtime.dev/examples-interrupting-wasm.html
-Counted is the code that pages get, not what is written for wasmtime (docs/adr/0106).
+Counted is the code that pages get, not what is written for wasmtime (docs/design/cpu-kernels.md#code-for-cranelift).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Products of bytes over their full ranges in a browser: by 8-bit dot products where its processor has exact ones, else
-by pairs of int16 (docs/adr/0078)."""
+by pairs of int16 (docs/design/quantisation.md#8-bit-dot-products)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs find out in which order weights are best read (docs/adr/0114): none gives other results than the one before."""
+"""Runs find out in which order weights are best read (docs/design/weight-bandwidth.md#read-order-trial): none gives
+other results than the one before."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ NAMED = """() => {
 
 
 def test_caches_of_transformers_are_not_sent(transformers_pages: dict[str, Tab]) -> None:
-    """Those that a run gave go into the next by their names (docs/adr/0091)."""
+    """Those that a run gave go into the next by their names (docs/design/kv-caches.md#growing-in-place)."""
     tab = transformers_pages["ours"]
     tab.page.evaluate(NAMED)
     transformers.result(tab.page, "generation", "wasm", "fp32")

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build/docs-pages"
 # Links between files of the tree, as links between pages; the empty ones lead to what is no page.
 LINKS = {
-    r"docs/adr": "adr/index.md",
+    r"docs/(?P<folder>adr|design)": r"\g<folder>/README.md",
     r"docs/(?P<rest>[^)]+)": r"\g<rest>",
     r"(?:\.\./)?CONTRIBUTING\.md(?P<rest>[^)]*)": r"contributing.md\g<rest>",
     r"examples": "examples.md",
@@ -50,11 +50,6 @@ def examples() -> str:
     return text
 
 
-def decisions() -> str:
-    titles = {path.name: path.read_text().partition("\n")[0] for path in sorted((ROOT / "docs/adr").glob("*.md"))}
-    return "# Decisions\n\n" + "\n".join(f"- [{title.lstrip('# ')}]({name})" for name, title in titles.items())
-
-
 def python_reference() -> str:
     names = [f"::: {getattr(pyruntime, name).__module__}.{name}" for name in pyruntime.__all__]
     return "# Python\n\nWhat `import pyruntime` offers.\n\n" + "\n\n".join(names)
@@ -74,7 +69,7 @@ def lay_out() -> None:
     (PAGES / "reference").mkdir()
     kin = {"README": "index", "CONTRIBUTING": "contributing", "CHANGELOG": "changelog"}
     made = {f"{page}.md": (ROOT / f"{name}.md").read_text() for name, page in kin.items()}
-    made |= {"examples.md": examples(), "adr/index.md": decisions()}
+    made |= {"examples.md": examples()}
     made |= {"reference/python.md": python_reference(), "reference/javascript.md": javascript_reference()}
     for name, text in made.items():
         (PAGES / name).write_text(text)

@@ -1,4 +1,5 @@
-"""The WebAssembly that an image of the interpreter's memory brings to be put back by (ADR 71).
+"""The WebAssembly that an image of the interpreter's memory brings to be put back by
+(docs/design/startup.md#memory-image).
 
 It works on the interpreter's memory, in which the image lies behind the allocator's chunks; addresses are of bytes.
 V8 runs JavaScript's loops slowly while its compiling threads are busy, which they are when a page starts.

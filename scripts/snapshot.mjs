@@ -1,4 +1,5 @@
-// Python started with the engine in it, as a page starts it, and an image of its memory (ADR 71).
+// Python started with the engine in it, as a page starts it, and an image of its memory
+// (docs/design/startup.md#memory-image).
 
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,4 +1,5 @@
-"""Code by which a browser optimises a module's hot functions before they are needed (ADR 96).
+"""Code by which a browser optimises a module's hot functions before they are needed
+(docs/design/startup.md#warming-up-the-interpreter).
 
 V8 compiles a function simply, when it is first called, and well once it has returned often: each return counts the
 bytes of the function's code before it. So a hot function first asks whether the module is warming up; then it goes to

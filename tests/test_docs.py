@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,18 +57,40 @@ def test_commands_run(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert capsys.readouterr().out
 
 
+def anchors(file: Path) -> set[str]:
+    """The names by which links address the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+
+
+def is_dead(folder: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    page = folder / path
+    return not page.exists() or bool(anchor and page.suffix == ".md" and anchor not in anchors(page))
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_links_and_files_exist(file: str) -> None:
     text = (ROOT / file).read_text()
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    assert not [link for link in links if not ((ROOT / file).parent / link).exists()]
+    links = re.findall(r"\]\((?!https?:|#)([^)\s]+)", text)
+    assert not [link for link in links if is_dead((ROOT / file).parent, link)]
     named = re.findall(r"`((?:pyruntime|providers|web|tests|e2e|scripts|docs)/[\w/.-]+\.\w+)`", text)
     assert not [name for name in named if not (ROOT / name).exists()]
 
 
-def test_records_of_decisions_are_short() -> None:
-    records = sorted(ROOT.glob("docs/adr/*.md"))
-    assert [p.name for p in records if len(p.read_text().splitlines()) > 40] == []
-    numbers = [p.name.partition("-")[0] for p in records]
-    assert len(numbers) == len(set(numbers))
-    assert [p.name for p in records if not re.match(rf"# {int(p.name[:4])}\. ", p.read_text())] == []
+def test_references_to_design_pages_exist() -> None:
+    """Those in comments and docstrings, with their anchors."""
+    listed = subprocess.run(["git", "ls-files", "*.py", "*.js", "*.mjs", "CHANGELOG.md"], cwd=ROOT, capture_output=True)
+    files = [ROOT / name for name in listed.stdout.decode().split()]
+    named = [(f, ref) for f in files if f.is_file() for ref in re.findall(r"\bdesign/[\w-]+\.md[#\w-]*", f.read_text())]
+    assert named and not [(str(f), ref) for f, ref in named if is_dead(ROOT / "docs", ref)]
+
+
+def test_decisions_are_short_and_listed() -> None:
+    records = sorted(ROOT.glob("docs/adr/[0-9]*.md"))
+    listed = (ROOT / "docs/adr/README.md").read_text()
+    for path in records:
+        text = path.read_text()
+        head = re.match(r"# (\d+)\. (.*)\n\nStatus: (.*)\n\nDate: (\d{4}-\d\d-\d\d)\n", text)
+        assert head and int(head[1]) == int(path.name[:4]) and len(text.splitlines()) <= 60, path.name
+        assert f"| {head[1]} | [{head[2]}]({path.name}) | {head[3]} | {head[4]} |" in listed, path.name

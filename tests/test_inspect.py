@@ -320,7 +320,8 @@ def test_what_the_compiler_refuses_is_told() -> None:
 def test_programs() -> None:
     program = InferenceSession("demo/digits/digits.onnx").export(weights=True)
     found, before = inspect(program), inspect("demo/digits/digits.onnx")
-    assert found["program"].pop("code") and before["program"].pop("code")  # the file's is for any engine (ADR 106)
+    # The file's is for any engine (docs/design/cpu-kernels.md#code-for-cranelift).
+    assert found["program"].pop("code") and before["program"].pop("code")
     for key in ("memory", "program", "inputs", "outputs"):
         assert found[key] == before[key]
     assert found["size"] == len(program) and found["weights"]["bytes"] >= before["weights"]["bytes"]

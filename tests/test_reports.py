@@ -312,7 +312,8 @@ def test_a_program_runs_from_a_file(name: str, weights: bool, tmp_path: Path) ->
     again = InferenceSession(tmp_path / "model.pyrt")
     assert again.get_inputs() == session.get_inputs() and again.get_outputs() == session.get_outputs()
     for a, b in zip(again.run(None, feeds), expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * np.abs(b).max())  # sums in another order (ADR 106)
+        # Sums in another order (docs/design/cpu-kernels.md#code-for-cranelift).
+        np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * np.abs(b).max())
     with pytest.raises(InvalidInput, match="is missing"):
         again.run(None, {})
 

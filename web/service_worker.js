@@ -1,5 +1,5 @@
 // The engine inside a service worker, which has neither `Worker` nor `import()`: what takes this file in, before or after the
-// package, has a `Worker` that runs the engine in its own thread (docs/adr/0073).
+// package, has a `Worker` that runs the engine in its own thread (docs/design/platforms.md#service-workers).
 
 // @ts-expect-error no types, as for what is imported by an address
 import * as glue from 'pyodide/pyodide.asm.mjs';

@@ -1,5 +1,6 @@
 """What dispatches bind: the parameter blocks of a session, in one buffer at dynamic offsets, and bind groups, which are
-kept, since from one token of a decoder to the next only the numbers in the blocks change (docs/adr/0105).
+kept, since from one token of a decoder to the next only the numbers in the blocks change
+(docs/design/gpu.md#bind-group-cache).
 
 web/gpu/bindings.js is its mirror.
 """

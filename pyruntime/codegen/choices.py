@@ -1,4 +1,5 @@
-"""What a measurement may decide in place of a schedule's own rule: the knobs, and what was chosen (docs/adr/0098)."""
+"""What a measurement may decide in place of a schedule's own rule: the knobs, and what was chosen
+(docs/design/compiler.md#tuning-schedules)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What to try of the schedules of a model's kernels, and what measurements of that say (docs/adr/0098)."""
+"""What to try of the schedules of a model's kernels, and what measurements of that say
+(docs/design/compiler.md#tuning-schedules)."""
 
 from __future__ import annotations
 

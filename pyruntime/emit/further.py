@@ -1,4 +1,5 @@
-"""Weights that do not fit one linear memory lie in further ones, at addresses of the compiler (docs/adr/0093).
+"""Weights that do not fit one linear memory lie in further ones, at addresses of the compiler
+(docs/design/memory.md#weights-over-4-gib).
 
 What a run makes, and all that an executor itself looks at, is in the first. In the others is only what stays for the
 session and what kernels of the CPU alone read.

@@ -1,5 +1,5 @@
 """The order of start-up: what becomes of one constant is made before the next ones are needed, in steps of some
-megabytes of constants, so that executors need not hold all of them at once (docs/adr/0085)."""
+megabytes of constants, so that executors need not hold all of them at once (docs/design/memory.md#loading-weights)."""
 
 from __future__ import annotations
 

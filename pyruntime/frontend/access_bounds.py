@@ -1,5 +1,5 @@
 """Whether kernels stay inside what they read and write: an operand may be smaller than an operator takes it to be
-(docs/adr/0045)."""
+(docs/design/security-and-limits.md#bounds-of-affine-accesses)."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def checked(i: Expr, extent: Scalar, node: str, *, from_end: bool = False) -> Ex
     """A position on an axis of `extent` elements that was read from data, as int32.
 
     Inside [0, extent) it is the index itself; from_end: -n stands for extent - n. Any other index is 0, so that nothing
-    outside the tensor is read, and the run ends with an ExecutionError of this node (docs/adr/0043). On an empty axis
+    outside the tensor is read, and the run ends with an ExecutionError of this node (ADR 43). On an empty axis
     every index is out of range and 0 is no place either: a store needs a guard there."""
     if i.dtype not in (I32, I64):
         i = cast(i, I64 if i.dtype.size >= 4 else I32)

@@ -43,7 +43,8 @@ def load(data: ModelData, *, open_external: OpenExternal | None = None, require_
     else:
         raise TypeError(f"a model is given by its path or its bytes, not as {type(data).__name__}")
     if is_ort_format(source):
-        from pyruntime.onnx.ort_format import read_ort_format  # late: not in a page's first download (ADR 69)
+        # Imported here to keep it out of a page's first download (docs/design/startup.md#rare-operators).
+        from pyruntime.onnx.ort_format import read_ort_format
 
         return read_ort_format(source)
     wire = Wire(source, source.whole if isinstance(source, MemorySource) else None)

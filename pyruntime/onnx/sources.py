@@ -113,7 +113,8 @@ def check_location(location: str) -> None:
 
 def beside(path: str | os.PathLike[str]) -> OpenExternal:
     """Opens external data files in the folder of the model at `path`."""
-    folder = os.path.dirname(os.fspath(path))  # without pathlib, which is nothing else's in a page (ADR 69)
+    # Not pathlib, which a page would import for this line alone (docs/design/startup.md#rare-operators).
+    folder = os.path.dirname(os.fspath(path))
     return lambda location: FileSource(os.path.join(folder, location), location)
 
 

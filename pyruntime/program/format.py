@@ -47,7 +47,8 @@ class Program:
             raise InvalidModel(f"the program is damaged: its header is not JSON ({error})") from None
         program = Program(header, bytes(data[HEAD.size + size :]))
         if not trusted:
-            from pyruntime.program.validate import validate  # late: not in a page's first download (ADR 69)
+            # Imported here to keep it out of a page's first download (docs/design/startup.md#rare-operators).
+            from pyruntime.program.validate import validate
 
             validate(header, len(program.blob))
         return program

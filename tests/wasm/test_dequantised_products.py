@@ -1,4 +1,5 @@
-"""MatMul, Gemm and Conv of dequantised codes: sums are those of the codes where int32 holds them (docs/adr/0079)."""
+"""MatMul, Gemm and Conv of dequantised codes: sums are those of the codes where int32 holds them
+(docs/design/quantisation.md#dequantised-products)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Weights that DequantizeLinear makes floats, as exporters write them, keep the size of their codes (docs/adr/0103)."""
+"""Weights that DequantizeLinear makes floats, as exporters write them, keep the size of their codes
+(docs/design/low-bit-weights.md#dequantizelinear-weights)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-// How the worker is told that a call is wanted no more (docs/adr/0047): by a message, which it sees when it comes to its
+// How the worker is told that a call is wanted no more (docs/design/sessions.md#stopping-in-browsers): by a message,
+// which it sees when it comes to its
 // event loop; by a word of a Program's memory, which kernels on several threads look at; by Python's interrupt buffer.
 // The latter two take memory that page and worker share.
 

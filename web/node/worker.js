@@ -1,5 +1,5 @@
 // What a worker thread of Node.js begins with: it is made to look like a worker of a browser, so that worker.mjs, Pyodide
-// in it, and the engine run here as they do there (docs/adr/0055).
+// in it, and the engine run here as they do there (docs/design/platforms.md#nodejs).
 
 import { setMaxListeners } from 'node:events';
 import { closeSync, createReadStream, fstatSync, openSync, readFileSync, readSync } from 'node:fs';

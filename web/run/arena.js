@@ -47,7 +47,10 @@ export class Memory {
     return Object.fromEntries([this.memory, ...this.others].map((memory, n) => [`memory${n || ''}`, memory]));
   }
 
-  /** Further memories of these bytes, for weights that this one has no room for (docs/adr/0093). @param {number[]} sizes @param {boolean} shared */
+  /**
+   * Adds memories of these sizes, for weights that do not fit the first (docs/design/memory.md#weights-over-4-gib).
+   * @param {number[]} sizes @param {boolean} shared
+   */
   add(sizes, shared) {
     for (const size of sizes) {
       const pages = Math.ceil(size / PAGE);

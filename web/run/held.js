@@ -1,4 +1,5 @@
-// Outputs that a run leaves where they are, for the next to be fed: caches that grow (docs/adr/0091). They stay until the
+// Outputs that a run leaves where they are, for the next to be fed: caches that grow
+// (docs/design/kv-caches.md#growing-in-place). They stay until the
 // next run begins; what it is fed of them stays on.
 
 import { bindDims, feedOf } from './input_dims.js';

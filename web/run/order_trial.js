@@ -8,7 +8,8 @@ const BETTER = 0.97; // times as long as the first order takes: less may be nois
 const AGAIN = 1000; // runs until orders are tried anew: what took the processor may have misled them
 
 /**
- * What is fastest depends on how a processor fetches ahead, which no one tells (docs/adr/0114). The results are the same.
+ * What is fastest depends on how a processor fetches ahead, which no one tells
+ * (docs/design/weight-bandwidth.md#read-order-trial). The results are the same.
  * Runs count that read about as much as the first, on as many threads; each order has its turn in each round.
  */
 export class OrderTrial {

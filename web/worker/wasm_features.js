@@ -33,7 +33,8 @@ export const codeFeatures = (fixed) => ({ memories: hasMemories(), ...(fixed ? {
 export const hasRelaxedSimd = () => WebAssembly.validate(Uint8Array.from(RELAXED));
 
 /**
- * What the relaxed dot product takes second, if it cuts no product of bytes: the processor decides (docs/adr/0078).
+ * What the relaxed dot product takes second, if it cuts no product of bytes: the processor decides
+ * (docs/design/quantisation.md#8-bit-dot-products).
  * @returns {'' | 'signed' | 'unsigned'}
  */
 export function exactDots() {

@@ -275,7 +275,8 @@ class Module:
     shared: the memory is shared between threads (needs `max_pages`, and an importer whose memory has at most that)
     min_pages, max_pages: limits in pages of 64 KiB, of each memory
     memories: how many
-    cranelift: for a compiler that computes a value where it is used first (docs/adr/0106)
+    cranelift: for a compiler that computes a value where it is used first
+    (docs/design/cpu-kernels.md#code-for-cranelift)
     memo: helper functions that routines share, under keys of their own (see `once`)
     """
 

@@ -1,4 +1,5 @@
-"""A function whose operands lie in further memories, made from the one that finds them in the first (ADR 93).
+"""A function whose operands lie in further memories, made from the one that finds them in the first
+(docs/design/memory.md#weights-over-4-gib).
 
 Where a load goes is an immediate, so each combination of memories is a function of its own. Schedules know nothing of
 it: which values are addresses of which operand follows from the code, since addresses come from the argument block and

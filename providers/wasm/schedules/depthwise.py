@@ -38,7 +38,8 @@ _PLANE = ("args", "w", "y", "bias", "batch", "row", "rows", "col", "cols", "copy
 # vectors of outputs of a round, and taps side by side, as a sum waits four cycles for the one before; taken while more
 # outputs of the row are left
 ROUNDS = ((8, 1, 16), (4, 2, 8), (2, 2, 0))
-CRANELIFT_ROUNDS = ((6, 1, 16), (4, 1, 8), (2, 2, 0))  # what its registers hold (docs/adr/0106)
+# Fits the registers that Cranelift allocates: docs/design/cpu-kernels.md#code-for-cranelift
+CRANELIFT_ROUNDS = ((6, 1, 16), (4, 1, 8), (2, 2, 0))
 
 
 def copied(size: list[AnyDim], kernel: list[Any], strides: list[Any], dilations: list[Any]) -> tuple[AnyDim, AnyDim]:

@@ -2,9 +2,11 @@
 after the other.
 
 Processors fetch ahead within a page of 4 KiB, so that each page may begin with a wait; the pages of three streams begin
-together (docs/adr/0113). Float32 is read so, but natively, where memories lie in huge pages. With codes there is more
+together (docs/design/weight-bandwidth.md#three-streams). Float32 is read so, but natively, where memories lie in huge
+pages. With codes there is more
 to compute, and processors that reach further lose by turns: executors find out which order is the fastest
-(docs/adr/0114), and write it where kernels look, as bits of the word at ORDER. What is read is counted at READ.
+(docs/design/weight-bandwidth.md#read-order-trial), and write it where kernels look, as bits of the word at ORDER. What
+is read is counted at READ.
 """
 
 from __future__ import annotations
@@ -198,7 +200,8 @@ def has(f: Function, bit: int) -> Function:
 
 def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, step: int) -> None:
     """At each step of so many bytes that enters another 512 of a turn, a load from each line at the same place in the
-    next: eight lines come together (docs/adr/0108). k: how many are left from `code` on; a k has as many bytes in a
+    next: eight lines come together (docs/design/weight-bandwidth.md#prefetch). k: how many are left from `code` on; a k
+    has as many bytes in a
     panel as a code has bits."""
     with f.block() as done:
         f.emit(p["asks"], "i32.eqz").br_if(done)

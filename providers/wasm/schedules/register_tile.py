@@ -135,7 +135,7 @@ def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: in
 
 def _two_steps(f: Function, rows: list[int], panel: int, groups: list[list[list[int]]], arithmetic: Arithmetic) -> None:
     """Two k, whose elements of A are loaded together. Cranelift does all loads first, wherever they stand: this is what
-    its registers hold (docs/adr/0106)."""
+    its registers hold (docs/design/cpu-kernels.md#code-for-cranelift)."""
     with f.scratch("v128", len(rows)) as pairs, f.scratch("v128", 3) as (x, low, high):
         for pointer, pair in zip(rows, pairs, strict=True):
             f.emit(pointer).mem("v128.load64_zero").set(pair)

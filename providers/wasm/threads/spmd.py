@@ -15,7 +15,8 @@ sleeps; the leader does not if the host has set AWAKE: a page's main thread must
 its host calls `poison(tid)`: the leader traps at the end of the group, and the word POISON tells which was first.
 
 A host that may have to stop a run makes the word STOP positive: chunks are then done in portions. Negative, it tells
-all threads to do no more than the portion they are at; the leader traps, as after a poison (ADR 47).
+all threads to do no more than the portion they are at; the leader traps, as after a poison
+(docs/design/sessions.md#stopping-in-browsers).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def word(n: int) -> str:
 
 def generic(shader: Shader) -> Shader:
     """The shader with parameters that no driver writes into its code (adapter.py): their place depends on `at.z`, which
-    is 0, but only the program knows. With docs/adr/0102."""
+    is 0, but only the program knows. With docs/design/gpu.md#lavapipe."""
     return replace(shader, source=shader.source.replace("params.words[", "params.words[at.z + "))
 
 

@@ -1,6 +1,7 @@
 """In which order kernels of few rows read codes, found out by runs. web/run/order_trial.js is its mirror.
 
-What is fastest depends on how a processor fetches ahead, which no one tells (docs/adr/0114). The results are the same.
+What is fastest depends on how a processor fetches ahead, which no one tells
+(docs/design/weight-bandwidth.md#read-order-trial). The results are the same.
 """
 
 from __future__ import annotations

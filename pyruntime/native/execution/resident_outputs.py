@@ -1,4 +1,5 @@
-"""Outputs that a run leaves where they are, for later ones to be fed: caches that grow (docs/adr/0094).
+"""Outputs that a run leaves where they are, for later ones to be fed: caches that grow
+(docs/design/kv-caches.md#caches-in-native-sessions).
 
 web/run/held.js is its sibling. There the page has a copy of the data; here there is none until somebody asks for it, or
 a run is about to write over it.

@@ -1,4 +1,5 @@
-"""Programs in the user's cache directory: a model that was compiled once is not compiled again (docs/adr/0101)."""
+"""Programs in the user's cache directory: a model that was compiled once is not compiled again
+(docs/design/storage.md#native-program-cache)."""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ def _path(name: str) -> Path:
 
 
 def _seal(name: str, data: bytes) -> bytes:
-    """Of these bytes under this name, so that what is damaged, or another's, counts as absent (ADR 49)."""
+    """Of these bytes under this name, so that what is damaged, or another's, counts as absent
+    (docs/design/storage.md#seals)."""
     return hashlib.sha256(name.encode() + hashlib.sha256(data).digest()).digest()
 
 

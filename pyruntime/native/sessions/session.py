@@ -185,7 +185,7 @@ class Session:
             raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
         made = self._latest()
         program, calls = made.program, made.host_call
-        if not self._opened:  # browsers open it, too (docs/adr/0106)
+        if not self._opened:  # browsers open it, too (docs/design/cpu-kernels.md#code-for-cranelift)
             compiled, _ = self._turns.alone(lambda: self._anew(None, cranelift=False))
             program, calls = compiled.program, HostCalls(compiled.host_kernels, compiled.symbols)
         return pack(made, program, calls, self._graph, self._model, weights)

@@ -1,4 +1,5 @@
-"""Executors of Programs that other sessions of this process have: weights are in RAM once (docs/adr/0092).
+"""Executors of Programs that other sessions of this process have: weights are in RAM once
+(docs/design/sessions.md#shared-models).
 
 Programs are compiled all the same, so that whatever decides what a Program is has no part in this: those that came out
 equal, of the same weights, have the same bytes in memory.

@@ -2,7 +2,7 @@
 
 The recurrence runs in parallel over directions and pairs of batch rows. Per step it multiplies R, packed so that four
 units are the lanes of a vector, with the hidden states of both rows, which share each load of R; then it applies the
-activations to contiguous gates (ADR 25).
+activations to contiguous gates (docs/design/cpu-kernels.md#recurrent-networks).
 """
 
 # T steps, B batch, I inputs, H hidden, D directions, G gates

@@ -1,4 +1,4 @@
-// Workers that the page starts for the engine's worker (docs/adr/0037).
+// Workers that the page starts for the engine's worker (docs/design/sessions.md#failures-and-timeouts).
 
 import { spawn } from '../../common/spawn.js';
 

@@ -1,4 +1,4 @@
-// A session on the GPU of the page: the model that the worker compiles, run here (docs/adr/0054).
+// A session on the GPU of the page: the model that the worker compiles, run here (docs/design/gpu.md#gpu-of-the-page).
 
 import { pageThreads } from '../engine/client.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';

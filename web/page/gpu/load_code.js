@@ -1,4 +1,5 @@
-// The code of sessions on the page's GPU is a file of its own, fetched when the first is made (docs/adr/0054). It shares
+// The code of sessions on the page's GPU is a file of its own, fetched when the first is made
+// (docs/design/gpu.md#gpu-of-the-page). It shares
 // modules with this one: scripts/build_web.mjs makes it a function of them.
 
 import { HINT } from '../engine/assets.js';

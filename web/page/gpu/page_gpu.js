@@ -1,5 +1,5 @@
 // The page's GPU: `env.webgpu.device` and `env.webgpu.adapter`, which pages read and give. A session runs on it where the
-// page has it, or has its outputs left in buffers; the others use the worker's (docs/adr/0054).
+// page has it, or has its outputs left in buffers; the others use the worker's (docs/design/gpu.md#gpu-of-the-page).
 
 import { env } from 'onnxruntime-common';
 import { InvalidInput, NoAdapter } from '../../common/errors.js';

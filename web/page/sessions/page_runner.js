@@ -1,4 +1,4 @@
-// Programs so short that two messages take longer run in the page itself (docs/adr/0014).
+// Programs so short that two messages take longer run in the page itself (docs/design/sessions.md#runs-in-the-page).
 
 import { env } from 'onnxruntime-common';
 import { pageThreads } from '../engine/client.js';

@@ -1,4 +1,5 @@
-// Maps at a session's border (docs/adr/0057): what runs takes a row for each map, and gives scores where programs get maps.
+// Maps at a session's border (docs/design/onnxruntime.md#maps): what runs takes a row for each map, and gives scores
+// where programs get maps.
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';

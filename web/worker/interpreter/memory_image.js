@@ -1,4 +1,5 @@
-// The interpreter's memory after its start, as a file of the package: scripts/memory_image.mjs writes it (ADR 71).
+// The interpreter's memory after its start, as a file of the package: scripts/memory_image.mjs writes it
+// (docs/design/startup.md#memory-image).
 //
 // Static memory is kept as differences from what the WebAssembly has in itself, without zeros. The heap's chunks are parted
 // by the type of the object in them, for like things compress together; what follows from the rest is left out: hashes of

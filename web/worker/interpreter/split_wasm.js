@@ -1,5 +1,6 @@
 // The interpreter's WebAssembly comes in two halves: the functions that the engine uses, and the rest, which is fetched
-// and joined when one of them is first called (scripts/split_wasm.py, ADR 59).
+// and joined when one of them is first called (scripts/split_wasm.py,
+// docs/design/startup.md#splitting-the-interpreter).
 
 const SHARED = 'split '; // how the names of the exports begin that are for the second half
 const WARM_UP = `${SHARED}warm up`;
@@ -40,7 +41,8 @@ export function joined({ instance, module }, imports, second, broken) {
 }
 
 /**
- * Has the browser optimise the first half's hot functions before Python runs (scripts/warm_wasm.py, ADR 96): code is the
+ * Has the browser optimise the first half's hot functions before Python runs (scripts/warm_wasm.py,
+ * docs/design/startup.md#warming-up-the-interpreter): code is the
  * module's, so an instance does it that is used for nothing else. Where there is no room for one it stays undone.
  * @param {WebAssembly.Module} module
  */

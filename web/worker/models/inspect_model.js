@@ -1,4 +1,4 @@
-// What a model is and what it will take, told before it is downloaded (docs/adr/0084).
+// What a model is and what it will take, told before it is downloaded (docs/design/storage.md#remote-inspection).
 
 import { InvalidModel } from '../../common/errors.js';
 import { gpuFor } from './open_model.js';

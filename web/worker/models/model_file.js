@@ -1,4 +1,5 @@
-// A file of a model: in memory or, a large one, on the disk, so that it does not lie there beside its weights (ADR 83).
+// A file of a model: in memory or, a large one, on the disk, so that it does not lie there beside its weights
+// (docs/design/storage.md#model-files-on-disk).
 
 import { InvalidModel } from '../../common/errors.js';
 import { digest, hashed } from '../../storage/digest.js';

@@ -1,4 +1,5 @@
-// Compiles for a session that runs on the page's GPU (docs/adr/0054): the worker's side of page/gpu/remote_compiler.js.
+// Compiles for a session that runs on the page's GPU (docs/design/gpu.md#gpu-of-the-page): the worker's side of
+// page/gpu/remote_compiler.js.
 
 import { during } from '../../common/log.js';
 import { valuesOf } from '../../session/model.js';

@@ -1,4 +1,5 @@
-// The copy of a session's Program that the page runs itself because its runs are short (docs/adr/0014).
+// The copy of a session's Program that the page runs itself because its runs are short
+// (docs/design/sessions.md#runs-in-the-page).
 
 import { hostStep } from './program_file.js';
 

@@ -1,4 +1,5 @@
-// Programs that earlier pages compiled, kept in the browser's cache: later pages open them without Python (ADR 17, 65).
+// Programs that earlier pages compiled, kept in the browser's cache: later pages open them without Python
+// (docs/design/storage.md#program-cache).
 
 import { BUILD } from '../build.js';
 import { packed, unpacked } from './cached_compiler.js';
