@@ -8,10 +8,10 @@ import pytest
 from kit.small_models import one_row
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import Terminated
-from pyruntime.native.execution.order_trial import AGAIN, LEAST, ORDER, ORDERS, READ, TRIED, OrderTrial
+from pyruntime.native.execution.order_trial import LEAST, ORDER, ORDERS, READ, RETRY_AFTER, ROUNDS, OrderTrial
 from pyruntime.providers.wasm.schedules import panel_order
 
-SETTLED = 1 + TRIED  # runs: of the first nothing is known
+SETTLED = 1 + ROUNDS * len(ORDERS)  # runs: the first one has no comparison
 PLAIN, TURNS, ASKED = ORDERS
 
 
@@ -51,8 +51,8 @@ def test_which_runs_count() -> None:
 def test_what_misled_it_passes() -> None:
     trial = OrderTrial()
     assert play(trial, {PLAIN: 3.0, TURNS: 2.0, ASKED: 3.0}, [LEAST] * (SETTLED + 1))[-1] == TURNS
-    later = play(trial, {PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, [LEAST] * (AGAIN + SETTLED))
-    assert later[: AGAIN - 1] == [TURNS] * (AGAIN - 1)
+    later = play(trial, {PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, [LEAST] * (RETRY_AFTER + SETTLED))
+    assert later[: RETRY_AFTER - 1] == [TURNS] * (RETRY_AFTER - 1)
     assert later[-1] == PLAIN
 
 
