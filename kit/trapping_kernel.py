@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyruntime.codegen.linear_memory import POISON
 from pyruntime.providers.wasm import code_writer
-from pyruntime.providers.wasm.threads.work_claims import POISON
 
 TRIGGER = 13.0
 LOOKS = 1 << 30  # a second or so: a test whose thread never comes fails, and does not hang

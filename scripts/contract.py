@@ -1,5 +1,5 @@
 """Writes what follows from pyruntime/program/schema.json: types for Python and JavaScript, the schema for the browser,
-the section in docs/architecture.md.
+the section in docs/architecture.md; and the fixed words of linear memory for JavaScript.
 
 Usage: python scripts/contract.py [--check]    --check: only tell which of them are not fresh
 """
@@ -7,6 +7,7 @@ Usage: python scripts/contract.py [--check]    --check: only tell which of them 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -240,6 +241,15 @@ def javascript_schema() -> str:
     return "\n".join(lines)
 
 
+def javascript_memory() -> str:
+    """The constants of pyruntime/codegen/linear_memory.py with their comments."""
+    source = "pyruntime/codegen/linear_memory.py"
+    lines = re.findall(r"^([A-Z_]+) = (\d+)(?:  # (.+))?$", (ROOT / source).read_text(), re.MULTILINE)
+    body = [f"export const {name} = {value};{note and f' // {note}'}" for name, value, note in lines]
+    head = f"// The fixed words of linear memory, as byte addresses. Written by scripts/contract.py from {source}."
+    return "\n".join([head, "", *body, ""])
+
+
 BEGIN, END = f"<!-- {NOTE} -->", "<!-- End of what is written. -->"
 
 
@@ -251,6 +261,7 @@ def architecture() -> str:
 
 WRITTEN = {
     "web/common/program.js": javascript_types,
+    "web/common/linear_memory.js": javascript_memory,
     "web/worker/programs/program_schema.js": javascript_schema,
     "pyruntime/program/types.py": python_types,
     "docs/architecture.md": architecture,

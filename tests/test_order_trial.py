@@ -8,8 +8,7 @@ import pytest
 from kit.small_models import one_row
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import Terminated
-from pyruntime.native.execution.order_trial import LEAST, ORDER, ORDERS, READ, RETRY_AFTER, ROUNDS, OrderTrial
-from pyruntime.providers.wasm.schedules import panel_order
+from pyruntime.native.execution.order_trial import LEAST, ORDERS, RETRY_AFTER, ROUNDS, OrderTrial
 
 SETTLED = 1 + ROUNDS * len(ORDERS)  # runs: the first one has no comparison
 PLAIN, TURNS, ASKED = ORDERS
@@ -54,11 +53,6 @@ def test_what_misled_it_passes() -> None:
     later = play(trial, {PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, [LEAST] * (RETRY_AFTER + SETTLED))
     assert later[: RETRY_AFTER - 1] == [TURNS] * (RETRY_AFTER - 1)
     assert later[-1] == PLAIN
-
-
-def test_the_same_words() -> None:
-    assert (ORDER, READ) == (panel_order.ORDER, panel_order.READ)
-    assert ORDERS == (0, panel_order.IN_TURNS, panel_order.ASK)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -32,14 +32,13 @@ import numpy as np
 import wasmtime
 from wasmtime import _ffi as ffi
 
+from pyruntime.codegen.linear_memory import EPOCH, FAULT, FAULT_BYTES, POISON
 from pyruntime.errors import ExecutionError, OutOfMemory
 
 from . import huge_pages
 from .host_threads import AWAY, TICK, HostThread, stop, without
 from .printer.assembler import Module
-from .printer.faults import BYTES, NODE
 from .shared_pages import SharedPages
-from .threads.work_claims import EPOCH, POISON
 
 PAGE = 65536
 _DIGEST = 32
@@ -422,11 +421,11 @@ class WasmHost:
             yield
 
     def take_fault(self) -> bytes:
-        """The record of a fault (faults.py), which is then no more; empty if there is none."""
-        if _WORD.unpack_from(cast(Any, self.memory), NODE)[0] == 0:
+        """The record of a fault, which is cleared; empty without one."""
+        if _WORD.unpack_from(cast(Any, self.memory), FAULT)[0] == 0:
             return b""
-        record = self.memory[NODE : NODE + BYTES].tobytes()
-        self.memory[NODE : NODE + BYTES] = 0
+        record = self.memory[FAULT : FAULT + FAULT_BYTES].tobytes()
+        self.memory[FAULT : FAULT + FAULT_BYTES] = 0
         return record
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from kit import small_models as models
 from kit import trapping_kernel
 from kit.models import MODELS
 from pyruntime import InferenceSession, SessionOptions
+from pyruntime.codegen import linear_memory
 from pyruntime.errors import ExecutionError
 from pyruntime.providers.wasm import provider
 from pyruntime.providers.wasm.printer.assembler import Module
@@ -94,12 +95,12 @@ def test_epochs_begin_again(before: int, monkeypatch: pytest.MonkeyPatch) -> Non
     start = WasmHost.load
 
     def load(host: WasmHost, wasm: bytes) -> Any:
-        host.memory[claims.EPOCH : claims.EPOCH + 4].view("<i4")[0] = before
+        host.memory[linear_memory.EPOCH : linear_memory.EPOCH + 4].view("<i4")[0] = before
         return start(host, wasm)
 
     monkeypatch.setattr(WasmHost, "load", load)
     many = check_bits("steps", 3)
-    epoch = int(many._programs[()].host.memory[claims.EPOCH : claims.EPOCH + 4].view("<i4")[0])
+    epoch = int(many._programs[()].host.memory[linear_memory.EPOCH : linear_memory.EPOCH + 4].view("<i4")[0])
     assert (epoch - before) % 2**32 > 20
 
 
@@ -127,7 +128,7 @@ def test_a_word_stops_all_threads_within_a_kernel() -> None:
     """As a page sets it while the kernels run: the same bits in portions, then a trap, then all as before."""
     session = threaded(models.model(*products()).SerializeToString(), 2)
     host = session._programs[()].host
-    word = host.memory[claims.STOP : claims.STOP + 4].view("<i4")  # a shared memory grows where it is
+    word = host.memory[linear_memory.STOP : linear_memory.STOP + 4].view("<i4")  # a shared memory grows where it is
     small, large = (np.full((n, n), 1 / n, np.float32) for n in (300, 2500))
     expected = session.run(None, {"x": small})
     word[0] = 7

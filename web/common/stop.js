@@ -4,10 +4,11 @@
 // The latter two take memory that page and worker share.
 
 import { Terminated } from './errors.js';
+import * as address from './linear_memory.js';
 import { hasSharedMemory } from './shared_memory.js';
 
-/** Int32 of a Program's memory (providers/wasm/threads/work_claims.py): the call's number if it may be stopped, minus that to stop it. */
-export const STOP = 3;
+/** The word STOP of a Program's memory, in Int32 units. */
+export const STOP = address.STOP / 4;
 /** Milliseconds between two looks at whether to stop. */
 export const TICK = 20;
 const SIGINT = 2;

@@ -2,12 +2,12 @@
 
 import { MemoryFault, OutOfMemory } from '../common/errors.js';
 import { reportGarbage } from '../common/garbage.js';
+import { RESERVED } from '../common/linear_memory.js';
 
 const PAGE = 65536;
 const MOST = 2 ** 32 - PAGE; // bytes of any memory
 const LEAST = 1024; // pages that a memory must be able to grow to
 const ALIGN = 64;
-const RESERVED = 1024; // bytes at address 0 that no buffer uses: what threads agree on, for the life of the memory
 const GPU_ALIGN = 256; // of bind group offsets
 
 /** Addresses from here on are bytes of the GPU's memory. */

@@ -10,8 +10,9 @@ import { TICK } from '../common/stop.js';
 import { checkFaults } from './faults.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
+import { CODES_READ, PANEL_ORDER } from '../common/linear_memory.js';
 import { mark } from '../common/marks.js';
-import { ORDER, READ, OrderTrial } from './order_trial.js';
+import { OrderTrial } from './order_trial.js';
 import { loadNow, loadProgram, runInit } from './load_program.js';
 import { Planner } from './plan.js';
 import { runInPortions } from './portions.js';
@@ -134,12 +135,12 @@ export class Executor {
     const { best } = orders;
     const counts = !cold && !(team && trial.trial); // one trial at a time
     const order = counts ? orders.order : best;
-    this.word(ORDER)[0] = order;
-    this.word(READ)[0] = 0;
+    this.word(PANEL_ORDER)[0] = order;
+    this.word(CODES_READ)[0] = 0;
     const start = performance.now();
     return andThen(this.runOnce(feeds, fetches), (results) => {
       const taken = performance.now() - start;
-      if (counts) orders.took(this.word(READ)[0], taken, team !== null && trial.shared);
+      if (counts) orders.took(this.word(CODES_READ)[0], taken, team !== null && trial.shared);
       if (team && cold) trial.began(taken);
       else if (team && order === best) trial.took(taken);
       return results;

@@ -1,7 +1,8 @@
 // In which order kernels of few rows read codes, found out by runs. Mirrors pyruntime/native/execution/order_trial.py.
 
-export const [ORDER, READ] = [528, 592]; // words of linear memory: providers/wasm/schedules/panel_order.py
-const ORDERS = [0, 1, 2]; // as they lie; in turns; as they lie, and asked for ahead
+import { IN_TURNS, PREFETCH } from '../common/linear_memory.js';
+
+const ORDERS = [0, IN_TURNS, PREFETCH];
 const TRIED = 4 * ORDERS.length; // runs
 const LEAST = 8192; // KiB that a run reads: less may stay in caches from run to run
 const BETTER = 0.97; // times as long as the first order takes: less may be noise

@@ -4,6 +4,8 @@
 // the run is over finds nothing to do (providers/wasm/threads/spmd.py), or sees the next command in place of this one.
 // A thread looks at its mailbox for a while after a run and then sleeps on it.
 
+import * as address from '../common/linear_memory.js';
+
 export const SEQUENCE = 0; // odd while the fields of the command are written
 export const ARRIVED = 1; // threads that have taken up the command
 export const COMMAND = 16; // fields of the command RUN: program, entry, table, threads, epoch
@@ -22,11 +24,11 @@ export const THREAD = 'pyruntime thread';
 export const RUN = 1;
 export const LISTEN = 2;
 
-/** Words of a Program's memory (providers/wasm/threads/work_claims.py). */
-export const SYNC_WORDS = 64;
-export const POISON = 1; // the thread that trapped first, plus one
-export const AWAKE = 2; // 1: the leader may not sleep
-export const EPOCH = 17; // of the last group of calls
+/** Words of a Program's memory, in Int32 units (providers/wasm/threads/work_claims.py uses them). */
+export const SYNC_WORDS = address.RESERVED / 4;
+export const POISON = address.POISON / 4;
+export const AWAKE = address.AWAKE / 4;
+export const EPOCH = address.EPOCH / 4;
 
 /** @typedef {Record<string, (...args: number[]) => void>} Code exports of a Program's module */
 /** @typedef {{ control: SharedArrayBuffer, tid: number }} Hire the first message to a thread */

@@ -1,12 +1,11 @@
-"""The order in which few rows visit panels: one of each third of the columns in turns, a KiB or two at a time, or one
-after the other.
+"""The order in which GEMV kernels (one or two rows of A) read the panels of B.
 
-Processors fetch ahead within a page of 4 KiB, so that each page may begin with a wait; the pages of three streams begin
-together (docs/design/weight-bandwidth.md#three-streams). Float32 is read so, but natively, where memories lie in huge
-pages. With codes there is more
-to compute, and processors that reach further lose by turns: executors find out which order is the fastest
-(docs/design/weight-bandwidth.md#read-order-trial), and write it where kernels look, as bits of the word at ORDER. What
-is read is counted at READ.
+Panels are read one after the other, or in turns: a panel of each third of the columns, a KiB or two at a time.
+Processors prefetch within a page of 4 KiB, so each page may begin with a stall; the pages of three streams begin
+together (docs/design/weight-bandwidth.md#three-streams). Float32 is read in turns, except natively, where memories
+consist of huge pages. Quantised weights cost more computation, and turns are slower on processors that prefetch
+further, so executors time runs to choose an order (docs/design/weight-bandwidth.md#read-order-trial) and write it to
+PANEL_ORDER. Kernels add the KiB that they read to CODES_READ.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from pyruntime.codegen.linear_memory import CODES_READ, IN_TURNS, PANEL_ORDER, PREFETCH
 
 from ..printer.assembler import Function, Module
 from .arguments import minimum
@@ -24,9 +25,6 @@ FEW = 2  # rows
 STREAMS, TURN = 3, 1024  # bytes of codes in a turn
 SUMMED = 128  # k of half floats, 2 KiB, that are summed before they are added to what C has
 LINE, ASKED = 64, 512  # bytes of a cache line, and of what is asked for together
-# Words of the reserved bytes at address 0. READ: KiB of codes, about so with threads; a cache line apart.
-ORDER, READ = 528, 592
-IN_TURNS, ASK = 1, 2  # of ORDER: codes take turns; those of the next turn are asked for ahead
 PART = (*BLOCK, "steps", "size", "then")
 MOVED = ("a", "b", "c", "cols", "flags", "col", "steps", "then")  # of these, what a turn has of its own
 
@@ -62,7 +60,7 @@ def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
     own; asks, a local: whether they are asked for ahead."""
     f = module.function(name, ["i32"] * len(PART), export=False)
     asks = f.local("i32")
-    has(f, ASK).set(asks)
+    has(f, PREFETCH).set(asks)
     return f, {**dict(zip(PART, f.params, strict=True)), "asks": asks}
 
 
@@ -120,7 +118,7 @@ class _Turns:
             f.set(self.streams)
             return
         has(f.i32(1), IN_TURNS).emit("select").set(self.streams)
-        f.i32(READ).i32(READ).mem("i32.load").emit(p["cols"], p["k"], "i32.mul").i32(10).emit("i32.shr_u")
+        f.i32(CODES_READ).i32(CODES_READ).mem("i32.load").emit(p["cols"], p["k"], "i32.mul").i32(10).emit("i32.shr_u")
         f.i32(bits).emit("i32.mul").i32(3).emit("i32.shr_u", "i32.add").mem("i32.store")
 
     def call(self, part: Function) -> None:
@@ -195,7 +193,7 @@ class _Turns:
 
 def has(f: Function, bit: int) -> Function:
     """Push whether the order has this bit, which is not 0 then."""
-    return f.i32(ORDER).mem("i32.load").i32(bit).emit("i32.and")
+    return f.i32(PANEL_ORDER).mem("i32.load").i32(bit).emit("i32.and")
 
 
 def ask_ahead(f: Function, p: dict[str, int], few: FewBits, code: int, k: int, step: int) -> None:

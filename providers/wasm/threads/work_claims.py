@@ -5,11 +5,10 @@ Each is made when a module first asks for it.
 
 from __future__ import annotations
 
+from pyruntime.codegen.linear_memory import AWAKE, DONE, EPOCH, POISON, SLEEPERS, STOP, TICKET, WAITING
+
 from ..printer.assembler import Function, Module
 
-# Words that several threads spin on have cache lines of their own. TICKET: i64, from its low bits: claims from the
-# front (16), from the back (16), epoch (32).
-POISON, AWAKE, STOP, TICKET, EPOCH, DONE, SLEEPERS, WAITING = 4, 8, 12, 64, 68, 128, 192, 196
 GROUPS = 1 << 16  # fewer in a run
 # Looks before sleeping, about 0.2 ms. With 0.05 threads sleep at uneven groups: MiniLM on two took 12.9 ms instead of
 # 8.1 (one thread: 15.0). With 1 a helper on the leader's core takes too much of it: BERT-tiny took 2.1 ms, not 1.8.

@@ -16,10 +16,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from pyruntime.codegen.linear_memory import CODES_READ, PANEL_ORDER
 from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError, Terminated
 from pyruntime.native.execution.faults import raise_fault
 from pyruntime.native.execution.guards import Guards
-from pyruntime.native.execution.order_trial import ORDER, READ, OrderTrial
+from pyruntime.native.execution.order_trial import OrderTrial
 from pyruntime.native.execution.resident_outputs import HeldOutputs, HeldTensor
 from pyruntime.native.gpu.transfers import Transfers
 from pyruntime.native.memory.arena import MemoryReport
@@ -254,13 +255,13 @@ class Executor:
 
     def _run_in_order(self, run: Run) -> None:
         """All steps; how long they take tells in which order the next run reads codes."""
-        _WORD.pack_into(self.host.memory, ORDER, self.orders.order)
-        _WORD.pack_into(self.host.memory, READ, 0)
+        _WORD.pack_into(self.host.memory, PANEL_ORDER, self.orders.order)
+        _WORD.pack_into(self.host.memory, CODES_READ, 0)
         start = time.perf_counter()
         self.run_block(1, run)
         taken = time.perf_counter() - start
         if self.timings is None:  # else kernels ran one by one
-            self.orders.took(_WORD.unpack_from(self.host.memory, READ)[0], taken)
+            self.orders.took(_WORD.unpack_from(self.host.memory, CODES_READ)[0], taken)
 
     def run_block(self, number: int, run: Run) -> None:
         for step in self.blocks[number]:

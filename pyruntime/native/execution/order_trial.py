@@ -6,10 +6,10 @@ results are the same in each order.
 
 from __future__ import annotations
 
+from pyruntime.codegen.linear_memory import IN_TURNS, PREFETCH
 from pyruntime.native.execution.trial import Trial
 
-ORDER, READ = 528, 592  # words of linear memory: providers/wasm/schedules/panel_order.py
-ORDERS = (0, 1, 2)  # panels one after the other; interleaved; one after the other with prefetches
+ORDERS = (0, IN_TURNS, PREFETCH)
 ROUNDS = 4
 LEAST = 8192  # KiB that a run reads: less may stay in caches from run to run
 GAIN = 0.97  # see `fastest`

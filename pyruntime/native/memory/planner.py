@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from pyruntime.codegen.linear_memory import RESERVED
 from pyruntime.errors import OutOfMemory
 from pyruntime.native.memory.arena import Arena, MemoryReport, spans_between
 from pyruntime.native.memory.argument_blocks import ArgumentBlocks, Words
@@ -23,7 +24,6 @@ from pyruntime.program import types
 from pyruntime.program.dims import Evaluate, compile_dim, compile_dims
 from pyruntime.program.footprint import WHOLE
 
-RESERVED = 1024  # bytes at address 0 that no buffer uses: what threads agree on
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
 STATES = 4096  # arena states kept before all are forgotten: new shapes in every run, or round of a loop, do not pile up
 
