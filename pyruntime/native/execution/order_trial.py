@@ -39,4 +39,4 @@ class OrderTrial:
             self.trial.took(seconds)
 
 
-__all__ = ["ORDER", "READ", "OrderTrial"]
+__all__ = ["OrderTrial"]
