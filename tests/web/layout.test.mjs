@@ -7,6 +7,7 @@ import { evaluate } from '../../web/run/dims.js';
 import { Planner } from '../../web/run/plan.js';
 import { State } from '../../web/run/plan_state.js';
 import { Model } from '../../web/session/model.js';
+import { ProgramTable } from '../../web/session/program_table.js';
 import { dice } from './dice.mjs';
 
 const [X, Y, A, B, C, D] = [0, 1, 2, 3, 4, 5];
@@ -140,15 +141,16 @@ test('layouts do not pile up', () => {
 
 test('a run for which memory is short is tried again without room', async () => {
   const plan = planner();
-  const model = Object.assign(Object.create(Model.prototype), { executors: new Map([['', { plan }]]), used: '', runs: 0 });
-  model.once = async () => {
+  const model = Object.assign(Object.create(Model.prototype), { table: new ProgramTable(), runs: 0 });
+  model.table.executors.set('', { plan });
+  model.runOnce = async () => {
     model.runs++;
     if (plan.roomy) throw new OutOfMemory('no room');
     return { n: model.runs };
   };
   for (const n of [500, 510, 530]) run(plan, n, 9);
   assert.deepEqual(await model.attempt({}, {}), { n: 2 });
-  model.once = async () => { throw new OutOfMemory('no room'); };
+  model.runOnce = async () => { throw new OutOfMemory('no room'); };
   await assert.rejects(model.attempt({}, {}), OutOfMemory);
 });
 

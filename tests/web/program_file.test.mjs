@@ -6,7 +6,7 @@ import { crc32 as zlib } from 'node:zlib';
 import { FileInMemory } from '../../web/worker/models/model_file.js';
 import { crc32 } from '../../web/worker/crc32.js';
 import { isProgram, looksLikeProgram } from '../../web/common/program_mark.js';
-import { Exported, parse, toBytes } from '../../web/worker/programs/program_file.js';
+import { ExportedProgram, parse, toBytes } from '../../web/worker/programs/program_file.js';
 
 /** A Program that gives what it is fed. */
 const VALUE = { buffer: 0, dtype: 'float32', dims: ['N'] };
@@ -85,7 +85,7 @@ for (const [told, change, error] of [
   ['does not list its inputs and outputs', { types: undefined }, { type: 'InvalidModel', message: /does not list its inputs and outputs/ }],
   ['was compiled for a GPU', { modules: { webgpu: [0, 2] } }, { type: 'UnsupportedOp', message: /for the GPU of one machine/ }],
 ]) {
-  test(`a program that ${told} is refused`, () => assert.throws(() => new Exported(toBytes({ ...HEADER, ...change }, BLOB)), error));
+  test(`a program that ${told} is refused`, () => assert.throws(() => new ExportedProgram(toBytes({ ...HEADER, ...change }, BLOB)), error));
 }
 
 const OF = { file: 'm.onnx', size: 3, crc32: crc32(BLOB) };
@@ -93,7 +93,7 @@ const OF = { file: 'm.onnx', size: 3, crc32: crc32(BLOB) };
 for (const [bytes, fits] of [[BLOB, true], [Uint8Array.of(1, 2, 4), false], [Uint8Array.of(1, 2), false]]) {
   for (const [name, file] of [['', 'm.onnx'], ['w.bin', 'w.bin']]) {
     test(`${file} of bytes [${bytes}] is ${fits ? '' : 'not '}the one it was made from`, () => {
-      const program = new Exported(toBytes({ ...HEADER, model: OF, files: [{ ...OF, file: 'w.bin' }] }, BLOB));
+      const program = new ExportedProgram(toBytes({ ...HEADER, model: OF, files: [{ ...OF, file: 'w.bin' }] }, BLOB));
       assert.deepEqual([...program.files], [['', 'm.onnx']]);
       if (fits) program.check(name, new FileInMemory(bytes));
       else assert.throws(() => program.check(name, new FileInMemory(bytes)), { type: 'InvalidModel', message: `"${file}" is not what this program was made from (export it again)` });

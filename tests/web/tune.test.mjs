@@ -28,8 +28,8 @@ function model(names, log, fails = '') {
     result: () => ({ choices: {}, before: measured.length ? 2 : null, after: 1, kernels: [] }),
     destroy: () => log.push('end'),
   };
-  const python = { tuning: () => tuning };
-  return { python, measured, host: {}, proxy: null, given: async (feeds) => ({ feeds, described: {} }), weights: () => null };
+  const compiler = { tuning: () => tuning };
+  return { compiler, measured, host: {}, compileFor: async (feeds) => ({ feeds, described: {} }), weights: () => null };
 }
 
 test('each is measured in turns with the standard Program, and closed', async () => {
@@ -61,10 +61,10 @@ test('what fails leaves nothing open', async () => {
 
 test('what cannot be tuned', async () => {
   for (const seconds of [-1, NaN, Infinity, 'x']) await assert.rejects(tune(model([], []), {}, seconds), /InvalidInput|seconds cannot be/);
-  await assert.rejects(tune({ ...model([], []), python: {} }, {}, 0), /holds no model to tune/);
+  await assert.rejects(tune({ ...model([], []), compiler: {} }, {}, 0), /holds no model to tune/);
 });
 
-test('kept Programs start Python for it', async () => {
-  const kept = new CachedCompiler({ info: '{}', needs: '{}', programs: new Map() }, async () => ({ python: { tuning: (proxy, feeds) => [proxy, feeds] }, proxy: 'model' }));
-  assert.deepEqual(await kept.tuning(null, 'feeds'), ['model', 'feeds']);
+test('cached Programs start Python for it', async () => {
+  const cached = new CachedCompiler({ info: '{}', needs: '{}', programs: new Map() }, async () => ({ tuning: (feeds) => [feeds] }));
+  assert.deepEqual(await cached.tuning('feeds'), ['feeds']);
 });

@@ -47,7 +47,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /** What a compiler knows of a model, as JSON (web/session/compiler.js). @typedef {{ info: string, needs: string, timings: string }} Compiled */
 /** What is told of a model before it is downloaded (pyruntime/compiler/inspection.py). @typedef {{ memory: { linear: number } | null, size: number, fetched: number, fits: { here: boolean | null, why: string }, [entry: string]: unknown }} Inspection */
-/** How a session in the page has its model compiled. @typedef {'main' | 'specialise' | 'fallBack' | 'watched' | 'takeApart'} How */
+/** How a session in the page has its model compiled. @typedef {'main' | 'specialise' | 'fallBackToWasm' | 'allResults' | 'splitDims'} How */
 /** number: its name in `host` and `forget`; timings: JSON. @typedef {{ number: number, header: import('./program.js').Header, blob: Uint8Array, timings: string }} CompiledProgram */
 /** A step that Python runs, of a Program in the page. @typedef {{ session: number, program: number, id: number, inputs: unknown[], symbols: [string, number][] }} HostParams */
 /** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch>, profile?: boolean }} RunParams profile: kernels are timed */

@@ -1,5 +1,6 @@
-// Types of what compiles a model for a session: Python beside it (python.js), a Program from a file in its place
-// (program_file.js), or, for a session in the page, the worker (remote_compiler.js).
+// Types of the compiler of one model: Python (worker/interpreter/python_model.js), Programs that an earlier page compiled
+// (worker/programs/cached_compiler.js), an exported Program (worker/programs/program_file.js) or, for a session in the page,
+// the worker (page/gpu/remote_compiler.js).
 
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
@@ -7,22 +8,22 @@
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 
 /**
- * The model as its compiler knows it. JSON: types of inputs and outputs, `Needs` as they are now, milliseconds of phases.
- * @typedef {{ readonly info: string, readonly needs: string, readonly timings: string, destroy: () => void }} Compiled
- */
-/**
  * @typedef {object} Compiler
- * @property {(model: any) => MaybePromise<ProgramData | null>} main the Program for all feeds, if there is one
- * @property {(model: any, feeds: Record<string, unknown>, stop: Stop | null) => MaybePromise<ProgramData | null>} specialise the one for these feeds; null if `needs` has grown
- * @property {(model: any) => MaybePromise<void>} fallBack from now on without the GPU
- * @property {(model: any, feeds: object) => MaybePromise<ProgramData[]>} watched with the GPU and without, every kernel's results as outputs
- * @property {(model: any, feeds: object) => MaybePromise<Tuning>} [tuning] Programs with other schedules
- * @property {(model: any, names: string[]) => MaybePromise<void>} [takeApart] dims of these names are different ones
+ * @property {string} info JSON: types of inputs and outputs
+ * @property {string} needs JSON: `Needs`, which grow while Programs are compiled
+ * @property {string} timings JSON: milliseconds of phases
+ * @property {() => MaybePromise<ProgramData | null>} main the Program for all feeds, if there is one
+ * @property {(feeds: Record<string, unknown>, stop: Stop | null) => MaybePromise<ProgramData | null>} specialise the Program for these feeds; null if `needs` has grown
+ * @property {() => MaybePromise<void>} fallBackToWasm compiles without the GPU from now on
+ * @property {(feeds: object) => MaybePromise<ProgramData[]>} allResults Programs with the GPU and without, every kernel's result is an output
+ * @property {(feeds: object) => MaybePromise<Tuning>} [tuning] Programs with other schedules
+ * @property {(names: string[]) => MaybePromise<void>} [splitDims] treats dims of one of these names as separate dims
  * @property {import('../run/environment.js').HostSteps['host']} host
+ * @property {() => void} destroy
  */
 /**
- * What to measure in turns with the standard Program, one after the other until it is null, and what came of it: the best
- * milliseconds of a run and of the kernels of each node. pyruntime/compiler/tuning.py
+ * Measures Programs against the standard Program: `next` gives them until it is null, `measured` takes the best milliseconds of a run
+ * and of the kernels of each node (pyruntime/compiler/tuning.py).
  * @typedef {{ run: number, kernels: Record<string, number> }} Times
  * @typedef {object} Tuning
  * @property {ProgramData} standard
@@ -31,5 +32,5 @@
  * @property {() => Omit<import('../common/protocol.js').Tuned, 'took'>} result
  * @property {() => void} destroy
  */
-/** What a Program reads of files. @typedef {(program: ProgramData) => MaybePromise<ReadFile>} WeightsOf */
+/** Reads the weights of a Program. @typedef {(program: ProgramData) => MaybePromise<ReadFile>} WeightsOf */
 export {};

@@ -1,57 +1,48 @@
-// A model where it runs, in the worker or in the page: its Program, or one for each set of values that its compilation
-// needs, and their executors.
+// A model where it runs, in the worker or in the page.
 
-import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
-import { freeSpare } from '../run/arena.js';
-import { Executor } from '../run/executor.js';
-import { HeldOutputs, nameOf, StaleFeeds } from '../run/held.js';
-import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
-import { during, warn } from '../common/log.js';
-import { acquireGpu } from '../gpu/device.js';
-import { profile } from './profile.js';
 import { differingDims, withDimsApart } from '../common/dim_names.js';
-import { describeFeed, programKey } from '../common/flat_feeds.js';
+import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
+import { warn } from '../common/log.js';
+import { Executor } from '../run/executor.js';
+import { HeldOutputs } from '../run/held.js';
+import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
+import { profile } from './profile.js';
+import { ProgramTable } from './program_table.js';
+import { isGpuFull, runWithRecovery } from './recovery.js';
+import { Specialiser } from './specialiser.js';
+import { SessionState } from './states.js';
+import { valuesOf } from './value_info.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
 /** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('./compiler.js').Compiler} Compiler */
-/** @typedef {import('../run/environment.js').Host} Host */
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type, classes?: (string | number)[] }} Type */
-
-const PROGRAMS = 16; // for different values, before the oldest is forgotten
+/** @typedef {Record<string, WireValue>} Feeds */
+/** @typedef {Record<string, Fetch>} Fetches */
 
 export class Model {
-  /** @param {Compiler} python @param {import('./compiler.js').Compiled} proxy @param {import('./compiler.js').WeightsOf} weights @param {Host} host */
-  constructor(python, proxy, weights, host) {
-    this.python = python;
-    this.proxy = proxy;
+  /** @param {import('./compiler.js').Compiler} compiler @param {import('./compiler.js').WeightsOf} weights @param {import('../run/environment.js').Host} host */
+  constructor(compiler, weights, host) {
+    this.compiler = compiler;
     this.weights = weights;
     this.host = host;
-    Object.assign(this, valuesOf(proxy.info));
+    Object.assign(this, valuesOf(compiler.info));
     /** Milliseconds of the phases of reading and compiling. @type {Record<string, number>} */
-    this.phases = JSON.parse(proxy.timings);
-    /** By the values they were compiled for. @type {Map<string, ProgramData>} */
-    this.programs = new Map();
-    /** Of programs; made again after a fault. @type {Map<string, Executor>} */
-    this.executors = new Map();
-    /** @type {import('../common/protocol.js').Needs | null} null: one Program for all feeds */
-    this.needs = null;
-    /** Told when there are more Programs, as long as they are for the model as it is. @type {() => void} */
-    this.grown = () => {};
-    /** The Program used last. */
-    this.used = '';
+    this.phases = JSON.parse(compiler.timings);
+    this.state = new SessionState();
+    this.specialiser = new Specialiser(compiler, host.said);
+    this.table = new ProgramTable();
+    /** Called after a Program was added, while later sessions of the same model can use it. @type {() => void} */
+    this.onNewProgram = () => {};
     /** Of the run in progress, or of the start. @type {Stop | null} */
     this.stop = null;
-    /** Whether kernels of the run in progress are timed, and their times. */
-    this.timed = false;
-    /** @type {import('../common/protocol.js').KernelTiming[]} */
+    /** Whether the run in progress times its kernels. */
+    this.isTimed = false;
+    /** Times of the latest run. @type {import('../common/protocol.js').KernelTiming[]} */
     this.kernels = [];
-    /** Why there is no GPU any more. */
-    this.lost = '';
+    /** Why the GPU was lost, if the model fell back to WebAssembly. */
+    this.lostGpu = '';
   }
 
   /** @type {ValueInfo[]} */
@@ -59,100 +50,83 @@ export class Model {
   /** @type {ValueInfo[]} */
   outputs = [];
 
-  /** After `prepare` the model runs; a fault of the GPU meanwhile is met as in a run. @param {Stop | null} [stop] */
-  async start(stop = null) {
+  /** Opens the session: afterwards it runs. @param {Stop | null} [stop] */
+  start(stop = null) {
     this.stop = stop;
-    try {
-      await this.prepare();
-    } catch (error) {
-      if (!this.host.gpu || !(await this.recover(error))) throw error;
-      if (!this.executors.size && !this.needs) await this.lastTry(() => this.prepare());
-    }
+    const prepare = async () => { // a fallback to WebAssembly has prepared it
+      if (!this.table.executors.size && !this.specialiser.needs) await this.prepare();
+    };
+    return this.state.finish(() => runWithRecovery(this, prepare, () => {}));
   }
 
-  /** Makes the Program ready, if there is one for all feeds. */
+  /** Loads the Program for all feeds, if there is one. */
   async prepare() {
-    const program = await during(this.host.said, () => this.python.main(this.proxy));
-    const needs = JSON.parse(this.proxy.needs);
-    this.needs = needs.defaults?.length === 0 ? null : needs;
-    if (program) await this.add('', program);
+    const program = await this.specialiser.compileMain();
+    if (program) await this.load('', program);
+  }
+
+  /** Compiles anew after a change that makes earlier Programs useless. @param {() => unknown} change */
+  async recompile(change) {
+    this.table.clear();
+    this.onNewProgram = () => {};
+    await change();
+    await this.prepare();
   }
 
   /** @param {string} key @param {ProgramData} program @returns {Promise<Executor>} */
-  async add(key, program) {
-    this.programs.set(key, program);
+  async load(key, program) {
+    this.table.add(key, program);
     Object.assign(this.phases, JSON.parse(program.python.timings));
-    const executor = await Executor.create(program, await this.weights(program), this.python, { ...this.host, memoryLimit: this.room() }, this.stop);
+    const host = { ...this.host, memoryLimit: this.memoryLeft() };
+    const executor = await Executor.create(program, await this.weights(program), this.compiler, host, this.stop);
     executor.held = new HeldOutputs(executor.plan);
-    this.executors.set(key, executor);
+    this.table.executors.set(key, executor);
     return executor;
   }
 
   // ── a run ──
 
   /**
-   * @param {Record<string, WireValue>} feeds
-   * @param {Record<string, Fetch>} fetches
-   * @param {Stop | null} stop
-   * @param {boolean} [timed] whether its kernels are timed
-   * @returns {Promise<Record<string, WireValue>>}
+   * @param {Feeds} feeds @param {Fetches} fetches @param {Stop | null} stop @param {boolean} [isTimed] whether to time its kernels
+   * @returns {Promise<Feeds>} outputs
    */
-  async run(feeds, fetches, stop, timed = false) {
-    this.stop = stop;
-    this.timed = timed;
-    this.kernels = [];
-    const { gpu } = this.host;
-    if (!gpu) {
-      if (this.lost) this.refuseBuffers(feeds, fetches, this.lost);
-      return this.attempt(feeds, fetches);
-    }
-    try {
-      gpu.alive();
-      return await this.attempt(feeds, fetches);
-    } catch (error) {
-      if (!(await this.recover(error))) throw error;
-    }
-    this.refuseBuffers(feeds, fetches, gpu.lost);
-    try {
-      return await this.lastTry(() => this.attempt(feeds, fetches));
-    } catch (error) {
-      if (!this.host.gpu?.lost) throw error;
-      await this.fallBack(/** @type {Error} */ (error).message);
-      return this.attempt(feeds, fetches);
-    }
+  run(feeds, fetches, stop, isTimed = false) {
+    return this.state.during(() => {
+      Object.assign(this, { stop, isTimed, kernels: [] });
+      const checkRetry = (/** @type {string} */ lost) => {
+        if (lost && hasGpuTensors({ ...feeds, ...fetches })) throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
+      };
+      return runWithRecovery(this, () => this.attempt(feeds, fetches), checkRetry);
+    });
   }
 
-  /** Tensors on a device that was lost. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @param {string} lost why; "": none was */
-  refuseBuffers(feeds, fetches, lost) {
-    if (lost && hasGpuTensors({ ...feeds, ...fetches })) throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
-  }
-
-  /** A full memory is tried once more without what only other feeds need, or shapes that grow. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
+  /** If memory is full, tries again without the executors and the spare room of other feeds. @param {Feeds} feeds @param {Fetches} fetches @returns {Promise<Feeds>} */
   async attempt(feeds, fetches) {
     try {
-      return await this.once(feeds, fetches);
+      return await this.runOnce(feeds, fetches);
     } catch (error) {
-      if (!(error instanceof OutOfMemory) || isFull(error)) throw error;
-      const dropped = this.dropOthers();
-      if (!this.executors.get(this.used)?.plan.tighten() && !dropped) throw error;
-      return this.once(feeds, fetches);
+      if (!(error instanceof OutOfMemory) || isGpuFull(error)) throw error;
+      const hasFreed = this.table.freeOthers();
+      if (!this.table.executors.get(this.table.latestKey)?.plan.tighten() && !hasFreed) throw error;
+      return this.runOnce(feeds, fetches);
     }
   }
 
-  /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches @returns {Promise<Record<string, WireValue>>} */
-  async once(feeds, fetches) {
-    const apart = differingDims(this.inputs, feeds);
-    if (apart.size) await this.takeApart(apart);
-    const { needs } = this;
-    if (needs && hasGpuTensors(feeds)) feeds = await downloadFeeds(this.host.gpu, feeds, (name) => !needs.values.includes(name));
-    this.checkNamed(feeds);
-    const executor = await this.executor(feeds);
-    executor.plan.memory.limit = this.room(executor);
-    if (hasGpuTensors(feeds)) feeds = await downloadFeeds(this.host.gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
+  /** @param {Feeds} feeds @param {Fetches} fetches @returns {Promise<Feeds>} */
+  async runOnce(feeds, fetches) {
+    const differing = differingDims(this.inputs, feeds);
+    if (differing.size) await this.splitDims(differing);
+    const { gpu } = this.host;
+    const { needs } = this.specialiser;
+    if (needs && hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name) => !needs.values.includes(name));
+    this.specialiser.checkValues(feeds);
+    const executor = await this.executorFor(feeds);
+    executor.plan.memory.limit = this.memoryLeft(executor);
+    if (hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
       await executor.transfers?.prepare(feeds, fetches);
       const run = () => executor.run(feeds, fetches, this.stop);
-      return this.timed ? await profile(executor, run, this.kernels) : await run();
+      return this.isTimed ? await profile(executor, run, this.kernels) : await run();
     } catch (error) {
       executor.transfers?.abandon();
       throw error;
@@ -161,194 +135,88 @@ export class Model {
     }
   }
 
-  /** What is compiled for values has to know them. @param {Record<string, WireValue>} feeds */
-  checkNamed(feeds) {
-    for (const name of this.needs?.values ?? []) if (nameOf(feeds[name] ?? null)) throw new StaleFeeds(name);
+  /** @param {Feeds} feeds @returns {Promise<Executor> | Executor} */
+  executorFor(feeds) {
+    const { table } = this;
+    const key = table.latestKey = this.specialiser.cacheKey(feeds);
+    const program = table.programs.get(key);
+    return table.executors.get(key) ?? (program ? this.load(key, program) : this.specialise(feeds));
   }
 
-  /** @param {Record<string, WireValue>} feeds @returns {Promise<Executor> | Executor} */
-  executor(feeds) {
-    const key = programKey(feeds, this.needs);
-    this.used = key;
-    const known = this.executors.get(key);
-    if (known) return known;
-    const program = this.programs.get(key);
-    return program ? this.add(key, program) : this.specialise(feeds);
+  /** @param {Feeds} feeds @returns {Promise<Executor>} */
+  async specialise(feeds) {
+    const program = await this.specialiser.specialise(feeds, this.stop);
+    this.table.latestKey = this.specialiser.cacheKey(feeds);
+    const executor = await this.load(this.table.latestKey, program);
+    this.onNewProgram();
+    return executor;
   }
 
-  /** From now on dims of these names are different ones. @param {Map<string, string[]>} dims */
-  async takeApart(dims) {
-    const texts = [...dims].map(([dim, inputs]) => `dims named "${dim}" have different sizes in the inputs ${inputs.map((name) => `"${name}"`).join(', ')}`);
-    if (!this.python.takeApart) throw new InvalidInput(texts[0], { hint: 'the Program takes them for one; open the model' });
-    this.grown = () => {};
+  /** From now on dims of one of these names are separate dims. @param {Map<string, string[]>} dims names of dims -> inputs */
+  async splitDims(dims) {
+    const texts = [...dims].map(([dim, inputs]) => (
+      `dims named "${dim}" have different sizes in the inputs ${inputs.map((name) => `"${name}"`).join(', ')}`));
+    const { compiler } = this;
+    if (!compiler.splitDims) throw new InvalidInput(texts[0], { hint: 'the Program takes them for one; open the model' });
     for (const text of texts) warn(`${text}; from now on they are taken as different dims`, this.host.said);
-    this.drop();
-    this.forgetAll();
     this.inputs = withDimsApart(this.inputs, dims);
-    await this.python.takeApart(this.proxy, [...dims.keys()]);
-    await this.prepare();
-  }
-
-  // ── faults of the GPU ──
-
-  /** Makes ready for another try, if that can help: a new device, or memory. @param {unknown} error @returns {Promise<boolean>} */
-  async recover(error) {
-    const gpu = /** @type {import('../gpu/device.js').Gpu} */ (this.host.gpu);
-    if (gpu.lost ? !gpu.ours : !isFull(error)) return false;
-    await this.forgetBuffers();
-    const next = gpu.lost ? await acquireGpu() : gpu;
-    if (next) this.host = { ...this.host, gpu: next };
-    else await this.fallBack(/** @type {Error} */ (error).message);
-    return true;
-  }
-
-  /** After which a GPU that is full again leaves nothing behind. @template T @param {() => Promise<T>} action @returns {Promise<T>} */
-  async lastTry(action) {
-    try {
-      return await action();
-    } catch (error) {
-      if (isFull(error)) await this.forgetBuffers();
-      throw error;
-    }
-  }
-
-  /** From now on without the GPU. @param {string} reason */
-  async fallBack(reason) {
-    warn(`${reason}; the session continues on WebAssembly`, this.host.said);
-    this.drop();
-    this.forgetAll();
-    this.grown = () => {};
-    this.lost = this.host.gpu?.lost ?? '';
-    this.host = { ...this.host, gpu: null };
-    await this.python.fallBack(this.proxy);
-    await this.prepare();
-  }
-
-  /** After the GPU was full or lost: buffers may be invalid, and what follows from that is told later. */
-  async forgetBuffers() {
-    this.drop();
-    this.host.gpu?.freePools();
-    await this.host.gpu?.settle();
-  }
-
-  /** Frees the memory of all executors; they are made again when they are needed. */
-  drop() {
-    for (const executor of this.executors.values()) executor.release();
-    this.executors.clear();
+    await this.recompile(() => compiler.splitDims?.([...dims.keys()]));
   }
 
   // ── memory ──
 
   /** Bytes of linear memory that a new executor, or this one, may have. @param {Executor} [executor] */
-  room(executor) {
+  memoryLeft(executor) {
     const { memoryLimit } = this.host;
     return memoryLimit ? memoryLimit - this.arenaBytes() + (executor?.arenaBytes() ?? 0) : Infinity;
   }
 
-  /** Frees the executors of Programs that are not in use, and memories without a session. Whether there were any. */
-  dropOthers() {
-    const others = [...this.executors].filter(([key]) => key !== this.used);
-    for (const [key, executor] of others) {
-      executor.release();
-      this.executors.delete(key);
-    }
-    return freeSpare() || others.length > 0;
+  arenaBytes() {
+    return this.table.arenaBytes();
   }
 
-  /** Memories cannot shrink, so the Program used last gets a new one, with its constants; others do when they are needed. */
-  async trim() {
-    this.stop = null;
-    this.dropOthers();
-    const program = this.programs.get(this.used);
-    if (!program || !this.executors.get(this.used)?.grown) return;
-    this.drop();
-    this.host.gpu?.freePools();
-    await this.add(this.used, program);
+  /** Frees memory. A linear memory cannot shrink, so the latest Program is loaded again; others are when they run. */
+  trim() {
+    return this.state.during(async () => {
+      this.stop = null;
+      const { table } = this;
+      table.freeOthers();
+      const program = table.programs.get(table.latestKey);
+      if (!program || !table.executors.get(table.latestKey)?.grown) return;
+      table.releaseExecutors();
+      this.host.gpu?.freePools();
+      await this.load(table.latestKey, program);
+    });
   }
 
-  // ── compiling ──
+  release() {
+    this.state.enter('released');
+    this.table.clear();
+    this.compiler.destroy();
+  }
 
-  /** A run with every kernel call timed. @param {Record<string, WireValue>} feeds */
+  // ── reports ──
+
+  /** A run that times every kernel call. @param {Feeds} feeds */
   async profile(feeds) {
     await this.run(feeds, {}, null, true);
     return this.kernels;
   }
 
-  /** Compiles for these feeds; what has to be known may grow meanwhile. @param {Record<string, WireValue>} feeds @returns {Promise<Executor>} */
-  async specialise(feeds) {
-    for (;;) {
-      this.checkNamed(feeds);
-      const program = await during(this.host.said, () => this.python.specialise(this.proxy, this.describe(feeds), this.stop));
-      this.needs = /** @type {import('../common/protocol.js').Needs} */ (JSON.parse(this.proxy.needs));
-      if (!program) continue;
-      const [oldest] = this.programs.keys();
-      if (this.programs.size >= PROGRAMS) this.forget(oldest);
-      this.used = programKey(feeds, this.needs);
-      const executor = await this.add(this.used, program);
-      this.grown();
-      return executor;
-    }
+  /** Compiles for these feeds. @param {Feeds} feeds @returns {Promise<{ feeds: Feeds, described: object }>} they on the CPU, and as the compiler gets them */
+  compileFor(feeds) {
+    return this.state.during(async () => {
+      this.stop = null;
+      const onCpu = await downloadFeeds(this.host.gpu, feeds, () => false);
+      await this.executorFor(onCpu);
+      return { feeds: onCpu, described: this.specialiser.describe(onCpu) };
+    });
   }
 
-  /** As Python is told of them. @param {Record<string, WireValue>} feeds */
-  describe(feeds) {
-    const values = this.needs?.values ?? [];
-    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, values.includes(name), false)]));
-  }
-
-  /** Feeds on the CPU, and as Python is told of them. @param {Record<string, WireValue>} feeds */
-  async given(feeds) {
-    this.stop = null;
-    const here = await downloadFeeds(this.host.gpu, feeds, () => false);
-    await this.executor(here);
-    return { feeds: here, described: this.describe(here) };
-  }
-
-  /** The Program used last, for reports. @returns {Executor} */
+  /** The executor of the latest run. @returns {Executor} */
   get latest() {
-    const latest = this.executors.get(this.used) ?? [...this.executors.values()].pop();
+    const latest = this.table.latestExecutor;
     if (!latest) throw new SessionFailed('this model is compiled when it first runs', { hint: 'run it once' });
     return latest;
   }
-
-  arenaBytes() {
-    return [...this.executors.values()].reduce((sum, executor) => sum + executor.arenaBytes(), 0);
-  }
-
-  /** @param {string} key */
-  forget(key) {
-    this.executors.get(key)?.release();
-    this.executors.delete(key);
-    this.programs.get(key)?.python?.destroy();
-    this.programs.delete(key);
-  }
-
-  forgetAll() {
-    for (const key of [...this.programs.keys()]) this.forget(key);
-  }
-
-  release() {
-    this.forgetAll();
-    this.proxy.destroy();
-  }
-}
-
-/** Inputs and outputs of a model. @param {string} info as its compiler tells of them @returns {{ inputs: ValueInfo[], outputs: ValueInfo[] }} */
-export function valuesOf(info) {
-  const { inputs, outputs } = JSON.parse(info);
-  return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo) };
-}
-
-/** @param {{ name: string, default?: boolean, map?: import('../common/protocol.js').MapInfo } & Type} type @returns {ValueInfo} */
-function valueInfo({ name, default: hasDefault, map, ...type }) {
-  const optional = type.kind === 'optional';
-  const inner = /** @type {Type} */ (optional ? type.of : type);
-  const sequence = inner.kind === 'sequence';
-  const tensor = /** @type {Type} */ (sequence ? inner.of : inner);
-  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence, hasDefault, map, classes: type.classes };
-}
-
-/** Whether the GPU's memory was full. @param {unknown} error */
-function isFull(error) {
-  return error instanceof OutOfMemory && 'gpu' in error;
 }

@@ -18,10 +18,10 @@ const COLD = 3; // runs of each that do not count: the browser optimises code wh
  */
 export async function tune(model, feeds, seconds) {
   if (!(seconds >= 0 && seconds < Infinity)) throw new InvalidInput(`seconds cannot be ${seconds}`, { hint: 'a number from 0 on' });
-  if (!model.python.tuning) throw new InvalidInput('an exported program holds no model to tune', { hint: 'tune it before it is exported' });
+  if (!model.compiler.tuning) throw new InvalidInput('an exported program holds no model to tune', { hint: 'tune it before it is exported' });
   const start = performance.now();
-  const { feeds: here, described } = await model.given(feeds);
-  const tuning = await model.python.tuning(model.proxy, described);
+  const { feeds: here, described } = await model.compileFor(feeds);
+  const tuning = await model.compiler.tuning(described);
   try {
     await using(model, tuning.standard, async (standard) => {
       for (let program; (program = tuning.next());) {
@@ -38,7 +38,7 @@ export async function tune(model, feeds, seconds) {
 /** @param {Model} model @param {ProgramData} program @param {(executor: Executor) => Promise<void>} work */
 async function using(model, program, work) {
   try {
-    const executor = await Executor.create(program, await model.weights(program), model.python, model.host);
+    const executor = await Executor.create(program, await model.weights(program), model.compiler, model.host);
     try {
       await work(executor);
     } finally {

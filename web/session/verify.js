@@ -24,8 +24,8 @@ import { numbers } from '../common/elements.js';
 export async function verify(model, feeds, tolerance) {
   const { gpu } = model.host;
   if (!gpu) throw new InvalidInput('this session runs on WebAssembly alone', { hint: "create it with executionProviders: ['webgpu']" });
-  const { feeds: here, described } = await model.given(feeds);
-  const [away, home] = await model.python.watched(model.proxy, described);
+  const { feeds: here, described } = await model.compileFor(feeds);
+  const [away, home] = await model.compiler.allResults(described);
   const names = away.header.outputs.map(({ name }) => name);
   let [actual, expected] = [/** @type {Record<string, any>} */ ({}), /** @type {Record<string, any>} */ ({})];
   try {
@@ -44,7 +44,7 @@ export async function verify(model, feeds, tolerance) {
  * @param {Record<string, import('../common/protocol.js').WireValue>} feeds @param {string[]} names @param {import('../gpu/device.js').Gpu | null} gpu
  */
 async function results(model, program, feeds, names, gpu) {
-  const executor = await Executor.create(program, await model.weights(program), model.python, { ...model.host, threads: 1, gpu });
+  const executor = await Executor.create(program, await model.weights(program), model.compiler, { ...model.host, threads: 1, gpu });
   try {
     return await executor.run(feeds, Object.fromEntries(names.map((name) => [name, null])));
   } finally {

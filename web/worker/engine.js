@@ -199,7 +199,7 @@ const handlers = {
     const opened = await enqueue(found, async () => {
       const model = running(found);
       const served = await serve({ ...source, gpu, cache: null, stop: null, start: performance.now() }, interpreter);
-      model.drop(); // its memory, which the page needs now; it stays until the page has it running
+      model.table.releaseExecutors(); // the page needs the memory; the session stays until it runs there
       return served;
     });
     const moved = nextSession++;

@@ -34,7 +34,7 @@ export class GpuSession {
   static async open(caller, { session, threads, compiled }, gpu, { said, limits }, cancellation = null) {
     const compiler = new RemoteCompiler(caller, session, /** @type {import('../../common/protocol.js').Compiled} */ (compiled));
     const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, said, memoryLimit: limits.memoryLimit };
-    const model = new Model(compiler, compiler.model, (program) => compiler.weights(program), host);
+    const model = new Model(compiler, (program) => compiler.weights(program), host);
     try {
       await stoppable(cancellation, (stop) => model.start(stop));
     } catch (error) {

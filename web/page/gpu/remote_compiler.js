@@ -14,18 +14,21 @@
 
 /** @implements {Compiler} */
 export class RemoteCompiler {
+  info = '';
+  needs = '';
+  timings = '';
+
   /** @param {Caller} caller @param {number} session @param {Compiled} compiled */
   constructor(caller, session, compiled) {
     this.caller = caller;
     this.session = session;
-    /** The model as the worker told of it last. */
-    this.model = { ...compiled, destroy: () => this.tell('release', {}) };
+    Object.assign(this, compiled);
   }
 
   /** @param {How} how @param {unknown} given @param {Stop | null} stop @returns {Promise<(ProgramData | null)[]>} */
   async ask(how, given, stop) {
     const { programs, compiled } = await this.caller.call('compile', { session: this.session, how, given }, { watch: watched(stop) });
-    Object.assign(this.model, compiled);
+    Object.assign(this, compiled);
     return programs.map((program) => program && this.received(program));
   }
 
@@ -39,27 +42,31 @@ export class RemoteCompiler {
     this.caller.call(call, /** @type {any} */ ({ session: this.session, ...params })).catch(() => {});
   }
 
+  destroy() {
+    this.tell('release', {});
+  }
+
   async main() {
     return (await this.ask('main', null, null))[0];
   }
 
-  /** @param {unknown} _ @param {Record<string, unknown>} feeds @param {Stop | null} stop */
-  async specialise(_, feeds, stop) {
+  /** @param {Record<string, unknown>} feeds @param {Stop | null} stop */
+  async specialise(feeds, stop) {
     return (await this.ask('specialise', feeds, stop))[0];
   }
 
-  async fallBack() {
-    await this.ask('fallBack', null, null);
+  async fallBackToWasm() {
+    await this.ask('fallBackToWasm', null, null);
   }
 
-  /** @param {unknown} _ @param {string[]} names */
-  async takeApart(_, names) {
-    await this.ask('takeApart', names, null);
+  /** @param {string[]} names */
+  async splitDims(names) {
+    await this.ask('splitDims', names, null);
   }
 
-  /** @param {unknown} _ @param {object} feeds */
-  async watched(_, feeds) {
-    return /** @type {ProgramData[]} */ (await this.ask('watched', feeds, null));
+  /** @param {object} feeds */
+  async allResults(feeds) {
+    return /** @type {ProgramData[]} */ (await this.ask('allResults', feeds, null));
   }
 
   /** @type {import('../../run/environment.js').HostSteps['host']} */

@@ -8,13 +8,11 @@ import { place } from '../../common/place.js';
 import { download, downloadImage, importModule, watchDownloads } from './engine_files.js';
 import { addLazyFile, takeReadError } from './lazy_files.js';
 import { readImage, restore, STATE } from './memory_image.js';
+import { PythonModel } from './python_model.js';
 
 /** @typedef {import('../../common/protocol.js').Assets} Assets */
 /** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
-/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
-/** @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void, take_apart: (names: string) => void, watched: (feeds: string, atHome: boolean) => any, tuning: (feeds: string) => any, destroy: () => void }} ModelProxy pyruntime.browser's Model */
-/** @typedef {import('../../run/environment.js').HostArray} HostArray */
 /** @typedef {import('../../run/environment.js').ReadFile} ReadFile */
 /** @typedef {import('../../common/stop.js').Stop} Stop */
 /** Pyodide's JavaScript; its WebAssembly, if the page compiles it. @typedef {{ module: Promise<any>, compiled: Promise<WebAssembly.Module | null> | null }} Parts */
@@ -151,68 +149,15 @@ export class Python {
 
   /**
    * Reads a model. @param {ReadFile} read @param {number} size @param {object} options @param {Stop | null} stop
-   * @returns {ModelProxy}
+   * @returns {PythonModel}
    */
   open(read, size, options, stop) {
-    return this.stoppable(stop, () => this.engine.create(read, size, JSON.stringify(options)));
+    return new PythonModel(this, this.stoppable(stop, () => this.engine.create(read, size, JSON.stringify(options))));
   }
 
   /** Locations of its external data that were not given. @param {import('../../run/environment.js').ReadFile} read @param {number} size @param {Record<string, number>} given sizes by path @returns {string[]} */
   missing(read, size, given) {
     return JSON.parse(this.engine.missing(read, size, JSON.stringify(given)));
-  }
-
-  /** The Program for all feeds, if there is one. @param {ModelProxy} model @returns {ProgramData | null} */
-  main(model) {
-    return this.guard(() => takeProgram(model.main));
-  }
-
-  /** The Program for these feeds; null if `needs` has grown. @param {ModelProxy} model @param {object} feeds @param {Stop | null} stop @returns {ProgramData | null} */
-  specialise(model, feeds, stop) {
-    return this.stoppable(stop, () => takeProgram(model.specialise(JSON.stringify(feeds))));
-  }
-
-  /** Compiles with dims of these names taken as different ones. @param {ModelProxy} model @param {string[]} names */
-  takeApart(model, names) {
-    this.guard(() => model.take_apart(JSON.stringify(names)));
-  }
-
-  /** Compiles without the GPU. @param {ModelProxy} model */
-  fallBack(model) {
-    this.guard(() => model.fall_back());
-  }
-
-  /**
-   * The Programs to compare: with the GPU, and the same kernels without it. Every kernel's results are outputs.
-   * @param {ModelProxy} model @param {object} feeds @returns {[ProgramData, ProgramData]}
-   */
-  watched(model, feeds) {
-    const given = JSON.stringify(feeds);
-    const [gpu, home] = [false, true].map((atHome) => this.guard(() => takeProgram(model.watched(given, atHome))));
-    return [/** @type {ProgramData} */ (gpu), /** @type {ProgramData} */ (home)];
-  }
-
-  /** Programs with other schedules, to be measured. @param {ModelProxy} model @param {object} feeds @returns {import('../../session/compiler.js').Tuning} */
-  tuning(model, feeds) {
-    const found = this.guard(() => model.tuning(JSON.stringify(feeds)));
-    return {
-      standard: /** @type {ProgramData} */ (takeProgram(found.default)),
-      next: () => this.guard(() => takeProgram(found.next())),
-      measured: (times) => this.guard(() => found.measured(JSON.stringify(times))),
-      result: () => JSON.parse(found.result),
-      destroy: () => found.destroy(),
-    };
-  }
-
-  /**
-   * A host step: the only Python in a run. Values cross as JSON.
-   * @param {any} program @param {{ id: number }} step @param {unknown[]} inputs each a HostArray or null
-   * @param {import('../../run/dims.js').Env} env @param {Stop | null} stop
-   * @returns {HostArray[]}
-   */
-  host(program, step, inputs, env, stop) {
-    const symbols = JSON.stringify(Object.fromEntries(env));
-    return this.stoppable(stop, () => JSON.parse(program.host(step.id, JSON.stringify(inputs), symbols)));
   }
 
   /** Runs the user's code; its last value, awaited, comes back as plain data. @param {string} code @param {unknown} args */
@@ -291,21 +236,6 @@ const loaded = (assets, library, compiled, broken, more) => watchDownloads(asset
   stdin: () => '',
   ...more,
 })));
-
-/** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
-function takeProgram(compilation) {
-  if (!compilation) return null;
-  return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation };
-}
-
-/** Copies Python bytes. @param {any} proxy @returns {Uint8Array} */
-function takeBytes(proxy) {
-  const buffer = proxy.getBuffer('u8');
-  const bytes = buffer.data.slice();
-  buffer.release();
-  proxy.destroy();
-  return bytes;
-}
 
 /** @param {any} value @returns {unknown} */
 function plain(value) {

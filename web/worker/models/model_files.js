@@ -64,7 +64,7 @@ export function readerOf(files) {
 
 /**
  * The files that a program's weights are in, checked: given, or beside it.
- * @param {import('../programs/program_file.js').Exported} program @param {CreateParams} params @param {Files} files @param {OnProgress} progress
+ * @param {import('../programs/program_file.js').ExportedProgram} program @param {CreateParams} params @param {Files} files @param {OnProgress} progress
  * @param {Stop | null} [stop]
  * @returns {Promise<Map<string, ModelFile>>} by their names in the Program
  */

@@ -10,7 +10,7 @@ import { beside, closeAll, downloads, readerOf, weightsOf } from './model_files.
 import { CachedCompiler } from '../programs/cached_compiler.js';
 import { sharedModel } from './shared_models.js';
 import { cachedPrograms } from '../programs/program_cache.js';
-import { Exported } from '../programs/program_file.js';
+import { ExportedProgram } from '../programs/program_file.js';
 import { PageCompiler } from './page_compiler.js';
 import { codeFeatures } from '../wasm_features.js';
 
@@ -88,11 +88,10 @@ export async function serve(source, interpreter, progress = () => {}) {
   if (!known) await interpreter.start(progress);
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
-  const open = () => opened(source, interpreter);
-  const kept = known && new CachedCompiler(known, open);
-  const { python, proxy } = kept ? { python: kept, proxy: kept.proxy } : await open();
-  const model = new PageCompiler(python, proxy, readerOf(files), host.said);
-  if (!known) model.made = (program) => keep(source, { proxy, programs: new Map([['', program]]) }, interpreter);
+  const open = () => openInPython(source, interpreter);
+  const compiler = known ? new CachedCompiler(known, open) : await open();
+  const model = new PageCompiler(compiler, readerOf(files), host.said);
+  if (!known) model.onMainProgram = (program) => keep(source, compiler, new Map([['', program]]), interpreter);
   progress({ phase: 'compile', loaded: 1, total: 1 });
   return { model, source, files: [...files.values()], timings: { download, compile: performance.now() - booted, init: 0 } };
 }
@@ -130,10 +129,10 @@ async function openCached(source, progress, interpreter) {
   if (!cache || !known) return null;
   const download = performance.now() - start;
   try {
-    const compiler = new CachedCompiler(known, () => opened(source, interpreter));
-    const model = new Model(compiler, compiler.proxy, weightsIn(files), host);
-    for (const [key, program] of known.programs) model.programs.set(key, program);
-    model.grown = () => keep(source, model, interpreter);
+    const compiler = new CachedCompiler(known, () => openInPython(source, interpreter));
+    const model = new Model(compiler, weightsIn(files), host);
+    for (const [key, program] of known.programs) model.table.add(key, program);
+    model.onNewProgram = () => keep(source, compiler, model.table.programs, interpreter);
     return { ...await started(model, progress, { download, compile: 0 }, stop), source, files: [...files.values()] };
   } catch {
     stop?.check();
@@ -143,14 +142,14 @@ async function openCached(source, progress, interpreter) {
 }
 
 /** Python, and its model; external data that was not named comes from beside it. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] */
-async function opened(source, interpreter, progress = () => {}) {
+async function openInPython(source, interpreter, progress = () => {}) {
   const { files, host, gpu, options, stop, origin } = source;
   const python = await interpreter.start();
   const read = readerOf(files);
   for (let before = 0;; before = files.size) {
     const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.size]));
     try {
-      return { python, proxy: during(host.said, () => python.open(read, ownOf(files).size, { ...options, gpu, external }, stop)) };
+      return during(host.said, () => python.open(read, ownOf(files).size, { ...options, gpu, external }, stop));
     } catch (error) {
       const missing = error instanceof InvalidModel && 'url' in origin && files.size > before ? python.missing(read, ownOf(files).size, external) : [];
       if (!missing.length) throw error;
@@ -169,19 +168,23 @@ async function compile(source, interpreter, progress) {
   await stop?.look();
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
-  const { python, proxy } = await opened(source, interpreter, progress);
+  const compiler = await openInPython(source, interpreter, progress);
   mark('model compiled');
-  const model = new Model(python, proxy, weightsIn(files), host);
+  const model = new Model(compiler, weightsIn(files), host);
   progress({ phase: 'compile', loaded: 1, total: 1 });
   const ready = await started(model, progress, { download, compile: performance.now() - booted }, stop);
-  model.grown = () => keep(source, model, interpreter);
-  model.grown();
+  model.onNewProgram = () => keep(source, compiler, model.table.programs, interpreter);
+  model.onNewProgram();
   return { ...ready, source, files: [...files.values()] };
 }
 
-/** What a session compiled, for later pages. @param {Source} source @param {Pick<Model, 'proxy' | 'programs'>} model @param {Interpreter} interpreter */
-function keep({ cache, files }, { proxy, programs }, interpreter) {
-  if (!interpreter.customised) cache?.save(files, { info: proxy.info, needs: proxy.needs, programs });
+/**
+ * Stores what a session compiled for later pages.
+ * @param {Source} source @param {import('../../session/compiler.js').Compiler} compiler
+ * @param {Map<string, import('../../common/program.js').ProgramData>} programs @param {Interpreter} interpreter
+ */
+function keep({ cache, files }, { info, needs }, programs, interpreter) {
+  if (!interpreter.customised) cache?.save(files, { info, needs, programs });
 }
 
 /** The model's. @param {Files} files */
@@ -197,14 +200,14 @@ function weightsIn(files) {
 async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
   if (params.options.sampleFrom) throw new InvalidInput('a compiled Program gives what it was compiled for, sampleFrom cannot change it');
   const own = ownOf(files);
-  const program = new Exported(own.read(0, own.size));
+  const program = new ExportedProgram(own.read(0, own.size));
   closeAll([own]); // it is in memory
   const weights = await weightsOf(program, params, files, progress, stop);
   const read = readerOf(weights);
   const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, said: params.said };
   const download = performance.now() - start;
   try {
-    const ready = await started(new Model(program, program.proxy, () => read, host), progress, { download, compile: 0 }, stop);
+    const ready = await started(new Model(program, () => read, host), progress, { download, compile: 0 }, stop);
     return { ...ready, files: [...files.values(), ...weights.values()] };
   } catch (error) {
     closeAll(weights.values());

@@ -10,12 +10,12 @@ const LARGEST = 24 * 2 ** 20; // bytes of weights that the page may copy
  * @param {import('../../session/model.js').Model} model @returns {Promise<import('../../common/protocol.js').Portable | null>}
  */
 export async function programForPage(model) {
-  const program = model.programs.get(model.used);
+  const program = model.table.programs.get(model.table.latestKey);
   if (!program || model.host.gpu || hostStep(program.header)) return null;
   const { header, blob, module } = program;
   const apart = header.constants.filter((constant) => 'source' in constant);
   if (apart.reduce((sum, { size }) => sum + size, blob.length) > LARGEST) return null;
   const read = await model.weights(program);
   const weights = new Map(apart.map(({ source, offset, size }) => [`${source}:${offset}`, read(offset, size, source).slice()]));
-  return { key: model.used, needs: model.needs, program: { header, blob, module }, weights, shared: model.host.shared };
+  return { key: model.table.latestKey, needs: model.specialiser.needs, program: { header, blob, module }, weights, shared: model.host.shared };
 }

@@ -2,14 +2,14 @@
 // (docs/design/storage.md#program-cache).
 
 import { BUILD } from '../build.js';
-import { packed, unpacked } from './cached_compiler.js';
+import { pack, unpack } from './program_bundle.js';
 import { hostStep } from './program_file.js';
 import { digest } from '../../storage/digest.js';
 import { PROGRAMS } from '../../storage/names.js';
 import { cacheStorage, keep, unseal } from '../../storage/sealed_cache.js';
 
 /** @typedef {import('../../common/protocol.js').Origin} Origin */
-/** @typedef {import('./cached_compiler.js').Kept} Kept */
+/** @typedef {import('./program_bundle.js').Bundle} Bundle */
 /** @typedef {import('../models/model_file.js').Files} Files */
 
 /** Models on an origin whose Programs are kept, the newest, and bytes of one: most take 60 to 260 KB, shaders up to 2 MB. */
@@ -61,7 +61,7 @@ class CachedPrograms {
     this.names = known;
     /** @type {Promise<string> | null} */
     this.named = null;
-    /** By their names. @type {Map<string, Promise<Kept | null>>} */
+    /** By their names. @type {Map<string, Promise<Bundle | null>>} */
     this.read = new Map();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
@@ -87,14 +87,14 @@ class CachedPrograms {
     return name ? this.load(name).catch(() => null) : null;
   }
 
-  /** @param {string} name @returns {Promise<Kept | null>} null: none, or not as it was written */
+  /** @param {string} name @returns {Promise<Bundle | null>} null: none, or not as it was written */
   load(name) {
     let found = this.read.get(name);
     if (!found) {
       found = this.cache.match(name).then(async (response) => {
         const bytes = response && await unseal(response, name);
         if (response && !bytes) await this.cache.delete(name);
-        return bytes ? unpacked(bytes) : null;
+        return bytes ? unpack(bytes) : null;
       });
       this.read.set(name, found);
     }
@@ -117,13 +117,13 @@ class CachedPrograms {
     await this.name(files).then((name) => this.cache.delete(name)).catch(() => {});
   }
 
-  /** Keeps the Programs for later pages, those that need no Python. @param {Files} files @param {Kept} kept */
+  /** Keeps the Programs for later pages, those that need no Python. @param {Files} files @param {Bundle} kept */
   save(files, { info, needs, programs }) {
     const able = new Map([...programs].filter(([, { header }]) => !hostStep(header)));
     const size = [...able.values()].reduce((sum, { blob }) => sum + blob.length, 0);
     if (!able.size || size > LARGEST) return;
     clearTimeout(this.timer); // more of them
-    const write = async () => keep(this.cache, await this.name(files, PAUSE), packed({ info, needs, programs: able }), MOST);
+    const write = async () => keep(this.cache, await this.name(files, PAUSE), pack({ info, needs, programs: able }), MOST);
     this.written = new Promise((done) => {
       this.timer = setTimeout(() => write().then(done, () => done()), WRITE_DELAY); // no room, or forbidden: the next page compiles, too
     });

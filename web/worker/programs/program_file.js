@@ -63,10 +63,13 @@ function refuse(header) {
 }
 
 /**
- * An exported Program in the place of Python and its model (python.js): it is its only Program.
+ * An exported Program, which is the only one of its model.
  * @implements {Compiler}
  */
-export class Exported {
+export class ExportedProgram {
+  needs = '{"values":[],"dims":[],"defaults":[]}';
+  timings = '{}';
+
   /** @param {Uint8Array} bytes */
   constructor(bytes) {
     const { header, blob } = parse(bytes);
@@ -75,8 +78,7 @@ export class Exported {
     refuse(header);
     this.header = header;
     this.blob = blob;
-    /** What model.js asks of Python's model, and no more. */
-    this.proxy = /** @type {import('../interpreter/python.js').ModelProxy} */ ({ info: JSON.stringify(types), timings: '{}', needs: '{"values":[],"dims":[],"defaults":[]}', destroy() {} });
+    this.info = JSON.stringify(types);
   }
 
   /** How many threads its scratch is for, at most; memory is shared above 1. */
@@ -105,11 +107,13 @@ export class Exported {
     return { header: this.header, blob: this.blob, python: { timings: '{}', destroy() {} } };
   }
 
-  /** What takes Python. @returns {never} */
-  watched() {
+  destroy() {}
+
+  /** Needs Python. @returns {never} */
+  allResults() {
     throw new InvalidInput('an exported program cannot be compiled in another way', { hint: 'verify the ONNX model itself' });
   }
-  specialise = this.watched;
-  fallBack = this.watched;
-  host = this.watched;
+  specialise = this.allResults;
+  fallBackToWasm = this.allResults;
+  host = this.allResults;
 }

@@ -1,0 +1,62 @@
+// The Programs of one model, and their executors.
+
+import { freeSpare } from '../run/arena.js';
+
+/** @typedef {import('../common/program.js').ProgramData} ProgramData */
+/** @typedef {import('../run/executor.js').Executor} Executor */
+
+export const MAX_PROGRAMS = 16; // compiled for different values, before the oldest is forgotten
+
+export class ProgramTable {
+  /** By cache key. @type {Map<string, ProgramData>} */
+  programs = new Map();
+  /** By cache key; a Program without an executor gets one when it runs. @type {Map<string, Executor>} */
+  executors = new Map();
+  /** Cache key of the latest run. */
+  latestKey = '';
+
+  /** Adds a Program; a full table forgets its oldest. @param {string} key @param {ProgramData} program */
+  add(key, program) {
+    const [oldest] = this.programs.keys();
+    if (this.programs.size >= MAX_PROGRAMS && !this.programs.has(key)) this.forget(oldest);
+    this.programs.set(key, program);
+  }
+
+  /** @param {string} key */
+  forget(key) {
+    this.releaseExecutor(key);
+    this.programs.get(key)?.python?.destroy();
+    this.programs.delete(key);
+  }
+
+  clear() {
+    for (const key of [...this.programs.keys()]) this.forget(key);
+  }
+
+  /** @param {string} key */
+  releaseExecutor(key) {
+    this.executors.get(key)?.release();
+    this.executors.delete(key);
+  }
+
+  releaseExecutors() {
+    for (const key of [...this.executors.keys()]) this.releaseExecutor(key);
+  }
+
+  /** Frees all memory but that of the latest Program's executor. @returns {boolean} whether there was any */
+  freeOthers() {
+    const others = [...this.executors.keys()].filter((key) => key !== this.latestKey);
+    for (const key of others) this.releaseExecutor(key);
+    return freeSpare() || others.length > 0;
+  }
+
+  /** Of the latest run, or of any Program. @returns {Executor | undefined} */
+  get latestExecutor() {
+    return this.executors.get(this.latestKey) ?? [...this.executors.values()].pop();
+  }
+
+  /** Bytes of linear memory. */
+  arenaBytes() {
+    return [...this.executors.values()].reduce((sum, executor) => sum + executor.arenaBytes(), 0);
+  }
+}

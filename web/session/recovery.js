@@ -1,0 +1,81 @@
+// Faults of the GPU: a model runs again on a new device, or with the GPU's memory freed, and at last on WebAssembly.
+
+import { OutOfMemory } from '../common/errors.js';
+import { warn } from '../common/log.js';
+import { acquireGpu } from '../gpu/device.js';
+
+/** @typedef {import('./model.js').Model} Model */
+
+/**
+ * The result of `work`, which is tried again after a fault of the GPU.
+ * @template T @param {Model} model @param {() => Promise<T>} work
+ * @param {(lost: string) => void} checkRetry refuses work that needs the lost device; lost: why it is, "" if it is not
+ * @returns {Promise<T>}
+ */
+export async function runWithRecovery(model, work, checkRetry) {
+  const { gpu } = model.host;
+  if (!gpu) {
+    checkRetry(model.lostGpu);
+    return work();
+  }
+  try {
+    gpu.alive();
+    return await work();
+  } catch (error) {
+    if (!(await recover(model, error))) throw error;
+  }
+  checkRetry(gpu.lost);
+  try {
+    return await work();
+  } catch (error) {
+    if (isGpuFull(error)) await freeGpu(model);
+    if (!model.host.gpu?.lost) throw error;
+    await recovering(model, () => fallBackToWasm(model, /** @type {Error} */ (error).message));
+    return work();
+  }
+}
+
+/** Prepares another try, if that can help: on a new device, or with memory freed. @param {Model} model @param {unknown} error @returns {Promise<boolean>} */
+async function recover(model, error) {
+  const gpu = /** @type {import('../gpu/device.js').Gpu} */ (model.host.gpu);
+  if (!gpu.lost && !isGpuFull(error)) return false;
+  return recovering(model, async () => {
+    if (gpu.lost && !gpu.ours) return model.state.enter('failed');
+    await freeGpu(model);
+    const next = gpu.lost ? await acquireGpu() : gpu;
+    if (next) model.host = { ...model.host, gpu: next };
+    else await fallBackToWasm(model, /** @type {Error} */ (error).message);
+  });
+}
+
+/** @param {Model} model @param {() => Promise<void>} work @returns {Promise<boolean>} whether the session goes on */
+async function recovering(model, work) {
+  model.state.enter('recovering');
+  try {
+    await work();
+  } catch (error) {
+    model.state.enter('failed');
+    throw error;
+  }
+  if (model.state.current === 'failed') return false;
+  model.state.enter('running');
+  return true;
+}
+
+/** From now on the model runs without the GPU. @param {Model} model @param {string} reason */
+async function fallBackToWasm(model, reason) {
+  warn(`${reason}; the session continues on WebAssembly`, model.host.said);
+  model.lostGpu = model.host.gpu?.lost ?? '';
+  model.host = { ...model.host, gpu: null };
+  await model.recompile(() => model.compiler.fallBackToWasm());
+}
+
+/** Frees the GPU's memory; errors of invalid buffers that follow from the fault are dropped. @param {Model} model */
+async function freeGpu({ table, host: { gpu } }) {
+  table.releaseExecutors();
+  gpu?.freePools();
+  await gpu?.settle();
+}
+
+/** Whether the GPU's memory was full. @param {unknown} error */
+export const isGpuFull = (error) => error instanceof OutOfMemory && 'gpu' in error;

@@ -1,0 +1,55 @@
+// Compiles a model: once for all feeds, or for each set of values that the compiler needs to know.
+
+import { describeFeed, programKey } from '../common/flat_feeds.js';
+import { during } from '../common/log.js';
+import { nameOf, StaleFeeds } from '../run/held.js';
+
+/** @typedef {import('../common/program.js').ProgramData} ProgramData */
+/** @typedef {import('../common/protocol.js').Needs} Needs */
+/** @typedef {import('../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @typedef {Record<string, WireValue>} Feeds */
+
+export class Specialiser {
+  /** @param {import('./compiler.js').Compiler} compiler @param {import('../common/log.js').Said} [said] */
+  constructor(compiler, said) {
+    this.compiler = compiler;
+    this.said = said;
+    /** What a Program depends on; null: one Program serves all feeds. @type {Needs | null} */
+    this.needs = null;
+  }
+
+  /** @returns {Promise<ProgramData | null>} the Program for all feeds; null if there must be one for each set of values */
+  async compileMain() {
+    const program = await during(this.said, () => this.compiler.main());
+    const needs = JSON.parse(this.compiler.needs);
+    this.needs = needs.defaults?.length === 0 ? null : needs;
+    return program;
+  }
+
+  /** Compiles for these feeds, again for as long as the compiler needs more values. @param {Feeds} feeds @param {Stop | null} stop @returns {Promise<ProgramData>} */
+  async specialise(feeds, stop) {
+    for (;;) {
+      this.checkValues(feeds);
+      const program = await during(this.said, () => this.compiler.specialise(this.describe(feeds), stop));
+      this.needs = /** @type {Needs} */ (JSON.parse(this.compiler.needs));
+      if (program) return program;
+    }
+  }
+
+  /** Refuses feeds whose needed values the page did not send. @param {Feeds} feeds */
+  checkValues(feeds) {
+    for (const name of this.needs?.values ?? []) if (nameOf(feeds[name] ?? null)) throw new StaleFeeds(name);
+  }
+
+  /** @param {Feeds} feeds */
+  cacheKey(feeds) {
+    return programKey(feeds, this.needs);
+  }
+
+  /** The feeds as Python gets them: types and dims, and the values that it needs. @param {Feeds} feeds */
+  describe(feeds) {
+    const values = this.needs?.values ?? [];
+    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, values.includes(name), false)]));
+  }
+}

@@ -1,0 +1,19 @@
+// What a model declares about its inputs and outputs.
+
+/** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
+/** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type, classes?: (string | number)[] }} Type */
+
+/** @param {string} info JSON, as a `Compiler` has it @returns {{ inputs: ValueInfo[], outputs: ValueInfo[] }} */
+export function valuesOf(info) {
+  const { inputs, outputs } = JSON.parse(info);
+  return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo) };
+}
+
+/** @param {{ name: string, default?: boolean, map?: import('../common/protocol.js').MapInfo } & Type} type @returns {ValueInfo} */
+function valueInfo({ name, default: hasDefault, map, ...type }) {
+  const optional = type.kind === 'optional';
+  const inner = /** @type {Type} */ (optional ? type.of : type);
+  const sequence = inner.kind === 'sequence';
+  const tensor = /** @type {Type} */ (sequence ? inner.of : inner);
+  return { name, dtype: tensor.dtype ?? null, shape: tensor.dims ?? null, optional, sequence, hasDefault, map, classes: type.classes };
+}

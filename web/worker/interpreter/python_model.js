@@ -1,0 +1,100 @@
+// A model in Python that compiles Programs for it: the calls of `pyruntime.browser.Model`. Values cross as JSON.
+
+/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
+/** @typedef {import('../../common/stop.js').Stop} Stop */
+/** @typedef {import('../../run/environment.js').HostArray} HostArray */
+/** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+/**
+ * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void,
+ *   take_apart: (names: string) => void, watched: (feeds: string, cpuOnly: boolean) => any, tuning: (feeds: string) => any,
+ *   destroy: () => void }} ModelProxy
+ */
+
+/** @implements {Compiler} */
+export class PythonModel {
+  /** @param {import('./python.js').Python} python @param {ModelProxy} proxy */
+  constructor(python, proxy) {
+    this.python = python;
+    this.proxy = proxy;
+  }
+
+  get info() {
+    return this.proxy.info;
+  }
+
+  get needs() {
+    return this.proxy.needs;
+  }
+
+  get timings() {
+    return this.proxy.timings;
+  }
+
+  main() {
+    return this.python.guard(() => takeProgram(this.proxy.main));
+  }
+
+  /** @param {object} feeds @param {Stop | null} stop */
+  specialise(feeds, stop) {
+    return this.python.stoppable(stop, () => takeProgram(this.proxy.specialise(JSON.stringify(feeds))));
+  }
+
+  /** @param {string[]} names */
+  splitDims(names) {
+    this.python.guard(() => this.proxy.take_apart(JSON.stringify(names)));
+  }
+
+  fallBackToWasm() {
+    this.python.guard(() => this.proxy.fall_back());
+  }
+
+  /** @param {object} feeds @returns {ProgramData[]} */
+  allResults(feeds) {
+    const json = JSON.stringify(feeds);
+    const compile = (/** @type {boolean} */ cpuOnly) => this.python.guard(() => takeProgram(this.proxy.watched(json, cpuOnly)));
+    return /** @type {ProgramData[]} */ ([compile(false), compile(true)]);
+  }
+
+  /** @param {object} feeds @returns {import('../../session/compiler.js').Tuning} */
+  tuning(feeds) {
+    const { python } = this;
+    const tuning = python.guard(() => this.proxy.tuning(JSON.stringify(feeds)));
+    return {
+      standard: /** @type {ProgramData} */ (takeProgram(tuning.default)),
+      next: () => python.guard(() => takeProgram(tuning.next())),
+      measured: (times) => python.guard(() => tuning.measured(JSON.stringify(times))),
+      result: () => JSON.parse(tuning.result),
+      destroy: () => tuning.destroy(),
+    };
+  }
+
+  /**
+   * A host step: the only Python in a run.
+   * @param {any} program @param {{ id: number }} step @param {unknown[]} inputs each a HostArray or null
+   * @param {import('../../run/dims.js').Env} env @param {Stop | null} stop
+   * @returns {HostArray[]}
+   */
+  host(program, step, inputs, env, stop) {
+    const symbols = JSON.stringify(Object.fromEntries(env));
+    return this.python.stoppable(stop, () => JSON.parse(program.host(step.id, JSON.stringify(inputs), symbols)));
+  }
+
+  destroy() {
+    this.proxy.destroy();
+  }
+}
+
+/** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
+function takeProgram(compilation) {
+  if (!compilation) return null;
+  return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation };
+}
+
+/** Copies Python bytes. @param {any} proxy @returns {Uint8Array} */
+function takeBytes(proxy) {
+  const buffer = proxy.getBuffer('u8');
+  const bytes = buffer.data.slice();
+  buffer.release();
+  proxy.destroy();
+  return bytes;
+}
