@@ -19,7 +19,7 @@ from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
 from pyruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
 from pyruntime.errors import ExecutionError, InvalidInput, Terminated
-from pyruntime.native.execution.resident_outputs import HeldOutputs, HeldTensor
+from pyruntime.native.execution.resident_outputs import ResidentOutputs, ResidentTensor
 
 FLOAT = TensorProto.FLOAT
 Values = dict[str, Any]
@@ -43,17 +43,17 @@ CONCAT, DECODER = concat().SerializeToString(), Decoder(TINY, "fp32", empty=Fals
 
 
 @pytest.fixture
-def copies(monkeypatch: pytest.MonkeyPatch) -> list[HeldTensor]:
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[ResidentTensor]:
     """The tensors whose data leave the memory of their run."""
-    found: list[HeldTensor] = []
-    data = HeldOutputs.data
+    found: list[ResidentTensor] = []
+    data = ResidentOutputs.data
 
-    def counted(self: HeldOutputs, x: HeldTensor, for_good: bool = False) -> Any:
-        result = data(self, x, for_good)
+    def counted(self: ResidentOutputs, x: ResidentTensor, detach: bool = False) -> Any:
+        result = data(self, x, detach)
         found.extend([x] if result is not None else [])
         return result
 
-    monkeypatch.setattr(HeldOutputs, "data", counted)
+    monkeypatch.setattr(ResidentOutputs, "data", counted)
     return found
 
 
@@ -107,7 +107,7 @@ def peer(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_decoder_by_io_binding(copies: list[HeldTensor], threads: int) -> None:
+def test_a_decoder_by_io_binding(copies: list[ResidentTensor], threads: int) -> None:
     """The loop that onnxruntime's programs have; only what outgrows its buffer is copied."""
     options = SessionOptions()
     options.intra_op_num_threads = threads
@@ -136,7 +136,7 @@ def test_a_decoder_by_io_binding(copies: list[HeldTensor], threads: int) -> None
 
 
 @pytest.mark.parametrize("items", [1, 3])
-def test_a_history_that_is_kept(items: int, copies: list[HeldTensor]) -> None:
+def test_a_history_that_is_kept(items: int, copies: list[ResidentTensor]) -> None:
     """All presents of all runs are read at the end; each is still what its run made."""
     session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
     outputs, wanted = step(session, first(row(0, 3, items))), by_arrays(other, first(row(0, 3, items)))
@@ -278,7 +278,7 @@ def test_a_past_that_is_written_into(lasts: list[int]) -> None:
     near(outputs, wanted)
 
 
-def test_new_keys_that_are_not_the_last(copies: list[HeldTensor]) -> None:
+def test_new_keys_that_are_not_the_last(copies: list[ResidentTensor]) -> None:
     """seqlens_k says 3 where total_sequence_length says 6: who asks for the past that was written over is told, and
     later ones are copied before."""
     session, other = InferenceSession(DECODER), InferenceSession(DECODER)
@@ -326,7 +326,7 @@ def decoded(session: Any, package: Any, change: int) -> tuple[list[np.ndarray], 
 
 
 @pytest.mark.parametrize("change", [-1, 0, 5])
-def test_presents_that_are_pasts(change: int, copies: list[HeldTensor]) -> None:
+def test_presents_that_are_pasts(change: int, copies: list[ResidentTensor]) -> None:
     """Nothing leaves the run's memory but what is looked at."""
     (logits, caches_), (wanted, others) = (
         decoded(InferenceSession(DECODER), pyruntime, change),

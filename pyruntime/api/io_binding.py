@@ -13,7 +13,7 @@ from pyruntime.api.devices import check_here
 from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.feed_checks import NodeArg
-from pyruntime.native.execution.resident_outputs import HeldTensor
+from pyruntime.native.execution.resident_outputs import ResidentTensor
 from pyruntime.native.memory.arrays import NUMPY, presented
 
 
@@ -120,7 +120,7 @@ class IOBinding:
         """While a run is under way that is to write over what it is fed: caches in buffers of their largest size, of
         which nothing is kept. A run that fails may have written some of them."""
         places = {id(place) for place in self.outputs.values()}
-        fed = [x.value for x in self.inputs.values() if id(x) in places and isinstance(x.value, HeldTensor)]
+        fed = [x.value for x in self.inputs.values() if id(x) in places and isinstance(x.value, ResidentTensor)]
         for x in fed:
             x.replaced = True
         try:

@@ -12,7 +12,7 @@ from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
-from pyruntime.native.execution.resident_outputs import HeldTensor
+from pyruntime.native.execution.resident_outputs import ResidentTensor
 from pyruntime.native.gpu.tensor import GpuTensor
 from pyruntime.native.memory.arrays import NUMPY, dtype_of, presented
 from pyruntime.onnx.graph import TensorType
@@ -108,7 +108,7 @@ class OrtValue:
         return self._value is not None
 
     def is_tensor(self) -> bool:
-        return isinstance(self._value, (np.ndarray, GpuTensor, HeldTensor))
+        return isinstance(self._value, (np.ndarray, GpuTensor, ResidentTensor))
 
     def is_sparse_tensor(self) -> bool:
         return False
@@ -159,16 +159,16 @@ class OrtValue:
 
     def copied(self) -> np.ndarray[Any, Any]:
         """The tensor as an array that nobody else has."""
-        return self._value.copied() if isinstance(self._value, HeldTensor) else self.numpy().copy()
+        return self._value.copy() if isinstance(self._value, ResidentTensor) else self.numpy().copy()
 
     @property
     def takes_over(self) -> bool:
         """Whether it can become what a run left in place of a copy: nobody has seen the memory that it has now."""
-        return self._unseen or isinstance(self._value, HeldTensor)
+        return self._unseen or isinstance(self._value, ResidentTensor)
 
     def take_over(self, other: OrtValue) -> bool:
         """Become another value that a run left where it lies, of the same type and shape."""
-        if not self.takes_over or not isinstance(other.value, HeldTensor):
+        if not self.takes_over or not isinstance(other.value, ResidentTensor):
             return False
         self._value = other.value
         return True
@@ -180,7 +180,7 @@ class OrtValue:
 
     def _array(self, what: str) -> np.ndarray[Any, Any]:
         self._unseen = False
-        if isinstance(self._value, HeldTensor):
+        if isinstance(self._value, ResidentTensor):
             self._value = self._value.array()
         if not isinstance(self._value, np.ndarray):
             raise InvalidInput(f"this value is no tensor in the process's memory, so it has no {what}")
@@ -188,9 +188,9 @@ class OrtValue:
 
     def _element(self, what: str) -> DType:
         tensor = self._tensor(what)
-        return (
-            dt.BY_NAME[tensor.dtype] if isinstance(tensor, (GpuTensor, HeldTensor)) else self._dtype or dtype_of(tensor)
-        )
+        if isinstance(tensor, (GpuTensor, ResidentTensor)):
+            return dt.BY_NAME[tensor.dtype]
+        return self._dtype or dtype_of(tensor)
 
 
 class _Capsule:

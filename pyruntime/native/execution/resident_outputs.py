@@ -1,8 +1,7 @@
-"""Outputs that a run leaves where they are, for later ones to be fed: caches that grow
-(docs/design/kv-caches.md#caches-in-native-sessions).
+"""Outputs that stay in linear memory for later runs: KV caches (docs/design/kv-caches.md#caches-in-native-sessions).
 
-web/run/held.js is its sibling. There the page has a copy of the data; here there is none until somebody asks for it, or
-a run is about to write over it.
+web/run/held.js is its twin. There the page has a copy of the data; here there is no copy until the caller asks for the
+data or a run is about to overwrite them.
 """
 
 from __future__ import annotations
@@ -10,33 +9,30 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pyruntime.errors import ExecutionError
 from pyruntime.ir import dtype as dt
+from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.arrays import NUMPY, presented, storage
 from pyruntime.native.memory.planner import Env, Run
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
 
-if TYPE_CHECKING:
-    from pyruntime.native.execution.executor import Executor
+GROWTH = 1 << 16  # bytes that a buffer grows by, at least: each growth lays out all memory anew
 
 
-LEAST = 1 << 16  # bytes that a buffer becomes longer by: with each everything is laid out anew
+class ResidentTensor:
+    """An output in the memory of its run: the first rows along an axis of a buffer with `capacity` rows. Runs that are
+    fed it append rows. Before a run overwrites its rows they are copied out; then it is an array."""
 
-
-class HeldTensor:
-    """An output in the memory of its run: the first rows along an axis of a buffer with room for more. Runs that are
-    fed it write behind these rows; before they are lost they are copied out, and from then on this is an array."""
-
-    def __init__(self, owner: HeldOutputs, value: types.TensorValue, shape: tuple[int, ...], places: int) -> None:
-        self.dtype, self.shape, self.places = value["dtype"], shape, places
+    def __init__(self, owner: ResidentOutputs, value: types.TensorValue, shape: tuple[int, ...], capacity: int) -> None:
+        self.dtype, self.shape, self.capacity = value["dtype"], shape, capacity
         self.buffer, self.axis = value["buffer"], value["room"]["axis"]
-        self.replaced = False  # by the output of the run that is under way
-        self._owner: HeldOutputs | None = owner
+        self.replaced = False  # by an output of the current run
+        self._owner: ResidentOutputs | None = owner
         self._array: np.ndarray | None = None
 
     @property
@@ -51,11 +47,11 @@ class HeldTensor:
     def rows(self) -> int:
         return self.shape[self.axis]
 
-    def is_in(self, owner: HeldOutputs) -> bool:
+    def is_in(self, owner: ResidentOutputs) -> bool:
         return self._owner is owner
 
     def array(self) -> np.ndarray[Any, Any]:
-        """The data, from now on the caller's, too. Errors: ExecutionError if a run has written over them."""
+        """The data, copied out of linear memory. Errors: ExecutionError if a run has overwritten them."""
         owner = self._owner
         if owner is not None:
             owner.copy_out(self)
@@ -64,169 +60,168 @@ class HeldTensor:
             raise ExecutionError("a run has written its new keys among those of this cache", hint=hint)
         return self._array
 
-    def copied(self) -> np.ndarray[Any, Any]:
-        """A copy of the data."""
+    def copy(self) -> np.ndarray[Any, Any]:
         owner = self._owner
         data = None if owner is None else owner.data(self)
         return self.array().copy() if data is None else presented(data, dt.BY_NAME[self.dtype])
 
     def stored(self) -> np.ndarray[Any, Any]:
-        """The data in the engine's storage layout, not to be changed."""
+        """The data in the engine's storage layout. Callers must not change them."""
         return storage(self.array())
 
-    def take(self, data: np.ndarray | None) -> None:
-        """It is not where the run left it any more."""
+    def detach(self, data: np.ndarray | None) -> None:
+        """From now on `data`; None: the data are lost."""
         if data is not None:
             self._array = presented(data, dt.BY_NAME[self.dtype])
         self._owner = None
 
 
-class HeldOutputs:
-    """Of one executor. Whatever is held lies at addresses that `_snapshot`, the arena's state after the last run that
-    left some, has in use; the memory's lock is held by whoever copies from there, for a stop takes the memory away."""
+class ResidentOutputs:
+    """Of one executor. The tensors' addresses are in use in `_snapshot`, the arena's state after the last run that left
+    some. Copies out take the memory's lock, because stopping a run replaces the memory."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = weakref.proxy(executor)
-        self._host = executor.host
-        inputs = executor.header["inputs"]
-        self._rooms: dict[int, types.Input] = {i["buffer"]: i for i in inputs if "room" in i}
-        values = [(o["name"], o["value"]) for o in executor.header["outputs"]]
-        self._values: dict[str, Any] = {n: v for n, v in values if v is not None and "room" in v}
-        self._places = {n: compile_dim(v["room"]["places"]) for n, v in self._values.items()}
-        dims = {v["buffer"]: v["dims"][v["room"]["axis"]] for v in self._values.values()}
-        rooms = {b: i["room"] for b, i in self._rooms.items()}
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        header = values.header
+        self._inputs: dict[int, types.Input] = {i["buffer"]: i for i in header["inputs"] if "room" in i}
+        outputs = {o["name"]: o["value"] for o in header["outputs"]}
+        self._outputs: dict[str, Any] = {n: v for n, v in outputs.items() if v is not None and "room" in v}
+        self._capacity = {n: compile_dim(v["room"]["places"]) for n, v in self._outputs.items()}
+        rooms = {b: i["room"] for b, i in self._inputs.items()}
         self._least = {b: compile_dim(room["least"]) for b, room in rooms.items()}
-        self._new = {b: compile_dim(room["mixed"]) for b, room in rooms.items() if "mixed" in room}
-        self._total = {b: compile_dim(dims[b]) for b in self._new}
+        self._new_rows = {b: compile_dim(room["mixed"]) for b, room in rooms.items() if "mixed" in room}
+        dims = {v["buffer"]: v["dims"][v["room"]["axis"]] for v in self._outputs.values()}
+        self._total_rows = {b: compile_dim(dims[b]) for b in self._new_rows}
         self._addresses: dict[int, int] = {}
         self._snapshot: Any = None
-        self._tensors: list[weakref.ref[HeldTensor]] = []
-        self._late: dict[int, HeldTensor] = {}  # fed ones of which it is not known yet where new rows lie
-        self._bold: set[int] = set()  # buffers whose new rows are taken to be the last; `_check` finds whether they are
-        self._cautious = False
+        self._tensors: list[weakref.ref[ResidentTensor]] = []
+        # Feeds of this run whose rows it may overwrite, until the number of rows after the run is known.
+        self._unprotected: dict[int, ResidentTensor] = {}
+        self._appended: set[int] = set()  # buffers where new rows are assumed to come last; `_verify_appended` checks
+        self._may_assume = True  # False after a wrong assumption
 
     # ── before a run ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, run: Run, feeds: Mapping[int, Any]) -> set[int]:
-        """The buffers in which what they are fed lies already; what else is held is copied out. feeds: by buffer;
-        dims of inputs are bound, places for more are bound here."""
-        self._late, self._bold = {}, set()
-        fed: dict[int, HeldTensor] = {}
-        for b, spec in self._rooms.items():
+        """Copy out what the run overwrites, and bind the capacities. Returns the buffers that hold their feeds already.
+        feeds: by buffer; the dims of inputs are bound."""
+        self._unprotected, self._appended = {}, set()
+        fed: dict[int, ResidentTensor] = {}
+        for b, spec in self._inputs.items():
             x, room = feeds[b], spec["room"]
-            least = places = self._least[b](run.env)
-            if isinstance(x, HeldTensor) and x.is_in(self) and x.buffer == b:
-                if least <= x.places:
-                    fed[b], places = x, x.places
-                else:  # it grew before, so it does again
+            least = capacity = self._least[b](run.env)
+            if isinstance(x, ResidentTensor) and x.is_in(self) and x.buffer == b:
+                if least <= x.capacity:
+                    fed[b], capacity = x, x.capacity
+                else:  # it grew before, so it will grow again
                     row = math.prod(x.shape[: x.axis] + x.shape[x.axis + 1 :]) * NUMPY[x.dtype].itemsize
-                    places += max(-(-least // 4), -(-LEAST // (row or LEAST)))
-            run.env[room["places"]] = places
+                    capacity += max(-(-least // 4), -(-GROWTH // (row or GROWTH)))
+            run.env[room["places"]] = capacity
         for x in self._alive():
             if x.buffer not in fed or x.rows > fed[x.buffer].rows:
                 self.copy_out(x)
         self._protect(fed, run.env)
         if fed:
-            self._executor.planner.start_from(run, self._snapshot, {b: self._addresses[b] for b in fed})
+            self._values.planner.start_from(run, self._snapshot, {b: self._addresses[b] for b in fed})
         return set(fed)
 
     def has(self, feeds: Iterable[Any]) -> bool:
-        """Whether some of the feeds are here."""
-        return any(isinstance(x, HeldTensor) and x.is_in(self) for x in feeds)
+        """Whether some of the feeds are in this memory."""
+        return any(isinstance(x, ResidentTensor) and x.is_in(self) for x in feeds)
 
-    def _alive(self) -> list[HeldTensor]:
-        found = [x for ref in self._tensors if (x := ref()) is not None and x.is_in(self)]
-        self._tensors = [weakref.ref(x) for x in found]
-        return found
+    def _alive(self) -> list[ResidentTensor]:
+        alive = [x for ref in self._tensors if (x := ref()) is not None and x.is_in(self)]
+        self._tensors = [weakref.ref(x) for x in alive]
+        return alive
 
-    def _protect(self, fed: Mapping[int, HeldTensor], env: Env) -> None:
-        """Copies out what this run may write over: new rows that lie among those of the past."""
-        kept: dict[int, int] = {}
-        for b in fed.keys() & self._new.keys():
+    def _protect(self, fed: Mapping[int, ResidentTensor], env: Env) -> None:
+        """Copy out tensors that this run may overwrite: their rows come after the first new row."""
+        first_new: dict[int, int] = {}
+        for b in fed.keys() & self._new_rows.keys():
             try:
-                total = self._total[b](env)
-            except KeyError:  # a symbol has no value yet
-                self._late[b] = fed[b]
+                total = self._total_rows[b](env)
+            except KeyError:  # a symbol is not bound yet
+                self._unprotected[b] = fed[b]
                 continue
-            kept[b] = 0
-            if total > fed[b].rows and fed[b].shape[0] == 1 and not self._cautious:
-                kept[b] = total - self._new[b](env)  # the keys of a single item end where the present does
-                self._bold.add(b)
-        for x in self._alive() if kept else ():
-            if x.rows > kept.get(x.buffer, x.rows) and not x.replaced:
+            first_new[b] = 0
+            if total > fed[b].rows and fed[b].shape[0] == 1 and self._may_assume:
+                first_new[b] = total - self._new_rows[b](env)  # a single item has its new keys last
+                self._appended.add(b)
+        for x in self._alive() if first_new else ():
+            if x.rows > first_new.get(x.buffer, x.rows) and not x.replaced:
                 self.copy_out(x)
 
-    def learned(self, env: Env) -> None:
-        """More symbols have values."""
-        late, self._late = self._late, {}
-        self._protect(late, env)
+    def bound(self, env: Env) -> None:
+        """The run has bound more symbols."""
+        unprotected, self._unprotected = self._unprotected, {}
+        self._protect(unprotected, env)
 
     # ── after a run ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def leave(self, run: Run, names: set[str]) -> dict[str, HeldTensor]:
-        """Outputs of these names that stay where they are; the rest of what is held stays, too."""
+    def leave(self, run: Run, names: set[str]) -> dict[str, ResidentTensor]:
+        """The outputs of these names that can stay in memory."""
         env = run.env
-        self._check(run)
-        self._addresses = {b: run.addresses[b] for b in self._rooms}
+        self._verify_appended(run)
+        self._addresses = {b: run.addresses[b] for b in self._inputs}
         made = {}
-        for name in self._values.keys() & names:
-            value = self._values[name]
-            made[name] = HeldTensor(self, value, self._executor.shape(value, env), self._places[name](env))
+        for name in self._outputs.keys() & names:
+            value = self._outputs[name]
+            made[name] = ResidentTensor(self, value, self._values.shape(value, env), self._capacity[name](env))
         self._tensors = [weakref.ref(x) for x in (*self._alive(), *made.values())]
         if self._tensors:
-            self._snapshot = self._executor.planner.states[run.state]
+            self._snapshot = self._values.planner.states[run.state]
         return made
 
-    def _check(self, run: Run) -> None:
-        """Where new rows were taken to lie behind the past they end with the last row, and what no run writes is 0. If
-        that row is 0, pasts that are still held may have been written over; who asks for one is told."""
+    def _verify_appended(self, run: Run) -> None:
+        """Rows that no run wrote are 0, so the assumption holds if the last row is not. Otherwise the run may have
+        overwritten tensors: they are lost, and reading one raises an error."""
         alike: dict[Any, list[int]] = {}
-        for name, value in self._values.items():
-            if value["buffer"] in self._bold:
-                shape, places = self._executor.shape(value, run.env), self._places[name](run.env)
-                alike.setdefault((value["dtype"], shape, places, value["room"]["axis"]), []).append(value["buffer"])
-        for (dtype, shape, places, axis), buffers in alike.items():
+        for name, value in self._outputs.items():
+            if value["buffer"] in self._appended:
+                shape, capacity = self._values.shape(value, run.env), self._capacity[name](run.env)
+                alike.setdefault((value["dtype"], shape, capacity, value["room"]["axis"]), []).append(value["buffer"])
+        for (dtype, shape, capacity, axis), buffers in alike.items():
             addresses = np.array([run.addresses[b] for b in buffers])
-            written = self._last_rows(NUMPY[dtype], shape, places, axis, addresses).any(-1).all(-1)
+            written = self._last_rows(NUMPY[dtype], shape, capacity, axis, addresses).any(-1).all(-1)
             for b in np.array(buffers)[~written]:
-                self._cautious = True
+                self._may_assume = False
                 for x in self._alive():
                     if x.buffer == b:
-                        x.take(None)
+                        x.detach(None)
 
     def _last_rows(
-        self, dtype: np.dtype[Any], shape: tuple[int, ...], places: int, axis: int, addresses: np.ndarray
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], capacity: int, axis: int, addresses: np.ndarray
     ) -> np.ndarray:
-        """Of each buffer the last row along the axis: (buffers, what is before the axis, what is behind it)."""
-        before, behind = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-        rows = np.arange(before) * places + shape[axis] - 1
-        at = rows[:, None] * behind + np.arange(behind)
-        return self._host.memory.view(dtype)[addresses[:, None, None] // dtype.itemsize + at]
+        """The last row of each buffer along the axis: (buffers, elements before the axis, elements after it)."""
+        before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        rows = np.arange(before) * capacity + shape[axis] - 1
+        at = rows[:, None] * after + np.arange(after)
+        return self._values.host.memory.view(dtype)[addresses[:, None, None] // dtype.itemsize + at]
 
     # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def data(self, x: HeldTensor, for_good: bool = False) -> np.ndarray[Any, Any] | None:
-        """A copy of its data, None if they are not here; for_good: which it takes, for they may be lost here."""
-        with self._host.memory_lock:
+    def data(self, x: ResidentTensor, detach: bool = False) -> np.ndarray[Any, Any] | None:
+        """A copy of its data, None if it is not in this memory; detach: it becomes that copy."""
+        host = self._values.host
+        with host.memory_lock:
             if not x.is_in(self):
                 return None
             dtype, shape = NUMPY[x.dtype], list(x.shape)
-            shape[x.axis] = x.places
+            shape[x.axis] = x.capacity
             begin = self._addresses[x.buffer]
-            whole = self._host.memory[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-            found = whole[(slice(None),) * x.axis + (slice(x.rows),)].copy()
-            if for_good:
-                x.take(found)
-            return found
+            whole = host.memory[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            copy = whole[(slice(None),) * x.axis + (slice(x.rows),)].copy()
+            if detach:
+                x.detach(copy)
+            return copy
 
-    def copy_out(self, x: HeldTensor) -> None:
-        """Its data become its own."""
-        self.data(x, for_good=True)
+    def copy_out(self, x: ResidentTensor) -> None:
+        self.data(x, detach=True)
 
-    def let_go(self) -> None:
-        """The memory will be no more."""
+    def copy_all_out(self) -> None:
+        """Before the memory is freed."""
         for x in self._alive():
             self.copy_out(x)
 
 
-__all__ = ["HeldOutputs", "HeldTensor"]
+__all__ = ["ResidentOutputs", "ResidentTensor"]

@@ -11,20 +11,20 @@ from pyruntime.errors import DeviceLost, InvalidInput
 from pyruntime.ir import dtype as dt
 from pyruntime.native.memory.arrays import NUMPY, presented
 
-TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # what the GPU can hold
+TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # that fit on the GPU
 
 
 class GpuTensor:
-    """What `run` gives for an output whose preferred location is "gpu-buffer", and takes as a feed in place of an
-    array. Belongs to the device, so any session may take it, also when the one that made it is gone; its memory is
-    freed by `dispose` or when it is garbage. Errors: InvalidInput after `dispose`, DeviceLost with its device."""
+    """`run` returns it for an output whose preferred location is "gpu-buffer", and accepts it as a feed. It belongs to
+    the device: any session may take it, even after the session that made it is closed. `dispose` or garbage collection
+    frees its memory. Errors: InvalidInput after `dispose`, DeviceLost with its device."""
 
     location = "gpu-buffer"
 
-    def __init__(self, held: Any, dtype: str, dims: tuple[int, ...]) -> None:
+    def __init__(self, memory: Any, dtype: str, dims: tuple[int, ...]) -> None:
         self.dtype = dtype
         self.dims = dims
-        self._held = held
+        self._memory = memory
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,28 +43,28 @@ class GpuTensor:
         return presented(self.stored(), dt.BY_NAME[self.dtype])
 
     def dispose(self) -> None:
-        """Free its memory now; a second time does nothing."""
-        self._held.release()
+        """Free its memory now. A second call does nothing."""
+        self._memory.release()
 
-    def held(self, device: Any = None) -> Any:
-        """Its memory, for the provider; `device`: the one that is to use it. Errors: as above, InvalidInput if it is on
+    def memory(self, device: Any = None) -> Any:
+        """Its memory, for the provider; device: the one that will use it. Errors: as above, InvalidInput if it is on
         another device."""
-        held = self._held
-        if held.buffer is None:
+        memory = self._memory
+        if memory.buffer is None:
             raise InvalidInput("this GPU tensor was disposed")
-        if held.device.lost:
+        if memory.device.lost:
             raise DeviceLost("this GPU tensor is gone with its device", hint="keep a copy with get_data()")
-        if device not in (None, held.device):
+        if device not in (None, memory.device):
             raise InvalidInput("this GPU tensor is on another device", hint="feed get_data()")
-        return held
+        return memory
 
     def stored(self) -> np.ndarray[Any, Any]:
         """Its elements in the engine's storage layout."""
-        found: np.ndarray[Any, Any] = self.held().read(NUMPY[self.dtype], self.size)
+        found: np.ndarray[Any, Any] = self.memory().read(NUMPY[self.dtype], self.size)
         return found.reshape(self.dims)
 
     def __del__(self) -> None:
-        self._held.release()
+        self._memory.release()
 
     def __repr__(self) -> str:
         return f"GpuTensor({self.dtype}, {list(self.dims)})"

@@ -88,20 +88,21 @@ def calls_of(step: types.Step) -> list[types.Call]:
 
 
 class Run:
-    """What one run knows: values of symbols, addresses of buffers, strings, the arena state it is in; for `Transfers`
-    feeds on the GPU by buffer, names of the outputs that are wanted and that stay there, and those that did."""
+    """The state of one run: values of symbols, addresses of buffers, strings by buffer (`host`), the arena state. For
+    `Transfers`: feeds on the GPU by buffer, names of the outputs to return and of those that stay on the GPU, and the
+    tensors of the latter."""
 
-    __slots__ = ("addresses", "env", "host", "kept", "remote", "state", "stay", "wanted")
+    __slots__ = ("addresses", "env", "gpu_feeds", "gpu_results", "host", "names", "on_gpu", "state")
 
     def __init__(self, addresses: dict[int, int], host: dict[int, Any]) -> None:
         self.env: Env = {}
         self.addresses = addresses
         self.host = host
         self.state = 0
-        self.remote: dict[int, Any] = {}
-        self.wanted: set[str] = set()
-        self.stay: set[str] = set()
-        self.kept: dict[str, Any] = {}
+        self.gpu_feeds: dict[int, Any] = {}
+        self.names: set[str] = set()
+        self.on_gpu: set[str] = set()
+        self.gpu_results: dict[str, Any] = {}
 
 
 class Observer(Protocol):
@@ -235,7 +236,7 @@ class Planner:
             self.observer.advanced(layout.addresses)
         return layout
 
-    def come_round(self, run: Run) -> None:
+    def begin_round(self, run: Run) -> None:
         """In a loop: where a run was in an earlier round, all that follows is planned already."""
         if self.known(run, ROUND) is not None:
             return

@@ -13,13 +13,13 @@ from pyruntime.frontend.specialise import GivenTensor, Needs, required
 from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
-from pyruntime.native.execution.resident_outputs import HeldTensor
+from pyruntime.native.execution.resident_outputs import ResidentTensor
 from pyruntime.native.gpu.tensor import GpuTensor
 from pyruntime.native.memory.arrays import dtype_of, presented, storage, to_python
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
-PLACED = (GpuTensor, HeldTensor)  # tensors in a memory of the engine's
+PLACED = (GpuTensor, ResidentTensor)  # tensors in a memory of the engine's
 
 
 class Feeds:
@@ -76,7 +76,7 @@ class Feeds:
             raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
         array = x if isinstance(x, (*PLACED, np.ndarray)) else _array(name, x, t)
         if isinstance(array, GpuTensor):
-            array.held()  # is there yet
+            array.memory()  # raises if it was disposed or lost
         if isinstance(t, TensorType):
             if t.shape == () and array.size == 1 and isinstance(array, np.ndarray):
                 array = array.reshape(())  # one number may come in any rank, as onnxruntime takes it
@@ -130,7 +130,7 @@ def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
         raise InvalidInput(f'input "{name}" is no tensor: {e}') from None
 
 
-def _dtype(x: np.ndarray | GpuTensor | HeldTensor) -> DType:
+def _dtype(x: np.ndarray | GpuTensor | ResidentTensor) -> DType:
     return dt.BY_NAME[x.dtype] if isinstance(x, PLACED) else dtype_of(x)
 
 

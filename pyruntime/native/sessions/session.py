@@ -379,7 +379,7 @@ class Session:
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None,
         location: str | Mapping[str, str] | None = None, hold: Collection[str] = (),
     ) -> list[Any]:  # fmt: skip
-        """`run`; outputs in `hold` are HeldTensors where later runs can be fed them as they lie."""
+        """`run`; outputs in `hold` are ResidentTensors where later runs can be fed them as they lie."""
         check_run_options(run_options)
         names = self._feeds.outputs(output_names)
         stay = self._staying if location is None else self._feeds.staying(location)
@@ -413,7 +413,7 @@ class Session:
             executor.stopped = stopped
             return executor.header, executor.run(self._feeds.stored(feeds), names, stay, hold)
 
-        return self._turns.beside(lambda: self._program(feeds), work, lambda x: x.held.has(feeds.values()))
+        return self._turns.beside(lambda: self._program(feeds), work, lambda x: x.residents.has(feeds.values()))
 
     def _attempt(
         self, feeds: Mapping[str, Any], names: Sequence[str], stay: set[str], hold: Collection[str],
@@ -495,4 +495,4 @@ class Session:
         old.close()
         host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
         gpu = open_gpu(self._preset.low_power) if old.gpu is not None else None
-        return type(old)(old.program, host, old.sources, old.host_call, self._room(old), gpu)
+        return type(old).load(old.program, host, old.sources, old.host_call, self._room(old), gpu)

@@ -29,14 +29,14 @@ def executor(
     """See `Executor`; host: an empty one, which is closed if there is another whose weights are the same. With a limit,
     or on the GPU, a session's memory is its own."""
     if gpu is not None or limit < WHOLE:
-        return Executor(program, host, sources, host_call, limit, gpu)
+        return Executor.load(program, host, sources, host_call, limit, gpu)
     for other in list(_open):
         if _is_same(other, program, host, sources):
             with suppress(OutOfMemory):
                 found = other.sibling(host.threads, host_call)
                 host.close()
                 return found
-    made = Executor(program, host, sources, host_call, limit, gpu)
+    made = Executor.load(program, host, sources, host_call, limit, gpu)
     if made.memory().weights >= LEAST:
         _open.add(made)
     return made

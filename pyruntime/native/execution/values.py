@@ -1,0 +1,105 @@
+"""Values of a run in an executor's linear memory: where steps find them, make them and give them back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pyruntime.errors import ShapeError
+from pyruntime.native.execution.guards import Guards
+from pyruntime.native.memory.arrays import NUMPY
+from pyruntime.native.memory.planner import Env, Planner, Run, Sizes, Step
+from pyruntime.program import types
+from pyruntime.program.dims import compile_dim, compile_dims
+
+# Steps without calls, which free buffers themselves.
+Releasing = types.CopyStep | types.ReadStep | types.HostStep | types.IfStep | types.LoopStep
+
+
+class Values:
+    """Those of one Program in one memory. host: the linear memory; planner: gives addresses in it."""
+
+    def __init__(self, header: types.Header, host: Any, planner: Planner, guards: Guards) -> None:
+        self.header = header
+        self.host = host
+        self.planner = planner
+        self.guards = guards
+        self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
+
+    def bind(self, run: Run, numbers: Mapping[str, int]) -> None:
+        """Give symbols their numbers. Errors: ShapeError if a guard fails."""
+        run.env.update(numbers)
+        self.guards.check(run.env, numbers.keys())
+
+    def size(self, buffer: int, env: Env) -> int:
+        """Bytes."""
+        return Sizes(self.planner.sizes, env)[buffer]
+
+    def shape(self, value: types.Input | types.TensorValue, env: Env) -> tuple[int, ...]:
+        found = self._shapes.get(id(value))
+        if found is None:  # header values live as long as the executor does
+            found = self._shapes[id(value)] = compile_dims(value["dims"])
+        shape = found(env)
+        if min(shape, default=0) < 0:
+            raise ShapeError(f"an output cannot have the shape {list(shape)}")
+        return shape
+
+    def write(self, address: int, x: np.ndarray) -> None:
+        self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+
+    def view(self, value: types.Input | types.TensorValue, run: Run) -> np.ndarray:
+        """The rows in use of a tensor whose buffer has room for more rows along an axis; no copy."""
+        axis, dtype = value["room"]["axis"], NUMPY[value["dtype"]]
+        shape, places = list(self.shape(value, run.env)), compile_dim(value["room"]["places"])(run.env)
+        rows, shape[axis] = shape[axis], places
+        size = math.prod(shape) * dtype.itemsize
+        if rows > places or size > self.size(value["buffer"], run.env):
+            raise ShapeError(f"{rows} places along axis {axis} are more than there is room for, {places}")
+        address = run.addresses[value["buffer"]]
+        whole = self.host.memory[address : address + size].view(dtype).reshape(shape)
+        return whole[(slice(None),) * axis + (slice(rows),)]
+
+    def fetch(self, value: types.Value, run: Run) -> Any:
+        """A copy of a value: an array, a list of them for a sequence, None for an empty optional."""
+        if value is None:
+            return None
+        if "items" in value:
+            return [self.fetch(v, run) for v in value["items"]]
+        shape = self.shape(value, run.env)
+        if value["buffer"] in run.host:
+            return np.array(run.host[value["buffer"]], dtype=object).reshape(shape)
+        if "room" in value:
+            return self.view(value, run).copy()
+        dtype = NUMPY[value["dtype"]]
+        size = math.prod(shape) * dtype.itemsize
+        address = run.addresses[value["buffer"]]
+        return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
+
+    def make(self, step: Step[types.Step], run: Run, arrays: list[tuple[int, np.ndarray]]) -> None:
+        """Allocate buffers for arrays and fill them; strings stay outside memory."""
+        plain = [(b, a) for b, a in arrays if a.dtype != object]
+        run.host.update({b: a for b, a in arrays if a.dtype == object})
+        self.planner.take(run, ("make", step.uid), {b: a.nbytes for b, a in plain})
+        for b, a in plain:
+            self.write(run.addresses[b], a)
+
+    def free(self, run: Run, key: tuple[Any, ...], buffers: list[int]) -> None:
+        """Give back the memory of buffers, where they have some; key: names what frees them."""
+        if addresses := [run.addresses[b] for b in buffers if b in run.addresses]:
+            self.planner.give_back(run, key, addresses)
+
+    def release(self, step: Step[Releasing], run: Run) -> None:
+        self.free(run, ("free", step.uid), step.json["free"])
+
+    def pass_on(self, source: int, target: int, run: Run) -> None:
+        """The target is the source from now on."""
+        if source in run.addresses:
+            run.addresses[target] = run.addresses[source]
+        else:
+            run.host[target] = run.host[source]
+
+
+__all__ = ["Values"]
