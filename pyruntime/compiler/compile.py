@@ -1,4 +1,4 @@
-"""Graph → Program: the way of a model, stage by stage."""
+"""Compiles a graph to a Program, stage by stage."""
 
 from __future__ import annotations
 
@@ -27,9 +27,15 @@ from pyruntime.program.format import Program
 
 @dataclass(slots=True)
 class Compiled:
-    """The program, the kernels that its Host steps name by position, its symbols by the names it has for them, its
-    kernels (those of `init` run once), the graph's outputs with the shapes that they have, what the model says of them
-    that cannot be, and the milliseconds that each phase took."""
+    """The result of a compilation.
+
+    host_kernels: the kernels that Host steps of the Program refer to by position
+    symbols: the Program's symbols by name
+    init, main: the kernels that run once, and in each run
+    outputs: the graph's outputs with inferred shapes
+    remarks: warnings about declared shapes that contradict the inferred ones
+    timings: milliseconds of each phase
+    """
 
     program: Program
     host_kernels: list[Host]
@@ -42,7 +48,7 @@ class Compiled:
 
 
 class Stopwatch:
-    """Milliseconds of one phase after the other."""
+    """Measures consecutive phases, in milliseconds."""
 
     def __init__(self) -> None:
         self.timings: dict[str, float] = {}
@@ -65,8 +71,12 @@ def compile_graph(
     reveal: bool = False,
     budget: Budget | None = None,
 ) -> Compiled:
-    """Compile for feeds of these specs a graph that `pipeline.graph` gave. Without a pipeline, all passes run.
-    `reveal`: the outputs are what each kernel makes (see `revealed`). Errors: LimitExceeded beyond the budget."""
+    """Compile a graph that `pipeline.graph` returned, for feeds of these specs.
+
+    pipeline: None runs all passes
+    constants: values inside the graph that are known, by name
+    reveal: the outputs are the results of all kernels (see `revealed`)
+    Errors: LimitExceeded beyond the budget."""
     watch = Stopwatch()
     budget = budget or Budget()
     with our_fault("tracing the graph"):
@@ -74,7 +84,7 @@ def compile_graph(
     outputs, remarks = made_outputs(graph, main)
     watch.lap("trace")
     report = NodeReport(graph, main)
-    work = Work(main, target.routines, target.rows, not target.memories)
+    work = Work(main, target.routines, target.rows, cpu_only=not target.memories)
     with our_fault("optimising the kernels"), decided_by_feeds():
         (pipeline or Pipeline()).kernels(work, budget)
     watch.lap("passes")

@@ -1,4 +1,4 @@
-"""What a model is and what it will take, as plain data, the same in Python and JavaScript (docs/api.md)."""
+"""Reports what a model contains and how much memory it needs, as plain data for Python and JavaScript (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Report = dict[str, Any]
 
 
 def inspection(graph: Graph, header: Callable[[], Any]) -> Report:
-    """header: compiles the graph, or gives None for one that is compiled for feeds. What makes the compiler refuse a
-    graph becomes a part of the report."""
+    """The report on a graph. header: compiles the graph and returns the Program's header, or None if compilation needs
+    feeds. The report contains errors of the compiler."""
     nodes = list(_nodes(graph))
     report = {
         "name": graph.name,
@@ -49,7 +49,7 @@ def inspection(graph: Graph, header: Callable[[], Any]) -> Report:
 
 
 def constants(header: Any) -> Report:
-    """The weights of a Program that was compiled before."""
+    """The weights of a Program, given its header."""
     types = Counter[str]()
     for constant in header["constants"]:
         types[constant["dtype"]] += constant.get("size") or constant.get("blob", (0, 0))[1]
@@ -68,14 +68,14 @@ def _weights(graph: Graph, nodes: list[Node]) -> Report:
 
 
 def _unsupported(graph: Graph, nodes: list[Node]) -> list[str]:
-    """One sentence for each operator and opset that the table does not have, or an attribute of it."""
+    """One sentence for each operator, opset or attribute that the engine does not have."""
     found: dict[str, None] = {}
     for node in nodes:
         if (node.domain, node.op, node.overload) in graph.functions:
             continue
         try:
             operator = registry.find(node.domain, node.op, node.opset, node.label)
-            attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # as the compiler does
+            attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # as the compiler ignores it
             registry.check(operator, node.inputs, attrs, node.label)
         except UnsupportedOp as error:
             found[str(error)] = None
@@ -83,7 +83,7 @@ def _unsupported(graph: Graph, nodes: list[Node]) -> list[str]:
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
-    """Of the graph, its inner graphs and its functions."""
+    """The nodes of the graph, its inner graphs and its functions."""
     stack = [*graph.nodes, *[n for f in graph.functions.values() for n in f.nodes]]
     while stack:
         node = stack.pop()
@@ -100,13 +100,13 @@ def _memory(header: Any) -> Report:
 
 
 def _program(header: Any) -> Report:
-    told = explain(header)
-    places = Counter(n["place"] for n in told["nodes"])
+    report = explain(header)
+    places = Counter(n["place"] for n in report["nodes"])
     return {
-        "calls": told["placement"],
-        "functions": told["functions"],
-        "code": told["code"],
-        "steps": told["steps"],
+        "calls": report["placement"],
+        "functions": report["functions"],
+        "code": report["code"],
+        "steps": report["steps"],
         "nodes": dict(places.most_common()),
     }
 

@@ -1,4 +1,4 @@
-"""A compiled model as text: its kernels after the passes, their loops, and their code."""
+"""Prints a compiled model: its kernels after the passes, their loops, and their code."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pyruntime.placement.target import Target
 
 
 def listing(compiled: Compiled, target: Target, node: str = "", code: bool = False) -> str:
-    """The kernels of a node, by its name, its operator or its whole label, or of all; those that run once come first.
-    `code`: with their functions or shaders, each where it is first called."""
+    """The kernels of all nodes, or of those whose name, operator or label is `node`. Kernels that run once come first.
+    code: also print functions and shaders, each at its first call."""
     functions = _functions(compiled)
     lines: list[str] = []
     for when, block in (("once", compiled.init), ("in each run", compiled.main)):
         for kernel in all_kernels(block):
-            if not isinstance(kernel, (Alias, Leaf)) and _is_of(kernel.node, node):
+            if not isinstance(kernel, (Alias, Leaf)) and _matches(kernel.node, node):
                 lines += [*_kernel(kernel, when, target), *(_code(kernel, target, functions) if code else ())]
     return "\n".join(lines)
 
 
-def _is_of(label: str, node: str) -> bool:
+def _matches(label: str, node: str) -> bool:
     return not node or node in (label, operator_of(label), *label.split('"')[-2:-1])
 
 
@@ -41,11 +41,11 @@ def _kernel(kernel: Kernel, when: str, target: Target) -> Iterator[str]:
         yield from _indented(loop_lines(loops))
 
 
-Functions = dict[tuple[str, str], list[str]]  # by the kind of step and the label of the node
+Functions = dict[tuple[str, str], list[str]]  # names by (kind of step, label of the node)
 
 
 def _functions(compiled: Compiled) -> Functions:
-    """Names of the functions that calls run."""
+    """Names of the functions that the Program's calls run."""
     found: Functions = {}
     for step in (s for block in compiled.program.header["blocks"] for s in block["steps"]):
         for call in step.get("calls", ()):

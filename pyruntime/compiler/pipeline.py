@@ -1,9 +1,15 @@
-"""The passes of the compiler in their order, as one table. `user_passes` puts those of users at places in it."""
+"""The passes of the compiler, in order, as one table. `user_passes` inserts the passes of users into it.
+
+Each row states the facts that it needs, establishes and breaks. tests/test_passes.py derives from them that the order
+is valid at every optimisation level, and checks each fact on kernels after each pass. A comment explains what the facts
+do not: why one pass finds more work when it runs after another.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from pyruntime.codegen.provider import Routine, RowLimits
@@ -17,11 +23,11 @@ from pyruntime.passes.caches.growing_caches import grow_in_place
 from pyruntime.passes.caches.scattered_caches import scatter_in_place
 from pyruntime.passes.caches.stacked_caches import join_stacked
 from pyruntime.passes.cleanup.dead_code import remove_dead
-from pyruntime.passes.cleanup.used_symbols import mentioned
+from pyruntime.passes.cleanup.used_symbols import symbols_in
 from pyruntime.passes.constants.byte_tables import tabulate
-from pyruntime.passes.constants.constant_hoisting import hoist_constants, unpacks
+from pyruntime.passes.constants.constant_hoisting import hoist_constants, unpacks_bits
 from pyruntime.passes.constants.equal_constants import merge_equal
-from pyruntime.passes.constants.gathered_constants import gather_codes
+from pyruntime.passes.constants.gathered_constants import dequantise_at_reads
 from pyruntime.passes.constants.operand_packing import pack
 from pyruntime.passes.fusion.epilogues import absorb
 from pyruntime.passes.fusion.map_fusion import fuse
@@ -37,16 +43,34 @@ from pyruntime.passes.views.strided_operands import read_through
 LEVELS = ("disabled", "basic", "extended", "layout", "all")
 
 
+class Fact(Enum):
+    """A property of the kernels that passes rely on. The value says what holds."""
+
+    NO_STRINGS = "only Host kernels read or make string tensors"
+    DENSE_OPERANDS = "no Call reads an operand through strides"
+    NO_EPILOGUES = "no Call has an epilogue or an output order"
+    CLAIMED_CALLS = "a routine of a provider claims every Call"
+    NO_DEAD_KERNELS = "something reads an output of every kernel in the main block"
+    UNPACKED_ONCE = "only the init block unpacks constants whose elements share bytes"
+    HOISTED_CONSTANTS = "every kernel of the main block depends on a feed, or only enlarges a constant"
+    PACKED_OPERANDS = "constant operands have the layouts that their routines want"
+    NO_UNUSED_READS = "the Program mentions a symbol of every Read"
+
+
 @dataclass(slots=True)
 class Work:
-    """What passes on kernels work on. main, init: what runs in each run, and once before the first; outputs: tensors
-    that leave the program; routines, rows: what the providers can do; at_home: whether all work in linear
-    memory."""
+    """What passes on kernels work on.
+
+    main, init: the blocks that run in each run, and once before the first run
+    outputs: the tensors that leave the Program
+    routines, rows: what the providers can do
+    cpu_only: no provider of the session has a memory of its own, so that all kernels work in linear memory
+    """
 
     traced: TracedGraph
     routines: Mapping[str, Routine]
     rows: RowLimits
-    at_home: bool
+    cpu_only: bool
     init: Block = field(default_factory=Block)
 
     @property
@@ -58,112 +82,181 @@ class Work:
         return [t for v in self.traced.outputs.values() for t in tensors_of(v)]
 
 
+def _everywhere(work: Work) -> bool:
+    return True
+
+
+def _cpu(work: Work) -> bool:
+    return work.cpu_only
+
+
+def _gpu(work: Work) -> bool:
+    return not work.cpu_only
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One row. level: the optimisation level from which on it runs; run: takes a `Graph` and gives one, or works on
-    `Work`; before, after: of a user's pass, the row it was placed at."""
+    """One row of the table.
+
+    level: the lowest optimisation level at which the pass runs
+    run: takes a `Graph` and returns one, or changes `Work` in place
+    on: "graph" or "kernels"
+    applies: whether the pass runs for this work
+    needs, establishes, breaks: facts that must hold before, hold afterwards, and may no longer hold
+    before, after: of a user's pass, the row beside which it stands
+    """
 
     name: str
     level: str
     run: Callable[[Any], Any]
-    on: str = "kernels"  # or "graph"
+    on: str = "kernels"
+    applies: Callable[[Work], bool] = _everywhere
+    needs: tuple[Fact, ...] = ()
+    establishes: tuple[Fact, ...] = ()
+    breaks: tuple[Fact, ...] = ()
     before: str = ""
     after: str = ""
 
     @property
-    def added(self) -> bool:
+    def by_user(self) -> bool:
         return bool(self.before or self.after)
+
+
+def _grow_caches(w: Work) -> None:
+    join_stacked(w.traced)
+    grow_in_place(w.traced, w.outputs)
+    scatter_in_place(w.traced, w.outputs)
 
 
 def _fuse_init(w: Work) -> None:
     fuse(w.init, [t for k in w.init.kernels for t in k.outputs])
 
 
-def _fuse_rows(w: Work) -> None:
-    fuse_rows(w.main, w.outputs, w.rows)
-
-
-def _grow_in_place(w: Work) -> None:
-    if w.at_home:
-        join_stacked(w.traced)
-        grow_in_place(w.traced, w.outputs)
-        scatter_in_place(w.traced, w.outputs)
-
-
-def _widen_halves(w: Work) -> None:
-    if w.at_home:
-        widen_halves(w.main, w.outputs)
-
-
-def _read_repeated(w: Work) -> None:
-    if not w.at_home:
-        read_repeated(w.main)
-
-
-def _share_operands(w: Work) -> None:
-    if w.at_home:
-        share_operands(w.main)
-
-
-def _tabulate(w: Work) -> None:
-    if w.at_home:  # on a GPU arithmetic costs less than a lookup
-        tabulate(w.main, w.init)
-
-
 def _remove_unread(w: Work) -> None:
-    """Dead code in both blocks, and reads of values that nobody asks for."""
-    while True:
+    """Removes dead code from both blocks, and Reads whose symbols the Program does not mention."""
+    while True:  # a removed Read may have been the only reader of a kernel that mentions a symbol
         before = len(w.main.kernels)
-        remove_dead(w.main, w.outputs, _asked(w))
+        remove_dead(w.main, w.outputs, _mentioned_symbols(w))
         if len(w.main.kernels) == before:
             break
     used = [t for k in w.main.kernels for t in k.inputs]
     remove_dead(w.init, [*used, *w.outputs])
 
 
-def _asked(w: Work) -> set[Symbol]:
-    """The symbols that the program mentions; where nothing is read it does not matter which."""
+def _mentioned_symbols(w: Work) -> set[Symbol]:
+    """The symbols that kernels, outputs or guards mention; an empty set if no kernel is a Read, for then it does not
+    matter."""
     if not any(isinstance(k, Read) for k in all_kernels(w.main)):
         return set()
-    names = mentioned(w.main)
+    symbols = symbols_in(w.main)
     for t in w.outputs:
-        names |= {s for d in t.shape for s in sh.symbols(d)}
+        symbols |= {s for d in t.shape for s in sh.symbols(d)}
     for guard, *_ in w.traced.guards:
-        names |= sh.symbols(guard)
-    return names
+        symbols |= sh.symbols(guard)
+    return symbols
 
 
 def _lowered(_: Any) -> None:
-    """Between passes on the graph and passes on kernels: each operator's lowering records its kernels."""
+    """Does nothing: at this row frontend/trace_graph.py has turned the nodes that outputs need into kernels."""
 
+
+F = Fact
+_DEAD_CODE: dict[str, Any] = {
+    "run": lambda w: remove_dead(w.main, w.outputs),
+    "establishes": (F.NO_DEAD_KERNELS,),
+}
+_UNIT_AXES: dict[str, Any] = {
+    "run": lambda w: absorb_units(w.main, w.outputs),
+    "needs": (F.NO_STRINGS, F.NO_DEAD_KERNELS),
+}
+_EPILOGUES: dict[str, Any] = {
+    "run": lambda w: absorb(w.main, w.routines, w.outputs),
+    "needs": (F.NO_STRINGS, F.CLAIMED_CALLS, F.NO_DEAD_KERNELS),
+    "breaks": (F.NO_EPILOGUES,),
+}
 
 PASSES = (
-    Pass("lowering", "disabled", _lowered),  # frontend/trace_graph.py, of the nodes that outputs need
-    Pass("dead_code", "disabled", lambda w: remove_dead(w.main, w.outputs)),
-    Pass("growing_caches", "extended", _grow_in_place),
-    Pass("shared_operands", "extended", _share_operands),
-    Pass("string_kernels", "disabled", lambda w: lower_strings(w.main)),
-    Pass("legalise", "disabled", lambda w: legalise(w.main, w.routines)),
-    Pass("gathered_constants", "extended", lambda w: gather_codes(w.main, products=not w.at_home)),
-    Pass("reshaped_views", "extended", _read_repeated),
-    Pass("wide_halves", "extended", _widen_halves),
-    Pass("strided_operands", "extended", lambda w: read_through(w.main, w.routines)),
-    Pass("unpacked_weights", "disabled", lambda w: hoist_constants(w.main, w.init, unpacks)),
-    Pass("constant_hoisting", "basic", lambda w: hoist_constants(w.main, w.init)),
-    Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),
-    Pass("unit_axes", "extended", lambda w: absorb_units(w.main, w.outputs)),
-    Pass("epilogues", "extended", lambda w: absorb(w.main, w.routines, w.outputs)),
-    Pass("init_fusion", "extended", _fuse_init),
-    Pass("map_fusion", "extended", lambda w: fuse(w.main, w.outputs, w.routines)),
-    Pass("dead_code", "extended", lambda w: remove_dead(w.main, w.outputs)),
-    Pass("unit_axes", "extended", lambda w: absorb_units(w.main, w.outputs)),
-    Pass("epilogues", "extended", lambda w: absorb(w.main, w.routines, w.outputs)),
-    Pass("byte_tables", "extended", _tabulate),
-    Pass("row_fusion", "extended", _fuse_rows),
-    Pass("operand_packing", "extended", lambda w: pack(w.main, w.init, w.routines)),
-    Pass("equal_constants", "extended", lambda w: merge_equal(w.init)),
-    Pass("unread_values", "disabled", _remove_unread),
-)
-NEEDED = frozenset(p.name for p in PASSES if p.level == "disabled")  # without which there is no program
+    Pass("lowering", "disabled", _lowered, establishes=(F.DENSE_OPERANDS, F.NO_EPILOGUES)),
+    Pass("dead_code", "disabled", **_DEAD_CODE),
+    # The two passes on attention match expressions as operators write them, so they run before any pass rewrites these.
+    Pass(
+        "growing_caches", "extended", _grow_caches, applies=_cpu,
+        needs=(F.NO_DEAD_KERNELS,),  # a dead reader of a past would forbid growing it in place
+        breaks=(F.NO_DEAD_KERNELS,),
+    ),
+    # After growing_caches: keys and values are then read from the buffer in which they grow.
+    Pass(
+        "shared_operands", "extended", lambda w: share_operands(w.main), applies=_cpu,
+        needs=(F.DENSE_OPERANDS, F.NO_EPILOGUES), breaks=(F.NO_DEAD_KERNELS,),
+    ),
+    Pass("string_kernels", "disabled", lambda w: lower_strings(w.main), establishes=(F.NO_STRINGS,)),
+    Pass(
+        "legalise", "disabled", lambda w: legalise(w.main, w.routines),
+        needs=(F.NO_STRINGS, F.DENSE_OPERANDS),  # a Call's definition reads dense operands
+        establishes=(F.CLAIMED_CALLS,), breaks=(F.NO_DEAD_KERNELS,),
+    ),
+    # After legalise, which may turn products into Reduces. Before constants are hoisted: what is inlined here is not
+    # computed once and kept as float32.
+    Pass(
+        "gathered_constants", "extended", lambda w: dequantise_at_reads(w.main, products=not w.cpu_only),
+        needs=(F.NO_STRINGS,), breaks=(F.NO_DEAD_KERNELS,),
+    ),
+    Pass(
+        "reshaped_views", "extended", lambda w: read_repeated(w.main), applies=_gpu,
+        needs=(F.NO_STRINGS,), breaks=(F.NO_DEAD_KERNELS,),
+    ),
+    Pass(
+        "wide_halves", "extended", lambda w: widen_halves(w.main, w.outputs), applies=_cpu,
+        needs=(F.NO_STRINGS, F.DENSE_OPERANDS, F.CLAIMED_CALLS),  # it replaces operands, and would miss strided ones
+        breaks=(F.NO_DEAD_KERNELS,),
+    ),
+    Pass(
+        "strided_operands", "extended", lambda w: read_through(w.main, w.routines),
+        needs=(F.CLAIMED_CALLS,), breaks=(F.DENSE_OPERANDS, F.NO_DEAD_KERNELS),
+    ),
+    Pass(
+        "unpacked_weights", "disabled", lambda w: hoist_constants(w.main, w.init, unpacks_bits),
+        needs=(F.NO_STRINGS,), establishes=(F.UNPACKED_ONCE,),
+    ),
+    # After strided_operands: a transpose of a weight that a routine can read through strides is not materialised.
+    Pass(
+        "constant_hoisting", "basic", lambda w: hoist_constants(w.main, w.init),
+        needs=(F.NO_STRINGS,), establishes=(F.HOISTED_CONSTANTS,),
+    ),
+    Pass("dead_code", "extended", **_DEAD_CODE),
+    # unit_axes removes reshapes between a kernel and its reader, and epilogues take what they can before map_fusion
+    # inlines it elsewhere. Both run again, because map_fusion leaves kernels with a single reader that had several.
+    Pass("unit_axes", "extended", **_UNIT_AXES),
+    Pass("epilogues", "extended", **_EPILOGUES),
+    Pass("init_fusion", "extended", _fuse_init, needs=(F.HOISTED_CONSTANTS,)),
+    Pass(
+        "map_fusion", "extended", lambda w: fuse(w.main, w.outputs, w.routines),
+        needs=(F.NO_STRINGS, F.CLAIMED_CALLS, F.NO_DEAD_KERNELS), breaks=(F.NO_DEAD_KERNELS,),
+    ),
+    Pass("dead_code", "extended", **_DEAD_CODE),
+    Pass("unit_axes", "extended", **_UNIT_AXES),
+    Pass("epilogues", "extended", **_EPILOGUES),
+    # After fusion, when one expression holds all that a code of eight bits decides. On a GPU arithmetic costs less than
+    # a lookup.
+    Pass(
+        "byte_tables", "extended", lambda w: tabulate(w.main, w.init), applies=_cpu,
+        needs=(F.NO_STRINGS, F.HOISTED_CONSTANTS),
+    ),
+    Pass(
+        "row_fusion", "extended", lambda w: fuse_rows(w.main, w.outputs, w.rows),
+        needs=(F.NO_STRINGS, F.NO_DEAD_KERNELS),
+    ),
+    # After strided_operands and hoisting: the layout depends on the strides, and packs what the init block makes.
+    Pass(
+        "operand_packing", "extended", lambda w: pack(w.main, w.init, w.routines),
+        needs=(F.CLAIMED_CALLS, F.HOISTED_CONSTANTS), establishes=(F.PACKED_OPERANDS,),
+    ),
+    Pass("equal_constants", "extended", lambda w: merge_equal(w.init), needs=(F.PACKED_OPERANDS,)),
+    Pass(
+        "unread_values", "disabled", _remove_unread,
+        establishes=(F.NO_DEAD_KERNELS, F.NO_UNUSED_READS),
+    ),
+)  # fmt: skip
+REQUIRED = frozenset(p.name for p in PASSES if p.level == "disabled")  # no Program can be made without these
 
-__all__ = ["LEVELS", "NEEDED", "PASSES", "Pass", "Work"]
+__all__ = ["LEVELS", "PASSES", "REQUIRED", "Fact", "Pass", "Work"]

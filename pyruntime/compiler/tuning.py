@@ -1,5 +1,4 @@
-"""What to try of the schedules of a model's kernels, and what measurements of that say
-(docs/design/compiler.md#tuning-schedules)."""
+"""Searches for faster schedules of a model's kernels by measurements (docs/design/compiler.md#tuning-schedules)."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from typing import Any
 from pyruntime.codegen.choices import KNOBS, OTHERS, Chosen, trials
 from pyruntime.program.format import Program
 
-KERNEL, RUN = 1.05, 1.02  # as fast a kernel, and then the run, must get: less is noise
-_PROVIDER = {"wasm": "wasm", "gpu": "webgpu"}  # of the steps of a Program
+KERNEL, RUN = 1.05, 1.02  # least speed-up of a kernel, and then of a run: less is noise
+_PROVIDER = {"wasm": "wasm", "gpu": "webgpu"}  # by kind of step
 
 
 @dataclass(slots=True)
@@ -26,7 +25,8 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class KernelGain:
-    """Equal kernels: labels of their nodes, the value by knob that is best for them, the seconds of all of them."""
+    """The gain of equal kernels. nodes: labels of their nodes; chosen: the best value of each knob; before, after:
+    seconds of all of them."""
 
     nodes: tuple[str, ...]
     chosen: Mapping[str, int]
@@ -35,9 +35,12 @@ class KernelGain:
 
 
 class Search:
-    """`next` gives choices to compile for, as long as there are some; of a Program that is `worth` it, the times are
-    `measured` in turns with the default's: first of each value of each knob for all kernels, then of the best for each
-    kernel, which must show in the run. In the end `choices` are what to take, `before` and `after` seconds of a run."""
+    """A search that its caller drives.
+
+    `next` returns choices to compile for, or None at the end. If the resulting Program is `worth` it, the caller runs
+    it in turns with the default Program, and passes both times to `measured`. The search tries each value of each knob
+    for all kernels, then the best values of each kernel together, which must make the run faster. In the end `choices`
+    are the result, and `before` and `after` the seconds of a run."""
 
     def __init__(self, default: Program, providers: Collection[str]) -> None:
         self.choices: Chosen = {}
@@ -52,7 +55,7 @@ class Search:
 
     @property
     def kernels(self) -> list[KernelGain]:
-        """Those for which another value is better, the largest gain first, whether or not the run gained enough."""
+        """Kernels that some value makes faster, the largest gain first, whether or not the run gets faster."""
         return sorted(self._best.values(), key=lambda g: g.after - g.before)
 
     def next(self) -> Chosen | None:
@@ -82,7 +85,7 @@ class Search:
             self._best[gain.nodes] = max(best, gain, key=lambda g: g.before / g.after)
 
     def _gains(self, own: Mapping[str, float], its: Mapping[str, float]) -> Iterator[KernelGain]:
-        """Of equal kernels that the trial made faster."""
+        """Equal kernels that the trial made faster."""
         groups: dict[Any, list[str]] = defaultdict(list)
         for node in self._code.keys() & self._changed & own.keys() & its.keys():
             groups[self._code[node]].append(node)
@@ -95,7 +98,7 @@ class Search:
 
 
 def _code(program: Program) -> dict[str, tuple[Any, ...]]:
-    """By node, what its calls run with which numbers: kernels for which that is equal take as long."""
+    """By node, the functions and parameters of its calls: kernels that are equal in these take the same time."""
     place = program.header["modules"].get("webgpu")
     shaders = json.loads(program.part(place)) if place else []
     found: dict[str, list[Any]] = defaultdict(list)

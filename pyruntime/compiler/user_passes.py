@@ -1,4 +1,4 @@
-"""Passes of users, at their places in the compiler's table, and those that one session runs (docs/extending.md)."""
+"""Passes that users register, and the pipeline of passes that one session runs (docs/extending.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from pyruntime.compiler.pipeline import LEVELS, NEEDED, PASSES, Pass, Work
+from pyruntime.compiler.pipeline import LEVELS, PASSES, REQUIRED, Pass, Work
 from pyruntime.errors import InvalidInput, InvalidModel, PyRuntimeError, SessionFailed
 from pyruntime.frontend.budget import Budget
 from pyruntime.ir.kernel import Kernel
@@ -16,7 +16,7 @@ from pyruntime.ir.rewriting import Rule, check_kernels, computing, rewrite_kerne
 from pyruntime.onnx.graph import Graph, distinct
 from pyruntime.onnx.node_order import sort_nodes
 
-_added: list[Pass] = []  # in the order of their registration
+_registered: list[Pass] = []  # in the order of registration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,102 +24,104 @@ F = TypeVar("F", bound=Callable[..., Any])
 def graph_pass(name: str, *, before: str = "", after: str = "", level: str = "basic") -> Callable[[F], F]:
     """Register a function `Graph -> Graph` that rewrites the nodes of a model when a session opens it.
 
-    before, after: the pass it stands at, by default before "lowering"; level: the optimisation level from which on it
-    runs. Inputs and outputs of the graph stay as they are.
-    Errors: InvalidInput for a name that is taken, or a place where no pass on the graph can stand."""
+    before, after: the name of the pass beside which it runs, by default before "lowering"
+    level: the lowest optimisation level at which it runs
+    The function must not change the inputs and outputs of the graph.
+    Errors: InvalidInput for a name that is in use, or a position after "lowering"."""
 
     def register(fn: F) -> F:
-        _add(Pass(name, level, fn, "graph", before if before or after else "lowering", after))
+        _add(Pass(name, level, fn, "graph", before=before if before or after else "lowering", after=after))
         return fn
 
     return register
 
 
 def rewrite_rule(name: str, *, before: str = "", after: str = "", level: str = "basic") -> Callable[[F], F]:
-    """Register a function that is asked for each kernel that computes, and gives None to leave it, or a kernel that
-    makes the same outputs, or several of which the last does.
+    """Register a function that the compiler calls with each kernel that computes. It returns None to leave the kernel,
+    a kernel that makes the same outputs, or several kernels of which the last one does.
 
-    before, after: the pass it stands at, by default after "legalise"; level: the optimisation level from which on it
-    runs. Errors: InvalidInput for a name that is taken, or a place where no rule can stand."""
+    before, after: the name of the pass beside which it runs, by default after "legalise"
+    level: the lowest optimisation level at which it runs
+    Errors: InvalidInput for a name that is in use, or a position before "lowering"."""
 
     def register(fn: F) -> F:
-        _add(Pass(name, level, _by_rule(name, fn), "kernels", before, after if before or after else "legalise"))
+        _add(Pass(name, level, _rewrite_with(fn), before=before, after=after if before or after else "legalise"))
         return fn
 
     return register
 
 
 def remove_pass(name: str) -> None:
-    """Take back what `graph_pass` or `rewrite_rule` registered. Errors: InvalidInput for any other name."""
-    if name not in {p.name for p in _added}:
-        raise InvalidInput(f'no pass with the name "{name}" was added')
-    left = [p for p in _added if p.name != name]
-    _ordered(left)
-    _added[:] = left
+    """Remove a pass that `graph_pass` or `rewrite_rule` registered. Errors: InvalidInput for any other name."""
+    if name not in {p.name for p in _registered}:
+        raise InvalidInput(f'no pass with the name "{name}" was registered')
+    rest = [p for p in _registered if p.name != name]
+    _ordered(rest)
+    _registered[:] = rest
 
 
-def _by_rule(name: str, rule: Rule) -> Callable[[Work], None]:
+def _rewrite_with(rule: Rule) -> Callable[[Work], None]:
     def run(w: Work) -> None:
-        for block, made in ((w.init, ()), (w.main, [t.uid for k in w.init.kernels for t in k.outputs])):
-            rewrite_kernels(block, computing(_asked(rule)))
-            check_kernels(block, made)
+        for block, known in ((w.init, ()), (w.main, [t.uid for k in w.init.kernels for t in k.outputs])):
+            rewrite_kernels(block, computing(_checked_rule(rule)))
+            check_kernels(block, known)
 
     return run
 
 
-def _asked(rule: Rule) -> Rule:
-    """The rule; its errors name the node of the kernel that it was asked for."""
+def _checked_rule(rule: Rule) -> Rule:
+    """The rule with a check of what it returns. Errors name the kernel's node."""
 
-    def ask(kernel: Kernel) -> Kernel | Sequence[Kernel] | None:
+    def checked(kernel: Kernel) -> Kernel | Sequence[Kernel] | None:
         try:
-            given = rule(kernel)
+            new = rule(kernel)
         except PyRuntimeError as error:
             raise error.at(kernel.node) from None
         except Exception as error:
             raise SessionFailed(f"{type(error).__name__}: {error}", node=kernel.node) from error
-        several = list(given) if isinstance(given, (list, tuple)) else [given]
-        if given is not None and not (several and all(isinstance(k, Kernel) for k in several)):
-            raise InvalidModel(f"gave {given!r}, not None, a kernel or kernels", node=kernel.node)
-        return given
+        kernels = list(new) if isinstance(new, (list, tuple)) else [new]
+        if new is not None and not (kernels and all(isinstance(k, Kernel) for k in kernels)):
+            raise InvalidModel(f"returned {new!r}, not None, a kernel or kernels", node=kernel.node)
+        return new
 
-    return ask
+    return checked
 
 
 def _add(new: Pass) -> None:
     if new.level not in LEVELS:
         raise InvalidInput(f"optimisation level {new.level!r}", hint=f"one of {', '.join(LEVELS)}")
     if new.before and new.after:
-        raise InvalidInput(f'pass "{new.name}" is placed twice', hint="say before or after")
+        raise InvalidInput(f'pass "{new.name}" has two positions', hint="pass before or after, not both")
     if new.name in known_passes():
-        raise InvalidInput(f'there is a pass "{new.name}" already', hint="remove_pass takes back one that was added")
-    _ordered([*_added, new])
-    _added.append(new)
+        raise InvalidInput(f'a pass "{new.name}" exists already', hint="remove_pass removes one that was registered")
+    _ordered([*_registered, new])
+    _registered.append(new)
 
 
-def _ordered(added: Iterable[Pass]) -> list[Pass]:
-    """The table with these passes at their places. Errors: InvalidInput for a place that is not there, or that lies on
-    the wrong side of the lowering."""
+def _ordered(registered: Iterable[Pass]) -> list[Pass]:
+    """The table with these passes inserted. Errors: InvalidInput for a position beside an unknown pass, or on the wrong
+    side of the lowering."""
     table = list(PASSES)
-    for new in added:
+    for new in registered:
         table.insert(_position(new, table), new)
         graph, kernels = _split_at_lowering(table)
         if new not in (graph if new.on == "graph" else kernels):
-            where, rest = ("before", "a graph") if new.on == "graph" else ("after", "kernels")
-            raise InvalidInput(f'pass "{new.name}" works on {rest}, so it stands {where} "lowering"')
+            side, work = ("before", "a graph") if new.on == "graph" else ("after", "kernels")
+            raise InvalidInput(f'pass "{new.name}" works on {work}, so it must run {side} "lowering"')
     return table
 
 
 def _position(new: Pass, table: Sequence[Pass]) -> int:
-    """Before the first pass of a name, or after the last and what else was put behind it."""
-    found = [n for n, p in enumerate(table) if p.name == (new.before or new.after)]
-    if not found:
+    """Before the first pass of that name, or after the last one and the passes that were registered after it."""
+    rows = [n for n, p in enumerate(table) if p.name == (new.before or new.after)]
+    if not rows:
         names = ", ".join(dict.fromkeys(p.name for p in table))
         raise InvalidInput(
-            f'pass "{new.name}" is placed at "{new.before or new.after}", which is not a pass', hint=names
+            f'pass "{new.name}" should run beside "{new.before or new.after}", which is not a pass', hint=names
         )
     if new.before:
-        return found[0]
-    return found[-1] + 1 + len(list(takewhile(lambda p: p.after == new.after, table[found[-1] + 1 :])))
+        return rows[0]
+    return rows[-1] + 1 + len(list(takewhile(lambda p: p.after == new.after, table[rows[-1] + 1 :])))
 
 
 def _split_at_lowering(table: Sequence[Pass]) -> tuple[list[Pass], list[Pass]]:
@@ -128,30 +130,30 @@ def _split_at_lowering(table: Sequence[Pass]) -> tuple[list[Pass], list[Pass]]:
 
 
 def is_extended() -> bool:
-    """Whether a program has added passes of its own."""
-    return bool(_added)
+    """Whether users have registered passes."""
+    return bool(_registered)
 
 
 def known_passes() -> list[str]:
-    """Names of all passes in the order in which they (first) run."""
-    return list(dict.fromkeys(p.name for p in _ordered(_added)))
+    """Names of all passes, in the order in which they first run."""
+    return list(dict.fromkeys(p.name for p in _ordered(_registered)))
 
 
 class Pipeline:
-    """The passes that one session runs. Errors: InvalidInput for a level or a name that is not known, and for passes to
-    leave out that are needed."""
+    """The passes that one session runs. Errors: InvalidInput for an unknown level or name, and for a disabled pass that
+    is required."""
 
     def __init__(self, level: str = "all", disabled: Sequence[str] = ()) -> None:
         if level not in LEVELS:
             raise InvalidInput(f"optimisation level {level!r}", hint=f"one of {', '.join(LEVELS)}")
         if isinstance(disabled, str) or not all(isinstance(name, str) for name in disabled):
-            raise InvalidInput(f"passes to leave out cannot be {disabled!r}", hint="a list of names")
+            raise InvalidInput(f"disabled passes cannot be {disabled!r}", hint="a list of names")
         for name in disabled:
-            if name in NEEDED:
-                raise InvalidInput(f'the pass "{name}" cannot be left out')
+            if name in REQUIRED:
+                raise InvalidInput(f'the pass "{name}" is required and cannot be disabled')
             if name not in known_passes():
-                raise InvalidInput(f'there is no pass "{name}" to leave out', hint=", ".join(known_passes()))
-        graph, kernels = _split_at_lowering(_ordered(_added))
+                raise InvalidInput(f'there is no pass "{name}" to disable', hint=", ".join(known_passes()))
+        graph, kernels = _split_at_lowering(_ordered(_registered))
         self._graph, self._kernels = (
             [p for p in passes if LEVELS.index(p.level) <= LEVELS.index(level) and p.name not in disabled]
             for passes in (graph, kernels)
@@ -159,13 +161,13 @@ class Pipeline:
 
     @property
     def names(self) -> list[str]:
-        """Of the passes, in order."""
+        """Names of the passes, in order."""
         return [p.name for p in (*self._graph, *self._kernels)]
 
     def graph(self, graph: Graph) -> Graph:
-        """The graph after the passes on it; to be called once for a model."""
+        """The graph after the passes on graphs. To be called once for a model."""
         for p in self._graph:
-            with _named(p):
+            with _errors_name(p):
                 graph = _checked(p.run(graph), graph)
         return graph
 
@@ -173,27 +175,29 @@ class Pipeline:
         """Run the passes on kernels."""
         for p in self._kernels:
             budget.check(f'at the pass "{p.name}"')
-            with _named(p):
-                p.run(work)
+            if p.applies(work):
+                with _errors_name(p):
+                    p.run(work)
 
 
 @contextmanager
-def _named(p: Pass) -> Iterator[None]:
-    """Errors of a user's pass say which it was."""
+def _errors_name(p: Pass) -> Iterator[None]:
+    """Errors inside the block name the pass, if a user registered it."""
     try:
         yield
     except PyRuntimeError as error:
-        if p.added:
+        if p.by_user:
             error.message = f'pass "{p.name}": {error.message}'
         raise
     except Exception as error:
-        if p.added:
+        if p.by_user:
             raise SessionFailed(f'pass "{p.name}" failed: {type(error).__name__}: {error}') from error
         raise
 
 
 def _checked(new: object, old: Graph) -> Graph:
-    """Errors: InvalidModel for what is no graph, or one with other inputs or outputs, or whose names do not fit."""
+    """The graph that a pass returned, with its nodes sorted. Errors: InvalidModel if it is no graph, has other inputs or
+    outputs, or reads names that nothing makes."""
     if not isinstance(new, Graph):
         raise InvalidModel(f"returned {type(new).__name__}, not a Graph")
     if (new.inputs, new.outputs) != (old.inputs, old.outputs):

@@ -1,8 +1,8 @@
-"""Caches of a fixed size that ScatterND or ScatterElements write: what is scattered is written into the feed's buffer.
+"""KV caches of a fixed size that ScatterND or ScatterElements write: the operators write into the feed's buffer.
 
-Both operators are a procedure that copies its data and then writes what is new. Where the data are a feed that nothing
-else reads, and the result is an output, the copy is left out: the feed enters a buffer that the output takes over.
-Between feed and data may be reshapes, a transpose that the output takes back, and other such procedures.
+Both operators are a procedure that copies its data and then overwrites some elements. If the data are a feed that
+nothing else reads, and the result is an output, this pass removes the copy: the feed lies in the buffer of the output.
+Reshapes, other such procedures, and a transpose that the output undoes may stand between the feed and the data.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.expr import Expr, dim, index, rewrite, walk
 from pyruntime.ir.kernel import Alias, For, Kernel, Loops, Map, Stmt, Store, Tensor, root
 from pyruntime.ir.room import Room
-from pyruntime.passes.caches.growing_caches import Feed, Traced, leaf_with_room, view_of
-from pyruntime.passes.fusion.map_fusion import substitute
-from pyruntime.passes.views.reshaped_views import Joined, in_base
+from pyruntime.passes.caches.growing_caches import Feed, Traced, leaf_with_capacity
+from pyruntime.passes.loads import Joined, in_base, substitute, view_of
 
 
 @dataclass(slots=True)
 class _Scatter:
-    """A procedure, its body without the copy, and the data that it copied."""
+    """A scattering procedure. body: its statements without the copy; data: the tensor that it copied."""
 
     kernel: Loops
     body: list[Stmt]
@@ -32,60 +31,65 @@ class _Scatter:
 
 @dataclass(slots=True)
 class _Cache:
-    """The output is the feed after these procedures, the last one first. views: kernels between the feed and what they
-    write. turned: of one procedure, tensors whose elements are the feed's in another order, each with its element's
-    place there: what it makes, and that before the output is transposed."""
+    """An output that is a feed after some procedures.
+
+    scatters: the procedures, the last one first
+    views: kernels between the feed and the tensors that the procedures write
+    transposed: of a single procedure, the tensors with the feed's elements in another order (its result, and the
+        result before the output is transposed back), each with a load of its element from the feed
+    """
 
     feed: Feed
     out: Tensor
     scatters: list[_Scatter]
     views: list[Kernel]
-    turned: list[tuple[Tensor, Expr]]
+    transposed: list[tuple[Tensor, Expr]]
 
 
 def scatter_in_place(traced: Traced, outputs: Sequence[Tensor]) -> None:
-    """In a program whose kernels all work in linear memory. outputs: all tensors that leave it."""
-    reads, leaving = _Reads(traced, outputs), Counter([root(t).uid for t in outputs])
+    """Rewrite the caches among a graph's outputs. All kernels must work in linear memory. outputs: all tensors that
+    leave the Program."""
+    reads, times_output = _Reads(traced, outputs), Counter([root(t).uid for t in outputs])
     for name, out in traced.outputs.items():
-        found = _cache(out, reads) if isinstance(out, Tensor) and leaving[root(out).uid] == 1 else None
-        if found is not None:
-            _rewrite(traced, name, found)
+        cache = _cache(out, reads) if isinstance(out, Tensor) and times_output[root(out).uid] == 1 else None
+        if cache is not None:
+            _rewrite(traced, name, cache)
 
 
-# ── what is one ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── recognising caches ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Reads:
-    """Which tensors one kernel alone reads, and which of them are feeds that may enter a buffer."""
+    """Which tensors have a single reader, and which feeds may lie in the buffer of an output."""
 
     def __init__(self, traced: Traced, outputs: Sequence[Tensor]) -> None:
         self.readers = readers_of(traced.block, outputs)
-        self.made = {id(k) for k in traced.block.kernels}
-        self.feeds = {f.tensor.uid: f for f in traced.feeds if _enters(f)}
+        self.in_main = {id(k) for k in traced.block.kernels}
+        self.feeds = {f.tensor.uid: f for f in traced.feeds if _may_share_buffer(f)}
 
     def feed(self, t: Tensor) -> Feed | None:
         return self.feeds.get(t.uid) if self.readers[t.uid] == 1 else None
 
-    def once(self, kernel: Kernel) -> bool:
-        """Whether it is of the main block, and what it makes is read by one kernel."""
-        return id(kernel) in self.made and self.readers[kernel.out.uid] == 1
+    def is_read_once(self, kernel: Kernel) -> bool:
+        """Whether a kernel belongs to the main block and one kernel reads its result."""
+        return id(kernel) in self.in_main and self.readers[kernel.out.uid] == 1
 
 
-def _enters(feed: Feed) -> bool:
+def _may_share_buffer(feed: Feed) -> bool:
     return len(feed.path) == 1 and feed.room is None and feed.tensor.dtype.bits >= 8 and feed.tensor.rank > 0
 
 
 def _cache(out: Tensor, reads: _Reads) -> _Cache | None:
-    back = _transposed(out)
+    back = _as_transpose(out)
     t = out if back is None else back.value
     while isinstance(t.kernel, Alias):
         t = t.kernel.base
     scatters: list[_Scatter] = []
     views: list[Kernel] = []
-    while id(t.kernel) in reads.made and (scatter := _scatter(t.kernel)) is not None:
+    while id(t.kernel) in reads.in_main and (scatter := _scatter(t.kernel)) is not None:
         scatters.append(scatter)
         t = scatter.data
-        while isinstance(t.kernel, Alias) and reads.once(t.kernel):
+        while isinstance(t.kernel, Alias) and reads.is_read_once(t.kernel):
             views.append(t.kernel)
             t = t.kernel.base
         if reads.readers[t.uid] != 1:
@@ -93,36 +97,38 @@ def _cache(out: Tensor, reads: _Reads) -> _Cache | None:
     if not scatters:
         return None
     if back is not None:
-        return _turned(back, out, scatters, [*views, t.kernel], reads)
+        return _transposed_cache(back, out, scatters, [*views, t.kernel], reads)
     feed = reads.feed(t)
     return _Cache(feed, out, scatters, views, []) if feed is not None and feed.tensor.shape == out.shape else None
 
 
-def _turned(back: Expr, out: Tensor, scatters: list[_Scatter], views: list[Kernel], reads: _Reads) -> _Cache | None:
-    """Where the output is a transpose, and so is the last of the views."""
+def _transposed_cache(
+    back: Expr, out: Tensor, scatters: list[_Scatter], views: list[Kernel], reads: _Reads
+) -> _Cache | None:
+    """A cache that is transposed before the procedure and back after it."""
     before, result = views[-1].out, back.value
-    there = _transposed(before)
-    if there is None or len(scatters) > 1 or before.shape != result.shape or not reads.once(before.kernel):
+    source = _as_transpose(before)
+    if source is None or len(scatters) > 1 or before.shape != result.shape or not reads.is_read_once(before.kernel):
         return None
-    feed, place = reads.feed(there.value), _place(scatters[0].data)
-    own = [index(n).key() for n in range(out.rank)]
-    if feed is None or place is None or [x.key() for x in substitute(there, back.args).args] != own:
+    feed, load = reads.feed(source.value), _load_of_feed(scatters[0].data)
+    identity = [index(n).key() for n in range(out.rank)]
+    if feed is None or load is None or [x.key() for x in substitute(source, back.args).args] != identity:
         return None
-    turned = {t.uid: (t, e) for t, e in ((scatters[0].kernel.out, place), (result, there))}
-    return _Cache(feed, out, scatters, views, list(turned.values())) if id(result.kernel) in reads.made else None
+    transposed = {t.uid: (t, e) for t, e in ((scatters[0].kernel.out, load), (result, source))}
+    return _Cache(feed, out, scatters, views, [*transposed.values()]) if id(result.kernel) in reads.in_main else None
 
 
-def _transposed(t: Tensor) -> Expr | None:
-    """The load that a tensor's map is, if that orders axes alone."""
+def _as_transpose(t: Tensor) -> Expr | None:
+    """The load of a map that only permutes axes; None for any other tensor."""
     e = t.kernel.expr if isinstance(t.kernel, Map) else None
     if e is None or e.op != "at" or e.value.rank != t.rank or any(x.op != "index" for x in e.args):
         return None
-    alike = all(d == t.shape[x.value] for d, x in zip(e.value.shape, e.args, strict=True))
-    return e if alike and len({x.value for x in e.args}) == t.rank else None
+    same_extents = all(d == t.shape[x.value] for d, x in zip(e.value.shape, e.args, strict=True))
+    return e if same_extents and len({x.value for x in e.args}) == t.rank else None
 
 
-def _place(data: Tensor) -> Expr | None:
-    """The element of a feed that one of data is, which are a reshape of a transpose of it."""
+def _load_of_feed(data: Tensor) -> Expr | None:
+    """An element of `data`, a reshape of a transpose of a feed, as a load of the feed."""
     load: Expr | None = data.at(*[index(n) for n in range(data.rank)])
     joined = Joined()
     while load is not None and isinstance(load.value.kernel, Alias):
@@ -131,7 +137,7 @@ def _place(data: Tensor) -> Expr | None:
 
 
 def _scatter(kernel: Kernel) -> _Scatter | None:
-    """A procedure that copies one of its arguments and then does not read it."""
+    """The kernel as a scattering procedure: one that copies an argument and does not read it afterwards."""
     if not isinstance(kernel, Loops) or len(kernel.outputs) != 1 or kernel.base is not None or kernel.unit_is_row:
         return None
     for data in kernel.args:
@@ -142,7 +148,8 @@ def _scatter(kernel: Kernel) -> _Scatter | None:
 
 
 def _without_copy(body: list[Stmt], outer: list[Expr], out: Tensor, data: Tensor) -> list[Stmt] | None:
-    """What is behind loops over the axes from len(outer) on that copy data; None if it does not begin with those."""
+    """The statements after the loops that copy `data`, which run over the axes from len(outer) on. None if the body
+    does not begin with such loops."""
     first, *rest = body
     if not isinstance(first, For) or first.extent.key() != dim(out.shape[len(outer)]).key():
         return None
@@ -152,7 +159,7 @@ def _without_copy(body: list[Stmt], outer: list[Expr], out: Tensor, data: Tensor
     inner = _without_copy(first.body, at, out, data)
     if not inner:
         return None if inner is None else rest
-    return [replace(first, body=inner), *rest] if first.kind == "parallel" else None  # no part writes another's
+    return [replace(first, body=inner), *rest] if first.kind == "parallel" else None  # iterations are independent
 
 
 def _copies(body: list[Stmt], to: Expr, element: Expr) -> bool:
@@ -162,48 +169,52 @@ def _copies(body: list[Stmt], to: Expr, element: Expr) -> bool:
 
 
 def _loads(body: list[Stmt], t: Tensor) -> bool:
-    own = any(x.op == "at" and x.value is t for s in body for e in expressions(s) for x in walk(e))
-    return own or any(_loads(inner, t) for s in body for inner in children(s))
+    here = any(x.op == "at" and x.value is t for s in body for e in expressions(s) for x in walk(e))
+    return here or any(_loads(inner, t) for s in body for inner in children(s))
 
 
-# ── what becomes of it ────────────────────────────────────────────────────────────────────────────────────────────
+# ── rewriting them ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _rewrite(traced: Traced, name: str, cache: _Cache) -> None:
-    """The feed enters the buffer. Its rows along the first axis are the buffer's, so strides are as they were."""
+    """Place the feed in the output's buffer. The capacity is along the first axis, so that strides stay the same."""
     feed, past = cache.feed, cache.feed.tensor
-    gone = {id(k) for k in cache.views}
-    traced.block.kernels[:] = [k for k in traced.block.kernels if id(k) not in gone]
-    leaf, places = leaf_with_room(feed, past.shape, 0)
+    removed = {id(k) for k in cache.views}
+    traced.block.kernels[:] = [k for k in traced.block.kernels if id(k) not in removed]
+    leaf, places = leaf_with_capacity(feed, past.shape, 0)
     base = leaf.out
     for s in reversed(cache.scatters):
         s.kernel.args = (base, *[t for t in s.kernel.args if t is not s.data])
         s.kernel.base, s.kernel.body = base, s.body
         base = s.kernel.out
     out = cache.out
-    if cache.turned:
-        out = traced.outputs[name] = _moved(traced, cache.scatters[0].kernel, cache.turned, leaf.out)
+    if cache.transposed:
+        out = traced.outputs[name] = _write_transposed(traced, cache.scatters[0].kernel, cache.transposed, leaf.out)
     feed.tensor, feed.room = leaf.out, Room(0, places, past.shape, past.shape[0], past.shape[0])
     traced.rooms[out.uid] = Room(0, places, out.shape)
 
 
-def _moved(traced: Traced, kernel: Loops, turned: list[tuple[Tensor, Expr]], room: Tensor) -> Tensor:
-    """The procedure writes to the places that its elements have there; what it made becomes a view of that."""
-    old, place = turned[0]
-    new = Tensor(room.shape, old.dtype, kernel, 0, old.name)
+def _write_transposed(
+    traced: Traced, kernel: Loops, transposed: list[tuple[Tensor, Expr]], buffer: Tensor
+) -> Tensor:  # fmt: skip
+    """Make the procedure write in the order of the feed. Its old result becomes a view of the new one."""
+    old, in_feed = transposed[0]
+    new = Tensor(buffer.shape, old.dtype, kernel, 0, old.name)
 
     def load(e: Expr) -> Expr | None:
-        return new.at(*substitute(place, e.args).args) if e.op == "at" and e.value is old else None
+        return new.at(*substitute(in_feed, e.args).args) if e.op == "at" and e.value is old else None
 
-    def moved(s: Stmt) -> Stmt:
-        s = rebuild(s, lambda e: rewrite(e, load), lambda body: [moved(inner) for inner in body])
-        return Store(new, substitute(place, s.coords).args, s.value) if isinstance(s, Store) and s.target is old else s
+    def reordered(s: Stmt) -> Stmt:
+        s = rebuild(s, lambda e: rewrite(e, load), lambda body: [reordered(inner) for inner in body])
+        if not isinstance(s, Store) or s.target is not old:
+            return s
+        return Store(new, substitute(in_feed, s.coords).args, s.value)
 
     kernels = traced.block.kernels
-    for t, e in turned:
+    for t, e in transposed:
         at = next(n for n, k in enumerate(kernels) if k is t.kernel)
         kernels[at : at + 1] = [*([kernel] if t is old else []), view_of(t, new.at(*e.args), kernel.node)]
-    kernel.outputs, kernel.body = (new,), [moved(s) for s in kernel.body]
+    kernel.outputs, kernel.body = (new,), [reordered(s) for s in kernel.body]
     return new
 
 

@@ -1,4 +1,4 @@
-"""Dead code: kernels none of whose outputs are used disappear. Shape arithmetic done at compile time ends here."""
+"""Removes kernels whose outputs nothing reads, such as shape arithmetic that the compiler has evaluated."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from pyruntime.ir.symbol import Symbol
 
 
 def remove_dead(block: Block, outputs: Iterable[Tensor], symbols: set[Symbol] | None = None) -> None:
-    """Keep what `outputs` need. `symbols` are those that kept kernels or outputs mention; a Read is kept if it
-    binds one of them (None: keep all Reads)."""
+    """Keep the kernels that `outputs` depend on. A Read stays if it binds one of `symbols` (None: all Reads stay)."""
     needed = {t.uid for t in outputs}
-    kept: list[Kernel] = []
+    live: list[Kernel] = []
     for kernel in reversed(block.kernels):
-        wanted = not needed.isdisjoint([t.uid for t in kernel.outputs])
+        is_live = not needed.isdisjoint([t.uid for t in kernel.outputs])
         if isinstance(kernel, Read):
-            wanted = symbols is None or not symbols.isdisjoint(kernel.symbols)
-        if not wanted:
+            is_live = symbols is None or not symbols.isdisjoint(kernel.symbols)
+        if not is_live:
             continue
         for inner in kernel.blocks:
             remove_dead(inner, inner.outputs, symbols)
         needed.update([t.uid for t in kernel.inputs])
-        kept.append(kernel)
-    block.kernels = kept[::-1]
+        live.append(kernel)
+    block.kernels = live[::-1]

@@ -1,4 +1,4 @@
-"""Dead code in the graph: nodes that no output needs, before anything is lowered."""
+"""Removes nodes of the graph that no output depends on, before lowering."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from pyruntime.onnx.graph import Graph, Node, uses
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph with the nodes its outputs need. Nodes must be in topological order, as the reader leaves them."""
+    """The graph with only the nodes that its outputs depend on. Nodes are in topological order, as the reader leaves
+    them."""
     needed = {v.name for v in graph.outputs}
-    kept: list[Node] = []
+    live: list[Node] = []
     for node in reversed(graph.nodes):
         if not needed.isdisjoint(node.outputs):
-            kept.append(node)
+            live.append(node)
             needed |= uses(node)
-    return graph if len(kept) == len(graph.nodes) else graph.with_nodes(tuple(kept[::-1]))
+    return graph if len(live) == len(graph.nodes) else graph.with_nodes(tuple(live[::-1]))

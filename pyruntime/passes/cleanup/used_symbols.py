@@ -1,4 +1,4 @@
-"""Which symbols a block mentions: a Read whose symbols nobody mentions is dead."""
+"""Symbols that kernels mention: a Read is dead if nothing mentions its symbols."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyruntime.ir.shape import Dim
 from pyruntime.ir.symbol import Symbol
 
 
-def mentioned(block: Block) -> set[Symbol]:
-    """Symbols in shapes, extents, expressions and attributes of a block's kernels."""
+def symbols_in(block: Block) -> set[Symbol]:
+    """Symbols in shapes, extents, expressions and attributes of the kernels of a block and its inner blocks."""
     out: set[Symbol] = set()
     for kernel in block.kernels:
         out |= symbols_of(kernel)
         for inner in kernel.blocks:
-            out |= mentioned(inner)
+            out |= symbols_in(inner)
             for t in (*inner.inputs, *inner.outputs):
                 _dims(t.shape, out)
     return out

@@ -1,7 +1,6 @@
-"""What one code of eight bits decides becomes a table: SiLU between quantised tensors is one lookup.
+"""Lookup tables for functions of one eight-bit code: SiLU between quantised tensors becomes one lookup.
 
-The table holds the same expression for each of the 256 codes, computed in the init block, so that results are the same
-to the last bit.
+The init block computes the expression for each of the 256 codes, so results are the same to the last bit.
 """
 
 from __future__ import annotations
@@ -10,93 +9,91 @@ from collections.abc import Iterable
 
 from pyruntime.ir.dtype import F32, I8, I32, U8, bounds
 from pyruntime.ir.expr import Expr, cast, index, rebuild, rewrite, walk
-from pyruntime.ir.kernel import Block, Call, Leaf, Map, Reduce, Tensor
+from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
+from pyruntime.passes.loads import is_stored_constant
 
 CODES = (I8, U8)
-# Operations that a lookup must replace: one takes about as long as twelve, a function of mathlib as sixteen or more.
-WORTH = 14
+# A table pays from this many operations on: a lookup takes about as long as 12, a mathlib function as 16 or more.
+LEAST_COST = 14
 COSTLY = frozenset("exp log sin cos tan tanh sinh cosh erf pow atan asinh acosh atanh".split())
 
 
 def tabulate(block: Block, init: Block) -> None:
-    """In this block and its inner blocks; the tables' kernels are put at the end of `init`."""
+    """Rewrite expressions of this block and its inner blocks; append the kernels that fill the tables to `init`."""
     _Tables(init).block(block)
 
 
 class _Tables:
     def __init__(self, init: Block) -> None:
         self.init = init
-        self.constants = {t.uid for k in init.kernels for t in k.outputs}
-        self.made: dict[object, Tensor] = {}
+        self.made_in_init = {t.uid for k in init.kernels for t in k.outputs}
+        self.by_expression: dict[object, Tensor] = {}
 
     def block(self, block: Block) -> None:
         for kernel in block.kernels:
             if isinstance(kernel, (Map, Reduce)):
-                kernel.expr = _Rewriting(self, kernel.node).all_tabulated(kernel.expr)
+                kernel.expr = _Rewriting(self, kernel.node).rewrite(kernel.expr)
             if isinstance(kernel, (Call, Reduce)) and kernel.epilogue is not None:
-                kernel.epilogue = _Rewriting(self, kernel.node).all_tabulated(kernel.epilogue)
+                kernel.epilogue = _Rewriting(self, kernel.node).rewrite(kernel.epilogue)
             for inner in kernel.blocks:
                 self.block(inner)
 
-    def is_constant(self, t: Tensor) -> bool:
-        return t.uid in self.constants or (isinstance(t.kernel, Leaf) and t.kernel.kind in ("weight", "constant"))
-
     def table(self, e: Expr, code: Expr, node: str) -> Tensor:
-        """(256,): e for each code, the lowest first, as float32 or int32."""
-        place = index(0) + bounds(code.dtype)[0]
-        value = rewrite(e, lambda x: cast(place, code.dtype) if x.key() == code.key() else None)
+        """(256,): the value of e for each code, the lowest code first, as float32 or int32."""
+        own_code = cast(index(0) + bounds(code.dtype)[0], code.dtype)
+        value = rewrite(e, lambda x: own_code if x.key() == code.key() else None)
         value = value if value.dtype is F32 else cast(value, I32)
-        found = self.made.get(value.key())
-        if found is None:
+        table = self.by_expression.get(value.key())
+        if table is None:
             kernel = Map(value)
             kernel.node = node
-            found = self.made[value.key()] = Tensor((256,), value.dtype, kernel)
-            kernel.outputs = (found,)
+            table = self.by_expression[value.key()] = Tensor((256,), value.dtype, kernel)
+            kernel.outputs = (table,)
             self.init.kernels.append(kernel)
-        return found
+        return table
 
 
 class _Rewriting:
-    """Of one expression. Nodes are told apart by identity; `sources` says what decides the value of each."""
+    """Rewrites one expression. `sources`: by id of a node, the loads and codes that its value depends on."""
 
     def __init__(self, tables: _Tables, node: str) -> None:
         self.tables = tables
         self.node = node
         self.sources: dict[int, tuple[Expr, ...]] = {}
-        self.done: dict[int, Expr] = {}
+        self.rewritten: dict[int, Expr] = {}
 
-    def all_tabulated(self, e: Expr) -> Expr:
-        return self.tabulated(e) if any(x.dtype in CODES for x in walk(e)) else e
+    def rewrite(self, e: Expr) -> Expr:
+        return self.node_rewritten(e) if any(x.dtype in CODES for x in walk(e)) else e
 
-    def tabulated(self, e: Expr) -> Expr:
-        if id(e) not in self.done:
-            code = self._code(e)
-            if code is not None and e.dtype in (F32, I32, *CODES) and _cost(e, code) >= WORTH:
+    def node_rewritten(self, e: Expr) -> Expr:
+        if id(e) not in self.rewritten:
+            code = self._only_code(e)
+            if code is not None and e.dtype in (F32, I32, *CODES) and _cost(e, code) >= LEAST_COST:
                 table = self.tables.table(e, code, self.node)
-                made = cast(table.at(cast(self.tabulated(code), I32) - bounds(code.dtype)[0]), e.dtype)
+                made = cast(table.at(cast(self.node_rewritten(code), I32) - bounds(code.dtype)[0]), e.dtype)
             else:
-                args = [self.tabulated(a) for a in e.args]
+                args = [self.node_rewritten(a) for a in e.args]
                 made = e if all(a is b for a, b in zip(args, e.args, strict=True)) else rebuild(e, args)
-            self.done[id(e)] = made
-        return self.done[id(e)]
+            self.rewritten[id(e)] = made
+        return self.rewritten[id(e)]
 
-    def _code(self, e: Expr) -> Expr | None:
-        """The code that alone decides e, if there is one and it is not e."""
-        found = self._sources(e)
-        return found[0] if len(found) == 1 and found[0].dtype in CODES and found[0] is not e else None
+    def _only_code(self, e: Expr) -> Expr | None:
+        """The code that alone determines e; None if more does, or if e is that code."""
+        sources = self._sources(e)
+        return sources[0] if len(sources) == 1 and sources[0].dtype in CODES and sources[0] is not e else None
 
     def _sources(self, e: Expr) -> tuple[Expr, ...]:
-        """What e varies with: at most two things, codes or others; a code is one thing, whatever it is made of."""
+        """The first two nodes that e depends on. A code counts as one node, whatever it is computed from."""
         if id(e) not in self.sources:
-            self.sources[id(e)] = self._found(e)
+            self.sources[id(e)] = self._find_sources(e)
         return self.sources[id(e)]
 
-    def _found(self, e: Expr) -> tuple[Expr, ...]:
+    def _find_sources(self, e: Expr) -> tuple[Expr, ...]:
         if e.op == "const":
             return ()
         if e.op == "at":
-            scalar = self.tables.is_constant(e.value) and all(a.op == "const" for a in e.args)
-            return () if scalar else (e,)
+            is_constant = is_stored_constant(e.value, self.tables.made_in_init) and all(a.op == "const" for a in e.args)
+            return () if is_constant else (e,)
         if not e.args:
             return (e,)
         inner = _distinct(s for a in e.args for s in self._sources(a))
@@ -106,7 +103,7 @@ class _Rewriting:
 
 
 def _distinct(sources: Iterable[Expr]) -> tuple[Expr, ...]:
-    """The first two that differ."""
+    """The first two that differ from each other."""
     return tuple({s.key(): s for s in sources}.values())[:2]
 
 

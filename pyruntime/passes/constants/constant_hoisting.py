@@ -1,62 +1,61 @@
-"""Constant folding by hoisting: kernels that depend on constants alone run once, in the program's init block."""
+"""Constant folding by hoisting: kernels that depend on constants alone run once, in the Program's init block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.kernel import Block, If, Kernel, Leaf, Loop, Map, Read, Tensor
+from pyruntime.ir.kernel import Block, If, Kernel, Loop, Map, Read
 from pyruntime.passes.cleanup.used_symbols import symbols_of
-
-Which = Callable[[Kernel], bool]
-
-
-def hoist_constants(block: Block, init: Block, which: Which = lambda kernel: True) -> None:
-    """Move them out of the block (and its inner blocks), or those that are asked for, to the init block."""
-    _collect(block, init, {t.uid for kernel in init.kernels for t in kernel.outputs}, which)
+from pyruntime.passes.loads import is_stored_constant
 
 
-def unpacks(kernel: Kernel) -> bool:
-    """Whether it takes apart what shares bytes in the file."""
+def hoist_constants(block: Block, init: Block, selected: Callable[[Kernel], bool] = lambda kernel: True) -> None:
+    """Move constant kernels that `selected` accepts from this block and its inner blocks to the init block."""
+    _hoist(block, init, {t.uid for kernel in init.kernels for t in kernel.outputs}, selected)
+
+
+def unpacks_bits(kernel: Kernel) -> bool:
+    """Whether a kernel makes elements that share bytes in the file (of 2 or 4 bits)."""
     return isinstance(kernel, Map) and kernel.out.dtype.bits < 8
 
 
-def _collect(block: Block, init: Block, constant: set[int], which: Which) -> None:
-    kept: list[Kernel] = []
+def is_foldable(kernel: Kernel, constant: set[int]) -> bool:
+    """Whether a kernel can run in the init block. constant: uids of that block's results."""
+    if isinstance(kernel, (If, Loop, Read)) or not kernel.outputs:
+        return False
+    if not all(is_stored_constant(t, constant) for t in kernel.inputs):
+        return False
+    if symbols_of(kernel):
+        return False
+    if isinstance(kernel, Map):  # a map that only enlarges a constant (Expand) stays where it can be fused
+        read = sum(sh.size(t.shape) for t in kernel.inputs)
+        return sh.size(kernel.out.shape) <= max(4 * read, 1 << 16)
+    return True
+
+
+def _hoist(block: Block, init: Block, constant: set[int], selected: Callable[[Kernel], bool]) -> None:
+    remaining: list[Kernel] = []
     for kernel in block.kernels:
-        if which(kernel) and _foldable(kernel, constant):
+        if selected(kernel) and is_foldable(kernel, constant):
             init.kernels.append(kernel)
             constant.update(t.uid for t in kernel.outputs)
         else:
             for inner in kernel.blocks:
-                _collect(inner, init, constant, which)
-            kept.append(kernel)
-    owned = {t.uid for t in block.outputs}
-    if owned & constant and block.outputs:  # a block owns its outputs: what makes them stays in it
-        _return(block, init, kept, owned, constant)
-    block.kernels = kept
+                _hoist(inner, init, constant, selected)
+            remaining.append(kernel)
+    returned = {t.uid for t in block.outputs}
+    if returned & constant:  # a block owns the tensors that it returns, so their kernels must stay in it
+        _move_back(init, remaining, returned, constant)
+    block.kernels = remaining
 
 
-def _return(block: Block, init: Block, kept: list[Kernel], owned: set[int], constant: set[int]) -> None:
-    back = [k for k in init.kernels if any(t.uid in owned for t in k.outputs)]
+def _move_back(init: Block, remaining: list[Kernel], returned: set[int], constant: set[int]) -> None:
+    back = [k for k in init.kernels if any(t.uid in returned for t in k.outputs)]
     init.kernels = [k for k in init.kernels if k not in back]
     for k in back:
         constant.difference_update(t.uid for t in k.outputs)
-    kept[:0] = back
+    remaining[:0] = back
 
 
-def _foldable(kernel: Kernel, constant: set[int]) -> bool:
-    if isinstance(kernel, (If, Loop, Read)) or not kernel.outputs:
-        return False
-    if not all(_constant(t, constant) for t in kernel.inputs):
-        return False
-    if symbols_of(kernel):
-        return False
-    if isinstance(kernel, Map):  # what only grows a constant (an expand) stays where it can be fused
-        given = sum(sh.size(t.shape) for t in kernel.inputs)
-        return sh.size(kernel.out.shape) <= max(4 * given, 1 << 16)
-    return True
-
-
-def _constant(t: Tensor, constant: set[int]) -> bool:
-    return t.uid in constant or (isinstance(t.kernel, Leaf) and t.kernel.kind in ("weight", "constant"))
+__all__ = ["hoist_constants", "is_foldable", "unpacks_bits"]

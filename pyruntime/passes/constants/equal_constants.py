@@ -1,4 +1,4 @@
-"""What maps make twice of the same constants is made once: codes in panels of a weight that two products share."""
+"""Merges equal maps of the init block: a weight that two products share is packed once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pyruntime.ir.rewriting import rewrite_kernels
 
 
 def merge_equal(init: Block) -> None:
-    """Of equal maps in the init block the later ones become other names of the first."""
-    made: dict[object, Tensor] = {}
+    """Replace every map but the first of those that are equal by an Alias of the first one's result."""
+    first_result: dict[object, Tensor] = {}
 
     def merged(kernel: Kernel) -> Kernel | None:
         if not isinstance(kernel, Map):
             return None
-        first = made.setdefault((kernel.expr.key(), kernel.out.shape, kernel.out.dtype), kernel.out)
+        first = first_result.setdefault((kernel.expr.key(), kernel.out.shape, kernel.out.dtype), kernel.out)
         return None if first is kernel.out else Alias(first)
 
     rewrite_kernels(init, merged)

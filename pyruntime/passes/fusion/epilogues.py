@@ -1,7 +1,7 @@
-"""Elementwise work after a routine or a reduction becomes part of it: bias, activation, residual sum, transpose.
+"""Makes elementwise work after a routine or reduction its epilogue: bias, activation, residual sum, transpose.
 
-The map that is the only reader of a result moves into the kernel that makes it (`Call.epilogue`, `Reduce.epilogue`),
-which takes the map's place in the block; repeated, a chain of maps is absorbed.
+A map that is the only reader of a result moves into the kernel that makes the result (`Call.epilogue`,
+`Reduce.epilogue`), and that kernel takes the map's place in the block. A chain of maps is absorbed one by one.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.expr import Expr, cast, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
-from pyruntime.passes.fusion.map_fusion import substitute
+from pyruntime.passes.loads import substitute
 
 
 def absorb(block: Block, routines: Mapping[str, Routine], outputs: Iterable[Tensor]) -> None:
-    """Attach maps to the calls and reductions before them, in this block and its inner blocks."""
+    """Merge maps into the calls and reductions before them, in this block and its inner blocks."""
     _block(block, routines, readers_of(block, outputs))
 
 
 def _block(block: Block, routines: Mapping[str, Routine], readers: Counter[int]) -> None:
-    gone: set[int] = set()
+    absorbed: set[int] = set()
     places = {id(k): n for n, k in enumerate(block.kernels)}
     for kernel in list(block.kernels):
         if isinstance(kernel, Map):
             source = _source(kernel, routines, readers, places)
             if source is not None:
-                gone.add(places.pop(id(source)))
+                absorbed.add(places.pop(id(source)))
                 place = places.pop(id(kernel))
                 block.kernels[place] = source
                 places[id(source)] = place
         for inner in kernel.blocks:
             _block(inner, routines, readers)
-    block.kernels = [k for n, k in enumerate(block.kernels) if n not in gone]
+    block.kernels = [k for n, k in enumerate(block.kernels) if n not in absorbed]
 
 
 def _source(
     kernel: Map, routines: Mapping[str, Routine], readers: Counter[int], places: dict[int, int]
 ) -> Call | Reduce | None:
-    """The kernel of this block that absorbed the map, if one could."""
+    """The kernel of this block that absorbed the map; None if none can."""
     for t in reversed(kernel.inputs):
         source = t.kernel
         if readers[t.uid] != 1 or id(source) not in places or len(source.outputs) != 1:
             continue
-        if isinstance(source, (Call, Reduce)) and _absorbed(source, t, kernel, routines):
+        if isinstance(source, (Call, Reduce)) and _absorb_map(source, t, kernel, routines):
             return source
     return None
 
 
-def _absorbed(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping[str, Routine]) -> bool:
+def _absorb_map(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping[str, Routine]) -> bool:
     order = _order(kernel, t)
     if order is None:
         return False
@@ -81,7 +81,7 @@ def _absorbed(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping[s
 
 
 def _order(kernel: Map, t: Tensor) -> tuple[int, ...] | None:
-    """For each axis of the map the axis of t it walks, if the map reads each element of t at one place of its own."""
+    """For each axis of the map the axis of t that it follows; None unless the map reads each element of t once."""
     if kernel.out.rank != t.rank:
         return None
     loads = {x.key(): x for x in walk(kernel.expr) if x.op == "at" and x.value is t}

@@ -1,7 +1,7 @@
-"""Fusion: a producer's expression is inlined where it is read.
+"""Map fusion: inlines the expression of a map where its result is read.
 
-Views (maps that only load) are always inlined. A map that computes is inlined into its one consumer if that reads
-every element once, so that nothing is computed twice; what dequantises is inlined in each of its readers.
+Views (maps that only load) are always inlined. A map that computes is inlined into its only consumer, if that reads
+every element once, so that nothing is computed twice. A map that dequantises is inlined into each of its readers.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from pyruntime.ir.dtype import F32, I8, U8
 from pyruntime.ir.expr import Expr, cast, is_view, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.ir.shape import Shape
+from pyruntime.passes.loads import substitute
 
-MAX_NODES = 96  # of a fused expression: beyond, registers spill and shared work is lost
+MAX_NODES = 96  # of a fused expression: larger ones spill registers and repeat shared work
 
 
 def fuse(block: Block, outputs: Iterable[Tensor], routines: Mapping[str, Routine] | None = None) -> None:
-    """Inline what pays, in this block and its inner blocks. Dead producers are left for dead-code removal."""
+    """Inline maps in this block and its inner blocks. The pass dead_code removes the producers that become dead."""
     keep = {t.uid for t in outputs}
-    _block(block, readers_of(block, (), _read), keep, routines or {})
+    _block(block, readers_of(block, (), _reads), keep, routines or {})
 
 
-def _read(kernel: Kernel) -> Iterable[int]:
-    """Loads at different coordinates count each."""
+def _reads(kernel: Kernel) -> Iterable[int]:
+    """Uids of the tensors that a kernel reads, once for each distinct load."""
     loads = _loads(kernel)
     return loads.values() if loads is not None else [t.uid for t in kernel.inputs]
 
@@ -59,7 +60,7 @@ def _block(block: Block, uses: Counter[int], keep: set[int], routines: Mapping[s
 
 
 def _call(kernel: Call, uses: Counter[int], keep: set[int], routines: Mapping[str, Routine]) -> None:
-    """Into an epilogue, where the routine still takes it."""
+    """Inline into an epilogue, if the routine takes the result."""
     if kernel.epilogue is None:
         return
     e = cast(_inline(kernel.epilogue, kernel.out.shape, uses, keep), kernel.out.dtype)
@@ -81,7 +82,7 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
         view = is_view(producer.expr)
         if not view:
             alone = uses[x.value.uid] == 1 and x.value.uid not in keep
-            if not _once(x, axes) or not (alone or _dequantises(producer.expr)):
+            if not _reads_once(x, axes) or not (alone or _dequantises(producer.expr)):
                 return None
             budget[0] -= len(walk(producer.expr))
             if budget[0] < 0:
@@ -95,7 +96,7 @@ _DEQUANTISING = frozenset("mul sub cast at const index dim add".split())  # addi
 
 
 def _dequantises(e: Expr) -> bool:
-    """Whether (code - zero point) · scale of 8-bit codes: it costs less to repeat than to keep in four bytes."""
+    """Whether e is (code - zero point) · scale of an 8-bit code: recomputing that is cheaper than to store float32."""
     nodes = walk(e)
     loads = [x for x in nodes if x.op == "at"]
     codes = [x for x in loads if x.args]
@@ -103,8 +104,8 @@ def _dequantises(e: Expr) -> bool:
     return plain and len(codes) == 1 and codes[0].dtype in (I8, U8) and len(loads) <= 3
 
 
-def _once(at: Expr, axes: set[int]) -> bool:
-    """Whether a load in a nest of these axes reads no element twice: each coordinate follows one axis of its own."""
+def _reads_once(at: Expr, axes: set[int]) -> bool:
+    """Whether a load in a nest of these axes reads no element twice: each coordinate follows its own axis."""
     found: set[int] = set()
     for c in at.args:
         along = {y.value for y in walk(c) if y.op == "index"}
@@ -114,13 +115,8 @@ def _once(at: Expr, axes: set[int]) -> bool:
     return axes <= found
 
 
-def substitute(e: Expr, coords: tuple[Expr, ...]) -> Expr:
-    """The expression with its indices replaced."""
-    return rewrite(e, lambda x: coords[x.value] if x.op == "index" else None)
-
-
 def _loops(kernel: Loops) -> None:
-    """Procedures read views through."""
+    """Inline views into a procedure."""
     changed = False
 
     def visit(x: Expr) -> Expr | None:
@@ -151,4 +147,4 @@ def _arguments(body: list[Stmt], made: set[int], found: dict[int, Tensor]) -> No
             _arguments(inner, made, found)
 
 
-__all__ = ["fuse", "substitute"]
+__all__ = ["fuse"]

@@ -1,8 +1,8 @@
 """Row fusion: reductions over rows and the maps between them become one procedure that keeps a row in cache.
 
-Softmax, LayerNorm and the like are chains of `Reduce` and `Map` over the same outer axes. Fused, each row is read from
-memory once and written once. A map in the middle that is cheap is computed again where it is read; one that is not is
-kept in the memory of the result.
+Softmax, LayerNormalization and the like are chains of `Reduce` and `Map` over the same outer axes. Fused, they read
+each row from memory once and write it once. The procedure recomputes cheap intermediate maps where it reads them, and
+stores the other ones in the memory of the result.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from pyruntime.ir.kernel import (
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import Shape
 
-CHEAP = 6  # operations: a map of at most so many, none of them a function, is computed again rather than kept
+CHEAP = 6  # operations: a map with at most this many, none of them COSTLY, is recomputed instead of stored
 COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow div sqrt guard".split())
 REDUCTIONS = ("sum", "max", "min", "prod")
 
 
 def fuse_rows(block: Block, outputs: Iterable[Tensor], limits: RowLimits) -> None:
-    """In this block and its inner blocks."""
+    """Fuse chains in this block and its inner blocks. outputs: the tensors that leave the Program."""
     _block(block, readers_of(block, outputs), limits)
 
 
 def _block(block: Block, readers: Counter[int], limits: RowLimits) -> None:
     done: set[int] = set()
-    groups: list[_Group] = []  # ids are of living kernels
+    groups: list[_Group] = []  # keeps the kernels alive, so that their ids stay unique
     for n, kernel in enumerate(block.kernels):
         for inner in kernel.blocks:
             _block(inner, readers, limits)
@@ -66,23 +66,29 @@ def _starts(kernel: Reduce) -> bool:
 
 
 def _extents(kernel: Map | Reduce) -> Shape:
-    """Of all axes of a kernel's nest."""
+    """Extents of all loops of a kernel."""
     return kernel.out.shape if isinstance(kernel, Map) else (*kernel.out.shape, *kernel.extents)
 
 
-def _solid(shape: Shape) -> list[object]:
+def _long(shape: Shape) -> list[object]:
+    """The extents other than 1."""
     return [d for d in shape if d != 1]
 
 
 @dataclass(slots=True)
 class _Group:
-    """outer, row: extents other than 1; members: kernels in order; made: uids of their outputs, aliases included.
-    The axes of a member other than those of extent 1 are, in order, outer and row axes."""
+    """Kernels to fuse.
+
+    outer, row: extents of the outer axes and of the row's axes, without those of extent 1; each member's axes of other
+        extents are these, in this order
+    members: the kernels, in order
+    made: by uid, the outputs of the members (an alias's entry is its base)
+    """
 
     outer: Shape
     row: Shape
     members: list[Kernel] = field(default_factory=list)
-    made: dict[int, Tensor] = field(default_factory=dict)  # uid -> the tensor it is (an alias's base)
+    made: dict[int, Tensor] = field(default_factory=dict)
 
     def add(self, kernel: Kernel) -> None:
         self.members.append(kernel)
@@ -92,34 +98,34 @@ class _Group:
     def takes(self, kernel: Kernel) -> bool:
         """Whether a kernel that reads the group may join it."""
         if isinstance(kernel, Alias):
-            return _solid(kernel.out.shape) == _solid(kernel.base.shape)
+            return _long(kernel.out.shape) == _long(kernel.base.shape)
         if not isinstance(kernel, (Map, Reduce)) or kernel.out.dtype is not F32:
             return False
-        if isinstance(kernel, Reduce) and not (_starts(kernel) and _solid(kernel.out.shape) == [*self.outer]):
+        if isinstance(kernel, Reduce) and not (_starts(kernel) and _long(kernel.out.shape) == [*self.outer]):
             return False
-        if _solid(_extents(kernel)) != [*self.outer, *self.row]:
+        if _long(_extents(kernel)) != [*self.outer, *self.row]:
             return False
         more = getattr(kernel, "epilogue", None)
         loads = [x for e in (kernel.expr, more) if e is not None for x in walk(e) if x.op == "at"]
         return all(self._aligned(x, kernel) for x in loads if x.value.uid in self.made)
 
     def _aligned(self, at: Expr, kernel: Map | Reduce) -> bool:
-        """Whether a load from the group is of the row at hand."""
+        """Whether a load of a member's result reads the row that is being computed."""
         order = {n: i for i, n in enumerate(n for n, d in enumerate(_extents(kernel)) if d != 1)}
-        whole = isinstance(self.made[at.value.uid].kernel, Map)
-        wanted = list(range(len(self.outer) + (len(self.row) if whole else 0)))
+        is_row = isinstance(self.made[at.value.uid].kernel, Map)
+        expected = list(range(len(self.outer) + (len(self.row) if is_row else 0)))
         coords = [c for c, d in zip(at.args, at.value.shape, strict=True) if d != 1]
-        return [order.get(c.value) if c.op == "index" else None for c in coords] == wanted
+        return [order.get(c.value) if c.op == "index" else None for c in coords] == expected
 
     def replace(self, block: Block) -> None:
-        """Put the procedure in the place of the last member."""
+        """Replace the last member by the procedure."""
         own = {id(k) for k in self.members}
         place = max([n for n, k in enumerate(block.kernels) if id(k) in own])
         block.kernels[place] = _Writer(self).loops()
 
 
 class _Bounds(NamedTuple):
-    """Of groups. readers: by uid of a tensor; done: ids of kernels that are in other groups."""
+    """What limits groups. readers: number of readers by uid of a tensor; done: ids of kernels in other groups."""
 
     readers: Counter[int]
     done: set[int]
@@ -127,8 +133,8 @@ class _Bounds(NamedTuple):
 
 
 def _grow(kernels: Sequence[Kernel], start: int, first: Reduce, bounds: _Bounds) -> _Group | None:
-    """The largest group around this reduction that has one result; None if it is not worth it. With the maps that make
-    what it reads if nobody else reads them: a mask added to scores is not written then."""
+    """The largest group around this reduction that has one result; None if there is none. It includes maps before the
+    reduction that nothing else reads, so that a mask added to attention scores is not written to memory."""
     read = {t.uid for t in first.inputs}
     lead = [k for k in kernels[:start] if isinstance(k, Map) and k.out.uid in read and id(k) not in bounds.done]
     with_lead = _collect(lead, kernels[start:], bounds) if lead else None
@@ -136,12 +142,12 @@ def _grow(kernels: Sequence[Kernel], start: int, first: Reduce, bounds: _Bounds)
 
 
 def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], bounds: _Bounds) -> _Group | None:
-    """The group that starts with the first of the kernels, a reduction, and with those of `lead` that may join."""
+    """The group that starts with those maps of `lead` that may join, and with the first kernel, a reduction."""
     first = kernels[0]
     assert isinstance(first, Reduce)
-    group = _Group(tuple(_solid(first.out.shape)), tuple(_solid(first.extents)))
+    group = _Group(tuple(_long(first.out.shape)), tuple(_long(first.extents)))
     for k in lead:
-        if _cheap(k.expr) and group.takes(k) and _along(k):
+        if _cheap(k.expr) and group.takes(k) and _is_contiguous(k):
             group.add(k)
     if sh.estimate(sh.size(group.row)) > bounds.limits.elements:
         return None
@@ -163,37 +169,37 @@ def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], bounds: _Bounds) ->
     return group
 
 
-def _along(kernel: Map) -> bool:
-    """Whether a map reads along its last axis, so that computing it again costs no more than what it reads."""
+def _is_contiguous(kernel: Map) -> bool:
+    """Whether a map reads along its last axis, so that recomputing it costs no more than reading its inputs."""
     found, raw = accesses(kernel.expr)
     last = ("index", max((n for n, d in enumerate(kernel.out.shape) if d != 1), default=0))
     return not raw and all(c.get(last, 0) in (0, 1) for c in found)
 
 
 def _closed(group: _Group, bounds: _Bounds) -> bool:
-    """Whether only the last member is read by others, the memory of the result holds what is kept, and the tensors are
-    not too many."""
+    """Whether other kernels read only the last member's result, the result's memory suffices for stored maps, and the
+    number of tensors is within the limit."""
     inside: Counter[int] = Counter()
     for k in group.members:
         inside.update({t.uid for t in k.inputs})
     alone = all(inside[k.outputs[0].uid] == bounds.readers[k.outputs[0].uid] for k in group.members[:-1])
     tensors = 1 + len(inside.keys() - group.made.keys())
-    return alone and tensors <= bounds.limits.tensors and _one_at_a_time(group)
+    return alone and tensors <= bounds.limits.tensors and _one_stored_map(group)
 
 
-def _one_at_a_time(group: _Group) -> bool:
-    """Whether no member reads a kept map, itself or through cheap ones, after a later one took its place."""
-    through: dict[int, set[int]] = {}  # uid -> kept maps that a load of it reads
-    kept = -1
+def _one_stored_map(group: _Group) -> bool:
+    """Whether at most one stored map is live at a time: they share the memory of the result."""
+    depends_on: dict[int, set[int]] = {}  # uid -> the stored maps that a load of it reads
+    stored = -1
     for k in group.members:
-        read = set[int]().union(*[through.get(t.uid, set()) for t in k.inputs])
-        if not read <= {kept}:
+        read = set[int]().union(*[depends_on.get(t.uid, set()) for t in k.inputs])
+        if not read <= {stored}:
             return False
         out = k.outputs[0].uid
         if isinstance(k, Map) and (k is group.members[-1] or not _cheap(k.expr)):
-            kept, through[out] = out, {out}
+            stored, depends_on[out] = out, {out}
         else:
-            through[out] = set() if isinstance(k, Reduce) else read
+            depends_on[out] = set() if isinstance(k, Reduce) else read
     return True
 
 
@@ -204,8 +210,8 @@ class _Writer:
         self.group = group
         self.members = [k for k in group.members if isinstance(k, (Map, Reduce))]
         self.out = self.members[-1].outputs[0]
-        self.values: dict[int, Expr] = {}  # uid -> reduced value, or expression over the row
-        self.kept: set[int] = set()
+        self.values: dict[int, Expr] = {}  # uid -> the reduced value, or the expression of a cheap map
+        self.stored: set[int] = set()
         self.variables = 0
         self.body: list[Stmt] = []
 
@@ -244,7 +250,7 @@ class _Writer:
         return tuple([t for t in tensors_in(*exprs) if t.uid not in inside])
 
     def _decode(self, unit: Expr) -> list[Expr]:
-        """The outer indices of a row."""
+        """The outer indices of a row, from the number of the work unit."""
         outer = self.group.outer
         place: list[Expr] = [const(0, I32)] * len(outer)
         rest = unit
@@ -256,26 +262,26 @@ class _Writer:
         return [rest, *place[1:]] if outer else []
 
     def _indices(self, extents: Shape, row: Sequence[Expr]) -> list[Expr]:
-        """A variable for each axis of a member (or of the result)."""
+        """The index along each axis of a member (or of the result)."""
         rest = iter([*self.outer_indices, *row])
         return [const(0, I32) if d == 1 else next(rest) for d in extents]
 
-    def _expression(self, e: Expr, indices: list[Expr], row: Sequence[Expr], held: dict[int, Expr]) -> Expr:
-        """With indices as variables and what the group computed in place."""
+    def _expression(self, e: Expr, indices: list[Expr], row: Sequence[Expr], registers: dict[int, Expr]) -> Expr:
+        """The expression with variables for indices, and with the values that the procedure has computed."""
 
         def visit(x: Expr) -> Expr | None:
             if x.op == "index":
                 return indices[x.value]
             if x.op == "at" and x.value.uid in self.group.made:
                 t = self.group.made[x.value.uid]
-                if t.uid in held:
-                    return held[t.uid]
-                if t.uid in self.kept:
+                if t.uid in registers:
+                    return registers[t.uid]
+                if t.uid in self.stored:
                     return self.out.at(*self._indices(self.out.shape, row))
                 value = self.values[t.uid]
                 if isinstance(t.kernel, Reduce):
                     return value
-                return self._expression(value, self._indices(t.shape, row), row, held)
+                return self._expression(value, self._indices(t.shape, row), row, registers)
             return None
 
         return rewrite(e, visit)
@@ -291,22 +297,26 @@ class _Writer:
         row = [self.new() for _ in self.group.row]
         value = self._expression(kernel.expr, self._indices(kernel.out.shape, row), row, {})
         self._nest(row, [Store(self.out, tuple(self._indices(self.out.shape, row)), value)])
-        self.kept.add(kernel.out.uid)
+        self.stored.add(kernel.out.uid)
 
     def _reduce(self, kernel: Reduce, pending: Map | None) -> None:
-        """One pass over the row; a map that waits is computed and kept in the same pass."""
+        """One pass over the row. A pending map is computed and stored in the same pass."""
         acc = self.new(F32)
         row = [self.new() for _ in self.group.row]
         body: list[Stmt] = []
-        held: dict[int, Expr] = {}
+        registers: dict[int, Expr] = {}
         if pending is not None:
             value = self.new(F32)
             expr = self._expression(pending.expr, self._indices(pending.out.shape, row), row, {})
             body += [Let(value.value, expr), Store(self.out, tuple(self._indices(self.out.shape, row)), value)]
-            held[pending.out.uid] = value
-            self.kept.add(pending.out.uid)
+            registers[pending.out.uid] = value
+            self.stored.add(pending.out.uid)
         body.append(
-            Accum(acc.value, kernel.op, self._expression(kernel.expr, self._indices(_extents(kernel), row), row, held))
+            Accum(
+                acc.value,
+                kernel.op,
+                self._expression(kernel.expr, self._indices(_extents(kernel), row), row, registers),
+            )
         )
         self.body.append(Let(acc.value, const(NEUTRAL[kernel.op](F32), F32), mutable=True))
         self._nest(row, body)

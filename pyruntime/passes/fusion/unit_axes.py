@@ -1,4 +1,4 @@
-"""Reshapes that only add or drop axes of extent 1 disappear into the kernel before them, so that others see through."""
+"""Merges reshapes that only add or remove axes of extent 1 into the kernel before them: they would block fusion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyruntime.ir.kernel import Alias, Block, Map, Reduce, Tensor
 
 
 def absorb_units(block: Block, outputs: Iterable[Tensor]) -> None:
-    """In this block and its inner blocks."""
+    """Merge such reshapes of this block and its inner blocks. outputs: the tensors that leave the Program."""
     _block(block, readers_of(block, outputs))
 
 
@@ -30,19 +30,19 @@ def _absorbed(alias: Alias, own: set[int], readers: Counter[int]) -> bool:
         return False
     if [d for d in before if d != 1] != [d for d in after if d != 1]:
         return False
-    solid = iter([n for n, d in enumerate(after) if d != 1])
-    place: dict[int, Expr] = {n: const(0, I32) if d == 1 else index(next(solid)) for n, d in enumerate(before)}
+    long_axes = iter([n for n, d in enumerate(after) if d != 1])
+    place: dict[int, Expr] = {n: const(0, I32) if d == 1 else index(next(long_axes)) for n, d in enumerate(before)}
     if isinstance(kernel, Reduce):
         place |= {len(before) + n: index(len(after) + n) for n in range(len(kernel.extents))}
         if kernel.epilogue is not None:
-            kernel.epilogue = _moved(kernel.epilogue, place)
-    kernel.expr = _moved(kernel.expr, place)
+            kernel.epilogue = _with_indices(kernel.epilogue, place)
+    kernel.expr = _with_indices(kernel.expr, place)
     kernel.outputs = alias.outputs
     alias.out.kernel = kernel
     return True
 
 
-def _moved(e: Expr, place: dict[int, Expr]) -> Expr:
+def _with_indices(e: Expr, place: dict[int, Expr]) -> Expr:
     return rewrite(e, lambda x: place[x.value] if x.op == "index" else None)
 
 

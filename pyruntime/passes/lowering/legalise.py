@@ -1,4 +1,4 @@
-"""Calls of routines that the provider does not claim become their meaning, so that the other passes see into them."""
+"""Replaces calls that no routine of a provider claims by their definitions, which the other passes can optimise."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pyruntime.ir.rewriting import rewrite_kernels
 
 
 def legalise(block: Block, routines: Mapping[str, Routine]) -> None:
-    """In this block and its inner blocks; claimed calls get their operands in the types that their routine takes.
-    Errors: UnsupportedOp for a routine that no provider has, a misspelt one."""
+    """Legalise calls in this block and its inner blocks. Claimed calls get kernels before them that convert operands to
+    the types that the routine takes. Errors: UnsupportedOp for the name of a routine that no provider has."""
 
     def legal(kernel: Kernel) -> Sequence[Kernel] | None:
         if not isinstance(kernel, Call):
@@ -21,7 +21,7 @@ def legalise(block: Block, routines: Mapping[str, Routine]) -> None:
         if routine is None:
             names = ", ".join(sorted(routines))
             raise UnsupportedOp(
-                f'no provider has a routine "{kernel.routine}"', node=kernel.node, hint=f"there are {names}"
+                f'no provider has a routine "{kernel.routine}"', node=kernel.node, hint=f"routines are {names}"
             )
         before = routine.prepare(kernel)
         return [*before, kernel if routine.claims(kernel) else kernel.definition()]

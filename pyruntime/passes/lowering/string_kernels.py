@@ -1,7 +1,7 @@
-"""Kernels that touch strings run in Python: strings have no place in linear memory.
+"""Runs kernels on strings in Python, because linear memory holds no strings.
 
-Any Map, Reduce, Alias, Loops or Call that reads or makes a string tensor becomes a Host step that runs the same kernel
-by the reference evaluator.
+A Map, Reduce, Alias, Loops or Call that reads or makes a string tensor becomes a Host kernel, in which the reference
+evaluator runs the same kernel.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from pyruntime.ir.rewriting import rewrite_kernels
 
 
 def lower_strings(block: Block) -> None:
-    """Replace such kernels in the block and its inner blocks; a step's attrs hold the kernel itself ("kernel")."""
-    rewrite_kernels(block, lambda kernel: on_host(kernel) if _touches(kernel) else None)
+    """Replace kernels on strings in the block and its inner blocks. The Host kernel's attribute "kernel" holds the old
+    kernel."""
+    rewrite_kernels(block, lambda kernel: on_host(kernel) if _uses_strings(kernel) else None)
 
 
 def on_host(kernel: Kernel) -> Host:
-    """A step that runs a kernel by the reference evaluator."""
+    """A Host kernel that runs a kernel by the reference evaluator."""
     return Host("reference", kernel.inputs, {"kernel": kernel})
 
 
-def _touches(kernel: Kernel) -> bool:
+def _uses_strings(kernel: Kernel) -> bool:
     if not isinstance(kernel, (Map, Reduce, Alias, Loops, Call)):
         return False
     return any(t.dtype is STRING for t in (*kernel.inputs, *kernel.outputs))

@@ -1,9 +1,9 @@
-"""Half floats between kernels become float32, where all kernels compute in float32 anyway.
+"""Stores half-float tensors between kernels as float32, because CPU kernels compute in float32 anyway.
 
-Linear memory has no half floats: a load decodes bits, a store encodes them. A tensor that one kernel makes and others
-read needs neither: it is kept as float32, and is as exact as inside of one kernel. What enters or leaves the program
-stays as it is, and so do large weights and what is only moved. A cast that an expression takes back itself is a
-rounding that its operator asks for (Cast does), and stays.
+WebAssembly has no half floats: a load decodes bits, a store encodes them. A tensor that one kernel makes and another
+reads needs neither if it is float32, and it is more exact. Feeds, outputs, large weights and tensors that are only
+moved keep their type. A cast to half float and back within one expression stays: it is the rounding that an operator
+such as Cast asks for.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pyruntime.ir.dtype import F32, DType
 from pyruntime.ir.expr import Expr, bitcast, cast, index, walk
 from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Stmt, Store, Tensor, root
 
-SMALL = 1 << 16  # elements of a weight of which there may be a float32 copy: biases and scales, not embeddings
+LARGEST_COPY = 1 << 16  # elements of a weight that is copied as float32: biases and scales, not embeddings
 
 
 def widen_halves(block: Block, outputs: Iterable[Tensor]) -> None:
-    """In this block and its inner blocks."""
+    """Widen tensors in this block and its inner blocks. outputs: the tensors that leave the Program."""
     kernels = all_kernels(block)
     if not any(t.dtype in HALVES for k in kernels for t in (*k.inputs, *k.outputs)):
         return
-    computing, wide = _wide(kernels, _fixed(kernels, outputs))
+    computing, wide = _wide(kernels, _fixed_types(kernels, outputs))
     for k in kernels:
         for t in k.outputs:
             if root(t).uid in wide:
@@ -37,8 +37,8 @@ def widen_halves(block: Block, outputs: Iterable[Tensor]) -> None:
     block.kernels[:0] = widening.copies.values()
 
 
-def _fixed(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
-    """Uids of tensors whose type others than kernels that compute know."""
+def _fixed_types(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
+    """Uids of tensors whose type must stay: outputs, and what kernels that do not compute read or make."""
     fixed = {root(t).uid for t in outputs}
     for k in kernels:
         if not isinstance(k, (Map, Reduce, Loops, Alias)) or isinstance(k, Loops) and k.base is not None:
@@ -49,29 +49,29 @@ def _fixed(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
 
 
 def _wide(kernels: list[Kernel], fixed: set[int]) -> tuple[list[Kernel], set[int]]:
-    """The kernels that compute, and of what they make the uids that become float32."""
+    """The kernels that compute, and uids of those of their results that become float32."""
     computing: list[Kernel] = []
     wide: set[int] = set()
     for k in kernels:
-        if isinstance(k, (Reduce, Loops, Call)) or isinstance(k, Map) and not _moves(k, wide):
+        if isinstance(k, (Reduce, Loops, Call)) or isinstance(k, Map) and not _only_moves(k, wide):
             computing.append(k)
             wide |= {t.uid for t in k.outputs if t.dtype in HALVES and t.uid not in fixed}
     return computing, wide
 
 
-def _moves(k: Map, wide: set[int]) -> bool:
-    """Whether it loads half floats and chooses among them alone, none of which becomes float32."""
+def _only_moves(k: Map, wide: set[int]) -> bool:
+    """Whether a map only loads and selects half floats, none of which becomes float32."""
     if k.out.dtype not in HALVES or any(root(t).uid in wide for t in k.inputs):
         return False
     return all(e.op in ("at", "guard", "select", "const") for e in walk(k.expr) if e.dtype in HALVES)
 
 
 class _Widening:
-    """Expressions of half floats as such of float32. copies: of weights, by uid."""
+    """Rewrites expressions of half floats as expressions of float32. copies: float32 copies of weights, by uid."""
 
     def __init__(self) -> None:
         self.copies: dict[int, Map] = {}
-        self._done: dict[int, tuple[Expr, Expr]] = {}  # by id, and what keeps the id
+        self._widened: dict[int, tuple[Expr, Expr]] = {}  # by id of the old expression, which keeps that id alive
 
     def kernel(self, k: Kernel) -> None:
         if isinstance(k, Call):
@@ -97,17 +97,17 @@ class _Widening:
         return rebuild(s, self._value, lambda body: [self._statement(b) for b in body])
 
     def _result(self, e: Expr, out: DType) -> Expr:
-        """What is stored as `out`; as float32 without the rounding of a cast that comes last."""
+        """The value to store as `out`. A final cast to half float is dropped if the tensor is now float32."""
         last = e.op == "cast" and e.dtype in HALVES and out is F32
         value = self._value(e.args[0] if last else e)
         return cast(value, out) if out is F32 or out in HALVES else value
 
     def _value(self, e: Expr) -> Expr:
-        if id(e) not in self._done:
-            self._done[id(e)] = self._widened(e), e
-        return self._done[id(e)][0]
+        if id(e) not in self._widened:
+            self._widened[id(e)] = self._widen(e), e
+        return self._widened[id(e)][0]
 
-    def _widened(self, e: Expr) -> Expr:
+    def _widen(self, e: Expr) -> Expr:
         args = tuple([self._value(a) for a in e.args])
         if e.op == "at":
             return self._element(e, args)
@@ -129,8 +129,8 @@ class _Widening:
         return cast(loaded, F32) if e.dtype in HALVES else loaded
 
     def _weight(self, t: Tensor) -> Tensor:
-        """The float32 copy of a small weight of half floats; of all others the tensor itself."""
-        small = t.dtype in HALVES and sh.is_static(t.shape) and sh.size(t.shape) <= SMALL
+        """The float32 copy of a small half-float weight; any other tensor itself."""
+        small = t.dtype in HALVES and sh.is_static(t.shape) and sh.size(t.shape) <= LARGEST_COPY
         if not small or not isinstance(t.kernel, Leaf) or t.kernel.kind not in ("weight", "constant"):
             return t
         if t.uid not in self.copies:
@@ -140,7 +140,7 @@ class _Widening:
 
 
 def _source(t: Tensor) -> Tensor:
-    """What a map takes over as it is, now that both are float32; else t itself."""
+    """The source of a map that only copies, now that both are float32; else t itself."""
     e = t.kernel.expr if isinstance(t.kernel, Map) else None
     if e is None or e.op != "at" or e.value.shape != t.shape:
         return t

@@ -1,4 +1,4 @@
-"""Routines read their operands through views: transposes, slices and reshapes before them cost no copy."""
+"""Routines read their operands through strides, so that transposes, slices and reshapes before them cost no copy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, index, is_view
 from pyruntime.ir.kernel import Block, Call, Map, Tensor, View
-from pyruntime.passes.fusion.map_fusion import substitute
-from pyruntime.passes.views.reshaped_views import Joined, in_base
+from pyruntime.passes.loads import Joined, in_base, substitute
 
 
 def read_through(block: Block, routines: Mapping[str, Routine]) -> None:
-    """Replace operands of calls by the tensors they are views of, where the routine can follow the strides."""
+    """Replace operands of calls, also in inner blocks, by the tensors they are views of, if the routine takes these
+    strides."""
     for kernel in block.kernels:
         if isinstance(kernel, Call) and kernel.routine in routines:
             for n, operand in enumerate(kernel.args):
@@ -26,19 +26,19 @@ def read_through(block: Block, routines: Mapping[str, Routine]) -> None:
 
 
 def _operand(call: Call, n: int, operand: Tensor, routine: Routine) -> None:
-    found = None
-    for load in _through(operand):
+    view = None
+    for load in _sources(operand):
         offset, coefficients, opaque = split(load.value, load.args)
-        if _merged(coefficients, opaque):
+        if _merge_split_indices(coefficients, opaque):
             strides = tuple([coefficients.get(("index", i), 0) for i in range(operand.rank)])
-            found = load.value, View(operand, offset, strides)
-    if found is not None and routine.reads(call, n, found[1]):
-        call.args = (*call.args[:n], found[0], *call.args[n + 1 :])
-        call.strided[n] = found[1]
+            view = load.value, View(operand, offset, strides)
+    if view is not None and routine.reads(call, n, view[1]):
+        call.args = (*call.args[:n], view[0], *call.args[n + 1 :])
+        call.strided[n] = view[1]
 
 
-def _through(t: Tensor) -> Iterator[Expr]:
-    """The loads that element (i, j, …) of `t` is, in the tensor that it is a view of, in what that one is of, …"""
+def _sources(t: Tensor) -> Iterator[Expr]:
+    """Element (i, j, …) of a view as a load of its source, then of the source's source, and so on."""
     load, joined = t.at(*[index(n) for n in range(t.rank)]), Joined()
     while True:
         kernel = load.value.kernel
@@ -52,15 +52,15 @@ def _through(t: Tensor) -> Iterator[Expr]:
         yield load
 
 
-def _merged(coefficients: dict[Any, sh.AnyDim], opaque: list[tuple[Expr, sh.AnyDim]]) -> bool:
-    """Take up i / k and i % k whose strides make them a step along i: an index of two axes, one row behind the other.
-    Whether nothing else is left."""
+def _merge_split_indices(coefficients: dict[Any, sh.AnyDim], opaque: list[tuple[Expr, sh.AnyDim]]) -> bool:
+    """Turns pairs of i / k and i % k into a stride along i where their strides allow it: rows that follow each other in
+    memory. Adds these strides to `coefficients`; false if any other term remains."""
     rest = {(x.op, x.args[0].key(), x.args[1].key()): (x, stride) for x, stride in opaque if x.op in ("div", "rem")}
     if len(rest) != len(opaque):
         return False
     while rest:
-        (op, *of), (x, stride) = rest.popitem()
-        other = rest.pop(("rem" if op == "div" else "div", *of), None)
+        (op, *operands), (x, stride) = rest.popitem()
+        other = rest.pop(("rem" if op == "div" else "div", *operands), None)
         low, high = (stride, other and other[1]) if op == "rem" else (other and other[1], stride)
         axis = ("index", x.args[0].value)
         if x.args[0].op != "index" or low is None or high != low * x.args[1].value:
