@@ -30,7 +30,7 @@ def registered_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Operators, passes and providers that an example registers are gone after it."""
     table: Any = registry.table()
     before = {key: list(versions) for key, versions in table.items()}
-    monkeypatch.setattr(user_passes, "_added", [])
+    monkeypatch.setattr(user_passes, "_registered", [])
     monkeypatch.setattr(provider_list, "_registered", {})
     yield
     table.clear()

@@ -34,7 +34,7 @@ from pyruntime import (
 from pyruntime.api.providers import their_names
 from pyruntime.cli import main as cli
 from pyruntime.compiler import user_passes
-from pyruntime.compiler.pipeline import LEVELS, NEEDED, PASSES
+from pyruntime.compiler.pipeline import LEVELS, PASSES, REQUIRED
 from pyruntime.compiler.user_passes import Pipeline, known_passes
 from pyruntime.errors import ExecutionError, InternalError
 from pyruntime.frontend import registry
@@ -64,7 +64,7 @@ def visitor() -> Iterator[Callable[[str], Any]]:
 @pytest.fixture(autouse=True)
 def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
-    monkeypatch.setattr(user_passes, "_added", [])
+    monkeypatch.setattr(user_passes, "_registered", [])
     monkeypatch.setattr(provider_list, "_registered", {})
 
 
@@ -147,8 +147,8 @@ def test_the_table_in_its_order() -> None:
 
 def test_the_table_in_the_docs() -> None:
     first = {p.name: p.level for p in reversed(PASSES)}
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (yes|no) \|$", (ROOT / "docs/extending.md").read_text(), re.MULTILINE)
-    assert rows == [(name, first[name], "no" if name in NEEDED else "yes") for name in known_passes()]
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (yes|no) \|", (ROOT / "docs/extending.md").read_text(), re.MULTILINE)
+    assert rows == [(name, first[name], "no" if name in REQUIRED else "yes") for name in known_passes()]
 
 
 def nothing(_: Any) -> None:
@@ -159,17 +159,17 @@ def nothing(_: Any) -> None:
     ("register", "match"),
     [
         (lambda: rewrite_rule("r", after="nowhere")(nothing), '"nowhere", which is not a pass.*lowering.*legalise'),
-        (lambda: rewrite_rule("r", before="lowering")(nothing), 'works on kernels, so it stands after "lowering"'),
-        (lambda: graph_pass("g", after="map_fusion")(nothing), 'works on a graph, so it stands before "lowering"'),
-        (lambda: graph_pass("g", before="lowering", after="lowering")(nothing), "placed twice"),
+        (lambda: rewrite_rule("r", before="lowering")(nothing), 'works on kernels, so it must run after "lowering"'),
+        (lambda: graph_pass("g", after="map_fusion")(nothing), 'works on a graph, so it must run before "lowering"'),
+        (lambda: graph_pass("g", before="lowering", after="lowering")(nothing), "two positions"),
         (lambda: rewrite_rule("r", level="most")(nothing), "level 'most'.*disabled, basic"),
-        (lambda: rewrite_rule("map_fusion")(nothing), 'a pass "map_fusion" already'),
-        (lambda: [rewrite_rule("r")(nothing), graph_pass("r")(nothing)], 'a pass "r" already.*remove_pass'),
-        (lambda: remove_pass("map_fusion"), 'no pass with the name "map_fusion" was added'),
-        (lambda: session(disabled_passes=["map_fusio"]), 'no pass "map_fusio" to leave out.*map_fusion'),
-        (lambda: session(disabled_passes="map_fusion"), "passes to leave out cannot be 'map_fusion'.*a list of names"),
-        (lambda: session(disabled_passes=["legalise"]), '"legalise" cannot be left out'),
-        (lambda: session(disabled_passes=["dead_code"]), '"dead_code" cannot be left out'),
+        (lambda: rewrite_rule("map_fusion")(nothing), 'a pass "map_fusion" exists already'),
+        (lambda: [rewrite_rule("r")(nothing), graph_pass("r")(nothing)], 'a pass "r" exists already.*remove_pass'),
+        (lambda: remove_pass("map_fusion"), 'no pass with the name "map_fusion" was registered'),
+        (lambda: session(disabled_passes=["map_fusio"]), 'no pass "map_fusio" to disable.*map_fusion'),
+        (lambda: session(disabled_passes="map_fusion"), "disabled passes cannot be 'map_fusion'.*a list of names"),
+        (lambda: session(disabled_passes=["legalise"]), '"legalise" is required and cannot be disabled'),
+        (lambda: session(disabled_passes=["dead_code"]), '"dead_code" is required and cannot be disabled'),
     ],
 )
 def test_refused_places_and_names(register: Callable[[], Any], match: str) -> None:
@@ -216,8 +216,8 @@ def fails(_: Any) -> Any:
         (rewrite_rule, reads_its_own, InvalidModel, 'Neg "a".*pass "bad": a Map reads .* not made before it'),
         (rewrite_rule, too_many_axes, InvalidModel, r'Neg "a".*pass "bad": index\(1\) in a Map of 1 axes'),
         (rewrite_rule, fails, SessionFailed, 'Neg "a".*pass "bad": KeyError: \'oops\''),
-        (rewrite_rule, gives_an_expression, InvalidModel, 'Neg "a".*pass "bad": gave at.*, not None, a kernel'),
-        (rewrite_rule, lambda _: [], InvalidModel, r'Neg "a".*pass "bad": gave \[\], not None, a kernel'),
+        (rewrite_rule, gives_an_expression, InvalidModel, 'Neg "a".*pass "bad": returned at.*, not None, a kernel'),
+        (rewrite_rule, lambda _: [], InvalidModel, r'Neg "a".*pass "bad": returned \[\], not None, a kernel'),
     ],
 )
 def test_what_passes_may_not_do(register: Any, fn: Any, error: type[Exception], match: str) -> None:
@@ -398,7 +398,7 @@ def test_a_routine_that_no_provider_has_is_refused() -> None:
 
 # ── built-in passes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-OPTIONAL = [name for name in known_passes() if name not in NEEDED]
+OPTIONAL = [name for name in known_passes() if name not in REQUIRED]
 
 
 @pytest.mark.parametrize("name", ["digits", "bert_tiny", "lstm_tagger", "yolo_nms"])

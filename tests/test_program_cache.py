@@ -213,7 +213,7 @@ def by_size(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
 
 
 def by_pass(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
-    monkeypatch.setattr(user_passes, "_added", [])
+    monkeypatch.setattr(user_passes, "_registered", [])
     pyruntime.graph_pass("mine")(lambda graph: graph)
     return SessionOptions()
 

@@ -49,7 +49,7 @@ class Fact(Enum):
     NO_STRINGS = "only Host kernels read or make string tensors"
     DENSE_OPERANDS = "no Call reads an operand through strides"
     NO_EPILOGUES = "no Call has an epilogue or an output order"
-    CLAIMED_CALLS = "a routine of a provider claims every Call"
+    CLAIMED_CALLS = "a routine of a provider claims every Call, leaving its epilogue aside"
     NO_DEAD_KERNELS = "something reads an output of every kernel in the main block"
     UNPACKED_ONCE = "only the init block unpacks constants whose elements share bytes"
     HOISTED_CONSTANTS = "every kernel of the main block depends on a feed, or only enlarges a constant"
@@ -136,14 +136,14 @@ def _remove_unread(w: Work) -> None:
     """Removes dead code from both blocks, and Reads whose symbols the Program does not mention."""
     while True:  # a removed Read may have been the only reader of a kernel that mentions a symbol
         before = len(w.main.kernels)
-        remove_dead(w.main, w.outputs, _mentioned_symbols(w))
+        remove_dead(w.main, w.outputs, mentioned_symbols(w))
         if len(w.main.kernels) == before:
             break
     used = [t for k in w.main.kernels for t in k.inputs]
     remove_dead(w.init, [*used, *w.outputs])
 
 
-def _mentioned_symbols(w: Work) -> set[Symbol]:
+def mentioned_symbols(w: Work) -> set[Symbol]:
     """The symbols that kernels, outputs or guards mention; an empty set if no kernel is a Read, for then it does not
     matter."""
     if not any(isinstance(k, Read) for k in all_kernels(w.main)):
@@ -259,4 +259,4 @@ PASSES = (
 )  # fmt: skip
 REQUIRED = frozenset(p.name for p in PASSES if p.level == "disabled")  # no Program can be made without these
 
-__all__ = ["LEVELS", "PASSES", "REQUIRED", "Fact", "Pass", "Work"]
+__all__ = ["LEVELS", "PASSES", "REQUIRED", "Fact", "Pass", "Work", "mentioned_symbols"]

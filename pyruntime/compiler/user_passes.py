@@ -196,8 +196,8 @@ def _errors_name(p: Pass) -> Iterator[None]:
 
 
 def _checked(new: object, old: Graph) -> Graph:
-    """The graph that a pass returned, with its nodes sorted. Errors: InvalidModel if it is no graph, has other inputs or
-    outputs, or reads names that nothing makes."""
+    """The graph that a pass returned, with its nodes sorted. Errors: InvalidModel if it is no graph, has other inputs
+    or outputs, or reads names that nothing makes."""
     if not isinstance(new, Graph):
         raise InvalidModel(f"returned {type(new).__name__}, not a Graph")
     if (new.inputs, new.outputs) != (old.inputs, old.outputs):
