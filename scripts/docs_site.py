@@ -21,6 +21,7 @@ PAGES = ROOT / "build/docs-pages"
 LINKS = {
     r"docs/(?P<folder>adr|design)": r"\g<folder>/README.md",
     r"docs/(?P<rest>[^)]+)": r"\g<rest>",
+    r"\.\./\.\./CONTRIBUTING\.md(?P<rest>[^)]*)": r"../contributing.md\g<rest>",
     r"(?:\.\./)?CONTRIBUTING\.md(?P<rest>[^)]*)": r"contributing.md\g<rest>",
     r"examples": "examples.md",
     r"(?:tests/programs|LICENSE)": "",
