@@ -23,24 +23,57 @@ def widen(x: np.ndarray) -> np.ndarray:
     return x.astype(np.int64) if x.dtype.kind == "V" else x
 
 
+FLOAT32 = float(np.finfo(np.float32).eps)
+# Errors of functions such as exp and tanh, which are polynomials, and of short chains of operations in an operator.
+FUNCTIONS = 32
+# Rounding errors of a sum are a random walk: the root of the number of its terms times the unit roundoff and the
+# largest partial sum. Four times an epsilon are eight standard deviations of steps of one roundoff.
+DEVIATIONS = 4
+
+
 @dataclass(frozen=True)
 class Tolerance:
-    """What may differ: by the length of the longest sum inside, units of quantised integers, the least magnitude that
-    numbers inside have, and the unit in the last place of 1 of the shortest float type that they pass through."""
+    """By how much an element may differ, from the number formats and the lengths of sums.
 
-    length: int
+    terms: of the longest sum. nodes: how many there are; each may round what it stores. step: units of quantised
+    integers. floor: the least magnitude of the numbers inside. epsilon: of the shortest float type that values pass
+    through, the distance of 1 to the next number: twice the unit roundoff."""
+
+    terms: int
     step: int = 0
     floor: float = 0.0
     epsilon: float = 0.0
+    nodes: int = 1
+
+    def stored(self, dtype: Any) -> float:
+        """Epsilon of the type that values are rounded to where they are stored."""
+        return max(epsilon(dtype), self.epsilon)
+
+    def computed(self, dtype: Any) -> float:
+        """Epsilon of the type in which sums and functions are computed: halves and shorter types in float32."""
+        return min(self.stored(dtype), FLOAT32)
 
     def of(self, dtype: Any, b: np.ndarray) -> np.ndarray:
-        """By how much each element may be missed: errors of sums grow with the root of their length."""
+        """The allowed difference of each element of b."""
         if not is_float(dtype):
             return np.zeros(b.shape) + self.step
-        eps = max(epsilon(dtype), self.epsilon)
-        scale = float(np.abs(b[np.isfinite(b)]).max(initial=self.floor))
-        allowed = eps * (32 * np.abs(b) + 4 * np.sqrt(self.length) * scale) + float(ml_dtypes.finfo(dtype).tiny)
-        return np.minimum(allowed, 0.25 * np.maximum(np.abs(b), scale) + 1e-30)
+        largest = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
+        scale = max(largest, self.floor)
+        computed, stored = self.computed(dtype), self.stored(dtype)
+        allowed = computed * (FUNCTIONS * np.abs(b) + DEVIATIONS * np.sqrt(self.terms) * scale)
+        if stored > computed:
+            # Both sides round each stored value by half an epsilon, and one intermediate value of an operator, which
+            # may be as large as the largest output.
+            allowed = allowed + stored * (self.nodes * np.abs(b) + 0.5 * largest)
+        return allowed + float(ml_dtypes.finfo(dtype).tiny)
+
+    def noise_factor(self, dtype: Any) -> float:
+        """How many times the movement of an answer under `MOVES` its own error may be. A sum in the type itself has an
+        error of up to the root of its terms more than one of its inputs. A half is moved by whole units, the error of
+        one stored value is half a unit, and sums are computed in float32: once is enough."""
+        computed, stored = self.computed(dtype), self.stored(dtype)
+        sums = 2 * np.sqrt(self.terms)
+        return float(1 + sums * computed / stored if stored > computed else max(16.0, sums))
 
 
 def difference(got: Any, want: Any, tolerance: Tolerance, noise: Any = None) -> str:
@@ -80,7 +113,7 @@ def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any
             allowed, b = np.where(beyond, 0.01 * largest, allowed), np.where(beyond, np.copysign(largest, b), b)
         off = np.abs(a.astype(np.float64) - b.astype(np.float64))
         if noise is not None and np.shape(noise) == b.shape:
-            moved = max(16, 2 * np.sqrt(tolerance.length)) * noise
+            moved = tolerance.noise_factor(got.dtype) * noise if is_float(got.dtype) else 16 * noise
             allowed = allowed + moved
             # What b divides by may have been 0; a NaN that is a number by its own last bits is the root of what was 0.
             same |= np.isinf(moved) | ~np.isfinite(a) & (moved >= np.abs(b))

@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 DIMS = [0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 33]
 LARGE = [64, 65, 100, 128, 257]
+HALVES = {np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)}
 FLOATS = {np.dtype(t) for t in ("f2", "f4", "f8", ml_dtypes.bfloat16)}
 STRINGS = ["", "a", "A", "ab", "1", "-2.5", "nan", "1e400", "é", "日本", "a b", "\n", "x" * 50, "\U0001f600"]
 

@@ -18,7 +18,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from fuzz.minimise import pruned
-from fuzz.node import nodes
+from fuzz.node import full_name, nodes
 from kit.interpret import run as interpret
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import NeedsValue, PyRuntimeError
@@ -121,7 +121,7 @@ def answers(model: bytes, runs: Sequence[Any], twin: Twin, options: Mapping[str,
 
 def has_loop(model: bytes) -> bool:
     try:
-        return any(node.op_type == "Loop" for node in nodes(onnx.load_from_string(model).graph))
+        return any(full_name(node) == "Loop" for node in nodes(onnx.load_from_string(model).graph))
     except DecodeError:  # hostile, or a program
         return False
 
@@ -129,7 +129,7 @@ def has_loop(model: bytes) -> bool:
 def rounds(model: bytes, runs: Sequence[Any]) -> list[int]:
     """How many the outer loops are asked for, as far as nodes before them say."""
     made = onnx.load_from_string(model)
-    names = [node.input[0] for node in made.graph.node if node.op_type == "Loop" and node.input[0]]
+    names = [node.input[0] for node in made.graph.node if full_name(node) == "Loop" and node.input[0]]
     given = {w.name: onnx.numpy_helper.to_array(w) for w in made.graph.initializer}
     found = [{**given, **feeds}[n] for feeds in runs for n in names if n in given or n in feeds]
     for name in names:
@@ -180,13 +180,18 @@ def alarm(seconds: float) -> Iterator[None]:
         gc.enable()
 
 
-def evaluated(model: bytes, feeds: Mapping[str, Any], seconds: float = 1.0) -> list[Any] | None:
-    """By the slow evaluator; None where it cannot or takes too long."""
+def evaluated(model: bytes, feeds: Mapping[str, Any], seconds: float = 1.0) -> list[Any] | Failed | None:
+    """The slow evaluator's answer, or its failure. None if it takes too long, or refuses by an error that is no bug: it
+    traces by other shapes than a session, so that it may refuse (UnsupportedOp, NeedsValue, ShapeError) what a session
+    answers. Any other exception is a bug: the evaluator is the definition that the kernels are tested against."""
     try:
         with alarm(seconds):
             return interpret(model, dict(feeds))
-    except (PyRuntimeError, NeedsValue, TooSlow, Exception):
+    except (TooSlow, NeedsValue, MemoryError):
         return None
+    except Exception as error:
+        found = failure(error)
+        return None if found.typed else found
 
 
 def plain(feeds: Any) -> Any:

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from fuzz.case import Case, Verdict
+from fuzz.node import inner_names
 
 TRIES = 120
 
@@ -100,7 +101,7 @@ def pruned(model: onnx.ModelProto, outputs: list[str]) -> onnx.ModelProto:
     for node in reversed(made.graph.node):
         if wanted & set(node.output):
             kept.append(node)
-            wanted |= {*node.input, *_inner(node)}
+            wanted |= {*node.input, *inner_names(node)}
     nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in reversed(kept)]
     values = [known.get(name, onnx.ValueInfoProto(name=name)) for name in outputs]
     values = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in values]
@@ -112,14 +113,6 @@ def pruned(model: onnx.ModelProto, outputs: list[str]) -> onnx.ModelProto:
         getattr(made.graph, group).extend(items)
     made.graph.ClearField("value_info")
     return made
-
-
-def _inner(node: onnx.NodeProto) -> set[str]:
-    """Names that the graphs inside a node use."""
-    graphs = [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
-    return {name for g in graphs for n in g.node for name in {*n.input, *_inner(n)}} | {
-        o.name for g in graphs for o in g.output
-    }
 
 
 def _shorter(case: Case, model: onnx.ModelProto) -> Iterator[Case]:

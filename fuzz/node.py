@@ -36,13 +36,34 @@ class Node:
         return helper.make_node(self.op, inputs, outputs, domain=self.domain, **self.attributes)
 
 
+MICROSOFT, ML = "com.microsoft", "ai.onnx.ml"
+
+
+def full_name(node: Any) -> str:
+    """Domain and operator: "Conv", "com.microsoft.QGemm"."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+def operators(standard: str = "", microsoft: str = "", ml: str = "") -> frozenset[str]:
+    """Full names of operators, from words by domain."""
+    others = {f"{domain}.{name}" for domain, words in ((MICROSOFT, microsoft), (ML, ml)) for name in words.split()}
+    return frozenset(standard.split()) | others
+
+
 def nodes(graph: Any) -> Iterable[Any]:
-    """Of a graph and of those inside it."""
+    """Nodes of a graph and of the graphs inside it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
             for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
                 yield from nodes(inner)
+
+
+def inner_names(node: Any) -> set[str]:
+    """Names that the graphs inside a node use."""
+    graphs = [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+    used = {name for g in graphs for inner in g.node for name in {*inner.input, *inner_names(inner)}}
+    return used | {output.name for g in graphs for output in g.output}
 
 
 def code_of(x: np.ndarray) -> int:

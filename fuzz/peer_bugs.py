@@ -10,7 +10,7 @@ import onnx
 
 from fuzz.compare import widen
 from fuzz.draw import is_float, is_int
-from fuzz.node import nodes
+from fuzz.node import full_name, nodes, operators
 
 NARROW = {onnx.TensorProto.DataType.Value(f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32)}
 FLOAT8 = {code for name, code in onnx.TensorProto.DataType.items() if name.startswith("FLOAT8")}
@@ -185,15 +185,15 @@ def _beyond_doubles(node: Any, opset: int, types: set[int], arrived: Arrived) ->
 # Operators, and how.
 FAULTS = {
     "reference": {
-        "LinearRegressor": "gives its input's type",
-        "SVMRegressor": "gives its input's type",
+        "ai.onnx.ml.LinearRegressor": "gives its input's type",
+        "ai.onnx.ml.SVMRegressor": "gives its input's type",
         "Loop": "stacked outputs of scalars have an axis more",
         "Erf": "has eight digits",
         "Gelu": "has its Erf",
         "OneHot": "takes a depth of 0.3 for 1",
         "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
         "STFT": "takes a signal of rank 2 for windows",
-        "Adam": "gives doubles for scalars",
+        "ai.onnx.preview.training.Adam": "gives doubles for scalars",
         "GridSample": "interpolates integers in their own type",
         "StringNormalizer": "takes accents away",
     },
@@ -202,34 +202,37 @@ FAULTS = {
 PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
     "onnxruntime": [
         (
-            "GroupQueryAttention",
+            "com.microsoft.GroupQueryAttention",
             lambda node, *_: len(node.output) < 3,
             "reads what it never wrote if no present is wanted",
         ),
         (
-            "GroupQueryAttention",
+            "com.microsoft.GroupQueryAttention",
             lambda node, *_: len(node.output) > 3 and not _over("qk_output", 0)(node),
             "leaves what was there in scores that are not to be put out",
         ),
         ("TfIdfVectorizer", _over("max_skip_count", 2**31), "adds 1 to the number, which wraps"),
         ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of zeros where all stays"),
-        ("MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
+        ("com.microsoft.MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
-        ("MoE", _halves, "is far from what it gives in float32"),
-        *[(op, _empty, "leaves what was there") for op in ("MatMulIntegerToFloat", "QAttention", "QGemm")],
-        *[("WordConvEmbedding", rule, "leaves what was there") for rule in (_empty, _words_of_nothing)],
-        ("QAttention", _given("do_rotary", 1), "does not rotate"),
-        ("TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
+        ("com.microsoft.MoE", _halves, "is far from what it gives in float32"),
+        *[
+            (op, _empty, "leaves what was there")
+            for op in ("com.microsoft.MatMulIntegerToFloat", "com.microsoft.QAttention", "com.microsoft.QGemm")
+        ],
+        *[("com.microsoft.WordConvEmbedding", rule, "leaves what was there") for rule in (_empty, _words_of_nothing)],
+        ("com.microsoft.QAttention", _given("do_rotary", 1), "does not rotate"),
+        ("ai.onnx.ml.TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
         ("Resize", _aspect_from_the_end, "keeps the aspect ratio of axes that count from the front only"),
-        ("TreeEnsembleClassifier", _one_label, "gives 1 for the only label, and raw scores"),
-        ("Unique", _nan, "tells NaN from itself, or not, by its place"),
-        ("Tokenizer", _empty, "loses an axis"),
-        ("QLinearSoftmax", _beyond_a_byte, "gives 0 for 256"),
-        ("MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
+        ("ai.onnx.ml.TreeEnsembleClassifier", _one_label, "gives 1 for the only label, and raw scores"),
+        *[(op, _nan, "tells NaN from itself, or not, by its place") for op in ("Unique", "com.microsoft.Unique")],
+        ("com.microsoft.Tokenizer", _empty, "loses an axis"),
+        ("com.microsoft.QLinearSoftmax", _beyond_a_byte, "gives 0 for 256"),
+        ("com.microsoft.MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool", "MaxPool")],
         *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin", "Hardmax")],
         ("ReduceMean", _integers_sum_to(2**53), "adds them up as float64"),
-        ("Normalizer", _squares_leave_their_type, "squares integers in their own type"),
+        ("ai.onnx.ml.Normalizer", _squares_leave_their_type, "squares integers in their own type"),
         ("CastLike", _halves_as_text, "writes halves with the digits of floats"),
         ("OneHot", _fractions, 'has no place for 1.5, which counts as 1: "casted to int64 before use"'),
     ],
@@ -251,24 +254,36 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         ),
         ("MaxPool", _given("storage_order", 1), "does not know it"),
         ("MaxPool", _given("ceil_mode", 1), "pads twice"),
-        ("Normalizer", _integers_sum_to(0), "gives doubles for integers"),
+        ("ai.onnx.ml.Normalizer", _integers_sum_to(0), "gives doubles for integers"),
         ("Attention", _with("softcap"), "gives scores that are capped where the raw ones are asked for"),
         ("Unique", _with("axis"), "puts the axis first if unsorted"),
-        ("SVMClassifier", _not_of_rank(2), "takes each number of a row for a row"),
-        ("SVMClassifier", lambda node, _, types, *more: bool(types & INTEGERS), "gives scores of integers as integers"),
-        ("TreeEnsembleClassifier", _negative("class_weights"), "counts 0 for classes without votes"),
-        ("TreeEnsembleClassifier", _votes_for_one_of_two, "does not decide by the one score there is"),
+        ("ai.onnx.ml.SVMClassifier", _not_of_rank(2), "takes each number of a row for a row"),
+        (
+            "ai.onnx.ml.SVMClassifier",
+            lambda node, _, types, *more: bool(types & INTEGERS),
+            "gives scores of integers as integers",
+        ),
+        ("ai.onnx.ml.TreeEnsembleClassifier", _negative("class_weights"), "counts 0 for classes without votes"),
+        ("ai.onnx.ml.TreeEnsembleClassifier", _votes_for_one_of_two, "does not decide by the one score there is"),
         *[
-            ("TreeEnsembleRegressor", _given("aggregate_function", way), "gives an extreme where no tree has a result")
+            (
+                "ai.onnx.ml.TreeEnsembleRegressor",
+                _given("aggregate_function", way),
+                "gives an extreme where no tree has a result",
+            )
             for way in (b"MIN", b"MAX")
         ],
-        ("SVMClassifier", _couples_classes, "has other probabilities of three classes and more"),
+        ("ai.onnx.ml.SVMClassifier", _couples_classes, "has other probabilities of three classes and more"),
         ("MaxPool", _empty, "takes the input's shape for the output's"),
         ("MaxPool", lambda node, _, types, *more: onnx.TensorProto.BFLOAT16 in types, "misses bfloat16's places"),
         ("Compress", _empty, "counts conditions beyond the end"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
         *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
-        ("LinearClassifier", lambda node, *_: all(a.name != "intercepts" for a in node.attribute), "needs intercepts"),
+        (
+            "ai.onnx.ml.LinearClassifier",
+            lambda node, *_: all(a.name != "intercepts" for a in node.attribute),
+            "needs intercepts",
+        ),
         ("LpNormalization", _given("p", 1), "keeps signs"),
         ("LogSoftmax", _far_apart, "takes the logarithm of a probability that became 0"),
         ("NegativeLogLikelihoodLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),
@@ -289,20 +304,20 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
 # What we take and peers do not, with the meaning that suggests itself.
 CODED = "Add AveragePool Concat GlobalAveragePool LeakyRelu Mul Sigmoid Softmax Where".split()
 MORE = {
-    **{f"QLinear{name}": "scales of shape (1,)" for name in CODED},
+    **{f"com.microsoft.QLinear{name}": "scales of shape (1,)" for name in CODED},
     "SwiGLU": "operands broadcast",
-    "DecoderMaskedMultiHeadAttention": "values of another length than keys",
-    "GatherBlockQuantized": "scales that broadcast",
+    "com.microsoft.DecoderMaskedMultiHeadAttention": "values of another length than keys",
+    "com.microsoft.GatherBlockQuantized": "scales that broadcast",
     "LRN": "any rank",
     "OneHot": "a depth of shape (1,)",
     "Dropout": "numbers of shape (1,)",
     "Loop": "a condition of shape (1,)",
     "Compress": "conditions beyond the end, without a meaning; onnxruntime takes them, too",
-    "DynamicQuantizeMatMul": "a stack of weights, of one scale",
-    "NGramHashMapping": "an end of shape (1,)",
-    "VarlenNGramHashMapping": "an end of shape (1,)",
+    "com.microsoft.DynamicQuantizeMatMul": "a stack of weights, of one scale",
+    "com.microsoft.NGramHashMapping": "an end of shape (1,)",
+    "com.microsoft.VarlenNGramHashMapping": "an end of shape (1,)",
     "Einsum": "axes of 1 that have a letter broadcast",
-    "MatMulNBits": "weights in any shape of their size",
+    "com.microsoft.MatMulNBits": "weights in any shape of their size",
     "Scan": "states that grow from step to step",
     "Squeeze": "one axis as a scalar",
     "TopK": "k as a scalar",
@@ -311,11 +326,19 @@ MORE = {
 MORE_PARTLY: list[tuple[str, Rule, str]] = [
     ("Attention", _one_row_of_mask, "a mask of one row for all queries, as it broadcasts"),
     ("Attention", _flat_mask, "a mask of one dim, as it broadcasts"),
-    ("QGemm", _one_number_in_two_shapes, "a scale of shape () beside a zero point of (1,), as for a and y"),
+    (
+        "com.microsoft.QGemm",
+        _one_number_in_two_shapes,
+        "a scale of shape () beside a zero point of (1,), as for a and y",
+    ),
 ]
 
 # Operators that may read a part of what they are given.
-PARTS = tuple("Slice Split Gather Scatter Compress Pad CenterCropPad Resize Upsample Shape Size Where".split())
+READ_PARTS = operators(
+    """Slice Split SplitToSequence Gather GatherElements GatherND Scatter ScatterElements ScatterND Compress Pad
+    CenterCropPad Resize Upsample Shape Size Where""",
+    "GatherBlockQuantized GatherND Pad",
+)
 
 
 def is_unread(model: onnx.ModelProto, node_name: str) -> bool:
@@ -326,27 +349,27 @@ def is_unread(model: onnx.ModelProto, node_name: str) -> bool:
         if node_name in (node.name, *node.output):
             reached |= {*node.output}
         elif reached & {*node.input}:
-            if node.op_type.startswith(PARTS):
+            if full_name(node) in READ_PARTS:
                 return True
             reached |= {*node.output}
     return False
 
 
 def accepts_more(model: onnx.ModelProto, arrived: Arrived) -> bool:
-    return any(node.op_type in MORE for node in nodes(model.graph)) or _any_of(MORE_PARTLY, model, arrived)
+    return any(full_name(node) in MORE for node in nodes(model.graph)) or _any_of(MORE_PARTLY, model, arrived)
 
 
 def is_trusted(peer: str, model: onnx.ModelProto, arrived: Arrived) -> bool:
     """Whether a peer is right about operators like these."""
     known = FAULTS.get(peer, {})
-    return not (any(node.op_type in known for node in nodes(model.graph)) or _any_of(PARTLY[peer], model, arrived))
+    return not (any(full_name(node) in known for node in nodes(model.graph)) or _any_of(PARTLY[peer], model, arrived))
 
 
 def _any_of(rules: Sequence[tuple[str, Rule, str]], model: onnx.ModelProto, arrived: Arrived) -> bool:
     opset = next((o.version for o in model.opset_import if not o.domain), 1)
     types = {v.type.tensor_type.elem_type for v in model.graph.input} | {w.data_type for w in model.graph.initializer}
     return any(
-        node.op_type == op and holds(node, opset, types, arrived)
+        full_name(node) == op and holds(node, opset, types, arrived)
         for node in nodes(model.graph)
         for op, holds, _ in rules
     )

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.node import nodes
+from fuzz.node import full_name, nodes, operators
 from fuzz.parent_death import end_with_parent
 
 LIMIT = 6.0  # seconds for one peer's answer
 FLAT = 13  # the opset before which Softmax, LogSoftmax and Hardmax take all axes from theirs on as one
+SOFTMAX = operators("Softmax LogSoftmax Hardmax")
 BYTES = 6 << 30  # of address space
 
 Answer = list[Any] | str  # outputs, or why there are none
@@ -55,7 +56,7 @@ def reference_session(model: bytes) -> Callable[[dict[str, Any]], list[Any]]:
 
     made = onnx.load_from_string(model)
     opset = min((i.version for i in made.opset_import if i.domain in ("", "ai.onnx")), default=FLAT)
-    if opset < FLAT and any(node.op_type.endswith(("Softmax", "Hardmax")) for node in nodes(made.graph)):
+    if opset < FLAT and any(full_name(node) in SOFTMAX for node in nodes(made.graph)):
         raise Refused("it has one meaning of Softmax only")
     session = ReferenceEvaluator(made)
     return lambda feeds: list(session.run(None, feeds))

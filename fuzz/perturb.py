@@ -9,16 +9,15 @@ import numpy as np
 import onnx
 
 from fuzz.compare import nudge
-from fuzz.draw import FLOATS
-from fuzz.node import tensor
+from fuzz.draw import FLOATS, HALVES
+from fuzz.node import full_name, operators, tensor
+from fuzz.operator_groups import SUMS
 
-# Words in the names of operators whose error is that of their largest terms, and how many units of those it may be.
-UNITS = 4
-SUMS = "Conv MatMul Gemm Einsum FT Norm Attention Pool Reduce Resize Sum Mean RNN LSTM GRU Window".split()
-# Their error is not that of small results, but of numbers near 1 inside.
-NEAR_ONE = ("Sigmoid", "ParametricSoftplus")
+UNITS = 4  # of the largest term, which the result of a sum may be off
+# The error of these is not that of small results, but of numbers near 1 inside.
+NEAR_ONE = operators("Sigmoid ParametricSoftplus")
 # The input with coordinates: 1 or an index is added to them before all else, which leaves those near 0 fewer digits.
-COORDINATES = {"GridSample": 1, "RoiAlign": 1, "DeformConv": 2}
+COORDINATES = {"GridSample": 1, "com.microsoft.GridSample": 1, "RoiAlign": 1, "DeformConv": 2}
 
 
 def with_inner_outputs(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
@@ -46,18 +45,19 @@ def perturbed(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.
         return f"{by}/moved"
 
     for node in nodes:
-        place = COORDINATES.get(node.op_type, -1)
+        place = COORDINATES.get(full_name(node), -1)
         grid = _floats(values.get(node.input[place])) if -1 < place < len(node.input) else None
         for k, name in enumerate(node.input):
             node.input[k] = moved.get(name, name)
         if grid is not None:
             node.input[place] = move(node.input[place], grid, 1.0)
         made.graph.node.append(node)
-        sums = any(word in node.op_type for word in SUMS)
         for name in node.output:
             if (x := _floats(values.get(name))) is not None:
                 largest = float(np.abs(x[np.isfinite(x)]).max(initial=0))
-                units_of = UNITS * largest if sums else 1.0 if node.op_type in NEAR_ONE else None
+                # The sums of halves are computed in float32: what is left is the rounding of the result.
+                sums = full_name(node) in SUMS and x.dtype not in HALVES
+                units_of = UNITS * largest if sums else 1.0 if full_name(node) in NEAR_ONE else None
                 moved[name] = move(name, x, units_of)
     return made.SerializeToString()
 
