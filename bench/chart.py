@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.history import HISTORY
+from bench.models import is_quantised, origin
 
 ROW, BAR, LEFT, WIDTH, TOP = 26, 9, 170, 760, 82
 # of a bar, by what was measured: colour and name
@@ -42,9 +43,29 @@ def main(argv: list[str]) -> int:
         parser.error(f"bench/history has none: python -m bench {'start ' * args.start}--save")
     source = args.result or kept[-1]
     out = args.out or Path("docs/first_visit.svg" if args.start else "docs/benchmarks.svg")
-    out.write_text(svg(json.loads(source.read_text())))
+    result = json.loads(source.read_text())
+    out.write_text(svg(result))
     print(f"{out}, from {source}")
+    print("\n".join(summary(result)))
     return 0
+
+
+def summary(result: dict[str, Any]) -> list[str]:
+    """For each origin of the models and their weights: the geometric means and the lowest ratios."""
+    series = VISITS if result["provider"] == "start" else SERIES
+    groups: dict[str, list[dict[str, dict[str, float]]]] = {}
+    for name, found in result["models"].items():
+        quantised = ["quantised"] if is_quantised(name) else []
+        for group in ("all", *quantised, origin(name)):
+            groups.setdefault(group, []).append(found)
+    lines = []
+    for group, models in groups.items():
+        cells = []
+        for kind, (_, title) in series.items():
+            if ratios := [ratio for times in models if (ratio := _ratio(times.get(kind, {}))) > 0]:
+                cells.append(f"{title} {statistics.geometric_mean(ratios):.2f}x (lowest {min(ratios):.2f}x)")
+        lines.append(f"{len(models):>4} {group}: {', '.join(cells)}")
+    return lines
 
 
 def svg(result: dict[str, Any]) -> str:

@@ -40,6 +40,13 @@ def is_quantised(name: str) -> bool:
     return field.is_quantised(name) if of_field(name) else name.endswith((".qdq", ".dyn"))
 
 
+def origin(name: str) -> str:
+    """Where a model and its weights come from."""
+    if of_field(name):
+        return "built in kit/field, random weights"
+    return "trained weights" if name == SILERO else "exported architectures, random weights"
+
+
 def path(name: str) -> Path:
     if of_field(name):
         return field.materialize(name)

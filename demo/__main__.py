@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from kit import light_models as drawn
-from kit import zoo
+from kit import light_models, zoo
 from kit.chromium import ROOT, Engine, launch, serve
 from kit.models import MODELS
 from pyruntime import InferenceSession
@@ -160,7 +159,7 @@ def table(rows: list[list[str]]) -> str:
 
 def compile_times() -> str:
     """Boot and compilation in Pyodide of models of all sizes, each in a browser that never saw a page."""
-    paths = {"squeezenet": drawn.materialize("squeezenet")}
+    paths = {"squeezenet": light_models.materialize("squeezenet")}
     paths |= {name: zoo.materialize(name) for name in ("resnet50", "minilm", "whisper_tiny_encoder")}
     rows = [chromium(Example(name, path, {}, []), "wasm", run=False) for name, path in paths.items()]
     return "\n".join(
