@@ -15,7 +15,7 @@ ARGS ?=
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
 
-demo: ## run real models natively and in headless Chromium, print results and times
+demo: ## run two models natively and in headless Chromium, print results and times
 	@$(SETUP) python node vulkan browser
 	@npm run --silent build
 	@$(PY) -m demo $(ARGS)

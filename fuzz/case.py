@@ -33,7 +33,7 @@ class Verdict:
     detail: str = ""
 
 
-# right: a peer agrees. open: it does as far as the standard says what is right, or as its own last bits let it.
-# alone: no peer answers, twins agree. refused: by a typed error.
+# right: a peer agrees. open: it agrees as far as the standard specifies the result, or as its own last bits allow; the
+# verdict's kind says why. alone: no peer answers, twins agree. refused: by a typed error.
 OUTCOMES = ("right", "open", "alone", "refused", "wrong", "crash", "hang", "untyped", "no case")
 FAILURES = ("wrong", "crash", "hang", "untyped")

@@ -57,7 +57,7 @@ def judge(
     runs = [engine.plain(feeds) for feeds in case.runs]
     judged = _Case(case, runs, got, peers, report, pages)
     wrong = judged.by_twins(draw, twins) or judged.by_peers() or judged.by_evaluator(draw)
-    return wrong or _outcome(got, judged.standing)
+    return wrong or _outcome(got, judged.standing, judged.why if judged.standing == "open" else "")
 
 
 def _endless(case: Case, peers: Peers) -> Verdict:
@@ -70,11 +70,11 @@ def _endless(case: Case, peers: Peers) -> Verdict:
     return Verdict("hang", "a loop", "no peer goes on for as long")
 
 
-def _outcome(got: Sequence[Any], standing: str) -> Verdict:
+def _outcome(got: Sequence[Any], standing: str, why: str = "") -> Verdict:
     refused = next((a for a in got if isinstance(a, Failed)), None)
     if refused is not None and all(isinstance(a, Failed) for a in got):
         return Verdict("refused", refused.kind, refused.message)
-    return Verdict(standing)
+    return Verdict(standing, why)
 
 
 class _Case:
@@ -91,7 +91,7 @@ class _Case:
         self.tolerance = cache(self._tolerance)
         self.excuses = cache(self._excuses)
         self.types = cache(partial(output_types, self.model))
-        self.standing = "alone"
+        self.standing, self.why = "alone", ""
 
     def _core(self) -> str:
         """The node that the case was made of: two failures of one kind may be one bug."""
@@ -135,6 +135,7 @@ class _Case:
         for k, rules in enumerate(self.excuses(n)):
             excuses = [rule for rule in rules if not twin or self._excuses_twins(rule, n, got, other)]
             a, b = got[k], other[k]
+            self.why = "; ".join(rule.reason for rule in excuses) or self.why or "it moves as much in its last bits"
             if excuses and not all(rule.compares_shapes for rule in excuses):
                 continue
             a, b = (_empty(a), _empty(b)) if excuses else (a, b)
@@ -218,7 +219,7 @@ class _Case:
         if not found:
             return self._accepted()
         if not self._agree(found) and not self._differs_on_plain_numbers(found):
-            self.standing = "open"
+            self.standing, self.why = "open", f"on plain numbers a peer agrees: {found}"
             return None
         detail = "; ".join(f"{peer}: {what}" for peer, what in found.items())
         return Verdict("wrong", f"{'+'.join(found)}: {self._core()}", detail)

@@ -23,7 +23,7 @@ CHOSEN = [
 def test_small_form(name: str, open_session: Open) -> None:
     session = open_session(field.materialize(name, small=True))
     outputs = session.run(None, field.inputs(name, small=True))
-    assert_close(field.expected(name, small=True), outputs, field.tolerance(name))
+    assert_close(field.expected(name, small=True), outputs, field.tolerance(name, small=True))
 
 
 def test_schemes_are_what_they_say() -> None:

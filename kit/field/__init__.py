@@ -1,7 +1,8 @@
-"""The field: models that are made here, wider than the zoo: families of networks in schemes of quantisation.
+"""Models built here, for a wider range than the zoo: families of networks in schemes of quantisation, random weights.
 
-A variant is called FAMILY.SCHEME, with @BATCH where that is not 1. `materialize` draws its weights from a generator
-seeded by its family, and quantises with onnxruntime's tools; files go to build/field. Each has a small form for tests.
+A variant is called FAMILY.SCHEME, with @BATCH where the batch is not 1. `materialize` draws its weights from a
+generator seeded by its family, and quantises with onnxruntime's tools; files go to build/field. Each has a small form
+for tests.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 import onnx
 
 from kit import zoo
-from kit.field import feeds as given
-from kit.field import pictures, sequences
+from kit.field import accuracy, pictures, sequences
 from kit.field.builder import Net
+from kit.field.feeds import feeds_of
 from kit.field.schemes import SCHEMES
 
 HERE = Path(__file__).parent
@@ -42,15 +43,6 @@ TABLE = {
 }
 
 
-# of a scheme, or of one variant
-# Of those with 0.06 a few codes in millions are apart, at ties that a rounding of float32 crosses, and the layers
-# behind pass that on. Ours are the exact ones for four in five of them (`python -m bench stretches`).
-TIES = dict.fromkeys(
-    ("conformer.qdq", "conformer.qdq_s8s8", "encoder.qdq@4", "detector.qdq@4", "detector.qdq_s8s8"), 0.06
-)
-TOLERANCE = {"f32": 1e-4, "f16": 5e-3, "nested.qdq": 0.1, **TIES}
-
-
 @cache
 def names() -> list[str]:
     """All variants."""
@@ -72,7 +64,7 @@ def build(name: str, small: bool = False) -> onnx.ModelProto:
     """The model of a variant."""
     family, scheme, batch = parts(name)
     model = FAMILIES[family](Net(family), batch, small)
-    return SCHEMES[scheme](model, given.of(model, small))
+    return SCHEMES[scheme](model, feeds_of(model, small))
 
 
 def materialize(name: str, small: bool = False) -> Path:
@@ -83,7 +75,7 @@ def materialize(name: str, small: bool = False) -> Path:
 
 def inputs(name: str, small: bool = False) -> dict[str, np.ndarray]:
     """One set of feeds."""
-    return given.of(onnx.load(materialize(name, small)), small)
+    return feeds_of(onnx.load(materialize(name, small)), small)
 
 
 def expected(name: str, small: bool = False) -> list[np.ndarray]:
@@ -91,10 +83,9 @@ def expected(name: str, small: bool = False) -> list[np.ndarray]:
     return zoo.expected_of(materialize(name, small), inputs(name, small))
 
 
-def tolerance(name: str) -> float:
-    """How far results may be from those expected, as a share of the largest: rounding of a last bit moves a code by a
-    step, which the layers behind it pass on."""
-    return TOLERANCE.get(name) or TOLERANCE.get(parts(name)[1], 0.03)
+def tolerance(name: str, small: bool = False) -> float:
+    """How far results may be from those expected, as a share of the largest (kit/field/accuracy.py)."""
+    return accuracy.bound(materialize(name, small), inputs(name, small), is_quantised(name))
 
 
 __all__ = ["FAMILIES", "TABLE", "expected", "inputs", "is_quantised", "materialize", "names", "parts", "tolerance"]

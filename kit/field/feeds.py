@@ -1,4 +1,4 @@
-"""Feeds of the field's models: noise in floats, words in integers, the extents that dims without one get."""
+"""Random feeds of the field's models: normal floats, token numbers, and extents for symbolic dims."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ EXTENTS = {"batch": 2, "height": 48, "width": 320}
 SMALL = {"batch": 2, "height": 16, "width": 24}
 
 
-def of(model: onnx.ModelProto, small: bool) -> Feeds:
-    """The same on every machine."""
+def feeds_of(model: onnx.ModelProto, small: bool) -> Feeds:
+    """Feeds that are the same on every machine."""
     random = generator(f"{model.graph.name}:feeds")
     feeds = {}
     for value in model.graph.input:
