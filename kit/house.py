@@ -1,6 +1,6 @@
-"""The rooms of the house: which folder may import which, and who does import whom.
+"""The rooms of the house: which folder may import which, and which modules import each other.
 
-tests/test_house.py holds the code to these rules, scripts/draw_house.py draws them.
+tests/test_house.py checks these rules, scripts/draw_house.py draws the rooms, scripts/house_figures.py counts them.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
+INSTALLED_IN = {"providers": "pyruntime."}  # pyruntime/providers is a link to the folder at the top
 NOT_OURS = {".git", ".venv", "node_modules", "build", "dist", "__pycache__", ".cache"}
 
 # What each room (a folder, or a module at the top of the engine) may import besides itself. One direction, no cycles.
@@ -26,7 +29,7 @@ MAY_IMPORT = {
     "onnx": "errors ir",
     "codegen": "errors ir",
     "frontend": "errors ir host onnx",
-    "ops": "errors ir host frontend",
+    "ops": "errors ir host onnx frontend",
     "passes": "errors ir onnx codegen",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
@@ -43,7 +46,7 @@ MAY_IMPORT = {
     "pyruntime": "errors frontend ops placement compiler native api pyodide",
 }
 
-# The same of the rooms of web/, and of its two entry files.
+# The same for the rooms of web/ and its entry files.
 WEB_MAY_IMPORT = {
     "common": "",
     "storage": "common",
@@ -61,10 +64,19 @@ WEB_MAY_IMPORT = {
     "node.js": "node index.js",
     "pyodide.js": "common run worker",
 }
-# No type of these rooms is named in others: a JSDoc type is an arrow, too.
-WEB_ENDS = {"page", "worker"}
+WEB_ENDS = {"page", "worker"}  # other rooms must not even name types of these in JSDoc
 
-# What each folder beside the engine may import of the others; all of them may import the engine.
+# Files of web/ in import circles, counting types that JSDoc names. No file may be added.
+WEB_CIRCLES = """
+gpu/bindings gpu/device gpu/memory gpu/moves gpu/runner gpu/tensors gpu/timer gpu/transfers run/control run/environment
+run/executor run/held run/layout run/load_program run/plan run/plan_state run/portions session/model session/recovery
+worker/interpreter/python worker/interpreter/python_model worker/models/open_model worker/models/shared_models
+"""
+
+# Sub-folders that import each other. None may be added.
+FOLDER_CIRCLES = {Path("web/worker"): {"models", "programs"}}
+
+# What each folder beside the engine may import of the others. All of them may import the engine.
 TOOLS = {
     "kit": "",
     "fuzz": "kit",
@@ -77,7 +89,8 @@ TOOLS = {
 
 
 class Import(NamedTuple):
-    """module: the project's module or top-level package; lazy: inside a function."""
+    """module: the project's module or top-level package; lazy: importing the importer does not load it, because it is
+    imported inside a function or for type checkers only."""
 
     module: str
     lazy: bool
@@ -85,7 +98,7 @@ class Import(NamedTuple):
 
 @cache
 def files() -> list[Path]:
-    """Every file of the project, relative to its root, without what is installed or built."""
+    """Every file of the project, relative to its root, without installed and built ones."""
     found = []
     for folder, subfolders, names in os.walk(ROOT):
         subfolders[:] = [name for name in subfolders if name not in NOT_OURS and not name.endswith(".egg-info")]
@@ -99,20 +112,21 @@ def text_of(path: Path) -> str:
 
 
 def dotted(folder: str) -> dict[str, Path]:
-    """Dotted name -> file, of the Python modules in a folder."""
+    """Dotted name -> file, of the Python modules in a folder at the top."""
     paths = [path for path in files() if path.suffix == ".py" and path.parts[0] == folder]
-    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    names = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    return {INSTALLED_IN.get(folder, "") + name: path for name, path in zip(names, paths, strict=True)}
 
 
 @cache
 def modules() -> dict[str, Path]:
-    """Dotted name -> file, of the engine and of the providers, which are installed as pyruntime.providers."""
-    return dotted("pyruntime") | {f"pyruntime.{name}": path for name, path in dotted("providers").items()}
+    """Those of the engine and of the providers."""
+    return dotted("pyruntime") | dotted("providers")
 
 
 @cache
 def everything() -> dict[str, Path]:
-    """The same, with all folders beside the engine."""
+    """Those of all folders."""
     return modules() | {name: path for folder in TOOLS for name, path in dotted(folder).items()}
 
 
@@ -123,15 +137,14 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def imports(name: str) -> tuple[Import, ...]:
-    """What a module imports; imports for type checkers only do not count."""
+    """What a module imports."""
     path = everything()[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
 
     def visit(node: ast.AST, lazy: bool) -> Iterator[Import]:
         if isinstance(node, ast.expr):
             return  # expressions hold no imports, and are most of a tree
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
+        lazy = lazy or isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -157,7 +170,7 @@ def room_of(module: str) -> str:
 
 @cache
 def web_imports() -> dict[Path, tuple[set[Path], set[Path]]]:
-    """Each module of web/: what it imports when it runs, and the modules whose types it names."""
+    """For each module of web/: the modules that it loads, and those whose types its JSDoc names."""
     found = {}
     for path in files():
         if path.parts[0] != "web" or path.suffix != ".js":
@@ -174,3 +187,33 @@ def web_imports() -> dict[Path, tuple[set[Path], set[Path]]]:
 
 def web_room(path: Path) -> str:
     return path.parts[1]
+
+
+@cache
+def folder_arrows() -> dict[Path, dict[str, set[str]]]:
+    """For each folder with sub-folders: which of them import which others. The engine and its providers are one."""
+    found: dict[Path, dict[str, set[str]]] = {}
+    pairs = [(name, i.module) for name in everything() for i in imports(name) if i.module in everything()]
+    files_of = [(everything()[a], everything()[b]) for a, b in pairs]
+    files_of += [(path, other) for path, (loaded, _) in web_imports().items() for other in loaded]
+    for a, b in files_of:
+        common = Path(os.path.commonpath([a, b]))
+        first, second = (path.relative_to(common).parts for path in (a, b))
+        if common.parts and len(first) > 1 and len(second) > 1:
+            found.setdefault(common, {}).setdefault(first[0], set()).add(second[0])
+    return found
+
+
+def circles(graph: Mapping[T, set[T]]) -> set[T]:
+    """The nodes that can be reached from themselves."""
+
+    def reached(start: T) -> set[T]:
+        seen: set[T] = set()
+        border = [start]
+        while border:
+            new = graph.get(border.pop(), set()) - seen
+            seen |= new
+            border += new
+        return seen
+
+    return {node for node in graph if node in reached(node)}
