@@ -1,1 +1,1 @@
-"""The kernel language: element types, symbolic integers, scalar expressions, kernels, and their slow evaluator."""
+"""The kernel language: element types, symbolic integers, scalar expressions, kernels, and a reference evaluator."""

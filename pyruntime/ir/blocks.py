@@ -1,4 +1,4 @@
-"""What is in a block: its kernels and those of the blocks inside it, and who reads a tensor."""
+"""Queries about blocks: their kernels, including those of inner blocks, and the readers of tensors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def all_kernels(block: Block) -> list[Kernel]:
 
 
 def compute_kernels(block: Block) -> list[Kernel]:
-    """Those of `all_kernels` that a provider writes code for."""
+    """The kernels of a block and its inner blocks for which a provider writes code."""
     return [k for k in all_kernels(block) if not isinstance(k, (Leaf, Alias, Read, Host, If, Loop))]
 
 
 def is_constant(t: Tensor) -> bool:
-    """Whether maps alone make it of weights and numbers."""
+    """Whether only maps, reshapes, weights and constants contribute to a tensor."""
     found, todo = {t.uid}, [t]
     while todo:
         kernel = todo.pop().kernel
@@ -38,7 +38,7 @@ def is_constant(t: Tensor) -> bool:
 
 
 def own_inputs(kernel: Kernel) -> tuple[Tensor, ...]:
-    """What a kernel itself reads; the kernels of inner blocks read for themselves."""
+    """The tensors that a kernel itself reads, without those that only kernels of its inner blocks read."""
     if isinstance(kernel, If):
         return (kernel.condition,)
     if isinstance(kernel, Loop):
@@ -53,8 +53,8 @@ def _read(kernel: Kernel) -> Iterable[int]:
 def readers_of(
     block: Block, outputs: Iterable[Tensor], read: Callable[[Kernel], Iterable[int]] = _read
 ) -> Counter[int]:
-    """How many kernels read a tensor, by uid; what a block returns counts as read. `read` gives what a kernel does:
-    once each, or as often as a pass wants it to count."""
+    """Number of readers of each tensor, by uid. A tensor that a block returns has one more reader. `read`: uids of the
+    tensors that a kernel reads; a pass may count some of them several times."""
     uids = [t.uid for t in outputs]
     for kernel in all_kernels(block):
         uids += read(kernel)

@@ -1,4 +1,4 @@
-"""Shapes that broadcast: what two dims give where symbols leave open which of them is 1."""
+"""Broadcasting of shapes whose dims may be symbolic, so that it may be unknown which of two dims is 1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
         return a
     if _within(b, a) or _joined(b, a):
         return b
-    if isinstance(a, int) and a != 0:  # the unknown one is 1 or equal: checked at run time by the executor's guards
+    if isinstance(a, int) and a != 0:  # the symbolic one must be 1 or equal: the executor's guards check it
         return a
     if isinstance(b, int) and b != 0:
         return b
@@ -33,16 +33,18 @@ def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
 
 
 def caps(a: AnyDim, b: AnyDim) -> bool:
-    """Whether b is min(a, k) for a number k > 1, as a slice [:a] of k elements has: where the two broadcast, they are
-    equal."""
+    """Whether b is min(a, k) for an integer k > 1, such as the extent of a slice [:a] of k elements. If a and b
+    broadcast, they are then equal."""
     op, *args = _only_atom(b)
     return op == "min" and a in args and any(isinstance(x, int) and x > 1 for x in args)
 
 
 def _within(a: AnyDim, b: AnyDim) -> bool:
-    """Whether b is min(a, …), as slices [start:start + a] have, or that only where a is not 0, as [-a:] has: where a is
-    1, b is no more, so what the two broadcast to is a. (It would be 0 of a slice that begins behind the end, beside 1:
-    a guard refuses that.) A decoder's tables of positions are read so; shapes would grow with each layer."""
+    """Whether b is at most a: min(a, …), as the extent of a slice [start : start + a], or the same unless a is 0, as of
+    [-a:].
+
+    The two then broadcast to a. (If a is 1 and the slice starts past the end, the result would be 0: a guard refuses
+    that.) Decoders slice their position tables like this; without this rule, dims would grow with each layer."""
     op, *args = _only_atom(b)
     if op == "select" and args[0] == compare("lt", 0, a):
         b = args[1]
@@ -51,7 +53,7 @@ def _within(a: AnyDim, b: AnyDim) -> bool:
 
 
 def _joined(a: AnyDim, b: AnyDim) -> bool:
-    """Whether b was broadcast to a with others already: where a is 1, b is, so once more changes nothing."""
+    """Whether b is already the result of broadcasting a with other dims, so that broadcasting again changes nothing."""
     op, *args = _only_atom(a)
     if op != "select" or args[0] != compare("eq", args[2], 1):
         return False
@@ -59,7 +61,7 @@ def _joined(a: AnyDim, b: AnyDim) -> bool:
 
 
 def _only_atom(x: AnyDim) -> Atom:
-    """The operation that a dim is, with its operands; ("",) of others."""
+    """The only operation in a dim, with its operands; ("",) if the dim is anything else."""
     if isinstance(x, Dim) and len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1:
         atom: Atom = x.terms[0][0][0]
         return ("",) if isinstance(atom, Symbol) else atom

@@ -1,8 +1,8 @@
-"""Element types of tensors: the ONNX codes and how the engine stores each.
+"""Element types of tensors: their ONNX codes, and how the engine stores each.
 
-Types under one byte (int4, uint4, int2, uint2, float4e2m1) are stored one element a byte, sign-extended where signed;
-they are packed only in model files, at the API, and in large weights of 2 and 4 bits (frontend/packed_weights.py).
-float8 and float4 are stored as their bit patterns.
+Types of less than one byte (int4, uint4, int2, uint2, float4e2m1) take one byte an element, sign-extended if signed.
+They are packed only in model files, at the API, and in large weights of 2 and 4 bits (frontend/packed_weights.py).
+float8 and float4 are stored as bit patterns.
 
 Spec: TensorProto.DataType of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 """
@@ -14,9 +14,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One of `ALL`, compared by identity. name: ONNX spelling in lower case; code: TensorProto.DataType; size: bytes as
-    stored by the engine (0: not in linear memory); bits: bits an element takes in a model file; kind: f float,
-    i signed, u unsigned, b bool, s string, c complex."""
+    """One of `ALL`, compared by identity.
+
+    name: ONNX spelling in lower case
+    code: TensorProto.DataType
+    size: bytes of an element as the engine stores it (0: not in linear memory)
+    bits: bits of an element in a model file
+    kind: f float, i signed, u unsigned, b bool, s string, c complex
+    """
 
     name: str
     code: int

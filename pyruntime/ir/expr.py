@@ -1,4 +1,4 @@
-"""Scalar expressions: typed trees (shared subtrees allowed) that say what one element of a tensor is.
+"""Scalar expressions: typed trees (subtrees may be shared) that define one element of a tensor.
 
 An expression's dtype is exact: an int8 sum wraps as int8. Half floats (float16, bfloat16) and float8 compute in
 float32 and round when stored or cast. `index` and dims are int32.
@@ -25,11 +25,12 @@ COMPARE = frozenset("eq ne lt le gt ge".split())
 
 
 class MixedTypes(TypeError):
-    """Operands of two types meet where one type is needed."""
+    """Operands have different types where they must have the same."""
 
 
 class Expr:
-    """op: what; args: operands; value: a leaf's content; dtype: of the result (None only in templates).
+    """op: the operation; args: its operands; value: the content of a leaf; dtype: of the result (None in templates
+    only).
 
     Leaves: const (a number), dim (a Dim, int32), index (axis number of the enclosing map or reduce), var (a variable
     of a loop kernel), arg (the n-th placeholder of a template), at (value = the tensor, args = its coordinates).
@@ -55,11 +56,11 @@ class Expr:
         return self._key
 
     def content(self) -> Any:
-        """The value, or what stands for it when it is compared: 0.0 equals -0.0."""
+        """The value, in a form in which 0.0 and -0.0 differ."""
         return str(self.value) if self.op == "const" and self.value == 0 else self.value
 
     def tensors(self) -> tuple[Any, ...]:
-        """What it loads from, in order of first use."""
+        """The tensors that it loads from, in order of first use."""
         if self._tensors is None:
             found = [t for a in self.args if a.args or a.op == "at" for t in a.tensors()]
             if self.op == "at":
@@ -143,7 +144,7 @@ X, Y, Z, W = arg(0), arg(1), arg(2), arg(3)
 
 
 def as_expr(x: Scalar, dtype: DType | None) -> Expr:
-    """Numbers and dims become leaves of the other operand's type (a template's number waits for its type)."""
+    """A number or dim as a leaf of the other operand's type (dtype None, in templates: the type is set later)."""
     if isinstance(x, Expr):
         return x
     if isinstance(x, Dim):
@@ -184,7 +185,7 @@ _DIM_OPS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _fold(op: str, a: Expr, b: Expr) -> Expr | None:
-    """Arithmetic of int32 constants and dims, and the identities of integers (x+0, x*1, x*0)."""
+    """The result if it is known: arithmetic on int32 constants and dims, and x+0, x*1, x*0 for integers."""
     if a.dtype is not I32 or b.dtype is not I32:
         return None
     known_a, known_b = a.op in ("const", "dim"), b.op in ("const", "dim")
@@ -204,7 +205,7 @@ def _fold(op: str, a: Expr, b: Expr) -> Expr | None:
 
 
 def select(condition: Expr, a: Scalar, b: Scalar) -> Expr:
-    """a where the condition holds, else b; both are computed."""
+    """a if the condition holds, else b. Both are computed."""
     return _choose("select", condition, a, b)
 
 
@@ -235,11 +236,11 @@ def pick(i: Expr, values: Sequence[AnyDim], first: int = 0) -> Expr:
 
 
 def checked(i: Expr, extent: Scalar, node: str, *, from_end: bool = False) -> Expr:
-    """A position on an axis of `extent` elements that was read from data, as int32.
+    """An index from data into an axis of `extent` elements, as int32, with a check at run time.
 
-    Inside [0, extent) it is the index itself; from_end: -n stands for extent - n. Any other index is 0, so that nothing
-    outside the tensor is read, and the run ends with an ExecutionError of this node (ADR 43). On an empty axis
-    every index is out of range and 0 is no place either: a store needs a guard there."""
+    An index in [0, extent) stays as it is; from_end: -n means extent - n. Any other index becomes 0, so that no load is
+    out of bounds, and the run ends with an ExecutionError of this node (ADR 43). On an empty axis
+    every index is out of range, 0 too: a store needs a guard there."""
     if i.dtype not in (I32, I64):
         i = cast(i, I64 if i.dtype.size >= 4 else I32)
     extent = extent if isinstance(extent, Expr) else dim(extent)
@@ -298,9 +299,9 @@ def isinf(x: Expr) -> Expr:
 
 
 def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
-    """Rebuild bottom-up. `visit` gets each node with new operands and returns its replacement, or None to keep it.
-    Shared subtrees stay shared; folding is applied anew, and a leaf that it leaves is not visited a second time:
-    of 0 + i, where i stands for another index already, i would be replaced again."""
+    """Rebuild an expression bottom-up. `visit` gets each node with its new operands, and returns its replacement, or
+    None to keep it. Shared subtrees stay shared. Nodes are folded again, but a leaf that folding returns is not visited
+    a second time: if 0 + i folds to an i that is itself a replacement, i would be replaced again."""
     done = {} if memo is None else memo
 
     def go(x: Expr) -> Expr:
@@ -310,7 +311,7 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
             if new is None:
                 if a.args:
                     new = go(a)
-                else:  # most are leaves: as go does, without the call
+                else:  # most operands are leaves: inlined from go, without the call
                     new = visit(a)
                     new = done[id(a)] = a if new is None else new
             args.append(new)
@@ -326,7 +327,7 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
 
 
 def rebuild(x: Expr, args: Sequence[Expr]) -> Expr:
-    """The node with other operands, its type inferred anew (a template becomes typed)."""
+    """The node with other operands. Its type is inferred again, so that a template becomes typed."""
     op = x.op
     if op in BINARY or op in COMPARE:
         a, b = args
@@ -347,22 +348,23 @@ def rebuild(x: Expr, args: Sequence[Expr]) -> Expr:
 
 
 def _retype(x: Expr, dtype: DType | None) -> Expr:
-    """Give a template's untyped number its type."""
+    """A template's untyped number with a type."""
     if x.dtype is None and x.op == "const" and dtype is not None:
         return const(x.value, dtype)
     return x
 
 
 def instantiate(template: Expr, args: Sequence[Expr]) -> Expr:
-    """Fill a template's placeholders; types flow up from the arguments."""
+    """Replace a template's placeholders; types follow from the arguments."""
     done = rewrite(template, lambda e: args[e.value] if e.op == "arg" else None)
     return _retype(done, args[0].dtype if args else F32)
 
 
 def walk(x: Expr, seen: set[int] | None = None) -> Sequence[Expr]:
-    """All nodes, operands first, each once. `seen`: ids of those that are left out, to which they are added."""
+    """All nodes, each once, operands first. `seen`: ids of nodes to skip; the ids of all returned nodes are added to
+    it."""
     if seen is None:
-        if x._nodes is None:  # passes walk the same ones again and again
+        if x._nodes is None:  # cached, because passes walk the same expressions many times
             x._nodes = _nodes(x, set())
         return x._nodes
     return () if id(x) in seen else _nodes(x, seen)
@@ -387,7 +389,7 @@ def _nodes(x: Expr, seen: set[int]) -> list[Expr]:
 
 
 def is_view(e: Expr) -> bool:
-    """Whether a map of this expression only moves elements: a load at cheap coordinates, or a constant."""
+    """Whether a map with this expression only moves elements: it is a load at cheap coordinates, or a constant."""
     if e.op == "at":
         return all(
             y.dtype is I32 and y.op in ("index", "const", "dim", "add", "sub", "mul") for c in e.args for y in walk(c)
@@ -399,7 +401,7 @@ def is_view(e: Expr) -> bool:
 
 
 def affine(x: Expr) -> tuple[AnyDim, dict[Any, AnyDim]] | None:
-    """x as base + Σ coefficient · variable, with Dims for base and coefficients; None where it is not of that form.
+    """x as base + Σ coefficient · variable, where base and coefficients are dims; None if x has another form.
     Variables are keyed ("index", axis) and ("var", id)."""
     op = x.op
     if op in ("const", "dim"):

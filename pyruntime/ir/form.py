@@ -1,5 +1,5 @@
-"""The form of kernels: all that their code depends on, with numbers in place of tensors, so that equal layers have
-equal forms."""
+"""Cache keys of generated code: everything that the code of kernels depends on, with numbers in place of tensors, so
+that equal layers of a model have equal keys."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pyruntime.ir.kernel import (
 
 
 class Form:
-    """tensors: those that the kernels make and use; their positions stand for them in what is said of kernels.
+    """A structural key of kernels. tensors: those that the kernels make and use; the key names them by position.
 
-    Of a `Call` that is all but its meaning; a node's name counts only where an index is checked."""
+    It contains everything of a `Call` except its definition, and a node's name only if the node checks an index."""
 
     def __init__(self, kernels: Iterable[Kernel]) -> None:
         self.tensors: list[Tensor] = []
@@ -38,8 +38,8 @@ class Form:
         self._parts = [self._kernel(k) for k in kernels]
 
     def key(self) -> Any:
-        """A hashable value, equal where one's code is the other's: common subexpressions are told apart from equal
-        ones."""
+        """A hashable value. Kernels with equal keys have the same code. It distinguishes shared subexpressions from
+        equal ones."""
         return tuple(self._nodes), tuple(self._parts), tuple([(t.dtype, t.shape) for t in self.tensors])
 
     def _tensor(self, t: Tensor) -> int:
@@ -49,7 +49,7 @@ class Form:
         return number
 
     def _expression(self, e: Expr) -> int:
-        """Its place among the nodes."""
+        """Position of an expression in `_nodes`."""
         args = [self._places[id(a)] if id(a) in self._places else self._expression(a) for a in e.args]
         value = self._tensor(e.value) if e.op == "at" else e.content()
         place = self._places[id(e)] = len(self._nodes)
@@ -70,7 +70,8 @@ class Form:
         args = tuple([None if t is None else self._tensor(t) for t in k.args])
         views = tuple([(n, v.tensor.dtype, v.tensor.shape, v.offset, v.strides) for n, v in k.strided.items()])
         epilogue = None if k.epilogue is None else self._expression(k.epilogue)
-        attrs = tuple([(name, v, repr(v)) for name, v in k.attrs.items()])  # 0.0 equals -0.0, and 1 True
+        # repr distinguishes 0.0 from -0.0, and 1 from True
+        attrs = tuple([(name, v, repr(v)) for name, v in k.attrs.items()])
         return made, k.routine, args, attrs, views, k.order, epilogue
 
     def _statements(self, body: list[Stmt]) -> Any:

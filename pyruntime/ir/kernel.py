@@ -1,4 +1,4 @@
-"""The kernel vocabulary: what an operator may be lowered to, and what a provider must run.
+"""The kernel vocabulary: what operators are lowered to, and what providers must run.
 
 `Tensor`s are SSA values; each is made by one `Kernel`:
 
@@ -34,7 +34,7 @@ Binds = tuple[tuple[int, int, Symbol], ...]  # (output, axis, the symbol that th
 
 
 class Tensor:
-    """A value of the program: shape (of ints and Dims), element type, and the kernel that makes it."""
+    """A value of the program: its shape (ints and Dims), element type, and the kernel that makes it."""
 
     __slots__ = ("dtype", "index", "kernel", "name", "shape", "uid")
 
@@ -51,8 +51,8 @@ class Tensor:
         return len(self.shape)
 
     def at(self, *coords: Scalar) -> Expr:
-        """The element at these coordinates (int32 expressions, dims or ints), one for each axis. Errors: ShapeError if
-        there are more or fewer: where an operator is given a rank that it does not expect."""
+        """The element at these coordinates (int32 expressions, dims or ints), one for each axis. Errors: ShapeError
+        for another number of coordinates, as when an operator gets a tensor of an unexpected rank."""
         if len(coords) != len(self.shape):
             shape = ", ".join(map(str, self.shape))
             raise ShapeError(f'"{self.name}" of shape [{shape}] is read as if it had rank {len(coords)}')
@@ -169,8 +169,10 @@ class Call(Kernel):
     """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands. attrs are
     plain ints, floats, strings, Dims and tuples of them.
 
-    What passes may add: `strided`: operand n is a `View` of the tensor in args; `order`: axis n of the output is axis
-    order[n] of the meaning's; `epilogue`: an expression over the output's axes in which arg(0) is the routine's result.
+    Passes may add:
+    strided: operand n is a `View` of the tensor in args
+    order: axis n of the output is axis order[n] of the definition's output
+    epilogue: an expression over the output's axes in which arg(0) is the routine's result
     """
 
     routine: str
@@ -188,7 +190,8 @@ class Call(Kernel):
         return tuple({t.uid: t for t in (*own, *more)}.values())
 
     def definition(self) -> Map | Reduce | Loops:
-        """The meaning with what passes added, as a kernel of its own with this one's outputs."""
+        """The definition of the routine's result, with order and epilogue, as a kernel that makes this one's
+        outputs."""
         out = replace(self.meaning)
         out.outputs, out.node = self.outputs, self.node
         if not isinstance(out, Loops):
@@ -205,7 +208,7 @@ class Call(Kernel):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An operand read where it lies in another tensor: its element (i, j, …) is at offset + Σ index · stride there."""
+    """An operand inside another tensor: its element (i, j, …) is at offset + Σ index · stride of that tensor."""
 
     tensor: Tensor
     offset: AnyDim
@@ -214,8 +217,8 @@ class View:
 
 @dataclass(eq=False, slots=True)
 class Host(Kernel):
-    """fn names an entry of `pyruntime.host.FUNCTIONS`, run in Python on whole arrays. Output dims may be symbols
-    that this kernel binds, listed per output and axis in `binds`. provider: whose step it is, if it is one's."""
+    """A Python function on whole arrays. fn: its name in `pyruntime.host.FUNCTIONS`; binds: symbols of output dims that
+    the kernel binds; provider: the provider in Python that this kernel replaces, or ""."""
 
     fn: str
     args: tuple[Tensor | None, ...]
@@ -242,8 +245,8 @@ class Read(Kernel):
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Kernels in order. `inputs` are Leaf tensors fed on entry (loop-carried values); the body may also use any
-    tensor of the enclosing blocks. Each output is made in the block and is no input."""
+    """Kernels in order. inputs: Leaf tensors that are set on entry (loop-carried values). Kernels may also use any
+    tensor of the enclosing blocks. A kernel of the block makes each output; no output is an input."""
 
     inputs: tuple[Tensor, ...] = ()
     kernels: list[Kernel] = field(default_factory=list)
@@ -293,7 +296,7 @@ class Loop(Kernel):
 
 
 def free(block: Block) -> tuple[Tensor, ...]:
-    """Tensors that a block uses and does not make."""
+    """Tensors that a block uses but does not make."""
     made = {t.uid for t in block.inputs}
     out: dict[int, Tensor] = {}
     for kernel in block.kernels:
@@ -342,9 +345,12 @@ class Store:
 
 @dataclass(eq=False, slots=True)
 class For:
-    """for var in range(extent). kind: "serial"; "parallel": iterations are independent, may run on many threads: those
-    of the outermost statement are the work units, others a GPU's workgroup may share; "vector": iterations are
-    independent but for Accum, may run four at a time."""
+    """for var in range(extent).
+
+    kind: "serial"; "parallel": iterations are independent (those of the outermost loop are the work units of threads,
+        inner ones may be divided among a GPU's workgroup); "vector": iterations are independent except for Accum, and
+        may run in SIMD lanes
+    """
 
     var: int
     extent: Expr
@@ -391,7 +397,7 @@ class Var:
 
 
 class Builder:
-    """Writes the body of a `Loops` kernel with Python's own blocks.
+    """Builds the body of a `Loops` kernel from Python's with-blocks.
 
     with k.parallel(rows) as i:
         total = k.var(0.0, F32)
@@ -416,7 +422,7 @@ class Builder:
         return Expr("var", (), dtype, self._vars - 1)
 
     def let(self, value: Expr) -> Expr:
-        """Name a value: computed once, here (and so before later stores)."""
+        """A variable with this value, which is computed here, once, before later stores."""
         v = self._new(value.dtype)
         self.emit(Let(v.value, value))
         return v
@@ -450,7 +456,7 @@ class Builder:
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """The else of the `when` just closed."""
+        """The else branch of the `when` before it."""
         last = self._stack[-1][-1]
         assert isinstance(last, When)
         self._stack.append([])

@@ -1,4 +1,4 @@
-"""Codes of 2 to 8 bits one after the other in bytes, the lowest bits first, as elements of expressions."""
+"""Expressions on packed codes of 2 to 8 bits, which follow each other without gaps, lowest bits first."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pyruntime.ir.dtype import I32, U8
 from pyruntime.ir.expr import Expr, cast, dim, minimum
 from pyruntime.ir.kernel import Tensor
 
-LARGE = 1 << 16  # elements; smaller tables of codes take a byte each, and are made floats once
+LARGE = 1 << 16  # elements; in smaller tensors codes take a byte each, and are dequantised once
 
 
 def unpacked(byte: Expr, place: Expr, bits: int) -> Expr:
-    """Element `place` of a run of packed elements, whose byte (number place · bits / 8) is given, as int32."""
+    """Element `place` of packed elements, as int32. byte: byte number place · bits / 8."""
     byte = cast(byte, I32)
     if bits == 8:
         return byte
@@ -23,7 +23,7 @@ def unpacked(byte: Expr, place: Expr, bits: int) -> Expr:
 
 
 def code_at(codes: Tensor, row: Sequence[Expr], place: Expr, bits: int) -> Expr:
-    """Element `place` of a row of packed elements, as int32; one of 3, 5, 6 or 7 bits may lie in two bytes."""
+    """Element `place` of a row of packed elements, as int32. An element of 3, 5, 6 or 7 bits may span two bytes."""
     first = place * bits / 8
     if 8 % bits == 0:
         return unpacked(codes.at(*row, first), place, bits)
@@ -33,11 +33,11 @@ def code_at(codes: Tensor, row: Sequence[Expr], place: Expr, bits: int) -> Expr:
 
 
 def packed_byte(code: Callable[[Expr], Expr], i: Expr, bits: int) -> Expr:
-    """Byte i of a run of codes; `code` gives one as int32, and is asked for some of which no bit is in the byte, behind
-    the last one, too."""
+    """Byte i of packed codes. `code` returns a code as int32; it is also called for neighbours that share no bit with
+    the byte, even past the last code."""
     first = i * 8 / bits
-    shift = first * bits - i * 8  # of the first code's bits, to the left: none or less
-    count = 8 // bits if 8 % bits == 0 else 7 // bits + 2  # that may lie in a byte
+    shift = first * bits - i * 8  # of the first code's bits, to the left; 0 or negative
+    count = 8 // bits if 8 % bits == 0 else 7 // bits + 2  # codes that may share a byte
     parts = [(code(first + n) << (shift + (n * bits + 8))) >> 8 for n in range(count)]
     return cast(reduce(operator.or_, parts) & 255, U8)
 

@@ -1,8 +1,8 @@
-"""The slow and obvious evaluator of the kernel vocabulary: the truth for tests, and compile-time shape arithmetic.
+"""A simple evaluator of the kernel vocabulary: the reference for tests, and compile-time shape arithmetic.
 
-Arrays are (shape, flat list of Python numbers). Integers may be Dims, so shape arithmetic works on symbols; what
-cannot be decided without their values raises `Undecided`. There is no fast path here, ever.
-"""
+Arrays are (shape, flat list of Python numbers). Integers may be Dims, so that shape arithmetic works on symbols; a
+result that depends on their values raises `Undecided`. This module never gets a fast path: it must stay obviously
+right."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _bitcast(x: Any, source: DType, to: DType) -> Any:
 
 
 def _partial(fn: Callable[..., float]) -> Callable[..., float]:
-    """Python raises where IEEE gives inf or NaN."""
+    """A function that returns inf or NaN as IEEE 754 does, where Python's raises."""
 
     def safe(*args: float) -> float:
         try:
@@ -243,8 +243,8 @@ def value(e: Expr, env: Env, arrays: Mapping[int, Array]) -> Any:
     if op in ("guard", "select"):
         condition = value(e.args[0], env, arrays)
         if isinstance(condition, Dim):
-            if e.dtype.is_float:  # no Dim stands for one
-                raise sh.Undecided(f"which float it is depends on {condition}", condition)
+            if e.dtype.is_float:  # a Dim cannot represent a float
+                raise sh.Undecided(f"a float depends on {condition}", condition)
             return sh.select(condition, value(e.args[1], env, arrays), value(e.args[2], env, arrays))
         return value(e.args[1 if condition else 2], env, arrays)
     args = [value(a, env, arrays) for a in e.args]
@@ -265,7 +265,7 @@ def value(e: Expr, env: Env, arrays: Mapping[int, Array]) -> Any:
 
 
 def _checked(i: Any, extent: Any, node: str, *, from_end: bool) -> Any:
-    """Errors: ExecutionError for an index out of range; Undecided where that depends on symbols."""
+    """Errors: ExecutionError for an index out of range; Undecided if that depends on symbols."""
     low = -extent if from_end else 0
     for inside in (sh.compare("le", low, i), sh.compare("lt", i, extent)):
         if isinstance(inside, Dim):
@@ -279,12 +279,12 @@ def _checked(i: Any, extent: Any, node: str, *, from_end: bool) -> Any:
 
 
 def out_of_range(i: int, extent: int) -> str:
-    """What executors, too, say of an index that data gave."""
+    """The message about a data-dependent index, the same in all executors."""
     return f"index {i} is out of range for {extent} element{'s' * (extent != 1)}"
 
 
 def _rounded(x: Any, dtype: DType) -> Any:
-    """The result of one operation: float32 (in which halves compute too) rounds, integers wrap."""
+    """The result of one operation: floats of 32 bits or less round to float32, integers wrap."""
     if dtype.is_float and dtype is not dt.F64 and isinstance(x, float):
         return _through(x, "<f")
     return _narrow(x, dtype)
@@ -333,8 +333,8 @@ def evaluate(
     shapes: Sequence[tuple[int, ...]],
     symbols: Mapping[Symbol, int] | None = None,
 ) -> list[Array]:
-    """The outputs of one kernel. `shapes` are its outputs' shapes with every dim an int; without `symbols`, Dims are
-    kept as values."""
+    """The outputs of one kernel. `shapes`: its outputs' shapes, all ints. Without `symbols`, Dims stay symbolic
+    values."""
     env: Env = {} if symbols is None else {"symbols": symbols}
     if isinstance(kernel, Alias):
         return [(shapes[0], arrays[kernel.base.uid][1])]

@@ -1,4 +1,4 @@
-"""Rewriting kernel by kernel: a rule looks at one kernel and may give others in its place."""
+"""Rewriting kernel by kernel: a rule maps one kernel to the kernels that replace it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Rule = Callable[[Kernel], "Kernel | Sequence[Kernel] | None"]
 
 
 def rewrite_kernels(block: Block, rule: Rule) -> None:
-    """Apply a rule to each kernel of the block and its inner blocks, inner ones first. None leaves the kernel; what
-    else it gives takes the kernel's place, the last of them its outputs and its node."""
+    """Apply a rule to each kernel of the block and its inner blocks, inner ones first. A rule returns None to
+    leave a kernel, or the kernels that replace it; the last of them takes over its outputs and node."""
     kernels: list[Kernel] = []
     for kernel in block.kernels:
         for inner in kernel.blocks:
             rewrite_kernels(inner, rule)
-        given = rule(kernel)
-        found = [kernel] if given is None else [given] if isinstance(given, Kernel) else list(given)
-        take_over(found[-1], kernel)
-        kernels += found
+        result = rule(kernel)
+        new = [kernel] if result is None else [result] if isinstance(result, Kernel) else list(result)
+        take_over(new[-1], kernel)
+        kernels += new
     block.kernels = kernels
 
 
 def take_over(new: Kernel, old: Kernel) -> None:
-    """`new` makes the outputs of `old` from now on."""
+    """Make `new` the kernel that makes the outputs of `old`."""
     if new is old:
         return
     new.outputs, new.node = old.outputs, old.node
@@ -36,13 +36,13 @@ def take_over(new: Kernel, old: Kernel) -> None:
 
 
 def computing(rule: Rule) -> Rule:
-    """The rule, for kernels that compute alone: what moves or controls them is not for rewriting."""
+    """The rule restricted to kernels that compute."""
     return lambda kernel: rule(kernel) if isinstance(kernel, (Map, Reduce, Loops, Call)) else None
 
 
 def check_kernels(block: Block, made: Iterable[int] = ()) -> None:
-    """Errors: InvalidModel if a kernel reads what none before it makes, or has an index that its output lacks an axis
-    for. `made`: uids of tensors made outside."""
+    """Check the order and axes of kernels. made: uids of tensors from outside the block. Errors: InvalidModel if a
+    kernel reads a tensor that no kernel before it makes, or uses an index beyond the axes of its output."""
     known = {*made, *[t.uid for t in block.inputs]}
     for kernel in block.kernels:
         unmade = [t for t in own_inputs(kernel) if t.uid not in known and not isinstance(t.kernel, Leaf)]
@@ -63,7 +63,7 @@ def _check_axes(kernel: Kernel) -> None:
 
 
 def _spaces(kernel: Kernel) -> list[tuple[Expr, int]]:
-    """The expressions of a kernel, each with the number of its axes."""
+    """The expressions of a kernel, each with the number of axes over which it is evaluated."""
     if isinstance(kernel, Map):
         return [(kernel.expr, kernel.out.rank)]
     if isinstance(kernel, Reduce):

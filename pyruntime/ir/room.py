@@ -1,4 +1,4 @@
-"""Tensors that are a part of their buffer."""
+"""Tensors in buffers with capacity for more: KV caches that grow in place."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pyruntime.ir.shape import AnyDim, Shape
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A tensor of this shape is the first part, along an axis, of a buffer that has so many places there. least: how
-    many a feed needs, by dims that are known before a run. mixed: how many new rows may lie among the feed's, one
-    behind the other; None if they lie behind them."""
+    """A tensor of this shape is the start, along `axis`, of a buffer with a capacity of `places` there.
+
+    least: the capacity that a feed needs, computed from dims that are known before a run
+    mixed: the number of contiguous new rows that may overwrite the feed's rows; None if new rows only follow them
+    """
 
     axis: int
     places: AnyDim

@@ -1,8 +1,8 @@
 """Dims: Python ints, or `Dim`, an integer expression over symbols in canonical (polynomial) form.
 
 Arithmetic of Dims gives an int wherever the result is constant, so code written with plain arithmetic works for both.
-`==` is structural: equal polynomials are equal for all values. An ordering that holds for some values only raises
-`Undecided`; use `compare`, `select`, `minimum` and `maximum` where the answer may depend on the symbols.
+`==` is structural: equal polynomials are equal for all values. An ordering that depends on the values raises
+`Undecided`; use `compare`, `select`, `minimum` and `maximum` where it may.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Undecided(PyRuntimeError):
 
 @contextmanager
 def decided_by_feeds() -> Iterator[None]:
-    """Where dims of feeds leave something undecided, ask for them (`NeedsValue`)."""
+    """Inside the block, `Undecided` becomes `NeedsValue` if dims of feeds would decide it."""
     try:
         yield
     except Undecided as e:
@@ -116,7 +116,7 @@ def dim_of(symbol: Symbol) -> Dim:
 
 
 def symbol(name: str) -> Dim:
-    """The dim that a model calls so."""
+    """The dim to which a model gives this name."""
     return dim_of(Symbol(DIM, name))
 
 
@@ -160,7 +160,7 @@ def _multiply(a: AnyDim, b: AnyDim) -> AnyDim:
 
 
 def _divide_exactly(a: Terms, m: Monomial, c: int) -> AnyDim | None:
-    """a / (c·m) where every term of `a` is divisible, else None."""
+    """a / (c·m) if every term of `a` is divisible, else None."""
     out = []
     for monomial, coefficient in a:
         rest = list(monomial)
@@ -175,7 +175,7 @@ def _divide_exactly(a: Terms, m: Monomial, c: int) -> AnyDim | None:
 
 
 def floordiv(a: AnyDim, b: AnyDim) -> AnyDim:
-    """floor(a / b). By zero gives 0: it happens only where a tensor is empty anyway."""
+    """floor(a / b). Division by zero gives 0: it occurs only for empty tensors."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b else 0
     if a == b:
@@ -216,19 +216,19 @@ def absolute(a: AnyDim) -> AnyDim:
 def _atom(op: str, *args: AnyDim) -> Dim:
     made = Dim((((((op, *args),)), 1),))
     if _parts(made) > MOST_PARTS and all(s.is_extent for s in symbols(made)):
-        raise Undecided("a dim is too long an expression of others", made)
+        raise Undecided("a dim is too long an expression of other dims", made)
     return made
 
 
 MOST_PARTS = 256
-"""Of an expression; published models have up to 19. A dim made of one that occurs in it twice, and so on, is a tree
-that doubles each time: nine Splits in a row took 12 s. Where more follows from dims that are fed, a model is compiled
-for these."""
+"""Largest number of operations in a dim; published models have up to 19. A dim in which another occurs twice, and so
+on, is a tree that doubles each time: nine Splits in a row took 12 s. A model with larger dims is compiled for the dims
+of its feeds."""
 
 
 @lru_cache(maxsize=4096)
 def _parts(x: AnyDim) -> int:
-    """Atoms in `x`, each as often as it occurs."""
+    """Number of operations in `x`, counting each occurrence."""
     if isinstance(x, int):
         return 0
     return sum(1 if isinstance(atom, Symbol) else 1 + sum(map(_parts, atom[1:])) for m, _ in x.terms for atom in m)
@@ -255,7 +255,7 @@ def clamp(x: AnyDim, low: AnyDim, high: AnyDim) -> AnyDim:
 
 
 def select(condition: AnyDim, a: AnyDim, b: AnyDim) -> AnyDim:
-    """a where the condition is non-zero, else b."""
+    """a if the condition is non-zero, else b."""
     if a == b:
         return a
     if isinstance(condition, int):
@@ -264,7 +264,7 @@ def select(condition: AnyDim, a: AnyDim, b: AnyDim) -> AnyDim:
 
 
 def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
-    """`a op b` (lt, le, eq, ne, gt, ge) as 0 or 1, or as a Dim where it depends on symbols."""
+    """`a op b` (lt, le, eq, ne, gt, ge) as 0 or 1, or as a Dim if it depends on symbols."""
     if op in ("gt", "ge"):
         return compare("lt" if op == "gt" else "le", b, a)
     if op == "ne":
@@ -281,14 +281,14 @@ def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
 
 
 def at_least(x: AnyDim, low: AnyDim) -> AnyDim:
-    """low <= x as 0 or 1, decided at run time even where the bound of x's symbol says it: for checking that bound."""
+    """low <= x as 0 or 1, evaluated at run time even if the bound of x's symbol implies it: it checks that bound."""
     return _atom("le", low, x) if isinstance(x, Dim) else int(low <= x)
 
 
 def _decide(op: str, a: AnyDim, b: AnyDim) -> bool:
     known = compare(op, a, b)
     if isinstance(known, Dim):
-        raise Undecided(f"whether {a} {op} {b} depends on the run", a, b)
+        raise Undecided(f"whether {a} {op} {b} depends on the values of dims", a, b)
     return bool(known)
 
 
@@ -392,7 +392,7 @@ _EVAL: dict[str, Callable[..., int]] = {
 
 
 def evaluate(x: AnyDim, env: Mapping[Symbol, int]) -> int:
-    """The value of a dim, given those of its symbols."""
+    """The value of a dim for these values of its symbols."""
     if isinstance(x, int):
         return x
     total = 0
@@ -407,7 +407,7 @@ def evaluate(x: AnyDim, env: Mapping[Symbol, int]) -> int:
 
 
 def estimate(x: AnyDim, hint: int = 64) -> int:
-    """The value of a dim with every symbol taken to be `hint`: for deciding what is large."""
+    """The value of a dim if every symbol were `hint`: an estimate of what is large."""
     return x if isinstance(x, int) else evaluate(x, dict.fromkeys(symbols(x), hint))
 
 

@@ -1,4 +1,4 @@
-"""Elements as bytes: the engine's storage layout of constants."""
+"""Encodes elements as bytes in the layout in which the engine stores constants."""
 
 from __future__ import annotations
 
