@@ -51,7 +51,7 @@ def turn(session: InferenceSession, feeds: Any, runs: int) -> list[float]:
 
 
 def code(session: InferenceSession) -> list[Any]:
-    return [program.program.part(program.header["modules"]["wasm"]) for program in session._programs.values()]
+    return [program.program.part(program.header["modules"]["wasm"]) for program in session._native.executors.values()]
 
 
 def one(name: str, turns: int) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def one(name: str, turns: int) -> tuple[float, float]:
     with indices_trusted():
         free = InferenceSession(models.path(name))
         free.run(None, feeds)
-    nodes = max(len(executor.checked) for executor in checked._programs.values())
+    nodes = max(len(executor.checked) for executor in checked._native.executors.values())
     if code(checked) == code(free):
         print(f"{name:22}{nodes:7}{'the same code':>49}", flush=True)
         return 1.0, 1.0

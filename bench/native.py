@@ -140,7 +140,7 @@ def random_feeds(path: Path) -> dict[str, np.ndarray]:
 
 def kernels(session: InferenceSession, feeds: Any, args: argparse.Namespace) -> None:
     """The best time of each call over the runs, longest first, and the sum per kind of kernel."""
-    executor = session._programs[next(iter(session._programs))]
+    executor = next(iter(session._native.executors.values()))
     best: list[tuple[str, float]] = []
     for _ in range(args.runs):
         executor.timings = []

@@ -74,7 +74,7 @@ def in_page(opened: Chromium, length: int, runs: int) -> float:
 
 def native(length: int, runs: int, inner: bool) -> float:
     session = InferenceSession(chain(length))
-    executor: Any = session._latest()
+    executor: Any = session._native.latest()
     action = (lambda: executor.run({"x": X})) if inner else (lambda: session.run(None, {"x": X}))
     times = []
     for _ in range(runs):

@@ -53,7 +53,7 @@ def native(name: str, runs: int) -> list[Call]:
     feeds = models.feeds(name)
     session.run(None, feeds)
     found = best([session.profile(feeds) for _ in range(runs)])
-    executor: Any = session._latest()
+    executor: Any = session._native.latest()
     sizes = _sizes(executor.header, executor.env)
     calls = [Call(c.node, c.kernel, c.seconds, 0, sizes.get((c.node, c.kernel), 0)) for c in found]
     return with_flops(name, calls, session.explain()["nodes"])

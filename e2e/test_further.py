@@ -100,7 +100,7 @@ def exported(built: None) -> Path:
         for threads in (1, 2):
             options = SessionOptions(intra_op_num_threads=threads)
             session = InferenceSession(ROOT / "demo" / "digits" / "digits.onnx", options)
-            assert session._latest().header["memories"]
+            assert session._native.latest().header["memories"]
             new = folder / f"further{threads}.pyrt.{os.getpid()}"
             new.write_bytes(session.export(weights=True))
             new.replace(folder / f"further{threads}.pyrt")

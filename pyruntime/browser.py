@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -18,20 +17,19 @@ from pyruntime.codegen.choices import Choices, Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
-from pyruntime.frontend import budget, interpreter
-from pyruntime.frontend.maps import Column, classes, without_maps
-from pyruntime.frontend.specialise import GivenTensor, Needs, required
-from pyruntime.frontend.trace_graph import Path, Spec, TensorSpec, declared_specs, trace_graph
+from pyruntime.frontend import budget
+from pyruntime.frontend.maps import Border, Column, classes, without_maps
+from pyruntime.frontend.specialise import Given, GivenTensor
+from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.host import call
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
-from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx import load
 from pyruntime.onnx.describe import describe
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
-from pyruntime.onnx.sampling import with_sampling
 from pyruntime.onnx.weight_values import elements
-from pyruntime.passes.cleanup.graph_pruning import prune
 from pyruntime.placement.provider_list import effective, known, registered, target
+from pyruntime.session.prepare_graph import prepare_graph
+from pyruntime.session.specialisation import FOR_ALL, Specialiser
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
 # options that WebAssembly is written for
@@ -115,24 +113,15 @@ def _described(column: Column) -> dict[str, Any]:
     return {"input": column.source, "key": column.kind.key.name, "keys": column.keys, "length": column.length}
 
 
-def _given(feed: Any, declared: Type | None) -> Any:
-    """A feed as `Needs` asks for it. Types without an array in JavaScript come as raw bits of another: what the model
-    declares is what they are."""
+def _described_feed(feed: Any, declared: Type | None) -> Given:
+    """A feed as `Needs` reads it. Types without an array in JavaScript arrive as raw bits of another type: the element
+    type is the one that the model declares."""
     if isinstance(declared, (OptionalType, SequenceType)):
         declared = declared.elem
     if isinstance(feed, list):
-        return [_given(item, declared) for item in feed]
+        return [_described_feed(item, declared) for item in feed]  # type: ignore[misc]
     dtype = declared.dtype if isinstance(declared, TensorType) else None
     return feed and GivenTensor(dtype or BY_NAME[feed["dtype"]], tuple(feed["dims"]), lambda: feed["data"])
-
-
-def _arrays(feeds: dict[str, Any]) -> dict[Path, Any]:
-    """Feeds by path, as the interpreter has arrays."""
-    arrays: dict[Path, Any] = {}
-    for name, feed in feeds.items():
-        items = [((name, n), f) for n, f in enumerate(feed)] if isinstance(feed, list) else [((name,), feed)]
-        arrays |= {path: (tuple(f["dims"]), f["data"]) for path, f in items if f is not None}
-    return arrays
 
 
 def _given_as(location: str, external: Mapping[str, int]) -> str | None:
@@ -162,130 +151,34 @@ def _loaded(read: Read, size: int, external: Mapping[str, int], window: type[_Wi
     return load(window(read, size), open_external=open_external)
 
 
-class Model:
-    """A model and the Programs made from it."""
+class PageCompiler:
+    """Compiles graphs by the options of a session in a page."""
 
-    def __init__(self, read: Read, size: int, options: dict[str, Any], graph: Graph | None = None) -> None:
-        """graph: as it was read before."""
+    def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
-        watch = Stopwatch()
-        graph = graph or _loaded(read, size, options.get("external", {}))
         self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses") or ())
-        graph = with_sampling(graph.with_dims(options.get("freeDimensionOverrides") or {}), options.get("sampleFrom"))
-        graph = self.pipeline.graph(graph)
-        border = without_maps(graph)
-        self.graph, self.columns = border.graph, border.columns
-        self.classes = {name: classes(node) for name, node in border.scores.items()}
-        keys = [
-            key for found in (*self.classes.values(), *(c.keys or () for c in self.columns.values())) for key in found
-        ]
-        if any(isinstance(key, int) and abs(key) > SAFE for key in keys):
-            raise UnsupportedOp("a map has a key beyond what JavaScript's numbers count to")
-        watch.lap("read")
-        self.timings = json.dumps(watch.timings)
-        self._prepare()
+        self._warned: set[str] = set()
 
-    def _prepare(self) -> None:
-        self.asked = Needs()
-        self.main: Compilation | None = None
-        try:
-            specs = declared_specs(required(self.graph))
-            self.main = None if specs is None else self._compile(specs)
-        except NeedsValue as e:
-            self.asked.add(self.graph, e)
+    def prepare(self, graph: Graph) -> Border:
+        options = self.options
+        sizes, logits = options.get("freeDimensionOverrides"), options.get("sampleFrom")
+        return without_maps(prepare_graph(graph, self.pipeline, sizes, logits))
 
-    def take_apart(self, dims: str) -> None:
-        """Compile again, with dims of these names (a JSON list) taken as different ones."""
-        self.graph = self.graph.with_dims_apart(json.loads(dims))
-        self._prepare()
-
-    @property
-    def info(self) -> str:
-        """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it, and whether it has a default."""
-        return json.dumps({
-            "inputs": [{"name": v.name, **self._input(v)} for v in self.graph.inputs],
-            "outputs": [{"name": v.name, **self._output(v)} for v in self.graph.outputs],
-        })  # fmt: skip
-
-    def _input(self, value: Value) -> dict[str, Any]:
-        column = self.columns.get(value.name)
-        made = {} if column is None else {"map": _described(column)}
-        return {"default": value.name in self.graph.weights, **describe(value.type), **made}
-
-    def _output(self, value: Value) -> dict[str, Any]:
-        found = self.classes.get(value.name)
-        return describe(value.type) if found is None else {"kind": "maps", "classes": found}
-
-    @property
-    def needs(self) -> str:
-        """JSON {"values", "dims", "defaults"}: names of the feeds whose values, and of those whose dims, a Program is
-        compiled for; it is for ranks otherwise. `main` is for all feeds without the defaults (null: there is none)."""
-        names = [v.name for v in self.graph.inputs]
-        values = [n for n in names if self.asked.inner or n in self.asked.inputs]
-        defaults = None if self.main is None else [n for n in names if n in self.graph.weights]
-        return json.dumps({"values": values, "dims": names if self.asked.dims else [], "defaults": defaults})
-
-    def specialise(self, feeds: str) -> Compilation | None:
-        """The Program for these feeds (JSON by name), or None if it turned out that `needs` has grown."""
-        given = json.loads(feeds)
-        try:
-            with our_fault("compiling for these feeds"):
-                return self._compile(*self._found(given))
-        except NeedsValue as e:
-            self.asked.add(self.graph, e)
-            return None
-
-    def watched(self, feeds: str, at_home: bool) -> Compilation:
-        """The Program for these feeds with the results of all kernels among its outputs; `at_home`: the same kernels
-        without the GPU. To be asked for when a Program for these feeds was compiled before."""
-        given = json.loads(feeds)
-        if self.main is not None and given.keys().isdisjoint(self.graph.weights):
-            return self._compile(declared_specs(required(self.graph)) or {}, reveal=True, at_home=at_home)
-        return self._compile(*self._found(given), reveal=True, at_home=at_home)
-
-    def fall_back(self) -> None:
-        """Go on without the GPU."""
-        self.options["gpu"] = None
-        if self.main is not None:
-            self.main = self._compile(declared_specs(required(self.graph)) or {})
-
-    def tuning(self, feeds: str) -> Tuning:
-        """Of the kernels of the Program for these feeds, which was compiled before."""
-        given = json.loads(feeds)
-        declared = self.main is not None and given.keys().isdisjoint(self.graph.weights)
-        specs = (declared_specs(required(self.graph)) or {}, None) if declared else self._found(given)
-        return Tuning(self, *specs)
-
-    def _found(self, feeds: dict[str, Any]) -> tuple[dict[str, Spec], dict[str, TensorSpec]]:
-        """What these feeds are compiled for: specs, and inner values, which are rare and small, so that the reference
-        evaluator computes them."""
-        types = {v.name: v.type for v in self.graph.inputs}
-        given = {name: _given(feed, types[name]) for name, feed in feeds.items()}
-        specs = self.asked.specs(self.graph, given)
-
-        def compute(part: Graph, constants: Mapping[str, TensorSpec]) -> TensorSpec:
-            traced = trace_graph(prune(part), specs, elements, constants)
-            (name, tensor), *_ = traced.outputs.items()
-            assert isinstance(tensor, Tensor)
-            shape, values = interpreter.run(traced, elements, _arrays(feeds))[name]
-            return TensorSpec(tensor.dtype, shape, tuple(values))
-
-        return specs, self.asked.inner_values(self.graph, compute)
-
-    def _compile(
-        self, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None = None, reveal: bool = False,
-        at_home: bool = False,
-    ) -> Compilation:  # fmt: skip
+    def compile(
+        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None,
+        all_results: bool = False, cpu_only: bool = False,
+    ) -> Compiled:  # fmt: skip
+        """all_results: the outputs are the results of all kernels; cpu_only: no kernel runs on the GPU"""
         names = known(self.options.get("executionProviders") or ["wasm"])
-        found = compile_graph(
-            self.graph, specs, elements, target(names, self._engines(names), at_home),
-            pipeline=self.pipeline, constants=constants, reveal=reveal, budget=self._budget(),
+        compiled = compile_graph(
+            graph, specs, elements, target(names, self._engines(names), cpu_only),
+            pipeline=self.pipeline, constants=constants, reveal=all_results, budget=self._budget(),
         )  # fmt: skip
-        for text in found.remarks:
-            warnings.warn(text, stacklevel=2)
-        if constants is None and not reveal:
-            self.graph = replace(self.graph, outputs=found.outputs)
-        return Compilation(found)
+        for text in compiled.remarks:
+            if text not in self._warned:
+                self._warned.add(text)
+                warnings.warn(text, stacklevel=2)
+        return compiled
 
     def _budget(self) -> budget.Budget:
         given = self.options
@@ -307,24 +200,133 @@ class Model:
         return engines
 
 
+class PagePrograms(Specialiser[Compilation]):
+    """Programs for the JavaScript executor. The page keeps those that `Model.specialise` returns."""
+
+    def __init__(self, graph: Graph, compiler: PageCompiler) -> None:
+        super().__init__(graph)
+        self.compiler = compiler
+
+    def compile(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None) -> Compilation:
+        compiled = self.compiler.compile(self.graph, specs, constants)
+        if constants is None:
+            self.outputs = compiled.outputs
+        return Compilation(compiled)
+
+    def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
+        types = {v.name: v.type for v in self.graph.inputs}
+        return {name: _described_feed(feed, types[name]) for name, feed in feeds.items()}
+
+
+class Model:
+    """A model and the Programs made from it."""
+
+    def __init__(self, read: Read, size: int, options: dict[str, Any], graph: Graph | None = None) -> None:
+        """graph: as it was read before."""
+        watch = Stopwatch()
+        graph = graph or _loaded(read, size, options.get("external", {}))
+        self.compiler = PageCompiler(options)
+        border = self.compiler.prepare(graph)
+        self.columns = border.columns
+        self.classes = {name: classes(node) for name, node in border.scores.items()}
+        _check_map_keys([*self.classes.values(), *(c.keys or () for c in self.columns.values())])
+        watch.lap("read")
+        self.timings = json.dumps(watch.timings)
+        self.programs = PagePrograms(border.graph, self.compiler)
+        self.programs.prepare()
+
+    @property
+    def main(self) -> Compilation | None:
+        """The Program for all feeds, if there is one."""
+        return self.programs.table.get(FOR_ALL)
+
+    def split_dims(self, dims: str) -> None:
+        """Compile again; dims of one of these names (a JSON list) may have different sizes from now on."""
+        self.programs.split_dims(json.loads(dims))
+        self.programs.prepare()
+
+    def fall_back(self) -> None:
+        """Compile again, without the GPU."""
+        self.compiler.options["gpu"] = None
+        self.programs.forget()
+        self.programs.prepare()
+
+    @property
+    def info(self) -> str:
+        """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it, and whether it has a default."""
+        return json.dumps({
+            "inputs": [{"name": v.name, **self._input(v)} for v in self.programs.graph.inputs],
+            "outputs": [{"name": v.name, **self._output(v)} for v in self.programs.outputs],
+        })  # fmt: skip
+
+    def _input(self, value: Value) -> dict[str, Any]:
+        column = self.columns.get(value.name)
+        made = {} if column is None else {"map": _described(column)}
+        return {"default": value.name in self.programs.graph.weights, **describe(value.type), **made}
+
+    def _output(self, value: Value) -> dict[str, Any]:
+        found = self.classes.get(value.name)
+        return describe(value.type) if found is None else {"kind": "maps", "classes": found}
+
+    @property
+    def needs(self) -> str:
+        """JSON {"values", "dims", "defaults"}: names of the feeds whose values, and of those whose dims, a Program is
+        compiled for; of the others only the rank counts. `main` runs all feeds without the defaults (null: there is no
+        `main`)."""
+        graph, needs = self.programs.graph, self.programs.needs
+        names = [v.name for v in graph.inputs]
+        values = [n for n in names if needs.inner or n in needs.inputs]
+        defaults = None if self.main is None else [n for n in names if n in graph.weights]
+        return json.dumps({"values": values, "dims": names if needs.dims else [], "defaults": defaults})
+
+    def specialise(self, feeds: str) -> Compilation | None:
+        """The Program for these feeds (JSON by name), or None if compilation needs more of them: `needs` has grown."""
+        given = json.loads(feeds)
+        try:
+            with our_fault("compiling for these feeds"):
+                return self.programs.compile(*self.programs.requirements(given)[:2])
+        except NeedsValue as e:
+            self.programs.needs.add(self.programs.graph, e)
+            return None
+
+    def with_all_results(self, feeds: str, cpu_only: bool) -> Compilation:
+        """The Program for these feeds, for which one was compiled before, with the results of all kernels among its
+        outputs. cpu_only: the same kernels, none of them on the GPU."""
+        specs, constants, _ = self.programs.requirements(json.loads(feeds))
+        return Compilation(self.compiler.compile(self.programs.graph, specs, constants, True, cpu_only))
+
+    def tuning(self, feeds: str) -> Tuning:
+        """Of the kernels of the Program for these feeds, which was compiled before."""
+        return Tuning(self.programs, *self.programs.requirements(json.loads(feeds))[:2])
+
+
+def _check_map_keys(keys: Iterable[Sequence[Any]]) -> None:
+    """Errors: UnsupportedOp for an integer that JavaScript's numbers cannot represent."""
+    if any(isinstance(key, int) and abs(key) > SAFE for found in keys for key in found):
+        raise UnsupportedOp("a map has a key beyond what JavaScript's numbers count to")
+
+
 class Tuning:
     """Programs with other schedules, for web/session/tune.js to measure (pyruntime/compiler/tuning.py)."""
 
-    def __init__(self, model: Model, specs: dict[str, Spec], constants: dict[str, TensorSpec] | None) -> None:
+    def __init__(
+        self, programs: PagePrograms, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None
+    ) -> None:
         from pyruntime.compiler.tuning import Search  # few sessions are
 
-        self._model, self._for = model, (specs, constants)
+        self._programs, self._for = programs, (specs, constants)
         self.default = self._compiled({})
-        gpu = ["webgpu"] if model.options.get("gpu") else []
+        gpu = ["webgpu"] if programs.compiler.options.get("gpu") else []
         self._search = Search(self.default.program, [*gpu, "wasm"])
 
     def _compiled(self, chosen: Chosen) -> Compilation:
-        options = self._model.options
-        self._model.options = {**options, "choices": chosen}
+        compiler = self._programs.compiler
+        options = compiler.options
+        compiler.options = {**options, "choices": chosen}
         try:
-            return self._model._compile(*self._for)
+            return self._programs.compile(*self._for)
         finally:
-            self._model.options = options
+            compiler.options = options
 
     def next(self) -> Compilation | None:
         """The next one to measure in turns with `default`."""

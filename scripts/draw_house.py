@@ -19,7 +19,7 @@ WIDTH = 118
 ENGINE = {
     "compiler": "", "onnx": "read", "ir": "", "frontend": "trace", "ops": "trace", "passes": "optimise",
     "placement": "place", "codegen": "lower", "mathlib": "lower", "emit": "emit", "program": "", "host": "run",
-    "native": "run", "api": "", "onnxruntime": "", "cli": "",
+    "session": "", "native": "run", "api": "", "onnxruntime": "", "cli": "",
 }  # fmt: skip
 PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}
 WEB = {

@@ -37,7 +37,7 @@ def opened(data: bytes, provider: str = "wasm", threads: int = 1, **values: int 
 
 def written(session: Any) -> tuple[bytes, str]:
     """A Program's code and the numbers that its calls are made with."""
-    program = session._latest().program
+    program = session._native.latest().program
     return program.blob, str(program.header["blocks"])
 
 
@@ -125,7 +125,7 @@ def layers() -> bytes:
 
 def rows(session: Any) -> list[int]:
     """The rows of tiles in a unit of each layer."""
-    calls = [c for b in session._latest().header["blocks"][1:] for s in b["steps"] for c in s["calls"]]
+    calls = [c for b in session._native.latest().header["blocks"][1:] for s in b["steps"] for c in s["calls"]]
     return [c["params"][11] for c in calls]
 
 
@@ -241,7 +241,7 @@ def test_a_failure_leaves_the_session_as_it_was(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tuning, "_turns", fails)
     with pytest.raises(KeyboardInterrupt):
         session.tune(X)
-    assert rows(session) == [4, 4, 4] and session._choices.chosen == {}
+    assert rows(session) == [4, 4, 4] and session._native.compiler.choices.chosen == {}
     assert session.run(None, X)[0].shape == (1, 8, 64, 64)
 
 

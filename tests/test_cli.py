@@ -200,7 +200,7 @@ def test_the_timeline_is_the_plan(name: str) -> None:
     session = InferenceSession(zoo.materialize(name))
     feeds = zoo.inputs(name)
     before = session.run(None, feeds)
-    spans = record(session, feeds)
+    spans = record(session._native, feeds)
     for a, b in zip(session.run(None, feeds), before, strict=True):
         np.testing.assert_array_equal(a, b)
     end = max(s.end for s in spans)

@@ -151,7 +151,7 @@ HOLED = """g (string[k] s, float[n, 64] x) => (bool[k] matched, float[n, 64] y) 
 def test_what_init_freed_between_weights_stays_with_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What strings become lies behind the weight that init packs, which it frees then."""
     session = opened(HOLED, w=WEIGHT, numbers=NUMBERS)
-    want, executor = session.run(None, feeds(50)), session._latest()
+    want, executor = session.run(None, feeds(50)), session._native.latest()
     ((hole, size), *_), *_ = executor.planner.root[0]
     assert size >= WEIGHT.nbytes
     taken, real = executor.host.memory[hole : hole + size], os.pwrite
@@ -177,11 +177,11 @@ def test_files_that_take_little_at_once(room: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "pwrite", write)
     if room == 1:
         with pytest.raises(OutOfMemory):
-            session._latest().twin()
+            session._native.latest().twin()
     with meeting(monkeypatch, 1 if room == 1 else 3):
         found = at_once(*[lambda: session.run(None, feeds(50))] * 3)
     assert all((y == want[1]).all() for _, y in found)
-    assert left[0] < room and bool(session._latest().twins) == (room > 1)
+    assert left[0] < room and bool(session._native.latest().twins) == (room > 1)
 
 
 def test_one_fails_and_others_go_on() -> None:
@@ -380,7 +380,7 @@ def test_presets(preset: str | None, threads: int, beside: bool, monkeypatch: py
     monkeypatch.setattr(presets, "cores", lambda: 4)
     options = SessionOptions(preset=preset)
     session = InferenceSession(model(MEETING, w=WEIGHT), options)
-    assert session._latest().host.threads == threads
+    assert session._native.latest().host.threads == threads
     want = session.run(None, feeds(50))
     for found in at_once(*[lambda: session.run(None, feeds(50))] * 3):
         assert (found[1] == want[1]).all()
@@ -388,4 +388,4 @@ def test_presets(preset: str | None, threads: int, beside: bool, monkeypatch: py
         at_once(*[lambda: session.run(None, feeds(50))] * 2)
     assert bool(met) == beside
     options.intra_op_num_threads = 2  # goes before it
-    assert InferenceSession(model(MEETING, w=WEIGHT), options)._latest().host.threads == 2
+    assert InferenceSession(model(MEETING, w=WEIGHT), options)._native.latest().host.threads == 2

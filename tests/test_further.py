@@ -44,7 +44,7 @@ def opened(model: object, threads: int = 1, **more: object) -> InferenceSession:
 
 
 def memories(session: InferenceSession) -> list[int]:
-    return session._latest().header.get("memories", [])
+    return session._native.latest().header.get("memories", [])
 
 
 @pytest.mark.parametrize("name", [*NAMES, "efficientnet_b0", "unet_resize", "yolo_nms", "wav2vec2_mini"])
@@ -70,9 +70,9 @@ def test_models(name: str, threads: int, tight: pytest.MonkeyPatch) -> None:
     session = opened(model.path(), threads)
     model.check(session.run(None, model.feeds()))
     model.check(session.run(None, model.feeds()))
-    buffers = session._latest().header["buffers"]
+    buffers = session._native.latest().header["buffers"]
     apart = {n for n, b in enumerate(buffers) if "further" in b}
-    constants = {c["buffer"] for c in session._latest().header["constants"]}
+    constants = {c["buffer"] for c in session._native.latest().header["constants"]}
     assert len(memories(session)) == len({buffers[n]["further"][0] for n in apart})
     assert apart - constants  # made by `init`, there
     assert session.memory().weights > 0.9 * model.path().stat().st_size or name in ("superres", "lstm_tagger")

@@ -26,7 +26,7 @@ def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProt
 
 def rooms(session: InferenceSession) -> list[str]:
     """The inputs that lie in buffers with room for more."""
-    return [i["name"] for i in session._latest().header["inputs"] if "room" in i]
+    return [i["name"] for i in session._native.latest().header["inputs"] if "room" in i]
 
 
 def attention() -> onnx.ModelProto:

@@ -42,7 +42,7 @@ def test_caches_that_grow() -> None:
     ours, lengths = InferenceSession(made.SerializeToString()), range(5, 165)
     for got, want in zip(decode(ours, lengths), decode(peer(made), lengths), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
-    states = len(ours._latest().planner.states)
+    states = len(ours._native.latest().planner.states)
     assert states < 160, "each run has several states of its own"
 
 
@@ -55,7 +55,7 @@ def test_many_small_buffers_that_grow() -> None:
     session = InferenceSession(made.SerializeToString())
     for t in range(10, 300):
         session.run(None, {"x0": np.ones((4, t), np.float32)})
-    assert len(session._latest().planner.states) < 60, "each run has several states of its own"
+    assert len(session._native.latest().planner.states) < 60, "each run has several states of its own"
 
 
 def changing() -> onnx.ModelProto:
@@ -131,7 +131,7 @@ def test_the_limit_of_memory_is_that_of_one_run() -> None:
 
 def test_what_is_fed_elsewhere_needs_no_place() -> None:
     """As runs feed one tensor on the GPU or not."""
-    planner = InferenceSession(changing().SerializeToString())._latest().planner
+    planner = InferenceSession(changing().SerializeToString())._native.latest().planner
     for sizes in ({0: 64, 1: 64}, {0: 64}, {0: 128, 1: 64}, {1: 64}):
         run = Run({}, {})
         planner.take(run, "enter", sizes)

@@ -51,7 +51,7 @@ def test_one_program_serves_all_lengths(layer: str) -> None:
     body = "".join(LAYER[layer].format(n=n, m=n + 1) for n in range(LAYERS))
     data = onnx.parser.parse_model(HEAD % LAYERS + body + "}").SerializeToString()
     ours, theirs = InferenceSession(data), onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    program = ours._latest()  # compiled before any feed
+    program = ours._native.latest()  # compiled before any feed
     random = np.random.default_rng(0)
     for past, rows in LENGTHS:
         given = {
@@ -61,4 +61,4 @@ def test_one_program_serves_all_lengths(layer: str) -> None:
         }  # fmt: skip
         given = {v.name: given[v.name] for v in theirs.get_inputs()}
         np.testing.assert_allclose(ours.run(None, given)[0], theirs.run(None, given)[0], rtol=1e-4, atol=1e-5)
-    assert ours._latest() is program
+    assert ours._native.latest() is program

@@ -105,7 +105,7 @@ def test_a_full_memory_first_frees_what_other_feeds_need() -> None:
     for rank in (1, 2, 3, 2, 1):
         x = np.zeros((2 * MIB, *[1] * (rank - 1)), np.float32)  # 8 MiB, as the output
         assert session.run(None, {"x": x})[0].shape == x.shape
-        assert sum(len(e.host.memory) for e in session._programs.values()) <= 30 * MIB
+        assert sum(len(e.host.memory) for e in session._native.executors.values()) <= 30 * MIB
     with pytest.raises(OutOfMemory, match=rf"memory_limit is {30 * MIB} \(raise memory_limit"):
         session.run(None, {"x": np.zeros(8 * MIB, np.float32)})
     assert session.run(None, {"x": np.zeros(4, np.float32)})[0].shape == (4,)

@@ -84,7 +84,7 @@ def compare(model: Path | bytes, runs: list[dict[str, np.ndarray]], folder: Path
     session = InferenceSession(program)
     for feeds in runs:
         session.run(None, feeds)
-    executor = session._latest()
+    executor = session._native.latest()
     browser = node("record_plan.mjs", program, given)
     assert len(python.steps) > 1
     assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.planner.arena.base)

@@ -17,7 +17,7 @@ from pyruntime import InferenceSession, OrtValue, SessionOptions
 from pyruntime.compiler import user_passes
 from pyruntime.errors import LimitExceeded
 from pyruntime.frontend import registry
-from pyruntime.native.sessions import program_cache, session
+from pyruntime.native.sessions import compiler, program_cache
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 TEXT = """<ir_version: 10, opset_import: ["" : 20]>
@@ -38,7 +38,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[A
     monkeypatch.delenv(program_cache.OFF_FOR_ALL, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(program_cache, "WORTH", 0)
-    real = session.compile_graph
+    real = compiler.compile_graph
     found: list[Any] = []
 
     def compile_graph(*args: Any, **named: Any) -> Any:
@@ -46,7 +46,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[A
         found.append(args[0])
         return made
 
-    monkeypatch.setattr(session, "compile_graph", compile_graph)
+    monkeypatch.setattr(compiler, "compile_graph", compile_graph)
     yield found
 
 

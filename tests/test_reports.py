@@ -40,7 +40,7 @@ def test_fifty_shapes_do_not_grow_the_arena() -> None:
 
 def test_fifty_shapes_again_do_not_grow_python() -> None:
     session = InferenceSession(chain(20))
-    executor = session._latest()
+    executor = session._native.latest()
 
     def runs() -> None:
         for n in SHAPES:
@@ -87,7 +87,7 @@ def test_control_and_data_dependent_shapes_leak_nothing() -> None:
     for n in SHAPES:
         run(n)
     assert session.memory().arena == before
-    executor = session._latest()
+    executor = session._native.latest()
     for n in (4, 7):  # planned anew: what is alive in the end are the outputs
         executor.planner.restart()
         run(n)
@@ -102,7 +102,7 @@ def test_rounds_of_a_loop_are_planned_once() -> None:
     for most in (20, 400):
         y, steps, _, _ = session.run(None, {"most": np.array(most), "flip": np.array(True), "x": x})
         assert steps.shape == (most, 6) and y.shape == (6,)
-        states.append(len(session._latest().planner.states))
+        states.append(len(session._native.latest().planner.states))
     assert states[0] < 100 and states[1] - states[0] < 20
 
 
@@ -122,7 +122,7 @@ def test_rounds_that_differ_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatc
     session = InferenceSession(onnx.parser.parse_model(COUNTING).SerializeToString())
     y, z = session.run(None, {"most": np.array(100), "x": np.zeros(1, np.float32)})
     assert y.tolist() == [0] and z.tolist() == [0] * 101
-    assert len(session._latest().planner.states) < 50
+    assert len(session._native.latest().planner.states) < 50
 
 
 def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) 
     session = InferenceSession(chain(3))
     for n in range(1, 200):
         np.testing.assert_allclose(session.run(None, rows(n))[0].sum(1), 1, rtol=1e-6)
-        assert len(session._latest().planner.states) < 50
+        assert len(session._native.latest().planner.states) < 50
 
 
 def test_the_report_adds_up() -> None:
@@ -202,7 +202,7 @@ def test_constants_are_made_in_init() -> None:
 def test_explain_counts_every_node_once() -> None:
     session = InferenceSession(zoo.materialize("bert_tiny"))
     found = session.explain()
-    assert sum(o["nodes"] for o in found["operators"]) == len(found["nodes"]) >= len(session._graph.nodes)
+    assert sum(o["nodes"] for o in found["operators"]) == len(found["nodes"]) >= len(session._native.graph.nodes)
     assert all(n["place"] for n in found["nodes"])
     known = {n["node"] for n in found["nodes"]}
     assert all(n["into"] in known or not n["into"] for n in found["nodes"])
@@ -222,7 +222,7 @@ def test_nodes_of_the_same_name_have_rows_of_their_own() -> None:
 
 def in_javascript(session: InferenceSession) -> Any:
     """What web/ explains of a session's Program and last run."""
-    executor = session._latest()
+    executor = session._native.latest()
     script = """import { explain } from './web/run/explain.js'; import { readFileSync } from 'node:fs';
         const { header, env } = JSON.parse(readFileSync(0, 'utf8'));
         console.log(JSON.stringify(explain(header, new Map(Object.entries(env)))));"""
@@ -322,7 +322,7 @@ def test_a_program_runs_from_a_file(name: str, weights: bool, tmp_path: Path) ->
 def test_probes_run_from_a_file(name: str) -> None:
     probe = PROBES[name]
     session = InferenceSession(probe.model)
-    if () not in session._programs:
+    if () not in session._native.executors:
         session.run(None, probe.runs[0][0])
         with pytest.raises(InvalidInput, match="some feeds"):
             session.export(weights=True)

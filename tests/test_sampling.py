@@ -118,7 +118,7 @@ def test_a_decoder(kind: str) -> None:
             given = {**feeds(TINY, kind, 1, 5 + step), **dict(zip(names, caches, strict=True))}
             given["ids"] = np.array([found[-1:]])
     assert tokens[0] == tokens[1]
-    assert any("room" in i for i in ours._latest().header["inputs"])
+    assert any("room" in i for i in ours._native.latest().header["inputs"])
 
 
 WEIGHT = np.random.default_rng(3).standard_normal((3, 40)).astype("f4")

@@ -227,18 +227,18 @@ def test_new_shapes_need_no_new_code() -> None:
     session = InferenceSession(zoo.materialize("llama_mini"))
     given = zoo.inputs("llama_mini")
     session.run(None, given)
-    executors = list(session._programs.values())
+    executors = list(session._native.executors.values())
     longer = {k: np.concatenate([v, v], axis=2) if k.startswith("past") else v for k, v in given.items()}
     extra = next(v for k, v in given.items() if k.startswith("past")).shape[2]
     mask = given["attention_mask"]
     longer["attention_mask"] = np.concatenate([np.ones((len(mask), extra), mask.dtype), mask], axis=1)
     session.run(None, longer)
-    assert list(session._programs.values()) == executors
+    assert list(session._native.executors.values()) == executors
 
 
 def test_memory_does_not_grow_from_run_to_run() -> None:
     session = InferenceSession(chain(30))
-    (executor,) = session._programs.values()
+    (executor,) = session._native.executors.values()
     sizes = []
     for n in (1, 100, 7, 100, 1, 100, 7):
         session.run(None, {"x": np.ones((n, 4), np.float32)})
@@ -265,7 +265,7 @@ def test_a_loop_frees_what_its_body_is_handed_and_does_not_use() -> None:
 
 def test_a_program_survives_a_round_trip() -> None:
     session = InferenceSession(chain(3))
-    (executor,) = session._programs.values()
+    (executor,) = session._native.executors.values()
     again = Program.from_bytes(executor.program.to_bytes())
     assert again.header == as_json(executor.header) and again.blob == executor.program.blob
 

@@ -150,7 +150,7 @@ def test_threads(threads: int, path: Path, siblings: list[Executor]) -> None:
     options = SessionOptions()
     options.intra_op_num_threads = threads
     sessions = [InferenceSession(path, options) for _ in range(3)]
-    assert len(siblings) == 2 and all(s._latest().host.threads == threads for s in sessions)
+    assert len(siblings) == 2 and all(s._native.latest().host.threads == threads for s in sessions)
     for session in sessions:
         right(session, weights(0))
 

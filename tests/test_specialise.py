@@ -36,13 +36,13 @@ def test_values_that_follow_from_values(values: list[list[float]]) -> None:
     want = np.expand_dims(up, int(x.sum()))
     session = InferenceSession(CHAIN)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], want, strict=True)
-    assert session._needs.inner == {"first", "second"}
+    assert session._native.programs.needs.inner == {"first", "second"}
 
     model = browser.create(lambda at, size, name="": CHAIN[at : at + size], len(CHAIN), "{}")
     assert model.main is None
     feeds = json.dumps({"x": {"dtype": "float32", "dims": x.shape, "data": x.ravel().tolist()}})
     compiled = next(filter(None, (model.specialise(feeds) for _ in range(3))))
-    assert model.asked == session._needs
+    assert model.programs.needs == session._native.programs.needs
     dims = json.loads(compiled.json)["outputs"][0]["value"]["dims"]
     assert [d for d in dims if d != "s0"] == [d for axis, d in enumerate(want.shape) if dims[axis] != "s0"]
     assert len(dims) == want.ndim
@@ -60,7 +60,7 @@ def test_the_dims_of_filters_that_are_fed(op: str) -> None:
     for x, w in ((2, 3, 7, 5), (3, 3, 3, 2)), ((1, 2, 5, 5), (2, 2, 1, 4)), ((2, 3, 9, 6), (3, 3, 3, 2)):
         feeds = {name: rng.random(shape, np.float32) for name, shape in (("x", x), ("w", w))}
         np.testing.assert_allclose(session.run(None, feeds)[0], peer.run(None, feeds)[0], 1e-5, 1e-6)
-    assert {str(d) for d in session._needs.dims} == {"F", "G", "K", "L"}
+    assert {str(d) for d in session._native.programs.needs.dims} == {"F", "G", "K", "L"}
     with pytest.raises(InvalidInput, match="fix these dims by free_dimension_overrides: F, G, K, L"):
         session.export()
 
@@ -77,7 +77,7 @@ def test_dims_of_dims(depth: int) -> None:
             part = -(-len(want) // 3)
             want = want[part : 2 * part]
         np.testing.assert_array_equal(session.run(None, {"x0": x})[0], want, strict=True)
-    assert bool(session._needs.dims) is (depth > 3)
+    assert bool(session._native.programs.needs.dims) is (depth > 3)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -20,7 +20,7 @@ def test_results_do_not_depend_on_it(name: str, monkeypatch: pytest.MonkeyPatch)
     before = InferenceSession(path).run(None, feeds)
     monkeypatch.setattr(start_order, "PORTION", 0)
     session = InferenceSession(path)
-    assert len(session._latest().header["blocks"][0]["steps"]) > 3
+    assert len(session._native.latest().header["blocks"][0]["steps"]) > 3
     for a, b in zip(session.run(None, feeds), before, strict=True):
         np.testing.assert_array_equal(a, b)
 

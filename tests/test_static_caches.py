@@ -72,7 +72,7 @@ def near(got: list[list[np.ndarray]], want: list[list[np.ndarray]], kind: int) -
 
 
 def rooms(session: InferenceSession) -> list[str]:
-    return [i["name"] for i in session._latest().header["inputs"] if "room" in i]
+    return [i["name"] for i in session._native.latest().header["inputs"] if "room" in i]
 
 
 CASES = [(w, kind) for w in IN_PLACE + COPIED for kind in KINDS]
@@ -95,7 +95,7 @@ def test_steps_against_onnxruntime(write: Write, kind: int) -> None:
 def test_a_cache_is_written_once_and_read_once(write: Write, kind: int) -> None:
     """Past and present are one buffer, which nothing sees but the operators that write new rows and the one that reads
     all: no cache is copied, nor are half floats widened."""
-    header = InferenceSession(decoder(write, kind).SerializeToString())._latest().header
+    header = InferenceSession(decoder(write, kind).SerializeToString())._native.latest().header
     pasts = {i["name"]: i["buffer"] for i in header["inputs"] if "room" in i}
     presents = {o["name"].replace("present", "past"): o["value"]["buffer"] for o in header["outputs"][1:]}
     assert pasts == presents

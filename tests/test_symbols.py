@@ -203,7 +203,7 @@ def test_a_dim_that_is_compiled_for_is_no_other(name: str) -> None:
     for rows, axis in ((3, 1), (5, 1), (3, 0), (4, 0)):
         want = ones(rows, 2).sum(axis)
         np.testing.assert_array_equal(session.run(None, {"a": ones(rows, 2), "b": ones(axis)})[0], want)
-    assert len(session._programs) == 2
+    assert len(session._native.executors) == 2
 
 
 def test_items_of_a_sequence_are_no_inputs_of_that_name() -> None:

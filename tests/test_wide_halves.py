@@ -105,7 +105,7 @@ def test_as_few_kernels_as_of_float32(family: str) -> None:
 
 
 def _calls(path: Path) -> int:
-    main = InferenceSession(path)._latest().header["blocks"][1]
+    main = InferenceSession(path)._native.latest().header["blocks"][1]
     return sum(len(step["calls"]) for step in main["steps"])
 
 

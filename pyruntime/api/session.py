@@ -1,4 +1,4 @@
-"""onnxruntime's `InferenceSession` on a native session."""
+"""onnxruntime's `InferenceSession`, on a native session."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.api import logs
 from pyruntime.api.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
@@ -21,7 +22,9 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, asked, their_names
 from pyruntime.api.trace import Trace
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
-from pyruntime.native.execution.timing import timed, timings
+from pyruntime.native.execution.timing import Timing
+from pyruntime.native.execution.verify import Verdict
+from pyruntime.native.memory.arena import MemoryReport
 from pyruntime.native.sessions.options import RunOptions
 from pyruntime.native.sessions.session import Session
 from pyruntime.onnx import load
@@ -33,17 +36,15 @@ if TYPE_CHECKING:
     from pyruntime.frontend.feed_checks import NodeArg
     from pyruntime.native.tools.tuning import Tuned
 
-T = TypeVar("T")
-
 _NOTHING = nullcontext()
 
 
-class InferenceSession(Session):
+class InferenceSession:
     """A model ready to run.
 
     path_or_bytes: an ONNX model (or anything `pyruntime.onnx.load` takes), or a Program that `export` wrote
     providers: names in order of preference, onnxruntime's or ours ("webgpu", "wasm"), or pairs of a name and options;
-        those that are not here are left out with a warning; without any the model runs on the CPU
+        unknown ones are left out with a warning; without any the model runs on the CPU
     Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault; InvalidInput, NotSupported the argument.
     """
 
@@ -57,62 +58,68 @@ class InferenceSession(Session):
     ) -> None:
         if not isinstance(sess_options, (SessionOptions, type(None))):
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
-        options = sess_options or SessionOptions()
+        options = self.options = self._sess_options = sess_options or SessionOptions()
         check(options)
-        self._fallback = bool(int(kwargs.pop("enable_fallback", 1)))
-        left_out = kwargs.pop("disabled_optimizers", None) or ()
-        kwargs.pop("read_config_from_model", None)  # no model brings options here
+        has_fallback = bool(int(kwargs.pop("enable_fallback", 1)))
+        disabled = kwargs.pop("disabled_optimizers", None) or ()
+        kwargs.pop("read_config_from_model", None)  # models hold no options for this engine
         if kwargs:
             raise InvalidInput(f"InferenceSession has no argument {', '.join(map(repr, kwargs))}")
-        if left_out:
-            raise NotSupported(f"passes {sorted(left_out)} are not known here", hint="SessionOptions.disabled_passes")
+        if disabled:
+            raise NotSupported(f"passes {sorted(disabled)} are not known here", hint="SessionOptions.disabled_passes")
         self._trace = Trace(options.profile_file_prefix) if options.enable_profiling else None
+        self._messages = _Messages(options)
         if providers is None and options.has_providers():
             providers = options.providers
         names, self._provider_options = asked(providers, provider_options)
         start = time.perf_counter()
         with self._event("session_initialization"):
-            super().__init__(path_or_bytes, options, names)
-        self._model_path = self._model or None  # programs read it, and set it
-        took = f"{1e3 * (time.perf_counter() - start):.0f} ms"
-        self._log(logs.INFO, f'session for "{self._graph.name}" on {", ".join(self.get_providers())}, made in {took}')
-
-    def _read(self, model: Any) -> Graph:
-        options = self.get_session_options()
-        external = beside(Path(options.external_folder) / "model") if options.external_folder else None
-        if options.initializer_files:
-            files = options.initializer_files
-            folder = beside(model) if isinstance(model, (str, os.PathLike)) else None
-            other = external or folder
-
-            def open_external(name: str) -> Any:
-                return MemorySource(files[name], name) if name in files or other is None else other(name)
-
-            external = open_external
-        graph = load(model, open_external=external).with_meanings(options.denoted_dimensions)
-        return with_initializers(self._as_asked(graph), options.initializers)
+            self._native = Session(
+                path_or_bytes, options, names, read=partial(_read, options), warn=self._messages.warn,
+                on_kernels=None if self._trace is None else self._trace.kernels, has_fallback=has_fallback,
+            )  # fmt: skip
+        # Programs read this attribute of onnxruntime's, and set it.
+        self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
+        took, on = f"{1e3 * (time.perf_counter() - start):.0f} ms", ", ".join(self.get_providers())
+        self._messages.log(logs.INFO, f'session for "{self._native.graph.name}" on {on}, made in {took}')
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def state(self) -> str:
+        """One of the states that docs/design/sessions.md draws: "ready", "running", "recovering", "failed"."""
+        return self._native.state
+
+    def get_session_options(self) -> SessionOptions:
+        return self.options
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
+        return self._native.get_inputs()
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Inputs that have a default. A run that feeds one has a Program of its own."""
+        return self._native.get_overridable_initializers()
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Name, type and shape of each output."""
+        return self._native.get_outputs()
+
     def get_modelmeta(self) -> ModelMetadata:
         """Who made the model, and what they wrote into it."""
-        return metadata_of(self._graph)
+        return metadata_of(self._native.graph)
 
     def get_providers(self) -> list[str]:
-        """In onnxruntime's names; the CPU is last, as it takes what no other does."""
-        return their_names(effective(self._providers))
+        """In onnxruntime's names. The CPU is last, because it runs the kernels that no other provider supports."""
+        return their_names(effective(self._native.get_providers()))
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """What was given for each provider. Options have no effect."""
+        """The options that were given for each provider. They have no effect."""
         given = dict(zip(their_names([*self._provider_options]), self._provider_options.values(), strict=False))
         return {name: given.get(name, {}) for name in self.get_providers()}
 
-    def get_session_options(self) -> SessionOptions:
-        assert isinstance(self.options, SessionOptions)  # as __init__ has checked
-        return self.options
-
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
-        """Where inputs are expected: feeds lie in the process's memory."""
+        """Where inputs are expected: in the process's memory."""
         return [CPU_MEMORY for _ in self.get_inputs()]
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
@@ -123,7 +130,7 @@ class InferenceSession(Session):
         return [cpu for _ in self.get_inputs()]
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """Which nodes have kernels on which provider; `explain` tells more."""
+        """Which nodes have kernels on which provider; `explain` says more."""
         found: dict[str, list[OrtEpAssignedNode]] = {}
         for node in self.explain()["nodes"]:
             if node["place"]:
@@ -132,35 +139,63 @@ class InferenceSession(Session):
                 found.setdefault(node["place"], []).append(OrtEpAssignedNode(name, domain, op))
         return [OrtEpAssignedSubgraph(their_names([place])[0], nodes) for place, nodes in found.items()]
 
-    # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
+    def memory(self) -> MemoryReport:
+        """Weights, peak, reuse and fragmentation, in all and by provider, and the memory of GPU tensors."""
+        return self._native.memory()
+
+    def explain(self) -> dict[str, Any]:
+        """For each node of the model: its provider, its kernels, the nodes fused with it (docs/explain.md)."""
+        return self._native.explain()
+
+    def listing(self, input_feed: Mapping[str, Any] | None = None, node: str = "", code: bool = False) -> str:
+        """The kernels of the model as text: what they compute, their loops, with `code` also their WebAssembly or WGSL
+        (docs/schedules.md). node: selects kernels by a node's name, operator or label; input_feed: for a model that is
+        compiled for feeds."""
+        return self._native.listing(input_feed, node, code)
+
+    def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
+        """Run once, each kernel on its own. Returns their times in the order they ran."""
+        return self._native.profile(input_feed)
+
+    def verify(self, input_feed: Mapping[str, Any], tolerance: float = 1e-3) -> Verdict:
+        """Run the model on the GPU and on WebAssembly and name the first kernel whose results differ by more than
+        `tolerance`, a share of the tensor's largest value. Errors: InvalidInput for a session without the GPU."""
+        return self._native.verify(input_feed, tolerance)
+
+    # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:
         """Compile the model again for these. Errors: InvalidInput for a Program that was compiled before."""
         names, given = asked(providers, provider_options)
-        self._turns.alone(lambda: self._change_providers(names))
+        self._native.set_providers(names)
         self._provider_options = given
 
     def disable_fallback(self) -> None:
-        """Let runs fail where the GPU does; otherwise the session tries again, at last on WebAssembly."""
-        self._fallback = False
+        """Let runs fail when the GPU does; otherwise they run again, at last on WebAssembly."""
+        self._native.set_fallback(False)
 
     def enable_fallback(self) -> None:
-        self._fallback = True
-
-    def _surviving(self, work: Callable[[], T], feeds: Mapping[str, Any] | None = None) -> T:
-        return super()._surviving(work, feeds) if self._fallback else work()
-
-    # ── tuning ───────────────────────────────────────────────────────────────────────────────────────────────────
+        self._native.set_fallback(True)
 
     def tune(self, input_feed: Mapping[str, Any], seconds: float = 2.0) -> Tuned:
-        """Measure other schedules of the kernels for these feeds, some `seconds` each, and go on with the fastest;
-        meanwhile no other run is under way. `SessionOptions(choices=….choices)` makes later sessions of the model so,
-        and Programs that they export. Errors: InvalidInput for a Program that was compiled before."""
-        from pyruntime.native.tools.tuning import tune  # few sessions are
+        """Measure other schedules of the kernels for these feeds, some `seconds` each, and continue with the fastest;
+        meanwhile no other run is under way. `SessionOptions(choices=….choices)` gives later sessions of the model, and
+        the Programs that they export, the same. Errors: InvalidInput for a Program that was compiled before."""
+        from pyruntime.native.tools.tuning import tune  # few sessions are tuned
 
-        return tune(self, input_feed, seconds)
+        return tune(self._native, input_feed, seconds)
+
+    def export(self, weights: bool = False) -> bytes:
+        """The Program as a file that `InferenceSession` opens without compiling. weights: put the weights into it, too;
+        otherwise it reads them from the model's file beside it."""
+        return self._native.export(weights)
+
+    def trim(self) -> None:
+        """Give back memory that larger runs took, which cannot shrink in place: each Program whose memory has grown
+        gets a new one, with its constants."""
+        self._native.trim()
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,60 +207,51 @@ class InferenceSession(Session):
         empty optionals, GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the
         session has a GPU.
 
-        Feeds are arrays, lists of numbers, OrtValues or GpuTensors. Thread-safe, and side by side on the CPU. Errors:
-        InvalidInput for a feed with a wrong name, type, rank or dim, before anything runs; Terminated if `run_options`
-        say so. The session stays usable."""
-        return self._results(output_names, input_feed, run_options, preferred_output_location)
+        Feeds are arrays, lists of numbers, OrtValues or GpuTensors. Thread-safe; runs on the CPU go side by side.
+        Errors: InvalidInput for a feed with a wrong name, type, rank or dim, before anything runs; Terminated if
+        `run_options` say so. The session stays usable."""
+        return self._run(output_names, input_feed, run_options, preferred_output_location)
 
-    def _results(
+    def _run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None,
-        location: str | Mapping[str, str] | None = None, hold: Collection[str] = (),
+        location: str | Mapping[str, str] | None = None, resident: Collection[str] = (),
     ) -> list[Any]:  # fmt: skip
         feeds: Any = input_feed
         if isinstance(feeds, Mapping):
             feeds = {name: x.value if isinstance(x, OrtValue) else x for name, x in feeds.items()}
         start = time.perf_counter()
+        messages = self._messages
         try:
             with self._event("model_run"):
-                results = super()._results(output_names, feeds, run_options, location, hold)
+                results = self._native.run(
+                    output_names, feeds, run_options, preferred_output_location=location, resident=resident
+                )
         except PyRuntimeError as error:
-            self._log(logs.ERROR if not isinstance(error, InvalidInput) else logs.INFO, str(error), run_options)
+            messages.log(logs.ERROR if not isinstance(error, InvalidInput) else logs.INFO, str(error), run_options)
             raise
-        if self._least(run_options) == logs.VERBOSE:
-            self._log(logs.VERBOSE, f"run in {1e3 * (time.perf_counter() - start):.3f} ms", run_options)
-        return results
-
-    @property
-    def _side_by_side(self) -> bool:
-        return self._trace is None and super()._side_by_side
-
-    def _attempt(self, feeds: Mapping[str, Any], *asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        if self._trace is None:
-            return super()._attempt(feeds, *asked)
-        with timed(self._program(feeds)) as found:
-            results = super()._attempt(feeds, *asked)
-        self._trace.kernels(timings(found), self.get_providers()[0])
+        if messages.least(run_options) == logs.VERBOSE:
+            messages.log(logs.VERBOSE, f"run in {1e3 * (time.perf_counter() - start):.3f} ms", run_options)
         return results
 
     def run_with_ort_values(
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:  # fmt: skip
-        """The same with OrtValues in and out. Those that later runs may be fed to make them longer, as the caches of a
-        decoder, are only copied if somebody looks at them, or a run is about to write over them."""
-        hold = self._feeds.output_names
-        results = self._results(output_names, input_dict_ort_values, run_options, hold=hold)
+        """`run` with OrtValues in and out. Those that later runs can extend in place, such as the KV caches of a
+        decoder, are copied only when somebody reads them, or before a run overwrites them."""
+        resident = self._native.feeds.output_names
+        results = self._run(output_names, input_dict_ort_values, run_options, resident=resident)
         return [OrtValue(result) for result in results]
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run on what is bound; `iobinding.get_outputs()` has the results."""
+        """Run on the bound inputs; `iobinding.get_outputs()` has the results."""
         if not isinstance(iobinding, IOBinding) or iobinding.session is not self:
             raise InvalidInput("this binding is of another session", hint="session.io_binding() makes one")
         places = iobinding.locations
         if not places:
             raise InvalidInput("no output is bound", hint="bind_output(name)")
         with iobinding.replacing():
-            results = self._results([*places], iobinding.inputs, run_options, places, iobinding.unbound)
+            results = self._run([*places], iobinding.inputs, run_options, places, iobinding.unbound)
         iobinding.keep([OrtValue(result) for result in results])
 
     def run_with_ortvaluevector(
@@ -242,8 +268,8 @@ class InferenceSession(Session):
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
         callback: Callable[[list[Any], Any, str], Any], user_data: Any = None, run_options: RunOptions | None = None,
     ) -> None:  # fmt: skip
-        """Run on another thread, which then calls `callback(results, user_data, error)`: of results and error's text
-        one is empty."""
+        """Run on another thread, which then calls `callback(results, user_data, error)`. Either the results or the text
+        of the error are empty."""
         if not callable(callback):
             raise InvalidInput(f"the callback is no function: {callback!r}")
 
@@ -264,31 +290,19 @@ class InferenceSession(Session):
     ) -> OrtValue:
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
 
-    # ── profiling, messages ──────────────────────────────────────────────────────────────────────────────────────
+    # ── profiling ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def end_profiling(self) -> str:
-        """Write the trace; its path, or "" if `enable_profiling` was not set or the trace is written already."""
-        trace, self._trace = self._trace, None
+        """Write the trace. Returns its path, or "" if `enable_profiling` is not set or the trace is already written."""
+        trace, self._trace, self._native.on_kernels = self._trace, None, None
         return trace.write() if trace is not None else ""
 
     def get_profiling_start_time_ns(self) -> int:
         """When the trace begins, by `time.monotonic_ns()`; 0 without one."""
         return self._trace.start_ns if self._trace is not None else 0
 
-    def _event(self, name: str) -> Any:
+    def _event(self, name: str) -> AbstractContextManager[None]:
         return self._trace.event(name) if self._trace is not None else _NOTHING
-
-    def _log(self, severity: int, message: str, run: RunOptions | None = None) -> None:
-        logid = run.logid if run is not None and run.logid else self.get_session_options().logid
-        logs.log(severity, message, least=self._least(run), logid=logid)
-
-    def _least(self, run: RunOptions | None) -> int:
-        """The least severity of messages that are told."""
-        own = self.get_session_options().log_severity_level
-        return logs.least(own if run is None or run.log_severity_level < 0 else run.log_severity_level)
-
-    def _remark(self, text: str) -> None:
-        self._log(logs.WARNING, text)
 
     # ── private names of onnxruntime's that published programs read ──────────────────────────────────────────────
 
@@ -304,7 +318,7 @@ class InferenceSession(Session):
     def _outputs_meta(self) -> list[NodeArg]:
         return self.get_outputs()
 
-    # ── what has no meaning here ─────────────────────────────────────────────────────────────────────────────────
+    # ── without effect ─────────────────────────────────────────────────────────────────────────────────
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Does nothing: no graph is captured."""
@@ -319,6 +333,42 @@ class InferenceSession(Session):
     def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
         if results:
             raise NotSupported("kernels are not tuned by results of another runtime")
+
+
+class _Messages:
+    """The messages of one session. It does not refer to the session, so that this is freed without the garbage
+    collector."""
+
+    def __init__(self, options: SessionOptions) -> None:
+        self._options = options
+
+    def log(self, severity: int, message: str, run: RunOptions | None = None) -> None:
+        logid = run.logid if run is not None and run.logid else self._options.logid
+        logs.log(severity, message, least=self.least(run), logid=logid)
+
+    def least(self, run: RunOptions | None) -> int:
+        """The lowest severity of messages to log."""
+        own = self._options.log_severity_level
+        return logs.least(own if run is None or run.log_severity_level < 0 else run.log_severity_level)
+
+    def warn(self, text: str) -> None:
+        self.log(logs.WARNING, text)
+
+
+def _read(options: SessionOptions, model: Any) -> Graph:
+    """The graph of a model file, with what the options replace: external data, dims by their meaning, initializers."""
+    external = beside(Path(options.external_folder) / "model") if options.external_folder else None
+    if options.initializer_files:
+        files = options.initializer_files
+        folder = beside(model) if isinstance(model, (str, os.PathLike)) else None
+        other = external or folder
+
+        def open_external(name: str) -> Any:
+            return MemorySource(files[name], name) if name in files or other is None else other(name)
+
+        external = open_external
+    graph = load(model, open_external=external).with_meanings(options.denoted_dimensions)
+    return with_initializers(graph, options.initializers)
 
 
 @dataclass(frozen=True)

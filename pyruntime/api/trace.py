@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from pyruntime.api.providers import their_names
 from pyruntime.native.execution.timing import Timing
 from pyruntime.onnx.graph import operator_of
 
 
 class Trace:
-    """Events of one session, from its making on."""
+    """Events of one session, from its creation on."""
 
     def __init__(self, prefix: str) -> None:
         now = datetime.now()
@@ -31,15 +32,16 @@ class Trace:
 
     @contextmanager
     def event(self, name: str) -> Iterator[None]:
-        """Something that a session does while this lasts."""
+        """Records the time that the block takes."""
         start = self._now()
         try:
             yield
         finally:
             self._add("Session", name, start, self._now() - start, {})
 
-    def kernels(self, calls: Sequence[Timing], provider: str) -> None:
-        """The kernels of a run that just ended, each with its own time, one after the other."""
+    def kernels(self, calls: Sequence[Timing], providers: Sequence[str]) -> None:
+        """Add the kernels of a run that just ended, each with its own time, one after the other."""
+        provider = their_names(providers)[0]
         start = self._now() - 1e6 * sum(call.seconds for call in calls)
         for number, call in enumerate(calls):
             args = {"op_name": operator_of(call.node), "provider": provider, "node_index": str(number)}

@@ -79,7 +79,7 @@ class _Watch(Observer):
 
 def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
     """The spans of one run, planned anew. The session must have run these feeds before."""
-    executor = session._latest()
+    executor = session.latest()
     planner = executor.planner
     planner.restart()
     watch = planner.observer = _Watch(executor.header["inputs"])

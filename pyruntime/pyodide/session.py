@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
 import pyruntime.errors
-from pyruntime.browser import Compilation, Model
-from pyruntime.errors import (
-    InvalidInput,
-    InvalidModel,
-    OutOfMemory,
-    PyRuntimeError,
-    SessionFailed,
-    not_found,
-    our_fault,
-)
-from pyruntime.frontend.feed_checks import NodeArg, arguments, check_names, differing_dims
-from pyruntime.frontend.specialise import required
+from pyruntime.browser import Compilation, PageCompiler
+from pyruntime.errors import InvalidInput, OutOfMemory, PyRuntimeError, SessionFailed, our_fault
+from pyruntime.frontend.feed_checks import NodeArg, arguments, check_names
+from pyruntime.frontend.maps import classes
+from pyruntime.frontend.specialise import Given, GivenTensor, required
+from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.ir.dtype import BY_NAME
-from pyruntime.onnx.sources import FileSource, MemorySource, beside
+from pyruntime.onnx import load
+from pyruntime.onnx.graph import Graph, Source
 from pyruntime.placement.provider_list import known
 from pyruntime.pyodide.tensors import Tensor, presented, received
-
-MAX_PROGRAMS = 16  # compiled for different values or sequence lengths before the oldest is forgotten
+from pyruntime.session.prepare_graph import check_model, weight_sources
+from pyruntime.session.specialisation import ProgramTable, Specialiser
 
 
 @dataclass(slots=True)
@@ -59,27 +53,28 @@ class InferenceSession:
         self._options = sess_options or SessionOptions()
         if "webgpu" in known(providers or ["wasm"]):
             warnings.warn("Python in Pyodide cannot wait for the GPU; the session runs on WebAssembly", stacklevel=2)
-        self._js = _executor()
-        self._files = _Files(path_or_bytes)
+        check_model(path_or_bytes)
+        js = _executor()
         with our_fault("opening the model"):
-            self._model = Model(self._files.read, self._files.size, {
-                "graphOptimizationLevel": self._options.graph_optimization_level, "external": self._files,
-                "freeDimensionOverrides": self._options.free_dimension_overrides, **self._js.codeFeatures().to_py(),
+            compiler = PageCompiler({
+                "graphOptimizationLevel": self._options.graph_optimization_level,
+                "freeDimensionOverrides": self._options.free_dimension_overrides, **js.written().to_py(),
             })  # fmt: skip
-        self._programs: dict[str, _Program] = {}
-        if self._model.main is not None:
-            self._programs[""] = self._opened(self._model.main)
+            border = compiler.prepare(load(path_or_bytes))
+            self._classes = {name: classes(node) for name, node in border.scores.items()}
+            self._programs = _Programs(border.graph, compiler, js, self._options.memory_limit)
+            self._programs.prepare()
 
     def __del__(self) -> None:
-        for program in getattr(self, "_programs", {}).values():
-            program.release()
+        if hasattr(self, "_programs"):
+            self._programs.forget()
 
     def get_inputs(self) -> list[NodeArg]:
         """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
-        return arguments(required(self._model.graph))
+        return arguments(required(self._programs.graph))
 
     def get_outputs(self) -> list[NodeArg]:
-        return arguments(self._model.graph.outputs)
+        return arguments(self._programs.outputs)
 
     def get_providers(self) -> list[str]:
         return ["CPUExecutionProvider"]
@@ -98,19 +93,20 @@ class InferenceSession:
         names = list(output_names or names)
         feeds = self._received(input_feed)
         with our_fault("running the model"):
-            results = self._program(feeds).run(feeds, names)
+            results = self._programs.program(feeds).run(feeds, names)
         return [self._presented(name, result) for name, result in zip(names, results, strict=True)]
 
     def _received(self, given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(given).__name__}")
-        types = {v.name: v.type for v in self._model.graph.inputs}
-        check_names(given, types, [v.name for v in required(self._model.graph)])
+        graph = self._programs.graph
+        types = {v.name: v.type for v in graph.inputs}
+        check_names(given, types, [v.name for v in required(graph)])
         return {name: received(name, x, types[name]) for name, x in given.items()}
 
     def _presented(self, name: str, result: Any) -> Any:
-        """What a program gets of an output: of a ZipMap's a dict for each row, by class."""
-        classes = self._model.classes.get(name)
+        """An output as the caller gets it: that of a ZipMap as a dict for each row, by class."""
+        classes = self._classes.get(name)
         if classes is None:
             return [presented(t) for t in result] if isinstance(result, list) else result and presented(result)
         scores, columns = result.flat(), len(classes)
@@ -119,108 +115,71 @@ class InferenceSession:
         rows = [scores[at : at + columns] for at in range(0, len(scores), columns)]
         return [dict(sorted(zip(classes, row, strict=True))) for row in rows]
 
-    # ── Programs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _program(self, feeds: Mapping[str, Any]) -> _Program:
-        """For these feeds, compiled on first need."""
-        types = {v.name: v.type for v in self._model.graph.inputs}
-        if apart := differing_dims(types, feeds):
-            warnings.warn(f"dims named {', '.join(apart)} differ; from now on they are different dims", stacklevel=3)
-            self._forget()
-            self._model.take_apart(json.dumps(list(apart)))
-            if self._model.main is not None:
-                self._programs[""] = self._opened(self._model.main)
-        key = self._key(feeds)
-        while key not in self._programs:
-            values = json.loads(self._model.needs)["values"]
-            described = {name: _described(x, name in values, True) for name, x in feeds.items()}
-            compiled = self._model.specialise(json.dumps(described))
-            key = self._key(feeds)  # what has to be known may have grown
-            if compiled is not None:
-                if len(self._programs) >= MAX_PROGRAMS:
-                    self._programs.pop(next(iter(self._programs))).release()
-                self._programs[key] = self._opened(compiled)
-        return self._programs[key]
+class _Programs(Specialiser["_Program"]):
+    """The Programs of a session, each with a memory of its own."""
 
-    def _key(self, feeds: Mapping[str, Any]) -> str:
-        """Equal for feeds that one Program runs."""
-        needs = json.loads(self._model.needs)
-        if needs["defaults"] is not None and feeds.keys().isdisjoint(needs["defaults"]):
-            return ""
-        return json.dumps(
-            {n: _described(x, n in needs["values"], n in needs["dims"]) for n, x in sorted(feeds.items())}
-        )
+    def __init__(self, graph: Graph, compiler: PageCompiler, js: Any, memory_limit: int) -> None:
+        super().__init__(graph)
+        self._compiler, self._js, self._memory_limit = compiler, js, memory_limit
+        self._sources = weight_sources(graph)
+        self._inner_values: ProgramTable[TensorSpec] = ProgramTable()
 
-    def _opened(self, compiled: Compilation) -> _Program:
+    def compile(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None) -> _Program:
+        compiled = self._compiler.compile(self.graph, specs, constants)
+        if constants is None:
+            self.outputs = compiled.outputs
+        compilation = Compilation(compiled)
         try:
-            return _Program(self._js, compiled, self._files, self._options.memory_limit)
+            return _Program(self._js, compilation, self._sources, self._memory_limit)
         except OutOfMemory:
-            if not self._programs:
+            if not self.table:
                 raise
-            self._forget()  # Programs for other feeds
-            return _Program(self._js, compiled, self._files, self._options.memory_limit)
+            self.forget()  # frees the memory of the Programs for other feeds
+            self.is_prepared = True
+            return _Program(self._js, compilation, self._sources, self._memory_limit)
 
-    def _forget(self) -> None:
-        for program in self._programs.values():
-            program.release()
-        self._programs.clear()
+    def drop(self, program: _Program) -> None:
+        program.release()
+
+    def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
+        return {name: _described(x) for name, x in feeds.items()}
+
+    def evaluate(
+        self, part: Graph, specs: Mapping[str, Spec], key: Hashable, constants: Mapping[str, TensorSpec],
+        feeds: Mapping[str, Any],
+    ) -> TensorSpec:  # fmt: skip
+        """Memoised, because the interpreter is slow."""
+        given = (part.outputs[0].name, *((name, _hashable(x)) for name, x in feeds.items()))
+        inner = super().evaluate
+        return self._inner_values.find(given, lambda: inner(part, specs, key, constants, feeds))
 
 
-def _described(x: Any, values: bool, dims: bool) -> Any:
-    """A feed as the compiler is told of it (`pyruntime.browser`)."""
+def _described(x: Any) -> Given:
     if x is None or isinstance(x, list):
-        return x and [_described(item, values, dims) for item in x]
-    found = {"dtype": x.dtype.name, "dims": list(x.shape) if dims or values else len(x.shape)}
-    return {**found, "data": x.flat()} if values else found
+        return x and [_described(item) for item in x]
+    return GivenTensor(x.dtype, x.shape, x.flat)
 
 
-class _Files(Mapping[str, int]):
-    """A model and the files of its external data, beside it: sizes by location."""
-
-    def __init__(self, model: Any) -> None:
-        path = isinstance(model, (str, os.PathLike))
-        if not path and not isinstance(model, (bytes, bytearray, memoryview)):
-            raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
-        try:
-            self._sources: dict[str, Any] = {"": FileSource(model) if path else MemorySource(model, "")}
-        except FileNotFoundError:
-            raise not_found(model) from None
-        except OSError as e:
-            raise InvalidModel(f'"{os.fspath(model)}" cannot be read: {e}') from None
-        self._beside = beside(model) if path else None
-        self.size = self._sources[""].size
-
-    def read(self, offset: int, size: int, name: str = "") -> bytes:
-        return self._sources[name].read(offset, size)
-
-    def __getitem__(self, location: str) -> int:
-        if location not in self._sources:
-            try:
-                if self._beside is None:
-                    raise KeyError(location)
-                self._sources[location] = self._beside(location)
-            except OSError:
-                raise KeyError(location) from None
-        return self._sources[location].size
-
-    def __iter__(self) -> Any:
-        return iter(self._sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
+def _hashable(x: Any) -> Hashable:
+    if x is None:
+        return None
+    if isinstance(x, list):
+        return tuple(_hashable(item) for item in x)
+    return (x.shape, x.data if isinstance(x.data, bytes) else tuple(x.data))
 
 
 class _Program:
     """A Program on the executor of web/."""
 
-    def __init__(self, js: Any, compiled: Compilation, files: _Files, memory_limit: int) -> None:
+    def __init__(self, js: Any, compiled: Compilation, sources: Mapping[str, Source], memory_limit: int) -> None:
         from pyodide.ffi import create_proxy, to_js
 
         self._js, self._compiled = js, compiled
         self._failed: Exception | None = None  # of a host step
 
         def read(offset: int, size: int, name: str = "") -> Any:
-            return to_js(memoryview(files.read(offset, size, name or "")))
+            return to_js(memoryview(sources[name or ""].read(offset, size)))
 
         self._proxies = [create_proxy(read), create_proxy(self._step)]
         blob = to_js(memoryview(compiled.blob))

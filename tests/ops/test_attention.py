@@ -414,7 +414,7 @@ def test_types_without_ranks(declared: bool, past: int, rank: int, weights: tupl
     for scale in (1, 2):
         feeds = {n: x * scale for n, x in values.items() if n not in weights}
         same(session.run(None, feeds), by_onnx(m, feeds), 1e-5)
-    assert len(session._programs) == 1
+    assert len(session._native.executors) == 1
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.0, 0.3, None])

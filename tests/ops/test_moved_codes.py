@@ -14,7 +14,7 @@ from pyruntime import InferenceSession
 from pyruntime.compiler import compile as compiler
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.kernel import Map
-from pyruntime.native.sessions import session
+from pyruntime.native.sessions import compiler as session_compiler
 
 node = helper.make_node
 RNG = np.random.default_rng(8)
@@ -67,7 +67,7 @@ def run(moves: list[Any], dtype: Any, given: tuple[float, int], taken: tuple[flo
         return made[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "compile_graph", compiled)
+        patch.setattr(session_compiler, "compile_graph", compiled)
         (got,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
     (want,) = ReferenceEvaluator(onnx.shape_inference.infer_shapes(model)).run(None, {"x": x})
     return got, want, [k for k in made[-1].main.kernels if isinstance(k, Map)]

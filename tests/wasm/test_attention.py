@@ -66,7 +66,7 @@ def expected(feeds: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def kernels(session: InferenceSession) -> list[str]:
-    blocks = session._latest().header["blocks"]
+    blocks = session._native.latest().header["blocks"]
     return [c["kernel"] for b in blocks for s in b["steps"] for c in s.get("calls", ())]
 
 

@@ -36,7 +36,7 @@ def model(op: str, both: bool, lens: bool) -> bytes:
 
 def shared(session: Any, kernel: str) -> tuple[int, int]:
     """Work units of a kernel in the last run, and whether its call was worth sharing."""
-    executor = session._latest()
+    executor = session._native.latest()
     (call,) = [
         c for s in executor.header["blocks"][1]["steps"] for c in s.get("calls", ()) if c["kernel"].startswith(kernel)
     ]

@@ -67,5 +67,5 @@ def test_rows(name: str, symbolic: bool) -> None:
 def test_kernels_left(name: str) -> None:
     nodes, left = GRAPHS[name]
     session = InferenceSession(build(nodes, False, (2, 5, 9), (1, 5, 9)))
-    calls = [c["kernel"] for s in session._latest().header["blocks"][1]["steps"] for c in s["calls"]]
+    calls = [c["kernel"] for s in session._native.latest().header["blocks"][1]["steps"] for c in s["calls"]]
     assert len(calls) == left, calls

@@ -100,7 +100,7 @@ def test_epochs_begin_again(before: int, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(WasmHost, "load", load)
     many = check_bits("steps", 3)
-    epoch = int(many._programs[()].host.memory[linear_memory.EPOCH : linear_memory.EPOCH + 4].view("<i4")[0])
+    epoch = int(many._native.executors[()].host.memory[linear_memory.EPOCH : linear_memory.EPOCH + 4].view("<i4")[0])
     assert (epoch - before) % 2**32 > 20
 
 
@@ -127,7 +127,7 @@ def test_a_trap_stops_all_threads_and_not_the_session(trap: None) -> None:
 def test_a_word_stops_all_threads_within_a_kernel() -> None:
     """As a page sets it while the kernels run: the same bits in portions, then a trap, then all as before."""
     session = threaded(models.model(*products()).SerializeToString(), 2)
-    host = session._programs[()].host
+    host = session._native.executors[()].host
     word = host.memory[linear_memory.STOP : linear_memory.STOP + 4].view("<i4")  # a shared memory grows where it is
     small, large = (np.full((n, n), 1 / n, np.float32) for n in (300, 2500))
     expected = session.run(None, {"x": small})
@@ -186,14 +186,14 @@ def test_the_leader_does_not_wait_for_a_helper_that_failed(claimed: int, tmp_pat
 
 def test_one_thread_has_no_atomics() -> None:
     for threads in (0, 1):
-        executor = threaded(models.softmax().SerializeToString(), threads)._programs[()]
+        executor = threaded(models.softmax().SerializeToString(), threads)._native.executors[()]
         assert not executor.host.shared
         assert "poison" not in executor.functions
         assert all("fork" not in step.json for steps in executor.blocks for step in steps)
 
 
 def test_small_steps_wake_nobody() -> None:
-    executor = threaded(models.affine().SerializeToString(), 2)._programs[()]
+    executor = threaded(models.affine().SerializeToString(), 2)._native.executors[()]
     out = executor.run({"x": np.ones((1, 4), np.float32)})
     assert out["y"].shape == (1, 3)
     assert not any(plan.fork for plan in executor.planner.plans.values())

@@ -25,7 +25,7 @@ def binds(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def buffers(session: InferenceSession) -> list[int]:
-    return [b.size for b in session._latest().gpu.host.buffers]
+    return [b.size for b in session._native.latest().gpu.host.buffers]
 
 
 @pytest.mark.parametrize("name,size", [("mobilenet_v2", 5 << 20), ("llama_mini", 4 << 20), ("digits", 1 << 20)])

@@ -39,7 +39,7 @@ def test_cache_stays_on_the_gpu() -> None:
     """Nothing but the logits is read back, and a new length compiles nothing."""
     model = zoo.materialize("llama_mini").read_bytes()
     session = InferenceSession(model, providers=["webgpu"])
-    own = session._latest().gpu.host.own
+    own = session._native.latest().gpu.host.own
     read, before = own.bytes_read, session.memory().tensors
     compiled: set[int] = set()
     live: list[int] = []
@@ -51,7 +51,7 @@ def test_cache_stays_on_the_gpu() -> None:
 
     tokens, logits = generate(session, seen, preferred_output_location=PRESENT)
     assert own.bytes_read - read == STEPS * (VOCABULARY * 4 + FAULT_BYTES)
-    assert len(compiled) == 1 and len(session._programs) == 1
+    assert len(compiled) == 1 and len(session._native.executors) == 1
     # after each step: its cache, and that of the step before
     assert live == [8 * 2 * 32 * 4 * (n + max(n - 1, 0)) for n in range(1, STEPS + 1)]
     want, last = generate(zoo.oracle_session(model))

@@ -39,7 +39,7 @@ def run(session: InferenceSession) -> Any:
 
 
 def host(session: InferenceSession) -> Any:
-    return session._latest().gpu.host
+    return session._native.latest().gpu.host
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def exp_model() -> bytes:
 @pytest.mark.parametrize("fault", [broken_source, wide_workgroups, odd_places, stale_pipelines])
 def test_what_the_gpu_refuses_names_node_and_kernel(fault: Any, what: str) -> None:
     session = opened(model=exp_model())
-    fault(session._latest().gpu)
+    fault(session._native.latest().gpu)
     with pytest.raises(ExecutionError, match=r"refused kernel \d+") as caught:
         feeds = {"x": np.zeros(65536 * 64 + 1, np.float32)}
         session.run(None, feeds) if what == "run" else session.profile(feeds)
@@ -207,7 +207,7 @@ def test_a_refused_profile_leaves_nothing_behind() -> None:
     """wgpu ended later passes with the query of the refused one, then freed: the process crashed."""
     for _ in range(6):
         session = opened(model=exp_model())
-        wide_workgroups(session._latest().gpu)
+        wide_workgroups(session._native.latest().gpu)
         with pytest.raises(ExecutionError, match="refused"):
             session.profile({"x": np.zeros(65536 * 64 + 1, np.float32)})
         del session

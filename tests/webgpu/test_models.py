@@ -27,7 +27,7 @@ def opened(name: str, providers: list[str]) -> InferenceSession:
 
 def inner_crossings(session: InferenceSession) -> int:
     """Copies between the memories in the main block, other than those of feeds and of outputs."""
-    header = session._latest().header
+    header = session._native.latest().header
     feeds = {spec["buffer"] for spec in header["inputs"]}
     outputs = {o["value"]["buffer"] for o in header["outputs"]}
     pairs = [(s["to"], *p) for s in header["blocks"][1]["steps"] if s["op"] == "copy" for p in s["pairs"]]

@@ -72,6 +72,6 @@ def test_keys_are_not_repeated_in_memory() -> None:
     body, inputs, _, constants = CASES["heads that share keys"]
     session = Session(made(body, inputs, constants), providers=["webgpu"])
     session.run(None, {"q": np.zeros((1, 8, 1, 16), np.float32), "k": np.zeros((1, 2, 9, 16), np.float32)})
-    (executor,) = session._programs.values()
+    (executor,) = session.executors.values()
     calls = [c["node"] for s in executor.header["blocks"][1]["steps"] if s["op"] == "gpu" for c in s["calls"]]
     assert [c.split()[0] for c in calls] == ["Mul", "MatMul"]

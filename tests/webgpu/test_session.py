@@ -29,7 +29,7 @@ def model(nodes, inputs, outputs, weights=(), opset=17):
 
 
 def steps(session):
-    (*_, executor) = session._programs.values()
+    (*_, executor) = session.executors.values()
     return [s["op"] for b in executor.header["blocks"][1:] for s in b["steps"]]
 
 
@@ -82,7 +82,7 @@ def test_profile_takes_more_kernels_than_a_query_set(queries, monkeypatch):
     monkeypatch.setattr("pyruntime.providers.webgpu.wgpu_host.QUERIES", queries)
     session = Session(NETWORK, providers=["webgpu"])
     found = session.profile({"x": np.ones((2, 3, 8, 8), np.float32)})
-    calls = [c for s in session._latest().header["blocks"][1]["steps"] if s["op"] == "gpu" for c in s["calls"]]
+    calls = [c for s in session.latest().header["blocks"][1]["steps"] if s["op"] == "gpu" for c in s["calls"]]
     assert len(calls) > 4
     assert [(t.node, t.kernel) for t in found if t.node] == [(c["node"], c["kernel"]) for c in calls]
 
@@ -167,7 +167,7 @@ def test_parameters_of_new_shapes_do_not_pile_up(monkeypatch):
     monkeypatch.setattr(planner, "PARAMETERS", limit)
     data = model([h.make_node("Relu", ["x"], ["y"])], [("x", T.FLOAT, ["N"])], [("y", T.FLOAT, ["N"])])
     session = Session(data, providers=["webgpu"])
-    (executor,) = session._programs.values()
+    (executor,) = session.executors.values()
     for n in range(1, 60):
         x = np.linspace(-1, 1, n, dtype=np.float32)
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
@@ -179,7 +179,7 @@ def test_parameters_of_kept_plans_stay_as_memory_grows(monkeypatch):
     monkeypatch.setattr(wgpu_bindings, "LEAST", 512)
     data = model([h.make_node("Relu", ["x"], ["y"])], [("x", T.FLOAT, ["N"])], [("y", T.FLOAT, ["N"])])
     session = Session(data, providers=["webgpu"])
-    (executor,) = session._programs.values()
+    (executor,) = session.executors.values()
     used, generations = [], []
     for n in (10, 5000, 10, 90000, 5000, 10):
         x = np.linspace(-1, 1, n, dtype=np.float32)
@@ -203,7 +203,7 @@ def test_bind_groups_stay_as_tensors_grow(monkeypatch):
     feeds, outputs = [("a", T.FLOAT, ["N"]), ("b", T.FLOAT, ["M"])], [("y", T.FLOAT, None), ("c", T.FLOAT, None)]
     data = model(nodes, feeds, outputs, [("zero", np.array(0))])
     session = Session(data, providers=["webgpu"])
-    (executor,) = session._programs.values()
+    (executor,) = session.executors.values()
     made, real = [], executor.gpu.host._group
     monkeypatch.setattr(executor.gpu.host, "_group", lambda *args: made.append(1) or real(*args))
     dispatched = 0

@@ -31,7 +31,7 @@ def opened(model: bytes = ADD, location: str | Mapping[str, str] | None = STAY, 
 
 
 def device(session: InferenceSession) -> Any:
-    return session._latest().gpu.host.own
+    return session._native.latest().gpu.host.own
 
 
 def test_outputs_stay_and_come_back_as_feeds() -> None:
@@ -180,7 +180,7 @@ def test_made_at_home() -> None:
     """Small work stays on the CPU, yet its outputs go where they are wanted; integers over 32 bits cannot."""
     session = opened(providers=["webgpu", "wasm"])
     c, _ = session.run(None, {"a": A, "b": B})
-    assert {s["op"] for s in session._latest().header["blocks"][1]["steps"]} == {"wasm"}
+    assert {s["op"] for s in session._native.latest().header["blocks"][1]["steps"]} == {"wasm"}
     np.testing.assert_array_equal(c.get_data(), A + B)
     session = opened(
         onnx.parser.parse_model(TEXT.replace("float[", "int64[")).SerializeToString(), providers=["webgpu", "wasm"]

@@ -11,7 +11,7 @@ import { SessionFailed } from '../common/errors.js';
  * @type {Record<State, readonly State[]>}
  */
 export const TRANSITIONS = {
-  running: ['ready', 'recovering'],
+  running: ['ready', 'recovering', 'failed', 'released'],
   ready: ['running', 'released'],
   recovering: ['running', 'failed'],
   failed: ['running', 'released'],

@@ -1,4 +1,4 @@
-"""Feeds and outputs of a native session: checked, converted between numpy and the engine's storage, described."""
+"""Feeds and outputs of a native session: checks, and conversions between NumPy and the engine's storage layout."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import InvalidInput
-from pyruntime.frontend.feed_checks import check_names, check_tensor, differing_dims
-from pyruntime.frontend.specialise import GivenTensor, Needs, required
-from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec
+from pyruntime.frontend.feed_checks import check_names, check_tensor
+from pyruntime.frontend.specialise import Given, GivenTensor, required
+from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.execution.resident_outputs import ResidentTensor
@@ -19,14 +19,13 @@ from pyruntime.native.memory.arrays import dtype_of, presented, storage, to_pyth
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
-PLACED = (GpuTensor, ResidentTensor)  # tensors in a memory of the engine's
+IN_ENGINE = (GpuTensor, ResidentTensor)  # tensors in memory of the engine
 
 
 class Feeds:
-    """What a graph's `run` takes and gives."""
+    """The feeds and outputs of one graph."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
         self.types = {v.name: v.type for v in graph.inputs}
         self.required = [v.name for v in required(graph)]
         self.output_names = [v.name for v in graph.outputs]
@@ -34,6 +33,7 @@ class Feeds:
     # ── checks ──
 
     def outputs(self, names: Sequence[str] | None) -> list[str]:
+        """These names, or those of all outputs. Errors: InvalidInput for a name that the graph does not have"""
         if not isinstance(names, (list, tuple, type(None))):
             raise InvalidInput(f"output names must be a list or None, got {names!r}")
         for n in names or ():
@@ -41,9 +41,9 @@ class Feeds:
                 raise InvalidInput(f'output "{n}" does not exist', hint=f"outputs are {self.output_names}")
         return list(names) if names else self.output_names
 
-    def staying(self, location: Any) -> set[str]:
-        """The outputs whose preferred location is the GPU. location: "cpu", "gpu-buffer", those by output name, or
-        None. Errors: InvalidInput for any other place or name."""
+    def gpu_outputs(self, location: Any) -> set[str]:
+        """The outputs whose preferred location is the GPU. location: "cpu" or "gpu-buffer", for all or by output name,
+        or None. Errors: InvalidInput for any other location or name"""
         by_name = location if isinstance(location, Mapping) else dict.fromkeys(self.output_names, location)
         self.outputs(list(by_name))
         for place in by_name.values():
@@ -52,18 +52,12 @@ class Feeds:
         return {name for name, place in by_name.items() if place == "gpu-buffer"}
 
     def check(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Refuse what does not fit the model's input types."""
+        """The feeds as arrays or tensors of the engine. Errors: InvalidInput for a feed that does not fit the model's
+        input types, DeviceLost for a tensor on a lost device"""
         if not isinstance(feeds, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(feeds).__name__}")
         check_names(feeds, self.types, self.required)
-        out: dict[str, Any] = {}
-        for name in self.types:
-            if name in feeds:
-                out[name] = self._value(name, feeds[name], self.types[name])
-        return out
-
-    def differing_dims(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
-        return differing_dims(self.types, feeds)
+        return {name: self._value(name, feeds[name], t) for name, t in self.types.items() if name in feeds}
 
     def _value(self, name: str, x: Any, t: Type | None) -> Any:
         if isinstance(t, OptionalType):
@@ -74,41 +68,24 @@ class Feeds:
             return [self._value(f"{name}[{n}]", v, t.elem) for n, v in enumerate(x)]
         if x is None or isinstance(x, dict):
             raise InvalidInput(f'input "{name}" must be a tensor, got {type(x).__name__}')
-        array = x if isinstance(x, (*PLACED, np.ndarray)) else _array(name, x, t)
+        array = x if isinstance(x, (*IN_ENGINE, np.ndarray)) else _array(name, x, t)
         if isinstance(array, GpuTensor):
             array.memory()  # raises if it was disposed or lost
         if isinstance(t, TensorType):
             if t.shape == () and array.size == 1 and isinstance(array, np.ndarray):
-                array = array.reshape(())  # one number may come in any rank, as onnxruntime takes it
+                array = array.reshape(())  # like onnxruntime, accept a single number in any rank
             check_tensor(name, _dtype(array), array.shape, t)
         return array
 
-    # ── specialisation ──
-
-    def specs(self, feeds: Mapping[str, Any], needs: Needs) -> tuple[dict[str, Spec], Any]:
-        """Specs of these feeds, with the values and dims that `needs` names, and a key that stands for them."""
-        specs = needs.specs(self.graph, {name: _given(x) for name, x in feeds.items()})
-        return specs, tuple((n, _key(s)) for n, s in specs.items())
-
-    def value_of(self, name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:
-        """An output of a part of the graph, as a constant."""
-        result = executor.run(self.stored(feeds))[name]
-        d = dt.BY_NAME[executor.header["outputs"][0]["value"]["dtype"]]
-        shape, values = to_python(result, TensorSpec(d, result.shape))
-        return TensorSpec(d, shape, tuple(values))
-
-    # ── conversion ──
-
-    def stored(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds in storage layout, as an executor wants them; those on the GPU, and held ones, as they are."""
-        return {name: _stored(x) for name, x in feeds.items()}
+    # ── outputs ──
 
     def output(self, header: Mapping[str, Any], name: str, result: Any) -> Any:
+        """A result of an executor as the caller of `run` gets it."""
         value = next(o["value"] for o in header["outputs"] if o["name"] == name)
         return self._present(value, result)
 
     def _present(self, value: Any, result: Any) -> Any:
-        if result is None or isinstance(result, PLACED):
+        if result is None or isinstance(result, IN_ENGINE):
             return result
         if isinstance(result, list):
             return [self._present(v, r) for v, r in zip(value["items"], result, strict=True)]
@@ -116,7 +93,7 @@ class Feeds:
 
 
 def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
-    """Python numbers (or anything like an array) as an array; numbers take the input's type where it holds them."""
+    """Python numbers (or anything like an array) as an array. Numbers get the input's type if it can represent them."""
     try:
         found = np.asarray(x)
         wanted = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else found.dtype
@@ -131,28 +108,38 @@ def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
 
 
 def _dtype(x: np.ndarray | GpuTensor | ResidentTensor) -> DType:
-    return dt.BY_NAME[x.dtype] if isinstance(x, PLACED) else dtype_of(x)
+    return dt.BY_NAME[x.dtype] if isinstance(x, IN_ENGINE) else dtype_of(x)
 
 
-def _given(x: Any) -> Any:
-    """A feed as `Needs` asks for it."""
+def described(x: Any) -> Given:
+    """A checked feed as `Needs` reads it."""
     if x is None or isinstance(x, list):
-        return x and [_given(item) for item in x]
+        return x and [described(item) for item in x]
     dtype = _dtype(x)
 
     def values() -> list[Any]:
-        return to_python(x.stored() if isinstance(x, PLACED) else storage(x), TensorSpec(dtype, x.shape))[1]
+        return to_python(x.stored() if isinstance(x, IN_ENGINE) else storage(x), TensorSpec(dtype, x.shape))[1]
 
     return GivenTensor(dtype, tuple(x.shape), values)
+
+
+def stored(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked feeds in storage layout, as executors take them; tensors of the engine as they are."""
+    return {name: _stored(x) for name, x in feeds.items()}
 
 
 def _stored(x: Any) -> Any:
     if isinstance(x, list):
         return [_stored(item) for item in x]
-    return x if x is None or isinstance(x, PLACED) else storage(x)
+    return x if x is None or isinstance(x, IN_ENGINE) else storage(x)
 
 
-def _key(spec: Spec) -> Any:
-    if isinstance(spec, SequenceSpec):
-        return tuple(_key(s) for s in spec.items)
-    return None if spec is None else (spec.dtype.name, spec.dims, spec.value)
+def constant_of(name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:
+    """An output of an executor, for these feeds, as a constant."""
+    result = executor.run(stored(feeds))[name]
+    d = dt.BY_NAME[executor.header["outputs"][0]["value"]["dtype"]]
+    shape, values = to_python(result, TensorSpec(d, result.shape))
+    return TensorSpec(d, shape, tuple(values))
+
+
+__all__ = ["Feeds", "constant_of", "described", "stored"]

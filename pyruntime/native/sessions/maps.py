@@ -1,4 +1,4 @@
-"""Maps at a session's border: programs feed and get dicts, the compiled Program takes and gives tensors
+"""Maps at the border of a session: callers feed and get dicts where the compiled Program has tensors
 (`pyruntime.frontend.maps`)."""
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import InvalidInput
-from pyruntime.frontend.maps import Column, classes, without_maps
+from pyruntime.frontend.maps import Border, Column, classes
 from pyruntime.ir.dtype import F32, I64, STRING, DType
-from pyruntime.onnx.graph import Graph, Value
+from pyruntime.onnx.graph import Value
 
 _KEYS = {I64: (int, np.integer), STRING: (str,)}
-# for CastMap: what converts a value, and what stands where a key is absent
+# for CastMap: the conversion of a value, and the value of an absent key
 _CASTS: dict[DType, tuple[Callable[[Any], Any], Any]] = {
     F32: (float, 0.0),
     I64: (lambda x: int(float(x)), 0),
@@ -23,26 +23,23 @@ _CASTS: dict[DType, tuple[Callable[[Any], Any], Any]] = {
 
 
 class Maps:
-    """declared: the graph as the model has it; graph: the same with tensors in place of maps."""
+    """The maps among a graph's inputs and outputs."""
 
-    def __init__(self, declared: Graph) -> None:
-        self.declared = declared
-        self.outputs = declared.outputs  # with what is known of their shapes
-        self._border = without_maps(declared)
-        self.graph = self._border.graph
+    def __init__(self, border: Border) -> None:
+        self._border = border
 
     def __bool__(self) -> bool:
         return bool(self._border.scores or self._border.columns)
 
-    def made(self, outputs: Sequence[Value]) -> None:
-        """What tensors are, where `graph` says less."""
-        known = {v.name: v for v in outputs if v.name not in self._border.scores}
-        self.outputs = tuple(known.get(v.name, v) for v in self.declared.outputs)
+    def outputs(self, declared: Sequence[Value], compiled: Sequence[Value]) -> list[Value]:
+        """The outputs: tensors as compilation found them, maps as the model declares them."""
+        tensors = {v.name: v for v in compiled if v.name not in self._border.scores}
+        return [tensors.get(v.name, v) for v in declared]
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def entered(self, feeds: Any) -> Any:
-        """The feeds with tensors in place of maps. Errors: InvalidInput for what is no map of the input's type."""
+    def to_tensors(self, feeds: Any) -> Any:
+        """The feeds with tensors in place of maps. Errors: InvalidInput for a map that is missing or of another type"""
         columns = self._border.columns
         if not columns or not isinstance(feeds, Mapping):
             return feeds
@@ -56,8 +53,8 @@ class Maps:
         out = {name: x for name, x in feeds.items() if name not in kinds}
         return out | {name: _row(column, feeds[column.source]) for name, column in columns.items()}
 
-    def left(self, name: str, result: Any) -> Any:
-        """What a program gets of an output: for one of a ZipMap a dict for each row, by class."""
+    def from_tensor(self, name: str, result: Any) -> Any:
+        """An output as the caller gets it: that of a ZipMap as a dict for each row, by class."""
         node = self._border.scores.get(name)
         if node is None:
             return result
@@ -91,7 +88,7 @@ def _cast(column: Column, x: Mapping[Any, Any]) -> list[Any]:
     for key, value in x.items():
         if key < 0:
             raise InvalidInput(f"key {key} is negative", node=column.node.label)
-        if key < len(row):  # onnxruntime, too, leaves out what is beyond
+        if key < len(row):  # like onnxruntime, ignore keys beyond the length
             row[key] = convert(value)
     return row
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyruntime.compiler.pipeline import LEVELS
-from pyruntime.errors import InvalidInput, InvalidModel, NotSupported, not_found
+from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.frontend.budget import CODE, SECONDS
 from pyruntime.native.sessions.presets import PRESETS
 from pyruntime.program.footprint import WHOLE
@@ -75,21 +74,6 @@ class RunOptions:
         raise NotSupported("LoRA adapters cannot be read", hint="give their weights with add_initializer")
 
 
-def check_model(model: Any) -> None:
-    """Errors: ModelNotFound, InvalidModel for a path that cannot be read; InvalidInput for what is no model at all."""
-    if isinstance(model, (str, os.PathLike)):
-        try:
-            with open(model, "rb"):
-                return
-        except FileNotFoundError:
-            raise not_found(model) from None
-        except (OSError, ValueError) as e:  # ValueError: a null character
-            raise InvalidModel(f'"{os.fspath(model)}" cannot be read: {e}') from None
-    source = hasattr(model, "read") and hasattr(model, "size")  # an open file has no size
-    if not isinstance(model, (bytes, bytearray, memoryview)) and not source:
-        raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
-
-
 def check_options(options: Any, compiled: bool = False) -> None:
     """compiled: for a Program, which gives what it was compiled for. Errors: InvalidInput naming the option and its
     value."""
@@ -128,4 +112,4 @@ def check_run_options(options: Any) -> None:
         )
 
 
-__all__ = ["RunOptions", "SessionOptions", "check_model", "check_run_options", "check_options"]
+__all__ = ["RunOptions", "SessionOptions", "check_run_options", "check_options"]

@@ -131,19 +131,4 @@ def _values(described: list[dict[str, Any]]) -> tuple[Value, ...]:
     return tuple(Value(d["name"], described_type(d)) for d in described)
 
 
-def sources_of(graph: Graph) -> dict[str, Source]:
-    """Where weights lie, by the name of the file in the Program."""
-    weights = [*graph.weights.values()]
-    nodes = [*graph.nodes, *[n for f in graph.functions.values() for n in f.nodes]]
-    while nodes:
-        for a in nodes.pop().attrs.values():
-            for x in a if isinstance(a, tuple) and a and not isinstance(a[0], (int, float, str, bytes)) else (a,):
-                if isinstance(x, Graph):
-                    weights += x.weights.values()
-                    nodes += x.nodes
-                elif hasattr(x, "source"):
-                    weights.append(x)
-    return {w.source.name: w.source for w in weights if w.source is not None}
-
-
-__all__ = ["Exported", "is_program", "pack", "sources_of"]
+__all__ = ["Exported", "is_program", "pack"]

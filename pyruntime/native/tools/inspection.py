@@ -4,47 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from pyruntime.compiler.inspection import Report, constants, inspection
-from pyruntime.errors import SessionFailed, our_fault
-from pyruntime.native.sessions.options import SessionOptions, check_model, check_options
+from pyruntime.errors import our_fault
+from pyruntime.frontend.maps import without_maps
+from pyruntime.frontend.specialise import required
+from pyruntime.frontend.trace_graph import declared_specs
+from pyruntime.native.gpu.device import no_adapter, warn
+from pyruntime.native.sessions.compiler import Compiler
+from pyruntime.native.sessions.options import SessionOptions, check_options
 from pyruntime.native.sessions.program_file import Exported, is_program
-from pyruntime.native.sessions.session import Session
 from pyruntime.native.tools.url_source import UrlSource, is_url
 from pyruntime.native.tools.url_source import beside as url_beside
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sources import FileSource, MemorySource, OpenExternal, beside
-from pyruntime.placement.provider_list import target
+from pyruntime.placement.provider_list import known
 from pyruntime.program.footprint import WHOLE
-
-
-class _Unloaded(Session):
-    """Its Programs are compiled and not loaded."""
-
-    def __init__(self, graph: Graph, options: SessionOptions, providers: Sequence[str] | None) -> None:
-        self._loaded = graph
-        super().__init__(b"", options, providers)
-
-    def _read(self, model: Any) -> Graph:
-        return self._as_asked(self._loaded)
-
-    def _executor(
-        self, graph: Graph, specs: Any, constants: Any = None, reveal: bool = False, at_home: bool = False
-    ) -> Any:
-        host, gpu, engines = self._engines()
-        chosen = target(self._providers, engines)
-        try:
-            return SimpleNamespace(header=self._compiled(graph, specs, constants, chosen).program.header)
-        finally:
-            host.close()
-            if gpu is not None:
-                gpu.host.close()
+from pyruntime.session.prepare_graph import check_model, prepare_graph
 
 
 @our_fault("inspecting the model")
@@ -93,10 +73,13 @@ def _of_program(model: Any, options: SessionOptions) -> Report:
 
 
 def _header(graph: Graph, options: SessionOptions, providers: Sequence[str] | None) -> Any:
-    """Of the Program for all feeds; None where there is none."""
-    session = _Unloaded(graph, options, providers)
-    with suppress(SessionFailed):
-        return session._latest().header
+    """The header of the Program for all feeds, which is compiled and not loaded; None if there is no such Program."""
+    compiler = Compiler(options, known(providers or ["wasm"]), warn)
+    prepared = prepare_graph(graph, compiler.pipeline, options.free_dimension_overrides, options.sample_from)
+    compiler.set_providers(no_adapter(compiler.providers, compiler.preset.low_power))
+    graph = without_maps(prepared).graph
+    specs = declared_specs(required(graph))
+    return None if specs is None else compiler.compile_only(graph, specs, None)[0].program.header
 
 
 def _fits(report: Report, options: SessionOptions) -> Report:

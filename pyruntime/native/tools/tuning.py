@@ -13,7 +13,10 @@ from typing import Any
 from pyruntime.codegen.choices import Choices, Chosen
 from pyruntime.compiler.tuning import KernelGain, Search, Times
 from pyruntime.errors import InvalidInput
+from pyruntime.native.execution.executor import Executor
 from pyruntime.native.execution.timing import timed, timings
+from pyruntime.native.sessions.feeds import stored
+from pyruntime.native.sessions.session import Session
 from pyruntime.placement.provider_list import effective
 
 TURNS = 4  # of two candidates, at least
@@ -39,39 +42,40 @@ class Tuned:
         return self.before / self.after
 
 
-def tune(session: Any, feeds: Mapping[str, Any], seconds: float = 2.0, clock: Clock = time.perf_counter) -> Tuned:
-    """Measure other schedules of a session's kernels for these feeds, some `seconds` each, have it go on with the
-    fastest, and tell. Errors: InvalidInput for a Program that was compiled before, or a time that is none."""
-    if session._opened:
-        raise InvalidInput("a compiled Program holds no model to tune", hint="tune it before it is exported")
+def tune(session: Session, feeds: Mapping[str, Any], seconds: float = 2.0, clock: Clock = time.perf_counter) -> Tuned:
+    """Measure other schedules of a session's kernels for these feeds, some `seconds` each, and continue with the
+    fastest. Errors: InvalidInput for a Program that was compiled before, or a time that is not a number of seconds"""
+    session.programs.require_model("tune", hint="tune it before it is exported")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
         raise InvalidInput(f"{seconds!r} is no time to measure for", hint="a number of seconds")
-    checked = session._feeds.check(session._maps.entered(feeds))
-    return session._turns.alone(lambda: session._surviving(lambda: _tuned(session, checked, seconds, clock), checked))
+    checked = session.check_feeds(feeds)
+    return session.run_alone(lambda: _tuned(session, checked, seconds, clock), checked)
 
 
-def _tuned(session: Any, feeds: Mapping[str, Any], seconds: float, clock: Clock) -> Tuned:
+def _tuned(session: Session, feeds: Mapping[str, Any], seconds: float, clock: Clock) -> Tuned:
     start = time.perf_counter()
-    specs, inner = session._specs(feeds)
-    stored, kept = session._feeds.stored(feeds), session._choices
+    programs, compiler = session.programs, session.compiler
+    specs, constants, _ = programs.requirements_of(feeds)
+    arrays, choices = stored(feeds), compiler.choices
 
-    def made(chosen: Chosen) -> Any:
-        session._choices = Choices(chosen)
-        return closing(session._executor(session._graph, specs, inner))
+    def load(chosen: Chosen) -> closing[Executor]:
+        compiler.choices = Choices(chosen)
+        return closing(compiler.load(programs.graph, specs, constants, programs.memory_left())[0])
 
     try:
-        with made({}) as base:
-            search = Search(base.program, effective(session._providers))
+        with load({}) as base:
+            search = Search(base.program, effective(compiler.providers))
             while (chosen := search.next()) is not None:
-                with made(chosen) as other:
+                with load(chosen) as other:
                     if search.worth(other.program):
-                        search.measured(*_turns(base, other, stored, seconds, clock))
+                        search.measured(*_turns(base, other, arrays, seconds, clock))
             if search.before == float("inf"):  # no kernel has a knob
-                search.measured(*_turns(base, base, stored, 0, clock))
-        kept = Choices(search.choices)
+                search.measured(*_turns(base, base, arrays, 0, clock))
+        choices = Choices(search.choices)
     finally:
-        session._choices = kept
-    session._again(session._prepare)
+        compiler.choices = choices
+    programs.restart()
+    programs.prepare()
     return Tuned(search.choices, search.before, search.after, search.kernels, time.perf_counter() - start)
 
 

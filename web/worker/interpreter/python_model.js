@@ -6,7 +6,7 @@
 /** @typedef {import('../../session/compiler.js').Compiler} Compiler */
 /**
  * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void,
- *   take_apart: (names: string) => void, watched: (feeds: string, cpuOnly: boolean) => any, tuning: (feeds: string) => any,
+ *   split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any, tuning: (feeds: string) => any,
  *   destroy: () => void }} ModelProxy
  */
 
@@ -41,7 +41,7 @@ export class PythonModel {
 
   /** @param {string[]} names */
   splitDims(names) {
-    this.python.guard(() => this.proxy.take_apart(JSON.stringify(names)));
+    this.python.guard(() => this.proxy.split_dims(JSON.stringify(names)));
   }
 
   fallBackToWasm() {
@@ -51,7 +51,7 @@ export class PythonModel {
   /** @param {object} feeds @returns {ProgramData[]} */
   allResults(feeds) {
     const json = JSON.stringify(feeds);
-    const compile = (/** @type {boolean} */ cpuOnly) => this.python.guard(() => takeProgram(this.proxy.watched(json, cpuOnly)));
+    const compile = (/** @type {boolean} */ cpuOnly) => this.python.guard(() => takeProgram(this.proxy.with_all_results(json, cpuOnly)));
     return /** @type {ProgramData[]} */ ([compile(false), compile(true)]);
   }
 

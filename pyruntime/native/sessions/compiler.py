@@ -1,0 +1,93 @@
+"""Compiles the graphs of a native session for its providers on this host, and loads Programs into executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pyruntime.codegen.choices import Choices
+from pyruntime.compiler.compile import Compiled, compile_graph
+from pyruntime.compiler.user_passes import Pipeline
+from pyruntime.frontend.budget import Budget
+from pyruntime.frontend.trace_graph import Spec, TensorSpec
+from pyruntime.native.execution.executor import Executor
+from pyruntime.native.gpu.device import gpu_engine, open_gpu
+from pyruntime.native.sessions.options import SessionOptions
+from pyruntime.native.sessions.presets import PRESETS
+from pyruntime.native.sessions.program_cache import ready
+from pyruntime.native.sessions.shared_weights import executor
+from pyruntime.onnx.graph import Graph, Value
+from pyruntime.onnx.weight_values import elements
+from pyruntime.placement.provider_list import effective, target
+from pyruntime.placement.target import Target
+from pyruntime.session.prepare_graph import weight_sources
+
+
+class Compiler:
+    """providers: names in order of preference; choices: of schedules, may be replaced between compilations"""
+
+    def __init__(self, options: SessionOptions, providers: Sequence[str], warn: Callable[[str], None]) -> None:
+        self.options = options
+        self.preset = PRESETS[options.preset]
+        self.choices = Choices(options.choices)
+        self.pipeline = Pipeline(options.graph_optimization_level, options.disabled_passes)
+        self.set_providers(providers)
+        self.warn = warn
+
+    def set_providers(self, providers: Sequence[str]) -> None:
+        self.providers = list(providers)
+        self.uses_gpu = "webgpu" in effective(providers)  # every run asks for it
+
+    def open_hosts(self, **features: Any) -> tuple[Any, Any, list[Any]]:
+        """Linear memory, the GPU (None without one), and the providers that write code for them, as `target` takes
+        them. features: replace those of this host's WebAssembly, for code that runs elsewhere."""
+        from pyruntime.providers.wasm import provider
+        from pyruntime.providers.wasm.wasmtime_host import WasmHost
+
+        threads = self.options.intra_op_num_threads or self.preset.threads
+        host = WasmHost(threads=threads, relaxed=self.options.relaxed_simd)
+        writer = provider.code_writer(**host.target | features, choices=self.choices)
+        gpu = open_gpu(self.preset.low_power) if self.uses_gpu else None
+        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, self.choices)])]
+
+    def compile(
+        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, chosen: Target,
+        all_results: bool = False,
+    ) -> Compiled:  # fmt: skip
+        """all_results: the outputs are the results of all kernels"""
+        return compile_graph(
+            graph, specs, elements, chosen, pipeline=self.pipeline, constants=constants, reveal=all_results,
+            budget=Budget(self.options.compile_time_limit, self.options.code_size_limit),
+        )  # fmt: skip
+
+    def compile_only(
+        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, **features: Any
+    ) -> tuple[Compiled, Target]:
+        """A Program that is not going to run, and what it was compiled for; features: see `open_hosts`"""
+        host, gpu, engines = self.open_hosts(**features)
+        chosen = target(self.providers, engines)
+        try:
+            return self.compile(graph, specs, constants, chosen), chosen
+        finally:
+            host.close()
+            if gpu is not None:
+                gpu.host.close()
+
+    def load(
+        self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, memory_limit: int,
+        all_results: bool = False, cpu_only: bool = False,
+    ) -> tuple[Executor, tuple[Value, ...]]:  # fmt: skip
+        """An executor of the Program, compiled or from the cache, and the graph's outputs with their shapes.
+        cpu_only: no kernel runs on the GPU."""
+        host, gpu, engines = self.open_hosts()
+        chosen = target(self.providers, engines, cpu_only)
+        others = (specs, constants, self.pipeline.names, all_results, self.options.code_size_limit)
+        work = partial(self.compile, graph, specs, constants, chosen, all_results)
+        made = ready(self.options, graph, chosen, others, work)
+        for text in made.remarks:
+            self.warn(text)
+        return executor(made.program, host, weight_sources(graph), made.host_call, memory_limit, gpu), made.outputs
+
+
+__all__ = ["Compiler"]

@@ -1,0 +1,174 @@
+"""The Programs of a native session: each is loaded in an executor, with memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+from pyruntime.frontend.specialise import Given
+from pyruntime.frontend.trace_graph import Spec, TensorSpec
+from pyruntime.native.execution.executor import Executor
+from pyruntime.native.gpu.device import open_gpu
+from pyruntime.native.sessions.compiler import Compiler
+from pyruntime.native.sessions.feeds import constant_of, described
+from pyruntime.native.sessions.program_file import Exported
+from pyruntime.native.sessions.shared_weights import executor as load_executor
+from pyruntime.onnx.graph import Graph
+from pyruntime.program.footprint import WHOLE
+from pyruntime.session.specialisation import FOR_ALL, ProgramTable, Requirements, Specialiser, text_of_differing_dims
+from pyruntime.session.states import SessionState, StateMachine
+
+
+class Programs(Specialiser[Executor]):
+    """Those of a model."""
+
+    has_model = True
+
+    def __init__(self, graph: Graph, compiler: Compiler, states: StateMachine) -> None:
+        super().__init__(graph, compiler.warn)
+        self.compiler = compiler
+        self.states = states
+        self._parts: ProgramTable[Executor] = ProgramTable()  # compute values that compilation needs
+
+    def require_model(self, purpose: str, hint: str) -> None:
+        """Errors: InvalidInput for a Program from a file"""
+        if not self.has_model:
+            raise InvalidInput(f"a compiled Program holds no model to {purpose}", hint=hint)
+
+    # ── compiling ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def prepare(self) -> None:
+        self.states.enter(SessionState.RUNNING)
+        super().prepare()
+
+    def compile(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None) -> Executor:
+        executor, outputs = self.compiler.load(self.graph, specs, constants, self.memory_left())
+        if constants is None:
+            self.outputs = outputs
+        return executor
+
+    def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
+        return {name: described(x) for name, x in feeds.items()}
+
+    def evaluate(
+        self, part: Graph, specs: Mapping[str, Spec], key: Hashable, constants: Mapping[str, TensorSpec],
+        feeds: Mapping[str, Any],
+    ) -> TensorSpec:  # fmt: skip
+        """A Program of the part computes it."""
+        name = part.outputs[0].name
+        executor = self._parts.find(
+            (name, key, tuple(constants.items())),
+            lambda: self.compiler.load(part, specs, constants, self.memory_left())[0],
+        )
+        return constant_of(name, executor, feeds)
+
+    def requirements_of(self, feeds: Mapping[str, Any] | None) -> Requirements:
+        """`requirements` of the Program for these feeds, or for all, which is compiled if there is none yet."""
+        if feeds is None:
+            return self.requirements_for_all()
+        self.program(feeds)  # finds what compilation needs
+        return self.requirements(feeds)
+
+    def forget(self) -> None:
+        super().forget()
+        self._parts.clear()
+
+    def restart(self) -> None:
+        """Forget all Programs and close what they have on the GPU."""
+        for executor in self._all():
+            if executor.gpu is not None:
+                executor.gpu.host.close()
+        self.forget()
+
+    # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _all(self) -> list[Executor]:
+        return [*self.table.values(), *self._parts.values()]
+
+    def memory_left(self, executor: Executor | None = None) -> int:
+        """Bytes of linear memory that a new executor, or this one, may have. Other executors count only if the limit is
+        below the largest memory that WebAssembly has."""
+        limit = self.compiler.options.memory_limit
+        if limit >= WHOLE:
+            return limit
+        return limit - sum(e.host.size for e in self._all() if e is not executor)
+
+    def close_others(self, running: Collection[Executor]) -> bool:
+        """Close all executors except those that run, and all twins. Returns whether there were any. They are loaded
+        again when they are needed."""
+        others = [e for e in self._all() if e not in running]
+        others += [twin for executor in running for twin in executor.twins]
+        self._keep([key for key, e in self.table.items() if e in running])
+        for executor in others:
+            executor.close()
+        for executor in running:
+            executor.twins.clear()
+        return bool(others)
+
+    def _keep(self, keys: Sequence[Hashable]) -> None:
+        """Forget the Programs with other keys, and the parts."""
+        self.is_prepared = self.is_prepared and (FOR_ALL in keys or FOR_ALL not in self.table)
+        for key in [key for key in self.table if key not in keys]:
+            del self.table[key]
+        self._parts.clear()
+
+    def after_fork(self, busy: Sequence[Executor] | None) -> None:
+        """In a forked child: forget the executors that a thread of the parent was running (None: any of them). Their
+        memory is not freed, because such a thread, which the child does not have, seems to be inside of it."""
+        found = {} if busy is None else self.table
+        self._keep([key for key, e in found.items() if not {e, *e.twins} & {*(busy or ())}])
+
+    def trim(self) -> None:
+        """Load each Program whose memory has grown again, into a new memory. Forgets plans and parts."""
+        if not self.is_prepared:
+            return
+        for executor in self._parts.values():
+            executor.close()
+        self._parts.clear()
+        try:
+            for key, executor in self.table.items():
+                if executor.grown:
+                    self.table[key] = self._reload(executor)
+        except BaseException:
+            self.close_others([])
+            raise
+
+    def _reload(self, old: Executor) -> Executor:
+        """The same Program in a new memory. Closes the old one first: there may be no room for two."""
+        old.close()
+        host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
+        gpu = open_gpu(self.compiler.preset.low_power) if old.gpu is not None else None
+        return type(old).load(old.program, host, old.sources, old.host_call, self.memory_left(old), gpu)
+
+
+class ExportedProgram(Programs):
+    """The one Program of a file that `export` wrote."""
+
+    has_model = False
+
+    def __init__(self, exported: Exported, graph: Graph, compiler: Compiler, states: StateMachine) -> None:
+        super().__init__(graph, compiler, states)
+        self._exported = exported
+        on_gpu = "webgpu" in exported.program.header["modules"]
+        compiler.set_providers(["webgpu", "wasm"] if on_gpu else ["wasm"])
+
+    def prepare(self) -> None:
+        from pyruntime.providers.wasm.wasmtime_host import WasmHost
+
+        self.states.enter(SessionState.RUNNING)
+        found, compiler = self._exported, self.compiler
+        threads = found.program.header.get("threads", 1)
+        host = WasmHost(threads=threads, relaxed=compiler.options.relaxed_simd)
+        gpu = open_gpu(compiler.preset.low_power) if compiler.uses_gpu else None
+        limit = self.memory_left()
+        self.table[FOR_ALL] = load_executor(found.program, host, found.sources, found.host_call, limit, gpu)
+        self.is_prepared = True
+
+    def split_differing_dims(self, differing: Mapping[str, Sequence[str]]) -> None:
+        for dim, inputs in differing.items():
+            text = text_of_differing_dims(dim, inputs)
+            raise InvalidInput(text, hint="the Program takes them for one; open the model")
+
+
+__all__ = ["ExportedProgram", "Programs"]

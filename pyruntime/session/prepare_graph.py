@@ -1,0 +1,54 @@
+"""From a model to the graph that a session compiles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pyruntime.compiler.user_passes import Pipeline
+from pyruntime.errors import InvalidInput, InvalidModel, not_found
+from pyruntime.onnx.graph import Graph, Source
+from pyruntime.onnx.sampling import with_sampling
+
+
+def check_model(model: Any) -> None:
+    """Errors: ModelNotFound, InvalidModel for a path that cannot be read; InvalidInput for what is no model at all"""
+    if isinstance(model, (str, os.PathLike)):
+        try:
+            with open(model, "rb"):
+                return
+        except FileNotFoundError:
+            raise not_found(model) from None
+        except (OSError, ValueError) as e:  # ValueError: a null character
+            raise InvalidModel(f'"{os.fspath(model)}" cannot be read: {e}') from None
+    is_source = hasattr(model, "read") and hasattr(model, "size")  # an open file has no size
+    if not isinstance(model, (bytes, bytearray, memoryview)) and not is_source:
+        raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
+
+
+def prepare_graph(graph: Graph, pipeline: Pipeline, sizes: Mapping[str, int] | None, sample_from: str | None) -> Graph:
+    """The graph with fixed dims, with sampling, and after the pipeline's passes on graphs.
+
+    sizes: numbers for named dims; sample_from: the output that is logits, to be replaced by a sampled token
+    Errors: InvalidInput for a dim size or an output that does not fit the model
+    """
+    return pipeline.graph(with_sampling(graph.with_dims(sizes or {}), sample_from))
+
+
+def weight_sources(graph: Graph) -> dict[str, Source]:
+    """The files (or bytes) that hold the weights, by the names that Programs have for them."""
+    weights = [*graph.weights.values()]
+    nodes = [*graph.nodes, *[n for f in graph.functions.values() for n in f.nodes]]
+    while nodes:
+        for a in nodes.pop().attrs.values():
+            for x in a if isinstance(a, tuple) and a and not isinstance(a[0], (int, float, str, bytes)) else (a,):
+                if isinstance(x, Graph):
+                    weights += x.weights.values()
+                    nodes += x.nodes
+                elif hasattr(x, "source"):
+                    weights.append(x)
+    return {w.source.name: w.source for w in weights if w.source is not None}
+
+
+__all__ = ["check_model", "prepare_graph", "weight_sources"]

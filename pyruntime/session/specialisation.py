@@ -1,0 +1,176 @@
+"""Programs of one model, compiled on demand (docs/adr/0003-specialisation.md).
+
+One Program runs all feeds if the input types say enough. Otherwise compilation needs some values or dims of the feeds
+(it raises NeedsValue), and there is a Program for each set of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pyruntime.errors import NeedsValue, SessionFailed
+from pyruntime.frontend import interpreter
+from pyruntime.frontend.feed_checks import differing_dims
+from pyruntime.frontend.specialise import Given, Needs, required
+from pyruntime.frontend.trace_graph import Path, SequenceSpec, Spec, TensorSpec, declared_specs, trace_graph
+from pyruntime.ir.kernel import Tensor
+from pyruntime.onnx.graph import Graph
+from pyruntime.onnx.weight_values import elements
+from pyruntime.passes.cleanup.graph_pruning import prune
+
+P = TypeVar("P")
+
+MAX_PROGRAMS = 16
+FOR_ALL = ()  # key of the Program that runs all feeds
+
+
+class Requirements(NamedTuple):
+    """What a Program is compiled for. constants: values inside the graph by name, None in the Program for all feeds;
+    key: equal for feeds that one Program runs."""
+
+    specs: Mapping[str, Spec]
+    constants: Mapping[str, TensorSpec] | None
+    key: Hashable
+
+
+class ProgramTable(dict[Hashable, P]):
+    """At most MAX_PROGRAMS Programs, by key."""
+
+    def find(self, key: Hashable, compile_program: Callable[[], P], drop: Callable[[P], object] | None = None) -> P:
+        """The Program of this key. If it has to be compiled and the table is full, the oldest Program makes room for it
+        first; `drop` gets that one."""
+        if key not in self:
+            if len(self) >= MAX_PROGRAMS:
+                oldest = self.pop(next(iter(self)))
+                if drop is not None:
+                    drop(oldest)
+            self[key] = compile_program()
+        return self[key]
+
+
+class Specialiser(ABC, Generic[P]):
+    """The Programs of a graph. A subclass says how to compile one, and what its feeds look like.
+
+    outputs: the graph's, with the shapes that compilation found; needs: what compilation has to know of the feeds
+    """
+
+    def __init__(self, graph: Graph, warn: Callable[[str], object] = warnings.warn) -> None:
+        self.graph = graph
+        self.warn = warn
+        self.outputs = graph.outputs
+        self.needs = Needs()
+        self.table: ProgramTable[P] = ProgramTable()
+        self.is_prepared = False
+        self._types = {v.name: v.type for v in graph.inputs}
+
+    @abstractmethod
+    def compile(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None) -> P:
+        """A Program for feeds of these specs. Without `constants` it is for all feeds and sets `outputs`."""
+
+    @abstractmethod
+    def describe(self, feeds: Mapping[str, Any]) -> Mapping[str, Given]:
+        """The feeds as `Needs` reads them."""
+
+    def evaluate(
+        self, part: Graph, specs: Mapping[str, Spec], key: Hashable, constants: Mapping[str, TensorSpec],
+        feeds: Mapping[str, Any],
+    ) -> TensorSpec:  # fmt: skip
+        """The one output of a part of the graph, for these feeds. key: equal for equal specs. The interpreter computes
+        it: such values are rare and small."""
+        traced = trace_graph(prune(part), specs, elements, constants)
+        (name, tensor), *_ = traced.outputs.items()
+        assert isinstance(tensor, Tensor)
+        shape, values = interpreter.run(traced, elements, _arrays(self.describe(feeds)))[name]
+        return TensorSpec(tensor.dtype, shape, tuple(values))
+
+    def drop(self, program: P) -> None:
+        """Called with a Program that leaves the table."""
+
+    def prepare(self) -> None:
+        """Compile the Program for all feeds, if there can be one; otherwise the first run compiles a Program."""
+        specs = declared_specs(required(self.graph))
+        try:
+            if specs is not None:
+                self.table[FOR_ALL] = self.compile(specs, None)
+        except NeedsValue as e:
+            if not self.needs:  # an earlier preparation may have found it
+                self.needs.add(self.graph, e)
+        self.is_prepared = True
+
+    def program(self, feeds: Mapping[str, Any]) -> P:
+        """The Program for these feeds, compiled if there is none yet."""
+        if differing := differing_dims(self._types, feeds):
+            self.split_differing_dims(differing)
+        if not self.is_prepared:
+            self.prepare()
+        if FOR_ALL in self.table and feeds.keys().isdisjoint(self.graph.weights):
+            return self.table[FOR_ALL]
+        while True:
+            try:
+                specs, constants, key = self.requirements(feeds)
+                return self.table.find(key, lambda: self.compile(specs, constants), self.drop)  # noqa: B023
+            except NeedsValue as e:
+                self.needs.add(self.graph, e)
+
+    def requirements(self, feeds: Mapping[str, Any]) -> Requirements:
+        """What the Program for these feeds is compiled for, as far as `needs` is known. Errors: NeedsValue"""
+        if FOR_ALL in self.table and feeds.keys().isdisjoint(self.graph.weights):
+            return self.requirements_for_all()
+        specs = self.needs.specs(self.graph, self.describe(feeds))
+        key = tuple((name, _spec_key(spec)) for name, spec in specs.items())
+        constants = self.needs.inner_values(
+            self.graph, lambda part, known: self.evaluate(part, specs, key, known, feeds)
+        )
+        return Requirements(specs, constants, (key, tuple(constants.items())))
+
+    def requirements_for_all(self) -> Requirements:
+        """What the Program for all feeds is compiled for. Errors: SessionFailed if there is no such Program."""
+        specs = declared_specs(required(self.graph)) if FOR_ALL in self.table else None
+        if specs is None:
+            raise SessionFailed("this model is compiled when it first runs", hint="give the feeds of a run")
+        return Requirements(specs, None, FOR_ALL)
+
+    def split_differing_dims(self, differing: Mapping[str, Sequence[str]]) -> None:
+        """`split_dims`, with a warning: differing has the inputs by the name of the dim."""
+        for dim, inputs in differing.items():
+            self.warn(f"{text_of_differing_dims(dim, inputs)}; from now on they are taken as different dims")
+        self.split_dims(differing)
+
+    def split_dims(self, dims: Iterable[str]) -> None:
+        """From now on, dims of one of these names may have different sizes. Forgets all Programs."""
+        self.graph = self.graph.with_dims_apart(dims)
+        self._types = {v.name: v.type for v in self.graph.inputs}
+        self.needs = Needs()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all Programs. They are compiled again when they are needed."""
+        for program in self.table.values():
+            self.drop(program)
+        self.table.clear()
+        self.is_prepared = False
+
+
+def text_of_differing_dims(dim: str, inputs: Sequence[str]) -> str:
+    return f'dims named "{dim}" have different sizes in the inputs {", ".join(map(repr, inputs))}'
+
+
+def _spec_key(spec: Spec) -> Hashable:
+    if isinstance(spec, SequenceSpec):
+        return tuple(_spec_key(s) for s in spec.items)
+    return None if spec is None else (spec.dtype.name, spec.dims, spec.value)
+
+
+def _arrays(feeds: Mapping[str, Given]) -> dict[Path, Any]:
+    """Feeds by path, as (shape, elements) for the interpreter."""
+    arrays: dict[Path, Any] = {}
+    for name, feed in feeds.items():
+        items = [((name, n), f) for n, f in enumerate(feed)] if isinstance(feed, list) else [((name,), feed)]
+        arrays |= {path: (f.shape, f.values()) for path, f in items if f is not None}
+    return arrays
+
+
+__all__ = ["FOR_ALL", "MAX_PROGRAMS", "ProgramTable", "Requirements", "Specialiser", "text_of_differing_dims"]

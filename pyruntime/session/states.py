@@ -1,0 +1,59 @@
+"""The states of a session. docs/design/sessions.md draws them; web/session/ has the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from pyruntime.errors import InternalError, SessionFailed
+
+
+class SessionState(StrEnum):
+    RUNNING = "running"  # work is under way: opening the session, a run, a profile
+    READY = "ready"  # the session accepts work
+    RECOVERING = "recovering"  # after a fault of the GPU: the session makes its executors again
+    FAILED = "failed"  # no device is left to continue on; the next run looks for one
+    RELEASED = "released"  # for good: the memory is freed
+
+
+RUNNING, READY, RECOVERING, FAILED, RELEASED = SessionState
+
+TRANSITIONS: dict[SessionState, tuple[SessionState, ...]] = {
+    RUNNING: (READY, RECOVERING, FAILED, RELEASED),
+    READY: (RUNNING, RELEASED),
+    RECOVERING: (RUNNING, FAILED),
+    FAILED: (RUNNING, RELEASED),
+    RELEASED: (),
+}
+
+
+class StateMachine:
+    """The state of one session.
+
+    Whether work is under way is never stored, but asked of `is_busy`: Ctrl-C may end a run between any two lines, and
+    nothing may leave a session running that is not. It also costs a run nothing.
+    """
+
+    def __init__(self, is_busy: Callable[[], bool]) -> None:
+        self._is_busy = is_busy
+        self._stored = RUNNING  # stands for RUNNING or READY
+
+    @property
+    def state(self) -> SessionState:
+        if self._stored is RELEASED:
+            return RELEASED
+        if self._is_busy():
+            return RECOVERING if self._stored is RECOVERING else RUNNING
+        return FAILED if self._stored is FAILED else READY
+
+    def enter(self, new: SessionState) -> None:
+        """Errors: SessionFailed after the release, InternalError for any other transition that is not in the table."""
+        old = self.state
+        if new is not old and new not in TRANSITIONS[old]:
+            if old is RELEASED:
+                raise SessionFailed("this session is released", hint="create another")
+            raise InternalError(f"a session cannot go from {old} to {new}")
+        self._stored = new
+
+
+__all__ = ["TRANSITIONS", "SessionState", "StateMachine"]
