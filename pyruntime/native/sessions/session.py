@@ -227,8 +227,8 @@ class Session:
         """The outputs (all if `output_names` is None) as numpy arrays, lists for sequences, None for empty optionals,
         GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the session has a GPU.
 
-        Feeds are arrays or GpuTensors. resident: outputs that are to stay in the executor's memory, as ResidentTensors, if
-        later runs can be fed them without a copy. Thread-safe; runs on the CPU go side by side.
+        Feeds are arrays or GpuTensors. resident: outputs that are to stay in the executor's memory, as ResidentTensors,
+        if later runs can be fed them without a copy. Thread-safe; runs on the CPU go side by side.
         Errors: InvalidInput for a feed with a wrong name, type, rank or dim, before anything runs; Terminated if
         `run_options` say so. The session stays usable.
         """
@@ -273,7 +273,9 @@ class Session:
             return executor.header, executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
 
         feeds = run.feeds
-        return self._queue.concurrent(lambda: self.programs.program(feeds), work, lambda x: x.residents.has(feeds.values()))
+        return self._queue.concurrent(
+            lambda: self.programs.program(feeds), work, lambda x: x.residents.has(feeds.values())
+        )
 
     def _run_with_all_memory(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """If the memory is full, run again without other executors, and without room for shapes to grow."""
