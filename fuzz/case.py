@@ -1,4 +1,4 @@
-"""A case: a model, the feeds of some runs on one session, and how far it can be judged."""
+"""A case: a model, the feeds of its runs on one session, and how far it can be judged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Feeds = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """model: bytes of an ONNX model, or of a program. runs: feeds, in turn. judged: outputs are compared with peers;
-    else only crashes, hangs and untyped errors count. options: of the session. sound: model and feeds before a change
-    by which operands may no longer fit each other: a peer that answers them and refuses these has a reason."""
+    """model: bytes of an ONNX model, or of a program. runs: feeds in order. judged: compare outputs with peers; if not,
+    only crashes, hangs and untyped errors count. options: of the session. sound: model and feeds before a change that
+    may make operands misfit: a peer that answers these, and refuses the changed ones, has a reason."""
 
     target: str
     model: bytes
@@ -26,7 +26,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """outcome: one of OUTCOMES. kind: one word, the same for failures of one cause. detail: for people."""
+    """outcome: one of OUTCOMES. kind: equal for failures of one cause. detail: for people."""
 
     outcome: str
     kind: str = ""

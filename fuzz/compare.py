@@ -1,4 +1,4 @@
-"""When two answers are the same: by type, by magnitude, and by how much the model itself amplifies the last bit."""
+"""Compares two answers, within a tolerance and within the movement that last bits of the inputs cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def epsilon(dtype: Any) -> float:
 
 
 def widen(x: np.ndarray) -> np.ndarray:
-    """Elements as doubles, integers as they are."""
+    """Floats as float64; integers in NumPy's own types."""
     if is_float(x.dtype):
         return x.astype(np.float32).astype(np.float64) if x.dtype.kind == "V" else x.astype(np.float64)
     return x.astype(np.int64) if x.dtype.kind == "V" else x
@@ -77,8 +77,8 @@ class Tolerance:
 
 
 def difference(got: Any, want: Any, tolerance: Tolerance, noise: Any = None) -> str:
-    """What differs, in words; empty if nothing does. noise: by how much `want` moves when inputs move in their last
-    bits."""
+    """The first difference, in words; empty if there is none. noise: how far each element of `want` moves when inputs
+    move in their last bits."""
     if isinstance(want, list) or isinstance(got, list):
         if not (isinstance(want, list) and isinstance(got, list)) or len(want) != len(got):
             return f"{_shape(got)} for {_shape(want)}"
@@ -108,14 +108,14 @@ def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any
         if same.all():
             return ""
         allowed = tolerance.of(got.dtype, b)
-        if (beyond := np.isinf(b)).any():  # the largest number, which others round to, is not far
+        if (beyond := np.isinf(b)).any():  # infinity may be rounded to the largest number
             largest = float(ml_dtypes.finfo(want.dtype).max)
             allowed, b = np.where(beyond, 0.01 * largest, allowed), np.where(beyond, np.copysign(largest, b), b)
         off = np.abs(a.astype(np.float64) - b.astype(np.float64))
         if noise is not None and np.shape(noise) == b.shape:
-            moved = tolerance.noise_factor(got.dtype) * noise if is_float(got.dtype) else 16 * noise
+            moved = tolerance.noise_factor(got.dtype) * noise if is_float(got.dtype) else 2 * noise
             allowed = allowed + moved
-            # What b divides by may have been 0; a NaN that is a number by its own last bits is the root of what was 0.
+            # b may have divided by what is 0 but for a last bit; or be NaN, its root, which last bits make a number.
             same |= np.isinf(moved) | ~np.isfinite(a) & (moved >= np.abs(b))
         bad = ~same & ~(off <= allowed)
     if not bad.any():
@@ -125,8 +125,8 @@ def _numbers(got: np.ndarray, want: np.ndarray, tolerance: Tolerance, noise: Any
 
 
 def largest_changes(answers: Sequence[Any], base: Any) -> Any:
-    """By how much each element of `base` moves over answers of the same structure; infinite where it is not finite
-    alike in all."""
+    """The largest change of each element of `base` over answers of the same structure; infinite if an element is
+    finite in some answers and not in others."""
     if isinstance(base, list):
         return [largest_changes([a[n] if isinstance(a, list) and n < len(a) else None for a in answers], b)
                 for n, b in enumerate(base)]  # fmt: skip
@@ -146,7 +146,7 @@ def largest_changes(answers: Sequence[Any], base: Any) -> Any:
 
 
 def nudge(x: Any, rng: np.random.Generator, ulps: float) -> Any:
-    """The array with its floats moved by some units in the last place."""
+    """Moves each float of an array by some units in the last place, up or down at random."""
     if isinstance(x, list):
         return [nudge(v, rng, ulps) for v in x]
     if not isinstance(x, np.ndarray) or not is_float(x.dtype) or not x.size:
@@ -157,7 +157,7 @@ def nudge(x: Any, rng: np.random.Generator, ulps: float) -> Any:
 
 
 def _same_text(a: str, b: str) -> bool:
-    """Also of two ways to write a number, as a Cast to strings may."""
+    """Whether two texts are equal, or write the same number, as a Cast to strings may."""
     if a == b:
         return True
     try:

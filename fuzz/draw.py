@@ -1,4 +1,4 @@
-"""Seeded choices: element types, dims, and arrays with the values that runtimes get wrong."""
+"""Seeded random choices: element types, dims, and arrays with values that runtimes often get wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STRINGS = ["", "a", "A", "ab", "1", "-2.5", "nan", "1e400", "é", "日本", "a b
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether elements are floating point of any width (ml_dtypes' kinds are "V")."""
+    """Whether elements are floats of any width; the types of ml_dtypes have the kind "V"."""
     dtype = np.dtype(dtype)
     return dtype.kind == "f" or dtype.kind == "V" and "float" in dtype.name
 
@@ -29,7 +29,7 @@ def is_int(dtype: Any) -> bool:
 
 
 class Draw:
-    """A generator of everything random in one case, from a text that names it."""
+    """The source of all randomness in a case, seeded by the case's name."""
 
     def __init__(self, seed: str) -> None:
         self.rng = np.random.default_rng(list(seed.encode()))
@@ -38,7 +38,7 @@ class Draw:
         return int(self.rng.integers(n))
 
     def between(self, low: int, high: int) -> int:
-        """Both included."""
+        """An integer of the closed interval."""
         return int(self.rng.integers(low, high + 1))
 
     def chance(self, p: float) -> bool:
@@ -59,7 +59,7 @@ class Draw:
         return tuple(dims)
 
     def array(self, dtype: Any, shape: Sequence[int], edges: float = 0.15) -> np.ndarray:
-        """Plain values; with probability `edges` some extreme ones among them."""
+        """Plain values; with probability `edges` some of them are extreme."""
         dtype, edged = np.dtype(dtype), self.chance(edges)
         if dtype.kind in "OUS":
             return self.rng.choice(np.array(STRINGS, object), tuple(shape))
@@ -103,7 +103,7 @@ def int_range(dtype: Any) -> tuple[int, int]:
 
 
 def float_edges(dtype: Any) -> np.ndarray:
-    """What there is of NaN, infinities, zeros, extremes and denormals, as doubles."""
+    """NaN, infinities, zeros, extremes and subnormals of a type, as float64."""
     info = ml_dtypes.finfo(dtype)
     values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, float(info.max), float(info.min), float(info.tiny)]
     return np.array([*values, float(info.smallest_subnormal), 1 + float(info.eps), 2.0**31, -(2.0**31), 2.0**24 + 1])

@@ -1,4 +1,4 @@
-"""Our own answers: by the session, by its twins (which must agree with it), and by the slow evaluator."""
+"""The engine's own answers: of the session, of its twins, which must agree with it, and of the slow evaluator."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import NeedsValue, PyRuntimeError
 
 MEMORY = 128 << 20  # bytes a session may use
-ENDLESS = 6.0  # seconds of processor time after which a model with a loop is stopped: it may ask for 2^63 rounds
+ENDLESS = 6.0  # seconds of processor time until a model with a loop is stopped: it may ask for 2^63 rounds
 
 
 @dataclass(frozen=True)
 class Twin:
-    """A way to run a model that must not change what comes out."""
+    """A way to run a model that must not change its results."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    dims: str = ""  # how inputs' shapes are declared instead: "symbolic", "rankless"
+    dims: str = ""  # how inputs' shapes are declared: "" as they are, "symbolic" or "rankless"
     providers: tuple[str, ...] = ("wasm",)
     page: bool = False  # in Chromium
 
 
 PLAIN = Twin("session")
-WEBGPU = Twin("WebGPU", providers=("webgpu",))  # all that can be
+WEBGPU = Twin("WebGPU", providers=("webgpu",))  # as many kernels as possible on the GPU
 TWINS = [
     Twin("level disabled", {"graph_optimization_level": "disabled"}),
     Twin("level basic", {"graph_optimization_level": "basic"}),
@@ -57,10 +57,10 @@ IN_PAGES = [Twin("Chromium", page=True), Twin("Chromium, WebGPU", providers=("we
 
 @dataclass(frozen=True)
 class Failed:
-    """No outputs: by an error of ours (typed), or by one that users must not see."""
+    """A failure: by one of the package's error classes (typed), or by an error that users must not see."""
 
     typed: bool
-    kind: str  # class, and where it was raised
+    kind: str  # the error's class, and the function that raised it
     message: str
 
 
@@ -68,22 +68,22 @@ Answer = list[Any] | Failed
 
 
 def failure(error: BaseException) -> Failed:
-    """Typed unless it is no PyRuntimeError, or one that stands for a bug of ours."""
+    """The description of an error; typed if it is a PyRuntimeError that does not stand for a bug."""
     name = type(error).__name__
     typed = isinstance(error, PyRuntimeError) and name not in ("InternalError", "MemoryFault", "NeedsValue")
-    typed = typed and "out of bounds memory access" not in str(error)  # a trap: a check is missing
+    typed = typed and "out of bounds memory access" not in str(error)  # a trap in a kernel: a bounds check is missing
     cause = error
     while isinstance(cause, PyRuntimeError) and (inner := cause.__cause__ or cause.__context__) is not None:
         cause = inner
     frames = traceback.extract_tb(cause.__traceback__)
-    ours = [f for f in frames if "pyruntime" in f.filename or "providers" in f.filename]
-    at = f" {Path(ours[-1].filename).name}:{ours[-1].name}" if ours else ""
+    own = [f for f in frames if "pyruntime" in f.filename or "providers" in f.filename]
+    at = f" {Path(own[-1].filename).name}:{own[-1].name}" if own else ""
     kind = f"{name}: {type(cause).__name__}{at}"
     return Failed(typed, kind, f"{name}: {str(error)[:400]}")
 
 
-class Ours:
-    """One session of a model, made by a twin's ways."""
+class TwinSession:
+    """A session of a model with a twin's options."""
 
     def __init__(self, model: bytes, twin: Twin, options: Mapping[str, Any]) -> None:
         made = SessionOptions(**{"memory_limit": MEMORY, "log_severity_level": 4, **options, **twin.options})
@@ -111,9 +111,9 @@ def _stop_endless(options: RunOptions, over: threading.Event) -> None:
 
 
 def answers(model: bytes, runs: Sequence[Any], twin: Twin, options: Mapping[str, Any]) -> list[Answer]:
-    """Of all runs, in turn, on one session."""
+    """The answers of all runs, in order, on one session."""
     try:
-        session = Ours(model, twin, options)
+        session = TwinSession(model, twin, options)
     except Exception as error:
         return [failure(error)] * max(len(runs), 1)
     return [session.run(feeds) for feeds in runs]
@@ -127,7 +127,7 @@ def has_loop(model: bytes) -> bool:
 
 
 def rounds(model: bytes, runs: Sequence[Any]) -> list[int]:
-    """How many the outer loops are asked for, as far as nodes before them say."""
+    """The number of rounds that each outer loop asks for, if the nodes before it can compute it."""
     made = onnx.load_from_string(model)
     names = [node.input[0] for node in made.graph.node if full_name(node) == "Loop" and node.input[0]]
     given = {w.name: onnx.numpy_helper.to_array(w) for w in made.graph.initializer}
@@ -141,7 +141,7 @@ def rounds(model: bytes, runs: Sequence[Any]) -> list[int]:
 
 
 def redeclared(model: bytes, how: str) -> bytes:
-    """The model with its inputs' dims left open, or their ranks too."""
+    """The model with symbolic dims for its inputs, or without their ranks."""
     if not how:
         return model
     made = onnx.load_from_string(model)
@@ -161,7 +161,7 @@ def redeclared(model: bytes, how: str) -> bytes:
 
 
 class TooSlow(Exception):
-    """The slow evaluator was slow."""
+    """The slow evaluator exceeded its time."""
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def alarm(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TooSlow
 
-    gc.disable()  # what a finalizer raises is lost, and then nothing would stop the evaluator
+    gc.disable()  # an exception in a finalizer is lost, and then nothing would stop the evaluator
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -195,7 +195,7 @@ def evaluated(model: bytes, feeds: Mapping[str, Any], seconds: float = 1.0) -> l
 
 
 def plain(feeds: Any) -> Any:
-    """Feeds as peers take them: contiguous, of native byte order."""
+    """Feeds as peers accept them: contiguous, of native byte order."""
     if isinstance(feeds, np.ndarray):
         native = feeds.astype(feeds.dtype.newbyteorder("=")) if feeds.dtype.kind in "iuf" else feeds
         return np.ascontiguousarray(native).reshape(feeds.shape)

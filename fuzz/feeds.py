@@ -1,4 +1,4 @@
-"""Feeds that do not fit, and some that do in an unusual layout."""
+"""Feeds that do not fit the model, and feeds that do in an unusual memory layout."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fuzz.models import small
 
 
 class Odd:
-    """An object that is no array."""
+    """An object that is not an array."""
 
 
-# What is fed instead of an array; what keeps its values must give the same answer.
+# Replacements of a fed array that keep its values: the answer must stay the same.
 LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
     "reversed twice": lambda x: x[::-1][::-1] if x.ndim else x,
     "every second of twice as many": lambda x: np.repeat(x, 2, 0)[::2] if x.ndim else x,
@@ -50,7 +50,7 @@ WRONG: dict[str, Callable[[np.ndarray], Any]] = {
     "one longer": lambda x: np.concatenate([x, x[:1]]) if x.ndim else x,
     "a dim of zero bytes, huge": lambda x: np.zeros((2**62, 0), x.dtype),
     "huge by strides": lambda x: np.broadcast_to(np.zeros((), np.float32), (1 << 20, 1 << 20)),
-    # What some inputs take is not 0: a step of 0 makes an endless loop.
+    # Ones, since a step of 0 would make an endless loop.
     "rank 64": lambda x: np.ones((1,) * 64, x.dtype),
     "complex": lambda x: np.zeros(x.shape, np.complex64),
     "longdouble": lambda x: np.zeros(x.shape, np.longdouble),
@@ -99,7 +99,7 @@ def _nested(depth: int) -> Any:
 
 
 def case(draw: Draw) -> Case | None:
-    """A small model and a bad feed, then a good one: the session must stay usable."""
+    """A small model with a bad feed, then a good one: the session must remain usable."""
     official = suite.load()[draw.pick(small())]
     good = dict(official.data[0][0])
     arrays = [k for k, v in good.items() if isinstance(v, np.ndarray)]

@@ -1,4 +1,4 @@
-"""Small graphs around a node: what comes before its inputs and after its outputs, so that passes have work to do."""
+"""Small graphs around a node: nodes before its inputs and after its outputs, so that graph passes have work to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BINARY = "Add Sub Mul Div Max Min".split()
 
 
 class Around:
-    """Adds nodes to a model of one node; names are made fresh by a counter."""
+    """Adds nodes to a model of one node; a counter makes their names unique."""
 
     def __init__(self, draw: Draw, model: onnx.ModelProto, feeds: dict[str, Any]) -> None:
         self.draw, self.model, self.graph, self.feeds = draw, model, model.graph, feeds
@@ -38,13 +38,13 @@ class Around:
     # ── before ──
 
     def before(self) -> None:
-        """Some inputs arrive through nodes; feeds and declared shapes change so that the node gets what it had."""
+        """Puts nodes before some inputs; feeds and declared shapes change so that the node gets the same values."""
         core = self.graph.node[0]
         for value in list(self.graph.input):
             x = self.feeds.get(value.name)
             if not isinstance(x, np.ndarray) or x.dtype.kind not in "fiub" or not self.draw.chance(0.6):
                 continue
-            nodes, fed = self._arriving(value.name, x)
+            nodes, fed = self._nodes_before(value.name, x)
             for n, name in enumerate(core.input):
                 if name == value.name:
                     core.input[n] = nodes[-1].output[0]
@@ -59,7 +59,7 @@ class Around:
             dims = list(after.shape) if self.draw.chance(0.6) else [None] * after.ndim
             value.CopyFrom(helper.make_tensor_value_info(value.name, kind.elem_type, dims))
 
-    def _arriving(self, name: str, x: np.ndarray) -> tuple[list[onnx.NodeProto], np.ndarray]:
+    def _nodes_before(self, name: str, x: np.ndarray) -> tuple[list[onnx.NodeProto], np.ndarray]:
         """Nodes that make x's shape of what is fed instead."""
         how = self.draw.below(6)
         if how == 0 and x.ndim > 1:
@@ -84,7 +84,7 @@ class Around:
     # ── after ──
 
     def after(self) -> None:
-        """Some outputs go on through nodes; what the core gives may stay an output."""
+        """Puts nodes behind some outputs; the inner value may remain an output."""
         try:
             known = onnx.shape_inference.infer_shapes(self.model)
             types = {v.name: v.type.tensor_type for v in known.graph.output}
@@ -98,15 +98,15 @@ class Around:
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
             name = value.name
             for _ in range(1 + self.draw.below(3)):
-                nodes, rank = self._leaving(name, dtype, rank)
+                nodes, rank = self._nodes_behind(name, dtype, rank)
                 self.graph.node.extend(nodes)
                 name = nodes[-1].output[0]
             if self.draw.chance(0.7):
                 self.graph.output.remove(value)
             self.graph.output.append(onnx.ValueInfoProto(name=name))
 
-    def _leaving(self, name: str, dtype: np.dtype, rank: int | None) -> tuple[list[onnx.NodeProto], int | None]:
-        """Nodes on a tensor, and the rank of what they give."""
+    def _nodes_behind(self, name: str, dtype: np.dtype, rank: int | None) -> tuple[list[onnx.NodeProto], int | None]:
+        """Nodes on a tensor, and the rank of their result."""
         how = self.draw.below(9)
         if how == 0 and rank is not None and rank > 1:
             return [self.node("Transpose", name, perm=self.draw.rng.permutation(rank).tolist())], rank

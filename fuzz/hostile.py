@@ -1,4 +1,4 @@
-"""Models made to break readers: damaged bytes, and well-formed ones that ask for too much."""
+"""Models that try to break readers: damaged bytes, and well-formed models with excessive demands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cut(draw: Draw, data: bytes) -> bytes:
 
 
 def lengthen(draw: Draw, data: bytes) -> bytes:
-    """A varint of ten bytes where there was one."""
+    """Replaces a byte by a varint of ten bytes."""
     at = draw.below(len(data))
     return data[:at] + b"\xff" * 9 + b"\x01" + data[at + 1 :]
 
@@ -85,7 +85,7 @@ def huge_weight(draw: Draw, model: onnx.ModelProto) -> None:
 
 
 def external(draw: Draw, model: onnx.ModelProto) -> None:
-    """A weight in a file that is none of ours."""
+    """A weight in a file outside the model's folder, or in none."""
     weight = model.graph.initializer.add(name="far", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
     where = draw.pick(["../../../../etc/passwd", "/etc/passwd", "", ".", "a\0b", "C:\\x", "no-such-file", "x" * 5000])
     for key, value in (("location", where), ("offset", draw.pick(["0", "-1", "x", str(2**70)])), ("length", "16")):
@@ -101,13 +101,13 @@ def cycle(draw: Draw, model: onnx.ModelProto) -> None:
 
 
 def same_names(draw: Draw, model: onnx.ModelProto) -> None:
-    """A value made twice."""
+    """Two nodes with the same output."""
     node = model.graph.node.add()
     node.CopyFrom(draw.pick(model.graph.node))
 
 
 def deep(draw: Draw, model: onnx.ModelProto) -> None:
-    """Graphs in graphs, as deep as onnx's own reader goes."""
+    """Nested graphs, as deep as onnx's own reader accepts."""
     graph = _leaf("deep")
     for level in range(draw.pick([3, 10, 28])):
         name = f"deep{level}"
@@ -124,7 +124,7 @@ def _leaf(name: str) -> onnx.GraphProto:
 
 
 def deeper(draw: Draw, data: bytes) -> bytes:
-    """Graphs in graphs, as deep as bytes go; a message that comes twice is one, so a node is added at the end."""
+    """Nested graphs of any depth, appended as bytes: protobuf merges a repeated message, so this adds a node."""
     node = _field(4, b"Neg")
     for _ in range(draw.pick([50, 500, 5000])):
         graph = _field(1, node)
@@ -141,7 +141,7 @@ def _field(number: int, data: bytes) -> bytes:
 
 
 def functions(draw: Draw, model: onnx.ModelProto) -> None:
-    """Functions that call each other twice a level, or themselves."""
+    """Functions that call the next one twice, or each other in a circle."""
     count = draw.pick([3, 12, 24])
     again = draw.chance(0.3)
     for level in range(count):
@@ -179,7 +179,7 @@ def many_inputs(draw: Draw, model: onnx.ModelProto) -> None:
 
 
 def odd_names(draw: Draw, model: onnx.ModelProto) -> None:
-    """Names that could be mistaken for something else."""
+    """Names with special meanings elsewhere."""
     node = draw.pick(model.graph.node)
     node.name = draw.pick(["", "\0", "../x", "a" * 10_000, "%s%n{}", "\ud7ff", "__class__"])
     node.doc_string = "x" * 10_000

@@ -1,4 +1,4 @@
-"""Makes a failing case smaller as long as it fails the same way: fewer runs, nodes and attributes, plainer values."""
+"""Reduces a failing case while it fails the same way: fewer runs, nodes and attributes, plainer values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def minimise(case: Case, verdict: Verdict, judge: Judge, tries: int = TRIES) -> 
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    """Candidates, those that take most away first."""
+    """Candidates, the smallest first."""
     for n in range(len(case.runs) if len(case.runs) > 1 else 0):
         yield replace(case, runs=(case.runs[n],))
     try:
@@ -54,7 +54,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def _graphs(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """One inner value as the only output; one output less; a node passed over; an attribute less."""
+    """Models with one inner value as the only output, without one output, without one node, without one attribute."""
     for node in model.graph.node if len(model.graph.node) > 1 else ():
         for name in node.output:
             if name:
@@ -78,7 +78,7 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _without(model: onnx.ModelProto, n: int) -> onnx.ModelProto:
-    """Node n gone; who took its output takes its first input."""
+    """The model without node n: its consumers read its first input instead."""
     made = _copy(model)
     gone = made.graph.node[n]
     source, name = gone.input[0], gone.output[0] if gone.output else ""
@@ -94,7 +94,7 @@ def _without(model: onnx.ModelProto, n: int) -> onnx.ModelProto:
 
 
 def pruned(model: onnx.ModelProto, outputs: list[str]) -> onnx.ModelProto:
-    """What these outputs need."""
+    """The part of the model that computes these outputs."""
     made = _copy(model)
     known = {v.name: v for v in [*made.graph.output, *made.graph.value_info]}
     wanted, kept = set(outputs), []
@@ -116,7 +116,7 @@ def pruned(model: onnx.ModelProto, outputs: list[str]) -> onnx.ModelProto:
 
 
 def _shorter(case: Case, model: onnx.ModelProto) -> Iterator[Case]:
-    """All dims of one size, of feeds, weights and declared shapes, made smaller."""
+    """Cases with all dims of one size reduced, in feeds, weights and declared shapes."""
     arrays = [x for r in case.runs if isinstance(r, dict) for x in r.values() if isinstance(x, np.ndarray)]
     sizes = {d for x in arrays for d in x.shape if d > 1}
     for old in sorted(sizes, reverse=True):
@@ -137,7 +137,7 @@ def _cut(x: Any, old: int, new: int) -> Any:
 
 
 def _values(case: Case) -> Iterator[Case]:
-    """Plainer values in one feed."""
+    """Cases with plainer values in one feed."""
     for n, feeds in enumerate(case.runs):
         for name, x in feeds.items() if isinstance(feeds, dict) else ():
             if isinstance(x, np.ndarray) and x.dtype.kind in "fiu" and x.size:

@@ -1,4 +1,4 @@
-"""Published models, changed: small ones whole, of large ones some nodes in a row with their weights drawn anew."""
+"""Published models, changed: small ones whole; of large ones consecutive nodes with new random weights."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def case(draw: Draw) -> Case | None:
 
 
 def window(draw: Draw, whole: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Any]] | None:
-    """Some nodes in a row as a model: what they take from others becomes an input; None if its type is not known."""
+    """Consecutive nodes as a model: values of other nodes become inputs; None if a type is not known."""
     graph = whole.graph
     first, count = draw.below(len(graph.node)), draw.between(2, 14)
     chosen = list(graph.node[first : first + count])
@@ -87,7 +87,7 @@ def window(draw: Draw, whole: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[st
             weight = weights[name]
             if np.prod(weight.dims) > LARGEST:
                 return None
-            fixed.append(_drawn(draw, weight))
+            fixed.append(_with_values(draw, weight))
         elif name in types and types[name].HasField("shape"):
             kind = types[name]
             dims = [sizes[d.dim_param] if d.dim_param else d.dim_value or 2 for d in kind.shape.dim]
@@ -108,8 +108,8 @@ def _names(kind: Any) -> list[str]:
     return [d.dim_param for d in kind.shape.dim if d.dim_param]
 
 
-def _drawn(draw: Draw, weight: onnx.TensorProto) -> onnx.TensorProto:
-    """The weight itself, or values for one whose data was left out."""
+def _with_values(draw: Draw, weight: onnx.TensorProto) -> onnx.TensorProto:
+    """The weight itself, or random values for one without data."""
     try:
         return tensor(onnx.numpy_helper.to_array(weight), weight.name)
     except ValueError:
@@ -118,7 +118,7 @@ def _drawn(draw: Draw, weight: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def _small(x: np.ndarray) -> np.ndarray:
-    """Integers may be indices."""
+    """Small non-negative integers, since they may be indices."""
     return np.abs(x % 4) if x.dtype.kind in "iu" and x.dtype.itemsize > 1 else x
 
 
@@ -142,7 +142,7 @@ def change_operator(draw: Draw, model: onnx.ModelProto) -> None:
 
 
 def rewire(draw: Draw, model: onnx.ModelProto) -> None:
-    """An input of a node is another value made before it."""
+    """A node reads another value that is computed before it."""
     graph = model.graph
     n = draw.below(len(graph.node))
     node = graph.node[n]
@@ -153,7 +153,7 @@ def rewire(draw: Draw, model: onnx.ModelProto) -> None:
 
 
 def drop(draw: Draw, model: onnx.ModelProto) -> None:
-    """A node is passed over."""
+    """Removes a node: its consumers read its first input."""
     graph = model.graph
     if len(graph.node) < 2:
         return
@@ -171,7 +171,7 @@ def drop(draw: Draw, model: onnx.ModelProto) -> None:
 
 
 def change_weight(draw: Draw, model: onnx.ModelProto) -> None:
-    """New values, or a dim more or less."""
+    """Gives a weight new values, or a dim more or less."""
     graph = model.graph
     if not graph.initializer:
         return
@@ -188,7 +188,7 @@ def change_weight(draw: Draw, model: onnx.ModelProto) -> None:
 
 
 def reveal(draw: Draw, model: onnx.ModelProto) -> None:
-    """An inner value is an output too."""
+    """Makes an inner value an output."""
     inner = [y for node in model.graph.node for y in node.output if y]
     known = {o.name for o in model.graph.output}
     free = [name for name in inner if name not in known]

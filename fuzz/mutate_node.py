@@ -1,4 +1,4 @@
-"""Changes of one node; most keep it meaningful: dims that are alike stay alike, types that are tied stay tied."""
+"""Changes of one node; most keep it valid: equal dims stay equal, types that the schema ties stay tied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = {"float": "float32", "double": "float64"}
 
 
 def dtype_named(text: str) -> np.dtype | None:
-    """Of "tensor(float)" and its like; None for what is not a tensor or has no NumPy type."""
+    """The type that a schema calls "tensor(float)" and so on; None if it is not a tensor or has no NumPy type."""
     if not text.startswith("tensor("):
         return None
     name = text[7:-1].upper()
@@ -44,14 +44,14 @@ def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def resize(x: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """Elements repeated or cut off along an axis; zeros where there were none."""
+    """Repeats or cuts off elements along an axis; an empty axis is filled with zeros."""
     if not x.shape[axis]:
         return np.zeros([size if n == axis else d for n, d in enumerate(x.shape)], x.dtype)
     return np.take(x, np.arange(size) % x.shape[axis], axis)
 
 
 def change_dims(draw: Draw, node: Node) -> None:
-    """Every dim of one size, in all inputs, and numbers that equal it in small integer inputs and attributes."""
+    """Changes every dim of one size in all inputs, and equal numbers in small integer inputs and attributes."""
     arrays = [x for x in node.inputs if isinstance(x, np.ndarray)]
     sizes = sorted({d for x in arrays for d in x.shape})
     if not sizes:
@@ -77,7 +77,7 @@ def change_dims(draw: Draw, node: Node) -> None:
 
 
 def change_one_dim(draw: Draw, node: Node) -> None:
-    """One axis of one input only: a broadcast, or a mistake."""
+    """Changes one axis of one input: a broadcast, or a mistake."""
     places = [(n, a) for n, x in enumerate(node.inputs) if isinstance(x, np.ndarray) for a in range(x.ndim)]
     if places:
         n, axis = draw.pick(places)
@@ -89,7 +89,7 @@ def _near(size: int) -> list[int]:
 
 
 def change_one_rank(draw: Draw, node: Node) -> None:
-    """One input gains or loses a leading axis."""
+    """Adds or removes a leading axis of one input."""
     places = [n for n, x in enumerate(node.inputs) if isinstance(x, np.ndarray)]
     if places:
         n = draw.pick(places)
@@ -98,7 +98,7 @@ def change_one_rank(draw: Draw, node: Node) -> None:
 
 
 def change_rank(draw: Draw, node: Node) -> None:
-    """All inputs of the highest rank gain or lose a leading axis; or one input does."""
+    """Adds or removes an axis of all inputs of the highest rank, or of one input."""
     ranks = [x.ndim if isinstance(x, np.ndarray) else -1 for x in node.inputs]
     if not ranks or max(ranks) < 0:
         return
@@ -116,7 +116,7 @@ def change_rank(draw: Draw, node: Node) -> None:
 
 
 def change_type(draw: Draw, node: Node) -> None:
-    """One type variable of the schema, in all inputs that share it."""
+    """Changes one type variable of the schema, in all inputs that share it."""
     signature = find(node.domain, node.op, node.opset)
     if signature is None or not signature.types:
         return
@@ -134,7 +134,7 @@ def change_type(draw: Draw, node: Node) -> None:
 
 
 def change_values(draw: Draw, node: Node) -> None:
-    """Data anew, with extremes; small integer inputs by a little."""
+    """New data with extreme values; small integer inputs change by a little."""
     for n, x in enumerate(node.inputs):
         if not isinstance(x, np.ndarray) or not draw.chance(0.6):
             continue
@@ -145,7 +145,7 @@ def change_values(draw: Draw, node: Node) -> None:
 
 
 def _nudge(draw: Draw, node: Node, n: int, x: np.ndarray) -> None:
-    """One number of a parameter such as axes or a shape."""
+    """Changes one number of a parameter such as axes or a shape."""
     if not x.size or not draw.chance(0.4):
         return
     x = x.copy()
@@ -157,7 +157,7 @@ def _nudge(draw: Draw, node: Node, n: int, x: np.ndarray) -> None:
 
 
 def change_attribute(draw: Draw, node: Node) -> None:
-    """One attribute of the schema is set, changed or left out."""
+    """Sets, changes or removes one attribute of the schema."""
     signature = find(node.domain, node.op, node.opset)
     if signature is None or not signature.attributes:
         return
@@ -213,7 +213,7 @@ def _ints(draw: Draw, old: Any) -> list[int]:
 
 
 def change_arity(draw: Draw, node: Node) -> None:
-    """An input is left out, or an output; or another output is asked for."""
+    """Removes an input or an output, or adds an output."""
     signature = find(node.domain, node.op, node.opset)
     how = draw.below(3)
     optional = [
@@ -252,7 +252,7 @@ CHANGES: list[tuple[float, Callable[[Draw, Node], None]]] = [
 
 
 def mutate(draw: Draw, node: Node) -> None:
-    """Some of the changes, in place."""
+    """Applies some of the changes, in place."""
     for chance, change in CHANGES:
         if draw.chance(chance):
             change(draw, node)

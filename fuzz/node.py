@@ -1,4 +1,4 @@
-"""One node with its values, and the models that can be built around it."""
+"""One node with its values, and models built around it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ IR = 10
 
 @dataclass
 class Node:
-    """inputs: an array each; a list for a sequence; None for one that is left out. types: declared types of those that
-    are not arrays, by index. outputs: how many; `wanted` tells which."""
+    """inputs: an array each; a list for a sequence; None for an absent one. wanted: for each output, whether the node
+    gives it. types: declared types of inputs that are not arrays, by index."""
 
     op: str
     domain: str
@@ -79,14 +79,14 @@ def tensor(x: np.ndarray, name: str) -> onnx.TensorProto:
 
 
 def opsets(opset: int, *domains: str, newest: int = 1) -> list[onnx.OperatorSetIdProto]:
-    """Imports of ai.onnx at an opset, and of other domains at the newest version of theirs."""
+    """Imports of ai.onnx at an opset, and of other domains at their newest version."""
     versions = {"ai.onnx.ml": min(5, max(1, newest)), "com.microsoft": 1}
     more = [helper.make_opsetid(d, versions.get(d, 1)) for d in dict.fromkeys(domains) if d]
     return [helper.make_opsetid("", opset), *more]
 
 
 def declared(draw: Draw, name: str, x: np.ndarray, style: str, seen: dict[int, str]) -> onnx.ValueInfoProto:
-    """style: static, symbolic (dims alike are named alike), mixed, unknown (no dims' names), or rankless."""
+    """style: static, symbolic (equal dims share a name), mixed, unknown (dims without names), or rankless."""
     dims: list[int | str | None] = list(x.shape)
     if style == "symbolic":
         dims = [seen.setdefault(d, f"d{d}") for d in x.shape]

@@ -1,4 +1,4 @@
-"""What arrives at a node: its inputs, by what is known of the values of a run."""
+"""The values that a node reads and writes in a run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fuzz.draw import is_float
 
 
 class NodeValues:
-    """What arrives at a node. values: by name; where a name is not known, all that is fed stands for it."""
+    """The values of a node. values: by name; for a name that is not known, any fed value may stand."""
 
     def __init__(self, node: Any, values: Mapping[str, Any], fed: Mapping[str, Any]) -> None:
         self.node, self._values, self._fed = node, values, fed
 
     def at(self, *inputs: int) -> list[np.ndarray]:
-        """Arrays that may arrive at these inputs; at any if none is named."""
+        """Arrays that these inputs may be; all inputs if no number is given."""
         chosen = inputs or range(len(self.node.input))
         names = [self.node.input[n] for n in chosen if n < len(self.node.input) and self.node.input[n]]
         found = [v for name in names for v in self._of(name)]
@@ -29,7 +29,7 @@ class NodeValues:
         return [self._values[name]] if name in self._values else self._fed.values()
 
     def is_computed(self, n: int) -> bool:
-        """Whether input n is what another node gives."""
+        """Whether another node computes input n."""
         return len(self.node.input) > n and self.node.input[n] not in self._fed
 
     def outputs(self, n: int) -> list[np.ndarray]:
@@ -40,7 +40,7 @@ class NodeValues:
         return [x for x in self.at(*inputs) if is_float(x.dtype) and x.size]
 
     def largest(self, *inputs: int) -> float:
-        """The largest magnitude among floats; infinite where there is a NaN."""
+        """The largest magnitude of the floats of these inputs; infinite if one is NaN."""
         sizes = [float(np.abs(widen(x)).max()) for x in self.floats(*inputs)]
         return max((np.inf if size != size else size for size in sizes), default=0.0)
 

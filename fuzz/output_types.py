@@ -1,4 +1,4 @@
-"""What type an output has by the operators' schemas, whoever computes it."""
+"""The types that the operators' schemas give the outputs of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fuzz.signatures import Parameter, Signature, find
 
 
 def output_types(model: onnx.ModelProto) -> list[int]:
-    """Element types of the outputs, 0 where inference finds none and a schema leaves more than one."""
+    """Element types of the outputs; 0 if inference finds none and the schema allows several."""
     try:
         outputs = onnx.shape_inference.infer_shapes(model).graph.output
     except onnx.shape_inference.InferenceError:
@@ -19,7 +19,7 @@ def output_types(model: onnx.ModelProto) -> list[int]:
 
 
 def _only_type(model: onnx.ModelProto, name: str) -> int:
-    """Of what a node gives under a name, if its schema allows one type only: by itself, or as that of an input."""
+    """The only type that a schema allows for the output of this name, by itself or as an input's type; else 0."""
     opsets = {i.domain: i.version for i in model.opset_import}
     for node in model.graph.node:
         signature = find(node.domain, node.op_type, opsets.get(node.domain, 1))
@@ -32,9 +32,9 @@ def _only_type(model: onnx.ModelProto, name: str) -> int:
 
 
 def _type_of_input(model: onnx.ModelProto, node: onnx.NodeProto, signature: Signature, of: Parameter) -> int:
-    """Of the first input that has the type variable of an output, if it is fed or a weight."""
+    """The type of the first input with the output's type variable, if it is fed or a weight; else 0."""
     if of.option == "Variadic":
-        return 0  # each may have its own
+        return 0  # each output may have its own type
     given = {v.name: v.type.tensor_type.elem_type for v in model.graph.input}
     given |= {w.name: w.data_type for w in model.graph.initializer}
     alike = [x for n, x in enumerate(node.input) if (p := signature.parameter(n)) and p.kind == of.kind]

@@ -1,5 +1,5 @@
-"""The built package in Chromium, a twin of the session here. A process of its own holds the browser: ended in whatever
-way, it takes the browser with it."""
+"""The built package in Chromium, as a twin of the native session. A separate process owns the browser, so that the
+browser ends with it, however it ends."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import onnx
 from fuzz.engine import MEMORY, Answer, Failed, Twin
 from fuzz.node import code_of
 from fuzz.parent_death import end_with_parent
-from fuzz.peers import Asked
+from fuzz.peers import Subprocess
 from pyruntime import errors
 
 LIMIT = 30.0  # seconds an answer may take
-UNTYPED = {"InternalError", "MemoryFault", "NeedsValue"}  # ours, and bugs
+UNTYPED = {"InternalError", "MemoryFault", "NeedsValue"}  # error classes of ours that stand for bugs
 
 
-class Pages(Asked):
-    """Asks a page; a browser that dies is started anew, and its answer is why."""
+class Pages(Subprocess):
+    """Runs cases in a page; restarts a browser that has died."""
 
     def __init__(self) -> None:
         super().__init__(serve)
@@ -35,8 +35,8 @@ class Pages(Asked):
 
 
 def declaring(model: bytes, answers: Sequence[Any]) -> bytes:
-    """The model with its outputs' types, where it has none: a page gives what JavaScript has no array for as raw bits,
-    and the types of those it has from what the model declares."""
+    """The model with types for its outputs: a page returns types without a JavaScript array as raw bits, and the bridge
+    converts them by the declared type."""
     got = next((a for a in answers if isinstance(a, list)), None)
     made = onnx.load_from_string(model)
     for output, x in zip(made.graph.output, got or [], strict=False):
@@ -46,9 +46,9 @@ def declaring(model: bytes, answers: Sequence[Any]) -> bytes:
 
 
 def serve(connection: Connection) -> None:
-    """Answers (model, runs, providers) with a list of answers, until the other side is gone."""
+    """Answers (model, runs, providers) with a list of answers, until the pipe closes."""
     end_with_parent()
-    os.setpgid(0, 0)  # the driver of the browser is not killed with the worker: it sees its pipe closed, and tidies up
+    os.setpgid(0, 0)  # the browser's driver outlives the worker's group, sees its pipe close, and stops the browser
     warnings.simplefilter("ignore")
     from kit import chromium
 

@@ -1,4 +1,4 @@
-"""A process that ends when the one that started it does, however that ended and whatever is under way."""
+"""Ends a process when its parent ends, in whatever way."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_with_parent() -> None:
-    """Kernels in a loop see no closed pipe; Linux kills them once the parent's thread that started this is gone."""
+    """Asks Linux to kill this process when the parent's thread that started it ends: a kernel in a loop does not notice
+    that a pipe closes."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
     parent = multiprocessing.parent_process()
-    if parent and os.getppid() != parent.pid:  # it was gone before
+    if parent and os.getppid() != parent.pid:  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGKILL)

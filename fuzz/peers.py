@@ -1,5 +1,5 @@
-"""The oracles that are not ours: onnxruntime without optimisation, and onnx's reference, in a process of their own that
-may crash or hang as it likes."""
+"""The peers: onnxruntime without optimisation, and onnx's reference evaluator, in a separate process, since they may
+crash or hang."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fuzz.node import full_name, nodes, operators
 from fuzz.parent_death import end_with_parent
 
 LIMIT = 6.0  # seconds for one peer's answer
-FLAT = 13  # the opset before which Softmax, LogSoftmax and Hardmax take all axes from theirs on as one
+FLAT = 13  # before this opset Softmax, LogSoftmax and Hardmax flatten all axes from theirs on
 SOFTMAX = operators("Softmax LogSoftmax Hardmax")
 BYTES = 6 << 30  # of address space
 
-Answer = list[Any] | str  # outputs, or why there are none
+Answer = list[Any] | str  # outputs, or the reason why there are none
 
 
 class Refused(Exception):
@@ -41,7 +41,7 @@ def onnxruntime_session(model: bytes) -> Callable[[dict[str, Any]], list[Any]]:
 
 
 def _with_names(model: bytes) -> bytes:
-    """With a name for each output that is not wanted: onnxruntime takes no absent ones where a schema has none."""
+    """The model with a name for each absent output: onnxruntime refuses them unless a schema marks them optional."""
     import onnx
 
     made = onnx.load_from_string(model)
@@ -57,7 +57,7 @@ def reference_session(model: bytes) -> Callable[[dict[str, Any]], list[Any]]:
     made = onnx.load_from_string(model)
     opset = min((i.version for i in made.opset_import if i.domain in ("", "ai.onnx")), default=FLAT)
     if opset < FLAT and any(full_name(node) in SOFTMAX for node in nodes(made.graph)):
-        raise Refused("it has one meaning of Softmax only")
+        raise Refused("it knows only the newer meaning of Softmax")
     session = ReferenceEvaluator(made)
     return lambda feeds: list(session.run(None, feeds))
 
@@ -66,7 +66,7 @@ PEERS = {"onnxruntime": onnxruntime_session, "reference": reference_session}
 
 
 def serve(connection: Connection) -> None:
-    """Answers (peer, model, runs) with a list of answers, until the other side is gone."""
+    """Answers (peer, model, runs) with a list of answers, until the pipe closes."""
     end_with_parent()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
@@ -89,12 +89,12 @@ def _answer(peer: str, model: bytes, feeds: dict[str, Any]) -> Answer:
 
 
 def no_answer(peer: str) -> str:
-    """What stands for answers that do not come in time."""
+    """The answer of a peer that exceeds its time."""
     return f"Refused: {peer} gives no answer in time"
 
 
-class Asked:
-    """A process that `serve` runs in; one that dies or does not answer in time is started anew."""
+class Subprocess:
+    """A process that runs `serve`; restarted if it dies or exceeds its time."""
 
     def __init__(self, serve: Callable[[Connection], None]) -> None:
         self.serve = serve
@@ -102,7 +102,7 @@ class Asked:
         self.connection: Any = None
 
     def request(self, what: tuple[Any, ...], seconds: float) -> Any:
-        """The answer, or a word for why there is none."""
+        """The answer; "late" or "died" if there is none."""
         if self.process is None:
             context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
@@ -127,8 +127,8 @@ class Asked:
             self.process = None
 
 
-class Peers(Asked):
-    """Asks them; where one dies or does not answer in time, its answer is why."""
+class Peers(Subprocess):
+    """Asks the peers; the answer of one that dies or exceeds its time is a text that says so."""
 
     def __init__(self) -> None:
         super().__init__(serve)

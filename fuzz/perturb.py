@@ -1,4 +1,4 @@
-"""A model looked into: every inner value as an output, and the same model with every inner value moved a little."""
+"""Variants of a model: with every inner value as an output, and with every inner value moved by a little."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COORDINATES = {"GridSample": 1, "com.microsoft.GridSample": 1, "RoiAlign": 1, "D
 
 
 def with_inner_outputs(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
-    """The model with what every node gives as an output, and the outputs' names."""
+    """The model with every inner value as an output, and the names of the outputs."""
     made = onnx.ModelProto.FromString(model.SerializeToString())
     known = {o.name for o in made.graph.output}
     inner = dict.fromkeys(y for node in made.graph.node for y in node.output if y and y not in known)
@@ -30,9 +30,8 @@ def with_inner_outputs(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
 
 
 def perturbed(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Generator, ulps: float) -> bytes:
-    """The model with each float that a node hands on moved by some units in its last place; by more, in that of the
-    largest, where the node sums, and coordinates by units of 1. values: what there is at every name, for types, shapes
-    and magnitudes."""
+    """The model with each float that a node gives another moved by some units in its last place; after sums by units of
+    the largest element, and coordinates by units of 1. values: of each name, for types, shapes and magnitudes."""
     made = onnx.ModelProto.FromString(model.SerializeToString())
     nodes, moved = list(made.graph.node), dict[str, str]()
     del made.graph.node[:]

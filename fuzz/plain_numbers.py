@@ -1,5 +1,5 @@
-"""The same case without numbers at the edges of their types. One peer alone, or two that do not agree, show no more
-there than what they make of them themselves; on plain numbers one must agree."""
+"""The same case without numbers at the edges of their types. There peers overflow and wrap in ways of their own, so
+that one peer alone, or two that do not agree with each other, prove nothing; on plain numbers one must agree."""
 
 from __future__ import annotations
 
@@ -15,34 +15,39 @@ from fuzz.compare import widen
 from fuzz.draw import is_float, is_int
 from fuzz.node import tensor
 
-LEAST = 2.0**-20  # magnitude of floats, or the type's least normal one
-MOST = {1: 64.0, 2: 64.0, 4: 1024.0, 8: 1024.0}  # by bytes of the type: products and short sums are in it
-COUNT = {2: 1 << 10, 4: 1 << 15, 8: 1 << 15}  # of integers
-# Of int8: where a processor has no VNNI, onnxruntime adds two products of uint8 and int8 up in 16 bits, which saturate.
+LEAST = 2.0**-20  # least magnitude of floats, unless the type's least normal number is larger
+MOST = {
+    1: 64.0,
+    2: 64.0,
+    4: 1024.0,
+    8: 1024.0,
+}  # largest magnitude by bytes of the type, so that products and short sums stay in it
+COUNT = {2: 1 << 10, 4: 1 << 15, 8: 1 << 15}  # largest magnitude of integers, by bytes of the type
+# Of int8: on processors without VNNI, onnxruntime adds two products of uint8 and int8 in 16 bits, which saturate.
 CODE = 64
 
 
 def with_plain_numbers(case: Case) -> Case | None:
-    """None if there is nothing to calm."""
+    """None if all numbers are plain."""
     model = onnx.load_from_string(case.model)
     before = model.SerializeToString()
-    _calm_graph(model.graph)
+    _simplify_graph(model.graph)
     runs = tuple({name: _plain(x) for name, x in feeds.items()} for feeds in case.runs)
-    calm = model.SerializeToString()
-    if calm == before and all(a[name] is b[name] for a, b in zip(runs, case.runs, strict=True) for name in a):
+    plain = model.SerializeToString()
+    if plain == before and all(a[name] is b[name] for a, b in zip(runs, case.runs, strict=True) for name in a):
         return None
-    return replace(case, model=calm, runs=runs)
+    return replace(case, model=plain, runs=runs)
 
 
-def _calm_graph(graph: Any) -> None:
+def _simplify_graph(graph: Any) -> None:
     for weight in graph.initializer:
-        _calm_tensor(weight)
+        _simplify_tensor(weight)
     for node in graph.node:
-        for given in node.attribute:
-            _calm_attribute(given)
+        for attribute in node.attribute:
+            _simplify_attribute(attribute)
 
 
-def _calm_attribute(given: Any) -> None:
+def _simplify_attribute(given: Any) -> None:
     kinds = onnx.AttributeProto
     if given.type == kinds.FLOAT:
         given.f = float(_plain(np.float32(given.f)))
@@ -53,12 +58,12 @@ def _calm_attribute(given: Any) -> None:
     elif given.type == kinds.INTS:
         given.ints[:] = _plain(np.array(given.ints, np.int64)).tolist()
     elif given.type == kinds.TENSOR:
-        _calm_tensor(given.t)
+        _simplify_tensor(given.t)
     elif given.type == kinds.GRAPH:
-        _calm_graph(given.g)
+        _simplify_graph(given.g)
 
 
-def _calm_tensor(weight: Any) -> None:
+def _simplify_tensor(weight: Any) -> None:
     if weight.data_type != onnx.TensorProto.STRING:
         x = onnx.numpy_helper.to_array(weight)
         if (made := _plain(x)) is not x:
@@ -66,7 +71,7 @@ def _calm_tensor(weight: Any) -> None:
 
 
 def _plain(x: Any) -> Any:
-    """The same object where there is nothing to change."""
+    """The same object if there is nothing to change."""
     if isinstance(x, list):
         made = [_plain(v) for v in x]
         return x if all(a is b for a, b in zip(made, x, strict=True)) else made

@@ -1,4 +1,4 @@
-"""Workers under watch: what takes too long or too much memory is ended, and counted."""
+"""Worker processes with limits: one that takes too long or too much memory is ended, which is a finding."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fuzz.case import Case, Verdict
 from fuzz.worker import serve
 
 GB = 1 << 30
-# Seconds of processor time, and bytes above what a worker holds when a step begins, for one step.
+# For one step: seconds of processor time, and bytes more than at its begin.
 OURS = (10.0, GB)
-OTHERS = (60.0, 4 * GB)  # of a peer, whose answers lie here beside ours, or of the fuzzer
-WAIT = 60.0  # of the clock without any processor time: on a loaded machine all is slow, but nothing waits for ever
+OTHERS = (60.0, 4 * GB)  # a step of a peer, whose answers this process holds, too, or of the fuzzer
+WAIT = 60.0  # seconds without any processor time: a deadlock, even on a loaded machine
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -25,7 +25,7 @@ class FuzzerFault(Exception):
 
 
 class Worker:
-    """One process, started when first asked and anew after each death. pages: cases are asked in Chromium, too."""
+    """One process, started on first use and again after each death. pages: run cases in Chromium, too."""
 
     def __init__(self, pages: bool = False) -> None:
         self.pages = pages
@@ -36,14 +36,14 @@ class Worker:
         return None if isinstance(made, Verdict) else made
 
     def fuzz(self, target: str, seed: int, index: int) -> Verdict:
-        """Make the case and judge it."""
+        """Makes the case and judges it."""
         return self._ask(("fuzz", target, seed, index))
 
     def judge(self, case: Case, name: str) -> Verdict:
         return self._ask(("judge", case, name))
 
     def stop(self) -> None:
-        """End the process and what it started."""
+        """Ends the process and its children."""
         if self.process is None:
             return
         try:

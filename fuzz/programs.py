@@ -1,4 +1,4 @@
-"""Exported programs, damaged."""
+"""Exported programs with damaged bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyruntime.errors import PyRuntimeError
 
 
 def case(draw: Draw) -> Case | None:
-    """None where the model compiles only when it runs."""
+    """None if the model compiles only in its first run."""
     official = suite.load()[draw.pick(small())]
     try:
         program = InferenceSession(official.model).export(weights=True)

@@ -1,5 +1,5 @@
-"""Nodes to begin from of operators that the official suite leaves out: Microsoft's, ai.onnx.ml's and early ones, of the
-tables in the operators' own tests."""
+"""Seed nodes of operators that the official suite lacks (Microsoft's, ai.onnx.ml's, early ones), from the tables of the
+operators' own tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def random_node(draw: Draw) -> Node:
 
 @cache
 def tables() -> list[list[Node]]:
-    """By operator. The tables are read by a process of its own, and again when they have changed."""
+    """Nodes by operator. A separate process imports the tables, and again when they have changed."""
     newest = max(path.stat().st_mtime for path in (ROOT / "tests" / "ops").glob("*.py"))
     if not COPY.exists() or COPY.stat().st_mtime < newest:
         with replacing(COPY) as part:

@@ -1,4 +1,4 @@
-"""A failing case as a pytest test that needs nothing of this folder."""
+"""Writes a failing case as a pytest test that imports nothing of this folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 6000  # characters of a model's text
 
 
 def as_test(case: Case, verdict: Verdict, name: str) -> str:
-    """Python source of a test that fails as the case does."""
+    """Python source of a test that fails like the case."""
     lines = ["import numpy as np", "import onnx.parser", "import onnx.reference", "import onnxruntime"]
     lines += ["import pytest", "", "from pyruntime import InferenceSession, SessionOptions"]
     lines += ["from pyruntime.errors import PyRuntimeError", "", ""]
@@ -48,7 +48,7 @@ TYPED = """
 
 
 def _peer(verdict: Verdict) -> str:
-    """Who gives the answer that is thought right."""
+    """An expression for the session whose answer is expected."""
     if "onnxruntime" in verdict.kind:
         return "onnxruntime.InferenceSession(model)"
     if "reference" in verdict.kind:
@@ -61,7 +61,7 @@ def _line(text: str) -> str:
 
 
 def _model(model: bytes) -> str:
-    """As text where the text gives the same model again, else as packed bytes."""
+    """The model as text if parsing the text gives the same model, else as packed bytes."""
     try:
         made = onnx.load_from_string(model)
         text = onnx.printer.to_text(made)
@@ -69,7 +69,7 @@ def _model(model: bytes) -> str:
         again.ir_version = made.ir_version
         if len(text) < LONGEST and '"""' not in text and again.SerializeToString() == model:
             return f'onnx.parser.parse_model(r"""{text}""").SerializeToString()'
-    except Exception:  # what cannot be read cannot be printed
+    except Exception:  # a model that onnx cannot parse cannot be printed
         pass
     packed = base64.b85encode(zlib.compress(model, 9)).decode()
     return f'__import__("zlib").decompress(__import__("base64").b85decode({packed!r}))'

@@ -1,4 +1,4 @@
-"""Runs targets in turn on some workers, counts, and reports failures, one for each cause."""
+"""Runs targets in turn on worker processes, counts outcomes, and reports one failure for each cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fuzz.minimise import minimise
 from fuzz.pool import Worker
 from fuzz.report import as_test
 
-SHARES = {"models": 2}  # cases a turn, where not one: an hour on two busy cores has 3000 mutated models with it
+SHARES = {"models": 2}  # cases a turn, if not one: then an hour on two busy cores judges 3000 changed models
 
 
 class Tally:
@@ -27,7 +27,7 @@ class Tally:
         self.lock = threading.Lock()
 
     def add(self, target: str, index: int, verdict: Verdict) -> bool:
-        """Whether it is a failure of a kind not seen before."""
+        """Counts a verdict. Returns whether it is a failure of a new kind."""
         with self.lock:
             self.counts[target, verdict.outcome] += 1
             key = (target, verdict.outcome, verdict.kind)
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
             try:
                 verdict = worker.fuzz(target, options.seed, index)
                 if tally.add(target, index, verdict):
-                    _tell(worker, options, target, index, verdict)
+                    _report(worker, options, target, index, verdict)
             except Exception:
                 faults.append(f"{target}/{index}")
                 print(f"fault of the fuzzer itself in {faults[-1]}:\n{traceback.format_exc()}", flush=True)
@@ -88,15 +88,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _turns(targets: Sequence[str], first: int) -> Iterator[tuple[str, int]]:
-    """Targets and numbers of their cases, for ever."""
+    """Endless pairs of a target and the number of a case."""
     for turn in itertools.count():
         for target in targets:
             share = SHARES.get(target, 1)
             yield from ((target, first + turn * share + n) for n in range(share))
 
 
-def _tell(worker: Worker, options: argparse.Namespace, target: str, index: int, verdict: Verdict) -> None:
-    """Print a verdict in words; then, which takes a while, a failure as a test."""
+def _report(worker: Worker, options: argparse.Namespace, target: str, index: int, verdict: Verdict) -> None:
+    """Prints a verdict; then minimises a failure, which takes a while, and prints it as a test."""
     case = worker.make(target, options.seed, index)
     title = f"{verdict.outcome} --seed {options.seed} --case {target}/{index}: {verdict.kind}: {verdict.detail}"
     print(title + (f"\n{case.note}" if case else ""), flush=True)
@@ -110,6 +110,6 @@ def _one(options: argparse.Namespace) -> int:
     target, _, index = options.case.partition("/")
     worker = Worker(options.pages)
     verdict = worker.fuzz(target, options.seed, int(index))
-    _tell(worker, options, target, int(index), verdict)
+    _report(worker, options, target, int(index), verdict)
     worker.stop()
     return int(verdict.outcome in FAILURES)

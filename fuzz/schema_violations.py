@@ -1,4 +1,4 @@
-"""Changes of one node that its operator's schema need not allow."""
+"""Changes of one node that may violate its operator's schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _arrays(node: Node) -> list[int]:
 
 
 def leave_out(draw: Draw, node: Node) -> None:
-    """An input that may be required. Without its number of turns a loop may never end."""
+    """Removes an input, even a required one; not of Loop, which may never end without its trip count."""
     node.inputs[draw.pick([n for n in _arrays(node) if node.op != "Loop"])] = None
 
 
@@ -32,7 +32,7 @@ def change_to_any_type(draw: Draw, node: Node) -> None:
 
 
 def change_to_any_number(draw: Draw, node: Node) -> None:
-    """A number of an attribute, whether the node has it or not."""
+    """Sets a number in an attribute that the schema has."""
     signature = find(node.domain, node.op, node.opset)
     kinds = {name: kind for name, (kind, _, _) in signature.attributes.items()} if signature else {}
     names = [name for name in sorted(kinds) if kinds[name] in ("INT", "INTS", "FLOAT", "FLOATS")]

@@ -1,4 +1,4 @@
-"""Nodes that make sense, to begin from: the official cases, and a table of Microsoft's operators."""
+"""Valid nodes as seeds: the official cases, and a table of Microsoft's operators."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from onnx import helper
 from fuzz import suite
 from fuzz.node import Node
 
-# op -> attributes, then inputs as "dims" (float32), "type dims", or "" for one that is left out; `type dims <n` are
-# integers below n.
+# Operator, attributes, then inputs as "dims" (float32), "type dims", or "" for a scalar scale; `type dims <n` are
+# integers below n, `type dims =n` all n.
 MICROSOFT: list[tuple[str, dict[str, Any], Sequence[str]]] = [
     ("BiasGelu", {}, ["2 3 8", "8"]),
     ("BiasAdd", {}, ["2 3 320", "320", "2 3 320"]),
@@ -75,7 +75,7 @@ def official() -> list[str]:
 
 
 def from_official(name: str) -> Node:
-    """A fresh node of an official case."""
+    """A new node of an official case."""
     case = suite.load()[name]
     model = onnx.load_from_string(case.model)
     proto, graph = model.graph.node[0], model.graph
@@ -96,11 +96,9 @@ def _value(x: Any) -> Any:
 
 
 def from_microsoft(index: int, rng: np.random.Generator) -> Node:
-    """A node of the table, with values."""
+    """A node of the table, with random values."""
     op, attributes, specs = MICROSOFT[index]
     inputs = [_parsed(spec, rng, absent=op in ("MatMulIntegerToFloat",) and not spec) for spec in specs]
-    if "opset" not in attributes and op.startswith("Skip"):
-        pass
     return Node(op, "com.microsoft", 21, dict(attributes), inputs, [True])
 
 

@@ -1,4 +1,4 @@
-"""What operators take and give: the schemas of onnx, and of onnxruntime for Microsoft's."""
+"""Signatures of operators: the schemas of onnx, and of onnxruntime for Microsoft's operators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Signature:
     attributes: Mapping[str, tuple[str, bool, Any]]
 
     def parameter(self, index: int) -> Parameter | None:
-        """Of an input; the last one stands for all of a variadic list."""
+        """The parameter of an input; the last one of a variadic list stands for all further ones."""
         if index < len(self.inputs):
             return self.inputs[index]
         return self.inputs[-1] if self.inputs and self.inputs[-1].option == "Variadic" else None
@@ -50,7 +50,7 @@ class Signature:
 
 @cache
 def signatures() -> Mapping[tuple[str, str], tuple[Signature, ...]]:
-    """(domain, name) -> versions in rising order, of every operator that our registry knows."""
+    """(domain, name) -> versions in ascending order, of every operator that our registry knows."""
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
     found: dict[tuple[str, str], dict[int, Signature]] = {}

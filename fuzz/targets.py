@@ -1,4 +1,4 @@
-"""The targets: each makes the case of a number, in a few lines."""
+"""The targets: each generates one kind of case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def seed_node(draw: Draw) -> Node:
 
 
 def operators(draw: Draw, seed: Seed = seed_node) -> Case:
-    """One node, an official case changed."""
+    """One node: a changed official case."""
     node = seed(draw)
     mutate(draw, node)
     model, given = model_of(draw, node)
@@ -33,7 +33,7 @@ def operators(draw: Draw, seed: Seed = seed_node) -> Case:
 
 
 def misfits(draw: Draw, seed: Seed = seed_node) -> Case:
-    """One node, of which one operand has another shape."""
+    """One node with one operand of another shape."""
     node = seed(draw)
     sound = model_of(draw, node, "static", fixed=0.0)
     draw.pick([change_one_dim, change_one_dim, change_one_rank])(draw, node)
@@ -42,8 +42,8 @@ def misfits(draw: Draw, seed: Seed = seed_node) -> Case:
 
 
 def forbidden(draw: Draw) -> Case:
-    """One node, of which one input has any type, or is left out, whatever the operator's schema says; or one attribute
-    has a number that means nothing. It must run, or be refused by an error of ours."""
+    """One node that may violate its schema: an input of any type, or a missing one, or an attribute with a meaningless
+    number. It must run, or be refused by an error of the package."""
     node = draw.pick([seed_node, rare_nodes.random_node])(draw)
     draw.pick([leave_out, change_to_any_type, change_to_any_type, change_to_any_number])(draw, node)
     model, given = model_of(draw, node)
@@ -51,7 +51,7 @@ def forbidden(draw: Draw) -> Case:
 
 
 def graphs(draw: Draw, seed: Seed = seed_node) -> Case:
-    """A node that is changed little, in the middle of others."""
+    """A slightly changed node among others."""
     node = seed(draw)
     for _ in range(draw.below(3)):
         draw.pick([change_dims, change_values, CHANGES[3][1]])(draw, node)
@@ -64,7 +64,7 @@ def graphs(draw: Draw, seed: Seed = seed_node) -> Case:
 
 
 def sequences(draw: Draw, seed: Seed = seed_node) -> Case:
-    """One session with open dims, run at several shapes."""
+    """One session with unknown dims, run at several shapes."""
     node = seed(draw)
     data, given = model_of(draw, node, draw.pick(["unknown", "rankless", "symbolic"]), fixed=0.2)
     runs = [given]
@@ -75,7 +75,7 @@ def sequences(draw: Draw, seed: Seed = seed_node) -> Case:
 
 
 def values(draw: Draw) -> Case:
-    """One session run with other values of the same shapes: what is not compiled again costs little."""
+    """One session run with many values of the same shapes: runs without a new compilation cost little."""
     node = draw.pick([seed_node, rare_nodes.random_node])(draw)
     for _ in range(draw.below(3)):
         draw.pick(CHANGES)[1](draw, node)
@@ -89,7 +89,7 @@ def values(draw: Draw) -> Case:
 
 
 def rare(draw: Draw) -> Case:
-    """The same, of operators that the official suite leaves out."""
+    """The same, for operators that the official suite lacks."""
     return draw.pick([operators, operators, misfits, graphs, sequences])(draw, rare_nodes.random_node)
 
 
@@ -106,13 +106,13 @@ TARGETS: dict[str, Maker] = {
     "hostile": hostile.case,
     "programs": programs.case,
 }
-# Only by name: most that eight extreme feeds a model find is a peer's, and somebody must judge it.
+# Run only by name: most findings of eight extreme feeds a model are a peer's bugs, which a person must judge.
 BY_NAME = {"values"}
 
 
 def make(target: str, seed: int, index: int) -> Case | None:
-    """The case, the same on every machine; None where what was drawn makes no model."""
+    """The case, the same on every machine; None if the random choices make no model."""
     try:
         return TARGETS[target](Draw(f"{target}/{seed}/{index}"))
     except (TypeError, ValueError, OverflowError, AttributeError, NotImplementedError):
-        return None  # onnx's own helpers cannot write it
+        return None  # onnx's helpers cannot write it

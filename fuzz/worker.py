@@ -1,4 +1,4 @@
-"""The process in which cases are made and judged, so that one that crashes or hangs takes nothing else with it."""
+"""The process that makes and judges cases, so that a crash or a hang ends nothing else."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from fuzz.parent_death import end_with_parent
 
 
 def serve(connection: Connection, pages: bool) -> None:
-    """Answers ("make", target, seed, index) with a case; ("fuzz", the same) and ("judge", case, name) with what is
-    done, then with a verdict. pages: some cases are asked in Chromium, too."""
+    """Answers ("make", target, seed, index) with a case; ("fuzz", the same) and ("judge", case, name) with the steps,
+    then with a verdict. pages: run some cases in Chromium, too."""
     end_with_parent()
-    os.setpgid(0, 0)  # no session of its own: Linux shares processor time out by session, and `nice` only inside one
+    os.setpgid(
+        0, 0
+    )  # a new group, but no new session: Linux divides processor time by session, and `nice` works inside one
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     from fuzz.draw import Draw
@@ -30,8 +32,8 @@ def serve(connection: Connection, pages: bool) -> None:
     from fuzz.targets import make
     from pyruntime.providers.webgpu import wgpu_host
 
-    wgpu_host.PIPELINES = 64  # no kernel comes back, and on lavapipe one takes 0.7 MB (by hand)
-    tables()  # now, since nobody waits for long once a case is asked for
+    wgpu_host.PIPELINES = 64  # cases share no kernels, and a pipeline of lavapipe takes 0.7 MB
+    tables()  # before the first case, whose time is limited
     peers, browser = Peers(), Pages() if pages else None
     connection.send(("ready",))
 

@@ -296,7 +296,7 @@ def test_a_twin_that_differs_is_wrong(liar: str, first: float, seen: bool, monke
 
 
 def test_the_twin_on_the_gpu_is_there() -> None:
-    session = engine.Ours(SMOOTH.model, engine.WEBGPU, {}).session
+    session = engine.TwinSession(SMOOTH.model, engine.WEBGPU, {}).session
     assert set(session.explain()["placement"]) == {"webgpu"}
 
 
