@@ -83,7 +83,7 @@ def test_what_is_refused(page: Tab) -> None:
     found = page.run(REFUSED, given(model()))
     assert isinstance(found, list)
     wanted = [
-        "there is no knob 'tiles'",
+        "there is no tuning knob 'tiles'",
         "winograd_tiles cannot be 7",
         "choices cannot be 32",
         "seconds cannot be",

@@ -145,7 +145,7 @@ def test_an_exported_program_is_of_its_choices() -> None:
 @pytest.mark.parametrize(
     "chosen,message",
     [
-        ({"tiles": {}}, "no knob 'tiles'.*winograd_tiles, contraction_tile"),
+        ({"tiles": {}}, "no tuning knob 'tiles'.*winograd_tiles, contraction_tile"),
         ({WINOGRAD_TILES: {"": 64}}, r"winograd_tiles cannot be 64 \(one of \(32, 128\)\)"),
         ({WINOGRAD_TILES: {"": True}}, "cannot be True"),
         ({WINOGRAD_TILES: {"": [32]}}, r"cannot be \[32\]"),

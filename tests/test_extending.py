@@ -362,7 +362,8 @@ class Wasm(Nameless):
 
 
 @pytest.mark.parametrize(
-    ("provider", "match"), [(Nameless(), "is no provider"), (object(), "is no provider"), (Wasm(), '"wasm" already')]
+    ("provider", "match"),
+    [(Nameless(), "is no provider"), (object(), "is no provider"), (Wasm(), '"wasm" exists already')],
 )
 def test_refused_providers(provider: Any, match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
@@ -371,7 +372,7 @@ def test_refused_providers(provider: Any, match: str) -> None:
 
 def test_providers_by_name(visitor: Callable[[str], Any]) -> None:
     assert "slow" in get_available_providers()
-    with pytest.warns(UserWarning, match='"quick" is not known and left out .*slow'):
+    with pytest.warns(UserWarning, match='"quick" is unknown and skipped .*slow'):
         assert InferenceSession(MODEL, providers=["quick"]).get_providers() == ["CPUExecutionProvider"]
     register_provider(visitor("slow").provider)  # once more is no harm
 

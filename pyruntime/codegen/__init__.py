@@ -1,1 +1,1 @@
-"""From kernels to the loop form that printers print, and the interface that a provider implements."""
+"""Lowers kernels to the loop form that printers print, and defines the interface of providers."""

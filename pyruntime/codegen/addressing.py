@@ -1,4 +1,4 @@
-"""What every lowering does: numbers buffers, parameters and variables, and turns coordinates into addresses."""
+"""Shared steps of lowering: number buffers, parameters and variables, and turn coordinates into addresses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pyruntime.ir.expr import Expr, affine, binary, cast, const, rewrite
 from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, Store, Tensor, When, While
 from pyruntime.ir.shape import AnyDim
 
-BAKED = range(-1, 9)  # int32 constants that stay in the code; others become parameters, so that code is shared
+BAKED = range(-1, 9)  # int32 constants in the code; others become parameters, so that more kernels share code
 
 
 class Lowering:
-    """Numbers buffers, parameters and variables of one kernel, and turns `at` into `load`."""
+    """The numbering of one kernel's buffers, parameters and variables; turns `at` into `load`."""
 
     def __init__(self, kernel: Kernel, outputs: Sequence[Tensor] | None = None) -> None:
         outputs = kernel.outputs if outputs is None else outputs
@@ -42,7 +42,7 @@ class Lowering:
         return Expr("var", (), dtype, self.variables - 1)
 
     def number(self, d: AnyDim) -> Expr:
-        """A dim: baked if it is a small constant, else a parameter."""
+        """A dim: a constant of the code if it is in BAKED, else a parameter."""
         if isinstance(d, int) and d in BAKED:
             return const(d, I32)
         return self.parameter(d)
@@ -86,7 +86,7 @@ class Lowering:
         return self.numbered(self.loaded(x))
 
     def loaded(self, x: Expr) -> Expr:
-        """`at` as `load`."""
+        """The expression with `load` in place of `at`."""
 
         def visit(e: Expr) -> Expr | None:
             if e.op == "at":
@@ -101,7 +101,7 @@ class Lowering:
         return rewrite(x, self.leaf)
 
     def leaf(self, e: Expr) -> Expr | None:
-        """The parameter that takes the place of a leaf, if one does."""
+        """The parameter that replaces a leaf; None if the leaf stays."""
         if e.op == "site":
             return self.parameter(Site(e.value))
         return self.number(e.value) if e.op == "dim" or (e.op == "const" and e.dtype is I32) else None
@@ -143,8 +143,8 @@ def split(t: Tensor, coords: Sequence[Expr]) -> tuple[AnyDim, dict[Any, AnyDim],
 
 
 class Indexing:
-    """Expressions over the axes of a tensor, as expressions over variables. `index_of`: axis -> variables whose sum is
-    its index; `vector` is the innermost one."""
+    """Turns expressions over the axes of a tensor into expressions over variables. index_of: for each axis the
+    variables whose sum is its index; vector: the innermost variable."""
 
     vector: Expr | None = None
 
@@ -153,7 +153,7 @@ class Indexing:
         self.index_of: dict[int, list[Expr]] = {}
 
     def load(self, x: Expr) -> Expr:
-        """The expression with `at` as `load` and indices as variables."""
+        """The expression with `load` in place of `at`, and variables in place of indices."""
 
         def go(e: Expr, memo: dict[int, Expr]) -> Expr:
             if id(e) in memo:
@@ -182,14 +182,14 @@ class Indexing:
             if c == 0:
                 continue
             of_axis = self.index_of.get(key[1], []) if key[0] == "index" else [variable(key)]
-            for v in of_axis:  # the innermost variable is added last: the rest is invariant
+            for v in of_axis:  # the innermost variable is added last, so that the rest is loop-invariant
                 (last if v is self.vector else outer).append(work.term(c, v))
         outer += [work.term(stride, go(x, memo)) for x, stride in opaque]
         return work.total([work.total([*outer, work.number(base)]), *last])
 
 
 def accesses(e: Expr) -> tuple[list[dict[Any, AnyDim]], set[int]]:
-    """Coefficients of the indices in each access, and the axes whose index is used in any other way."""
+    """The coefficients of the indices in each access, and the axes whose index occurs anywhere else."""
     accesses: list[dict[Any, AnyDim]] = []
     raw: set[int] = set()
     seen: set[int] = set()

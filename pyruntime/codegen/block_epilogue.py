@@ -1,7 +1,7 @@
-"""The elementwise epilogue of a routine (`Call.epilogue`), as a loop over one finished block of its result.
+"""Lowers the elementwise epilogue of a routine (`Call.epilogue`) to a loop over one finished block of its result.
 
-A routine counts its result as (outer batch, inner batch, row, col), each a group of adjacent axes taken as one.
-The code is a loop form over the variables INPUTS; buffer 0 is the result, which it overwrites.
+A routine indexes its result by (outer batch, inner batch, row, col), each a group of adjacent axes.
+The code is a loop form over the variables INPUTS. Buffer 0 is the result, which the code overwrites.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Groups = tuple[Axes, Axes, Axes, Axes]  # outer, inner, row, col: axes of the ou
 
 
 def takes_epilogue(out: Tensor, epilogue: Expr, groups: Groups) -> bool:
-    """Whether the epilogue can be said in terms of the groups."""
+    """Whether the epilogue can be expressed over the groups."""
     return mergeable(out, _without_units(out, epilogue), groups)
 
 
 def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered:
-    """The code of an epilogue that the groups take; its buffers and parameters follow those of the routine. `dtype` is
-    that of the routine's result, as large as the output's; where they differ, buffer 1 is the same memory as the
-    result."""
+    """The code of an epilogue that `takes_epilogue`. Its buffers and parameters follow those of the routine. dtype: the
+    type of the routine's result, of the same size as the output's type; if the types differ, buffer 1 is the output in
+    the memory of the result."""
     expr = _without_units(out, epilogue)
     axes = [tuple([n for n in group if out.shape[n] != 1]) for group in groups]
     result = out if dtype is out.dtype else Tensor(out.shape, dtype, Leaf("scratch"))
@@ -51,7 +51,7 @@ def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F
 
 
 def _without_units(out: Tensor, epilogue: Expr) -> Expr:
-    """With 0 for the indices of axes of extent 1."""
+    """The epilogue with 0 for the indices of axes of extent 1."""
     units = {n: const(0, I32) for n, d in enumerate(out.shape) if d == 1}
     return rewrite(epilogue, lambda e: units.get(e.value) if e.op == "index" else None) if units else epilogue
 
@@ -61,7 +61,7 @@ def _variable(n: int) -> Expr:
 
 
 def _index_variables(indexing: Indexing, out: Tensor, groups: list[Axes]) -> list[Any]:
-    """Fill `indexing.index_of`; gives the statements before the loops, then the variable of the row loop."""
+    """Fill `indexing.index_of`. Returns the statements before the loops, then the variable of the row loop."""
     work, body = indexing.work, []
     outer, inner, row, col = groups
     number = _variable(BATCH)
@@ -82,7 +82,7 @@ def _index_variables(indexing: Indexing, out: Tensor, groups: list[Axes]) -> lis
 
 
 def mergeable(out: Tensor, expr: Expr, groups: Groups) -> bool:
-    """Whether every access runs through each group of axes with one stride."""
+    """Whether every access follows each group of axes with a single stride."""
     own = {("index", n): s for n, s in enumerate(sh.strides(out.shape))}
     found, raw = accesses(expr)
     for group in groups:

@@ -1,7 +1,7 @@
-"""float16 and bfloat16 for targets that compute in float32 only: their bits become int32 arithmetic.
+"""float16 and bfloat16 for targets that only compute in float32: conversions by int32 arithmetic on their bits.
 
-`legalize(code)` gives the same loop form with every half buffer seen as uint16 and every half value as float32, rounded
-(to nearest even) where it is stored or cast.
+`legalize(code)` returns the same loop form with uint16 buffers in place of half-float buffers, and float32 values in
+place of half-float values, rounded to nearest even where they are stored or cast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def decode(bits: Expr, dtype: DType) -> Expr:
     sign = (bits & 0x8000) << 16
     magnitude = (bits & 0x7FFF) << 13
     scaled = bitcast(bitcast(magnitude, F32) * float(2**112), I32)  # rebias the exponent; exact for denormals too
-    special = magnitude | 0x7F800000  # exponent all ones: infinity or NaN
+    special = magnitude | 0x7F800000  # all exponent bits set: infinity or NaN
     return bitcast(select((bits & 0x7C00) == 0x7C00, special, scaled) | sign, F32)
 
 
@@ -48,16 +48,16 @@ def encode(x: Expr, dtype: DType) -> Expr:
 
 
 def rounded(x: Expr, dtype: DType) -> Expr:
-    """A float32 as the nearest of a half type, still as float32: ten instructions, where bits and back take thirty."""
+    """A float32 rounded to a half type, still as float32: 10 instructions; encoding and decoding take 30."""
     if dtype is BF16:
         return decode(encode(x, dtype), dtype)
     bits = bitcast(x, I32)
-    # The adder rounds at the last place of a sum: 1.5 · 2^13 times the power of two below x has it where a half has its
-    # own, from the least normal half on up to the first power that overflows.
+    # An addition rounds at the last place of its sum. Adding 1.5 · 2^13 times the power of two below x puts that place
+    # where the half type's last place is, from the least normal half to the first power that overflows.
     power = clip(bits & 0x7F800000, 113 << 23, 143 << 23)
     large = bitcast(power + (13 << 23 | 1 << 22), F32)
-    near = ((x + large) - large) * float(2**112) * float(2**-112)  # 65536 and more becomes infinite
-    return bitcast(bitcast(near, I32) | (bits & -(1 << 31)), F32)  # the sum of -0 and others has lost its sign
+    near = ((x + large) - large) * float(2**112) * float(2**-112)  # 65536 and more becomes infinity
+    return bitcast(bitcast(near, I32) | (bits & -(1 << 31)), F32)  # restores the sign, which the sum loses for -0
 
 
 def legalize(code: LoopCode) -> LoopCode:
@@ -74,8 +74,8 @@ def legalize(code: LoopCode) -> LoopCode:
 
 
 def in_float32(code: LoopCode) -> LoopCode:
-    """The same for printers that load and store halves themselves: what is between is float32, and rounded where it is
-    cast alone. Neither constants are, nor what a function gives: e^x of 12 is no half, and x / e^x is one."""
+    """The same for printers that load and store half floats themselves. Values in between are float32, and only casts
+    round them. Constants and results of functions are not rounded: e^12 overflows float16, but x / e^12 does not."""
     halves = any(d in HALVES for d, _ in code.buffers) or _mentions(code.body)
     return map_expressions(code, _in_float32) if halves else code
 
@@ -125,7 +125,7 @@ def _mentions(body: list[Stmt]) -> bool:
 
 
 def _only_moves(body: list[Stmt]) -> bool:
-    """Whether halves are loaded, chosen and stored, nothing else: then their bits are."""
+    """Whether statements only load, select and store half floats, so that their bits can be moved instead."""
     for s in body:
         if isinstance(s, Accum) and s.value.dtype in HALVES:
             return False
@@ -184,7 +184,7 @@ def _statement(s: Stmt, halves: dict[int, DType], memo: dict[int, Expr]) -> Stmt
         coords = tuple([e(c) for c in s.coords])
         if s.target not in halves:
             return Store(s.target, coords, e(s.value))
-        inner = s.value.args[0] if s.value.op == "cast" else s.value  # storing rounds: no need to round twice
+        inner = s.value.args[0] if s.value.op == "cast" else s.value  # the store rounds
         x = e(inner)
         return Store(s.target, coords, cast(encode(x if x.dtype is F32 else cast(x, F32), halves[s.target]), U16))
     return rebuild(s, e, lambda body: [_statement(b, halves, memo) for b in body])

@@ -1,6 +1,6 @@
-"""Loop-invariant code motion over the loop form: what does not change in a loop is computed once, before it.
+"""Loop-invariant code motion over the loop form.
 
-Neither V8 nor Cranelift moves enough on its own; addresses dominate simple kernels otherwise.
+Neither V8 nor Cranelift moves enough code out of loops: without this, address arithmetic dominates simple kernels.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _NEVER = frozenset((-1,))  # in a dependence set: never invariant
 
 
 def hoist_invariants(body: list[Stmt], variables: int, written: set[int]) -> tuple[list[Stmt], int]:
-    """The statements with invariants moved out of every loop but the outermost (its body is one work unit), and the
-    new number of variables. `written` are the buffers that the kernel stores to: their loads stay where they are."""
+    """The statements with invariants moved out of every loop except the outermost (its body is one work unit), and the
+    new number of variables. written: buffers that the kernel stores to; loads from them are not moved."""
     mutable = {s.var for s in _all(body) if isinstance(s, Let) and s.mutable}
     state = _Hoisting(variables, written, mutable)
     return state.block(body, set(), top=True), state.variables
@@ -43,7 +43,7 @@ class _Hoisting:
         self.deps: dict[int, tuple[Expr, frozenset[int], bool]] = {}
 
     def block(self, body: list[Stmt], known: set[int], top: bool = False) -> list[Stmt]:
-        """`known` are the immutable variables in scope."""
+        """Hoist in a list of statements. known: the immutable variables in scope."""
         known = set(known)
         out: list[Stmt] = []
         for s in body:
@@ -65,7 +65,7 @@ class _Hoisting:
         return out
 
     def dependences(self, e: Expr) -> tuple[frozenset[int], bool]:
-        """Variables that an expression reads, and whether it has a load or a check outside a guard."""
+        """The variables that an expression reads, and whether it has a load or a check outside of guards."""
         found = self.deps.get(id(e))
         if found is not None:
             return found[1], found[2]
@@ -79,12 +79,12 @@ class _Hoisting:
             names = _NEVER if e.value in self.mutable else frozenset((e.value,))
         elif e.op in _LOADS and e.value in self.written:
             names |= _NEVER
-        self.deps[id(e)] = e, names, loads  # keeps e alive: ids are keys
+        self.deps[id(e)] = e, names, loads  # keeps e alive, because its id is the key
         return names, loads
 
 
 class _Move:
-    """Rewrites one loop, naming the largest invariant expressions in `lets`."""
+    """Rewrites one loop. `lets` receives the largest invariant expressions as variables."""
 
     def __init__(self, state: _Hoisting, known: set[int], lets: dict[Any, Let]) -> None:
         self.state = state
@@ -116,7 +116,8 @@ class _Move:
 
     def _moved(self, e: Expr, conditional: bool) -> Expr:
         names, loads = self.state.dependences(e)
-        # places and conditions of lanes stay where they are used: a printer sees there how they follow each other
+        # addresses and conditions of lanes stay where they are used: printers derive from them whether lanes are
+        # contiguous
         of_lanes = e.dtype in (I32, BOOL) and not loads and not names.isdisjoint(self.state.lanes)
         if names <= self.known and not (loads and conditional) and not of_lanes:
             return self._named(e)

@@ -1,6 +1,6 @@
-"""The one loop form that printers print: statements over numbered buffers, integer parameters and variables.
+"""The loop form, which all printers print: statements over numbered buffers, integer parameters and variables.
 
-Expressions here hold the leaves const, param, var and load; addresses are element offsets (int32).
+The leaves of its expressions are const, param, var and load; addresses are element offsets (int32).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyruntime.ir.shape import AnyDim
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Stands in `Lowered.params` for the number that the program gives a node whose indices are checked."""
+    """A placeholder in `Lowered.params` for the number of a node whose indices are checked; emit assigns the number."""
 
     node: str
 
@@ -27,8 +27,8 @@ Param = AnyDim | Site
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopCode:
-    """buffers: element type of each and whether it is written; body: statements, the outermost of which is one `For`
-    of kind "parallel" (its iterations are the work units)."""
+    """buffers: the element type of each, and whether the code writes it; body: statements, of which the outermost is
+    one `For` of kind "parallel" (its iterations are the work units)."""
 
     buffers: tuple[tuple[DType, bool], ...]
     params: int
@@ -36,13 +36,14 @@ class LoopCode:
     body: list[Stmt]
 
     def key(self) -> Any:
-        """Equal for kernels that print the same code."""
+        """A cache key: equal for kernels with the same code."""
         return (self.buffers, self.params, *map(statement_key, self.body))
 
 
 @dataclass(slots=True, eq=False)
 class Lowered:
-    """Code and the arguments of one call: tensors for its buffers, dims for its parameters, number of work units."""
+    """Code and the arguments of one call: tensors for its buffers, dims for its parameters, and the number of work
+    units."""
 
     code: LoopCode
     tensors: list[Tensor]
@@ -67,7 +68,7 @@ def statement_key(s: Stmt) -> Any:
 
 
 def expressions(s: Stmt) -> tuple[Expr, ...]:
-    """The expressions that a statement itself evaluates (not its inner statements)."""
+    """The expressions that a statement itself evaluates, without those of inner statements."""
     if isinstance(s, (Let, Set, Accum)):
         return (s.value,)
     if isinstance(s, Store):

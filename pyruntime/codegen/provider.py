@@ -1,4 +1,5 @@
-"""What a provider is: something that says which kernels it can run, and writes code for them or runs them in Python."""
+"""The interface of providers. A provider states which kernels it can run, and writes code for them or runs them in
+Python."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from pyruntime.ir.shape import AnyDim
 
 @dataclass(slots=True)
 class Invocation:
-    """One call of one function: tensors for its buffers, dims for its parameters, number of work units.
+    """One call of one function: tensors for its buffers, dims for its parameters, and the number of work units.
 
-    scratch: those of `tensors` that live for this call only
+    scratch: those of `tensors` that live only during this call
     inplace: (output, input) pairs that may share memory, since each element is read before it is written
-    split: not 0 where it pays to share the call among threads
+    split: non-zero if the call is worth several threads
     """
 
     function: str
@@ -31,17 +32,17 @@ class Invocation:
     split: AnyDim = 0
 
 
-EXTENT = 1 << 30  # dims of feeds are smaller where integers are of 32 bits, so that these hold the sum of two
+EXTENT = 1 << 30  # bound of feeds' dims on targets with 32-bit integers, so that the sum of two dims fits
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where a provider's kernels read and write.
+    """The memory in which a provider's kernels read and write.
 
-    name: as Programs call it; title: as messages do
-    widest: bytes of the widest element, wider integers are kept in so many
-    extent: dims of feeds are smaller; 0 if they may be any
-    copy_cost, byte_cost: operations that are worth a copy into it or out of it, and each byte of one
+    name, title: its name in Programs, and in messages
+    widest: bytes of the widest element; wider integers are narrowed to this
+    extent: dims of feeds must be smaller; 0: no bound
+    copy_cost, byte_cost: the cost of a copy into or out of this memory, and of each byte copied, in operations
     """
 
     name: str
@@ -52,7 +53,7 @@ class Memory:
     byte_cost: int = 0
 
 
-# "Home" of tensors: where feeds arrive, outputs leave, conditions are read and Python works.
+# The memory of feeds, outputs, conditions and Python.
 LINEAR = Memory("wasm", "linear memory")
 
 
@@ -83,14 +84,14 @@ class Routine(Protocol):
 
 
 class RowLimits(NamedTuple):
-    """Of kernels that do whole rows: tensors, and elements of a row, at most."""
+    """Limits of kernels that process whole rows: number of tensors, and elements of a row."""
 
     tensors: int
     elements: int
 
 
 class CodeWriter(Protocol):
-    """Collects the code of one program. rows: which chains of reductions and maps over rows should be one kernel."""
+    """Collects the code of one Program. rows: limits for fusing chains of reductions and maps over rows."""
 
     @property
     def routines(self) -> Mapping[str, Routine]: ...
@@ -100,15 +101,18 @@ class CodeWriter(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of code so far, about."""
+        """Approximate bytes of code so far."""
         ...
 
     def segment(
         self, name: str, kernels: Sequence[Kernel], private: Collection[int], written: Callable[[str], None]
     ) -> list[Invocation]:
-        """Write code that runs these kernels in order; `name` is how the executor will call it. private: uids of
-        tensors that one of the kernels makes, another reads, and nobody else; they need not be in memory. written: told
-        the node of each kernel once it has its code, and may end it all by an error."""
+        """Write code that runs these kernels in order.
+
+        name: the name by which the executor calls it
+        private: uids of tensors that one of the kernels makes and only another one reads; they need no memory
+        written: called with the node of each kernel after its code is written; may raise to stop
+        """
         ...
 
     def finish(self) -> bytes:
@@ -116,21 +120,21 @@ class CodeWriter(Protocol):
         ...
 
     def loop_form(self, kernel: Kernel) -> LoopCode | None:
-        """The loops that are printed for a kernel; None if its code is written by hand."""
+        """The loop form that is printed for a kernel; None if its schedule is written by hand."""
         ...
 
     def text(self, function: str) -> str:
-        """The code of a function that an `Invocation` names, for people to read."""
+        """The code of a function that an `Invocation` names, as text."""
         ...
 
 
 class Provider(Protocol):
-    """name: as sessions ask for it."""
+    """name: its name in a session's list of providers."""
 
     name: ClassVar[str]
 
     def supports(self, kernel: Kernel) -> str:
-        """Empty if the provider takes the kernel, else the reason why not."""
+        """ "" if the provider can run the kernel, else the reason why not."""
         ...
 
 
@@ -145,10 +149,10 @@ class CodeProvider(Provider, Protocol):
 
 @runtime_checkable
 class HostProvider(Provider, Protocol):
-    """Runs kernels in Python, on the desktop and in the worker of a page."""
+    """A provider that runs kernels in Python, natively and in the worker of a page."""
 
     def step(self, kernel: Kernel) -> Host:
-        """A call of a host function (`pyruntime.host`) that computes the kernel's outputs from its inputs."""
+        """The Host kernel that computes the kernel's outputs from its inputs by a function of `pyruntime.host`."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Calls of kernels that are as others before them but for their tensors: equal layers are lowered and printed once."""
+"""Reuses the code of kernels that differ only in their tensors: equal layers are lowered and printed once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyruntime.ir.kernel import Kernel, Leaf, Tensor
 
 
 class Repeats:
-    """What one code writer has written, by form."""
+    """The calls that a code writer has written, by the kernels' structural key."""
 
     def __init__(self) -> None:
         self.written: dict[Any, tuple[list[Tensor], list[Invocation]]] = {}
@@ -20,13 +20,13 @@ class Repeats:
     def calls(
         self, kernels: Sequence[Kernel], write: Callable[[], list[Invocation]], chosen: object = ()
     ) -> list[Invocation]:
-        """What `write` gives for these kernels, all of it calls of the last one's node; where it was asked for kernels
-        of their form, for which the same was `chosen`, the same of their tensors."""
+        """The calls that run these kernels, all for the last one's node. Calls `write`, or, if kernels with the same
+        key and the same tuning `chosen` were written before, reuses their calls with these tensors."""
         form = Form(kernels)
         key = (form.key(), chosen)
         if key not in self.written:
             calls = write()
-            self.written[key] = form.tensors, [replace(c) for c in calls]  # what is done with these is not for others
+            self.written[key] = form.tensors, [replace(c) for c in calls]  # a copy, because callers change theirs
             return calls
         tensors, calls = self.written[key]
         now = {t.uid: own for t, own in zip(tensors, form.tensors, strict=True)}
@@ -34,7 +34,7 @@ class Repeats:
 
 
 def _call(c: Invocation, node: str, now: dict[int, Tensor]) -> Invocation:
-    """The call with other tensors; `now` gets new ones for its scratch."""
+    """The call with other tensors. Scratch tensors are made anew and added to `now`."""
     now |= {t.uid: _scratch(t) for t in c.scratch if t.uid not in now}
     tensors, scratch = [now[t.uid] for t in c.tensors], [now[t.uid] for t in c.scratch]
     inplace = [(now[a.uid], now[b.uid]) for a, b in c.inplace]

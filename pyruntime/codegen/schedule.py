@@ -1,8 +1,8 @@
-"""Kernels → loop form: axes are merged where every access allows it, coordinates become addresses, dims parameters.
+"""Lowers kernels to the loop form: merges axes where every access allows it, and turns coordinates into addresses.
 
-Two schedules. "cpu": outer axes flattened into work units, the innermost axis a vector loop. "gpu": every output
-element is a work unit. Code depends on structure alone (rank after merging, which strides are 0, 1 or other), never
-on extents, so equal kernels of a model share one function.
+There are two schedules. "cpu": the outer axes form work units, the innermost axis is a vector loop. "gpu": every output
+element is a work unit. Code depends on structure alone (rank after merging, and which strides are 0, 1 or other), never
+on extents, so that equal kernels of a model share one function.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pyruntime.ir.kernel import Accum, Call, For, Kernel, Let, Loops, Map, Reduc
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import AnyDim
 
-LANES = 4  # a reduction over fewer elements is not worth lanes of its own
+LANES = 4  # a shorter reduction does not use SIMD lanes
 CHUNK = 4096  # elements of a work unit of a one-dimensional map: 16 kB of float32, half of a first-level cache
 
 
 def lower(kernel: Kernel, schedule: str = "cpu") -> Lowered:
-    """The loop form of a Map, Reduce or Loops (or of a Call's meaning)."""
+    """The loop form of a Map, Reduce or Loops (or of a Call's definition)."""
     if isinstance(kernel, Call):
         return lower(kernel.meaning, schedule)
     work = Lowering(kernel)
@@ -40,7 +40,7 @@ def lower(kernel: Kernel, schedule: str = "cpu") -> Lowered:
 
 @dataclass(slots=True)
 class Group:
-    """Adjacent axes walked as one: extent of all, and the innermost axis, whose strides are the group's."""
+    """Adjacent axes merged into one. extent: their product; axis: the innermost one, whose strides are the group's."""
 
     extent: AnyDim
     axis: int
@@ -58,7 +58,8 @@ class Nest(Indexing):
         units = {n: const(0, I32) for n, d in enumerate(self.extents) if d == 1}
         self.expr = rewrite(kernel.expr, lambda e: units.get(e.value) if e.op == "index" else None)
         self.accesses, self.raw = accesses(self.expr)
-        if isinstance(kernel, Reduce) and kernel.epilogue is not None:  # axes that it tells apart are not merged
+        # axes that the epilogue distinguishes are not merged
+        if isinstance(kernel, Reduce) and kernel.epilogue is not None:
             more, raw = accesses(kernel.epilogue)
             self.accesses, self.raw = [*self.accesses, *more], self.raw | raw
         store = {("index", n): s for n, s in enumerate(sh.strides(kernel.out.shape))}
@@ -92,7 +93,7 @@ class Nest(Indexing):
         return self._reduce(self.kernel)
 
     def decode(self, groups: Sequence[Group], unit: Expr) -> list[Stmt]:
-        """Variables of the groups from the number of a work unit."""
+        """Statements that compute the variables of the groups from the number of a work unit."""
         out: list[Stmt] = []
         rest = unit
         for n in range(len(groups) - 1, -1, -1):
@@ -135,7 +136,7 @@ class Nest(Indexing):
         return self._parallel(unit, work, [*before, *self._pieces(inner, low, high)])
 
     def _rows_of_few(self, unit: Expr, groups: list[Group]) -> Lowered:
-        """A work unit is more than the innermost axis where that is short: its own number takes divisions."""
+        """A work unit of several innermost axes, if that axis is short: decoding the unit's number takes divisions."""
         body = self.decode(groups[:-2], unit)
         row, inner, zero = self.work.new(), groups[-1], const(0, I32)
         self.index_of[groups[-2].axis] = [row]
@@ -150,7 +151,7 @@ class Nest(Indexing):
         return low, high, [Let(low.value, start), Let(high.value, stop)], sh.ceildiv(extent, CHUNK)
 
     def _pieces(self, inner: Group, low: Expr, high: Expr) -> list[Stmt]:
-        """The vector loop over [low, high), cut where a guard of the expression changes along it."""
+        """The vector loop over [low, high), split where a guard of the expression changes."""
         conditions = _guards_along(self.expr, inner.axis)
         points = _change_points(conditions, inner.axis)
         work = self.work
@@ -202,15 +203,15 @@ class Nest(Indexing):
         return self._parallel(unit, sh.size([g.extent for g in outer]), body)
 
     def _unit_stride(self, groups: list[Group]) -> bool:
-        """Whether the last of these groups is walked contiguously by some access and irregularly by none."""
+        """Whether some access follows the last of these groups contiguously, and none irregularly."""
         if not groups or groups[-1].axis in self.raw:
             return False
         strides = [c.get(("index", groups[-1].axis), 0) for c in self.accesses]
         return any(s == 1 for s in strides) and all(isinstance(s, int) and s in (0, 1) for s in strides)
 
     def _in_lanes(self, groups: list[Group]) -> bool:
-        """Whether neighbours along the last of these groups read neighbours, or each second element; guards of windows
-        may tell them apart."""
+        """Whether neighbours along the last of these groups read adjacent elements, or every second one. Guards of
+        windows may differ between neighbours."""
         if not groups:
             return False
         axis = groups[-1].axis
@@ -243,7 +244,8 @@ class Nest(Indexing):
         return self._write(self.load(held))
 
     def _extreme(self, kernel: Reduce) -> list[Stmt]:
-        """The number of the best element so far. A NaN beats it, unless it is one and the first counts."""
+        """Statements for argmin and argmax. A NaN beats every number, and the first NaN stays if the first element
+        counts."""
         work, dtype = self.work, kernel.expr.dtype
         best, found, n = work.new(dtype), work.new(I64), work.new(I64)
         loops = [work.new() for _ in self.inner]
@@ -272,7 +274,7 @@ class Nest(Indexing):
 
 
 def accumulator(dtype: DType, op: str) -> DType:
-    """The type to accumulate in: halves in float32, narrow integers in 32 bits."""
+    """The type in which to accumulate: float32 for half floats, 32 bits for narrow integers."""
     if dtype in (F16, BF16):
         return F32
     if dtype.is_int and dtype.size < 4 and op in ("sum", "prod"):
@@ -294,7 +296,8 @@ def _guards_along(e: Expr, axis: int) -> list[Expr]:
 
 
 def _change_points(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
-    """Indices along an axis at which comparisons in these conditions may change; None if that cannot be said."""
+    """The indices along an axis at which comparisons in these conditions may change; None if they cannot be
+    computed."""
     if not all(_is_stepwise(x, axis) for c in conditions for x in walk(c)):
         return None
     points: dict[Any, Expr] = {}
@@ -307,14 +310,16 @@ def _change_points(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
 
 
 def _is_stepwise(x: Expr, axis: int) -> bool:
-    """Whether a part of a condition is a comparison, joins some, is an int32, or a load that is the same all along."""
+    """Whether a part of a condition changes only where comparisons do: it is a comparison, joins some, is an int32, or
+    a load that does not depend on the axis."""
     if x.op == "at":
         return not _uses(x, axis)
     return x.op in ("and", "or", "not") or x.op in _STEPS or x.dtype is I32
 
 
 def _changes(comparison: Expr, axis: int) -> list[Expr] | None:
-    """Where a comparison of int32 changes along an axis; None unless the difference of its sides is ±index + rest."""
+    """The indices at which an int32 comparison changes along an axis; None unless the difference of its sides is
+    ±index + rest."""
     left, right = comparison.args
     form = affine(binary("sub", left, right)) if left.dtype is I32 else None
     slope = form[1].get(("index", axis)) if form else None
@@ -324,7 +329,7 @@ def _changes(comparison: Expr, axis: int) -> list[Expr] | None:
     return [binary("add", rest, shift) for shift in _STEPS[comparison.op][0 if slope == 1 else 1]]
 
 
-# for f = index·(±1) + rest compared with 0: the indices, relative to the zero of f, where the comparison changes
+# for f = ±index + rest compared with 0: the indices, relative to the zero of f, where the comparison changes
 _STEPS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "lt": ((0,), (1,)), "ge": ((0,), (1,)), "le": ((1,), (0,)), "gt": ((1,), (0,)),
     "eq": ((0, 1), (0, 1)), "ne": ((0, 1), (0, 1)),

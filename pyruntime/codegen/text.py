@@ -1,4 +1,4 @@
-"""Kernels and the loop form as text, for people to read."""
+"""Prints kernels and the loop form as text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from pyruntime.ir.kernel import (
 
 
 def kernel_lines(kernel: Kernel) -> list[str]:
-    """What a kernel computes: %7 are tensors, i0 indices of the output, then of the reduction; arg(0) in an epilogue is
-    what it is applied to."""
+    """What a kernel computes. %7 is a tensor; i0 … are indices of the output, then of the reduction; arg(0) in an
+    epilogue is the value to which it is applied."""
     made = ", ".join(map(repr, kernel.outputs))
     if isinstance(kernel, Map):
         return [f"{made} = map {kernel.expr}"]
@@ -53,7 +53,7 @@ def _several(tensors: Sequence[object]) -> str:
 
 
 def _added(call: Call) -> list[str]:
-    """What passes added to a call, and what it means."""
+    """What passes added to a call, and its definition."""
     lines = [
         f"  operand {n} is {v.tensor!r} from {v.offset} by strides [{', '.join(map(str, v.strides))}]"
         for n, v in call.strided.items()
@@ -66,7 +66,7 @@ def _added(call: Call) -> list[str]:
 
 
 def loop_lines(code: LoopCode) -> list[str]:
-    """The loop form: v0 … are variables, p0 … integer parameters, [0] … buffers and their element offsets."""
+    """The loop form. v0 … are variables, p0 … integer parameters, [0] … buffers with element offsets."""
     buffers = ", ".join(
         f"[{n}] {dtype}{' written' if written else ''}" for n, (dtype, written) in enumerate(code.buffers)
     )
@@ -86,7 +86,7 @@ def statement_lines(body: Sequence[Stmt], depth: int = 1) -> list[str]:
 
 
 def _head(s: Stmt) -> str:
-    """A statement without those inside it."""
+    """A statement without its inner statements."""
     match s:
         case Let():
             return f"v{s.var} := {s.value}"

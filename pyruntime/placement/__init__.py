@@ -1,1 +1,1 @@
-"""Which provider runs which kernel, of those that a session asks for."""
+"""Assigns each kernel to one of the providers that a session names."""

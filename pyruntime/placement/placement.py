@@ -1,10 +1,10 @@
-"""Which provider runs which kernel.
+"""Assigns kernels to providers.
 
-Every kernel goes to the first provider of the session's list that supports it; then what does not pay goes back to
-linear memory, to the first provider there that supports it: values that the plan waits for (reads, conditions, host
-functions), and islands whose work is small against the bytes that cross to reach them. Where the session asks for no
-provider in linear memory, nothing goes back: the last of the list takes what no other can.
-"""
+Every kernel first goes to the first provider of the session's list that supports it. Then kernels that do not pay there
+move to the first provider in linear memory that supports them: kernels whose values the executor must read before it
+can go on (reads, conditions, host functions), and islands of kernels whose work is small against the bytes that are
+copied for them. If the session names no provider in linear memory, none move; the last provider of the list runs what
+no other can."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import walk
 from pyruntime.ir.kernel import Alias, Block, Call, Host, If, Kernel, Leaf, Loop, Map, Read, Reduce, Tensor, root
 
-SMALL = 4096  # elements: up to this, what only the plan waits for is computed at home
+SMALL = 4096  # elements: up to this size, tensors that only the executor reads are computed in linear memory
 
 
 @dataclass
 class Placement:
-    """provider: of each kernel; reasons: why a kernel is not on the first provider."""
+    """provider: the provider of each kernel; reasons: why a kernel is not on the session's first provider."""
 
     providers: Sequence[Provider]
     provider: dict[Kernel, Provider] = field(default_factory=dict)
     reasons: dict[Kernel, str] = field(default_factory=dict)
 
     def memory(self, kernel: Kernel) -> Memory:
-        """Where a kernel works; what is not placed works in linear memory."""
+        """The memory in which a kernel works; linear memory for kernels without a provider."""
         found = self.provider.get(kernel)
         return LINEAR if found is None else memory_of(found)
 
     def first(self, kernel: Kernel, providers: Sequence[Provider]) -> tuple[Provider, str]:
-        """The first of these that supports the kernel, or the last; and why not the very first."""
+        """The first of these providers that supports the kernel, else the last; and why it is not the session's
+        first."""
         why = ""
         for p in providers:
             with our_fault(f'provider "{p.name}"', kernel.node):
@@ -44,18 +45,18 @@ class Placement:
             why = why or reason
         return providers[-1], why
 
-    def send_home(self, kernel: Kernel) -> None:
+    def move_to_linear_memory(self, kernel: Kernel) -> None:
         self.provider[kernel] = self.first(kernel, [p for p in self.providers if memory_of(p) is LINEAR])[0]
 
 
-def place(block: Block, providers: Sequence[Provider], asked: int) -> Placement:
-    """Assign the kernels of a block and its inner blocks. `asked`: the session asked for so many of the providers, the
-    others are for what these cannot do. The last one works in linear memory."""
+def place(block: Block, providers: Sequence[Provider], requested: int) -> Placement:
+    """Assign the kernels of a block and its inner blocks. requested: how many of the providers, from the first on, the
+    session names; the others run what these cannot. The last one works in linear memory."""
     out = Placement(providers)
     _assign(block, out)
-    if any(memory_of(p) is LINEAR for p in providers[:asked]):
-        _send_back_plan_values(block, out)
-        _send_back_islands(block, out)
+    if any(memory_of(p) is LINEAR for p in providers[:requested]):
+        _move_values_of_executor(block, out)
+        _move_islands(block, out)
     return out
 
 
@@ -73,27 +74,27 @@ def _computes(kernel: Kernel) -> bool:
     return not isinstance(kernel, (Leaf, Alias, Read, Host, If, Loop))
 
 
-# ── values that the plan waits for ───────────────────────────────────────────────────────────────────────────────────
+# ── values that the executor reads ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _send_back_plan_values(block: Block, out: Placement) -> None:
-    """Small values that only reads, conditions and host functions need are made at home."""
+def _move_values_of_executor(block: Block, out: Placement) -> None:
+    """Compute small values that only reads, conditions and host functions need in linear memory."""
     needed_elsewhere = {root(t).uid for t in block.outputs}
     for kernel in reversed(block.kernels):
         for inner in kernel.blocks:
-            _send_back_plan_values(inner, out)
+            _move_values_of_executor(inner, out)
         if not _computes(kernel):
             continue
         small = all(sh.estimate(sh.size(t.shape)) <= SMALL for t in (*kernel.outputs, *kernel.inputs))
-        if small and needed_elsewhere.isdisjoint(t.uid for t in kernel.outputs) and _feeds_plan(kernel, block):
+        if small and needed_elsewhere.isdisjoint(t.uid for t in kernel.outputs) and _is_for_executor(kernel, block):
             if out.memory(kernel) is not LINEAR:
-                out.send_home(kernel)
+                out.move_to_linear_memory(kernel)
                 out.reasons.setdefault(kernel, "the run cannot continue without its value")
         else:
             needed_elsewhere |= {root(t).uid for t in kernel.inputs}
 
 
-def _feeds_plan(kernel: Kernel, block: Block) -> bool:
+def _is_for_executor(kernel: Kernel, block: Block) -> bool:
     made = {t.uid for t in kernel.outputs}
     return any(
         isinstance(k, (Read, Host, If, Loop)) and any(root(t).uid in made for t in k.inputs) for k in block.kernels
@@ -103,11 +104,11 @@ def _feeds_plan(kernel: Kernel, block: Block) -> bool:
 # ── islands ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _send_back_islands(block: Block, out: Placement) -> None:
-    """Runs of kernels in a memory away from home whose work does not pay for their crossings go home."""
+def _move_islands(block: Block, out: Placement) -> None:
+    """Move consecutive kernels of another memory to linear memory if their work does not pay for the copies."""
     for kernel in block.kernels:
         for inner in kernel.blocks:
-            _send_back_islands(inner, out)
+            _move_islands(inner, out)
     run: list[Kernel] = []
     memory = LINEAR
     for k in block.kernels:
@@ -115,43 +116,44 @@ def _send_back_islands(block: Block, out: Placement) -> None:
             continue
         here = out.memory(k)
         if here is not memory:
-            _send_back_unless_worth(run, block, memory, out)
+            _move_unless_worth(run, block, memory, out)
             run, memory = [], here
         run.append(k)
-    _send_back_unless_worth(run, block, memory, out)
+    _move_unless_worth(run, block, memory, out)
 
 
-def _send_back_unless_worth(run: Sequence[Kernel], block: Block, memory: Memory, out: Placement) -> None:
+def _move_unless_worth(run: Sequence[Kernel], block: Block, memory: Memory, out: Placement) -> None:
     if memory is LINEAR:
         return
     size = sum(sh.estimate(sh.size(t.shape)) * t.dtype.size for t in _copied(run, block, out))
     work = sum(operations(k) for k in run)
     if work < memory.copy_cost + memory.byte_cost * size:
         for k in run:
-            out.send_home(k)
+            out.move_to_linear_memory(k)
             out.reasons[k] = f"{work:.0f} operations are too few to pay for copying {size} bytes"
 
 
 def _copied(run: Sequence[Kernel], block: Block, out: Placement) -> list[Tensor]:
-    """What the kernels of a run read from linear memory, and what of theirs is read there."""
+    """The tensors that consecutive kernels read from linear memory, and their results that are read there."""
     made = {t.uid for k in run for t in k.outputs}
-    read = [t for k in run for t in map(root, k.inputs) if _is_home(t, out)]
-    for k in block.kernels:  # none of the run's
+    read = [t for k in run for t in map(root, k.inputs) if _is_in_linear_memory(t, out)]
+    for k in block.kernels:  # kernels outside of the run
         if out.memory(k) is LINEAR:
             read += [t for t in map(root, k.inputs) if t.uid in made]
     read += [t for t in map(root, block.outputs) if t.uid in made]
     return list({t.uid: t for t in read}.values())
 
 
-def _is_home(t: Tensor, out: Placement) -> bool:
-    """Whether a tensor is made in linear memory; constants are loaded wherever they are read."""
+def _is_in_linear_memory(t: Tensor, out: Placement) -> bool:
+    """Whether a kernel makes a tensor in linear memory. Constants do not count: they are loaded wherever they are
+    read."""
     if isinstance(t.kernel, Leaf):
         return t.kernel.kind in ("feed", "block")
     return t.kernel in out.provider and out.memory(t.kernel) is LINEAR
 
 
 def operations(kernel: Kernel) -> float:
-    """A rough count of what a kernel computes."""
+    """A rough count of a kernel's operations."""
     kernel = kernel.definition() if isinstance(kernel, Call) else kernel
     elements = sum(sh.estimate(sh.size(t.shape)) for t in kernel.outputs)
     if isinstance(kernel, Map):

@@ -1,4 +1,4 @@
-"""The providers that a session asks for by name: the engine's two, and those that others bring (docs/extending.md)."""
+"""Providers by name: the engine's two, and those of users and packages (docs/extending.md)."""
 
 from __future__ import annotations
 
@@ -8,41 +8,43 @@ from typing import Any
 
 from pyruntime.codegen.provider import CodeProvider, CodeWriter, HostProvider, Provider
 from pyruntime.errors import InvalidInput
-from pyruntime.placement.target import AtHome, Target
+from pyruntime.placement.target import CpuOnly, Target
 
-GROUP = "pyruntime.providers"  # of entry points, by which packages offer theirs
+GROUP = "pyruntime.providers"  # the group of entry points by which packages offer providers
 BASE = "wasm"  # supports every kernel
-ENGINES = (BASE, "webgpu")  # the engine's own, which write code for the executors that sessions open
+ENGINES = (BASE, "webgpu")  # the engine's own providers, which write code
 _ALIASES = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvider": "webgpu"}
 _registered: dict[str, HostProvider] = {}
 
 
 def register_provider(provider: HostProvider) -> None:
-    """Offer a provider to sessions, under its name. On the desktop an entry point of the group "pyruntime.providers"
-    does so, too. Errors: InvalidInput for one without a name, `supports` and `step`, or with the name of another."""
+    """Make a provider available to sessions under its name. Natively an entry point of the group "pyruntime.providers"
+    does the same. Errors: InvalidInput for a provider without name, `supports` and `step`, or if the name is in use."""
     name = getattr(provider, "name", None)
     if not isinstance(name, str) or not isinstance(provider, HostProvider):
-        raise InvalidInput(f"{provider!r} is no provider", hint="it has a name, supports(kernel) and step(kernel)")
+        raise InvalidInput(
+            f"{provider!r} is no provider", hint="a provider has a name, supports(kernel) and step(kernel)"
+        )
     if name in ENGINES or name in _ALIASES or _registered.get(name, provider) is not provider:
-        raise InvalidInput(f'there is a provider "{name}" already')
+        raise InvalidInput(f'a provider "{name}" exists already')
     _registered[name] = provider
 
 
 def registered() -> list[str]:
-    """Names of those that were registered, in order."""
+    """Names of the registered providers, in order of registration."""
     return list(_registered)
 
 
 def available() -> list[str]:
-    """Names of all providers that this process could find, the engine's last."""
-    from importlib.metadata import entry_points  # on the desktop; a start in a page has no use for it
+    """Names of all providers that this process can find, the engine's last."""
+    from importlib.metadata import entry_points  # imported here because a page does not need it
 
     found = {e.name for e in entry_points(group=GROUP)} | _registered.keys()
     return [*sorted(found - set(ENGINES)), *reversed(ENGINES)]
 
 
 def is_available(name: str) -> bool:
-    """Whether it is one of them: the engine's own without a search, which takes 3 ms."""
+    """Whether a provider is available. The engine's own need no search of entry points, which takes 3 ms."""
     if name in ENGINES or name in _registered:
         return True
     from importlib.metadata import entry_points
@@ -67,12 +69,12 @@ def _found(name: str) -> HostProvider | None:
 
 
 def known(providers: Sequence[Any]) -> list[str]:
-    """Names in order of preference; an entry may be a pair with options or {"name": …}, as onnxruntime takes them.
+    """Names in order of preference. An entry may also be a pair of name and options or {"name": …}, as in onnxruntime.
 
-    Providers that are not here are left out with a warning, as onnxruntime does; InvalidInput if no other is asked for.
+    Unknown providers are skipped with a warning, as onnxruntime does. Errors: InvalidInput if no known one remains.
     """
     if not isinstance(providers, Sequence) or isinstance(providers, str):
-        raise InvalidInput(f"providers are a list of names, not {providers!r}", hint="wasm and webgpu are known")
+        raise InvalidInput(f"providers must be a list of names, not {providers!r}", hint="wasm and webgpu are known")
     given = [p.get("name") if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) and p else p for p in providers]
     names = [_ALIASES.get(str(n), str(n)) for n in given]
     found = [n for n in names if n in ENGINES or _found(n)]
@@ -81,28 +83,29 @@ def known(providers: Sequence[Any]) -> list[str]:
             continue
         are = ", ".join([*sorted(_registered), "wasm"]) + " and webgpu are"
         if not found:
-            raise InvalidInput(f'provider "{n}" is not known', hint=are)
-        warnings.warn(f'provider "{n}" is not known and left out ({are})', stacklevel=3)
+            raise InvalidInput(f'provider "{n}" is unknown', hint=are)
+        warnings.warn(f'provider "{n}" is unknown and skipped ({are})', stacklevel=3)
     return found
 
 
 def effective(names: Sequence[str]) -> list[str]:
-    """The names that can get kernels: those up to the one that supports every kernel."""
+    """The names that can get kernels: those up to the first provider that supports every kernel."""
     return list(names[: names.index(BASE) + 1]) if BASE in names else list(names)
 
 
-def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, CodeWriter]], at_home: bool = False) -> Target:
-    """What to compile for with providers of these names.
+def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, CodeWriter]], cpu_only: bool = False) -> Target:
+    """The compilation target for providers of these names.
 
-    engines: providers that write code here, with their code writers; the first supports every kernel, and takes what no
-    other does. Engines that are named but not here are left out. `at_home`: see `AtHome`.
+    engines: the available providers that write code, with their code writers; the first one supports every kernel, and
+        runs what no other does; names of engines that are not in this list are ignored
+    cpu_only: see `CpuOnly`
     """
     base = engines[0][0]
-    given: dict[str, Provider] = {p.name: p for p, _ in engines}
-    asked = [given.get(n) or _registered[n] for n in effective(names) if n in given or n in _registered]
-    providers = asked if base in asked else [*asked, base]
-    make = AtHome if at_home else Target
-    return make(providers, {p.name: writer for p, writer in engines}, len(asked))
+    by_name: dict[str, Provider] = {p.name: p for p, _ in engines}
+    chosen = [by_name.get(n) or _registered[n] for n in effective(names) if n in by_name or n in _registered]
+    providers = chosen if base in chosen else [*chosen, base]
+    make = CpuOnly if cpu_only else Target
+    return make(providers, {p.name: writer for p, writer in engines}, len(chosen))
 
 
 __all__ = ["available", "effective", "is_available", "known", "register_provider", "registered", "target"]

@@ -1,4 +1,4 @@
-"""What a session compiles for: providers in order, whose routines the passes ask, and their code writers."""
+"""The target of a compilation: providers in order, their routines, and their code writers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from pyruntime.placement.placement import Placement, place
 
 
 class Target:
-    """providers: in order of preference, the last in linear memory; writers: the code writers, by provider's name;
-    asked: the session asked for so many of the providers, the others take what these cannot. `place` must be called
-    before the first segment."""
+    """providers: in order of preference; the last one works in linear memory
+    writers: the code writers by provider's name
+    requested: how many of the providers, from the first on, the session names; the others run what these cannot
+    `place` must be called before the first segment.
+    """
 
-    def __init__(self, providers: Sequence[Provider], writers: Mapping[str, CodeWriter], asked: int) -> None:
+    def __init__(self, providers: Sequence[Provider], writers: Mapping[str, CodeWriter], requested: int) -> None:
         self.providers = providers
         self.writers = writers
-        self.asked = asked
+        self.requested = requested
         self.placement = Placement(providers)
         self.rows = RowLimits(*[min(limits) for limits in zip(*[w.rows for w in writers.values()], strict=True)])
         self.routines: dict[str, Any] = {}
@@ -39,10 +41,10 @@ class Target:
                 self.routines.setdefault(name, _Claimed(routine, providers[:n]))
 
     def place(self, main: Block) -> None:
-        """Assign the kernels of the program; those of a provider in Python become its steps."""
+        """Assign the Program's kernels to providers. Kernels of a provider in Python become Host kernels."""
         if len(self.providers) == 1:
             return
-        self.placement = place(main, self.providers, self.asked)
+        self.placement = place(main, self.providers, self.requested)
         rewrite_kernels(main, self._step)
 
     def _step(self, kernel: Kernel) -> Kernel | None:
@@ -57,7 +59,7 @@ class Target:
         return step
 
     def provider(self, kernel: Kernel) -> CodeProvider:
-        """What writes the kernel's code."""
+        """The provider that writes the kernel's code."""
         found: Any = self.placement.provider.get(kernel, self.providers[-1])
         return found
 
@@ -66,21 +68,21 @@ class Target:
 
     @property
     def memories(self) -> list[Memory]:
-        """Those besides linear memory."""
+        """The memories besides linear memory."""
         found = [memory_of(p) for p in self.providers]
         return [m for m in dict.fromkeys(found) if m is not LINEAR]
 
 
-class AtHome(Target):
-    """Compiles the very kernels that another target would have placed, all of them by the last provider: what `verify`
-    compares with."""
+class CpuOnly(Target):
+    """Runs all kernels on the last provider, but optimises them as for the other providers: `verify` compares the same
+    kernels on both."""
 
     def place(self, main: Block) -> None:
         pass
 
 
 class _Claimed:
-    """A routine of a provider, for the calls that none of the providers before it supports."""
+    """A routine of a provider, restricted to calls that no provider before it supports."""
 
     def __init__(self, inner: Routine, before: Sequence[Provider]) -> None:
         self.inner = inner
@@ -105,4 +107,4 @@ class _Claimed:
         return self.inner.packs(call, operand)
 
 
-__all__ = ["AtHome", "Target"]
+__all__ = ["CpuOnly", "Target"]
