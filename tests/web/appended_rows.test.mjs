@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { allRows, whole } from '../../web/page/tensors/appended_rows.js';
+import { allRows, joinRows } from '../../web/page/tensors/appended_rows.js';
 import { gather } from '../../web/run/room.js';
 
 /** Numbers that tell their place. */
@@ -26,8 +26,8 @@ for (const [dims, axis, totals] of growths) {
       rows = { data: part(full, last, axis, from, total), dims: dims.with(axis, total), axis, from, before: rows, shared: false };
       all.push(rows);
     }
-    for (const one of all) assert.deepEqual(whole(one), part(full, last, axis, 0, one.dims[axis]));
-    assert.notEqual(whole(all[0]).buffer, all[0].data.buffer);
+    for (const one of all) assert.deepEqual(joinRows(one), part(full, last, axis, 0, one.dims[axis]));
+    assert.notEqual(joinRows(all[0]).buffer, all[0].data.buffer);
   });
 }
 
@@ -35,8 +35,8 @@ test('new rows take the place of the last of those before', () => {
   const base = allRows(values([1, 2, 4, 1]), [1, 2, 4, 1]);
   const second = { data: values([1, 2, 3, 1], 100), dims: [1, 2, 5, 1], axis: 2, from: 2, before: base, shared: false };
   const third = { data: values([1, 2, 5, 1], 200), dims: [1, 2, 6, 1], axis: 2, from: 1, before: second, shared: false };
-  assert.deepEqual([...whole(second)], [0, 1, 100, 101, 102, 4, 5, 103, 104, 105]);
-  assert.deepEqual([...whole(third)], [0, 200, 201, 202, 203, 204, 4, 205, 206, 207, 208, 209]);
+  assert.deepEqual([...joinRows(second)], [0, 1, 100, 101, 102, 4, 5, 103, 104, 105]);
+  assert.deepEqual([...joinRows(third)], [0, 200, 201, 202, 203, 204, 4, 205, 206, 207, 208, 209]);
 });
 
 test('bytes behind those that are known', () => {

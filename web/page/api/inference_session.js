@@ -50,7 +50,7 @@ export const backend = {
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
     const created = await (cancellation ? cancellation.race(sent, release) : sent);
     const handler = new Handler(caller, created, settings);
-    if (gpu && created.compiled) await settle(handler, created, gpu, cancellation);
+    if (gpu && created.compiled) await openOnGpu(handler, created, gpu, cancellation);
     else if (created.gpu) await noteAdapter();
     checkOutputNames(settings.preferred, handler.outputNames, said);
     logCreated(created, said);
@@ -76,10 +76,9 @@ async function ownGpu({ webgpu, device, preferred, given }) {
 }
 
 /** @param {Handler} handler @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu @param {Cancellation | null} cancellation */
-async function settle(handler, created, gpu, cancellation) {
+async function openOnGpu(handler, created, gpu, cancellation) {
   const start = performance.now();
-  handler.here = handler.open(created, gpu, cancellation);
-  await (cancellation ? cancellation.race(handler.here, (local) => void local.release()) : handler.here);
+  await handler.gpu.open(created, gpu, cancellation);
   created.timings.init = performance.now() - start;
 }
 
@@ -150,7 +149,7 @@ export class InferenceSession extends Concrete {
    */
   async run(feeds, fetches, options) {
     const handler = /** @type {Handler} */ (this.handler);
-    handler.usable();
+    handler.checkUsable();
     const wanted = runArguments(fetches, options, handler);
     TRACE_EVENT_BEGIN('InferenceSession.run');
     try {

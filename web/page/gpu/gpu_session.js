@@ -1,6 +1,8 @@
 // A session on the GPU of the page: the model that the worker compiles, run here (docs/design/gpu.md#gpu-of-the-page).
 
 import { pageThreads } from '../engine/client.js';
+import { SessionFailed } from '../../common/errors.js';
+import { gpuBuffer } from '../../common/protocol.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { Stop } from '../../common/stop.js';
 import { explain } from '../../run/explain.js';
@@ -15,12 +17,15 @@ import { wireOf } from '../tensors/gpu_tensors.js';
 /** @typedef {import('../../common/protocol.js').RunResult} RunResult */
 /** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('../../common/protocol.js').Caller} Caller */
+/** @typedef {ReturnType<typeof import('../options/options.js').sessionOptions>} Settings */
 /** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
 
 export class GpuSession {
-  /** @param {Model} model */
-  constructor(model) {
+  /** @param {Model} model @param {Settings['preferred']} preferred where outputs are left */
+  constructor(model, preferred) {
     this.model = model;
+    this.preferred = preferred;
     /** Runs follow one another. @type {Promise<unknown>} */
     this.queue = Promise.resolve();
   }
@@ -28,10 +33,10 @@ export class GpuSession {
   /**
    * Ready to run.
    * @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu
-   * @param {{ said?: import('../../common/log.js').Said, limits: import('../../common/protocol.js').Limits }} settings
+   * @param {Settings} settings
    * @param {import('../engine/cancellation.js').Cancellation | null} [cancellation] of the creation
    */
-  static async open(caller, { session, threads, compiled }, gpu, { said, limits }, cancellation = null) {
+  static async open(caller, { session, threads, compiled }, gpu, { said, limits, preferred }, cancellation = null) {
     const compiler = new RemoteCompiler(caller, session, /** @type {import('../../common/protocol.js').Compiled} */ (compiled));
     const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, said, memoryLimit: limits.memoryLimit };
     const model = new Model(compiler, (program) => compiler.weights(program), host);
@@ -41,7 +46,7 @@ export class GpuSession {
       model.release();
       throw error;
     }
-    return new GpuSession(model);
+    return new GpuSession(model, preferred);
   }
 
   get gpu() {
@@ -56,17 +61,33 @@ export class GpuSession {
   }
 
   /**
-   * @param {Feeds} feeds @param {Record<string, Tensor | Fetch>} fetches a tensor to fill, or where to leave it
-   * @param {import('../engine/cancellation.js').Cancellation | null} cancellation @param {boolean} timed whether kernels are @returns {Promise<RunResult>}
+   * @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches tensors to fill; null: a new one
+   * @param {import('../engine/cancellation.js').Cancellation | null} cancellation @param {boolean} isTimed whether to time its kernels
+   * @returns {Promise<RunResult>}
    */
-  run(feeds, fetches, cancellation, timed) {
-    const targets = Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && into !== 'gpu' ? target(/** @type {Tensor} */ (into)) : into]));
+  run(feeds, fetches, cancellation, isTimed) {
+    const targets = Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into ? target(into) : this.location(name)]));
     const given = wires(feeds);
     return this.enqueue(() => stoppable(cancellation, async (stop) => {
       const start = performance.now();
-      const outputs = await this.model.run(given, targets, stop, timed);
+      const outputs = await this.model.run(given, targets, stop, isTimed);
       return { outputs, milliseconds: performance.now() - start, kernels: this.model.kernels };
     }));
+  }
+
+  /** Where a new output goes. @param {string} name @returns {Fetch} */
+  location(name) {
+    if (this.model.outputs.find((output) => output.name === name)?.classes) return null; // becomes maps
+    const where = typeof this.preferred === 'string' ? this.preferred : this.preferred?.[name];
+    return where === 'gpu-buffer' ? 'gpu' : null;
+  }
+
+  /** Frees outputs on the GPU that the caller does not get; tensors to fill are the page's. @param {Record<string, WireValue>} outputs @param {Record<string, unknown>} fetches */
+  drop(outputs, fetches) {
+    for (const tensor of Object.entries(outputs).filter(([name]) => !fetches[name]).flatMap(([, value]) => value)) {
+      const buffer = gpuBuffer(tensor?.data);
+      if (buffer) this.gpu?.tensors.dispose(buffer);
+    }
   }
 
   /** @param {Feeds} feeds @param {number} tolerance */
@@ -94,6 +115,25 @@ export class GpuSession {
   release() {
     return this.enqueue(async () => this.model.release());
   }
+}
+
+/**
+ * Moves a session from the worker to the page's GPU.
+ * @param {import('../sessions/worker_session.js').WorkerSession} worker which only compiles afterwards
+ * @param {Settings} settings @param {import('../../gpu/device.js').Gpu} gpu
+ * @returns {Promise<GpuSession>}
+ */
+export async function moveToGpu(worker, settings, gpu) {
+  const created = await worker.caller.call('settle', { session: worker.session, gpu: gpu.adapter });
+  const release = (/** @type {number} */ session) => void worker.caller.call('release', { session }).catch(() => {});
+  const moved = await GpuSession.open(worker.caller, created, gpu, settings).catch((cause) => {
+    release(created.session);
+    const hint = 'it stays in the worker, and runs with tensors on the CPU';
+    throw new SessionFailed(`the session could not move to the page's GPU: ${cause.message}`, { hint, cause });
+  });
+  release(worker.session);
+  worker.session = created.session;
+  return moved;
 }
 
 /** @template T @param {import('../engine/cancellation.js').Cancellation | null} cancellation @param {(stop: Stop | null) => Promise<T>} action */

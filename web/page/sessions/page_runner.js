@@ -38,7 +38,7 @@ export class PageRunner {
     this.here = 0;
     this.tried = 0;
     this.asking = false;
-    this.refused = false;
+    this.isRefused = false;
   }
 
   /** A run in the worker. @param {Feeds} feeds @param {number} milliseconds @param {number} trip with the messages */
@@ -47,7 +47,7 @@ export class PageRunner {
     if (milliseconds > SHORT) return void (this.short = Math.max(0, this.short - LAPSE));
     this.short++;
     this.elements = Math.max(this.elements, elementsOf(feeds));
-    if (this.short >= this.enough && !this.asking && !this.refused && !env.wasm.proxy && !this.match(feeds)) this.fetchProgram();
+    if (this.short >= this.enough && !this.asking && !this.isRefused && !env.wasm.proxy && !this.match(feeds)) this.fetchProgram();
   }
 
   /** Brings the Program here while runs go on in the worker, and for good where it cannot be brought. */
@@ -56,9 +56,9 @@ export class PageRunner {
     try {
       const portable = await this.ask();
       if (portable) await this.add(portable);
-      else this.refused = true;
+      else this.isRefused = true;
     } catch {
-      this.refused = true;
+      this.isRefused = true;
     }
     this.asking = false;
   }
@@ -69,7 +69,7 @@ export class PageRunner {
     const host = { shared, threads: this.threads, pool: pageThreads() };
     const executor = await Executor.create({ ...program, python: null }, read, null, host);
     executor.warm = Infinity; // the worker's code, which V8 shares, is
-    if (this.refused) return executor.release();
+    if (this.isRefused) return executor.release();
     this.entries.push({ key, needs, executor });
     if (this.entries.length > ENTRIES) this.entries.shift()?.executor.release();
   }
@@ -121,7 +121,7 @@ export class PageRunner {
   }
 
   release() {
-    this.refused = true;
+    this.isRefused = true;
     this.clear();
   }
 }

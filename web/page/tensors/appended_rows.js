@@ -1,20 +1,17 @@
-// Tensors that grow along an axis, by their new rows.
+// Tensors that grow along an axis, as a chain of their new rows.
 
 /** @typedef {import('../../common/protocol.js').NumericData} NumericData */
 /**
- * A tensor of these dims. data: its rows along the axis from `from` on; before: another, whose first rows it begins with.
- * shared: others begin with its rows, which nobody may change any more.
+ * A tensor of these dims. data: its rows along the axis from `from` on; before: a tensor whose first rows are the others;
+ * shared: another tensor begins with these rows, so nobody may change them.
  * @typedef {{ data: NumericData, dims: readonly number[], axis: number, from: number, before: Rows | null, shared: boolean }} Rows
  */
 
 /** @param {NumericData} data @param {readonly number[]} dims @returns {Rows} */
 export const allRows = (data, dims) => ({ data, dims, axis: 0, from: 0, before: null, shared: false });
 
-/**
- * A tensor with all its rows, in memory of its own.
- * @param {Rows} rows @returns {NumericData}
- */
-export function whole({ data, dims, axis, from, before }) {
+/** All elements of a tensor, in memory of their own. @param {Rows} rows @returns {NumericData} */
+export function joinRows({ data, dims, axis, from, before }) {
   const product = (/** @type {readonly number[]} */ some) => some.reduce((n, dim) => n * dim, 1);
   const into = new (/** @type {any} */ (data.constructor))(product(dims));
   const count = product(dims.slice(0, axis));
@@ -22,10 +19,10 @@ export function whole({ data, dims, axis, from, before }) {
   /** @type {Rows | null} */
   let part = { data, dims, axis, from, before, shared: false };
   for (let end = dims[axis] ?? 1; part; part = part.before) { // from the last rows to the first
-    const there = (part.dims[axis] ?? 1) - part.from;
+    const rows = (part.dims[axis] ?? 1) - part.from;
     const first = Math.min(part.from, end);
     for (let n = 0; n < count; n++) {
-      const begin = n * there * inner;
+      const begin = n * rows * inner;
       into.set(part.data.subarray(begin, begin + (end - first) * inner), (n * (dims[axis] ?? 1) + first) * inner);
     }
     end = first;

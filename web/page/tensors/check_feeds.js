@@ -2,7 +2,7 @@
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
-import { isAsMade } from './cached_outputs.js';
+import { CachedOutput } from './cached_outputs.js';
 
 /** @typedef {import('../../common/protocol.js').ValueInfo} ValueInfo */
 
@@ -56,7 +56,7 @@ function checkTensor({ name, dtype, shape }, tensor) {
     throw new InvalidInput(`input "${name}" must be ${dtype}, it is ${type}`);
   }
   if (shape) checkDims(name, shape, tensor);
-  if (tensor.location !== 'gpu-buffer' && !isAsMade(tensor)) checkLength(name, tensor);
+  if (tensor.location !== 'gpu-buffer' && !CachedOutput.unread(tensor)) checkLength(name, tensor);
 }
 
 /** Messages end in onnxruntime's words: programs learn from them what to feed (openwakeword-js). @param {string} name @param {NonNullable<ValueInfo['shape']>} shape @param {Tensor} tensor */

@@ -4,7 +4,7 @@ import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
 import { onGpu } from './gpu_tensors.js';
 import { RAW } from './check_feeds.js';
-import { whole } from './appended_rows.js';
+import { joinRows } from './appended_rows.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 
 /** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
@@ -38,7 +38,7 @@ export class SharedPool {
  * Feeds as they are now, for a run that waits: those on the CPU are copied.
  * @template {Record<string, Tensor | Tensor[] | null>} F @param {F} feeds @returns {F}
  */
-export const asTheyAre = (feeds) => /** @type {any} */ (Object.fromEntries(Object.entries(feeds).map(([name, feed]) => (
+export const snapshot = (feeds) => /** @type {any} */ (Object.fromEntries(Object.entries(feeds).map(([name, feed]) => (
   [name, Array.isArray(feed) ? feed.map(copied) : feed && copied(feed)]))));
 
 /** @param {Tensor} tensor */
@@ -52,10 +52,10 @@ function copied(tensor) {
  * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
  */
 export class Packer {
-  /** @param {SharedPool} pool @param {import('./cached_outputs.js').Lent | null} [lent] those go by their names, without data */
-  constructor(pool, lent = null) {
+  /** @param {SharedPool} pool @param {import('./cached_outputs.js').Leases | null} [leases] feeds to send by id, without data */
+  constructor(pool, leases = null) {
     this.pool = pool;
-    this.lent = lent?.those.size ? lent : null;
+    this.leases = leases?.byTensor.size ? leases : null;
     /** @type {Transferable[]} */
     this.transfer = [];
     /** @type {SharedArrayBuffer[]} */
@@ -77,11 +77,11 @@ export class Packer {
    * What was packed, with all data: as they were then, for the caller may have changed its tensors.
    * @template {Record<string, import('../../common/protocol.js').WireValue>} W @param {W} wire @returns {W}
    */
-  whole(wire) {
+  withData(wire) {
     return /** @type {W} */ (Object.fromEntries(Object.entries(wire).map(([name, value]) => {
-      const known = value && 'held' in value && this.lent?.known(Number(value.held));
+      const known = value && 'held' in value && this.leases?.byId.get(Number(value.held));
       if (!known) return [name, value];
-      const data = whole(known.rows);
+      const data = joinRows(known.rows);
       return [name, { type: value.type, dims: value.dims, data: hasSharedMemory() ? this.share(data) : data }];
     })));
   }
@@ -94,7 +94,7 @@ export class Packer {
   pack(tensor) {
     const { type } = tensor;
     const dims = [...tensor.dims];
-    const known = this.lent?.those.get(tensor);
+    const known = this.leases?.byTensor.get(tensor);
     if (known) return { type, dims, data: NOTHING, held: known.id };
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data)) return { type, dims, data: [...data] };
@@ -114,7 +114,7 @@ export class Packer {
   /** What may be sent once more stays here. @param {NumericData} data @returns {NumericData} */
   copy(data) {
     const copy = copyOf(data);
-    if (!this.lent) this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
+    if (!this.leases) this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
     return copy;
   }
 }

@@ -1,0 +1,54 @@
+// Whether a session runs on the page's GPU: it is created there, or moves there from the worker.
+
+import { gpuCode } from './load_code.js';
+import { pageGpu } from './page_gpu.js';
+
+/** @typedef {import('../../common/protocol.js').CreateResult} CreateResult */
+/** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
+/** @typedef {import('./gpu_session.js').GpuSession} GpuSession */
+
+export class GpuPlacement {
+  /**
+   * @param {import('../sessions/worker_session.js').WorkerSession} worker compiles, and runs the session until it moves
+   * @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings
+   * @param {boolean} hasMoved whether the worker only compiles @param {() => void} onMove
+   */
+  constructor(worker, settings, hasMoved, onMove) {
+    this.worker = worker;
+    this.settings = settings;
+    this.hasMoved = hasMoved;
+    this.onMove = onMove;
+    /** @type {Promise<GpuSession> | null} */
+    this.session = null;
+  }
+
+  /** Opens a session that was created for the page's GPU. @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu @param {Cancellation | null} cancellation */
+  async open(created, gpu, cancellation) {
+    const open = async () => (await gpuCode()).GpuSession.open(this.worker.caller, created, gpu, this.settings, cancellation);
+    this.session = open();
+    await (cancellation ? cancellation.race(this.session, (session) => void session.release()) : this.session);
+  }
+
+  /** Moves the session to the page's GPU, unless it is there. */
+  move() {
+    this.session ??= this.moveOnce().catch((error) => {
+      this.session = null;
+      throw error;
+    });
+    return this.session;
+  }
+
+  async moveOnce() {
+    const { worker, settings } = this;
+    const gpu = await pageGpu(settings.device, settings.given.preset);
+    const session = await (await gpuCode()).moveToGpu(worker, settings, gpu);
+    this.hasMoved = true;
+    this.onMove();
+    return session;
+  }
+
+  /** The session where it runs now. */
+  async current() {
+    return await this.session?.catch(() => null) ?? this.worker;
+  }
+}

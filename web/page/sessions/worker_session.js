@@ -1,0 +1,89 @@
+// A session as the worker runs it: packs feeds, calls the worker, and notes which outputs it keeps.
+
+import { pool } from '../engine/client.js';
+import { Leases } from '../tensors/cached_outputs.js';
+import { Packer, packTarget } from '../tensors/wire_tensors.js';
+
+/** @typedef {import('onnxruntime-common').Tensor} Tensor */
+/** @typedef {import('../../common/protocol.js').Calls} Calls */
+/** @typedef {import('../../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
+/** @typedef {import('./page_runner.js').Feeds} Feeds */
+/** @typedef {import('../../common/protocol.js').WireTensor & { held: number, rows?: import('../tensors/appended_rows.js').Rows }} CachedWire an output that the worker keeps */
+
+export class WorkerSession {
+  /** @param {import('../../common/protocol.js').Caller} caller @param {number} session its number in the worker */
+  constructor(caller, session) {
+    this.caller = caller;
+    this.session = session;
+  }
+
+  /**
+   * @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches @param {Cancellation | null} cancellation @param {boolean} isTimed
+   * @returns {Promise<import('../../common/protocol.js').RunResult>}
+   */
+  async run(feeds, fetches, cancellation, isTimed) {
+    const targets = Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && packTarget(into)]));
+    const leases = new Leases(Object.values(feeds), this);
+    try {
+      const result = await this.send('run', feeds, { fetches: targets, profile: isTimed }, cancellation?.watch, leases);
+      for (const wire of Object.values(result.outputs)) if (isCached(wire)) wire.rows = leases.rowsOf(wire);
+      return result;
+    } finally {
+      leases.release();
+    }
+  }
+
+  /**
+   * Calls the worker with feeds; if it no longer has one that was sent by id, once more with all data. Buffers of the pool return
+   * to it in any case.
+   * @template {'run' | 'verify' | 'profile' | 'tune'} K @param {K} call @param {Feeds} feeds @param {object} more parameters
+   * @param {import('../../common/protocol.js').Watch} [watch] tells when to stop it @param {Leases | null} [leases]
+   * @returns {Promise<Calls[K]['result']>}
+   */
+  async send(call, feeds, more, watch, leases = null) {
+    const packer = new Packer(pool, leases);
+    const send = (/** @type {Record<string, WireValue>} */ wire) => {
+      const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
+      return this.caller.call(call, params, { transfer: packer.transfer, watch });
+    };
+    try {
+      const wire = packer.packAll(feeds);
+      const result = await send(wire);
+      return 'stale' in result && result.stale ? await send(packer.withData(wire)) : result;
+    } finally {
+      pool.give(packer.borrowed);
+    }
+  }
+
+  /** @param {Feeds} feeds @param {number} tolerance */
+  verify(feeds, tolerance) {
+    return this.send('verify', feeds, { tolerance });
+  }
+
+  /** @param {Feeds} feeds */
+  profile(feeds) {
+    return this.send('profile', feeds, {});
+  }
+
+  /** @param {Feeds} feeds @param {number} seconds */
+  tune(feeds, seconds) {
+    return this.send('tune', feeds, { seconds });
+  }
+
+  /** @template {'memory' | 'explain' | 'trim' | 'release' | 'program'} K @param {K} call @returns {Promise<Calls[K]['result']>} */
+  ask(call) {
+    return this.caller.call(call, /** @type {any} */ ({ session: this.session }));
+  }
+
+  async trim() {
+    await this.ask('trim');
+  }
+
+  async release() {
+    await this.ask('release');
+  }
+}
+
+/** @param {WireValue} wire @returns {wire is CachedWire} */
+export const isCached = (wire) => Boolean(wire && 'held' in wire && wire.held);
