@@ -1,4 +1,4 @@
-"""GreedySearch and Sampling of ONNX Runtime, with the letters of `generation`: one row of tokens for each prompt."""
+"""GreedySearch and Sampling, with the letters of `generation`: one sequence per prompt."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, maximum, minimu
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.formula import LOWEST
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.microsoft.generation import Feeds, Rules, call, check_decoder, counted, prompt, started
-from pyruntime.ops.standard.control import iterate
+from pyruntime.ops.microsoft.generation import Rules, call, check_decoder, generate, prompt
 from pyruntime.ops.standard.sort import top_k
 
 if TYPE_CHECKING:
     from pyruntime.onnx.graph import Graph
 
-# scores (R, V) and what is carried from token to token -> tokens (R,) and what is carried on
+# scores (R, V), state -> tokens (R,), state for the next token
 Chooser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -34,18 +33,19 @@ def greedy_search(
     init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
     vocab_size: int = -1,
 ) -> Tensor:  # fmt: skip
-    """The likeliest token again and again, up to L = max_length tokens. From its end token on a sequence is padding, as
-    in ONNX Runtime. Shapes: input_ids and attention_mask (R, S) int32, min_length (1,), repetition_penalty (1,),
-    vocab_mask (V,), prefix_vocab_mask (R, V) of the first token -> (R, L)"""
+    """Appends the likeliest token until a sequence has L = max_length tokens. The end token and what follows it are
+    padding, as in ONNX Runtime.
+    Shapes: input_ids and attention_mask (R, S) int32, min_length (1,), repetition_penalty (1,), vocab_mask (V,),
+    prefix_vocab_mask (R, V) for the first token -> (R, L)"""
     check_decoder(t, decoder, model_type)
     rules = Rules(eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length)
 
     def likeliest(scores: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         return t.reduce("argmax", scores, [1], keepdims=False), state
 
-    nothing = t.fill((1,), 0, I32)
-    return _written(
-        t, input_ids, max_length, attention_mask, rules, likeliest, nothing, (init_decoder, decoder), pad_token_id,
+    no_state = t.fill((1,), 0, I32)
+    return _sequences(
+        t, input_ids, max_length, attention_mask, rules, likeliest, no_state, (init_decoder, decoder), pad_token_id,
         vocab_size,
     )  # fmt: skip
 
@@ -61,64 +61,53 @@ def sampling(
     pad_token_id: int, presence_penalty: float = 0.0, temperature: float = 1.0, top_p: float = 0.0,
     vocab_size: int = -1,
 ) -> list[Tensor]:  # fmt: skip
-    """GreedySearch that draws its tokens, by the probabilities of scores over `temperature`. Of the likeliest tokens
-    those stay that have top_p of all probability together; the scores of the others become filter_value. `custom`
-    leaves out one more. Tokens of presence_mask lose presence_penalty, behind the temperature. Draws are those of ONNX
-    Runtime on Linux for the same seed (default 0).
+    """GreedySearch that draws each token at random, by softmax(scores / temperature). The likeliest tokens whose
+    probabilities add up to top_p keep their scores; those of the others become filter_value. `custom` keeps one token
+    less. presence_penalty is subtracted for tokens of presence_mask, after the temperature. The random numbers are
+    those of ONNX Runtime on Linux for the same seed (default 0).
     Shapes: as GreedySearch's, presence_mask (R, V) and seed (1,) int32 -> (R, L)"""
     check_decoder(t, decoder, model_type)
     if any(t.wanted[1:]):
         raise t.unsupported("filtered_logits is not implemented", "ONNX Runtime's CPU does not give it either")
     if temperature <= 0 or not 0 <= top_p <= 1 or min_tokens_to_keep < 0:
-        raise t.shape_error(f"temperature {temperature}, top_p {top_p} or min_tokens_to_keep {min_tokens_to_keep}")
+        text = f"temperature {temperature}, top_p {top_p} or min_tokens_to_keep {min_tokens_to_keep} is out of range"
+        raise t.shape_error(text)
     rules = Rules(
         eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length,
         temperature=temperature, present=presence_mask if presence_penalty else None, penalty=presence_penalty,
     )  # fmt: skip
     draw = _Draw(t, bool(custom), top_p, filter_value, min_tokens_to_keep)
     return [
-        _written(
+        _sequences(
             t, input_ids, max_length, attention_mask, rules, draw.token, draw.start(seed), (init_decoder, decoder),
             pad_token_id, vocab_size,
         )
     ]  # fmt: skip
 
 
-def _written(
-    t: Tracer, ids: Tensor, length: Tensor, mask: Tensor | None, rules: Rules, choose: Chooser, state: Tensor,
+def _sequences(
+    t: Tracer, ids: Tensor, length: Tensor, mask: Tensor | None, rules: Rules, chooser: Chooser, state: Tensor,
     decoders: tuple[Any, Any], pad: int, vocabulary: int,
 ) -> Tensor:  # fmt: skip
-    """(R, L): the prompts and the tokens that `choose` finds; decoders: of the first call, if it has its own, and of
-    all others."""
+    """(R, L): the prompts, then the tokens that `chooser` returns. decoders: for the first call (None: the second), and
+    for all others."""
     first_decoder, decoder = decoders
     places = t.ints(t.reshape(length, ()), 1)[0]
-    rows, tokens = ids.shape
+    rows = (ids.shape[0],)
 
-    def step(
-        n: Tensor | None, graph: Any, feeds: Feeds, sequences: Tensor, ended: Tensor, state: Tensor
-    ) -> list[Tensor]:
-        logits, present = call(t, graph, feeds, vocabulary)
-        count = counted(t, n, tokens)
-        best, state = choose(rules.applied(t, logits, sequences, count, n is None), state)
-        over = t.compute((rows,), lambda r: ended.at(r) | cast(best.at(r) == rules.eos, I32))
-        token = t.compute((rows,), lambda r: select(over.at(r) != 0, pad, cast(best.at(r), I32)))
-        grown = t.compute(sequences.shape, lambda r, j: select(j == count.at(), token.at(r), sequences.at(r, j)))
-        after = feeds.after(t, token, present)
-        return [grown, over, state, *after.state()]
+    def choose(
+        logits: Tensor, sequences: Tensor, count: Tensor, is_first: bool, values: list[Tensor]
+    ) -> tuple[Tensor, None, list[Tensor], list[Tensor]]:
+        ended, state = values
+        best, state = chooser(rules.applied(t, logits, sequences, count, is_first), state)
+        over = t.compute(rows, lambda r: ended.at(r) | cast(best.at(r) == rules.eos, I32))
+        token = t.compute(rows, lambda r: select(over.at(r) != 0, pad, cast(best.at(r), I32)))
+        return token, None, [over, state], []
 
-    def going(ended: Tensor) -> Tensor:
-        return t.map(X == 0, t.reduce("min", ended, [0], keepdims=False))
-
-    def body(n: Tensor, carried: list[Any]) -> tuple[Tensor, list[Any], list[Any]]:
-        sequences, ended, state, *feeds = carried
-        values = step(n, decoder, first.again(t, feeds), sequences, ended, state)
-        return going(values[1]), values, []
-
-    first = prompt(t, ids, mask, pad, decoder)
-    begun = started(t, ids, places, pad)
-    carried = step(None, first_decoder or decoder, first, begun, t.fill((rows,), 0, I32), state)
-    trip = t.reshape(t.dims([places - tokens - 1]), ())
-    return iterate(t, trip, going(carried[1]), list(carried), body)[0]
+    feeds = prompt(t, ids, mask, pad, decoder)
+    result = call(t, first_decoder or decoder, feeds, vocabulary)
+    values = [t.fill(rows, 0, I32), state]
+    return generate(t, decoder, vocabulary, feeds, result, ids, places, pad, values, 0, choose)[1][0]
 
 
 _PRIME = 2**31 - 1
@@ -126,27 +115,27 @@ _PRIME = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """How Sampling draws. The random numbers are those of C++'s minstd_rand0 and, two of them a number in [0, 1), its
-    generate_canonical. Source: https://en.cppreference.com/w/cpp/numeric/random"""
+    """How Sampling draws. The generator is C++'s minstd_rand0; generate_canonical makes one number in [0, 1) of two.
+    Source: https://en.cppreference.com/w/cpp/numeric/random"""
 
     t: Tracer
     custom: bool
-    share: float
-    filtered: float
-    least: int
+    top_p: float
+    filter_value: float
+    min_tokens: int
 
     def start(self, seed: Tensor | None) -> Tensor:
         """The generator's state, (1,) int64: not 0."""
         t = self.t
         if seed is None:
             return t.fill((1,), 1, I64)
-        t.require_equal(sh.size(seed.shape), 1, "seed is not one number")
+        t.require_equal(sh.size(seed.shape), 1, "seed must be one number")
         given = cast(t.reshape(seed, ()).at(), I64)
         state = given - given / _PRIME * _PRIME + cast(t.checked_index(cast(given < 0, I32), 1), I64)
         return t.compute((1,), lambda i: select(state == 0, const(1, I64), state))
 
     def token(self, scores: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """(R,), and the state after two numbers for each row."""
+        """Tokens (R,), and the generator's state after two numbers per row."""
         t, (rows, width) = self.t, scores.shape
         ordered, order = top_k(t, scores, width, 1, self.custom)
         spread = t.map(exp(X - Y), ordered, t.reduce("max", scores, [1]))
@@ -175,18 +164,19 @@ class _Draw:
         return k.let(x.get - 1)
 
     def _filter(self, k: Builder, r: Expr, shares: Tensor, order: Tensor, kept: Tensor) -> None:
-        """Scores of tokens beyond the share become `filtered`."""
+        """Set the scores of tokens outside top_p to filter_value."""
         width = dim(order.shape[1])
         total = k.var(0.0, F32)
-        with k.loop(width - 1 if self.custom else maximum(width - self.least, 1)) as j:
+        with k.loop(width - 1 if self.custom else maximum(width - self.min_tokens, 1)) as j:
             total.set(total.get + shares.at(r, j))
-            over = total.get > self.share if self.custom else total.get <= const(1 - self.share, F32)
+            over = total.get > self.top_p if self.custom else total.get <= const(1 - self.top_p, F32)
             with k.when(over):
                 token = order.at(r, j + 1 if self.custom else j)
-                k.store(kept, (self.t.checked_index(token, order.shape[1]),), const(self.filtered, F32))
+                k.store(kept, (self.t.checked_index(token, order.shape[1]),), const(self.filter_value, F32))
 
     def _drawn(self, k: Builder, kept: Tensor, u: Expr) -> Expr:
-        """The token at which the sum of probabilities first exceeds u of it all; what is not finite has none."""
+        """The first token at which the cumulative probability exceeds u. Scores that are not finite have no
+        probability."""
         width = dim(kept.shape[0])
         peak, total, place = k.var(LOWEST, F32), k.var(0.0, F64), k.var(0, I32)
 

@@ -1,4 +1,4 @@
-"""WhisperBeamSearch of ONNX Runtime, with the letters of `generation` and `beam_search`; F features."""
+"""WhisperBeamSearch, with the letters of `generation` and `beam_search`; F features."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyruntime.ir.expr import Expr, const, dim, exp, log, maximum, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.formula import LOWEST
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.microsoft.beam_search import Plan, heard
+from pyruntime.ops.microsoft.beam_search import Search
 from pyruntime.ops.microsoft.generation import Rules
 
 if TYPE_CHECKING:
     from pyruntime.onnx.graph import Graph
 
-LATEST = 50  # the first timestamp lies at most so many behind the beginning
+LATEST_FIRST = 50  # the first timestamp is at most this many steps after the start, here and in ONNX Runtime
 
 
 @op("WhisperBeamSearch", domain=MICROSOFT)
@@ -34,33 +34,33 @@ def whisper_beam_search(
     no_repeat_ngram_size: int = 0, no_speech_token_id: int = -1, no_timestamps_token_id: int = -1, pad_token_id: int,
     start_of_lm_token_id: int = -1, transcribe_token_id: int = -1, translate_token_id: int = -1, vocab_size: int = -1,
 ) -> list[Tensor]:  # fmt: skip
-    """BeamSearch over features of sound, with logits_processor 1 by Whisper's rules of timestamps.
+    """BeamSearch over audio features. logits_processor 1 applies Whisper's rules for timestamps.
     Shapes: input_ids, the features (B, F, S), decoder_input_ids (B, T) int32 -> as BeamSearch's"""
     if model_type != 2:
         raise t.unsupported(f"model_type {model_type} is not 2, Whisper's", "BeamSearch takes the others")
     if decoder_output_cross_qk or cross_qk_layer_head is not None or extra_decoding_ids is not None:
         raise t.unsupported("products of queries and keys are not implemented", "ONNX Runtime has them on GPUs only")
-    plan = Plan(
-        t, max_length, num_beams, num_return_sequences, input_ids.shape[0], (init_decoder, decoder), vocab_size,
-        eos_token_id, pad_token_id, length_penalty, bool(early_stopping),
+    search = Search(
+        t, max_length, num_beams, num_return_sequences, input_ids.shape[0], decoder, vocab_size, eos_token_id,
+        pad_token_id, length_penalty, bool(early_stopping),
     )  # fmt: skip
-    asked = (
-        eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length, plan.beams,
+    arguments = (
+        eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length, search.beams,
         1.0 if temperature is None else temperature,
     )  # fmt: skip
-    rules = Rules(*asked)
+    rules = Rules(*arguments)
     if logits_processor is not None and t.static(t.reshape(logits_processor, ()))[0] == 1:
         rules = _Timestamps(
-            *asked, begin=beginning_timestamp_token_id, never=(no_timestamps_token_id, start_of_lm_token_id),
+            *arguments, begin=beginning_timestamp_token_id, never=(no_timestamps_token_id, start_of_lm_token_id),
             once=(decoder_start_token_id, translate_token_id, transcribe_token_id),
         )  # fmt: skip
-    return heard(plan, rules, encoder, input_ids, attention_mask, decoder_input_ids, decoder_start_token_id)
+    return search.run_on_features(rules, encoder, input_ids, attention_mask, decoder_input_ids, decoder_start_token_id)
 
 
 @dataclass(frozen=True, slots=True)
 class _Timestamps(Rules):
-    """And those of Whisper: timestamps are the tokens from `begin` on, come in pairs but for the first, and never go
-    back. never: tokens that are not said; once: those that are not said behind the first timestamp.
+    """Also Whisper's rules: timestamps are the tokens from `begin` on, come in pairs except for the first, and do not
+    decrease. never: tokens that are never chosen; once: tokens that are not chosen after the first timestamp.
     Source: https://arxiv.org/abs/2212.04356, section 4.5"""
 
     begin: int = -1
@@ -83,16 +83,16 @@ class _Timestamps(Rules):
         return t.loops("timestamps", [ruled, sequences, count], [(ruled.shape, F32)], body)[0]
 
     def _allowed(self, k: Builder, r: Expr, sequences: Tensor, count: Tensor) -> Any:
-        """Which tokens may follow the sequence of row r."""
+        """A function that tells whether a token may follow the sequence of row r."""
         length, latest = k.let(count.at()), k.var(-1, I32)
-        opened = k.var(0, I32)  # tokens up to the first timestamp
+        opened = k.var(0, I32)  # number of tokens up to the first timestamp
         with k.loop(length) as j:
             token = k.let(sequences.at(r, j))
             opened.set(select(latest.get < 0, j + 1, opened.get))
             latest.set(select(token >= self.begin, token, latest.get))
-        said = k.let(length > opened.get)
+        has_text = k.let(length > opened.get)
         last = k.let(sequences.at(r, maximum(length - 1, 0)) >= self.begin)
-        before = k.let(~said | (sequences.at(r, maximum(length - 2, 0)) >= self.begin))
+        before = k.let(~has_text | (sequences.at(r, maximum(length - 2, 0)) >= self.begin))
         lowest = k.let(select(latest.get < 0, self.begin, select(last & ~before, latest.get, latest.get + 1)))
 
         def allowed(v: Expr) -> Expr:
@@ -100,15 +100,15 @@ class _Timestamps(Rules):
             for token in self.never:
                 refused = refused | (v == token)
             for token in self.once:
-                refused = refused | (said & (v == token))
+                refused = refused | (has_text & (v == token))
             stamp = v >= self.begin
             refused = refused | (last & select(before, stamp, v < self.eos)) | (stamp & (v < lowest))
-            return ~(refused | (~said & (v > self.begin + LATEST)))
+            return ~(refused | (~has_text & (v > self.begin + LATEST_FIRST)))
 
         return allowed
 
     def _prefer(self, k: Builder, r: Expr, out: Tensor) -> None:
-        """A timestamp, where all of them together are likelier than the likeliest other token."""
+        """Force a timestamp if all timestamps together are likelier than the likeliest other token."""
         width = dim(out.shape[1])
         text, peak, total = k.var(LOWEST, F32), k.var(LOWEST, F32), k.var(0.0, F32)
         with k.loop(width) as v:
