@@ -262,7 +262,7 @@ def test_a_batch_scans_no_more_steps_than_there_are(wrong: int) -> None:
 
 
 @pytest.mark.parametrize(("lens", "s", "x", "text"), [
-    ((2,), (), (2, 3, 2), "rank 0 has no axis of batches"), ((2,), (2, 2), (2,), "rank 1 has no axis of steps"),
+    ((2,), (), (2, 3, 2), "rank 0 has no batch axis"), ((2,), (2, 2), (2,), "rank 1 has no sequence axis"),
     ((2,), (3, 2), (2, 3, 2), "batches of the inputs differ"), ((3,), (2, 2), (2, 3, 2), "sequence_lens"),
 ])  # fmt: skip
 def test_batches_that_do_not_fit(lens: Any, s: Any, x: Any, text: str) -> None:

@@ -64,7 +64,7 @@ def test_a_reshape_to_0_and_the_rest_is_refused(given: str) -> None:
     feeds = {"x": floats(0, 4), "n": ints(0, 1)}
     with pytest.raises(ValueError, match="cannot reshape"):
         by_onnx(m, feeds)
-    with pytest.raises(ShapeError, match="has a 0 beside -1"):
+    with pytest.raises(ShapeError, match="has both 0 and -1"):
         by_session(m, feeds)
 
 
@@ -192,7 +192,7 @@ def test_squeeze_without_axes_of_a_count_found_in_the_run() -> None:
     session = InferenceSession(m.SerializeToString())
     np.testing.assert_array_equal(session.run(None, {"x": f32([1, 0, 1])})[0], [0, 2])
     assert session.run(None, {"x": f32([0, 0, 0])})[0].shape == (0,)
-    with pytest.raises(ShapeError, match="give axes"):
+    with pytest.raises(ShapeError, match="list the axes"):
         session.run(None, {"x": f32([0, 0, 1])})
 
 

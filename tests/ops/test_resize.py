@@ -168,7 +168,7 @@ def test_grid_sample_of_no_pixel(padding: str, symbolic: bool) -> None:
     if padding == "zeros":
         assert run_node("GridSample", args, 20, symbolic, padding_mode=padding)[0].tolist() == [[[[0, 0]]]]
         return
-    with pytest.raises(ShapeError, match="an axis without elements"):
+    with pytest.raises(ShapeError, match="an empty axis"):
         run_node("GridSample", args, 20, symbolic, padding_mode=padding)
 
 
@@ -179,7 +179,7 @@ def test_grid_sample_of_what_is_no_float() -> None:
     assert got.ravel().tolist() == [2**53 + 1, 2**60 + 1, 0]
     words = np.array([[[["a", "b"], ["c", "日本"]]]], object)
     assert run_node("GridSample", [words, grid], 20, mode="nearest")[0].ravel().tolist() == ["a", "日本", ""]
-    with pytest.raises(PyRuntimeError, match="strings have no mean, which mode linear asks for"):
+    with pytest.raises(PyRuntimeError, match="mode linear needs numbers"):
         run_node("GridSample", [words, grid], 20)
 
 
@@ -206,7 +206,7 @@ def test_crops_are_summed(sizes: str) -> None:
 def test_resize_of_strings(mode: str) -> None:
     words = np.array([["1", "日本"]], object)
     assert run_node("Resize", [words, None, f32([1, 2])], 19)[0].tolist() == [["1", "1", "日本", "日本"]]
-    with pytest.raises(PyRuntimeError, match=f"strings have no mean, which mode {mode} asks for"):
+    with pytest.raises(PyRuntimeError, match=f"mode {mode} needs numbers"):
         run_node("Resize", [words, None, f32([1, 2])], 19, mode=mode)
 
 

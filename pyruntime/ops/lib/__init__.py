@@ -1,1 +1,1 @@
-"""Helpers that operators share."""
+"""Helpers that several families of operators share."""

@@ -1,8 +1,8 @@
-"""float8, float6 and float4 as expressions: their values are stored as bit patterns and compute as float32.
+"""Decoding and encoding of float8, float6 and float4 as expressions. Their values are stored as bit patterns and
+computed in float32.
 
-A format is sign, exponent (with a bias) and mantissa bits, except E8M0, which is an exponent only. Rounding is to
-nearest even. Spec: the tables of https://onnx.ai/onnx/technical/float8.html, float4.html and the Cast operator.
-"""
+A format has a sign, exponent bits (with a bias) and mantissa bits, except E8M0, which is an exponent only. Rounding is
+to nearest even. Spec: the tables of https://onnx.ai/onnx/technical/float8.html, float4.html and the Cast operator."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from pyruntime.ir.expr import Expr, bitcast, cast, const, minimum, round_even, s
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """bits: sign to mantissa; mantissa: its bits; bias of the exponent; most: the largest finite magnitude's code;
-    inf, nan: codes, None where there is none; negative_zero: whether the code of -0 means -0."""
+    """bits: of the whole code; mantissa: its bits; bias: of the exponent; most: the code of the largest finite
+    magnitude; inf, nan: codes, None if the format lacks them; negative_zero: whether the format has -0."""
 
     bits: int
     mantissa: int
@@ -54,7 +54,7 @@ _NAN = const(math.nan, F32)
 
 
 def decode(e: Expr, dtype: DType) -> Expr:
-    """The float32 value of a bit pattern (an expression of the type itself or of uint8)."""
+    """The float32 value of a bit pattern, which is an expression of the type itself or of uint8."""
     code = cast(bitcast(e, U8), I32)
     if dtype is F8E8M0:
         tiny = bitcast(const(0x00400000, I32), F32)  # 2^-127, below float32's normal numbers
@@ -105,12 +105,13 @@ def encode(x: Expr, dtype: DType, saturate: bool = True, round_mode: str = "up")
     elif f.nan is not None:
         code = select(is_nan, (((bits >> 31) & 1) << 7) | f.nan, code)
     else:
-        code = select(is_nan, ((bits >> 31) + 1) << (f.bits - 1), code)  # none: a zero, as ml_dtypes has it
+        # A format without NaN encodes it as a zero, as ml_dtypes does.
+        code = select(is_nan, ((bits >> 31) + 1) << (f.bits - 1), code)
     return bitcast(cast(code, U8), dtype)
 
 
 def _encode_exponent(x: Expr, saturate: bool, round_mode: str) -> Expr:
-    """E8M0: float32's own exponent, rounded up, down or to the nearest power of two (ties up)."""
+    """The E8M0 code: float32's own exponent, rounded up, down or to the nearest power of two (ties up)."""
     bits = bitcast(x, I32)
     exponent = (bits >> 23) & 0xFF
     if round_mode == "up":

@@ -1,7 +1,6 @@
-"""Activations of the recurrent operators, as expressions.
+"""Activation functions of the recurrent operators, as expressions.
 
-Spec: the table of activation functions at https://onnx.ai/onnx/operators/onnx__LSTM.html
-"""
+Spec: the table of activation functions at https://onnx.ai/onnx/operators/onnx__LSTM.html"""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from pyruntime.ops.lib.formula import softplus
 
 Activation = Callable[[Expr], Expr]
 
-# name -> (defaults of alpha and beta, formula)
+# lower-case name -> (defaults of alpha and beta, formula)
 _TABLE: dict[str, tuple[tuple[float, ...], Callable[..., Expr]]] = {
     "relu": ((), lambda x: maximum(x, 0.0)),
     "tanh": ((), tanh),
@@ -32,8 +31,8 @@ _TABLE: dict[str, tuple[tuple[float, ...], Callable[..., Expr]]] = {
 def activations(
     t: Tracer, names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], limit: float | None
 ) -> list[Activation]:
-    """The functions by name; each that has parameters takes the next ones of the lists, or its defaults. `limit`
-    clips what goes in to [-limit, limit]."""
+    """The functions by name. A function with parameters takes the next values of the lists, or its defaults. `limit`
+    clips the argument to [-limit, limit]."""
     alpha, beta = iter(alphas), iter(betas)
     out: list[Activation] = []
     for name in names:

@@ -1,8 +1,7 @@
-"""Resampling: one pass for each axis that changes.
+"""Resampling for Resize and its relatives: one pass per axis that changes.
 
-For every output position of an axis, tables hold where it reads and with which weights. They depend on extents only:
-with static shapes they are constants, else small tensors. Whole-number nearest upsampling is an expansion.
-"""
+For each output position along an axis, tables hold the input positions and weights. They depend on extents only: with
+static shapes they are constants, else small tensors. Nearest upsampling by a whole number is an expansion."""
 
 from __future__ import annotations
 
@@ -27,19 +26,19 @@ NEAREST: dict[str, Callable[[Expr], Expr]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """out / in as top / bottom (ints, Dims, or a float over 1)."""
+    """out / in as the fraction top / bottom: ints, Dims, or a float over 1."""
 
     top: AnyDim | float
     bottom: AnyDim
 
     @property
     def value(self) -> float | None:
-        return (
-            None if isinstance(self.top, sh.Dim) or isinstance(self.bottom, sh.Dim) else self.top / max(self.bottom, 1)
-        )
+        if isinstance(self.top, sh.Dim) or isinstance(self.bottom, sh.Dim):
+            return None
+        return self.top / max(self.bottom, 1)
 
     def reach(self, half: int) -> AnyDim:
-        """⌈half / min(scale, 1)⌉: how far a filter stretched for downsampling reads."""
+        """⌈half / min(scale, 1)⌉: how far a filter that is stretched for downsampling reads."""
         if isinstance(self.top, float):
             return math.ceil(half / min(self.top, 1.0))
         return sh.maximum(sh.ceildiv(self.bottom * half, sh.maximum(self.top, 1)), half)
@@ -47,7 +46,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis to resize: `size` its extent before, `out` after; start, end: its region of interest."""
+    """One axis to resize: `size` before, `out` after; roi: start and end of its region of interest."""
 
     number: int
     size: AnyDim
@@ -77,13 +76,13 @@ def real(x: AnyDim | float, dtype: DType = F32) -> Expr:
 
 
 def source(t: Tracer, a: Axis, how: str, i: Expr) -> Expr:
-    """Where output position i lies in the input, as float32."""
+    """The input coordinate of output position i, as float32."""
     x, size = cast(i, F32), real(a.size)
     width = size * real(a.scale.top) / real(a.scale.bottom)  # may be fractional
     if how in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
         at = (x + 0.5) * real(a.scale.bottom) / real(a.scale.top)
         if how == "half_pixel_symmetric":
-            return size * 0.5 * (1.0 - real(a.out) / width) + at - 0.5  # in this order: an integer stays one
+            return size * 0.5 * (1.0 - real(a.out) / width) + at - 0.5  # this order keeps integers exact
         at = at - 0.5
         return at if how == "half_pixel" else select(real(a.out) > 1.0, at, 0.0)
     if how == "asymmetric":
@@ -99,7 +98,7 @@ def source(t: Tracer, a: Axis, how: str, i: Expr) -> Expr:
 
 
 def table(t: Tracer, shape: Sequence[AnyDim], fn: Callable[..., Expr]) -> Tensor:
-    """A small tensor that follows from extents: a constant where they are known."""
+    """A small tensor that depends on extents: a constant if they are known."""
     out = t.compute(shape, fn)
     known = t.known(out)
     if known is None or any(isinstance(v, sh.Dim) for v in known):
@@ -193,7 +192,7 @@ def interpolate(t: Tracer, x: Tensor, a: Axis, rule: Rule) -> Tensor:
     half = 1 if rule.mode == "linear" else 2
     reach = a.scale.reach(half) if rule.antialias else half
     if isinstance(reach, int) and isinstance(a.size, int):
-        reach = min(reach, 2 * half * max(a.size, 1))  # more only where nothing is made: scale · size rounds to 0
+        reach = min(reach, 2 * half * max(a.size, 1))  # exceeded only if the output is empty: scale · size rounds to 0
     where = coordinates(t, a, rule.coordinates)
     first = table(t, (a.out,), lambda i: cast(floor(where.at(i)), I32) + dim(1 - reach))
     stretch = minimum(real(a.scale.top) / real(a.scale.bottom), 1.0) if rule.antialias else const(1.0, F32)
@@ -221,7 +220,7 @@ def interpolate(t: Tracer, x: Tensor, a: Axis, rule: Rule) -> Tensor:
 
 
 def extrapolated(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
-    """x, and another value where a position on any of the axes was outside."""
+    """x, with rule.extrapolation where the coordinate on any axis is outside the input."""
     places = [(a, coordinates(t, a, rule.coordinates)) for a in axes]
 
     def element(*i: Expr) -> Expr:
@@ -240,17 +239,17 @@ def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tenso
         return x
     for a in axes:
         some = sh.maximum(sh.compare("lt", 0, a.size), sh.compare("eq", a.out, 0))
-        t.require(some, f"axis {a.number} has no elements to make {a.out} of")
+        t.require(some, f"axis {a.number} is empty and cannot be resized to {a.out}")
     if rule.mode == "nearest":
         return nearest(t, x, axes, rule)
     if x.dtype is STRING:
-        raise t.unsupported(f"strings have no mean, which mode {rule.mode} asks for")
+        raise t.unsupported(f"mode {rule.mode} needs numbers, the input holds strings")
     dtype = x.dtype
     x = t.cast(x, F32) if dtype in (F16, BF16) or dtype is not F64 else x
-    for a in reversed(axes):  # the last axis first: the passes over the others read whole rows
+    for a in reversed(axes):  # the last axis first, so that the passes over the other axes read whole rows
         x = interpolate(t, x, a, rule)
     if rule.coordinates == "tf_crop_and_resize":
         x = extrapolated(t, x, axes, rule)
-    if dtype.is_int and (rule.antialias or rule.mode == "cubic"):  # ONNX Runtime rounds these; linear ones it cuts off
+    if dtype.is_int and (rule.antialias or rule.mode == "cubic"):  # as in ONNX Runtime, which truncates linear ones
         x = t.map(round_even(X), x)
     return t.cast(x, dtype)

@@ -1,5 +1,5 @@
-"""Sliding windows: what Conv, pooling and their relatives share. Positions along one axis are
-`o * stride + k * dilation - begin` for output o and window element k."""
+"""Sliding windows of Conv, pooling and their relatives. Along one axis, window element k of output o is at input
+position `o * stride + k * dilation - begin`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAME = ("SAME_UPPER", "SAME_LOWER")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One entry a spatial axis: extents of input, window and output, and how the window moves."""
+    """Per spatial axis: extents of the input, the window and the output, strides, dilations and padding."""
 
     size: Shape
     kernel: Shape
@@ -36,7 +36,8 @@ class Window:
         return (*self.begin, *self.end)
 
     def along(self, axis: int, size: Shape) -> Window:
-        """The same along one axis, of an input of these extents; along others each element is a window."""
+        """This window along one axis only, for an input of the extents `size`; along other axes each element is a
+        window."""
 
         def only(values: Sequence[Any], others: Sequence[Any]) -> tuple[Any, ...]:
             return (*others[:axis], values[axis], *others[axis + 1 :])
@@ -48,11 +49,12 @@ class Window:
         )  # fmt: skip
 
     def positions(self, o: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
-        """Input coordinates (may lie outside) of window elements k at outputs o."""
+        """Input coordinates of the window elements k at outputs o; they may be outside the input."""
         return [o[n] * self.strides[n] + k[n] * self.dilations[n] - dim(self.begin[n]) for n in range(len(self.kernel))]
 
     def inside(self, positions: Sequence[Expr], padded: bool = False) -> Expr:
-        """Whether positions lie in the input (with its padding, if `padded`); checks that always hold are left out."""
+        """Whether positions are in the input, or with `padded` in its padding too. Tests that always hold are left
+        out."""
         tests = []
         for n, p in enumerate(positions):
             low = -self.begin[n] if padded else 0
@@ -69,7 +71,8 @@ def sliding(
     t: Tracer, size: Shape, kernel: Sequence[AnyDim], *, auto_pad: str = "NOTSET", pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None, dilations: Sequence[int] | None = None, ceil_mode: int = 0,
 ) -> Window:  # fmt: skip
-    """Resolve attributes: out = floor((size + pads - reach) / stride) + 1, or ceil, or ceil(size / stride) for SAME."""
+    """The window of an operator's attributes. Extent of the output: floor((size + pads - reach) / stride) + 1, or ceil
+    with ceil_mode; ceil(size / stride) for SAME."""
     rank = len(size)
     strides = _checked(t, "strides", strides, 1, rank)
     dilations = _checked(t, "dilations", dilations, 1, rank)
@@ -99,9 +102,9 @@ def sliding(
 
 
 def _extent(t: Tracer, size: AnyDim, begin: AnyDim, end: AnyDim, reach: AnyDim, stride: int, ceil: bool) -> AnyDim:
-    """The number of windows. With `ceil` the last one may reach beyond the padded input, but must start in the input
-    or before it: of the two numbers that this gives, the smaller. Mentions `size` once, for a chain of poolings would
-    make an expression twice as long with each."""
+    """The number of windows. With `ceil` the last window may reach beyond the padded input but must start inside the
+    input or before it; the smaller of both limits counts. The expression mentions `size` once: with more, each pooling
+    of a chain would double its length."""
     room = size + begin + end - reach
     if not ceil:
         t.require(sh.compare("ge", room, 0), f"a window of {reach} does not fit in {size} + pads {begin} and {end}")
@@ -116,7 +119,7 @@ def _checked(t: Tracer, name: str, values: Sequence[int] | None, default: int, c
 
 
 def padded_load(x: Tensor, lead: Sequence[Scalar], window: Window, positions: Sequence[Expr], outside: Scalar) -> Expr:
-    """x[*lead, *positions], or `outside` where a position is not in x."""
+    """x[*lead, *positions], or `outside` where a position is outside x."""
     value = x.at(*lead, *positions)
     return guard(window.inside(positions), value, as_expr(outside, x.dtype))
 

@@ -1,4 +1,4 @@
-"""GELU and its kin."""
+"""GELU and its variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime had before the standard took them over, or has beside it."""
+"""Operators that ONNX Runtime had before the standard did, or has in addition to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def conv_transpose_with_dynamic_pads(
     dilations: Sequence[int] | None = None, group: int = 1, kernel_shape: Sequence[int] | None = None,
     output_padding: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """ConvTranspose, whose pads are an input."""
+    """ConvTranspose with pads as an input."""
     return conv_transpose(
         t, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
         output_padding=output_padding, pads=None if pads is None else t.static(pads), strides=strides,
@@ -36,13 +36,13 @@ def conv_transpose_with_dynamic_pads(
 
 @op("SampleOp", domain=MICROSOFT)
 def sample_op(t: Tracer, x: Tensor) -> Tensor:
-    """x, as the example for authors of operators gives it."""
+    """x. ONNX Runtime has it as an example for authors of operators."""
     return t.reshape(x, x.shape)
 
 
 @op("ExpandDims", domain=MICROSOFT)
 def expand_dims(t: Tracer, x: Tensor, axis: Tensor) -> Tensor:
-    """A further axis of 1 at the place `axis`, one number."""
+    """Inserts an axis of extent 1 at the position `axis`, a single number."""
     return t.unsqueeze(x, [t.static(t.reshape(axis, ()))[0]])
 
 
@@ -56,7 +56,7 @@ def grid_sample_microsoft(
 
 @op("Pad", domain=MICROSOFT)
 def pad_microsoft(t: Tracer, x: Tensor, pads: Tensor, value: Tensor | None = None, *, mode: str = "constant") -> Tensor:
-    """Pad, whose pads may also have the shape (1, 2·rank)."""
+    """Pad; pads may also have the shape (1, 2·rank)."""
     return pad(t, x, t.reshape(pads, (2 * x.rank,)), value, mode=mode)
 
 
@@ -70,13 +70,13 @@ def range_microsoft(t: Tracer, start: Tensor, limit: Tensor, delta: Tensor | Non
 def transpose_matmul(
     t: Tracer, a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0
 ) -> Tensor:
-    """The older name of FusedMatMul."""
+    """FusedMatMul under its older name."""
     return fused_matmul(t, a, b, alpha=alpha, transA=transA, transB=transB)
 
 
 @op("Unique", domain=MICROSOFT)
 def unique_microsoft(t: Tracer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct elements in the order of their first appearance, the group of every input, and counts.
+    """The distinct elements in order of first appearance, the index of each input element among them, and their counts.
     Shapes: x (C,) -> (D,), (C,), (D,)"""
     y, _, inverse, counts = unique(t, x, sorted=0)
     return y, inverse, counts

@@ -1,4 +1,4 @@
-"""ONNX Runtime's attention operators, with the letters of `attention`; M: the features of the model."""
+"""Attention and MultiHeadAttention, with the letters of `standard.attention`; M: the features of the model."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pyruntime.ops.standard.attention import (
     window_biases,
 )
 from pyruntime.ops.standard.matmul import matmul
-from pyruntime.ops.standard.rotary import turned
+from pyruntime.ops.standard.rotary import rotate_by_position
 
 
 def padding_bias(t: Tracer, mask: Tensor, value: float, keys: AnyDim, batch: AnyDim) -> Bias:
-    """Adds `value` to keys that a padding mask leaves out: (N, T), (N, S, T) or (N, 1, S, T) of 0 and 1, the number
-    of keys (N,), or ends and starts (2N,)."""
+    """Adds `value` to the scores of keys that a padding mask excludes. The mask is 0 or 1 of shape (N, T), (N, S, T) or
+    (N, 1, S, T), the number of keys (N,), or ends then starts of the keys (2N,)."""
     if mask.rank == 1:
         bounds = mask.shape[0] == batch * 2 and batch != 0
 
@@ -40,7 +40,7 @@ def padding_bias(t: Tracer, mask: Tensor, value: float, keys: AnyDim, batch: Any
             return inside & (j >= cast(mask.at(n + dim(batch)), I32)) if bounds else inside
 
         if not bounds:
-            t.require_equal(mask.shape[0], batch, "a 1-D mask has one length an item")
+            t.require_equal(mask.shape[0], batch, "a 1-D mask must have one length per item")
     elif mask.rank == 2:
         t.require_shape("the mask", mask, (batch, keys))
 
@@ -56,13 +56,13 @@ def padding_bias(t: Tracer, mask: Tensor, value: float, keys: AnyDim, batch: Any
     return lambda score, n, h, i, j: select(keeps(n, i, j), score, score + value)
 
 
-def _blocks(t: Tracer, x: Tensor, axis: int, count: int) -> list[Tensor]:
-    """Slices of one along an axis, without it."""
+def _unstacked(t: Tracer, x: Tensor, axis: int, count: int) -> list[Tensor]:
+    """The `count` slices of length 1 along an axis, without that axis."""
     return [t.squeeze(t.slice(x, axis, n, 1), [axis]) for n in range(count)]
 
 
 def _biased(t: Tracer, x: Tensor, bias: Tensor | None, start: AnyDim) -> Tensor:
-    """x plus the part of a bias vector that begins at `start`."""
+    """x plus the x.shape[-1] elements of a bias vector from `start` on."""
     if bias is None:
         return x
     return t.map(X + Y, x, t.slice(bias, 0, start, x.shape[-1]))
@@ -74,12 +74,12 @@ def _biased(t: Tracer, x: Tensor, bias: Tensor | None, start: AnyDim) -> Tensor:
 def _projections(
     t: Tracer, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None, heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value as (N, H, ·, D), from any of the packings."""
+    """Query, key and value as (N, H, ·, D), from any of the packed layouts."""
     if query.rank == 5:  # (N, S, H, 3, D)
-        parts = [t.reshape(p, (*p.shape[:2], p.shape[2] * p.shape[3])) for p in _blocks(t, query, 3, 3)]
+        parts = [t.reshape(p, (*p.shape[:2], p.shape[2] * p.shape[3])) for p in _unstacked(t, query, 3, 3)]
         query, key, value = parts
     elif key is not None and key.rank == 5:  # (N, T, H, 2, D)
-        key, value = (t.reshape(p, (*p.shape[:2], p.shape[2] * p.shape[3])) for p in _blocks(t, key, 3, 2))
+        key, value = (t.reshape(p, (*p.shape[:2], p.shape[2] * p.shape[3])) for p in _unstacked(t, key, 3, 2))
     if key is None or value is None:
         raise t.unsupported("key and value are needed unless query is packed")
     if key.rank != value.rank:
@@ -101,12 +101,12 @@ def multi_head_attention(
     cache_indirection: Tensor | None = None, *, mask_filter_value: float = -10000.0, num_heads: int,
     scale: float = 0.0, unidirectional: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Attention over past and present keys. Shapes: query (N, S, M), key and value (N, T, ·), or packed
-    (N, S, H, 3, D), (N, T, H, 2, D), or of another's heads (N, H, T, D); bias (3·M,)
-    -> (N, S, M), present key and value (N, H, P+T, D), what softmax takes (N, H, S, P+T).
+    """Attention over past and present keys. Shapes: query (N, S, M), key and value (N, T, ·), or packed (N, S, H, 3,
+    D), (N, T, H, 2, D), or cross-attention's (N, H, T, D); bias (3·M,)
+    -> (N, S, M), present key and value (N, H, P+T, D), the scores before softmax (N, H, S, P+T).
 
-    With past_sequence_length, the past lies at the front of a buffer, whose rows `from_beams` tells apart, and the
-    present is that buffer with the new keys."""
+    With past_sequence_length, the past is the front of a buffer and the present is that buffer with the new keys;
+    cache_indirection gives the beam that each key comes from (see `from_beams`)."""
     q, k, v = _projections(t, query, key, value, bias, num_heads)
     past, k, v, *present = _with_past(t, k, v, past_key, past_value, past_sequence_length)
     if cache_indirection is not None:
@@ -120,7 +120,8 @@ def multi_head_attention(
 def _with_past(
     t: Tracer, k: Tensor, v: Tensor, past_key: Tensor | None, past_value: Tensor | None, length: Tensor | None
 ) -> tuple[AnyDim, Tensor, Tensor, Tensor, Tensor]:
-    """How many keys are past; all keys and values; the present ones. `length`: the past is at the front of a buffer."""
+    """The number of past keys, all keys and values, and the present ones. With `length`, the past is the front of a
+    buffer."""
     if past_key is None or past_value is None:
         return 0, k, v, k, v
     for name, old, new in (("past_key", past_key, k), ("past_value", past_value, v)):
@@ -143,8 +144,9 @@ def decoder_masked_attention(
     cache_indirection: Tensor | None = None, bias: Tensor | None = None, *, mask_filter_value: float = -10000.0,
     num_heads: int, output_qk: int = 0, past_present_share_buffer: int = 0, scale: float = 0.0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """MultiHeadAttention of one query, in a buffer of keys; the caches' rows are in their order. beam_width is a dim of
-    cache_indirection. Shapes: query (N, 1, M), key and value likewise, or (N, H, T, D), or query alone (N, 1, 3·M)."""
+    """MultiHeadAttention of one query, with a buffer of keys. beam_width is redundant: it is a dim of
+    cache_indirection.
+    Shapes: query (N, 1, M), key and value likewise, or (N, H, T, D), or query alone (N, 1, 3·M)."""
     if past_present_share_buffer and past_key is not None and past_sequence_length is None:
         raise t.shape_error("past_present_share_buffer needs past_sequence_length")
     if key is None or value is None:
@@ -179,8 +181,8 @@ def attention_microsoft(
     qkv_hidden_sizes: Sequence[int] | None = None, rotary_embedding_dim: int = 0, scale: float = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Projection by one weight, then attention. Shapes: x (N, S, M), weights (M, 3·M), bias (3·M,),
-    past (2, N, H, P, D) -> (N, S, M), present (2, N, H, P+S, D), or with past_present_share_buffer as past is."""
+    """One projection to query, key and value, then attention. Shapes: x (N, S, M), weights (M, 3·M), bias (3·M,), past
+    (2, N, H, P, D) -> (N, S, M), present (2, N, H, P+S, D), or of past's shape with past_present_share_buffer."""
     if past_present_share_buffer and (past is None or past_sequence_length is None):
         raise t.shape_error("past_present_share_buffer needs past and past_sequence_length")
     joined = matmul(t, x, weights)
@@ -198,18 +200,20 @@ def attend_joined(
     sizes: Sequence[int] | None, heads: int, scale: float, value: float, causal: bool, length: Tensor | None = None,
     *, rotary: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Attention of query, key and value that lie side by side: joined (N, S, 3·M) -> (N, S, M), the present.
+    """Attention of query, key and value that are concatenated along the last axis: joined (N, S, 3·M) -> (N, S, M),
+    present.
 
-    length: of the past, at the front of its buffer. rotary: how many features turn (0: all)."""
+    length: the past's, if it is the front of a buffer. rotary: the number of features to rotate (0: all; None: no
+    rotary embedding)."""
     third = sh.floordiv(joined.shape[2], 3)
     widths: list[AnyDim] = [*t.entries("qkv_hidden_sizes", sizes, 3)] if sizes else [third, third, third]
-    t.require_equal(sum(widths), joined.shape[2], "features of query, key and value are not all")
+    t.require_equal(sum(widths), joined.shape[2], "the sizes of query, key and value do not add up to the features")
     starts: list[AnyDim] = [0, widths[0], widths[0] + widths[1]]
     q, k, v = (heads_of(t, t.slice(joined, 2, s, n), heads) for s, n in zip(starts, widths, strict=True))
     if rotary is not None:
         before = 0 if past is None else past.shape[3] if length is None else t.ints(t.reshape(length, ()), 0)[0]
-        q, k = (turned(t, x, before, rotary or x.shape[3]) for x in (q, k))
-    old_k, old_v = _blocks(t, past, 0, 2) if past is not None else (None, None)
+        q, k = (rotate_by_position(t, x, before, rotary or x.shape[3]) for x in (q, k))
+    old_k, old_v = _unstacked(t, past, 0, 2) if past is not None else (None, None)
     before, k, v, *new = _with_past(t, k, v, old_k, old_v, length)
     done = attend(t, q, k, v, scale=scale or None, bias=chain(*_biases(t, q, k, mask, added, value, before, causal)))
     present = t.concat([t.unsqueeze(x, [0]) for x in new], 0) if any(t.wanted[1:]) else new[0]
@@ -223,9 +227,9 @@ def qattention(
     past: Tensor | None = None, *, do_rotary: int = 0, mask_filter_value: float = -10000.0, num_heads: int,
     past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Attention whose projection is an integer product. Shapes: as Attention's."""
+    """Attention with a quantised projection. Shapes: as Attention's."""
     if past_present_share_buffer and past is not None:
-        raise t.unsupported("past_present_share_buffer is not implemented", "no input tells how long the past is")
+        raise t.unsupported("past_present_share_buffer is not implemented", "no input gives the length of the past")
     joined = matmul_integer_to_float(t, x, weight, x_scale, weight_scale, x_zero_point, weight_zero_point, bias)
     return attend_joined(
         t, joined, mask_index, past, None, None, num_heads, scale, mask_filter_value, unidirectional == 1,

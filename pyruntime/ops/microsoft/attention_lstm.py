@@ -1,7 +1,7 @@
-"""ONNX Runtime's AttnLSTM: an LSTM that at each step looks at a memory by Bahdanau's attention.
+"""AttnLSTM: an LSTM with Bahdanau attention over a memory at each step.
 
 Letters: T steps, B batch, I inputs, H hidden, D directions, M steps of the memory, E its depth, K depth of the
-attention, A of the attention's state (E, or the columns of AW)."""
+attention, A size of the attention state (E, or the columns of AW)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ def attn_lstm(
     activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (), clip: float | None = None,
     direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
 ) -> list[Tensor]:  # fmt: skip
-    """LSTM of x and of what the step before attended to: softmax(v · tanh(memory · mw + h · qw)) · memory, which (h, …)
-    · aw follows where it is given. Shapes: x (T, B, I), w (D, 4H, I + A), r (D, 4H, H), b (D, 8H), p (D, 3H),
-    qw (D, H, K), mw (D, E, K), v (D, K), memory (B, M, E), aw (D, H + E, A) -> (T, D, B, H), (D, B, H), (D, B, H)"""
+    """LSTM of x concatenated with the attention state of the previous step: softmax(v · tanh(memory · mw + h · qw)) ·
+    memory =: c, or (h, c) · aw if aw is at_or_none.
+    Shapes: x (T, B, I), w (D, 4H, I + A), r (D, 4H, H), b (D, 8H), p (D, 3H), qw (D, H, K), mw (D, E, K), v (D, K),
+    memory (B, M, E), aw (D, H + E, A) -> (T, D, B, H), (D, B, H), (D, B, H)"""
     if qw is None or mw is None or v is None or memory is None:
-        raise t.unsupported("QW, MW, V and M are needed", "LSTM is the operator without attention")
+        raise t.unsupported("QW, MW, V and M are needed", "use LSTM for a cell without attention")
     depth = memory.shape[2]
     size = depth if aw is None else aw.shape[2]
     layer = Layer(t, 4, (x, t.slice(w, 2, 0, x.shape[2]), r), direction, 0, hidden_size)
@@ -55,28 +56,30 @@ def attn_lstm(
     def at(operand: Tensor, d: int) -> Tensor:
         return t.squeeze(t.slice(operand, 0, d, 1), [0])
 
-    def given(operand: Tensor | None, d: int) -> Tensor | None:
+    def at_or_none(operand: Tensor | None, d: int) -> Tensor | None:
         return None if operand is None else at(operand, d)
 
     weights = t.slice(w, 2, x.shape[2], size)
-    found = []
+    results = []
     for d in range(count):
         one = _Direction(
-            t, d, direction == "reverse" or d == 1, bool(input_forget), sets[-1 if d else 0], xs, lens, given(p, d),
-            at(weights, d), at(r, d), at(qw, d), at(mw, d), at(v, d), memory, memory_lens, given(aw, d),
+            t, d, direction == "reverse" or d == 1, bool(input_forget), sets[-1 if d else 0], xs, lens,
+            at_or_none(p, d), at(weights, d), at(r, d), at(qw, d), at(mw, d), at(v, d), memory, memory_lens,
+            at_or_none(aw, d),
         )  # fmt: skip
-        found.append(one.run(given(h0, d), given(c0, d)))
-    y, h, c = (t.concat([t.unsqueeze(parts[n], [axis]) for parts in found], axis) for n, axis in enumerate((1, 0, 0)))
+        results.append(one.run(at_or_none(h0, d), at_or_none(c0, d)))
+    y, h, c = (t.concat([t.unsqueeze(parts[n], [axis]) for parts in results], axis) for n, axis in enumerate((1, 0, 0)))
     return [y, h, c]
 
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """One direction, with its weights: of the attention's state in the gates (4H, A), r (4H, H), qw (H, K), …"""
+    """One direction with its weights: wa (4H, A) from the attention state to the gates, r (4H, H), qw (H, K), mw (E,
+    K), …"""
 
     t: Tracer
     d: int
-    back: bool
+    reverse: bool
     coupled: bool
     f: list[Activation]
     xs: Tensor
@@ -105,7 +108,7 @@ class _Direction:
             return None, [h, c, self._attended(keys, h)], [shown]
 
         h, c, _, stacked = iterate(t, None, None, [*start, attended], step, steps)
-        if not self.back:
+        if not self.reverse:
             return stacked, h, c
 
         def turned(s: Expr, b: Expr, j: Expr) -> Expr:
@@ -115,17 +118,17 @@ class _Direction:
         return t.compute(stacked.shape, turned), h, c
 
     def _length(self, b: Expr) -> Expr:
-        """Steps of a row."""
+        """The number of steps of a batch row."""
         steps = self.xs.shape[0]
         return dim(steps) if self.lens is None else self.t.checked_index(self.lens.at(b), steps + 1)
 
     def _cell(self, n: Expr, h: Tensor, c: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
-        """h and c after step n; those of a row that is over stay."""
+        """h and c after step n. Rows that have ended keep theirs."""
         t, f, hidden, p = self.t, self.f, dim(self.xs.shape[4]), self.p
         rows = t.map(X + Y, *[product(t, x, t.transpose(w, [1, 0])) for x, w in ((h, self.r), (attended, self.wa))])
 
         def gate(b: Expr, j: Expr, g: int, peep: int = 0, seen: Tensor | None = None) -> Expr:
-            time = maximum(self._length(b) - 1 - n, 0) if self.back else n
+            time = maximum(self._length(b) - 1 - n, 0) if self.reverse else n
             total = self.xs.at(time, b, self.d, g, j) + rows.at(b, hidden * g + j)
             return total if p is None or seen is None else total + p.at(hidden * peep + j) * seen.at(b, j)
 
@@ -143,7 +146,7 @@ class _Direction:
         return t.compute(h.shape, shown), new
 
     def _attended(self, keys: Tensor, h: Tensor) -> Tensor:
-        """The attention's state for the next step, (B, A)."""
+        """The attention state for the next step, (B, A)."""
         t, (batch, steps, depth) = self.t, keys.shape
         query = product(t, h, self.qw)
 

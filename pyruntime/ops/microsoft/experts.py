@@ -1,4 +1,4 @@
-"""Mixture of experts of ONNX Runtime: a router picks k experts for each row; only their weights are read.
+"""Mixture of experts: a router picks k experts per row, and only their weights are read.
 
 Letters: R rows (tokens), D features of the model, I features inside an expert, E experts, K of them picked."""
 
@@ -22,18 +22,18 @@ from pyruntime.ops.standard.reduce import softmax_of
 from pyruntime.ops.standard.sort import topk_1
 
 Weight = Callable[[Expr, Expr, Expr, Expr, int], Expr]
-"""(expert, output feature, block, byte of the block, code of the byte) -> float32, to be multiplied by the scale"""
+"""(expert, output feature, block, byte of the block, code of the byte) -> float32, before its scale is applied"""
 
 
 class Layer(NamedTuple):
-    """The same layer of all experts: out features, in features, weight, bias (E, out), the blocks' scales."""
+    """One layer of all experts: output and input features, weights, bias (E, out), and the scales of its blocks."""
 
     outs: sh.AnyDim
     ins: sh.AnyDim
     weight: Weight
     bias: Tensor | None
     blocks: sh.AnyDim = 1
-    codes: int = 1  # in a byte
+    codes: int = 1  # per byte
     scale: Callable[[Expr, Expr, Expr], Expr] | None = None
 
 
@@ -42,7 +42,7 @@ class Activation(NamedTuple):
     alpha: float
     beta: float
     limit: float | None
-    fusion: int  # of SwiGLU's two products in the first layer: 0 none, 1 interleaved, 2 halves
+    fusion: int  # how the first layer holds SwiGLU's two products: 0 only one, 1 interleaved, 2 as halves
 
 
 def _layer(t: Tracer, router: Tensor, w: Tensor, bias: Tensor | None) -> Layer:
@@ -63,7 +63,7 @@ def moe(
     normalize_routing_weights: int = 0, swiglu_fusion: int = 0, swiglu_limit: float | None = None,
     use_sparse_mixer: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Σ over the picked experts of weight · fc2(f(fc1(x))), or fc2(f(fc1(x)) · fc3(x)).
+    """Σ over the picked experts of weight · fc2(f(fc1(x))), or of weight · fc2(f(fc1(x)) · fc3(x)).
 
     Shapes: x (*A, D), router_probs (R, E), fc1 and fc3 (E, I or 2·I, D), fc2 (E, D, I), biases (E, ·) -> (*A, D)"""
     if use_sparse_mixer:
@@ -72,7 +72,7 @@ def moe(
     gate = None if fc3 is None else _layer(t, router_probs, fc3, fc3_bias)
     first, second = _layer(t, router_probs, fc1, fc1_bias), _layer(t, router_probs, fc2, fc2_bias)
     picked = _picked(t, router_probs, None, k, normalize_routing_weights == 1)
-    return _mixed(t, x, picked, first, second, gate, act)
+    return _mix(t, x, picked, first, second, gate, act)
 
 
 @op("QMoE", domain=MICROSOFT)
@@ -87,18 +87,18 @@ def qmoe(
     normalize_routing_weights: int = 0, quant_type: str = "int", swiglu_fusion: int = 0,
     swiglu_limit: float | None = None, use_sparse_mixer: int = 0, weights_prepacked: int = -1,
 ) -> Tensor:  # fmt: skip
-    """MoE whose weights are codes of 2, 4 or 8 bits, the lowest first: (code - zero point) · scale. Scales are one an
-    output feature, or one a block of `block_size` input features.
+    """MoE with weights of 2, 4 or 8 bits, the lowest bits first: (code - zero point) · scale. There is one scale per
+    output feature, or per block of `block_size` input features.
 
-    Shapes: fc (E, out, in·bits/8) uint8, scales (E, out) or (E, out, blocks), zero points packed alike; others as MoE's
-    """
+    Shapes: fc (E, out, in·bits/8) uint8, scales (E, out) or (E, out, blocks), zero points packed alike; others as
+    MoE's"""
     if use_sparse_mixer or quant_type != "int" or weights_prepacked == 1:
         raise t.unsupported("use_sparse_mixer, quant_type other than int, and prepacked weights are not implemented")
     act = Activation(activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion)
 
     def layer(w: Tensor, scales: Tensor, zeros: Tensor | None, bias: Tensor | None, bits: int) -> Layer:
         _check(t, router_probs, w, bias)
-        return _coded(t, w, scales, zeros, bias, bits or expert_weight_bits, block_size)
+        return _quantised_layer(t, w, scales, zeros, bias, bits or expert_weight_bits, block_size)
 
     gate = None
     if fc3 is not None and fc3_scales is not None:
@@ -106,14 +106,14 @@ def qmoe(
     first = layer(fc1, fc1_scales, fc1_zero_points, fc1_bias, fc1_expert_weight_bits)
     second = layer(fc2, fc2_scales, fc2_zero_points, fc2_bias, fc2_expert_weight_bits)
     picked = _picked(t, router_probs, router_weights, k, normalize_routing_weights == 1 or router_weights is None)
-    return _mixed(t, x, picked, first, second, gate, act)
+    return _mix(t, x, picked, first, second, gate, act)
 
 
-def _coded(
+def _quantised_layer(
     t: Tracer, w: Tensor, scales: Tensor, zeros: Tensor | None, bias: Tensor | None, bits: int, block: int
 ) -> Layer:
     if bits not in (2, 4, 8):
-        raise t.unsupported(f"weights of {bits} bits are not one of 2, 4, 8")
+        raise t.unsupported(f"expert_weight_bits {bits} is not one of 2, 4, 8")
     each = 8 // bits
     ins = w.shape[2] * each
     blocks = 1 if scales.rank == 2 else t.divided(ins, block, "input features into blocks")
@@ -133,8 +133,8 @@ def _coded(
 
 
 def _picked(t: Tracer, router: Tensor, weights: Tensor | None, k: int, normalize: bool) -> tuple[Tensor, Tensor]:
-    """Weights (R, K) float32 and numbers (R, K) of the experts of each row. In QMoE the weights always add up to 1, as
-    ONNX Runtime has it."""
+    """Weights (R, K) float32 and indices (R, K) of the experts of each row. In QMoE the weights always add up to 1, as
+    in ONNX Runtime."""
     logits = t.cast(router, F32)
     values, experts = topk_1(t, logits if weights is not None else softmax_of(t, logits, [1]), k=k)
     if weights is not None:
@@ -145,22 +145,23 @@ def _picked(t: Tracer, router: Tensor, weights: Tensor | None, k: int, normalize
     return values, experts
 
 
-def _mixed(
+def _mix(
     t: Tracer, x: Tensor, picked: tuple[Tensor, Tensor], fc1: Layer, fc2: Layer, fc3: Layer | None, act: Activation
 ) -> Tensor:
+    """The weighted sum over each row's experts."""
     share, experts = picked
     rows = t.reshape(t.cast(x, F32), (sh.size(x.shape[:-1]), x.shape[-1]))
     t.require_equal(rows.shape[0], share.shape[0], "numbers of rows of the input and of the router differ")
     t.require_equal(rows.shape[1], fc1.ins, "the first layer's weights do not fit the input")
-    inner = _activated(t, act, *(_through(t, f, t.unsqueeze(rows, [1]), experts) for f in (fc1, fc3) if f))
+    inner = _activated(t, act, *(_apply(t, f, t.unsqueeze(rows, [1]), experts) for f in (fc1, fc3) if f))
     t.require_equal(inner.shape[2], fc2.ins, "the second layer's weights do not fit the first's")
-    outs = _through(t, fc2, inner, experts)
+    outs = _apply(t, fc2, inner, experts)
     total = t.reduce("sum", t.map(X * Y, outs, t.unsqueeze(share, [2])), [1], keepdims=False)
     return t.cast(t.reshape(total, x.shape), x.dtype)
 
 
-def _through(t: Tracer, layer: Layer, x: Tensor, experts: Tensor) -> Tensor:
-    """A layer of each row's experts: x (R, K or 1, in) -> (R, K, out)."""
+def _apply(t: Tracer, layer: Layer, x: Tensor, experts: Tensor) -> Tensor:
+    """The layer of each row's experts applied to x: (R, K or 1, in) -> (R, K, out)."""
     shape = (*experts.shape, layer.outs)
     size = sh.floordiv(layer.ins, layer.blocks * layer.codes)
     own, x = x.shape[1] != 1, _by_codes(t, t.reshape(x, (*x.shape[:2], layer.blocks, size, layer.codes)))
@@ -179,8 +180,8 @@ def _through(t: Tracer, layer: Layer, x: Tensor, experts: Tensor) -> Tensor:
 
 
 def _by_codes(t: Tracer, x: Tensor) -> Tensor:
-    """(R, K, blocks, bytes, codes) -> (R, K, blocks, codes, bytes), written out: where neighbouring bytes are read,
-    neighbouring features are."""
+    """(R, K, blocks, bytes, codes) -> (R, K, blocks, codes, bytes), materialised so that features for neighbouring
+    bytes are contiguous."""
     *rows, blocks, size, codes = x.shape
     if codes == 1:
         return t.reshape(x, (*rows, blocks, codes, size))
@@ -210,7 +211,8 @@ def _activated(t: Tracer, act: Activation, y: Tensor, other: Tensor | None = Non
 
 
 def _swiglu(t: Tracer, act: Activation, y: Tensor, other: Tensor | None) -> Tensor:
-    """g · sigmoid(alpha · g) · (l + beta) of the gate g, at most the limit, and l, within ± the limit."""
+    """g · sigmoid(alpha · g) · (l + beta) of the gate g and the linear part l; g is clipped to at most the limit, l to
+    ± the limit."""
     gate, linear = y, other
     if act.fusion:
         half = sh.floordiv(y.shape[2], 2)

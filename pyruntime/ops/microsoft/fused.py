@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime's optimiser writes: fusions, and the channels-last forms (N, *S, C)."""
+"""Fused operators that ONNX Runtime's optimiser writes, and channels-last (N, *S, C) forms."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BOOL, F32, I32
-from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, const, erf, log, maximum, minimum, select, sigmoid, tanh
+from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, const, log, maximum, minimum, select, sigmoid, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.microsoft import MICROSOFT
+from pyruntime.ops.standard.activation import gelu
 from pyruntime.ops.standard.conv import causal_conv, conv
 from pyruntime.ops.standard.linear_attention import linear_attention
 from pyruntime.ops.standard.matmul import gemm
@@ -22,7 +23,7 @@ from pyruntime.ops.standard.reduce import softmax_of
 
 
 def activation_of(t: Tracer, name: str, p: Sequence[float]) -> Expr:
-    """The template of an activation by name; p are its parameters."""
+    """The expression of an activation by name; p are its parameters."""
     forms = {
         "": lambda: X,
         "Relu": lambda: maximum(X, 0.0),
@@ -34,9 +35,9 @@ def activation_of(t: Tracer, name: str, p: Sequence[float]) -> Expr:
     }
     if name not in forms:
         raise t.unsupported(f'activation "{name}" is not known')
-    least = {"Clip": 2, "HardSigmoid": 2}.get(name, 0)
-    if len(p) < least:
-        raise t.shape_error(f'activation "{name}" has {len(p)} parameters, needs {least}')
+    needed = {"Clip": 2, "HardSigmoid": 2}.get(name, 0)
+    if len(p) < needed:
+        raise t.shape_error(f'activation "{name}" has {len(p)} parameters, needs {needed}')
     return forms[name]()
 
 
@@ -68,7 +69,7 @@ def nhwc_conv(
     group: int = 1, kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """FusedConv with channels last; the weight stays (M, C/group, *K)."""
+    """FusedConv with channels last; the weight is (M, C/group, *K) as in Conv."""
     y = fused_conv(
         t, channels_first(t, x), w, b, None if z is None else channels_first(t, z), activation=activation,
         activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group,
@@ -110,17 +111,18 @@ def bias_add(t: Tracer, x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
 @op("BiasSplitGelu", domain=MICROSOFT)
 def bias_split_gelu(t: Tracer, x: Tensor, bias: Tensor) -> Tensor:
     """left · gelu(right) of the two halves of x + bias. Shapes: x (*A, 2·D), bias (2·D,) -> (*A, D)."""
-    kind = float_type(x.dtype)  # a sum rounded to half floats may be where erf is -1, and a left infinity turn NaN
-    total = t.map_onto(cast(X, kind) + cast(Y, kind), x, bias)
+    # In float32: a sum rounded to a half float can make gelu(right) 0, and an infinite left half then gives NaN.
+    dtype = float_type(x.dtype)
+    total = t.map_onto(cast(X, dtype) + cast(Y, dtype), x, bias)
     half = x.shape[-1] // 2
     left, right = t.slice(total, -1, 0, half), t.slice(total, -1, half, half)
-    return t.cast(t.map(X * (Y * 0.5 * (erf(Y * math.sqrt(0.5)) + 1.0)), left, right), x.dtype)
+    return t.cast(t.map(X * gelu(Y), left, right), x.dtype)
 
 
 @op("BiasSoftmax", domain=MICROSOFT)
 def bias_softmax(t: Tracer, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
-    """Softmax of x + bias over axes axis…; a bias of fewer elements repeats over the axes just before them
-    (is_inner_broadcast), or over the first ones."""
+    """Softmax of x + bias over the axes from `axis` on. A bias of lower rank repeats over the axes just before `axis`
+    (is_inner_broadcast), else over the first axes."""
     start = t.axis(axis, x.rank)
     if is_inner_broadcast and bias.rank < x.rank:
         missing = x.rank - bias.rank
@@ -133,7 +135,7 @@ def bias_dropout(
     t: Tracer, x: Tensor, bias: Tensor, residual: Tensor | None = None, ratio: Tensor | None = None,
     training_mode: Tensor | None = None, *, seed: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """x + bias + residual, and a mask that keeps all: nothing is dropped when a model runs."""
+    """x + bias + residual, and a mask of ones: inference drops nothing."""
     if training_mode is not None and t.static(training_mode)[0]:
         raise t.unsupported("training_mode is not implemented")
     y = t.map_onto(X + Y, x, bias)
@@ -144,9 +146,9 @@ def bias_dropout(
 def relative_position_bias(
     t: Tracer, table: Tensor, query_length: Tensor, key_length: Tensor, *, is_bidirectional: int = 0, max_distance: int
 ) -> Tensor:
-    """T5's bias of attention: distances of key and query fall into buckets, half of them of one distance each, the
-    others growing by a factor up to max_distance. Shapes: table (buckets, heads) -> (1, heads, queries, keys).
-    Source: https://arxiv.org/abs/1910.10683"""
+    """T5's relative position bias: the distance of key and query selects a bucket. Half of the buckets hold one
+    distance each; the others grow geometrically up to max_distance. Shapes: table (buckets, heads) -> (1, heads,
+    queries, keys). Source: https://arxiv.org/abs/1910.10683"""
     count, heads = table.shape
     if not isinstance(count, int):
         raise t.unsupported("the number of buckets must be known")
@@ -156,11 +158,11 @@ def relative_position_bias(
 
     def body(_: Expr, h: Expr, q: Expr, k: Expr) -> Expr:
         distance = q - k
-        behind = select(distance < 0, const(count, I32), const(0, I32)) if is_bidirectional else const(0, I32)
-        far = maximum(distance, -distance) if is_bidirectional else maximum(distance, 0)
-        steps = log(cast(maximum(far, 1), F32) / float(exact)) * growth
-        wide = minimum(cast(steps, I32) + exact, count - 1)
-        return table.at(behind + select(far < exact, far, wide), h)
+        first = select(distance < 0, const(count, I32), const(0, I32)) if is_bidirectional else const(0, I32)
+        size = maximum(distance, -distance) if is_bidirectional else maximum(distance, 0)
+        steps = log(cast(maximum(size, 1), F32) / float(exact)) * growth
+        bucket = minimum(cast(steps, I32) + exact, count - 1)
+        return table.at(first + select(size < exact, size, bucket), h)
 
     (queries,), (keys,) = (t.ints(t.reshape(v, (1,)), lower=0) for v in (query_length, key_length))
     return t.compute((1, heads, queries, keys), body)
@@ -171,7 +173,7 @@ def group_norm(
     t: Tracer, x: Tensor, gamma: Tensor, beta: Tensor, *, activation: int, channels_last: int = 1,
     epsilon: float = 1e-5, groups: int,
 ) -> Tensor:  # fmt: skip
-    """GroupNormalization, then SiLU if `activation` is 1; channels last by default."""
+    """GroupNormalization, then SiLU if `activation` is 1. Channels are last by default."""
     y = channels_first(t, x) if channels_last else x
     y = group_normalization(t, y, gamma, beta, epsilon=epsilon, num_groups=groups)
     y = t.map(X * sigmoid(X), y) if activation else y
@@ -183,9 +185,9 @@ def skip_group_norm(
     t: Tracer, x: Tensor, gamma: Tensor, beta: Tensor, skip: Tensor, bias: Tensor | None = None, *, activation: int,
     channels_last: int = 1, epsilon: float = 1e-5, groups: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """GroupNorm of x + skip + bias, and that sum; skip (N, C) or (N, 1, 1, C) broadcasts."""
+    """GroupNorm of x + skip + bias, and that sum. A skip of shape (N, C) or (N, 1, 1, C) broadcasts."""
     if not channels_last:
-        raise t.unsupported("channels first are not implemented")
+        raise t.unsupported("channels_last 0 is not implemented")
     dtype = float_type(x.dtype)
     wide = t.reshape(skip, (skip.shape[0], 1, 1, skip.shape[1])) if skip.rank == 2 else skip
     total = t.map(cast(X, dtype) + cast(Y, dtype), x, wide)
@@ -199,7 +201,7 @@ def causal_conv_microsoft(
     t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, past: Tensor | None = None, *, activation: str = "none",
     channels_last: int = 0, dilation: int = 1, ndim: int = 1, state_window: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """ONNX's operator of that name, where the further attributes have their defaults."""
+    """ONNX's operator of the same name; the additional attributes must have their defaults."""
     if (channels_last, dilation, ndim, state_window) != (0, 1, 1, 0):
         raise t.unsupported("channels_last, dilation, ndim and state_window are not implemented")
     return causal_conv(t, x, w, b, past, activation=activation)
@@ -211,7 +213,7 @@ def linear_attention_microsoft(
     decay: Tensor | None = None, beta: Tensor | None = None, *, chunk_size: int = 64, kv_num_heads: int,
     q_num_heads: int, scale: float = 0.0, state_window: int = 0, update_rule: str = "gated_delta",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """ONNX's operator of that name, without state_window."""
+    """ONNX's operator of the same name, without state_window."""
     if state_window:
         raise t.unsupported("state_window is not implemented")
     return linear_attention(

@@ -1,5 +1,5 @@
-"""ONNX Runtime's fusions around gates: of linear attention, of hyper-connections, and their norms. All compute in
-float32 and give their input's type.
+"""Fused gates: of linear attention, of hyper-connections, and their norms. All compute in float32 and return the type
+of their input.
 
 Letters: A leading axes, C branches, D features."""
 
@@ -19,13 +19,13 @@ from pyruntime.ops.standard.norm import root_mean_square, scaled
 
 
 def _branches(t: Tracer, x: Tensor, count: sh.AnyDim) -> Tensor:
-    """(*A, C, D) of x, which has that shape or, where the number of branches is given, (*A, C·D)."""
+    """x as (*A, C, D): x itself if count is 0, else (*A, C·D) with C = count split."""
     return t.reshape(x, (*x.shape[:-1], count, sh.floordiv(x.shape[-1], count))) if count else x
 
 
 @op("GatedAdd", domain=MICROSOFT)
 def gated_add(t: Tracer, x: Tensor, y: Tensor, gate: Tensor) -> Tensor:
-    """x + y · gate, the product rounded to the type. Shapes: x, y (*A, D), gate (*A, 1)"""
+    """x + y · gate; the product is rounded to the type first. Shapes: x, y (*A, D), gate (*A, 1)"""
     t.require_shape("y", y, x.shape)
     t.require_shape("gate", gate, (*x.shape[:-1], 1))
     return t.map(X + Y, x, t.map(X * Y, y, gate))
@@ -33,7 +33,8 @@ def gated_add(t: Tracer, x: Tensor, y: Tensor, gate: Tensor) -> Tensor:
 
 @op("ScaledSiLU", domain=MICROSOFT)
 def scaled_silu(t: Tracer, x: Tensor, scale: Tensor | None = None, *, alpha: float = 1.0) -> Tensor:
-    """z · sigmoid(z) of z = x · scale, each step rounded to the type; without `scale`, one number, alpha."""
+    """z · sigmoid(z) with z = x · scale, each step rounded to the type. `scale` is one number; without it alpha is
+    used."""
     factor = t.scalar(alpha, F32) if scale is None else t.cast(t.reshape(scale, ()), F32)
     z = t.cast(t.map(X * Y, t.cast(x, F32), factor), x.dtype)
     return t.map(X * Y, z, t.map(sigmoid(X), z))
@@ -43,13 +44,13 @@ def scaled_silu(t: Tracer, x: Tensor, scale: Tensor | None = None, *, alpha: flo
 def gated_rms_norm(
     t: Tracer, x: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5
 ) -> Tensor:
-    """x / rms · scale · f(gate), the rms of each group of D features; f: silu (swish) or sigmoid.
+    """x / rms · scale · f(gate), with the rms of each group of D features; f is silu (swish) or sigmoid.
     Shapes: x, gate (*A, C·D), scale (D,)"""
     if activation not in ("silu", "swish", "sigmoid"):
         raise t.unsupported(f'activation "{activation}" is not known')
     t.require_shape("gate", gate, x.shape)
     groups = (*x.shape[:-1], sh.floordiv(x.shape[-1], scale.shape[0]), scale.shape[0])
-    t.require_equal(groups[-2] * groups[-1], x.shape[-1], "the last axis is no multiple of the scale's length")
+    t.require_equal(groups[-2] * groups[-1], x.shape[-1], "the last axis must be a multiple of the scale's length")
     y = scaled(t, root_mean_square(t, t.reshape(t.cast(x, F32), groups), -1, epsilon)[0], scale, None, F32)
     factor = sigmoid(Y) if activation == "sigmoid" else Y * sigmoid(Y)
     return t.cast(t.map(X * factor, t.reshape(y, x.shape), t.cast(gate, F32)), x.dtype)
@@ -95,7 +96,7 @@ def hyper_connection_pre_mix(
 
 
 def _mix(t: Tracer, mix: Tensor, x: Tensor) -> Tensor:
-    """Factors of branches as (*A, C, 1) or (*A, C, D)."""
+    """The factors of branches as (*A, C, 1) or (*A, C, D)."""
     if mix.rank != x.rank:
         mix = t.unsqueeze(mix, [-1]) if mix.shape[-1] == x.shape[-2] else _branches(t, mix, x.shape[-2])
     t.require_shape("the factors of branches", mix, (*x.shape[:-1], mix.shape[-1]))
@@ -109,7 +110,7 @@ def hyper_connection_post_mix(
     t: Tracer, streams: Tensor, block_output: Tensor, post_mix: Tensor, stream_mix: Tensor | None = None, *,
     num_branches: int = 0,
 ) -> Tensor:  # fmt: skip
-    """y[k] = Σc stream_mix[c, k] · streams[c] + post_mix[k] · block_output; without stream_mix y[k] has streams[k].
+    """y[k] = Σc stream_mix[c, k] · streams[c] + post_mix[k] · block_output; without stream_mix the sum is streams[k].
     Shapes: streams (*A, C, D) or (*A, C·D), block_output (*A, D), post_mix as pre_mix, stream_mix (*A, C, C)"""
     x = t.cast(_branches(t, streams, num_branches), F32)
     t.require_shape("block_output", block_output, (*x.shape[:-2], x.shape[-1]))
@@ -127,7 +128,8 @@ def engram_gate(
     t: Tracer, key: Tensor, query: Tensor, value: Tensor, key_norm_scale: Tensor, query_norm_scale: Tensor,
     conv_norm_scale: Tensor | None = None, *, epsilon: float = 1e-5,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """gate · value, gate = sigmoid(sign(s) · √max(|s|, 1e-6)), s = norm(key) · norm(query) / √D; and its norm.
+    """gate · value with gate = sigmoid(sign(s) · √max(|s|, 1e-6)) and s = norm(key) · norm(query) / √D; and the norm of
+    the result.
     Shapes: key, query (B, S, C, D), value (B, S, D), scales (C, D) -> (B, S, C, D) twice"""
     t.require_shape("query", query, key.shape)
     t.require_shape("value", value, (*key.shape[:2], key.shape[3]))

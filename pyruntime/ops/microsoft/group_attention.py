@@ -1,4 +1,4 @@
-"""GroupQueryAttention of ONNX Runtime, with the letters of `attention`."""
+"""GroupQueryAttention, with the letters of `standard.attention`."""
 
 from __future__ import annotations
 
@@ -40,14 +40,13 @@ def group_query_attention(
     scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1, softcap: float = 0.0,
     v_quant_type: str = "NONE",
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Causal attention where item n has seqlens_k[n] + 1 keys, of which the last S (all, for a first prompt) are new.
-    New keys go behind the item's own past, in a cache of max(P, total_sequence_length) places, or of P places if
-    sliding_window_cache (see `Window`). Caches may hold codes (see `Codes`).
+    """Causal attention where item n has seqlens_k[n] + 1 keys, of which the last S (all, in a first prompt) are new.
+    New keys are appended to the item's own past, in a cache of max(P, total_sequence_length) places, or of P places if
+    sliding_window_cache is set (see `Window`). Caches may be quantised (see `Codes`).
 
     Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, P, D)
-    -> (N, S, H·D), present key and value (N, G, max(P, total), D)
-    """
-    _require_known(t, local_window_size, causal, smooth_softmax)
+    -> (N, S, H·D), present key and value (N, G, max(P, total), D)"""
+    _check_attributes(t, local_window_size, causal, smooth_softmax)
     q, k, v = group_heads(t, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q, k = (
@@ -59,21 +58,21 @@ def group_query_attention(
         t.require_equal(x.shape[2], rows, "keys and queries differ in number")
     if past_key is not None and past_value is not None:
         t.require_equal(past_key.shape[2], past_value.shape[2], "past_key and past_value differ in length")
-    seqlens_k = t.reshape(seqlens_k, (q.shape[0],))  # of older models (N, 1)
+    seqlens_k = t.reshape(seqlens_k, (q.shape[0],))  # older models have (N, 1)
     total = t.ints(t.reshape(total_sequence_length, ()), 0)[0]
     require_bias(t, attention_bias, rows, total)
     first = dim(sh.compare("eq", rows, total))
 
     def end(n: Expr) -> Expr:
-        """How many keys item n has."""
+        """The number of keys of item n."""
         return t.checked_index(seqlens_k.at(n), total) + 1
 
     def start(n: Expr) -> Expr:
-        """How many keys item n had before."""
+        """The number of past keys of item n."""
         return select(first != 0, 0, end(n) - dim(rows))
 
     if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
-        q, k = (turned_by_caches(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
+        q, k = (rotate_by_caches(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
     elif do_rotary == 1:
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     scales = [_channels(t, scale, x) for scale, x in ((k_scale, k), (v_scale, v))]
@@ -83,18 +82,18 @@ def group_query_attention(
     if sliding_window_cache:
         window = _window(t, past_key, local_window_size if causal else 0, start, end)
         presents = [window.kept(t, old, new) for old, new in zip(olds, news, strict=True) if old is not None]
-        held = [t.concat([old, new], 2) for old, new in zip(olds, news, strict=True) if old is not None]
+        cached = [t.concat([old, new], 2) for old, new in zip(olds, news, strict=True) if old is not None]
         added = None if attention_bias is None else add_mask(t, attention_bias, (*q.shape[:3], total))
         bias: Bias | None = window.bias(added)
     else:
-        room = rows if past_key is None else past_key.shape[2] + rows
-        t.require(sh.compare("le", total, room), "total_sequence_length is more than the past and what is new")
+        most = rows if past_key is None else past_key.shape[2] + rows
+        t.require(sh.compare("le", total, most), "total_sequence_length exceeds the past keys plus the new ones")
         presents = [appended(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
-        held = [t.slice(x, 2, 0, total) for x in presents]  # a cache may have room for more
+        cached = [t.slice(x, 2, 0, total) for x in presents]  # a cache may have unused places
         biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], total))]
         left = local_window_size - 1 if local_window_size > 0 else -1
         bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
-    keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, held, strict=True))
+    keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, cached, strict=True))
     sink = _sink(head_sink, smooth_softmax == 1)
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
@@ -102,7 +101,8 @@ def group_query_attention(
 
 
 def _channels(t: Tracer, scale: Tensor | None, x: Tensor) -> Tensor | None:
-    """One scale a channel of x (N, G, ·, D), whatever its shape, as ONNX Runtime takes it: by the number."""
+    """One scale per channel of x (N, G, ·, D) as (1, G, 1, D). ONNX Runtime accepts any shape with that number of
+    elements."""
     _, groups, _, head = x.shape
     if scale is None or sh.size(scale.shape) != groups * head:
         return scale
@@ -112,21 +112,21 @@ def _channels(t: Tracer, scale: Tensor | None, x: Tensor) -> Tensor | None:
 def _codes(
     t: Tracer, past: Tensor | None, scales: Sequence[Tensor | None], types: Sequence[str], bits: int
 ) -> list[Codes]:
-    """What the caches of keys and values hold."""
+    """The encodings of the key and value caches."""
     for scale, kind in zip(scales, types, strict=True):
         if kind not in ("NONE", "PER_TENSOR", "PER_CHANNEL"):
-            raise t.unsupported(f"caches of type {kind} are not known")
+            raise t.unsupported(f"the cache type {kind} is not known")
         if (scale is None) != (kind == "NONE"):
-            raise t.shape_error("a quantised cache needs its scale, and no other has one")
+            raise t.shape_error("k_scale and v_scale belong to quantised caches, and only to them")
     dtype = past.dtype if past is not None else U8 if bits == 4 else I8
     if types != ("NONE", "NONE") and (dtype, bits or 8) not in ((U8, 4), (I8, 8), (F8E4M3FN, 8)):
         text = f"a cache of {bits} bits in {dtype.name} is not known"
-        raise t.unsupported(text, "4 in uint8, 8 in int8 or float8e4m3fn are")
+        raise t.unsupported(text, "use 4 bits in uint8, or 8 in int8 or float8e4m3fn")
     return [Codes(scale, dtype) for scale in scales]
 
 
-def _require_known(t: Tracer, local_window_size: int, causal: int, smooth_softmax: int) -> None:
-    """For a window and a smooth softmax -1 stands for none."""
+def _check_attributes(t: Tracer, local_window_size: int, causal: int, smooth_softmax: int) -> None:
+    """Refuse unknown values. -1 turns the window or the smooth softmax off."""
     if local_window_size != -1 and not causal:
         raise t.unsupported("local_window_size needs causal attention")
     if local_window_size < -1 or local_window_size == 0:
@@ -143,7 +143,7 @@ def _window(t: Tracer, past: Tensor | None, width: int, start: PerItem, end: Per
 
 
 def _sink(head_sink: Tensor | None, smooth: bool) -> PerItem | None:
-    """The further logit of a row: one a head, or 0."""
+    """The additional logit of each row's softmax: one per head, or 0."""
     if head_sink is not None:
         return lambda h: head_sink.at(h)
     return (lambda h: const(0.0)) if smooth else None
@@ -152,6 +152,7 @@ def _sink(head_sink: Tensor | None, smooth: bool) -> PerItem | None:
 def group_heads(
     t: Tracer, query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, groups: int
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Query (N, H, S, D), key and value (N, G, S, D), from separate or packed inputs."""
     if key is not None and value is not None:
         return heads_of(t, query, heads), heads_of(t, key, groups), heads_of(t, value, groups)
     every = heads_of(t, query, heads + 2 * groups)
@@ -160,9 +161,11 @@ def group_heads(
     return q, k, v
 
 
-def turned_by_caches(
+def rotate_by_caches(
     t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, ids: Tensor | None, start: PerItem, interleaved: int
 ) -> Tensor:
+    """Rotary embedding by tables of cosines and sines, at positions `ids` (N, S) or from start(n) on."""
+
     def angle(cache: Tensor) -> Angle:
         def at(n: Expr, s: Expr, pair: Expr) -> Expr:
             place = start(n) + s if ids is None else ids.at(n, s)
@@ -174,4 +177,4 @@ def turned_by_caches(
     return rotate(t, x, angle(cos), angle(sin), cos.shape[1] * 2, bool(interleaved))
 
 
-__all__ = ["group_heads", "group_query_attention", "turned_by_caches"]
+__all__ = ["group_heads", "group_query_attention", "rotate_by_caches"]

@@ -1,6 +1,6 @@
-"""Caches of keys and values as GroupQueryAttention has them: coded in few bits, and with a window of the latest only.
+"""KV caches of GroupQueryAttention: quantised ones, and ones that keep a sliding window only.
 
-With the letters of `attention`, and C the places of a cache."""
+With the letters of `standard.attention`, and C the places of a cache."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.minifloat import decode, encode
 from pyruntime.ops.standard.attention import NONE, Bias
 
-PerItem = Callable[[Expr], Expr]  # a number of a batch item, or of a head
+PerItem = Callable[[Expr], Expr]  # batch item (or head) -> a number
 
 
-# ── codes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── quantised caches ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Numbers as round(x / scale), scale broadcast to (N, G, T, D): int8, float8e4m3fn, or in uint8 two of 4 bits, the
-    first in the low half, each 8 more. Without a scale they are as they are."""
+    """Numbers as round(x / scale), with scale broadcast to (N, G, T, D), in int8 or float8e4m3fn, or two 4-bit codes in
+    a uint8: each plus 8, the first in the low half. Without a scale the numbers are not encoded."""
 
     scale: Tensor | None
     dtype: DType
 
     def encoded(self, t: Tracer, x: Tensor) -> Tensor:
-        """(N, G, S, D) -> the codes of the numbers; two share a place of 4-bit codes."""
+        """The codes of numbers (N, G, S, D); 4-bit codes halve the last axis."""
         if self.scale is None:
             return x
         scale, (n_, g_, s_, d_) = self.scale, x.shape
@@ -48,7 +48,7 @@ class Codes:
         if self.dtype is I8:
             return t.compute(x.shape, lambda *i: cast(whole(8, *i), I8))
         half = sh.floordiv(d_, 2)
-        t.require_equal(half + half, d_, "two codes of 4 bits share a byte")
+        t.require_equal(half + half, d_, "4-bit codes need an even head size")
 
         def pair(n: Expr, g: Expr, s: Expr, d: Expr) -> Expr:
             low, high = (whole(4, n, g, s, d * 2 + more) + 8 for more in (0, 1))
@@ -81,23 +81,23 @@ class Codes:
 
 
 def appended(t: Tracer, old: Tensor | None, new: Tensor, start: PerItem, total: AnyDim) -> Tensor:
-    """The cache with new entries written behind each item's past: (N, G, P, D), (N, G, S, D) ->
-    (N, G, max(P, total), D)."""
+    """The cache with new entries written after each item's past: (N, G, P, D), (N, G, S, D) -> (N, G, max(P, total),
+    D)."""
     n_, g_, rows, d_ = new.shape
     past = 0 if old is None else old.shape[2]
     t.require_shape("the past", old, (n_, g_, past, d_))
 
     def body(n: Expr, g: Expr, j: Expr, d: Expr) -> Expr:
         place = j - start(n)
-        fresh = (place >= 0) & (place < dim(rows))
-        kept = 0 if old is None else guard(j < dim(past), old.at(n, g, j, d), 0)
-        return guard(fresh, new.at(n, g, place, d), kept)
+        is_new = (place >= 0) & (place < dim(rows))
+        past_entry = 0 if old is None else guard(j < dim(past), old.at(n, g, j, d), 0)
+        return guard(is_new, new.at(n, g, place, d), past_entry)
 
     return t.compute((n_, g_, sh.maximum(past, total), d_), body, new.dtype)
 
 
 def from_beams(t: Tracer, x: Tensor, source: Tensor, past: AnyDim) -> Tensor:
-    """Past keys of beams: that of item n·W + m at place j lies in row n·W + source[n, m, j].
+    """The past keys of each beam: the key of row n·W + m at place j comes from row n·W + source[n, m, j].
 
     Shapes: x (N·W, G, T, D), source (N, W, places)"""
     width = source.shape[1]
@@ -111,49 +111,50 @@ def from_beams(t: Tracer, x: Tensor, source: Tensor, past: AnyDim) -> Tensor:
     return t.compute(x.shape, body)
 
 
-# ── caches of a window ────────────────────────────────────────────────────────────────────────────────────────────
+# ── sliding-window caches ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A cache of `places` for a window of `width` keys: row i is the key at position T - L + i of an item's T, where
-    L = T while T <= places, else T less the fewest groups of places - width + 1 that make it fit.
+    """A cache of `places` rows for a window of `width` keys. Of an item's T keys it holds the last L: row i is the key
+    at position T - L + i. L = T while T <= places; else L is T minus the fewest groups of places - width + 1 keys that
+    make it fit.
 
-    start(n), end(n): the keys of item n before and after the new ones."""
+    start(n), end(n): the number of keys of item n before and after the new ones."""
 
     places: AnyDim
     width: int
     start: PerItem
     end: PerItem
 
-    def held(self, total: Expr) -> Expr:
-        """L of T keys."""
+    def count(self, total: Expr) -> Expr:
+        """L, the number of cached keys, of T keys."""
         group = dim(self.places - (self.width - 1))
         over = total - dim(self.places)
         return select(over <= 0, total, total - (over + group - 1) / group * group)
 
     def kept(self, t: Tracer, old: Tensor, new: Tensor) -> Tensor:
-        """The cache afterwards; places without a key hold 0."""
+        """The cache with the new keys; unused places hold 0."""
         t.require_shape("new keys or values", new, (*old.shape[:2], new.shape[2], old.shape[3]))
 
         def body(n: Expr, g: Expr, i: Expr, d: Expr) -> Expr:
             before, total = self.start(n), self.end(n)
-            place = total - self.held(total) + i
-            gone = before - self.held(before)
-            row = guard(place < before, old.at(n, g, place - gone, d), new.at(n, g, place - before, d))
+            place = total - self.count(total) + i
+            dropped = before - self.count(before)
+            row = guard(place < before, old.at(n, g, place - dropped, d), new.at(n, g, place - before, d))
             return guard(place < total, row, 0)
 
         return t.compute(old.shape, body, old.dtype)
 
     def bias(self, inner: Bias | None) -> Bias:
-        """Of scores of the old cache and then the new keys: what each query sees; `inner` is told positions."""
+        """Masks the scores of the old cache followed by the new keys; `inner` gets key positions in the sequence."""
 
         def bias(score: Expr, n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
-            before, fresh = self.start(n), j >= dim(self.places)
-            here = before + i
-            place = select(fresh, before + j - dim(self.places), before - self.held(before) + j)
-            seen = (fresh | (place < before)) & (place <= here) & (place > here - self.width)
-            return guard(seen, score if inner is None else inner(score, n, h, i, place), NONE)
+            before, is_new = self.start(n), j >= dim(self.places)
+            query = before + i
+            key = select(is_new, before + j - dim(self.places), before - self.count(before) + j)
+            visible = (is_new | (key < before)) & (key <= query) & (key > query - self.width)
+            return guard(visible, score if inner is None else inner(score, n, h, i, key), NONE)
 
         return bias
 

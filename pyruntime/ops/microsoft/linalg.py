@@ -1,4 +1,4 @@
-"""Distances and inverses of ONNX Runtime, and complex numbers as pairs on the last axis."""
+"""Distances, inverses, and products of complex numbers, which are pairs (real, imaginary) on the last axis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cdist(t: Tracer, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Te
     """Distances between rows: Σ (a - b)², or its root for "euclidean". Shapes: a (M, N), b (K, N) -> (M, K)"""
     if metric not in ("sqeuclidean", "euclidean"):
         raise t.unsupported(f'metric "{metric}" is not known')
-    t.require_equal(a.shape[1], b.shape[1], "rows of the two collections differ in length")
+    t.require_equal(a.shape[1], b.shape[1], "rows of the two inputs differ in length")
 
     def square(m: Expr, k: Expr, n: Expr) -> Expr:
         distance = a.at(m, n) - b.at(k, n)
@@ -33,9 +33,9 @@ def cdist(t: Tracer, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Te
 def sparse_to_dense_matmul(
     t: Tracer, a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0
 ) -> Tensor:
-    """alpha · a' · b' of a sparse a, fed as the dense one that it stands for. Shapes: (M, K), (K, N) -> (M, N)"""
+    """alpha · a' · b'. The sparse a is fed as the dense matrix that it represents. Shapes: (M, K), (K, N) -> (M, N)"""
     if a.rank != 2 or b.rank != 2:
-        raise t.shape_error(f"operands of rank {a.rank} and {b.rank} are no two matrices")
+        raise t.shape_error(f"operands must be matrices, have ranks {a.rank} and {b.rank}")
     if alpha != 1.0 and a.dtype is not F32:
         raise t.unsupported(f"alpha {alpha} for {a.dtype} is not implemented", "ONNX Runtime reads it for float32 only")
     y = product(t, t.transpose(a, [1, 0]) if transA else a, t.transpose(b, [1, 0]) if transB else b)
@@ -44,7 +44,7 @@ def sparse_to_dense_matmul(
 
 @op("Inverse", domain=MICROSOFT)
 def inverse(t: Tracer, x: Tensor) -> Tensor:
-    """The inverse of each matrix, by Gauss and Jordan with row exchanges. Shapes: (*B, n, n) -> the same"""
+    """The inverse of each matrix, by Gauss-Jordan elimination with row exchanges. Shapes: (*B, n, n) -> the same"""
     n = x.shape[-1]
     t.require_equal(x.shape[-2], n, "an inverse needs square matrices")
     wide = t.cast(x, F32) if x.dtype in (F16, BF16) else x
@@ -60,9 +60,9 @@ def inverse(t: Tracer, x: Tensor) -> Tensor:
                 pivot = pivot_row(k, a, b, c, size)
                 for m in (a, out):
                     with k.loop(size) as j:
-                        here, there = k.let(m.at(b, c, j)), k.let(m.at(b, pivot, j))
-                        k.store(m, (b, pivot, j), here)
-                        k.store(m, (b, c, j), there)
+                        upper, lower = k.let(m.at(b, c, j)), k.let(m.at(b, pivot, j))
+                        k.store(m, (b, pivot, j), upper)
+                        k.store(m, (b, c, j), lower)
                 first = k.let(a.at(b, c, c))
                 for m in (a, out):
                     with k.loop(size, "vector") as j:

@@ -15,7 +15,7 @@ def fused_matmul(
     t: Tracer, a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:  # fmt: skip
-    """alpha · a' · b'. trans swaps the last two axes; transBatch brings axis 0 behind the other batch axes."""
+    """alpha · a' · b'. trans swaps the last two axes; transBatch moves axis 0 after the other batch axes."""
     a, b = _arranged(t, a, transA, transBatchA), _arranged(t, b, transB, transBatchB)
     y = matmul(t, a, b)
     return y if alpha == 1.0 else t.map(X * constant_of(alpha, y.dtype), y)

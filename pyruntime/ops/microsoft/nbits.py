@@ -1,4 +1,5 @@
-"""Weights packed to 2 to 8 bits in blocks, as ONNX Runtime's quantiser writes them: the lowest bits come first."""
+"""Products and lookups of weights that are quantised by blocks to 2 to 8 bits. Codes are packed with the lowest bits
+first."""
 
 from __future__ import annotations
 
@@ -20,17 +21,16 @@ def matmul_nbits(
     bias: Tensor | None = None, *, K: int, N: int, accuracy_level: int = 0, bits: int = 4, block_size: int,
     weight_prepacked: int = 0,
 ) -> Tensor:  # fmt: skip
-    """a · wᵀ + bias with w[n, k] = (code - zero point) · scale; the zero point is 2^(bits-1) unless given. Zero point
-    and scale are those of the block that k lies in, or of block g_idx[k]; where g_idx is constant and fills its blocks,
-    a's elements and the codes are put in the blocks' order, constant codes once.
+    """a · wᵀ + bias with w[n, k] = (code - zero point) · scale; the zero point is 2^(bits-1) by default. Zero point and
+    scale belong to the block of k, or to block g_idx[k]. If g_idx is constant and fills its blocks, a's elements and
+    the codes are reordered by block; constant codes are reordered at compile time.
 
-    Routine "matmul_nbits": args (a, b, scales, zero_points), attrs bits, block_size, K, N, accuracy_level; with level 4
-    a may be quantised by blocks as well, else it is not.
-    Shapes: a (*A, K), b (N, blocks, block_size·bits/8) uint8, scales (N, blocks), zero_points uint8 packed
-    (N, ceil(blocks·bits/8)) or of a's type (N, blocks), bias (N,) -> (*A, N)
-    """
+    Routine "matmul_nbits": args (a, b, scales, zero_points), attrs bits, block_size, K, N, accuracy_level. Level 4
+    permits a to be quantised by blocks; other levels do not.
+    Shapes: a (*A, K), b (N, blocks, block_size·bits/8) uint8, scales (N, blocks), zero_points uint8 packed (N,
+    ceil(blocks·bits/8)) or of a's type (N, blocks), bias (N,) -> (*A, N)"""
     if weight_prepacked:
-        raise t.unsupported(f"weight_prepacked {weight_prepacked} is for another engine")
+        raise t.unsupported(f"weight_prepacked {weight_prepacked} is ONNX Runtime's own layout")
     if not 2 <= bits <= 8:
         raise t.unsupported(f"bits {bits} is not one of 2 to 8")
     if block_size < 16 or block_size & (block_size - 1):
@@ -43,9 +43,9 @@ def matmul_nbits(
     zeros = None
     if zero_points is not None:
         zeros = t.reshape(zero_points, (N, -(-blocks * bits // 8) if packed else blocks))
-    order = None if g_idx is None else _blocks_order(t, g_idx, K, block_size)
+    order = None if g_idx is None else _block_order(t, g_idx, K, block_size)
     if order is not None:
-        a, codes, g_idx = _ordered(t, a, codes, order, block_size, bits)
+        (a, codes), g_idx = _reordered(t, a, codes, order, block_size, bits), None
     dtype = F32 if a.dtype in (F16, BF16) else a.dtype
     rank = a.rank
 
@@ -72,9 +72,9 @@ def matmul_nbits(
     return t.cast(y if bias is None else t.map(X + cast(Y, dtype), y, bias), a.dtype)
 
 
-def _blocks_order(t: Tracer, g_idx: Tensor, K: int, block_size: int) -> list[int] | None:
-    """Which k stands at each place once those of a block stand together; None if g_idx is not constant, or gives its
-    blocks fewer or more than they hold."""
+def _block_order(t: Tracer, g_idx: Tensor, K: int, block_size: int) -> list[int] | None:
+    """The order of k that puts the elements of each block together; None if g_idx is not constant, or does not give
+    each block exactly the elements that it holds."""
     leaf = g_idx.kernel
     groups = t.elements(leaf.value) if isinstance(leaf, Leaf) and leaf.kind == "weight" else t.known(g_idx)
     if groups is None or sorted(groups) != [k // block_size for k in range(K)]:
@@ -82,10 +82,10 @@ def _blocks_order(t: Tracer, g_idx: Tensor, K: int, block_size: int) -> list[int
     return sorted(range(K), key=groups.__getitem__)
 
 
-def _ordered(
+def _reordered(
     t: Tracer, a: Tensor, codes: Tensor, order: list[int], block_size: int, bits: int
-) -> tuple[Tensor, Tensor, None]:
-    """a (*A, K) and codes (N, blocks, bytes) with their k in this order, so that there is no g_idx."""
+) -> tuple[Tensor, Tensor]:
+    """a (*A, K) and codes (N, blocks, bytes) with k in this order, which makes g_idx redundant."""
     at = t.constant(order, I32)
     last = dim(len(order) - 1)
 
@@ -96,17 +96,18 @@ def _ordered(
     def byte(n: Expr, block: Expr, i: Expr) -> Expr:
         return packed_byte(lambda place: code(n, block * block_size + place), i, bits)
 
-    return t.compute(a.shape, lambda *i: a.at(*i[:-1], at.at(i[-1]))), t.compute(codes.shape, byte), None
+    return t.compute(a.shape, lambda *i: a.at(*i[:-1], at.at(i[-1]))), t.compute(codes.shape, byte)
 
 
-# of MatMulFpQ4, by blk_quant_type: elements of a block, bytes before its codes
+# MatMulFpQ4's blk_quant_type -> elements of a block, bytes before its codes
 _BLOBS = {0: (32, 4), 1: (32, 5), 2: (64, 4)}
 
 
 @op("MatMulFpQ4", domain=MICROSOFT)
 def matmul_fp_q4(t: Tracer, a: Tensor, b: Tensor, b_shape: Tensor, *, blk_quant_type: int = 1) -> Tensor:
-    """a · w of 4-bit weights in a blob of blocks along K, column by column: a block is its float32 scale, its zero
-    point (a byte, in type 1; else it is 8), and codes of which each 16 bytes hold 32: their low halves, then the high.
+    """a · w of 4-bit weights, which are a byte string of blocks along K, column by column. A block is its float32
+    scale, its zero point (one byte in type 1; else 8) and its codes: each 16 bytes hold 32 codes, first the low halves,
+    then the high ones.
     Shapes: a (*A, K), b (N · blocks · bytes of a block), b_shape (2): K, N -> (*A, N)"""
     if blk_quant_type not in _BLOBS:
         raise t.unsupported(f"blk_quant_type {blk_quant_type} is not 0, 1 or 2")
@@ -143,8 +144,8 @@ def matmul_bnb4(
     t: Tracer, a: Tensor, b: Tensor, absmax: Tensor, *, K: int, N: int, block_size: int, quant_type: int,
     training_mode: int = 0, transB: int = 1,
 ) -> Tensor:  # fmt: skip
-    """a · wᵀ (a · w if transB is 0) of weights as bitsandbytes packs them: w (N, K) flat in blocks, a value of a table
-    of 16 times its block's absmax, the high half of each byte first.
+    """a · wᵀ (a · w if transB is 0) of weights as bitsandbytes packs them: w (N, K) flat in blocks, each value a table
+    entry (of 16) times its block's absmax; the first code is in the high half of a byte.
 
     Shapes: a (*A, K), b (ceil(N·K/2),) uint8, absmax (ceil(N·K/block_size),) -> (*A, N)"""
     if quant_type not in (0, 1):
@@ -168,7 +169,7 @@ def gather_block_quantized(
     t: Tracer, data: Tensor, indices: Tensor, scales: Tensor, zero_points: Tensor | None = None, *, bits: int = 4,
     block_size: int = 128, gather_axis: int = 0, quantize_axis: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Gather along an axis, then dequantise by blocks along another. uint8 data hold 8/bits elements a byte along
+    """Gather along one axis, then dequantise by blocks along another. uint8 data hold 8/bits elements per byte along
     their last axis. Shapes: data (*D), indices (*I) -> D with its axis replaced by I."""
     if bits not in (2, 4, 8):
         raise t.unsupported(f"bits {bits} is not one of 2, 4, 8")

@@ -1,4 +1,4 @@
-"""ONNX Runtime's fused normalisations: a sum, or embeddings, then a normalisation over the last axis."""
+"""Fused normalisations: a sum, or embeddings, then a normalisation over the last axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyruntime.ops.standard.norm import centre, root_mean_square, scaled, stash
 def simplified_layer_normalization(
     t: Tracer, x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """x / sqrt(mean(x²) + epsilon) · scale over axes axis…, and the inverse of the root."""
+    """x / sqrt(mean(x²) + epsilon) · scale over the axes from `axis` on, and 1 / sqrt(mean(x²) + epsilon)."""
     y, inverse = root_mean_square(t, x, axis, epsilon)
     return scaled(t, y, scale, None, scale.dtype), t.cast(inverse, stash(t, stash_type))
 
@@ -25,7 +25,7 @@ def simplified_layer_normalization(
 def _sum(
     t: Tracer, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None, bias: Tensor | None
 ) -> Tensor:  # fmt: skip
-    """x + skip + bias in the type of statistics; skip broadcasts over the batch."""
+    """x + skip + bias in float_type(x); skip broadcasts over the batch."""
     dtype = float_type(x.dtype)
     batch = () if skip.rank < x.rank else (1 if skip.shape[0] == 1 else x.shape[0],)
     t.require_shape("skip", skip, (*batch, *x.shape[1:]))
@@ -40,7 +40,7 @@ def skip_layer_normalization(
     t: Tracer, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None = None, bias: Tensor | None = None, *,
     epsilon: float = 1e-12,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """LayerNormalization of x + skip + bias over the last axis; outputs y, mean, 1/deviation, the sum.
+    """LayerNormalization of x + skip + bias over the last axis; outputs y, mean, 1/deviation and the sum.
     Shapes: x (N, S, D), skip (N, S, D), (1, S, D) or (S, D), others (D,)."""
     total = _sum(t, x, skip, gamma, beta, bias)
     y, mean, inverse = centre(t, total, [-1], epsilon)
@@ -51,7 +51,7 @@ def skip_layer_normalization(
 def skip_simplified_layer_normalization(
     t: Tracer, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12
 ) -> tuple[Tensor, None, Tensor, Tensor]:
-    """SimplifiedLayerNormalization of x + skip + bias; outputs y, nothing, 1/root, the sum."""
+    """SimplifiedLayerNormalization of x + skip + bias; outputs y, no mean, 1/root and the sum."""
     if len(t.wanted) > 1 and t.wanted[1]:
         raise t.unsupported("the second output, mean, is not supported: this norm has no mean")
     total = _sum(t, x, skip, gamma, None, bias)
@@ -65,8 +65,8 @@ def embed_layer_normalization(
     segment_embedding: Tensor | None, gamma: Tensor, beta: Tensor, mask: Tensor | None = None,
     position_ids: Tensor | None = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """LayerNormalization of word + position + segment embeddings; further outputs: how many mask elements are 1, the
-    sum. Shapes: ids and mask (N, S), embeddings (·, D) -> (N, S, D), (N,), (N, S, D)."""
+    """LayerNormalization of word + position + segment embeddings; also the number of ones in the mask, and the sum.
+    Shapes: ids and mask (N, S), embeddings (·, D) -> (N, S, D), (N,), (N, S, D)."""
     batch, steps = input_ids.shape
     width = word_embedding.shape[1]
     for name, table in (("position_embedding", position_embedding), ("segment_embedding", segment_embedding)):
@@ -85,7 +85,7 @@ def embed_layer_normalization(
     def body(n: Expr, s: Expr, d: Expr) -> Expr:
         place = s if position_ids is None else position_ids.at(0 if position_ids.shape[0] == 1 else n, s)
         total = row(word_embedding, input_ids.at(n, s), d) + row(position_embedding, place, d)
-        if segment_embedding is not None:  # without ids all are of segment 0, as in onnxruntime
+        if segment_embedding is not None:  # without segment_ids all tokens are in segment 0, as in ONNX Runtime
             segment = const(0, I32) if segment_ids is None else segment_ids.at(n, s)
             total = total + row(segment_embedding, segment, d)
         return total

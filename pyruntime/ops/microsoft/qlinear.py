@@ -1,4 +1,4 @@
-"""ONNX Runtime's operators on codes: dequantise, compute in float32, quantise."""
+"""Operators on quantised tensors: dequantise, compute in float32, quantise."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from pyruntime.ops.standard.recurrent import Layer, lstm_activations
 from pyruntime.ops.standard.reduce import softmax_of
 
 
-def _real(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+def _dequantised(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     return dequantize_linear(t, x, scalar_of(t, scale), None if zero is None else scalar_of(t, zero))
 
 
-def _codes(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+def _quantised(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    """Codes of x; without a zero point it is 0 of like's type."""
     if zero is None:
         zero = t.scalar(0, like.dtype)
     return t.map(saturated(X / Y, cast(Z, F32), zero.dtype), x, scalar_of(t, scale), scalar_of(t, zero))
 
 
-def _requantised(t: Tracer, value: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    """Codes of what is in the result's scale already."""
+def _rounded(t: Tracer, value: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    """Codes of values that are already divided by the result's scale."""
     zero = t.scalar(0, like.dtype) if zero is None else scalar_of(t, zero)
     return t.map(saturated(X, cast(Y, F32), zero.dtype), value, zero)
 
@@ -40,7 +41,8 @@ def _requantised(t: Tracer, value: Tensor, zero: Tensor | None, like: Tensor) ->
 def quantize_linear_in_float32(
     t: Tracer, x: Tensor, y_scale: Tensor, y_zero_point: Tensor | None = None, *, axis: int = 1
 ) -> Tensor:
-    """The standard's divides halves as halves, unless `precision` says otherwise."""
+    """Divides in float32. The standard operator divides half floats in their own type unless `precision` says
+    otherwise."""
     return quantize_linear(t, x, y_scale, y_zero_point, axis=axis, precision=F32.code)
 
 
@@ -49,10 +51,11 @@ def qlinear_add(
     t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor, b_zero: Tensor | None,
     y_scale: Tensor, y_zero: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Add of codes. Each term in the result's scale, as in ONNX Runtime: where two scales agree, a tie stays one."""
+    """Add of codes. Each term is brought to the result's scale first, as in ONNX Runtime: if both scales agree, a tie
+    in rounding remains one."""
     out = scalar_of(t, y_scale)
     left, right = [t.map(X / Y, scalar_of(t, s), out) for s in (a_scale, b_scale)]
-    return _requantised(t, t.map(X + Y, _real(t, a, left, a_zero), _real(t, b, right, b_zero)), y_zero, a)
+    return _rounded(t, t.map(X + Y, _dequantised(t, a, left, a_zero), _dequantised(t, b, right, b_zero)), y_zero, a)
 
 
 @op("QLinearMul", domain=MICROSOFT)
@@ -60,11 +63,11 @@ def qlinear_mul(
     t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor, b_zero: Tensor | None,
     y_scale: Tensor, y_zero: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Mul of codes: an exact product, and one factor."""
+    """Mul of codes: an exact integer product times one factor."""
     factor = t.map(X * Y / Z, *[scalar_of(t, s) for s in (a_scale, b_scale, y_scale)])
     left, right = [centred(t, v, scalar_of(t, z) if z else None) for v, z in ((a, a_zero), (b, b_zero))]
     product = t.map(cast(X * Y, F32), left, right)
-    return _requantised(t, t.map(X * Y, product, factor), y_zero, a)
+    return _rounded(t, t.map(X * Y, product, factor), y_zero, a)
 
 
 @op("QLinearSigmoid", domain=MICROSOFT)
@@ -72,7 +75,7 @@ def qlinear_sigmoid(
     t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
 ) -> Tensor:
     """Sigmoid of codes."""
-    return _codes(t, t.map(sigmoid(X), _real(t, x, x_scale, x_zero)), y_scale, y_zero, x)
+    return _quantised(t, t.map(sigmoid(X), _dequantised(t, x, x_scale, x_zero)), y_scale, y_zero, x)
 
 
 @op("QLinearLeakyRelu", domain=MICROSOFT)
@@ -81,17 +84,17 @@ def qlinear_leaky_relu(
     alpha: float = 0.01,
 ) -> Tensor:  # fmt: skip
     """LeakyRelu of codes."""
-    real = t.map(select(X < 0.0, X * alpha, X), _real(t, x, x_scale, x_zero))
-    return _codes(t, real, y_scale, y_zero, x)
+    real = t.map(select(X < 0.0, X * alpha, X), _dequantised(t, x, x_scale, x_zero))
+    return _quantised(t, real, y_scale, y_zero, x)
 
 
 def _pooled(
     t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None,
     channels_last: int, pool: Callable[[Tensor], Tensor],
 ) -> Tensor:  # fmt: skip
-    real = _real(t, x, x_scale, x_zero)
+    real = _dequantised(t, x, x_scale, x_zero)
     real = pool(channels_first(t, real) if channels_last else real)
-    return _codes(t, channels_last_of(t, real) if channels_last else real, y_scale, y_zero, x)
+    return _quantised(t, channels_last_of(t, real) if channels_last else real, y_scale, y_zero, x)
 
 
 @op("QLinearAveragePool", domain=MICROSOFT)
@@ -121,10 +124,10 @@ def qlinear_global_average_pool(
 
 @op("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(t: Tracer, y_scale: Tensor, y_zero: Tensor, *xs: Tensor, axis: int) -> Tensor:
-    """Join tensors of codes, each given as (codes, scale, zero point), requantised to one scale."""
+    """Concat of tensors of codes, each given as (codes, scale, zero point), requantised to one scale."""
     if len(xs) % 3:
-        raise t.shape_error("inputs come as codes, scale and zero point")
-    parts = [_codes(t, _real(t, *xs[n : n + 3]), y_scale, y_zero, xs[n]) for n in range(0, len(xs), 3)]
+        raise t.shape_error("inputs after the first two must be triples of codes, scale and zero point")
+    parts = [_quantised(t, _dequantised(t, *xs[n : n + 3]), y_scale, y_zero, xs[n]) for n in range(0, len(xs), 3)]
     return t.concat(parts, axis)
 
 
@@ -134,8 +137,8 @@ def qlinear_where(
     y_zero: Tensor, z_scale: Tensor, z_zero: Tensor,
 ) -> Tensor:  # fmt: skip
     """Where of codes."""
-    real = t.map(select(X, Y, Z), condition, _real(t, x, x_scale, x_zero), _real(t, y, y_scale, y_zero))
-    return _codes(t, real, z_scale, z_zero, x)
+    real = t.map(select(X, Y, Z), condition, _dequantised(t, x, x_scale, x_zero), _dequantised(t, y, y_scale, y_zero))
+    return _quantised(t, real, z_scale, z_zero, x)
 
 
 @op("QLinearSoftmax", domain=MICROSOFT)
@@ -143,12 +146,12 @@ def qlinear_softmax(
     t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor, *, axis: int = -1,
     opset: int,
 ) -> Tensor:  # fmt: skip
-    """Softmax of codes, with the axis as in that opset: before 13 all axes from it on."""
+    """Softmax of codes, with the meaning of `axis` in that opset: before 13 all axes from it on."""
     start = t.axis(axis, x.rank)
     if not 0 < opset < 1 << 31:
-        raise t.unsupported(f"opset {opset} is none")
+        raise t.unsupported(f"opset {opset} does not exist")
     axes = [start] if opset >= 13 else list(range(start, x.rank))
-    return _codes(t, softmax_of(t, _real(t, x, x_scale, x_zero), axes), y_scale, y_zero, x)
+    return _quantised(t, softmax_of(t, _dequantised(t, x, x_scale, x_zero), axes), y_scale, y_zero, x)
 
 
 @op("QLinearReduceMean", domain=MICROSOFT)
@@ -157,10 +160,10 @@ def qlinear_reduce_mean(
     axes: Sequence[int] | None = None, keepdims: int = 1,
 ) -> Tensor:  # fmt: skip
     """ReduceMean of codes; without axes over all of them."""
-    real = _real(t, x, x_scale, x_zero)
+    real = _dequantised(t, x, x_scale, x_zero)
     where = range(x.rank) if axes is None else t.axes(axes, x.rank)
     mean = mean_of(t, real, where)
-    return _codes(t, mean if keepdims == 1 else t.squeeze(mean, list(where)), y_scale, y_zero, x)
+    return _quantised(t, mean if keepdims == 1 else t.squeeze(mean, list(where)), y_scale, y_zero, x)
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -171,9 +174,9 @@ def dynamic_quantize_lstm(
     activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
     hidden_size: int | None = None, input_forget: int = 0,
 ) -> list[Tensor | None]:  # fmt: skip
-    """LSTM on weights of 8 bits, which are dequantised once; the other inputs of products are rounded to 8 bits, x by
-    its range and each row of h by its own. ONNX Runtime takes one range for those rows of h that a thread of it has:
-    without a batch the results are the same, with one they depend on its number of threads.
+    """LSTM with 8-bit weights, which are dequantised once. The other factors of products are rounded to 8 bits: x by
+    its range, each row of h by its own. ONNX Runtime takes one range for all rows of h that one of its threads
+    computes: results agree without a batch, and depend on its number of threads with one.
 
     Shapes: w (D, I, 4H), r (D, H, 4H), scales and zero points (D,) or (D, 4H); others as LSTM's"""
 
@@ -196,9 +199,9 @@ def qembed_layer_normalization(
     segment_scale: Tensor | None, gamma_scale: Tensor, beta_scale: Tensor, word_zero: Tensor, position_zero: Tensor,
     segment_zero: Tensor | None, gamma_zero: Tensor, beta_zero: Tensor, *, epsilon: float = 1e-12,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """EmbedLayerNormalization on codes of 8 bits."""
+    """EmbedLayerNormalization of 8-bit codes."""
     tables = [
-        _real(t, codes, scale, zero)
+        _dequantised(t, codes, scale, zero)
         for codes, scale, zero in (
             (word, word_scale, word_zero), (position, position_scale, position_zero), (gamma, gamma_scale, gamma_zero),
             (beta, beta_scale, beta_zero),
@@ -206,7 +209,7 @@ def qembed_layer_normalization(
     ]  # fmt: skip
     of_segment = None
     if segment is not None and segment_scale is not None:
-        of_segment = _real(t, segment, segment_scale, segment_zero)
+        of_segment = _dequantised(t, segment, segment_scale, segment_zero)
     y, count, _ = embed_layer_normalization(
         t, input_ids, segment_ids, tables[0], tables[1], of_segment, tables[2], tables[3], mask, epsilon=epsilon
     )

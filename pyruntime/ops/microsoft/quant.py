@@ -1,4 +1,4 @@
-"""Products of quantised tensors, and quantising operators that ONNX has too."""
+"""Products of quantised matrices, and the standard's quantised operators under Microsoft's domain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def matmul_integer_to_float(
 def dynamic_quantize_matmul(
     t: Tracer, a: Tensor, b: Tensor, b_scale: Tensor, b_zero_point: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
-    """MatMulIntegerToFloat of a quantised on the fly."""
+    """MatMulIntegerToFloat with a quantised at run time."""
     codes, scale, zero = dynamic_quantize_linear(t, a)
     return matmul_integer_to_float(t, codes, b, scale, b_scale, zero, b_zero_point, bias)
 
@@ -44,7 +44,7 @@ def qgemm(
     c: Tensor | None = None, y_scale: Tensor | None = None, y_zero_point: Tensor | None = None, *,
     alpha: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
-    """alpha · a_scale · b_scale · (a'·b' + c) / y_scale, quantised if y_zero_point is given: so does ONNX Runtime.
+    """alpha · a_scale · b_scale · (a'·b' + c) / y_scale, quantised if y_zero_point is given, as in ONNX Runtime.
     Shapes: (M, K) × (K, N) -> (M, N)."""
     require_pair(t, b_scale, b_zero_point)
     left = centred(t, a, scalar_of(t, a_zero_point))

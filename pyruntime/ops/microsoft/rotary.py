@@ -19,8 +19,8 @@ def rotary_embedding(
     t: Tracer, x: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor, *, interleaved: int = 0,
     is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """See `rotate`. position_ids (N, S), or (1,): the position of the first. The head size of 3-D input follows from
-    num_heads, else from the cache. is_packed_batching: S may be more than the caches have positions."""
+    """See `rotate`. position_ids (N, S), or (1,): the position of the first token. The head size of 3-D input follows
+    from num_heads, else from the cache. is_packed_batching: S may exceed the number of positions in the caches."""
     if scale != 1.0:
         raise t.unsupported(f"scale {scale} is not implemented")
     if not rotary_embedding_dim and x.rank == 4:
@@ -29,7 +29,7 @@ def rotary_embedding(
     if x.rank == 3 and not num_heads:
         head = cos_cache.shape[1] * 2
         if not (isinstance(head, int) and isinstance(x.shape[2], int) and head):
-            raise t.unsupported("3-D input needs num_heads, or caches whose angles tell the size of heads")
+            raise t.unsupported("3-D input needs num_heads, or caches of known width")
         num_heads = x.shape[2] // head
     t.require_shape("position_ids", position_ids, batch_and_length(x) if position_ids.rank == 2 else (1,))
 
@@ -49,14 +49,14 @@ def rotary_embedding(
 def gemma_rotary_embedding(
     t: Tracer, emb: Tensor, q: Tensor, q_rot: Tensor, k: Tensor, k_rot: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """q · cos(emb) + q_rot · sin(emb), and the same of k, the angles' functions rounded to q's type.
+    """q · cos(emb) + q_rot · sin(emb), and the same for k; cos and sin are rounded to q's type.
     Shapes: emb (N, S, D) float32, others (N, H, S, D)"""
     angles = [t.cast(t.unsqueeze(t.map(fn(X), emb), [1]), q.dtype) for fn in (cos, sin)]
 
-    def turned(x: Tensor, rotated: Tensor) -> Tensor:
+    def embedded(x: Tensor, rotated: Tensor) -> Tensor:
         return t.map(X + Y, t.map(X * Y, x, angles[0]), t.map(X * Y, rotated, angles[1]))
 
-    return turned(q, q_rot), turned(k, k_rot)
+    return embedded(q, q_rot), embedded(k, k_rot)
 
 
 @op("MRotaryEmbedding", domain=MICROSOFT)
@@ -65,9 +65,9 @@ def multimodal_rotary_embedding(
     is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,
     rotary_embedding_dim: int = 0, scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """See `rotate`. Three positions a token (time, row, column): pairs take theirs from one of them, by sections of
-    mrope_section pairs each, or (mrope_layout 1) every third pair that of the row and of the column, as far as their
-    sections reach, and time's elsewhere; the result times `scale`.
+    """See `rotate`. Each token has three positions (time, row, column), and each pair uses one of them: sections of
+    mrope_section pairs, or with mrope_layout 1 interleaved, where every third pair uses the row and the next the column
+    as far as their sections reach, and all others the time. The result is multiplied by `scale`.
     Shapes: position_ids (3, N, S), others as RotaryEmbedding's."""
     if mrope_layout not in (0, 1):
         raise t.unsupported(f"mrope_layout {mrope_layout} is not 0 or 1")

@@ -1,4 +1,4 @@
-"""SparseAttention of ONNX Runtime, with the letters of `attention`; L layouts, M places of the cache."""
+"""SparseAttention, with the letters of `standard.attention`; L layouts, M places of the cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, const, dim, rem, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.microsoft.group_attention import group_heads, turned_by_caches
+from pyruntime.ops.microsoft.group_attention import group_heads, rotate_by_caches
 from pyruntime.ops.microsoft.kv_cache import appended
 from pyruntime.ops.standard.attention import NONE, attend, merged
 
@@ -22,8 +22,8 @@ def sparse_attention(
     do_rotary: int = 0, kv_num_heads: int, num_heads: int, rotary_interleaved: int = 0, scale: float = 0.0,
     sparse_block_size: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Causal attention in which a query sees the blocks of keys that the row of its own block has: blocks as rows of
-    compressed sparse matrices, one a layout; heads take the layouts in turn.
+    """Causal attention where a query sees the key blocks that its own block's row lists. Each layout is a compressed
+    sparse row matrix of blocks; heads use the layouts in turn.
 
     Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, M, D),
     block_row_indices (L, blocks + 1), block_col_indices (L, entries), key_total_sequence_lengths (N,)
@@ -40,7 +40,7 @@ def sparse_attention(
     if do_rotary == 1 and (cos_cache is None or sin_cache is None):
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
-        q, k = (turned_by_caches(t, x, cos_cache, sin_cache, None, start, rotary_interleaved) for x in (q, k))
+        q, k = (rotate_by_caches(t, x, cos_cache, sin_cache, None, start, rotary_interleaved) for x in (q, k))
     present = [appended(t, old, new, start, places) for old, new in ((past_key, k), (past_value, v))]
     layouts = _layouts(t, block_row_indices, block_col_indices)
     count, blocks, _ = layouts.shape
@@ -56,9 +56,11 @@ def sparse_attention(
 
 
 def _layouts(t: Tracer, rows: Tensor, columns: Tensor) -> Tensor:
-    """(L, blocks, blocks): 1 for the blocks of keys that a block of queries sees."""
+    """(L, blocks, blocks): 1 if the query block (row) sees the key block (column)."""
     count, blocks = rows.shape[0], rows.shape[1] - 1
-    t.require_equal(columns.shape[0], count, "block_row_indices and block_col_indices have different layouts")
+    t.require_equal(
+        columns.shape[0], count, "block_row_indices and block_col_indices differ in their number of layouts"
+    )
 
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(dim(count)) as layout, k.loop(dim(blocks)) as row:

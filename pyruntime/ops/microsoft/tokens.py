@@ -1,4 +1,4 @@
-"""ONNX Runtime's operators on tokens: hashes, repeated n-grams, alignments, a tokenizer.
+"""Operators on tokens: hashes, repeated n-grams, alignments, a tokenizer.
 
 Letters: B batch, S sequence, V vocabulary."""
 
@@ -19,7 +19,7 @@ from pyruntime.ops.microsoft import MICROSOFT
 # ── MurmurHash3 ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rotated(x: Expr, by: int) -> Expr:
+def _rotate_left(x: Expr, by: int) -> Expr:
     return (x << by) | (x >> (32 - by))
 
 
@@ -27,7 +27,7 @@ def _murmur(words: Sequence[Expr], seed: int) -> Expr:
     """MurmurHash3_x86_32 of 32-bit words. Source: https://github.com/aappleby/smhasher/wiki/MurmurHash3"""
     h: Expr = const(seed, U32)
     for word in words:
-        h = _rotated(h ^ (_rotated(word * 0xCC9E2D51, 15) * 0x1B873593), 13) * 5 + 0xE6546B64
+        h = _rotate_left(h ^ (_rotate_left(word * 0xCC9E2D51, 15) * 0x1B873593), 13) * 5 + 0xE6546B64
     h = h ^ const(4 * len(words), U32)
     h = (h ^ (h >> 16)) * 0x85EBCA6B
     h = (h ^ (h >> 13)) * 0xC2B2AE35
@@ -59,12 +59,14 @@ def murmur_hash3(t: Tracer, x: Tensor, *, positive: int = 1, seed: int = 0) -> T
 
 @op("NGramRepeatBlock", domain=MICROSOFT)
 def ngram_repeat_block(t: Tracer, input_ids: Tensor, scores: Tensor, *, ngram_size: int) -> Tensor:
-    """-inf for each token that would repeat an n-gram of the sequence. Shapes: input_ids (B, S), scores (B, V)"""
+    """The scores with -inf for each token that would repeat an n-gram of the sequence. Shapes: input_ids (B, S), scores
+    (B, V)"""
     if ngram_size < 1:
         raise t.shape_error(f"ngram_size {ngram_size} must be at least 1")
     t.require_equal(input_ids.shape[0], scores.shape[0], "batches of input_ids and scores differ")
     length, vocabulary = dim(input_ids.shape[1]), scores.shape[1]
-    size = dim(sh.minimum(min(ngram_size, 2**31 - 1), input_ids.shape[1] + 1))  # one more occurs as little as any
+    # An n-gram longer than the sequence never occurs; the limit keeps indices within int32.
+    size = dim(sh.minimum(min(ngram_size, 2**31 - 1), input_ids.shape[1] + 1))
 
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(dim(scores.shape[0])) as b:
@@ -86,14 +88,14 @@ def bifurcation_detector(
     t: Tracer, source: Tensor, current: Tensor, previous: Tensor, predicted: Tensor | None = None,
     *, max_ngram_size: int = 3, min_ngram_size: int = 1,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The current tokens, then those predicted that are as in the source from `previous` on, and the first that is not.
-    And where in the source goes on what the result ends with: behind its last n tokens, for the largest n at which the
-    source has them, if there once; else -1.
+    """Appends to the current tokens the predicted ones that equal the source from `previous` on, and the first that
+    differs. Then finds where the source continues the result: for the largest n whose last n tokens occur exactly once
+    in the source, the index after them; -1 if there is none.
     Shapes: source (S), current (C), previous (1), predicted (S + 1 - previous) -> (C + 1 and more), (1)"""
     if not 0 < min_ngram_size <= max_ngram_size:
-        raise t.shape_error(f"n-grams of {min_ngram_size} to {max_ngram_size} tokens are none")
+        raise t.shape_error(f"min_ngram_size {min_ngram_size} and max_ngram_size {max_ngram_size} are not a range")
     tokens = current if predicted is None else _predicted(t, source, current, previous, predicted)
-    t.require_equal(sh.size(previous.shape), 1, "prev_suffix_match_idx is not one number")
+    t.require_equal(sh.size(previous.shape), 1, "prev_suffix_match_idx must be one number")
     extent, length = dim(source.shape[0]), dim(tokens.shape[0])
     sizes = sh.maximum(sh.minimum(tokens.shape[0], max_ngram_size) - min_ngram_size + 1, 0)
 
@@ -119,11 +121,11 @@ def bifurcation_detector(
 
 
 def _predicted(t: Tracer, source: Tensor, current: Tensor, previous: Tensor, predicted: Tensor) -> Tensor:
-    """The current tokens and those of the prediction that are kept."""
+    """The current tokens and the accepted ones of the prediction."""
     start = t.ints(t.reshape(previous, ()), lower=0)[0]
     left = source.shape[0] - start
-    t.require(sh.compare("le", 0, left), f"prev_suffix_match_idx {start} lies behind the source")
-    t.require_equal(predicted.shape[0], left + 1, "pred_tokens are not one more than what is left of the source")
+    t.require(sh.compare("le", 0, left), f"prev_suffix_match_idx {start} exceeds the length of the source")
+    t.require_equal(predicted.shape[0], left + 1, "pred_tokens must be one longer than the rest of the source")
 
     def body(k: Builder, count: Tensor) -> None:
         kept, same = k.var(1, I32), k.var(1, I32)
@@ -138,17 +140,17 @@ def _predicted(t: Tracer, source: Tensor, current: Tensor, previous: Tensor, pre
 
 @op("DynamicTimeWarping", domain=MICROSOFT)
 def dynamic_time_warping(t: Tracer, cost: Tensor) -> Tensor:
-    """The cheapest path from the first corner to the last by steps down, right, or both. A step to the right is taken
-    where neither of the others is cheaper than the rest, even at a higher cost, as by Whisper and by ONNX Runtime.
+    """The cheapest path from the first cell to the last by steps down, right, or diagonally. A step to the right is
+    taken whenever neither other step is strictly the cheapest, even at a higher cost, as in Whisper and ONNX Runtime.
     Shapes: cost (M, N) or (1, M, N) -> int32 (2, length): rows, columns"""
     rows, columns = cost.shape[-2:]
     grid = t.reshape(cost, (rows, columns))
 
     def body(k: Builder, path: Tensor, length: Tensor, best: Tensor) -> None:
         with k.loop(rows) as i, k.loop(columns) as j:
-            up, left, both = _ways(best, i, j)
-            diagonal, upward = _steps(up, left, both)
-            before = select((i + j) == 0, 0.0, select(diagonal, both, select(upward, up, left)))
+            up, left, corner = _costs(best, i, j)
+            diagonal, upward = _steps(up, left, corner)
+            before = select((i + j) == 0, 0.0, select(diagonal, corner, select(upward, up, left)))
             k.store(best, (i, j), grid.at(i, j) + before)
         _trace_back(k, path, length, best)
 
@@ -158,28 +160,28 @@ def dynamic_time_warping(t: Tracer, cost: Tensor) -> Tensor:
     return t.compute((2, count), lambda c, n: path.at(c, dim(count) - 1 - n))
 
 
-def _ways(best: Tensor, i: Expr, j: Expr) -> tuple[Expr, Expr, Expr]:
-    """What the cheapest paths cost to the cells above, to the left, and both."""
+def _costs(best: Tensor, i: Expr, j: Expr) -> tuple[Expr, Expr, Expr]:
+    """The costs of the paths to the cells above, to the left, and diagonally before."""
     above, before = maximum(i - 1, 0), maximum(j - 1, 0)
     up = select(i > 0, best.at(above, j), math.inf)
     left = select(j > 0, best.at(i, before), math.inf)
     return up, left, select((i > 0) & (j > 0), best.at(above, before), math.inf)
 
 
-def _steps(up: Expr, left: Expr, both: Expr) -> tuple[Expr, Expr]:
-    """Whether the path comes over the corner, and whether from above; else it comes from the left."""
-    return (both < up) & (both < left), (up < both) & (up < left)
+def _steps(up: Expr, left: Expr, corner: Expr) -> tuple[Expr, Expr]:
+    """Whether the path comes diagonally, and whether from above; else it comes from the left."""
+    return (corner < up) & (corner < left), (up < corner) & (up < left)
 
 
 def _trace_back(k: Builder, path: Tensor, length: Tensor, best: Tensor) -> None:
-    """The path from the last corner to the first, which ends outside of the grid."""
+    """Stores the path from the last cell to the first; it ends when an index leaves the grid."""
     i, j, count = k.var(dim(best.shape[0]) - 1, I32), k.var(dim(best.shape[1]) - 1, I32), k.var(0, I32)
     with k.while_((i.get >= 0) & (j.get >= 0)):
         k.store(path, (0, count.get), i.get)
         k.store(path, (1, count.get), j.get)
         count.set(count.get + 1)
-        up, left, both = map(k.let, _ways(best, i.get, j.get))
-        diagonal, upward = map(k.let, _steps(up, left, both))
+        up, left, corner = map(k.let, _costs(best, i.get, j.get))
+        diagonal, upward = map(k.let, _steps(up, left, corner))
         last = k.let((i.get + j.get) == 0)
         i.set(i.get - cast(diagonal | upward | last, I32))
         j.set(j.get - cast(~upward | last, I32))
@@ -194,17 +196,18 @@ def tokenizer(
     t: Tracer, x: Tensor, *, mark: int, mincharnum: int, pad_value: str, separators: Sequence[str] = (),
     tokenexp: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Strings cut into tokens along a new last axis, padded to the longest: what lies between matches of separators, or
-    what matches tokenexp; characters if the one separator is empty or tokenexp is ".". Shapes: (C), (N, C) -> (…, D)"""
+    """Splits strings into tokens along a new last axis, padded to the longest: the text between matches of separators,
+    or the matches of tokenexp. An empty separator alone, or tokenexp ".", gives characters. Shapes: (C), (N, C) -> (…,
+    D)"""
     if x.rank not in (1, 2):
         raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
     if bool(separators) == (tokenexp is not None):
-        raise t.unsupported("one of separators and tokenexp is needed")
+        raise t.unsupported("exactly one of separators and tokenexp is needed")
     if "" in separators and len(separators) > 1:
-        raise t.unsupported("an empty separator, which cuts between all characters, stands alone")
+        raise t.unsupported("an empty separator, which splits into characters, must be the only one")
     if mincharnum < 1:
         raise t.shape_error(f"mincharnum {mincharnum} must be at least 1")
     for pattern in separators if tokenexp is None else [tokenexp]:
-        compiled(pattern)  # refused here if at all
+        compiled(pattern)  # so that a bad pattern is refused at compile time
     attrs = {"mark": mark, "least": mincharnum, "pad": pad_value, "separators": tuple(separators), "tokens": tokenexp}
     return t.host("tokenize", [x], [((*x.shape, None), STRING)], **attrs)[0]

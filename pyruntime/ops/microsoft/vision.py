@@ -1,4 +1,4 @@
-"""Windows and boxes of images: MaxpoolWithMask, CropAndResize, UnfoldTensor."""
+"""Pooling windows and boxes of images: MaxpoolWithMask, CropAndResize, UnfoldTensor."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ def maxpool_with_mask(
     t: Tracer, x: Tensor, mask: Tensor, *, auto_pad: str = "NOTSET", kernel_shape: Sequence[int],
     pads: Sequence[int] | None = None, storage_order: int = 0, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """The largest element of each window, of whose rows (along the last axis) nothing counts from the first element on
-    whose mask is 0; float32's lowest number where nothing does. As in ONNX Runtime, a channel of x finds its mask
-    c · size of S modulo channels of the mask *elements* behind the first, and with two or three axes the first element
-    of a channel always counts. Shapes: x (N, C, *S), mask (M, D, *S) int32 -> (N, C, *O)"""
+    """The largest element of each window; in a row (along the last axis), elements from the first one with mask 0 on do
+    not count. Without an element that counts the result is float32's lowest number. Two properties are ONNX Runtime's:
+    channel c of x reads the flattened mask from *element* (c · size of S) mod (mask channels) on, and with two or three
+    spatial axes the first element of a channel always counts.
+    Shapes: x (N, C, *S), mask (M, D, *S) int32 -> (N, C, *O)"""
     spatial = spatial_dims(t, x)
     t.require_shape("the mask", mask, (*mask.shape[:2], *spatial))
     some = sh.maximum(sh.compare("le", 1, mask.shape[0] * mask.shape[1]), sh.compare("eq", sh.size(x.shape), 0))
-    t.require(some, "a mask of no channels")
+    t.require(some, "the mask has no channels")
     w = sliding(t, spatial, kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides)
     rank, lowest = len(w.kernel), LOWEST
     channels, size = mask.shape[0] * mask.shape[1], sh.size(spatial)
     flat = t.reshape(mask, (sh.size(mask.shape),))
 
-    def closed(n: Expr, c: Expr, *i: Expr) -> Expr:
-        """The first place from here on along the row whose mask is 0."""
+    def first_masked(n: Expr, c: Expr, *i: Expr) -> Expr:
+        """`after` if its mask is 0 and it is not before `here` in the row, else the row's length."""
         *at, here, after = i
         place: Expr = const(0, I32)
         for p, step in zip([*at, after], sh.strides(spatial), strict=True):
@@ -45,7 +46,7 @@ def maxpool_with_mask(
         masked = masked & ((place > 0) | (rank == 1)) & (after >= here)
         return select(masked, after, dim(spatial[-1]))
 
-    ends = t.reduce_compute("min", x.shape, spatial[-1:], closed)
+    ends = t.reduce_compute("min", x.shape, spatial[-1:], first_masked)
 
     def body(n: Expr, c: Expr, *i: Expr) -> Expr:
         at = w.positions(i[:rank], i[rank:])
@@ -62,10 +63,10 @@ def crop_and_resize(
     t: Tracer, x: Tensor, rois: Tensor, batch_indices: Tensor, crop_size: Tensor, *, extrapolation_value: float = 0.0,
     mode: str = "bilinear",
 ) -> Tensor:  # fmt: skip
-    """Boxes of images, each resized to P x Q with corners aligned; points outside of the image get a value.
+    """Boxes of images, each resized to P x Q with aligned corners; points outside the image get extrapolation_value.
 
-    Shapes: x (N, C, H, W), rois (R, 4): y1, x1, y2, x2 as shares of the image, batch_indices (R,), crop_size (2,): P, Q
-    -> (R, C, P, Q)"""
+    Shapes: x (N, C, H, W), rois (R, 4): y1, x1, y2, x2 as fractions of the image, batch_indices (R,), crop_size (2,):
+    P, Q -> (R, C, P, Q)"""
     if mode not in ("bilinear", "nearest"):
         raise t.unsupported(f'mode "{mode}" is not known')
     t.require_shape("crop_size", crop_size, (2,))
@@ -76,7 +77,7 @@ def crop_and_resize(
     data = t.cast(x, F32)
 
     def position(r: Expr, n: int, place: Expr) -> tuple[Expr, Expr]:
-        """Where an output place lies on an axis of the image, and whether that is inside."""
+        """The coordinate of an output position along an axis of the image, and whether it is inside."""
         low, high = cast(rois.at(r, n), F32), cast(rois.at(r, n + 2), F32)
         last, count = cast(dim(x.shape[2 + n]) - 1, F32), dim(size[n])
         step = (high - low) * last / cast(maximum(count - 1, 1), F32)
@@ -103,7 +104,7 @@ def crop_and_resize(
 
 @op("UnfoldTensor", domain=MICROSOFT)
 def unfold_tensor(t: Tracer, x: Tensor, *, dim: int = -1, size: int, step: int = 1) -> Tensor:
-    """All slices of `size` along an axis, `step` apart, along a new last axis."""
+    """All slices of length `size` along an axis, `step` apart, stacked along a new last axis."""
     axis = t.axis(dim, x.rank)
     if size < 1 or step < 1:
         raise t.shape_error(f"size {size} and step {step} must be at least 1")

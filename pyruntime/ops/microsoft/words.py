@@ -1,4 +1,4 @@
-"""ONNX Runtime's operators that embed words by their letters, and hash runs of tokens for tables of embeddings.
+"""Embeddings of words by their letters, and hashes of n-grams of tokens for embedding tables.
 
 Letters: B batch, S sequence, H hashes of a token, N words, L letters, E embedding, K window, F filters."""
 
@@ -18,7 +18,7 @@ from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.index import gather
 from pyruntime.ops.standard.matmul import matmul
 
-LONGEST = 32  # tokens of an n-gram: 1.3 s to compile, by hand
+LONGEST = 32  # tokens of an n-gram: this length takes 1.3 s to compile, measured by hand
 
 
 @op("NGramHashMapping", domain=MICROSOFT)
@@ -28,28 +28,28 @@ def ngram_hash_mapping(
     *, max_ngram_size: int, n_head_per_ngram: int, pad_id: int, reset_on_eos: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """For n = 2 … max_ngram_size: x₀·m₀ ^ … ^ xₙ₋₁·mₙ₋₁, modulo the size of each of its heads, where xₖ is the token k
-    places before; and the last tokens, for the next call. Before the beginning, an end of text (if reset_on_eos) and a
-    change of segment stands pad_id, or eos_token_id where it is given.
+    places before; and the last tokens, for the next call. pad_id, or eos_token_id if given, replaces tokens before the
+    beginning, before an end of text (if reset_on_eos) and before a change of segment.
     Shapes: input_ids (B, S), multipliers (≥ n), vocab_sizes (H), past_ids (B, n - 1) -> (B, S, H), (B, n - 1)"""
     heads = _Heads(multipliers, vocab_sizes, head_offsets, max_ngram_size, n_head_per_ngram)
     before, (batch, length) = heads.check(t), input_ids.shape
     end = None if eos_token_id is None else t.reshape(eos_token_id, ()).at()
     missing: Expr = const(pad_id, input_ids.dtype) if end is None else end
     past = t.compute((batch, before), lambda b, k: missing, input_ids.dtype) if past_ids is None else past_ids
-    t.require_equal(past.shape[1], before, "past_ids is not max_ngram_size - 1 long")
+    t.require_equal(past.shape[1], before, "past_ids must have max_ngram_size - 1 columns")
     t.require_shape("segment_ids", segment_ids, (batch, length))
     tokens = t.concat([past, input_ids], 1)
 
     def shifted(i: Sequence[Expr], k: int) -> Expr:
-        """The token k places before, if nothing lies between."""
+        """The token k places before, unless an end of text or of a segment lies between."""
         b, s = i
         cut: Expr = const(0, BOOL)
         for j in range(1, k + 1):
             if end is not None and reset_on_eos:
                 cut = cut | (tokens.at(b, s + (before - j)) == end)
             if segment_ids is not None:
-                here, there = maximum(s - (j - 1), 0), maximum(s - j, 0)
-                cut = cut | (segment_ids.at(b, here) != segment_ids.at(b, there))
+                later, earlier = maximum(s - (j - 1), 0), maximum(s - j, 0)
+                cut = cut | (segment_ids.at(b, later) != segment_ids.at(b, earlier))
         return select(cut, missing, tokens.at(b, s + (before - k)))
 
     return heads.of(t, (batch, length), shifted), t.slice(tokens, 1, length, before)
@@ -57,7 +57,7 @@ def ngram_hash_mapping(
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """What n-grams are hashed with, for n = 2 … most; `each` heads of an n."""
+    """The parameters of the hashes, with `each` heads for every n = 2 … most."""
 
     multipliers: Tensor
     sizes: Tensor
@@ -66,18 +66,18 @@ class _Heads:
     each: int
 
     def check(self, t: Tracer) -> int:
-        """How many tokens before its own an n-gram has at most."""
+        """Refuse parameters that do not fit; returns the number of tokens before its own that an n-gram may have."""
         if self.most < 2 or self.each < 1:
             raise t.shape_error(f"max_ngram_size {self.most} is below 2, or n_head_per_ngram {self.each} below 1")
         if self.most > LONGEST:
-            hint = f"at most {LONGEST}: each length is code of its own"
+            hint = f"at most {LONGEST}, because each length is compiled separately"
             raise t.unsupported(f"max_ngram_size {self.most} is not implemented", hint)
-        t.require_equal(self.sizes.shape[0], (self.most - 1) * self.each, "vocab_sizes is not one for each head")
+        t.require_equal(self.sizes.shape[0], (self.most - 1) * self.each, "vocab_sizes must have one element per head")
         t.require_shape("head_offsets", self.offsets, self.sizes.shape)
         return self.most - 1
 
     def of(self, t: Tracer, shape: Sequence[AnyDim], shifted: Callable[[Sequence[Expr], int], Expr]) -> Tensor:
-        """(*shape, H), where `shifted` gives the token so many places before that of these coordinates."""
+        """The hashes (*shape, H). shifted(coordinates, k) is the token k places before the one at these coordinates."""
 
         def hashes(n: int) -> Tensor:
             def body(*i: Expr) -> Expr:
@@ -100,10 +100,11 @@ def varlen_ngram_hash_mapping(
     segment_ids: Tensor | None = None, past_segment_ids: Tensor | None = None, capture_count: Tensor | None = None,
     *, max_ngram_size: int, n_head_per_ngram: int, pad_id: int, reset_on_eos: int = 0, state_update_capacity: int = 0,
 ) -> list[Tensor | None]:  # fmt: skip
-    """NGramHashMapping of sequences that lie one behind the other: sequence b from ends[b] to ends[b + 1]. Also the
-    last tokens and segments of each with its past, and (N = state_update_capacity) those after each of its first
-    capture_count tokens. Shapes: input_ids and segment_ids (T), ends (B + 1) int32, past_ids and past_segment_ids
-    (B, n - 1), capture_count (B) -> (T, H), (B, n - 1), (B, n - 1), (B, N, n - 1)"""
+    """NGramHashMapping of concatenated sequences: sequence b is from ends[b] to ends[b + 1]. Also returns the last
+    tokens and segments of each with its past, and (N = state_update_capacity) the same tokens after each of its first
+    capture_count tokens.
+    Shapes: input_ids and segment_ids (T), ends (B + 1) int32, past_ids and past_segment_ids (B, n - 1), capture_count
+    (B) -> (T, H), (B, n - 1), (B, n - 1), (B, N, n - 1)"""
     heads = _Heads(multipliers, vocab_sizes, head_offsets, max_ngram_size, n_head_per_ngram)
     before = heads.check(t)
     total, batch = input_ids.shape[0], ends.shape[0] - 1
@@ -122,12 +123,12 @@ def varlen_ngram_hash_mapping(
     def start(b: Expr) -> Expr:
         return t.checked_index(ends.at(b), total + 1)
 
-    # per token: the sequence that it lies in, and its place there
+    # per token: its sequence, and its index in that sequence
     owner = t.reduce_compute("sum", (total,), (batch,), lambda p, b: cast(ends.at(b + 1) <= p, I32))
     place = t.compute((total,), lambda p: p - start(t.checked_index(owner.at(p), batch)))
 
     def seen(x: Tensor, past: Tensor | None, absent: Expr, b: Expr, at: Expr) -> Expr:
-        """Element `at` of sequence b, or of its past if it is below 0."""
+        """Element `at` of sequence b, or of its past if `at` is negative."""
         own = x.at(minimum(maximum(start(b) + at, 0), dim(total) - 1))
         old = absent if past is None else past.at(b, minimum(maximum(at + before, 0), before - 1))
         return select(at >= 0, own, old)
@@ -171,14 +172,15 @@ def word_conv_embedding(
     t: Tracer, words: Tensor, w: Tensor, b: Tensor, letters: Tensor,
     *, char_embedding_size: int | None = None, conv_window_size: int | None = None, embedding_size: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """max over windows of tanh(w · embeddings of its letters + b), over as many letters as the word has that are not 0;
-    0 for a word that begins with 0. Shapes: words (N, L), w (F, 1, K, E), b (F), letters (C, E) -> (N, F)"""
+    """max over windows of tanh(w · embeddings of the window's letters + b). Windows end within the word's letters,
+    those that are not 0; a word that begins with 0 gives 0. Shapes: words (N, L), w (F, 1, K, E), b (F), letters (C, E)
+    -> (N, F)"""
     filters, _, window, size = w.shape
     for given, found in ((char_embedding_size, size), (conv_window_size, window), (embedding_size, filters)):
         if given is not None:
             t.require_equal(given, found, "an attribute differs from the shape of the weights")
     t.require_shape("b", b, (filters,))
-    t.require_equal(letters.shape[1], size, "embeddings of letters and filters differ in length")
+    t.require_equal(letters.shape[1], size, "embeddings of letters and filters differ in width")
     count, length = words.shape
     t.require(length - window >= 0, "the window is longer than a word")
     places = length - window + 1

@@ -44,8 +44,9 @@ def selu(x: Expr, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.
 
 @formula("Celu", since=12)
 def celu(x: Expr, *, alpha: float = 1.0) -> Expr:
-    """max(x, 0) + min(alpha · (e^(x / alpha) - 1), 0). A large alpha leaves no digit of e^z - 1 near z = 0, and would
-    make that error as large as x: a series gives (e^z - 1) / z there. An infinite one is NaN's 0 · ∞, as defined."""
+    """max(x, 0) + min(alpha · (e^(x / alpha) - 1), 0). With a large alpha, e^z - 1 near z = 0 loses all digits and the
+    error would be as large as x, so a series computes (e^z - 1) / z there. An infinite alpha gives 0 · ∞ = NaN, as
+    defined."""
     z = x / alpha
     series: Expr | float = 1.0
     for n in range(15 if x.dtype is F64 else 8, 1, -1):
@@ -74,7 +75,7 @@ def softsign(x: Expr) -> Expr:
 
 @formula("Mish", since=18)
 def mish(x: Expr) -> Expr:
-    """x · tanh(ln(1 + e^x)), as a fraction without cancellation; from 20 on it is x."""
+    """x · tanh(ln(1 + e^x)), as a fraction without cancellation; from 20 on the result is x."""
     power = exp(minimum(x, 20.0))
     top = power * (power + 2.0)
     return x * (top / (top + 2.0))
@@ -96,7 +97,7 @@ def gelu_tanh(x: Expr) -> Expr:
 
 @formula("Gelu", since=20)
 def gelu(x: Expr, *, approximate: str = "none") -> Expr:
-    """x · Φ(x), with erf or with its tanh approximation."""
+    """x · Φ(x), with erf or its tanh approximation."""
     return gelu_tanh(x) if approximate == "tanh" else x * 0.5 * (erf(x * math.sqrt(0.5)) + 1.0)
 
 
@@ -113,7 +114,7 @@ def _prelu(x: Expr, slope: Expr) -> Expr:
 
 @op("PRelu")
 def prelu_1(t: Tracer, x: Tensor, slope: Tensor) -> Tensor:
-    """One slope, or one for each channel (axis 1)."""
+    """One slope for all, or one per channel (axis 1)."""
     if slope.rank == 1 and x.rank > 2 and slope.shape[0] != 1:
         slope = t.unsqueeze(slope, list(range(1, x.rank - 1)))
     return mapped(t, _prelu, x, slope)
@@ -121,7 +122,7 @@ def prelu_1(t: Tracer, x: Tensor, slope: Tensor) -> Tensor:
 
 @op("PRelu", since=7)
 def prelu(t: Tracer, x: Tensor, slope: Tensor) -> Tensor:
-    """x · slope below 0. The slope broadcasts to x."""
+    """x · slope below 0, else x. The slope broadcasts to x."""
     return mapped(t, _prelu, x, slope)
 
 

@@ -19,13 +19,13 @@ from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.standard.cast import float_of
 from pyruntime.ops.standard.matmul import product
 
-Bias = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]  # (score, n, h, s, t) -> score with masks; -inf excludes a key
+Bias = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]  # (score, n, h, s, t) -> masked score; -inf excludes a key
 NONE = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """The result (N, H, S, Dv) and the stages (N, H, S, T) it came from."""
+    """The result (N, H, S, Dv) and the intermediate stages (N, H, S, T)."""
 
     out: Tensor
     raw: Tensor
@@ -38,11 +38,10 @@ def attend(
     t: Tracer, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, softcap: float = 0.0,
     bias: Bias | None = None, precision: DType | None = None, sink: Callable[[Expr], Expr] | None = None,
 ) -> Attended:  # fmt: skip
-    """softmax(bias(softcap(q·kᵀ·scale)))·v. Rows without any key give 0. `sink(h)` is a further logit of each row
-    that takes probability and adds nothing. A scale of None is 1/√D: only Microsoft's operators write 0 for it.
+    """softmax(bias(softcap(q·kᵀ·scale)))·v. Rows without any key give 0. `sink(h)` is an additional logit per row that
+    takes probability but adds no value. A scale of None means 1/√D; only Microsoft's operators write 0 for it.
 
-    Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv)
-    """
+    Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv)"""
     require_values(t, k, v)
     factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
     raw = t.map(X * factor, shared_product(t, q, t.transpose(k, [0, 1, 3, 2])))
@@ -58,20 +57,20 @@ def attend(
 
 
 def require_values(t: Tracer, k: Tensor, v: Tensor) -> None:
-    """Refuse values that are not one for each key."""
+    """Refuse values unless there is one per key."""
     t.require_shape("the values", v, (*k.shape[:3], v.shape[-1]))
 
 
 def default_scale(head: AnyDim, dtype: DType) -> float | Expr:
-    """1/√D of a head size D, at run time where that is not known before; 1 where D is 0, and all scores are."""
+    """1/√D for a head size D, evaluated at run time if D is dynamic; 1 if D is 0, where all scores are 0."""
     if isinstance(head, int):
         return 1.0 / math.sqrt(head or 1)
-    wide = float_type(dtype)  # products of halves are float32
+    wide = float_type(dtype)  # products of half floats are float32
     return 1.0 / sqrt(maximum(cast(dim(head), wide), const(1.0, wide)))
 
 
 def shared_product(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
-    """a·b where each of b's G heads serves H / G neighbouring heads of a, whose rows are taken as one matrix."""
+    """a·b, where each of b's G heads serves H / G consecutive heads of a: their rows form one matrix."""
     if not a.rank == b.rank == 4:
         raise t.shape_error(f"operands of rank {a.rank} and {b.rank}, must have 4: batch, heads, rows and features")
     t.require_equal(a.shape[0], b.shape[0], "operands differ in the batch")
@@ -80,13 +79,13 @@ def shared_product(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
     if heads == groups:
         return product(t, a, b)
     share = sh.floordiv(heads, groups)
-    t.require(sh.compare("eq", share * groups, heads), f"{heads} heads are no multiple of {groups}")
+    t.require(sh.compare("eq", share * groups, heads), f"{heads} heads are not a multiple of {groups}")
     y = product(t, t.reshape(a, (n, groups, share * rows, inner)), b)
     return t.reshape(y, (n, heads, rows, b.shape[3]))
 
 
 def masked_softmax(t: Tracer, x: Tensor, sink: Callable[[Expr], Expr] | None = None) -> Tensor:
-    """Softmax over the last axis of (N, H, S, T); rows of -inf only give 0."""
+    """Softmax over the last axis of (N, H, S, T); a row of -inf gives 0."""
     peak = t.reduce("max", x, [-1])
     if sink is not None:
         extra = sink
@@ -105,7 +104,7 @@ def masked_softmax(t: Tracer, x: Tensor, sink: Callable[[Expr], Expr] | None = N
 def heads_of(t: Tracer, x: Tensor, heads: int) -> Tensor:
     """(N, S, H·D) -> (N, H, S, D)."""
     size = sh.floordiv(x.shape[2], heads)
-    t.require(sh.compare("eq", size * heads, x.shape[2]), f"{x.shape[2]} features are no multiple of {heads} heads")
+    t.require(sh.compare("eq", size * heads, x.shape[2]), f"{x.shape[2]} features are not a multiple of {heads} heads")
     return t.transpose(t.reshape(x, (*x.shape[:2], heads, size)), [0, 2, 1, 3])
 
 
@@ -119,14 +118,15 @@ def merged(t: Tracer, x: Tensor) -> Tensor:
 
 
 def require_bias(t: Tracer, added: Tensor | None, rows: AnyDim, keys: AnyDim) -> None:
-    """What Microsoft's operators demand of an attention_bias."""
+    """Refuse an attention_bias unless it has a row per query and a column per key, as Microsoft's operators demand."""
     if added is not None:
         t.require_equal(added.shape[2], rows, "attention_bias must have a row for each query")
         t.require_equal(added.shape[3], keys, "attention_bias must have a column for each key")
 
 
 def add_mask(t: Tracer, mask: Tensor, shape: sh.Shape) -> Bias:
-    """A bool mask keeps where true; one of numbers is added. Its last axis may be shorter than the keys."""
+    """A bool mask excludes keys where it is false; a mask of numbers is added. Its last axis may be shorter than the
+    keys."""
     last = mask.shape[-1]
     t.require(sh.compare("le", last, shape[-1]), f"the mask has {last} columns for {shape[-1]} keys")
     padded = last != shape[-1]
@@ -143,7 +143,7 @@ def add_mask(t: Tracer, mask: Tensor, shape: sh.Shape) -> Bias:
 
 
 def window_mask(offset: Callable[[Expr], Expr], left: int, right: int) -> Bias:
-    """Query i stands at offset + i and sees `left` keys before and `right` after it (-1: all)."""
+    """Query i is at position offset(n) + i and sees `left` keys before it and `right` after it (-1: all)."""
 
     def bias(score: Expr, n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
         place = i + offset(n)
@@ -155,12 +155,12 @@ def window_mask(offset: Callable[[Expr], Expr], left: int, right: int) -> Bias:
 
 
 def length_mask(length: Callable[[Expr], Expr]) -> Bias:
-    """Only the first length(n) keys count."""
+    """Excludes all but the first length(n) keys."""
     return lambda score, n, h, i, j: select(j < length(n), score, NONE)
 
 
 def chain(*biases: Bias) -> Bias | None:
-    """One after the other."""
+    """All biases in turn; None if there are none."""
     if not biases:
         return None
 
@@ -173,6 +173,7 @@ def chain(*biases: Bias) -> Bias | None:
 
 
 def window_biases(offset: Callable[[Expr], Expr], causal: bool, left: int = -1, right: int = -1) -> list[Bias]:
+    """The mask for a window and causality, if either limits the keys."""
     limits = [r for r in (right, 0 if causal else -1) if r >= 0]
     if left < 0 and not limits:
         return []
@@ -210,18 +211,18 @@ def attention(
     lengths = nonpad_kv_seqlen
     offset: Callable[[Expr], Expr] = lambda n: dim(past)  # noqa: E731
     biases: list[Bias] = [] if attn_mask is None else [add_mask(t, attn_mask, (*q.shape[:3], k.shape[2]))]
-    if attn_mask is not None and t.opset < 24:  # whose text lets masks be shorter
+    if attn_mask is not None and t.opset < 24:  # opset 24 permits shorter masks
         t.require_equal(attn_mask.shape[-1], k.shape[2], "the mask must have a column for each key")
     if lengths is not None:
         count, most = lengths, k.shape[2]
-        t.require_equal(sh.size(count.shape), q.shape[0], "nonpad_kv_seqlen and the batch differ in number")
+        t.require_equal(sh.size(count.shape), q.shape[0], "nonpad_kv_seqlen must have one element per batch item")
 
-        def held(n: Expr) -> Expr:
+        def length(n: Expr) -> Expr:
             return t.checked_index(count.at(n), most + 1)
 
-        biases.append(length_mask(held))
+        biases.append(length_mask(length))
         if past_key is None:
-            offset = lambda n: held(n) - dim(rows)  # noqa: E731
+            offset = lambda n: length(n) - dim(rows)  # noqa: E731
     biases += window_biases(offset, bool(is_causal), left_window_size, right_window_size)
     precision = float_of(t, softmax_precision) if softmax_precision else None
     done = attend(t, q, k, v, scale=scale, softcap=softcap, bias=chain(*biases), precision=precision)

@@ -1,8 +1,7 @@
 """Conversions between element types.
 
-Strings are converted in Python; float8 and the like through their bit patterns (`minifloat`).
-Spec: https://onnx.ai/onnx/operators/onnx__Cast.html
-"""
+Python converts strings; float8 and smaller floats are converted through their bit patterns (`minifloat`).
+Spec: https://onnx.ai/onnx/operators/onnx__Cast.html"""
 
 from __future__ import annotations
 
@@ -23,15 +22,15 @@ _OLD_NAMES = {"float": "float32", "double": "float64"}
 
 
 def float_of(t: Tracer, code: int) -> DType:
-    """The type of floats that an attribute names."""
+    """The float type that an attribute's code names."""
     dtype = dtype_of(t, code)
     if dtype not in (F16, BF16, F32, F64):
-        raise t.unsupported(f"element type {dtype} is not one of floats")
+        raise t.unsupported(f"element type {dtype} is not a float type")
     return dtype
 
 
 def dtype_of(t: Tracer, code: int | str | None, default: DType = F32) -> DType:
-    """The type that an attribute names (a code; before opset 6 a name)."""
+    """The type that an attribute names: by code, or before opset 6 by name."""
     if code is None:
         return default
     if isinstance(code, str):
@@ -59,8 +58,8 @@ def converted(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode
     def element(*i: Expr) -> Expr:
         e = decode(x.at(*i), x.dtype) if x.dtype in MINIFLOATS else x.at(*i)
         if e.dtype.is_float and to.is_int and to.bits < 8:
-            return cast(cast(e, I32), to)  # out of range: wraps, as ml_dtypes has it
-        if to in (F16, BF16):  # there and back: no pass takes a rounding for an operator's own (passes/wide_halves.py)
+            return cast(cast(e, I32), to)  # values out of range wrap, as in ml_dtypes
+        if to in (F16, BF16):  # the round trip keeps passes/wide_halves.py from removing this rounding
             return cast(cast(cast(e, to), F32), to)
         return encode(cast(e, F32), to, saturate, round_mode) if to in MINIFLOATS else cast(e, to)
 
@@ -84,7 +83,7 @@ def cast_like(t: Tracer, x: Tensor, like: Tensor, *, saturate: int = 1, round_mo
 
 @op("BitCast", since=26)
 def bit_cast(t: Tracer, x: Tensor, *, to: int) -> Tensor:
-    """The same bits as another type of the same width."""
+    """The bits of x as another type of the same width."""
     dtype = dtype_of(t, to)
     if dtype.bits != x.dtype.bits or STRING in (dtype, x.dtype):
         raise t.unsupported(f"the bits of {x.dtype} cannot be read as {dtype}")
@@ -107,12 +106,12 @@ def parse_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Array
     try:
         return [(shape, [_parse(s, to) for s in texts])]
     except (ValueError, OverflowError) as error:
-        raise ExecutionError(f"a string is no {to}: {error}") from None
+        raise ExecutionError(f"a string cannot be parsed as {to}: {error}") from None
 
 
 def _parse(text: str, to: DType) -> Any:
     if "_" in text or not text.isascii():
-        raise ValueError(f"{text!r} is a number in Python alone")
+        raise ValueError(f"{text!r} is a number in Python only")
     if not to.is_int:
         return store_value(float(text), to)
     try:

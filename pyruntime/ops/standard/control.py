@@ -1,4 +1,5 @@
-"""If and Loop. What is known at compile time disappears; the rest becomes blocks that the executor runs."""
+"""If and Loop. Conditions and trip counts that are constant disappear at compile time; otherwise the executor runs
+blocks."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from pyruntime.ir.symbol import Symbol
 if TYPE_CHECKING:
     from pyruntime.onnx.graph import Graph
 
-UNROLL = 16  # iterations of a loop whose shapes change, written out
-UNROLL_VALUES = 4096  # iterations of a loop that can only be written out (it carries sequences)
+UNROLL = 16  # a loop whose shapes change is unrolled up to this many iterations
+UNROLL_VALUES = 4096  # the limit of a loop that must be unrolled, because it carries sequences
 
 Step = Callable[[Tensor, list[Any]], tuple[Any, list[Any], list[Any]]]  # n, carried -> condition, carried, scanned
 
@@ -28,8 +29,8 @@ Step = Callable[[Tensor, list[Any]], tuple[Any, list[Any], list[Any]]]  # n, car
 
 @op("If", since=1)
 def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> Sequence[Any]:
-    """The values of one branch. A dim that differs between the branches is known only at run time; where ranks differ
-    or sequences come out, the session compiles for one value of the condition.
+    """The values of one branch. A dim that differs between the branches is known only at run time. If ranks differ or
+    the values are sequences, the session specialises on the condition.
     Spec: https://onnx.ai/onnx/operators/onnx__If.html"""
     t.require(sh.compare("eq", sh.size(cond.shape), 1), f"the condition must be one element, has shape {[*cond.shape]}")
     known = t.known(cond)
@@ -40,7 +41,7 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> S
     try:
         then, a = _branch(t, cond, then_branch, decided)
         orelse, b = _branch(t, cond, else_branch, None if decided is None else 1 - decided)
-    except (ShapeError, InvalidModel):  # perhaps of the branch that is not taken
+    except (ShapeError, InvalidModel):  # possibly from the branch that is not taken
         if t.depth:
             raise
         t.static(cond)
@@ -55,12 +56,12 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> S
 
 
 def _branch(t: Tracer, cond: Tensor, graph: Any, taken: AnyDim | None) -> tuple[Block, list[Any]]:
-    """Record one branch. What it requires of shapes holds only where it is taken: if that follows from shapes too, the
-    requirement is made conditional, else the session compiles for one value of the condition."""
+    """Record one branch. Its requirements on shapes hold only if it is taken: if the condition depends on shapes too,
+    they become conditional, else the session specialises on the condition."""
     before, mark = len(t.guards), len(t.fresh)
     with t.sub_block() as block:
         values = t.subgraph(graph, [])
-    own = set(t.fresh[mark:])  # bound where the branch is taken, so that what is required of them waits for that
+    own = set(t.fresh[mark:])  # bound only if the branch is taken, so their requirements are checked only then
     required = [g for g in t.guards[before:] if not sh.symbols(g[0]) <= own]
     t.guards[before:] = [g for g in t.guards[before:] if sh.symbols(g[0]) <= own]
     if required and taken is None and not t.depth:
@@ -75,7 +76,7 @@ def _alike(x: Any, y: Any) -> bool:
 
 
 def _merge(t: Tracer, first: list[Any], second: list[Any], inner: set[Symbol]) -> tuple[list[list[AnyDim]], Binds]:
-    """Equal dims that mean something outside stay; the others become symbols, bound when the values are there."""
+    """Equal dims that have a meaning outside remain; others become symbols that are bound when the values exist."""
     binds: list[tuple[int, int, Symbol]] = []
     shapes: list[list[AnyDim]] = []
     for n, (one, two) in enumerate(zip(first, second, strict=True)):
@@ -89,7 +90,7 @@ def _merge(t: Tracer, first: list[Any], second: list[Any], inner: set[Symbol]) -
 
 
 def fresh(t: Tracer, block: Block, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The values as outputs of a block: each made in it, in memory of its own. Others are copied."""
+    """The values as outputs of a block: each computed in the block, in memory of its own. Other values are copied."""
     made = {id(k) for k in block.kernels}
     seen: set[int] = set()
     out: list[Tensor] = []
@@ -119,8 +120,8 @@ def loop(t: Tracer, trip: Tensor | None, cond: Tensor | None = None, *carried: A
 
     def step(n: Tensor, values: list[Any]) -> tuple[Any, list[Any], list[Any]]:
         n = t.reshape(n, (1,) * rank)
-        going, *results = t.subgraph(body, [n, t.scalar(True, BOOL), *values])  # it holds wherever the body runs
-        return going, results[: len(carried)], results[len(carried) :]
+        condition, *results = t.subgraph(body, [n, t.scalar(True, BOOL), *values])  # true whenever the body runs
+        return condition, results[: len(carried)], results[len(carried) :]
 
     return iterate(t, trip, cond, list(carried), step)
 
@@ -128,7 +129,8 @@ def loop(t: Tracer, trip: Tensor | None, cond: Tensor | None = None, *carried: A
 def iterate(
     t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Any], step: Step, count: AnyDim | None = None
 ) -> list[Any]:
-    """Carried and stacked values of a loop. `count` is the number of iterations if it is a dim (no trip, no cond)."""
+    """Carried and stacked values of a loop. `count` is the number of iterations if it is a dim (then trip and cond are
+    None)."""
     times = _known(t, trip) if count is None else count
     start = True if cond is None else _known(t, cond)
     if start is False:
@@ -146,7 +148,7 @@ def iterate(
     except NeedsValue as e:
         if e.name or e.symbols:
             raise
-        body, enters, endless = None, (), False  # a value that depends on the iteration must be known
+        body, enters, endless = None, (), False  # the body needs a constant that depends on the iteration
     if body is None or (enters and endless and start is True and isinstance(times, int) and times <= UNROLL):
         del t.guards[guards:]
         return unrolled(t, t.static(trip)[0] if trip is not None else None, cond, carried, step)
@@ -160,8 +162,9 @@ def _known(t: Tracer, x: Tensor | None) -> Any:
 
 
 def _body(t: Tracer, carried: list[Tensor], step: Step, guards: int) -> tuple[Block | None, Binds, bool]:
-    """Trace the body until the shapes that enter are the shapes that leave: a dim that changes becomes a symbol bound
-    on entry. Gives the block (None if a rank changes), those symbols, and whether the condition always holds."""
+    """Trace the body until the shapes at its entry equal those at its exit: a dim that changes becomes a symbol that
+    is bound at entry. Returns the block (None if a rank changes), those symbols, and whether the condition is always
+    true."""
     shapes = [list(x.shape) for x in carried]
     enters: list[tuple[int, int, Symbol]] = []
     while True:
@@ -195,12 +198,12 @@ def _record(
     t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Tensor], body: Block, enters: Binds,
     count: AnyDim | None, inner: set[Symbol],
 ) -> list[Any]:  # fmt: skip
-    """The Loop kernel. Dims made inside mean nothing outside, so they are bound anew by the results."""
+    """The Loop kernel. Dims made inside have no meaning outside, so the results bind them anew."""
     results = body.outputs[1:]
     first = [list(x.shape) for x in carried]
     last = [list(x.shape) for x in results[: len(carried)]]
     for position, axis, _ in enters:
-        last[position - 2][axis] = -1  # differs
+        last[position - 2][axis] = -1  # differs from any dim, so that _merge makes a symbol
     stacked = [[-1 if count is None else sh.maximum(count, 0), *x.shape] for x in results[len(carried) :]]
     second = [[-2 if count is None else s[0], *s[1:]] for s in stacked]
     shapes, binds = _merge(t, first + stacked, last + second, inner)
@@ -211,7 +214,7 @@ def _record(
 
 
 def unrolled(t: Tracer, times: int | None, cond: Tensor | None, carried: list[Any], step: Step) -> list[Any]:
-    """The iterations written out one after the other; the condition must be known before each."""
+    """The iterations one after the other. The condition must be known before each."""
     going = bool(t.static(cond)[0]) if cond is not None and times != 0 else True
     stacks: list[list[Tensor]] = []
     n = 0
@@ -240,7 +243,7 @@ def _decided(t: Tracer, condition: Tensor) -> bool:
 
 
 def _empty(t: Tracer, carried: list[Any], step: Step) -> list[Tensor]:
-    """Stacks of no iterations: the body is traced for its shapes only."""
+    """Stacks of no iterations; the body is traced for its shapes only."""
     guards, mark = len(t.guards), len(t.fresh)
     with t.sub_block():
         _, _, scanned = step(t.leaf("block", (), I64), carried)

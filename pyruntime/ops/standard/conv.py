@@ -18,16 +18,15 @@ from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.window import SAME, Window, sliding
 from pyruntime.ops.standard.quant import centred
 
-LARGE = 1024  # elements from which on a filter may be larger than what it meets
+LARGE = 1024  # smaller filters are never exchanged with their input, see `_is_larger`
 
 
 def convolve(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int = 1) -> Tensor:
-    """y[n, m, o] = Σ over c, k of x[n, g·C/group + c, o·stride + k·dilation - begin] · w[m, c, k], g = m // (M/group);
-    outside of x is 0. Sums of half floats are float32.
+    """y[n, m, o] = Σ over c, k of x[n, g·C/group + c, o·stride + k·dilation - begin] · w[m, c, k] with g = m //
+    (M/group); elements outside x are 0. Half floats are summed in float32.
 
     Routine "conv": args (x, w), attrs strides, pads (begins, then ends), dilations, group.
-    Shapes: x (N, C, *S), w (M, C/group, *K) -> (N, M, *O)
-    """
+    Shapes: x (N, C, *S), w (M, C/group, *K) -> (N, M, *O)"""
     t.require_equal(x.shape[1], w.shape[1] * group, f"input channels and weight channels x group {group} differ")
     t.require(sh.compare("eq", w.shape[0] % group, 0), f"{w.shape[0]} filters are not divisible by group {group}")
     t.settle(w.shape)
@@ -52,7 +51,7 @@ def _sum_type(dtype: DType) -> DType:
 
 
 def bias_added(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
-    """Add a bias per filter and return to the operator's type."""
+    """y plus a bias per filter, as `dtype`."""
     if bias is not None:
         t.require_shape("the bias", bias, (y.shape[1],))
         out = y
@@ -81,7 +80,7 @@ def _window(
 
 
 def _check_one_padding(t: Tracer, auto_pad: str, pads: Sequence[int] | None) -> None:
-    """Convolutions, unlike poolings, have no pads beside auto_pad; nor has onnxruntime, which refuses zeros, too."""
+    """Convolutions, unlike pooling, refuse pads in addition to auto_pad. ONNX Runtime refuses pads of 0 too."""
     if auto_pad in (*SAME, "VALID") and any(pads or ()):
         raise t.unsupported(f"both auto_pad {auto_pad} and pads {list(pads or ())} are given")
 
@@ -110,32 +109,32 @@ def conv_transpose(
     output_padding: Sequence[int] | None = None, output_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """The gradient of Conv: x[n, c, i] · w[c, m, k] is added at i·stride + k·dilation - begin.
+    """The gradient of Conv: x[n, c, i] · w[c, m, k] is added to the output at i·stride + k·dilation - begin.
 
     Routine "conv_transpose": args (x, w), attrs as for "conv".
     Shapes: x (N, C, *S), w (C, M/group, *K), b (M,) -> (N, M, *O), O = stride·(S-1) + output_padding + reach - pads
-    Spec: https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
-    """
+    Spec: https://onnx.ai/onnx/operators/onnx__ConvTranspose.html"""
     check_ranks(t, x, w)
     check_kernel(t, kernel_shape, w)
     window = _transposed_window(
         t, x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations, output_padding, output_shape
     )
-    return bias_added(t, _scattered(t, x, w, window, group), b, x.dtype)
+    return bias_added(t, _transposed(t, x, w, window, group), b, x.dtype)
 
 
-def _scattered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
+def _transposed(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
+    """The transposed convolution, with x and w exchanged if w is the larger one."""
     t.require_equal(x.shape[1], w.shape[0], "input channels and weight channels differ")
     t.settle(w.shape)
     if _is_larger(t, x, w, window, group):
-        turn = [1, 0, *range(2, x.rank)]
-        back = replace(window, size=window.kernel, kernel=window.size)
-        return t.transpose(_gathered(t, t.transpose(w, turn), t.transpose(x, turn), back, 1), turn)
+        swap = [1, 0, *range(2, x.rank)]
+        exchanged = replace(window, size=window.kernel, kernel=window.size)
+        return t.transpose(_gathered(t, t.transpose(w, swap), t.transpose(x, swap), exchanged, 1), swap)
     return _gathered(t, x, w, window, group)
 
 
 def _gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
-    """Each output's sum over the elements of a filter."""
+    """For each output, the sum over the elements of a filter."""
     rank = len(window.size)
     dtype = _sum_type(x.dtype)
     per_group = t.divided(x.shape[1], group, "channels into groups")
@@ -154,18 +153,19 @@ def _gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Te
 
 
 def _is_larger(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> bool:
-    """Whether the filters are larger than the input where the two may change places, as in any full convolution: each
-    output sums over all elements of a filter, of which most then lie outside of the input."""
-    apart = group != 1 or any(n != 1 for n in (*window.strides, *window.dilations))
-    if apart or not sh.is_static(w.shape) or sh.size(w.shape[2:]) <= LARGE:
+    """Whether the filters are larger than the input and both may be exchanged, as in any full convolution. Each output
+    sums over all elements of a filter, most of which would meet no input."""
+    fixed = group != 1 or any(n != 1 for n in (*window.strides, *window.dilations))
+    if fixed or not sh.is_static(w.shape) or sh.size(w.shape[2:]) <= LARGE:
         return False
-    if isinstance(w.kernel, Leaf) and w.kernel.kind == "feed":  # compiled for its dims as it is
+    if isinstance(w.kernel, Leaf) and w.kernel.kind == "feed":  # the program is compiled for its dims anyway
         t.settle(x.shape[2:])
     return sh.is_static(x.shape[2:]) and sh.size(x.shape[2:]) < sh.size(w.shape[2:])
 
 
 def sources(window: Window, o: Sequence[Expr], k: Sequence[Expr]) -> tuple[Expr, list[Expr]]:
-    """Which input i has i·stride + k·dilation - begin = o, and whether there is one. `window.size` is i's extent."""
+    """The input position i with i·stride + k·dilation - begin = o, and whether it exists. `window.size` is i's
+    extent."""
     hits: Expr | None = None
     source = []
     for n in range(len(o)):
@@ -185,7 +185,7 @@ def _transposed_window(
     strides: Sequence[int] | None, dilations: Sequence[int] | None, output_padding: Sequence[int] | None,
     output_shape: Sequence[int] | None,
 ) -> Window:  # fmt: skip
-    """`out` and pads follow from each other: pads from output_shape where it is given, or from SAME."""
+    """The window whose `out` follows from pads, or whose pads follow from output_shape or SAME."""
     rank = len(size)
     strides = tuple(t.entries("strides", strides or [1] * rank, rank))
     dilations = tuple(t.entries("dilations", dilations or [1] * rank, rank))
@@ -200,9 +200,10 @@ def _transposed_window(
         if output_shape and len(output_shape) not in (rank, rank + 2):
             raise t.shape_error(f"output_shape has {len(output_shape)} entries, not {rank}")
         out = list(output_shape[-rank:]) if output_shape else [size[n] * strides[n] for n in range(rank)]
-        for n in range(rank):  # a Conv from an output a stride longer has more than this input
+        for n in range(rank):  # a Conv of an output that is one stride longer would need more input
             fits = sh.compare("lt", out[n] - full[n] + extra[n], strides[n])
-            t.require(fits, f"windows end at {full[n] - extra[n]}, a stride of {strides[n]} or more before {out[n]}")
+            text = f"the last window ends at {full[n] - extra[n]}, at least a stride of {strides[n]} before {out[n]}"
+            t.require(fits, text)
         total = [sh.maximum(full[n] - out[n], 0) for n in range(rank)]
         less = tuple(sh.floordiv(p, 2) for p in total)
         more = tuple(p - half for p, half in zip(total, less, strict=True))
@@ -220,36 +221,36 @@ def col2im(
     t: Tracer, x: Tensor, image_shape: Tensor, block_shape: Tensor, *, dilations: Sequence[int] | None = None,
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Columns back into an image; overlapping elements add up. Shapes: x (N, C·ΠK, L) -> (N, C, *image).
-    Spec: https://onnx.ai/onnx/operators/onnx__Col2Im.html"""
+    """Sums columns into an image; overlapping elements add up. Shapes: x (N, C·ΠK, L) -> (N, C, *image). Spec:
+    https://onnx.ai/onnx/operators/onnx__Col2Im.html"""
     image = tuple(t.ints(image_shape, 1))
     block = tuple(t.ints(block_shape, 1))
     rank = len(image)
     if not rank:
-        raise t.shape_error("an image without axes")
+        raise t.shape_error("image_shape is empty")
     w = sliding(t, image, block, pads=pads, strides=strides, dilations=dilations)
     t.require_equal(x.shape[2], sh.size(w.out), "columns and window positions differ")
     channels = t.divided(x.shape[1], sh.size(block), "channels into blocks")
-    # An element is a sum over the places in a block or, along axes where they are fewer, over the positions of blocks.
-    turned = [sh.is_static((p, k)) and p < k for p, k in zip(w.out, block, strict=True)]
+    # Along each axis an element sums over the places in a block or, if those are fewer, over the positions of blocks.
+    by_position = [sh.is_static((p, k)) and p < k for p, k in zip(w.out, block, strict=True)]
 
-    def chosen(plain: Sequence[Any], other: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(o if turn else p for p, o, turn in zip(plain, other, turned, strict=True))
+    def pick(by_place: Sequence[Any], other: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(o if swap else p for p, o, swap in zip(by_place, other, by_position, strict=True))
 
-    steps, gaps = chosen(w.strides, w.dilations), chosen(w.dilations, w.strides)
-    back = Window(chosen(w.out, block), chosen(block, w.out), steps, gaps, w.begin, w.end, image)
+    steps, gaps = pick(w.strides, w.dilations), pick(w.dilations, w.strides)
+    back = Window(pick(w.out, block), pick(block, w.out), steps, gaps, w.begin, w.end, image)
 
     def body(n: Expr, c: Expr, *i: Expr) -> Expr:
         o, r = i[:rank], i[rank:]
-        hits, found = sources(back, o, r)
-        k, position = chosen(r, found), chosen(found, r)
+        hits, source = sources(back, o, r)
+        k, position = pick(r, source), pick(source, r)
         return guard(hits, x.at(n, flat([c, *k], (1, *block)), flat(position, w.out)), 0)
 
     return t.reduce_compute("sum", (x.shape[0], channels, *image), back.kernel, body)
 
 
 def flat(coords: Sequence[Expr], shape: sh.Shape) -> Expr:
-    """Row-major number of coordinates."""
+    """The row-major index of coordinates."""
     out = coords[0]
     for c, d in zip(coords[1:], shape[1:], strict=True):
         out = out * dim(d) + c
@@ -269,10 +270,10 @@ def causal_conv(
     if activation not in ("none", "silu", "swish"):
         raise t.unsupported(f'activation "{activation}" is not known')
     keep = w.shape[2] - 1
-    t.require(sh.compare("le", 0, keep), "a filter without elements")
+    t.require(sh.compare("le", 0, keep), "the filter is empty")
     if past is None:
         past = t.fill((*x.shape[:2], keep), 0, x.dtype)
-    t.require_equal(past.shape[2], keep, "the state must have an element less than the filter")
+    t.require_equal(past.shape[2], keep, "the state must have one element less than the filter")
     joined = t.concat([past, x], 2)
     group = x.shape[1] if x.shape[1] != 0 else 1
     y = convolve(t, joined, w, sliding(t, joined.shape[2:], w.shape[2:]), group)
@@ -286,7 +287,7 @@ def convolve_integers(
     t: Tracer, x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, *, group: int,
     kernel_shape: Sequence[int] | None, **attrs: object,
 ) -> Tensor:  # fmt: skip
-    """Σ (x - x_zero)·(w - w_zero) as int32; the zero point of w may be one a filter."""
+    """Σ (x - x_zero)·(w - w_zero) as int32; w_zero is one number, or one per filter."""
     check_ranks(t, x, w)
     check_kernel(t, kernel_shape, w)
     zero = w_zero

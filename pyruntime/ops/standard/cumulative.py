@@ -69,9 +69,9 @@ def det(t: Tracer, x: Tensor) -> Tensor:
                 with k.when(pivot != c):
                     value.set(-value.get)
                     with k.loop(size) as j:
-                        here, there = k.let(a.at(b, c, j)), k.let(a.at(b, pivot, j))
-                        k.store(a, (b, c, j), there)
-                        k.store(a, (b, pivot, j), here)
+                        upper, lower = k.let(a.at(b, c, j)), k.let(a.at(b, pivot, j))
+                        k.store(a, (b, c, j), lower)
+                        k.store(a, (b, pivot, j), upper)
                 value.set(value.get * a.at(b, c, c))
                 with k.when(a.at(b, c, c) != 0.0), k.loop(size - 1 - c) as r:
                     row = k.let(r + c + 1)
@@ -86,7 +86,7 @@ def det(t: Tracer, x: Tensor) -> Tensor:
 
 
 def pivot_row(k: Builder, a: Tensor, b: Expr, c: Expr, size: Expr) -> Expr:
-    """The row from c on with the largest element in column c."""
+    """The row at or below c with the largest magnitude in column c."""
     best = k.var(c, I32)
     with k.loop(size - c) as r:
         row = k.let(r + c)

@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose window elements are moved by offsets and read by linear interpolation.
+"""DeformConv: a convolution that reads its window elements at offset positions, by linear interpolation.
 
 Letters: N batch, C input channels, M filters, K window, O output extents, R spatial axes, F offset groups."""
 
@@ -26,8 +26,8 @@ def deform_conv(
     dilations: Sequence[int] | None = None, group: int = 1, kernel_shape: Sequence[int] | None = None,
     offset_group: int = 1, pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Σ over c, k of x(o·stride + k·dilation - begin + offset[k, o]) · mask[k, o] · w[m, c, k], x read by linear
-    interpolation and 0 outside.
+    """Σ over c, k of x(o·stride + k·dilation - begin + offset[k, o]) · mask[k, o] · w[m, c, k]; x is interpolated
+    linearly and 0 outside.
     Shapes: x (N, C, *S), w (M, C/group, *K), offset (N, F·ΠK·R, *O), b (M,), mask (N, F·ΠK, *O) -> (N, M, *O)
     Spec: https://onnx.ai/onnx/operators/onnx__DeformConv.html"""
     check_ranks(t, x, w)
@@ -36,7 +36,7 @@ def deform_conv(
     rank, moved = len(window.size), sh.size(window.kernel) * offset_group
     t.require_shape("offset", offset, (x.shape[0], moved * rank, *window.out))
     t.require_shape("mask", mask, (x.shape[0], moved, *window.out))
-    t.require_equal(x.shape[1], w.shape[1] * group, "input channels and the weight's times group differ")
+    t.require_equal(x.shape[1], w.shape[1] * group, f"input channels and weight channels x group {group} differ")
     filters = t.divided(w.shape[0], group, "filters into groups")
     shared = t.divided(x.shape[1], offset_group, "channels into groups of offsets")
     wide = float_type(x.dtype)
@@ -58,7 +58,7 @@ def deform_conv(
 
 
 def interpolated(x: Tensor, lead: Sequence[Expr], at: Sequence[Expr]) -> Expr:
-    """x between its elements, in the type of the coordinates; elements outside are 0."""
+    """x at a fractional position, in the type of the coordinates; elements outside are 0."""
     low = [floor(a) for a in at]
     out: Expr | None = None
     for corner in product((0, 1), repeat=len(at)):

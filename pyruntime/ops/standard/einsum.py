@@ -1,5 +1,5 @@
-"""Einsum: what one operand alone has is summed first, then operands are joined by twos, as matrix products if they can
-be; where nothing is summed, all at once."""
+"""Einsum. First each operand is summed over the letters that no other operand and not the result has. Then operands are
+contracted pairwise, as matrix products if possible. Without any sum, all operands are multiplied in one kernel."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from pyruntime.ops.standard.matmul import product
 Letters = list[str]
 Operand = tuple[Letters, Tensor]
 Extents = Mapping[str, AnyDim]
-CANDIDATES = 8  # operands of which the cheapest two are sought
-UNKNOWN = 64  # what an open dim counts for in that
+CANDIDATES = 8  # the cheapest pair is searched for among this many operands
+UNKNOWN = 64  # the size that the search assumes for a dynamic dim
 
 
 @op("Einsum", since=12)
 def einsum(t: Tracer, *xs: Tensor, equation: str) -> Tensor:
-    """Σ over the letters that the result lacks of the operands' product, as numpy.einsum.
+    """The product of the operands, summed over the letters that the result lacks, as numpy.einsum.
     Spec: https://onnx.ai/onnx/operators/onnx__Einsum.html"""
     terms, result = _parse(t, equation, xs)
     named = {c for term in terms for c in term}
     if not all(c.isalnum() for c in named) or not named.issuperset(result) or len(set(result)) < len(result):
-        raise t.shape_error(f'equation "{equation}" has a result that its terms do not give')
+        raise t.shape_error(f'equation "{equation}" has a result that its terms cannot produce')
     extents: dict[str, AnyDim] = {}
     for letters, x in zip(terms, xs, strict=True):
         for letter, d in zip(letters, x.shape, strict=True):
             extents[letter] = broadcast_dim(extents.get(letter, 1), d)
     operands = list(zip(terms, xs, strict=True))
     if len(xs) > 1 and not named.issubset(result):
-        operands = _by_twos(t, _each_summed(t, operands, result, extents), result, extents)
-    return t.cast(_joined(t, operands, result, extents), xs[0].dtype)
+        operands = _contract_pairs(t, _sum_alone(t, operands, result, extents), result, extents)
+    return t.cast(_contract(t, operands, result, extents), xs[0].dtype)
 
 
-def _each_summed(t: Tracer, operands: list[Operand], result: Letters, extents: Extents) -> list[Operand]:
-    """Operands without the letters that one has alone, or twice."""
+def _sum_alone(t: Tracer, operands: list[Operand], result: Letters, extents: Extents) -> list[Operand]:
+    """Operands summed over the letters that only they have, with repeated letters merged."""
     count = Counter(c for letters, _ in operands for c in {*letters})
     kept = [[c for c in dict.fromkeys(letters) if count[c] > 1 or c in result] for letters, _ in operands]
-    return [(k, x if k == letters else _joined(t, [(letters, x)], k, extents))
+    return [(k, x if k == letters else _contract(t, [(letters, x)], k, extents))
             for k, (letters, x) in zip(kept, operands, strict=True)]  # fmt: skip
 
 
-def _by_twos(t: Tracer, operands: list[Operand], result: Letters, extents: Extents) -> list[Operand]:
-    """At most two operands, the others joined before."""
+def _contract_pairs(t: Tracer, operands: list[Operand], result: Letters, extents: Extents) -> list[Operand]:
+    """Contract pairs until at most two operands are left."""
     sizes = {c: d if isinstance(d, int) else UNKNOWN for c, d in extents.items()}
     while len(operands) > 2:
         a, b, letters = _cheapest(operands, result, sizes)
         rest = [o for o in operands if o is not a and o is not b]
-        operands = [(letters, _joined(t, [a, b], letters, extents)), *rest]
+        operands = [(letters, _contract(t, [a, b], letters, extents)), *rest]
     return operands
 
 
 def _cheapest(operands: list[Operand], result: Letters, sizes: Mapping[str, int]) -> tuple[Operand, Operand, Letters]:
-    """The two with the least work, then the least result, and the letters that this has."""
+    """The pair that takes the least work, then has the smallest result; and the letters of that result."""
     count = Counter([*result, *(c for letters, _ in operands for c in letters)])
 
     def left(a: Letters, b: Letters) -> Letters:
-        both = [c for c in a if c in b]  # first, as in a product of matrices
+        both = [c for c in a if c in b]  # first, as the batch axes of a matrix product
         return [c for c in dict.fromkeys([*both, *a, *b]) if count[c] > (2 if c in both else 1)]
 
     def cost(pair: tuple[Operand, Operand]) -> list[int]:
@@ -78,7 +78,7 @@ def _cheapest(operands: list[Operand], result: Letters, sizes: Mapping[str, int]
 
 
 def _parse(t: Tracer, equation: str, xs: tuple[Tensor, ...]) -> tuple[list[Letters], Letters]:
-    """Letters of each operand and of the result; axes of an ellipsis are named 0, 1, …, aligned at its end."""
+    """Letters of each operand and of the result. The axes of an ellipsis are named 0, 1, …, aligned at their ends."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
     if len(parts) != len(xs):
@@ -106,17 +106,17 @@ def _wide(x: Tensor) -> DType:
     return F32 if x.dtype in (F16, BF16) else x.dtype
 
 
-def _joined(t: Tracer, operands: Sequence[Operand], result: Letters, extents: Extents) -> Tensor:
-    """The sum over the letters that are not in the result of the product of the operands, of a type that sums take."""
+def _contract(t: Tracer, operands: Sequence[Operand], result: Letters, extents: Extents) -> Tensor:
+    """The product of the operands, summed over the letters that are not in the result; half floats give float32."""
     if len(operands) == 2:
-        contracted = _contracted(t, operands[0], operands[1], result, extents)
-        if contracted is not None:
-            return contracted
+        y = _matrix_product(t, operands[0], operands[1], result, extents)
+        if y is not None:
+            return y
     named = dict.fromkeys(c for letters, _ in operands for c in letters)
-    gone = [c for c in named if c not in result]
+    summed = [c for c in named if c not in result]
 
     def body(*i: Expr) -> Expr:
-        place = dict(zip([*result, *gone], i, strict=True))
+        place = dict(zip([*result, *summed], i, strict=True))
         out: Expr | None = None
         for letters, x in operands:
             full = tuple(extents[c] for c in letters)
@@ -126,11 +126,11 @@ def _joined(t: Tracer, operands: Sequence[Operand], result: Letters, extents: Ex
         return out
 
     shape = [extents[c] for c in result]
-    return t.reduce_compute("sum", shape, [extents[c] for c in gone], body) if gone else t.compute(shape, body)
+    return t.reduce_compute("sum", shape, [extents[c] for c in summed], body) if summed else t.compute(shape, body)
 
 
-def _contracted(t: Tracer, left: Operand, right: Operand, result: Letters, extents: Extents) -> Tensor | None:
-    """As a product of (batch, m, k) and (batch, k, n); None where a letter repeats, stands alone or broadcasts."""
+def _matrix_product(t: Tracer, left: Operand, right: Operand, result: Letters, extents: Extents) -> Tensor | None:
+    """The contraction as (batch, m, k) · (batch, k, n); None if a letter repeats, is summed alone or broadcasts."""
     (a, _), (b, _) = left, right
     if left[1].dtype is not right[1].dtype:
         left, right = (a, t.cast(left[1], _wide(left[1]))), (b, t.cast(right[1], _wide(right[1])))

@@ -57,7 +57,7 @@ variadic("Mean", lambda a, b: a + b, lambda e, n: e / n)
 
 @op("Erf")
 def erf_of_floats(t: Tracer, x: Tensor) -> Tensor:
-    """Schemas have integers, too, whose results all lie between -1 and 1."""
+    """Erf of floats only. The schema also has integers, whose results would all truncate to -1, 0 or 1."""
     if not x.dtype.is_float:
         raise t.unsupported(f"Erf of {x.dtype} is not implemented")
     return t.map(erf(X), x)
@@ -65,14 +65,14 @@ def erf_of_floats(t: Tracer, x: Tensor) -> Tensor:
 
 @formula("Sign", since=9)
 def sign(x: Expr) -> Expr:
-    """-1, 0 or 1; NaN stays."""
+    """-1, 0 or 1; NaN for NaN."""
     if not x.dtype.is_float:
         return select(x > 0, 1, select(x < 0, number(-1, x.dtype), number(0, x.dtype)))
     return select(x > 0.0, 1.0, select(x < 0.0, -1.0, x))
 
 
 def _pow(x: Expr, y: Expr) -> Expr:
-    """x ** y in x's type; mixed operands meet in a type that holds both."""
+    """x ** y in x's type; operands of different types are computed in a type that holds both."""
     if x.dtype is y.dtype:
         return power(x, y)
     if x.dtype.is_float:
@@ -86,7 +86,7 @@ legacy_formula("Pow", _pow)
 
 @op("Pow", since=7)
 def pow_(t: Tracer, x: Tensor, y: Tensor) -> Tensor:
-    """x ** y, in x's type. Small whole exponents that are known multiply."""
+    """x ** y, in x's type. Constant exponents 2 and 3 become products."""
     if x.dtype.is_float and y.rank <= x.rank and all(d == 1 for d in y.shape):
         known = t.known(y)
         if known == [2]:
@@ -122,7 +122,7 @@ def _shift(x: Expr, y: Expr, direction: str) -> Expr:
 
 @formula("BitShift", since=11)
 def bit_shift(x: Expr, y: Expr, *, direction: str) -> Expr:
-    """x shifted by y bits; counts outside of the type's width leave only copies of the sign.
+    """x shifted by y bits; counts outside the type's width leave only copies of the sign.
     Spec: https://onnx.ai/onnx/operators/onnx__BitShift.html"""
     return _shift(x, y, direction)
 

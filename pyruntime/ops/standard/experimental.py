@@ -1,4 +1,5 @@
-"""Operators of ONNX's early days that its standard dropped; ONNX Runtime still runs them, and old exports hold them."""
+"""Experimental operators of early ONNX versions. The standard dropped them; ONNX Runtime still runs them, and old
+exports contain them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import softplus
 from pyruntime.ops.standard.move import slice_
 
-# Shapes: x (N, C, H, W) where axes are named
+# Shapes: x (N, C, H, W) if a docstring names axes
 
 
 @op("Affine")
@@ -35,20 +36,21 @@ def scaled_tanh(t: Tracer, x: Tensor, *, alpha: float = 1.0, beta: float = 1.0) 
 
 @op("ParametricSoftplus")
 def parametric_softplus(t: Tracer, x: Tensor, *, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
-    """alpha · ln(1 + exp(beta · x)), which does not overflow."""
+    """alpha · ln(1 + exp(beta · x)), without overflow."""
     return t.map(softplus(X * beta) * alpha, x)
 
 
 @op("ImageScaler")
 def image_scaler(t: Tracer, x: Tensor, *, bias: Sequence[float] = (), scale: float = 1.0) -> Tensor:
-    """scale · x + bias, one bias a channel."""
-    t.require_equal(x.shape[1], len(bias), "numbers of channels and of biases differ")
+    """scale · x + bias, with one bias per channel."""
+    t.require_equal(x.shape[1], len(bias), "bias must have one element per channel")
     return t.map(X * scale + Y, x, t.constant(bias, x.dtype, (len(bias), 1, 1)))
 
 
 @op("Crop")
 def crop(t: Tracer, x: Tensor, *, border: Sequence[int], scale: Sequence[int] = ()) -> Tensor:
-    """x without its borders (left, top, right, bottom); or `scale` (height, width) of it from left and top on."""
+    """x without its borders (left, top, right, bottom); with `scale` (height, width), that extent from left and top
+    on."""
     left, top, right, bottom = t.entries("border", border, 4)
     height, width = x.shape[2] - top - bottom, x.shape[3] - left - right
     if scale:
@@ -57,7 +59,7 @@ def crop(t: Tracer, x: Tensor, *, border: Sequence[int], scale: Sequence[int] = 
         if start < 0:
             raise t.shape_error(f"border {list(border)} must not be negative")
         inside = sh.compare("le", size, x.shape[axis] - start)
-        t.require(inside, f"border {list(border)} and scale {list(scale)} leave the image")
+        t.require(inside, f"border {list(border)} and scale {list(scale)} exceed the image")
         x = t.slice(x, axis, start, size)
     return x
 

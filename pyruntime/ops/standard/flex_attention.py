@@ -1,4 +1,4 @@
-"""FlexAttention: attention whose scores and probabilities pass through graphs of the model."""
+"""FlexAttention: attention whose scores and probabilities are modified by subgraphs of the model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ def flex_attention(
     t: Tracer, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, softmax_precision: int | None = None,
     score_mod: Graph | None = None, prob_mod: Graph | None = None,
 ) -> Tensor:  # fmt: skip
-    """prob_mod(softmax(score_mod(q·kᵀ·scale)))·v, scale by default 1/√D, softmax at least in float32.
+    """prob_mod(softmax(score_mod(q·kᵀ·scale)))·v; scale is 1/√D by default, softmax is in float32 or wider.
 
     Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv), G divides H -> (N, H, S, Dv)
-    Errors: ShapeError if a mod changes the shape of what it is given
-    Spec:   https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html
-    """
+    Errors: ShapeError if score_mod or prob_mod changes the shape of its input
+    Spec:   https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html"""
     precision = float_of(t, softmax_precision) if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
     factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
     require_values(t, k, v)
@@ -37,12 +36,12 @@ def flex_attention(
 
 
 def _modified(t: Tracer, graph: Any, x: Tensor) -> Tensor:
-    """What a graph of one input and one output makes of a tensor; the tensor itself where there is none."""
+    """The result of a subgraph with one input and one output; x itself if there is no subgraph."""
     if graph is None:
         return x
     (y,) = t.subgraph(graph, [x])
     if y.rank != x.rank:
-        raise t.shape_error(f"the graph gives rank {y.rank}, takes {x.rank}")
+        raise t.shape_error(f"the subgraph changes rank {x.rank} to {y.rank}")
     for n, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)):
-        t.require_equal(a, b, f"the graph changes axis {n}")
+        t.require_equal(a, b, f"the subgraph changes axis {n}")
     return y

@@ -15,11 +15,11 @@ from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.lib.resample import cubic_weight, linear_weight, real
 
-CUBIC = -0.75
+CUBIC = -0.75  # the coefficient of the cubic convolution, as in PyTorch
 
 
 def _reflected(x: Expr, d: AnyDim, align: bool) -> Expr:
-    """A float position folded back into the axis, at the centres (align) or the edges of its end pixels."""
+    """A float coordinate reflected into the axis, at the centres (align) or the edges of its end pixels."""
     low = const(0.0 if align else -0.5, x.dtype)
     span = maximum(real(d - 1 if align else d, x.dtype), 1.0)
     r = rem(abs(x - low), span * 2.0)
@@ -27,7 +27,7 @@ def _reflected(x: Expr, d: AnyDim, align: bool) -> Expr:
 
 
 def _fold(i: Expr, d: AnyDim, align: bool) -> Expr:
-    """The same of a whole position."""
+    """`_reflected` of an integer position."""
     if align:
         m = abs(i) % dim(sh.maximum(d * 2 - 2, 1))
         return clip(minimum(m, dim(d * 2 - 2) - m), 0, dim(d - 1))
@@ -36,7 +36,7 @@ def _fold(i: Expr, d: AnyDim, align: bool) -> Expr:
 
 
 def _position(t: Tracer, grid: Tensor, axis: int, d: AnyDim, mode: str, padding: str, align: bool) -> Tensor:
-    """Where each output element reads on one axis, in pixels. The grid holds the last axis first."""
+    """The pixel coordinate along one axis that each output element reads. The grid lists the last axis first."""
     last, wide = grid.shape[-1], float_type(grid.dtype)
 
     def element(*i: Expr) -> Expr:
@@ -45,7 +45,7 @@ def _position(t: Tracer, grid: Tensor, axis: int, d: AnyDim, mode: str, padding:
         x = (n + 1.0) * 0.5 * end if align else ((n + 1.0) * size - 1.0) * 0.5
         if mode == "nearest":
             x = round_even(x)
-        if padding == "border":  # cubic weighs the border with what lies beyond, as PyTorch does
+        if padding == "border":  # cubic weighs the border with positions beyond it, as PyTorch does
             return clip(x, -4.0, size + 4.0) if mode == "cubic" else clip(x, 0.0, end)
         inside = (x >= (0.0 if align else -0.5)) & (x <= size - (1.0 if align else 0.5))
         return select(inside, x, _reflected(x, d, align)) if padding == "reflection" else x
@@ -60,7 +60,7 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 def grid_sample(
     t: Tracer, x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Tensor:
-    """x read at the positions of a grid, -1 and 1 being the ends of each axis.
+    """x read at the coordinates of a grid, where -1 and 1 are the ends of each axis.
 
     Shapes: x (N, C, *S), grid (N, *O, |S|) -> (N, C, *O)
     Spec:   https://onnx.ai/onnx/operators/onnx__GridSample.html"""
@@ -73,11 +73,11 @@ def grid_sample(
     t.require_equal(grid.shape[-1], len(sizes), "the grid's last axis and the number of spatial axes differ")
     if padding_mode != "zeros":
         for d in sizes:
-            t.require(sh.compare("le", 1, d), f"padding_mode {padding_mode} of an axis without elements")
+            t.require(sh.compare("le", 1, d), f"padding_mode {padding_mode} needs spatial axes with elements")
     where = [_position(t, grid, n, d, mode, padding_mode, align) for n, d in enumerate(sizes)]
     out = (*x.shape[:2], *grid.shape[1:-1])
     if x.dtype is STRING and mode != "nearest":
-        raise t.unsupported(f"strings have no mean, which mode {mode} asks for")
+        raise t.unsupported(f"mode {mode} needs numbers, the input holds strings")
     dtype = x.dtype if mode == "nearest" else float_type(x.dtype)
 
     def read(lead: Sequence[Expr], at: Sequence[Expr]) -> Expr:
@@ -103,7 +103,7 @@ def _inside(i: Expr, d: AnyDim, padding: str, align: bool) -> Expr:
 
 
 def _sampled(mode: str, positions: Sequence[Expr], read: Callable[[Sequence[Expr]], Expr]) -> Expr:
-    """Σ over the neighbours of weights · values."""
+    """Σ over the neighbours of weight · value."""
     base = [floor(p) for p in positions]
     if mode == "nearest":
         return read([cast(b, I32) for b in base])
@@ -122,18 +122,15 @@ def _sampled(mode: str, positions: Sequence[Expr], read: Callable[[Sequence[Expr
 
 @op("AffineGrid", since=20)
 def affine_grid(t: Tracer, theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
-    """theta · (x, y, 1) (or (x, y, z, 1)) for each position of an output of that size.
+    """theta · (x, y, 1), or theta · (x, y, z, 1), for each position of an output of the given size.
 
     Shapes: theta (N, r, r + 1), size (N, C, *S) with r = |S| -> (N, *S, r)"""
-    given = t.ints(size, lower=0)
-    if size.rank != 1 or len(given) not in (4, 5):
+    extents = t.ints(size, lower=0)
+    if len(extents) not in (4, 5):
         raise t.shape_error(f"size has the shape {list(size.shape)}, not [4] or [5]")
-    batch, _, *sizes = given
+    batch, _, *sizes = extents
     rank, wide = len(sizes), float_type(theta.dtype)
-    if theta.rank != 3:
-        raise t.shape_error(f"theta has rank {theta.rank}, not 3")
-    for have, want in zip(theta.shape, (batch, rank, rank + 1), strict=True):
-        t.require_equal(have, want, f"theta has shape {list(theta.shape)}, size says {[batch, rank, rank + 1]}")
+    t.require_shape("theta", theta, (batch, rank, rank + 1))
 
     def coordinate(i: Expr, d: AnyDim) -> Expr:
         if align_corners:

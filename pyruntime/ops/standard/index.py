@@ -1,8 +1,7 @@
 """Gather and scatter.
 
-Negative indices count from the end. Indices that are known at compile time are checked (ShapeError); those that a run
-makes go through `Tracer.checked_index`, so nothing is read or written out of bounds.
-"""
+Negative indices count from the end. Constant indices are checked at compile time (ShapeError). Indices computed in a
+run go through `Tracer.checked_index`, so that nothing is read or written out of bounds."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from pyruntime.ir.shape import AnyDim, Dim
 
 
 def check_known(t: Tracer, indices: Tensor, dims: Sequence[AnyDim]) -> list[int]:
-    """Refuses indices out of range, if they are known: the last axis indexes `dims`, or there is one for all of them.
-    Gives the indices, none if they are not known."""
+    """Refuse constant indices out of range: their last axis indexes `dims`, or a single dim applies to all. Returns the
+    indices, or [] if they are not constant."""
     known = t.known(indices)
     if not known or any(isinstance(k, Dim) for k in known):
         return []
@@ -32,13 +31,13 @@ def check_known(t: Tracer, indices: Tensor, dims: Sequence[AnyDim]) -> list[int]
 
 
 def indexer(t: Tracer, indices: Tensor, d: AnyDim) -> Callable[..., Expr]:
-    """Reads `indices` as positions on an axis of extent d: f(coordinates) -> int32."""
+    """A function (coordinates) -> int32 that reads `indices` as positions on an axis of extent d."""
     known = check_known(t, indices, [d])
     if not known:
         return lambda *at: t.checked_index(indices.at(*at), d, from_end=True)
     step = known[1] - known[0] if len(known) > 1 else 0
     if indices.rank <= 1 and min(known) >= 0 and all(b - a == step for a, b in zip(known, known[1:], strict=False)):
-        return lambda *at: dim(known[0]) + at[0] * step if at else dim(known[0])  # evenly spaced: a view
+        return lambda *at: dim(known[0]) + at[0] * step if at else dim(known[0])  # evenly spaced, so a view
     if len(known) == 1:
         return lambda *_: dim(known[0] + d)
     if min(known) >= 0:
@@ -60,7 +59,7 @@ def gather(t: Tracer, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor
 
 
 def _within(t: Tracer, indices: Tensor, data: Tensor, axis: int) -> None:
-    """Refuse indices that reach over data on any other axis."""
+    """Refuse indices that are larger than data on any axis but `axis`."""
     t.require(int(indices.rank == data.rank), f"indices have rank {indices.rank}, data {data.rank}")
     for n, (d, extent) in enumerate(zip(indices.shape, data.shape, strict=True)):
         if n != axis:
@@ -104,7 +103,7 @@ def _known_dim(t: Tracer, indices: Tensor) -> int:
     count = indices.shape[-1]
     if isinstance(count, Dim):
         t.settle((count,))
-        raise t.unsupported("the last dim of the indices depends on the run")
+        raise t.unsupported("the last dim of the indices is known only at run time")
     return count
 
 
@@ -113,7 +112,7 @@ def _known_dim(t: Tracer, indices: Tensor) -> int:
 
 @contextmanager
 def nest(k: Builder, extents: Sequence[AnyDim], innermost: str = "serial") -> Iterator[list[Expr]]:
-    """Loops over all coordinates of a shape."""
+    """Nested loops over all coordinates of a shape."""
     with ExitStack() as stack:
         last = len(extents) - 1
         yield [stack.enter_context(k.loop(dim(d), innermost if n == last else "serial")) for n, d in enumerate(extents)]
@@ -160,15 +159,15 @@ def scatter_elements(
     def update(k: Builder, out: Tensor, lead: Sequence[Expr]) -> None:
         with nest(k, indices.shape[len(lead) :]) as rest:
             at = [*lead, *rest]
-            there = k.let(t.checked_index(indices.at(*at), data.shape[axis], from_end=True))
-            put(k, out, [there if n == axis else c for n, c in enumerate(at)], updates.at(*at))
+            target = k.let(t.checked_index(indices.at(*at), data.shape[axis], from_end=True))
+            put(k, out, [target if n == axis else c for n, c in enumerate(at)], updates.at(*at))
 
     def body(k: Builder, out: Tensor) -> None:
         if axis == 0:
             copy(k, out, data)
             update(k, out, ())
             return
-        with k.parallel(dim(data.shape[0])) as i:  # no index leaves its slice
+        with k.parallel(dim(data.shape[0])) as i:  # an update stays in its slice of axis 0
             copy(k, out, data, (i,))
             with k.when(i < dim(indices.shape[0])):
                 update(k, out, (i,))
@@ -214,15 +213,16 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Tensor:
-    """The cache with `update` written along the sequence axis from write_indices[b] on (mode circular: modulo its
-    length). Shapes: past (B, …, M, …), update (B, …, S, …), write_indices (B,), default 0."""
+    """The cache `past` with `update` written along the sequence axis from write_indices[b] on; in mode circular
+    positions wrap around.
+    Shapes: past (B, …, M, …), update (B, …, S, …), write_indices (B,), default 0."""
     if mode not in ("linear", "circular"):
         raise t.unsupported(f"mode {mode}")
     axis = t.axis(axis, past.rank)
-    t.require_equal(update.rank, past.rank, "the update and the cache have not the same rank")
+    t.require_equal(update.rank, past.rank, "the update and the cache differ in rank")
     length, count = past.shape[axis], update.shape[axis]
     t.require_shape("update", update, [count if n == axis else d for n, d in enumerate(past.shape)])
-    t.require(sh.compare("le", count, length), f"{count} rows to write into {length}")
+    t.require(sh.compare("le", count, length), f"{count} rows do not fit into {length}")
     t.require_shape("write_indices", write_indices, (past.shape[0],))
 
     def start(n: Expr) -> Expr:

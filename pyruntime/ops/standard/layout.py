@@ -1,4 +1,4 @@
-"""Rearrangement by index arithmetic: repeat, pad, crop, blocks, triangles, sequences of numbers."""
+"""Rearrangement by index arithmetic: repetition, padding, cropping, blocks, triangles, ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyruntime.ops.lib.formula import zero
 
 @op("Tile")
 def tile_1(t: Tracer, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
-    """One axis, `tiles` times; both are scalars of x's type."""
+    """Repeats one axis `tiles` times; tiles and axis are scalars of x's type."""
     count, n = t.ints(t.cast(tiles, I64), lower=0)[0], t.axis(t.static(t.cast(axis, I64))[0], x.rank)
     return _tile(t, x, [count if k == n else 1 for k in range(x.rank)])
 
@@ -28,7 +28,7 @@ def tile(t: Tracer, x: Tensor, repeats: Tensor) -> Tensor:
 
 
 def _tile(t: Tracer, x: Tensor, repeats: Sequence[AnyDim]) -> Tensor:
-    """(A, B) with repeats (r, s): as (1, A, 1, B) expanded to (r, A, s, B)."""
+    """Expands (1, A, 1, B) to (r, A, s, B) for an (A, B) with repeats (r, s), and merges the axes."""
     apart: list[AnyDim] = []
     full: list[AnyDim] = []
     for r, d in zip(repeats, x.shape, strict=True):
@@ -44,16 +44,17 @@ def _tile(t: Tracer, x: Tensor, repeats: Sequence[AnyDim]) -> Tensor:
 
 
 def _reflect(i: Expr, d: AnyDim, before: AnyDim, after: AnyDim) -> Expr:
-    """… 2 1 | 0 1 2 … d-1 | d-2 …, as often as it takes."""
+    """… 2 1 | 0 1 2 … d-1 | d-2 …, any number of times."""
     last = d - 1
     if all(isinstance(n, int) for n in (d, before, after)) and max(before, after) <= last:
-        return dim(last) - abs(dim(last) - abs(i))  # one turn on either side
-    turn = i % dim(sh.maximum(last * 2, 1))
-    return dim(last) - abs(dim(last) - turn)
+        return dim(last) - abs(dim(last) - abs(i))  # one reflection on either side
+    phase = i % dim(sh.maximum(last * 2, 1))
+    return dim(last) - abs(dim(last) - phase)
 
 
-def _kept(d: AnyDim, before: AnyDim, after: AnyDim) -> tuple[AnyDim, AnyDim]:
-    """The first element that negative pads leave, and how many: what is wrapped, as in ONNX Runtime."""
+def _uncropped(d: AnyDim, before: AnyDim, after: AnyDim) -> tuple[AnyDim, AnyDim]:
+    """The start and the number of the elements that negative pads leave. Mode wrap repeats only these, as in ONNX
+    Runtime."""
     first = sh.maximum(-before, 0)
     return first, d - first - sh.maximum(-after, 0)
 
@@ -62,7 +63,7 @@ def pad_tensor(
     t: Tracer, x: Tensor, before: Sequence[AnyDim], after: Sequence[AnyDim], mode: str = "constant",
     value: Expr | None = None,
 ) -> Tensor:  # fmt: skip
-    """x with elements added (or removed, where negative) on each axis. mode: constant, edge, reflect, wrap."""
+    """x with elements added on each axis, or removed by negative pads. mode: constant, edge, reflect, wrap."""
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise t.unsupported(f"mode {mode}")
     touched = [n for n in range(x.rank) if before[n] != 0 or after[n] != 0]
@@ -74,7 +75,7 @@ def pad_tensor(
         t.require(sh.compare("le", 0, shape[n]), f"pads {before[n]} and {after[n]} remove more than the {x.shape[n]}"
                   f" elements of axis {n}")  # fmt: skip
         if mode != "constant":
-            source = _kept(x.shape[n], before[n], after[n])[1] if mode == "wrap" else x.shape[n]
+            source = _uncropped(x.shape[n], before[n], after[n])[1] if mode == "wrap" else x.shape[n]
             some = sh.maximum(sh.compare("lt", 0, source), sh.compare("eq", shape[n], 0))
             t.require(some, f"axis {n} has no elements to pad with (mode {mode})")
 
@@ -90,7 +91,7 @@ def pad_tensor(
             elif mode == "edge":
                 at[n] = clip(c, 0, dim(d - 1))
             elif mode == "wrap":
-                first, count = _kept(d, before[n], after[n])
+                first, count = _uncropped(d, before[n], after[n])
                 at[n] = (c - dim(first)) % dim(count) + dim(first)
             else:
                 at[n] = _reflect(c, d, before[n], after[n])
@@ -115,7 +116,8 @@ def pad(
     t: Tracer, x: Tensor, pads: Tensor, value: Tensor | None = None, axes: Tensor | None = None, *,
     mode: str = "constant",
 ) -> Tensor:  # fmt: skip
-    """Units: pads hold the begin values of all (given) axes, then their end values; negative ones crop.
+    """Adds elements at both ends of axes. Units: pads hold the begin values of all (given) axes, then their end values;
+    negative ones crop.
     Spec: https://onnx.ai/onnx/operators/onnx__Pad.html"""
     which = t.ordered_axes(range(x.rank) if axes is None else t.static(axes), x.rank)
     given = t.entries("pads", t.ints(pads), 2 * len(which))
@@ -127,7 +129,7 @@ def pad(
 
 @op("CenterCropPad", since=18)
 def center_crop_pad(t: Tracer, x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
-    """Crop or zero-pad axes about their centres; an odd rest goes to the end.
+    """Crops or zero-pads axes about their centres; if the difference is odd, the end gets one more.
     Spec: https://onnx.ai/onnx/operators/onnx__CenterCropPad.html"""
     before: list[AnyDim] = [0] * x.rank
     after = list(before)
@@ -174,8 +176,9 @@ def space_to_depth(t: Tracer, x: Tensor, *, blocksize: int, mode: str = "DCR") -
 
 @op("Trilu", since=14)
 def trilu(t: Tracer, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
-    """The upper (or lower) triangle of the last two axes from the k-th diagonal; 0 elsewhere."""
-    number = 0 if k is None else t.static(k)[0] if x.dtype is STRING else t.ints(k)[0]  # strings are Python's
+    """The upper (or lower) triangle of the last two axes from the k-th diagonal on; 0 elsewhere."""
+    # Python moves strings, which needs k at compile time.
+    number = 0 if k is None else t.static(k)[0] if x.dtype is STRING else t.ints(k)[0]
     offset = dim(sh.clamp(number, -x.shape[-2], x.shape[-1]))
     empty = zero(x.dtype)
 
@@ -188,7 +191,7 @@ def trilu(t: Tracer, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> T
 
 @op("ReverseSequence", since=10)
 def reverse_sequence(t: Tracer, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
-    """The first lengths[b] steps of sequence b backwards, the others as they are."""
+    """The first lengths[b] steps of sequence b reversed; the other steps stay in place."""
     if sorted((batch_axis, time_axis)) != [0, 1]:
         raise t.shape_error(f"batch_axis is {batch_axis}, time_axis {time_axis}: must be 0 and 1")
     t.require_shape("sequence_lens", lengths, (x.shape[batch_axis],))
@@ -201,7 +204,7 @@ def reverse_sequence(t: Tracer, x: Tensor, lengths: Tensor, *, batch_axis: int =
     return t.compute(x.shape, element)
 
 
-# ── numbers in order ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── ranges and one-hot ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @op("Range", since=11)
@@ -222,7 +225,7 @@ def _count(t: Tracer, first: Tensor, last: Tensor, step: Tensor) -> AnyDim:
 
     def number() -> Expr:
         a, b, s = first.at(), last.at(), step.at()
-        if first.dtype.is_float:  # as doubles, as others have it: 0.3 / 0.1 of float32 is just above 3
+        if first.dtype.is_float:  # in float64 as in other runtimes, because 0.3 / 0.1 in float32 is just above 3
             a, b, s = (cast(v, F64) for v in (a, b, s))
             return cast(maximum(unary("ceil", (b - a) / s), 0.0), I64)
         whole = (b - a) / s
@@ -232,7 +235,7 @@ def _count(t: Tracer, first: Tensor, last: Tensor, step: Tensor) -> AnyDim:
 
 
 def _if_forward(n: Expr, first: Tensor, last: Tensor, step: Tensor) -> Expr:
-    """0 where the limit lies behind the start, -1 where a step leads nowhere."""
+    """n if the steps lead to the limit, 0 if they lead away from it, -1 if the step is 0."""
     gap = last.at() - first.at()
     zero_ = const(0, gap.dtype)
     forward = ((gap > zero_) & (step.at() > zero_)) | ((gap < zero_) & (step.at() < zero_))
@@ -241,10 +244,10 @@ def _if_forward(n: Expr, first: Tensor, last: Tensor, step: Tensor) -> Expr:
 
 @op("OneHot", since=9)
 def one_hot(t: Tracer, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
-    """values[1] where the index along the new axis is the (wrapped) index, else values[0]."""
+    """values[1] at the index (which wraps if negative) along the new axis, values[0] elsewhere."""
     n = t.ints(t.reshape(depth, ()) if depth.dtype.is_int else t.cast(t.reshape(depth, ()), I64), lower=0)[0]
     axis = t.axis(axis, indices.rank + 1)
-    t.require_equal(sh.size(values.shape), 2, "values are one for off and one for on")
+    t.require_equal(sh.size(values.shape), 2, "values must be the off and the on value")
 
     def element(*i: Expr) -> Expr:
         k = cast(indices.at(*[c for m, c in enumerate(i) if m != axis]), I64)

@@ -1,4 +1,4 @@
-"""LinearAttention: a recurrence over a state matrix, one procedure.
+"""LinearAttention: a recurrence over a state matrix, compiled to one loop kernel.
 
 Letters: N batch, H heads, G heads of the state (each serves H / G), T steps, D key size, M value size."""
 
@@ -24,13 +24,12 @@ def linear_attention(
     decay: Tensor | None = None, beta: Tensor | None = None, *, chunk_size: int = 64, kv_num_heads: int,
     q_num_heads: int, scale: float = 0.0, update_rule: str = "gated_delta",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """For each step: state *= exp(decay); v = beta·(v - stateᵀ·k) by the delta rules; state += k⊗v;
-    y = scale · stateᵀ·q. Each column of the state is a recurrence of its own.
+    """For each step: state *= exp(decay); v = beta·(v - stateᵀ·k) in the delta rules; state += k⊗v; y = scale ·
+    stateᵀ·q. The columns of the state are independent recurrences.
 
     Shapes: query (N, T, H·D), key (N, T, G·D), value (N, T, G·M), state (N, G, D, M), decay (N, T, G) or (N, T, G·D),
     beta (N, T, G) or (N, T, 1) -> (N, T, H·M), (N, G, D, M)
-    Spec: https://onnx.ai/onnx/operators/onnx__LinearAttention.html
-    """
+    Spec: https://onnx.ai/onnx/operators/onnx__LinearAttention.html"""
     if update_rule not in RULES:
         raise t.unsupported(f'update_rule "{update_rule}" is not known')
     gated, corrected = RULES[update_rule]
@@ -62,27 +61,25 @@ def _check(
     beta: Tensor | None, heads: int, groups: int,
 ) -> None:  # fmt: skip
     if not groups or heads % groups:
-        raise t.shape_error(f"{heads} heads cannot share {groups}")
+        raise t.shape_error(f"{heads} query heads are not a multiple of {groups} key heads")
     d, m = sh.floordiv(query.shape[2], heads), sh.floordiv(value.shape[2], groups)
     for x, last in ((query, heads * d), (key, groups * d), (value, groups * m), (decay, None), (beta, None)):
         if x is not None:
-            wanted = (*query.shape[:2], x.shape[2] if last is None else last)
-            for n, (a, b) in enumerate(zip(x.shape, wanted, strict=True)):
-                t.require_equal(a, b, f"the operands disagree in axis {n}")
+            expected = (*query.shape[:2], x.shape[2] if last is None else last)
+            for n, (a, b) in enumerate(zip(x.shape, expected, strict=True)):
+                t.require_equal(a, b, f"the inputs disagree in axis {n}")
     for x, others in ((decay, groups * d), (beta, 1)):
         if x is not None:
             fits = sh.maximum(sh.compare("eq", x.shape[2], groups), sh.compare("eq", x.shape[2], others))
-            t.require(fits, f"decay or beta has {x.shape[2]} numbers a step, must have {groups} or {others}")
-    if past is not None:
-        for a, b in zip(past.shape, (query.shape[0], groups, d, m), strict=True):
-            t.require_equal(a, b, "the past state has another shape than the state")
+            t.require(fits, f"decay or beta has {x.shape[2]} numbers per step, must have {groups} or {others}")
+    t.require_shape("past_state", past, (query.shape[0], groups, d, m))
 
 
 def _recurrence(
     k: Builder, out: Tensor, state: Tensor, args: list[Tensor], extras: list[Tensor | None], sizes: tuple[Any, ...],
     place: tuple[Expr, Expr, Expr], scale: float | Expr,
 ) -> None:  # fmt: skip
-    """One column of one state over all steps."""
+    """One column of one state, over all steps."""
     query, key, value = args
     past, decay, beta = extras
     _, steps, heads, groups, d, m = sizes
@@ -97,9 +94,9 @@ def _recurrence(
                 k.store(state, (b, g, r, c), state.at(b, g, r, c) * factor)
         new = k.let(value.at(b, s, g * dim(m) + c))
         if beta is not None:
-            found = _dot(k, d, lambda r: state.at(b, g, r, c) * key.at(b, s, g * dim(d) + r))
+            stored = _dot(k, d, lambda r: state.at(b, g, r, c) * key.at(b, s, g * dim(d) + r))
             weight = beta.at(b, s, g * dim(sh.compare("ne", beta.shape[2], 1)))
-            new = k.let(weight * (new - found))
+            new = k.let(weight * (new - stored))
         with k.loop(d) as r:
             k.store(state, (b, g, r, c), state.at(b, g, r, c) + key.at(b, s, g * dim(d) + r) * new)
         with k.loop(heads // groups) as share:

@@ -1,4 +1,4 @@
-"""Comparison, logic, bits and choice."""
+"""Comparison, logic, bit operations and selection."""
 
 from __future__ import annotations
 

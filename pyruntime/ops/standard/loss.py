@@ -1,4 +1,4 @@
-"""Losses. Their sums run over all there is, one number after the other: they are made in float64."""
+"""Losses. Their sums over all elements run in float64, because they add one number after the other."""
 
 # N batch, C classes, S other axes
 
@@ -19,7 +19,7 @@ def negative_log_likelihood_loss(
     t: Tracer, x: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """-w[c]·x[n, c, s] with c = target[n, s], 0 where c is ignored; mean divides by the sum of the weights.
+    """-w[c]·x[n, c, s] with c = target[n, s], 0 where c is ignore_index; mean divides by the sum of the weights.
 
     Shapes: x (N, C, *S), target (N, *S), weight (C) -> (N, *S) or ()
     Spec:   https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html"""
@@ -30,10 +30,10 @@ def negative_log_likelihood_loss(
         t.require_equal(have, want, f"axis {n} of target and its axis of input differ")
     classes = x.shape[1]
     if weight is not None:
-        t.require_equal(sh.size(weight.shape), classes, "weights and classes differ in number")
+        t.require_equal(sh.size(weight.shape), classes, "weight must have one element per class")
 
     def at(fn: Callable[[Expr], Scalar], *i: Expr) -> Expr:
-        """fn(class), 0 where the target is ignored."""
+        """fn(class), or 0 if the target is ignored."""
         label = target.at(*i)
         value = fn(t.checked_index(label, classes))
         return value if ignore_index is None else guard(label == ignore_index, _number(0.0, value), value)

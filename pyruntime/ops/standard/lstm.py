@@ -1,4 +1,4 @@
-"""GRU and LSTM, on the `Layer` of `recurrent`."""
+"""GRU and LSTM, built on `recurrent.Layer`."""
 
 # T steps, B batch, I inputs, H hidden, D directions
 
@@ -69,7 +69,7 @@ def _reset_step(layer: Layer, sets: list[list[Activation]], xs: Tensor) -> Step:
 
         def reset(f: list[Activation]) -> None:
             for b in rows:
-                with k.loop(layer.H, "vector") as j:  # r∘h replaces r
+                with k.loop(layer.H, "vector") as j:  # r∘h overwrites r
                     k.store(gates, (d, b, 1, j), f[0](gate(1, b, j)) * h.at(*layer.state(d, b, j)))
 
         def write(f: list[Activation]) -> None:
@@ -93,8 +93,8 @@ def lstm(
     clip: float | None = None, direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
     layout: int = 0, output_sequence: int = 0,
 ) -> list[Tensor | None]:  # fmt: skip
-    """i, o, f = σ(W·x + R·h + b + P∘c), c = f∘c + i∘g(Wc·x + Rc·h + b), h = o∘tanh(c); o looks at the new c. Gates in
-    the order i o f c, peepholes i o f; with input_forget f = 1 - i.
+    """i, o, f = σ(W·x + R·h + b + P∘c), c = f∘c + i∘g(Wc·x + Rc·h + b), h = o∘tanh(c); o reads the new c. Gates in the
+    order i o f c, peepholes i o f; with input_forget f = 1 - i.
 
     Shapes: x (T, B, I), w (D, 4H, I), r (D, 4H, H), b (D, 8H), p (D, 3H) -> (T, D, B, H), (D, B, H), (D, B, H)
     Spec: https://onnx.ai/onnx/operators/onnx__LSTM.html"""
@@ -107,7 +107,7 @@ def lstm_of(
     layer: Layer, sets: list[list[Activation]], b: Tensor | None, lens: Tensor | None,
     start: tuple[Tensor | None, Tensor | None], peepholes: Tensor | None, input_forget: int, rounded: bool = False,
 ) -> list[Tensor | None]:  # fmt: skip
-    """rounded: R is multiplied with what 8 bits say of h, each row by its own range."""
+    """The outputs of LSTM. rounded: R is multiplied by h rounded to 8 bits, each row by its own range."""
     t, xs = layer.t, layer.project(b)
     initial = [layer.use(x) for x in start]
     peep = layer.use(None if peepholes is None else t.reshape(peepholes, (layer.D, 3, layer.H)))
@@ -144,7 +144,7 @@ def lstm_of(
 
 
 def _round(k: Builder, layer: Layer, h: Tensor, gates: Tensor, d: Expr, b: Expr) -> None:
-    """Row b of h, rounded as DynamicQuantizeLinear does, behind its gates."""
+    """Stores row b of h, rounded as by DynamicQuantizeLinear, after its gates."""
     high, low = k.var(0.0, F32), k.var(0.0, F32)
     with k.loop(layer.H) as j:
         value = k.let(h.at(*layer.state(d, b, j)))

@@ -1,4 +1,4 @@
-"""Matrix products. Every product is the one routine "matmul" (see `product`)."""
+"""Matrix products. All of them call the routine "matmul" (see `product`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from pyruntime.ir.kernel import Tensor
 
 
 def product(t: Tracer, a: Tensor, b: Tensor, dtype: DType | None = None) -> Tensor:
-    """out[…, m, n] = Σk a[…, m, k] · b[…, k, n], batch dims broadcast.
+    """out[…, m, n] = Σk a[…, m, k] · b[…, k, n]; batch dims broadcast.
 
-    Routine "matmul": args (a, b), operands may be strided (transposed) views; summed in `dtype` (default: the
-    operands' type, float32 for half floats).
-    """
+    Routine "matmul": args (a, b), which may be strided (transposed) views. Sums are in `dtype` (default: the operands'
+    type, float32 for half floats)."""
     t.require_equal(a.shape[-1], b.shape[-2], "inner dims of the product differ")
     batch = broadcast(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
@@ -45,8 +44,8 @@ def matmul(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
     x = t.unsqueeze(a, [0]) if a.rank == 1 else a
     y = t.unsqueeze(b, [1]) if b.rank == 1 else b
     out = t.cast(product(t, x, y), a.dtype)
-    gone = [-2] * (a.rank == 1) + [-1] * (b.rank == 1)
-    return t.squeeze(out, gone) if gone else out
+    added = [-2] * (a.rank == 1) + [-1] * (b.rank == 1)
+    return t.squeeze(out, added) if added else out
 
 
 @op("Gemm", since=7)
@@ -54,8 +53,8 @@ def gemm(
     t: Tracer, a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0,
     transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
-    """alpha · a' · b' + beta · c, of integers cut off at the end. Shapes: (M, K) × (K, N) + broadcastable (M, N)
-    -> (M, N).
+    """alpha · a' · b' + beta · c; integer results are truncated at the end. Shapes: (M, K) × (K, N) + broadcastable (M,
+    N) -> (M, N).
     Spec: https://onnx.ai/onnx/operators/onnx__Gemm.html"""
     a = t.transpose(a, [1, 0]) if transA else a
     b = t.transpose(b, [1, 0]) if transB else b
@@ -77,7 +76,7 @@ def gemm_1(
     t: Tracer, a: Tensor, b: Tensor, c: Tensor, *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0,
     transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Opset 1 and 6: c broadcasts only if `broadcast` says so; numpy's rule covers the shapes allowed then."""
+    """Opset 1 and 6: c broadcasts only if `broadcast` is set. NumPy's rule covers all shapes that were allowed then."""
     return gemm(t, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 

@@ -1,4 +1,4 @@
-"""Constants, shapes and views: what changes where elements are, not what they are."""
+"""Constants, shapes and views: operators that move elements without changing them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def constant(
             return t.scalar(one, dtype)
         if many is not None:
             return t.constant(many, dtype)
-    raise t.unsupported("a Constant without a value")
+    raise t.unsupported("the Constant has no value")
 
 
 @op("ConstantOfShape", since=9)
@@ -57,13 +57,13 @@ def eye_like(t: Tracer, x: Tensor, *, dtype: int | None = None, k: int = 0) -> T
     """1 on the k-th diagonal, 0 elsewhere."""
     out = dtype_of(t, dtype, x.dtype)
     _, far = bounds(I32)
-    place = max(-far, min(k, far))  # beyond all diagonals
-    return t.compute(x.shape, lambda i, j: cast(j - i == place, out))
+    diagonal = max(-far, min(k, far))  # clamped to int32, which is still beyond all diagonals
+    return t.compute(x.shape, lambda i, j: cast(j - i == diagonal, out))
 
 
 @op("Identity")
 def identity(t: Tracer, x: Any) -> Any:
-    """Its operand, of any kind."""
+    """Its operand, which may be of any kind."""
     return x
 
 
@@ -81,7 +81,7 @@ def size(t: Tracer, x: Tensor) -> Tensor:
 
 
 def read_at_run_time(d: AnyDim) -> bool:
-    """Whether a dim comes from data, so that it may turn out to be negative."""
+    """Whether a dim is read from data in a run, so that it may be negative."""
     return isinstance(d, Dim) and any(
         atom.lower is None or atom.lower < 0 if isinstance(atom, Symbol) else any(map(read_at_run_time, atom[1:]))
         for m, _ in d.terms
@@ -101,17 +101,18 @@ def _quotient(whole: Sequence[AnyDim], part: Sequence[AnyDim]) -> AnyDim:
 
 
 def _or_own(d: AnyDim, own: Sequence[AnyDim], n: int) -> AnyDim:
+    """d, or x's own dim n if d is 0."""
     return sh.select(sh.compare("eq", d, 0), own[n], d) if n < len(own) else d
 
 
 def _target(t: Tracer, x: Tensor, wanted: Sequence[AnyDim], allowzero: int) -> list[AnyDim]:
-    """The dims that Reshape's second operand means."""
+    """The dims that Reshape's second operand stands for."""
     dims: list[AnyDim] = []
     if any(isinstance(d, int) and d < -1 for d in wanted):
         raise t.shape_error(f"shape {list(wanted)} has a dim below -1")
     if allowzero:
         zeros, rests = ([sh.compare("eq", d, mark) for d in wanted] for mark in (0, -1))
-        t.require(sh.compare("eq", sum(zeros) * sum(rests), 0), f"shape {list(wanted)} has a 0 beside -1")
+        t.require(sh.compare("eq", sum(zeros) * sum(rests), 0), f"shape {list(wanted)} has both 0 and -1")
     for n, d in enumerate(wanted):
         own = x.shape[n] if n < x.rank and not allowzero else 0
         if isinstance(d, int) and d == 0:
@@ -136,7 +137,7 @@ def reshape_1(t: Tracer, x: Tensor, *, shape: Sequence[int] = ()) -> Tensor:
 
 @op("Reshape", since=5)
 def reshape(t: Tracer, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
-    """The same elements under another shape: 0 keeps a dim (unless allowzero), one -1 takes what is left."""
+    """The same elements under another shape: 0 keeps a dim (unless allowzero), one -1 takes the remaining elements."""
     return t.reshape(x, _target(t, x, t.ints(shape, lower=-1), allowzero))
 
 
@@ -152,12 +153,12 @@ def squeeze_1(t: Tracer, x: Tensor, *, axes: Sequence[int] | None = None) -> Ten
 
 
 def _is_one(t: Tracer, axis: int, d: AnyDim) -> bool:
-    """Whether an axis has one element. A dim that feeds decide is specialised on; one found in a run must not be 1."""
+    """Whether an axis has one element. A dim of the feeds is specialised on; a dim computed in a run must not be 1."""
     one = sh.compare("eq", d, 1)
     if isinstance(one, int):
         return bool(one)
     t.settle((one,))
-    t.require(1 - one, f"axis {axis} has 1 element in this run: give axes to say whether it is removed")
+    t.require(1 - one, f"axis {axis} has 1 element in this run: list the axes to remove in `axes`")
     return False
 
 
@@ -168,7 +169,7 @@ def squeeze(t: Tracer, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 @op("Unsqueeze")
 def unsqueeze_1(t: Tracer, x: Tensor, *, axes: Sequence[int]) -> Tensor:
-    t.axes(axes, x.rank + len(axes))  # no repeats
+    t.axes(axes, x.rank + len(axes))  # refuses repeated axes
     return t.unsqueeze(x, axes)
 
 
@@ -190,11 +191,11 @@ def expand(t: Tracer, x: Tensor, shape: Tensor) -> Tensor:
     return t.expand(x, t.ints(shape, lower=0))
 
 
-FAR = 2**31 - 1  # bounds beyond any dim
+FAR = 2**31 - 1  # exceeds any dim; exporters write such bounds for "to the end"
 
 
 def _bound(value: AnyDim, d: AnyDim, low: AnyDim, high: AnyDim) -> AnyDim:
-    """A start or end as Python's slices read it, clamped."""
+    """A start or end with the meaning of Python's slices, clamped to low … high."""
     if isinstance(value, int) and abs(value) >= FAR:
         return high if value > 0 else low
     if isinstance(value, int):
@@ -205,20 +206,20 @@ def _bound(value: AnyDim, d: AnyDim, low: AnyDim, high: AnyDim) -> AnyDim:
 def _slice(
     t: Tracer, x: Tensor, starts: Sequence[AnyDim], ends: Sequence[AnyDim], axes: Sequence[int], steps: Sequence[int]
 ) -> Tensor:
-    t.axes(axes, x.rank)  # none twice
+    t.axes(axes, x.rank)  # refuses repeated axes
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise t.shape_error(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = x.shape[t.axis(axis, x.rank)]
         if isinstance(d, int):
-            step = max(-max(d, 1), min(step, max(d, 1)))  # a longer one takes the first element alone, too
+            step = max(-max(d, 1), min(step, max(d, 1)))  # longer steps take the first element only, as this one does
         if step > 0:
             first, last = _bound(start, d, 0, d), _bound(end, d, 0, d)
         elif step < 0:
             first, last = _bound(start, d, -1, d - 1), _bound(end, d, -1, d - 1)
         else:
             raise t.shape_error("a step must not be 0")
-        size = _run_of(start, end, d) if step == 1 else None
+        size = _plain_length(start, end, d) if step == 1 else None
         if size is None:
             count = last - first if step > 0 else first - last
             size = sh.maximum(sh.ceildiv(count, abs(step)), 0)
@@ -226,8 +227,8 @@ def _slice(
     return x
 
 
-def _run_of(start: AnyDim, end: AnyDim, d: AnyDim) -> AnyDim | None:
-    """How many elements [start:start + n] or the last n have, said by n itself, which shapes beside it are of; None of
+def _plain_length(start: AnyDim, end: AnyDim, d: AnyDim) -> AnyDim | None:
+    """The length of [start:start + n] or [-n:] as an expression of n, so that it equals other dims that are n; None for
     other slices."""
     low, high = sh.interval(start)
     if isinstance(end, int) and end >= FAR:
@@ -252,7 +253,7 @@ def slice_1(
 def slice_(
     t: Tracer, x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
 ) -> Tensor:
-    """x[start:end:step] along axes, as Python reads the numbers."""
+    """x[start:end:step] along axes, with the meaning of Python's slices."""
     which = None if axes is None else t.static(axes)
     first, last = (_bounds(t, bounds, which) for bounds in (starts, ends))
     by = [1] * len(first) if steps is None else t.static(steps)
@@ -260,7 +261,7 @@ def slice_(
 
 
 def _bounds(t: Tracer, x: Tensor, axes: Sequence[int] | None) -> list[AnyDim]:
-    """One for each axis: so many there are, also where x is of a length that a run decides, as places[:1] is."""
+    """One bound per axis, even if the length of x is known only in a run, as that of places[:1]."""
     return t.ints(x if axes is None or sh.is_static(x.shape) else t.reshape(x, [len(axes)]))
 
 
@@ -282,7 +283,8 @@ def _split(t: Tracer, x: Tensor, axis: int, sizes: Sequence[AnyDim]) -> tuple[Te
 
 
 def _equal_parts(t: Tracer, x: Tensor, axis: int, count: int) -> list[AnyDim]:
-    """`count` parts; those for which not enough is left are smaller, or empty, as in the reference implementation."""
+    """The sizes of `count` parts; the last parts are smaller or empty if the axis is not divisible, as in the reference
+    implementation."""
     d = x.shape[t.axis(axis, x.rank)]
     part = sh.ceildiv(d, count)
     if part * count == d:
@@ -295,17 +297,17 @@ def _equal_parts(t: Tracer, x: Tensor, axis: int, count: int) -> list[AnyDim]:
 def split_1(
     t: Tracer, x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, split: Sequence[int] | None = None
 ) -> tuple[Tensor, ...]:
-    given = t.ints(sizes, lower=0) if sizes is not None else split
+    parts = t.ints(sizes, lower=0) if sizes is not None else split
     t.require(min(split or [0]) >= 0, f"a part cannot have {min(split or [0])} elements")
-    return _split(t, x, axis, given or _equal_parts(t, x, axis, len(t.wanted)))
+    return _split(t, x, axis, parts or _equal_parts(t, x, axis, len(t.wanted)))
 
 
 @op("Split", since=13)
 def split(
     t: Tracer, x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Tensor, ...]:
-    """Parts of an axis, of given sizes or equal ones."""
+    """Parts of an axis, of the given sizes or of equal ones."""
     outputs = len(t.wanted)
-    t.require(num_outputs in (None, outputs), f"num_outputs is {num_outputs}, but there are {outputs}")
-    given = t.ints(sizes, lower=0) if sizes is not None else None
-    return _split(t, x, axis, given or _equal_parts(t, x, axis, outputs))
+    t.require(num_outputs in (None, outputs), f"num_outputs is {num_outputs}, but the node has {outputs}")
+    parts = t.ints(sizes, lower=0) if sizes is not None else None
+    return _split(t, x, axis, parts or _equal_parts(t, x, axis, outputs))

@@ -14,9 +14,11 @@ from pyruntime.ir.expr import Expr, X, Y, Z, cast, const, dim, guard, power, sqr
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import float_type
 
+PER_CHANNEL = "scale, bias and statistics must have one number per channel"
+
 
 def mean_of(t: Tracer, x: Tensor, axes: Sequence[int], of: Expr = X) -> Tensor:
-    """Σ of(x) / n over axes, kept as 1."""
+    """Σ of(x) / n over axes, which remain with extent 1."""
     count = sh.size([x.shape[t.axis(a, x.rank)] for a in axes])
     return t.map(X / cast(dim(count), x.dtype), t.reduce("sum", x, axes, of=of))
 
@@ -40,9 +42,9 @@ def scaled(t: Tracer, x: Tensor, scale: Tensor | None, bias: Tensor | None, dtyp
 
 
 def along_channels(t: Tracer, v: Tensor, x: Tensor) -> Tensor:
-    """A vector laid along axis 1 of x, with a number for each channel (of a 1-D tensor: its one channel)."""
+    """A vector with one number per channel, reshaped to broadcast along axis 1 of x. A 1-D x has one channel."""
     channels = x.shape[1] if x.rank > 1 else 1
-    t.require_equal(sh.size(v.shape), channels, "channels and what is given for each differ in number")
+    t.require_equal(sh.size(v.shape), channels, PER_CHANNEL)
     return t.reshape(v, [channels, *[1] * (x.rank - 2)] if x.rank >= 2 else ())
 
 
@@ -52,14 +54,14 @@ def along_channels(t: Tracer, v: Tensor, x: Tensor) -> Tensor:
 def batch_norm(
     t: Tracer, x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, epsilon: float, spatial: bool = True
 ) -> Tensor:
-    """x · a + (b - mean · a) with a = scale / sqrt(var + epsilon), per channel (or per feature if not spatial)."""
+    """x · a + (b - mean · a) with a = scale / sqrt(var + epsilon), per channel, or per feature if not spatial."""
     dtype = float_type(x.dtype)
     channels = x.shape[1:] if not spatial else x.shape[1:2] or (1,)
     for v in (scale, b, mean, var):
         if v.rank != len(channels):
             raise t.shape_error(f"an input has rank {v.rank}, must have {len(channels)}")
         for have, want in zip(v.shape, channels, strict=True):
-            t.require_equal(have, want, "channels and what is given for each differ in number")
+            t.require_equal(have, want, PER_CHANNEL)
     scale, b, mean, var = (t.cast(v, dtype) for v in (scale, b, mean, var))
     factor = t.map(X / sqrt(Y + epsilon), scale, var)
     offset = t.map(X - Y * Z, b, mean, factor)
@@ -72,7 +74,7 @@ def batch_norm(
 
 
 def batch_statistics(t: Tracer, x: Tensor, spatial: bool = True) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all axes but the channels' (or over the batch only)."""
+    """Mean and variance over all axes but the channels', or over the batch only if not spatial."""
     if x.rank < 2:
         raise t.shape_error(f"input has rank {x.rank}; training needs a batch and channels")
     axes = [n for n in range(x.rank) if n != 1] if spatial else [0]
@@ -88,8 +90,8 @@ def batch_normalization(
     t: Tracer, x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = 1e-5,
     momentum: float = 0.9, training_mode: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """(x - mean) / sqrt(var + epsilon) · scale + b; in training mode with the batch's own statistics, and the running
-    ones as further outputs. Shapes: x (N, C, *S), others (C,) -> (N, C, *S), (C,), (C,).
+    """(x - mean) / sqrt(var + epsilon) · scale + b. In training mode the statistics are the batch's own, and the new
+    running statistics are additional outputs. Shapes: x (N, C, *S), others (C,) -> (N, C, *S), (C,), (C,).
     Spec: https://onnx.ai/onnx/operators/onnx__BatchNormalization.html"""
     if not training_mode:
         return (batch_norm(t, x, scale, b, mean, var, epsilon),)
@@ -110,7 +112,7 @@ def batch_normalization_7(
     t: Tracer, x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = 1e-5,
     momentum: float = 0.9, spatial: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Opset 7 to 13: training if more outputs than y are used: the running mean and variance, then the batch's own."""
+    """Opset 7 to 13: training if outputs other than y are used: the running mean and variance, then the batch's own."""
     if not any(t.wanted[1:]):
         return (batch_norm(t, x, scale, b, mean, var, epsilon, bool(spatial)),)
     own = batch_statistics(t, x, bool(spatial))
@@ -125,7 +127,8 @@ def batch_normalization_1(
     consumed_inputs: Sequence[int] | None = None, epsilon: float = 1e-5, is_test: int = 0, momentum: float = 0.9,
     spatial: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Opset 1 and 6: is_test chooses. A node that asks for y only is taken as inference, as later meanings do."""
+    """Opset 1 and 6: is_test means inference. A node without is_test whose only used output is y is inference too, as
+    in later opsets."""
     if is_test:
         return (batch_norm(t, x, scale, b, mean, var, epsilon, bool(spatial)),)
     return batch_normalization_7(t, x, scale, b, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial)
@@ -146,7 +149,7 @@ def instance_normalization(
 
 
 def _grouped(t: Tracer, x: Tensor, groups: int, epsilon: float) -> Tensor:
-    """Normalised per instance and group, shaped (N, G, the rest)."""
+    """x normalised per instance and group, with shape (N, G, C/G·ΠS)."""
     t.require(sh.compare("eq", x.shape[1] % groups, 0), f"{x.shape[1]} channels are not divisible by {groups} groups")
     rest = sh.floordiv(x.shape[1], groups) * sh.size(x.shape[2:])
     return centre(t, t.reshape(x, (x.shape[0], groups, rest)), [2], epsilon)[0]
@@ -166,13 +169,13 @@ def group_normalization(
 def group_normalization_18(
     t: Tracer, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int
 ) -> Tensor:
-    """Opset 18 to 20: scale and bias are one a group (G,)."""
+    """Opset 18 to 20: scale and bias have one number per group (G,)."""
     y = _grouped(t, x, num_groups, epsilon)
     return t.reshape(scaled(t, y, along_channels(t, scale, y), along_channels(t, bias, y), x.dtype), x.shape)
 
 
 def stash(t: Tracer, stash_type: int) -> DType:
-    """The type of the statistics that are outputs."""
+    """The type of the statistics among the outputs."""
     dtype = BY_CODE.get(stash_type)
     if dtype is None or not dtype.is_float or dtype.bits < 16:
         raise t.unsupported(f"stash_type {stash_type} is not a float type")
@@ -184,8 +187,8 @@ def layer_normalization(
     t: Tracer, x: Tensor, scale: Tensor, b: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """(x - mean) / sqrt(variance + epsilon) · scale + b with statistics over axes axis…; further outputs: the mean and
-    1 / sqrt(variance + epsilon). ONNX Runtime knows it in every opset.
+    """(x - mean) / sqrt(variance + epsilon) · scale + b with statistics over the axes from `axis` on; also outputs the
+    mean and 1 / sqrt(variance + epsilon). Registered for every opset, as in ONNX Runtime.
     Shapes: x (*A, *B), scale and b broadcast to x -> x's, (*A, 1, …), (*A, 1, …).
     Spec: https://onnx.ai/onnx/operators/onnx__LayerNormalization.html"""
     kind = stash(t, stash_type)
@@ -194,7 +197,7 @@ def layer_normalization(
 
 
 def root_mean_square(t: Tracer, x: Tensor, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:
-    """x / rms and 1 / rms, rms = sqrt(mean(x²) + epsilon) over axes axis…, in `float_type`."""
+    """x / rms and 1 / rms with rms = sqrt(mean(x²) + epsilon) over the axes from `axis` on, in `float_type`."""
     x = t.cast(x, float_type(x.dtype))
     inverse = t.map(1.0 / sqrt(X + epsilon), mean_of(t, x, range(t.axis(axis, x.rank), x.rank), X * X))
     return t.map(X * Y, x, inverse), inverse
@@ -204,7 +207,7 @@ def root_mean_square(t: Tracer, x: Tensor, axis: int, epsilon: float) -> tuple[T
 def rms_normalization(
     t: Tracer, x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
-    """x / sqrt(mean(x²) + epsilon) · scale over axes axis….
+    """x / sqrt(mean(x²) + epsilon) · scale over the axes from `axis` on.
     Spec: https://onnx.ai/onnx/operators/onnx__RMSNormalization.html"""
     stash(t, stash_type)
     return scaled(t, root_mean_square(t, x, axis, epsilon)[0], scale, None, x.dtype)
@@ -215,7 +218,7 @@ def rms_normalization(
 
 @op("LRN", since=1)
 def lrn(t: Tracer, x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Tensor:
-    """x / (bias + alpha/size · Σ x²)^beta, the sum over `size` channels around each.
+    """x / (bias + alpha/size · Σ x²)^beta, where the sum is over the `size` channels around each one.
     Spec: https://onnx.ai/onnx/operators/onnx__LRN.html"""
     others = sh.maximum(x.shape[1] - 1, 0)
     before, after = (sh.minimum(n, others) for n in ((size - 1) // 2, size // 2))

@@ -1,6 +1,6 @@
-"""Pooling: a reduction over a sliding window, over all positions, or over regions of interest.
+"""Pooling: a reduction over a sliding window, or over all positions.
 
-Letters: N batch, C channels, S input extents, K window, O output extents, R regions."""
+Letters: N batch, C channels, S input extents, K window, O output extents."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def max_pool(
     kernel_shape: Sequence[int], pads: Sequence[int] | None = None, storage_order: int = 0,
     strides: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """The largest element of each window, and its place in x. Padding never wins.
+    """The largest element of each window, and its index in x. Padding never wins.
     Shapes: x (N, C, *S) -> (N, C, *O), indices (N, C, *O) int64, flat in x; storage_order 1: column-major in S.
     Spec: https://onnx.ai/onnx/operators/onnx__MaxPool.html"""
     w = sliding(
@@ -80,7 +80,8 @@ def _in_windows(x: Tensor, w: Window) -> Callable[..., Expr]:
 
 
 def _largest(t: Tracer, x: Tensor, w: Window) -> Tensor:
-    """Of each window: along one axis after the other, the last one first, where that compares no more often."""
+    """The maximum of each window. Two passes, one per axis with the last axis first, if they compare no more often than
+    one."""
     passes = [w]
     if len(w.kernel) == 2 and min(w.kernel) > 1 and w.kernel[1] * w.strides[0] + w.kernel[0] <= sh.size(w.kernel):
         last = w.along(1, w.size)
@@ -103,7 +104,8 @@ def _places(t: Tracer, x: Tensor, w: Window, best: Tensor, column_major: bool) -
             rest = rest / dim(extent)
         place = cast(n * dim(x.shape[1]) + c, I64) * cast(dim(sh.size(w.size)), I64)
         for p, begin, d, step in zip(w.positions(o, k), w.begin, w.dilations, steps, strict=True):
-            first = rem(p + dim(begin) * d, dim(d))  # not padding, which comes first where all are the lowest number
+            # If all elements are the lowest number, argmax finds padding first: take the first element in x instead.
+            first = rem(p + dim(begin) * d, dim(d))
             place = place + cast(select(p < 0, first, p) * dim(step), I64)
         return place
 
@@ -115,8 +117,8 @@ def max_unpool(
     t: Tracer, x: Tensor, indices: Tensor, output_shape: Tensor | None = None, *, kernel_shape: Sequence[int],
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Puts each element back where MaxPool found it; the rest is 0. An output_shape larger than the inferred one adds
-    zeros at the ends. Shapes: x, indices (N, C, *S) -> (N, C, *O), O = (S-1)·stride + K - pads.
+    """Puts each element back to the index that MaxPool returned; other elements are 0. An output_shape larger than the
+    inferred one adds zeros at the ends. Shapes: x, indices (N, C, *S) -> (N, C, *O), O = (S-1)·stride + K - pads.
     Spec: https://onnx.ai/onnx/operators/onnx__MaxUnpool.html"""
     rank = len(kernel_shape)
     t.entries("kernel_shape", kernel_shape, x.rank - 2)
@@ -156,7 +158,7 @@ def average_pool(
     dilations: Sequence[int] | None = None, kernel_shape: Sequence[int], pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window: of its elements in x, or with count_include_pad in x and its padding.
+    """The mean of each window over its elements in x or, with count_include_pad, in x and its padding.
     Shapes: x (N, C, *S) -> (N, C, *O). Spec: https://onnx.ai/onnx/operators/onnx__AveragePool.html"""
     w = sliding(
         t, spatial_dims(t, x), kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
@@ -172,7 +174,7 @@ def average_pool(
 
 
 def window_sum(t: Tracer, x: Tensor, w: Window, of: Expr = X) -> Tensor:
-    """Σ over the window of `of`(x), without padding; half floats sum in float32."""
+    """Σ of(x) over each window, without padding; half floats are summed in float32."""
     rank = len(w.kernel)
 
     def body(n: Expr, c: Expr, *i: Expr) -> Expr:
@@ -183,7 +185,8 @@ def window_sum(t: Tracer, x: Tensor, w: Window, of: Expr = X) -> Tensor:
 
 
 def _count(w: Window, o: Sequence[Expr], padded: bool) -> Expr:
-    """How many window elements at outputs o lie in the input (with its padding, if `padded`): a product over axes."""
+    """The number of window elements at outputs o that are in the input (or with `padded` in its padding too): a product
+    over axes."""
     counts = []
     for n, place in enumerate(o):
         axis = Window(*[(field[n],) for field in (w.size, w.kernel, w.strides, w.dilations, w.begin, w.end, w.out)])

@@ -1,5 +1,5 @@
-"""Contractions of quantised tensors. They are the routines "matmul" and "conv" on int32 operands with
-the zero points taken off."""
+"""Contractions of quantised tensors: the routines "matmul" and "conv" on int32 operands, from which the zero points are
+subtracted."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from pyruntime.ops.standard.quant import centred, require_pair, saturated
 
 
 def per_row(t: Tracer, v: Tensor, of: Tensor) -> Tensor:
-    """A parameter of the left operand: a vector has one entry a row. A vector alone is one row."""
+    """A parameter of the left operand: a vector has one entry per row. A left operand that is a vector is one row."""
     if v.rank != 1:
         return v
     return t.reshape(v, () if of.rank == 1 or v.shape[0] == 1 else (v.shape[0], 1))
 
 
 def product_of_codes(t: Tracer, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None) -> Tensor:
-    """Σ (a - a_zero)(b - b_zero) in int32; zero points are scalars, vectors (per row of a, per column of b) or full."""
+    """Σ (a - a_zero)(b - b_zero) in int32. Zero points are scalars, vectors (per row of a, per column of b) or of full
+    shape."""
     zero = None if a_zero is None else per_row(t, a_zero, a)
     return matmul(t, centred(t, a, zero), centred(t, b, b_zero))
 
 
 def requantised(t: Tracer, codes: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
-    """codes · factor as the zero point's type."""
+    """codes · factor + zero, rounded and saturated to the zero point's type."""
     if not zero.dtype.is_int:
-        raise t.unsupported(f"codes of {zero.dtype} are not implemented, only integers")
+        raise t.unsupported(f"quantised {zero.dtype} is not implemented, only integers")
     y = t.map(saturated(cast(X, F32) * Y, cast(Z, F32), zero.dtype), codes, factor, zero)
-    t.require_shape("a scale or zero point does not fit: the result", y, codes.shape)
+    t.require_shape("a scale or zero point does not broadcast: the result", y, codes.shape)
     return y
 
 
@@ -69,7 +70,8 @@ def qlinear_conv(
     kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """ConvInteger plus an int32 bias, requantised by x_scale · w_scale / y_scale; w_scale may be one a filter.
+    """ConvInteger plus an int32 bias, requantised by x_scale · w_scale / y_scale; w_scale may have one number per
+    filter.
     Spec: https://onnx.ai/onnx/operators/onnx__QLinearConv.html"""
     codes = convolve_integers(
         t, channels_first(t, x) if channels_last else x, x_zero_point, w, w_zero_point, group=group,

@@ -1,4 +1,4 @@
-"""Quantisation: real ≈ (code - zero point) · scale, with one scale for all, one along an axis, or one a block.
+"""Quantisation: real ≈ (code - zero point) · scale, with one scale for the tensor, per slice of an axis, or per block.
 
 Rounding is to nearest even, then the zero point is added, then the code saturates."""
 
@@ -19,14 +19,15 @@ from pyruntime.ops.standard.cast import dtype_of, float_of
 
 
 def saturated(value: Expr, zero: Expr | None, dtype: DType) -> Expr:
-    """A float32 code value, rounded, moved by the zero point (float32) and clamped, as an integer type."""
+    """A float32 value in units of the scale as a code: rounded, plus the zero point (float32), clamped to an integer
+    type."""
     low, high = bounds(dtype)
     code = round_even(value)
     return cast(clip(code if zero is None else code + zero, float(low), float(high)), dtype)
 
 
 def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequence[Expr], name: str) -> Expr:
-    """A scale or zero point at the indices of x."""
+    """The scale or zero point of the element of x at indices i."""
     if v.rank == 0:
         return v.at()
     if v.rank == 1 and v.shape[0] == 1 and not block:
@@ -39,15 +40,15 @@ def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequenc
         t.require_shape(f"blocked {name}", v, shape)
         return v.at(*[c / block if n == axis else c for n, c in enumerate(i)])
     if not x.rank:
-        raise t.shape_error(f"{name} has rank {v.rank}, the input is one number")
+        raise t.shape_error(f"{name} has rank {v.rank}, the input is a scalar")
     if v.rank != 1:
         raise t.unsupported(f"{name} of rank {v.rank} needs a block_size")
     t.require_equal(v.shape[0], x.shape[axis], f"{name} does not fit axis {axis}")
     return v.at(i[axis])
 
 
-def sole_zero(t: Tracer, zero: Tensor, of: Tensor) -> int | None:
-    """The zero point of all codes `of`, where it need not be read: 0 of any, another of weights, which are for good."""
+def constant_zero(t: Tracer, zero: Tensor, of: Tensor) -> int | None:
+    """The zero point of the codes `of` if it can be inlined: 0 for any codes, another one for weights only."""
     values = t.known(zero) if zero.dtype.is_int else None
     if not values or not isinstance(values[0], int) or any(v != values[0] for v in values):
         return None
@@ -57,21 +58,21 @@ def sole_zero(t: Tracer, zero: Tensor, of: Tensor) -> int | None:
 def centred(t: Tracer, x: Tensor, zero: Tensor | None) -> Tensor:
     """x - zero point, as int32."""
     if not x.dtype.is_int:
-        raise t.unsupported(f"codes of {x.dtype} are not implemented, only integers")
+        raise t.unsupported(f"quantised {x.dtype} is not implemented, only integers")
     if zero is None:
         return t.cast(x, I32)
-    sole = sole_zero(t, zero, x)
-    return t.map_onto(cast(X, I32) - (cast(Y, I32) if sole is None else sole), x, zero)
+    inlined = constant_zero(t, zero, x)
+    return t.map_onto(cast(X, I32) - (cast(Y, I32) if inlined is None else inlined), x, zero)
 
 
 def require_pair(t: Tracer, scale: Tensor, zero: Tensor | None) -> None:
-    """Refuse a zero point whose shape is not its scale's; one number may be () or (1,)."""
+    """Refuse a zero point whose shape differs from its scale's. One number may have the shape () or (1,)."""
     if zero is not None and not {scale.shape, zero.shape} <= {(), (1,)}:
         t.require_shape("the zero point", zero, scale.shape)
 
 
-def _through(value: Expr, dtype: DType) -> Expr:
-    """Rounded to the precision of a half type."""
+def _round_to(value: Expr, dtype: DType) -> Expr:
+    """value rounded to the precision of dtype, if that is a half float."""
     return cast(cast(value, dtype), F32) if dtype in (F16, BF16) else value
 
 
@@ -92,7 +93,7 @@ def quantize_linear(
 
     def body(*i: Expr) -> Expr:
         scale = cast(parameter(t, y_scale, x, axis, block_size, i, "y_scale"), F32)
-        value = _through(cast(x.at(*i), F32) / scale, work)
+        value = _round_to(cast(x.at(*i), F32) / scale, work)
         zero = None if y_zero_point is None else parameter(t, y_zero_point, x, axis, block_size, i, "y_zero_point")
         if dtype.is_int:
             return saturated(value, None if zero is None else cast(zero, F32), dtype)
@@ -114,12 +115,12 @@ def dequantize_linear(
         raise t.unsupported(f"dequantising to {dtype} is not supported")
     require_pair(t, x_scale, x_zero_point)
     x_scale = numeric(t, x_scale)
-    sole = None if x_zero_point is None else sole_zero(t, x_zero_point, x)
+    inlined = None if x_zero_point is None else constant_zero(t, x_zero_point, x)
 
     def body(*i: Expr) -> Expr:
         zero = None if x_zero_point is None else parameter(t, x_zero_point, x, axis, block_size, i, "x_zero_point")
-        if sole is not None:
-            zero = const(sole, I32)
+        if inlined is not None:
+            zero = const(inlined, I32)
         scale = cast(parameter(t, x_scale, x, axis, block_size, i, "x_scale"), F32)
         return cast(_difference(x.at(*i), zero, x.dtype) * scale, dtype)
 
@@ -127,7 +128,7 @@ def dequantize_linear(
 
 
 def _difference(code: Expr, zero: Expr | None, dtype: DType) -> Expr:
-    """code - zero as float32."""
+    """code - zero, as float32."""
     if dtype in MINIFLOATS:
         value = decode(code, dtype)
         return value if zero is None else value - decode(zero, dtype)
@@ -136,7 +137,7 @@ def _difference(code: Expr, zero: Expr | None, dtype: DType) -> Expr:
 
 @op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(t: Tracer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """uint8 codes of x with the scale and zero point that cover its range and 0.
+    """uint8 codes of x, with the scale and zero point of the range of x and 0.
     Shapes: x -> x's, (), (). Spec: https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html"""
     axes = range(x.rank)
     high = t.map(maximum(X, 0.0), t.reduce("max", x, axes, keepdims=False))

@@ -1,8 +1,7 @@
-"""Random numbers: a hash of a seed and of the element's number, so every element is made on its own.
+"""Random numbers: a hash of a seed and the element's index, so that elements are independent of each other.
 
-Without a seed attribute the seed follows from the node's name: a program gives the same numbers in every run.
-ONNX prescribes distributions, not sequences of numbers.
-"""
+Without a seed attribute, the seed is derived from the node's name: a program gives the same numbers in every run. ONNX
+prescribes distributions, not sequences of numbers."""
 
 from __future__ import annotations
 
@@ -27,14 +26,15 @@ def _seed(t: Tracer, seed: float | None) -> int:
 
 
 def _hash(x: Expr) -> Expr:
-    """A bijection of 32 bits in which every bit depends on every other (the finaliser of MurmurHash3)."""
+    """A bijection of 32 bits where every output bit depends on every input bit (the finaliser of MurmurHash3)."""
     x = (x ^ (x >> 16)) * 0x85EBCA6B
     x = (x ^ (x >> 13)) * 0xC2B2AE35
     return x ^ (x >> 16)
 
 
 def bits(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
-    """32 random bits for the element at these coordinates. Each seed and stream starts elsewhere in one sequence."""
+    """32 random bits for the element at these coordinates. Each seed and stream starts at another point of one
+    sequence."""
     number: Expr = const(0, I32)
     for c, step in zip(at, sh.strides(shape), strict=True):
         number = number + c * dim(step)
@@ -43,7 +43,7 @@ def bits(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0
 
 
 def uniform(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
-    """A float32 in [0, 1), of 24 bits."""
+    """A float32 in [0, 1) with 24 random bits."""
     return cast(cast(bits(seed, shape, at, stream) >> 8, I32), F32) * 2.0**-24
 
 
@@ -58,7 +58,7 @@ def _uniform(t: Tracer, shape: Sequence[AnyDim], dtype: DType, low: float, high:
 
 
 def _normal(t: Tracer, shape: Sequence[AnyDim], dtype: DType, mean: float, scale: float, seed: float | None) -> Tensor:
-    """Box and Muller: √(-2 ln u) · cos 2πv."""
+    """The Box-Muller transform: √(-2 ln u) · cos 2πv."""
     s = _seed(t, seed)
 
     def element(*i: Expr) -> Expr:
@@ -107,7 +107,7 @@ def bernoulli(t: Tracer, p: Tensor, *, dtype: int | None = None, seed: float | N
 def multinomial(
     t: Tracer, logits: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None
 ) -> Tensor:
-    """Classes drawn with the probabilities softmax(logits): the largest of logit + Gumbel noise.
+    """Classes drawn with the probabilities softmax(logits): the largest logit + Gumbel noise.
     Shapes: (batch, classes) -> (batch, sample_size)"""
     batch, classes = logits.shape
     s, shape = _seed(t, seed), (batch, sample_size, classes)
@@ -121,13 +121,13 @@ def multinomial(
 # ── Dropout ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _kept(t: Tracer, x: Tensor, mask: DType) -> tuple[Tensor, Tensor | None]:
-    """Inference: everything stays."""
+def _unchanged(t: Tracer, x: Tensor, mask: DType) -> tuple[Tensor, Tensor | None]:
+    """Inference: x, and a mask of ones."""
     return x, t.fill(x.shape, const(1, mask), mask) if len(t.wanted) > 1 and t.wanted[1] else None
 
 
 def _dropped(t: Tracer, x: Tensor, ratio: Expr, seed: float | None, mask: DType) -> tuple[Tensor, Tensor]:
-    """Training: each element stays with probability 1 - ratio, and is scaled by its inverse."""
+    """Training: each element is kept with probability 1 - ratio, and divided by it."""
     s, wide = _seed(t, seed), float_type(x.dtype)
     keep = t.compute(x.shape, lambda *i: uniform(s, x.shape, i) >= ratio)
     scale = cast(1.0 - ratio, wide)
@@ -137,25 +137,25 @@ def _dropped(t: Tracer, x: Tensor, ratio: Expr, seed: float | None, mask: DType)
 
 @op("Dropout")
 def dropout_1(t: Tracer, x: Tensor, *, ratio: float = 0.5, is_test: int = 0) -> tuple[Tensor, Tensor | None]:
-    return _kept(t, x, x.dtype) if is_test else _dropped(t, x, const(ratio, F32), None, x.dtype)
+    return _unchanged(t, x, x.dtype) if is_test else _dropped(t, x, const(ratio, F32), None, x.dtype)
 
 
 @op("Dropout", since=7)
 def dropout_7(t: Tracer, x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor | None]:
-    return _kept(t, x, x.dtype)
+    return _unchanged(t, x, x.dtype)
 
 
 @op("Dropout", since=10)
 def dropout_10(t: Tracer, x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor | None]:
-    return _kept(t, x, BOOL)
+    return _unchanged(t, x, BOOL)
 
 
 @op("Dropout", since=12)
 def dropout(
     t: Tracer, x: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None, *, seed: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Identity unless training_mode holds."""
+    """Identity unless training_mode is true."""
     if training_mode is None or not t.static(t.reshape(training_mode, ()))[0]:
-        return _kept(t, x, BOOL)
+        return _unchanged(t, x, BOOL)
     share = const(0.5, F32) if ratio is None else cast(numeric(t, t.reshape(ratio, ())).at(), F32)
     return _dropped(t, x, share, seed, BOOL)

@@ -1,9 +1,8 @@
-"""RNN, GRU and LSTM: the projection of all inputs is one product, the recurrence one procedure.
+"""RNN, GRU and LSTM: one product projects all inputs, then one loop kernel runs the recurrence.
 
-The recurrence runs in parallel over directions and pairs of batch rows. Per step it multiplies R, packed so that four
-units are the lanes of a vector, with the hidden states of both rows, which share each load of R; then it applies the
-activations to contiguous gates (docs/design/cpu-kernels.md#recurrent-networks).
-"""
+The recurrence is parallel over directions and pairs of batch rows. Each step multiplies R with the hidden states of
+both rows, which share each load of R; R is packed so that four units are the lanes of a vector. Then the step applies
+the activations to contiguous gates (docs/design/cpu-kernels.md#recurrent-networks)."""
 
 # T steps, B batch, I inputs, H hidden, D directions, G gates
 
@@ -22,19 +21,18 @@ from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.recurrent_activations import Activation, activations
 from pyruntime.ops.standard.matmul import product
 
-DIRECTIONS = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}  # opset 1 spells its default so
-
+DIRECTIONS = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}  # "foward" is opset 1's default
 
 LANES = 4
-PARTS = {1: 4, 2: 4, 3: 2, 4: 2}  # by gates: vectors of units whose sums run together, for one row of the batch
-MOST = LANES * max(PARTS.values())
+PARTS = {1: 4, 2: 4, 3: 2, 4: 2}  # number of gates -> vectors of units that are summed together per batch row
+MAX_UNITS = LANES * max(PARTS.values())
 
 Step = Callable[[Builder, Expr, list[Expr], Expr, list[Tensor], Tensor], None]
 
 
 @dataclass(slots=True)
 class Run:
-    """The tensors of a recurrence as its procedure sees them; gates (D, B, G, units) is scratch."""
+    """The tensors of a recurrence inside its loop kernel; gates (D, B, G, units) is scratch."""
 
     y: Tensor | None
     states: list[Tensor]
@@ -45,7 +43,7 @@ class Run:
 
 
 class Layer:
-    """What the three operators share: shapes, the projection, states, and the loop over steps."""
+    """The common part of the three operators: shapes, the projection, states, and the loop over steps."""
 
     def __init__(
         self, t: Tracer, gates: int, xwr: tuple[Tensor, Tensor, Tensor], direction: str, layout: int, size: int | None
@@ -67,7 +65,7 @@ class Layer:
         self.args: list[Tensor] = []
 
     def use(self, x: Tensor | None) -> Tensor | None:
-        """An optional operand in the type of the computation."""
+        """An optional operand in the type of the computation, listed as an argument of the kernel."""
         if x is None:
             return None
         x = self.t.cast(x, self.dtype)
@@ -75,7 +73,7 @@ class Layer:
         return x
 
     def project(self, bias: Tensor | None, apart: int = 0) -> Tensor:
-        """x · Wᵀ + Wb + Rb for all steps at once, without the Rb of the last `apart` gates. (T, B, D, G, H), or
+        """x · Wᵀ + Wb + Rb for all steps at once, without the Rb of the last `apart` gates. Shape: (T, B, D, G, H), or
         (B, T, …) with layout 1."""
         t, rows = self.t, self.gates * self.H
         x = t.reshape(self.x, (self.T * self.B, self.x.shape[2]))
@@ -102,14 +100,14 @@ class Layer:
         return (b, d, j) if self.layout else (d, b, j)
 
     def pack(self, gates: Sequence[int]) -> Packed:
-        """R of some gates as `dots` reads it."""
+        """R of some gates in the layout that `dots` reads."""
         return Packed(self, gates)
 
     def run(
         self, name: str, lens: Tensor | None, initial: Sequence[Tensor | None], gates: int, step: Step,
     ) -> list[Tensor | None]:  # fmt: skip
-        """Y and the final states. `step(k, d, rows, times, states, scratch)` computes states[0] (the output) and the
-        others of these batch rows from their old values; scratch[d, b] has room for so many gates."""
+        """Y and the final states. `step(k, d, rows, time, states, scratch)` updates states[0] (the output) and the
+        other states of these batch rows in place; scratch[d, b] has `gates` rows of units."""
         t = self.t
         wanted = (*t.wanted, False, False, False)
         lead = (self.B, self.D) if self.layout else (self.D, self.B)
@@ -132,13 +130,13 @@ class Layer:
             self._blocks(k, run)
 
         made = [(s, self.dtype) for s in shapes]
-        units = sh.ceildiv(self.H, MOST) * MOST
+        units = sh.ceildiv(self.H, MAX_UNITS) * MAX_UNITS
         inside = [((*lead, self.H), self.dtype) for _ in hidden] + [((self.D, self.B, gates, units), self.dtype)]
         results = [t.cast(x, self.out_type) for x in t.loops(name, self.args, made, body, inside)]
         return [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
 
     def _blocks(self, k: Builder, run: Run) -> None:
-        """Two rows of the batch at a time, or one; rows of different lengths each on their own."""
+        """Loops over pairs of batch rows, or over single rows if there is one or their lengths may differ."""
         alone = run.lens is not None or self.B == 1
         blocks = self.B if alone else sh.ceildiv(self.B, 2)
         with k.parallel(self.D * blocks) as p:
@@ -184,7 +182,7 @@ class Layer:
         return steps - 1 - s if self.direction == "reverse" else s
 
     def per_direction(self, k: Builder, d: Expr, sets: list[list[Activation]], write: Callable[..., None]) -> None:
-        """The activations of the two directions may differ."""
+        """Calls `write` with the activations of direction d; both directions may have different ones."""
         if len(sets) == 1:
             write(sets[0])
             return
@@ -198,27 +196,27 @@ def activation_sets(
     layer: Layer, names: Sequence[str], default: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
     limit: float | None,
 ) -> list[list[Activation]]:  # fmt: skip
-    """One list for all directions where they agree, else one for each."""
+    """One list of activations for all directions if they agree, else one per direction."""
     if limit is not None and not limit > 0:
         raise layer.t.unsupported(f"clip is {limit}, must be above 0")
     count, names = len(default), list(names) or list(default) * layer.D
     if len(names) == count:
         names = names * layer.D
     if len(names) < count * layer.D:
-        raise layer.t.unsupported(f"{len(names)} activations for {layer.D} directions of {count}")
+        raise layer.t.unsupported(f"{len(names)} activations, but {layer.D} directions need {count} each")
     same = layer.D == 1 or (names[:count] == names[count : 2 * count] and not alpha and not beta)
-    found = activations(layer.t, names[: count * layer.D], alpha, beta, limit)
-    return [found[:count]] if same else [found[:count], found[count:]]
+    functions = activations(layer.t, names[: count * layer.D], alpha, beta, limit)
+    return [functions[:count]] if same else [functions[:count], functions[count:]]
 
 
 def lstm_activations(
     layer: Layer, names: Sequence[str], alpha: Sequence[float], beta: Sequence[float], limit: float | None
 ) -> list[list[Activation]]:
-    """An LSTM's. What a cell hands to the last is never clipped, as in onnxruntime."""
-    clipped, free = (
+    """An LSTM's activation sets. The cell state's input to the last activation is not clipped, as in ONNX Runtime."""
+    clipped, unclipped = (
         activation_sets(layer, names, ["Sigmoid", "Tanh", "Tanh"], alpha, beta, clip) for clip in (limit, None)
     )
-    return [[f, g, h] for (f, g, _), (_, _, h) in zip(clipped, free, strict=True)]
+    return [[f, g, h] for (f, g, _), (_, _, h) in zip(clipped, unclipped, strict=True)]
 
 
 class Packed:
@@ -241,7 +239,7 @@ class Packed:
     def dots(
         self, k: Builder, d: Expr, rows: list[Expr], vector: Callable[[Expr, Expr], Expr], out: Tensor,
     ) -> None:  # fmt: skip
-        """out[d, b, g, j] = Σi R[d, g, j, i] · vector(b, i) for each of the rows b, gates g and units j; up to twelve
+        """out[d, b, g, j] = Σi R[d, g, j, i] · vector(b, i) for each of the rows b, gates g and units j. Up to twelve
         sums of four units run at once, which hides their latency."""
         together = max(1, min(self.parts, 12 // (len(self.gates) * len(rows))))
         with k.parallel(self.blocks) as block:

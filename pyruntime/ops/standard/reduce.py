@@ -1,4 +1,4 @@
-"""Reductions, ArgMax and ArgMin. Half floats are summed as float32."""
+"""Reductions, ArgMax, ArgMin and softmax. Half floats are summed in float32."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, rem
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import mapped
 
-Reduction = Callable[[Tracer, Tensor, list[int]], Tensor]  # keeps the dims
+Reduction = Callable[[Tracer, Tensor, list[int]], Tensor]  # reduced axes remain with extent 1
 
 
 def wide(t: Tracer, x: Tensor) -> Tensor:
-    """In the type that long sums are taken in."""
+    """x in the type that long sums use: float32 for half floats."""
     return t.cast(x, F32) if x.dtype in (F16, BF16) else x
 
 
 def real(t: Tracer, x: Tensor) -> Tensor:
-    """In a float type that roots and logarithms are taken in."""
+    """x in a float type that has roots and logarithms."""
     if x.dtype.is_float:
         return wide(t, x)
     return t.cast(x, F64 if x.dtype.size == 8 else F32)
@@ -40,17 +40,17 @@ def _mean(t: Tracer, x: Tensor, axes: list[int]) -> Tensor:
 
 
 def _mean_of_long(t: Tracer, x: Tensor, axes: list[int]) -> Tensor:
-    """Σx / n towards 0, by the sums of x / n and of what that leaves: Σx itself may not fit the type."""
+    """Σx / n, truncated towards 0, from the sums of x / n and of its remainders: Σx itself may overflow."""
     n = cast(dim(prod(x.shape[a] for a in axes)), x.dtype)
     zero = const(0, x.dtype)
-    whole, left = total(t, x, axes, X / n), total(t, x, axes, rem(X, n))
+    quotients, remainders = total(t, x, axes, X / n), total(t, x, axes, rem(X, n))
 
-    def joined(q: Expr, r: Expr) -> Expr:
-        mean, rest = q + r / n, rem(r, n)
-        down = cast((mean > zero) & (rest < zero), x.dtype)
-        return mean - down + cast((mean < zero) & (rest > zero), x.dtype)
+    def mean(q: Expr, r: Expr) -> Expr:
+        whole, rest = q + r / n, rem(r, n)
+        down = cast((whole > zero) & (rest < zero), x.dtype)
+        return whole - down + cast((whole < zero) & (rest > zero), x.dtype)
 
-    return t.map(joined(X, Y), whole, left)
+    return t.map(mean(X, Y), quotients, remainders)
 
 
 def _extreme(op_: str, of_bools: str) -> Reduction:
@@ -58,7 +58,7 @@ def _extreme(op_: str, of_bools: str) -> Reduction:
 
 
 def _log_sum_exp(t: Tracer, x: Tensor, axes: list[int]) -> Tensor:
-    """log Σ exp(x), shifted by the maximum where that is finite."""
+    """log Σ exp(x), shifted by the maximum if that is finite."""
     x = real(t, x)
     peak = t.map(select(isinf(X), 0.0, X), t.reduce("max", x, axes))
     return t.map(log(X) + Y, total(t, t.map(exp(X - Y), x, peak), axes), peak)
@@ -85,7 +85,7 @@ def _reduced(t: Tracer, x: Tensor, axes: list[int], keepdims: int, reduction: Re
 
 
 def _register(name: str, reduction: Reduction) -> None:
-    """Axes are an attribute, from opset 18 on (13 for ReduceSum) an input."""
+    """The axes are an attribute, and from opset 18 on (13 for ReduceSum) an input."""
 
     @op(f"Reduce{name}")
     def by_attribute(t: Tracer, x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Tensor:
@@ -95,10 +95,10 @@ def _register(name: str, reduction: Reduction) -> None:
     def by_input(
         t: Tracer, x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Tensor:
-        given = t.static(axes) if axes is not None else []
-        if not given and noop_with_empty_axes:
+        values = t.static(axes) if axes is not None else []
+        if not values and noop_with_empty_axes:
             return _reduced(t, x, [], keepdims, reduction)
-        return _reduced(t, x, given or list(range(x.rank)), keepdims, reduction)
+        return _reduced(t, x, values or list(range(x.rank)), keepdims, reduction)
 
 
 for _name, _reduction in _REDUCTIONS.items():
@@ -108,7 +108,7 @@ for _name, _reduction in _REDUCTIONS.items():
 def _register_arg(name: str, op_: str) -> None:
     @op(name)
     def lower(t: Tracer, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-        """The position (int64) of the first, or last, extreme along an axis."""
+        """The index (int64) of the first, or last, extreme along an axis."""
         axis = t.axis(axis, x.rank)
         if x.rank == 0:
             return t.fill((), 0, I64)
@@ -122,7 +122,7 @@ _register_arg("ArgMax", "argmax")
 _register_arg("ArgMin", "argmin")
 
 
-# ── normalisation along an axis ───────────────────────────────────────────────────────────────────────────────────
+# ── softmax and norms along an axis ───────────────────────────────────────────────────────────────────────────────
 
 
 def softmax_of(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -147,7 +147,7 @@ def _hardmax(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def _register_softmax(name: str, reduction: Callable[[Tracer, Tensor, Sequence[int]], Tensor]) -> None:
-    """Before opset 13 the axes from `axis` on count as one."""
+    """Before opset 13 the axes from `axis` on are flattened into one."""
 
     @op(name)
     def flattened(t: Tracer, x: Tensor, *, axis: int = 1) -> Tensor:

@@ -1,7 +1,6 @@
-"""Resize and Upsample: which axes change, and by how much; `resample` does it.
+"""Resize and Upsample: the axes that change and their scales; `resample` does the work.
 
-Spec: https://onnx.ai/onnx/operators/onnx__Resize.html
-"""
+Spec: https://onnx.ai/onnx/operators/onnx__Resize.html"""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def _scale(s: float) -> Scale:
 
 
 def _times(d: AnyDim, s: float) -> AnyDim:
-    """⌊d · s⌋, the product rounded as float32; as it is, where that would be infinite."""
+    """⌊d · s⌋ with the product rounded to float32, or exact if that would be infinite."""
     if isinstance(d, int):
         product = round_float(d * s, F32)
         return math.floor(product if math.isfinite(product) else d * s)
@@ -52,17 +51,17 @@ def fitted(t: Tracer, x: Tensor, numbers: Sequence[int], sizes: Sequence[AnyDim]
     for s, d in zip(sizes[1:], before[1:], strict=True):
         better = sh.compare("lt" if policy == "not_larger" else "gt", s * bottom, top * d)
         top, bottom = sh.select(better, s, top), sh.select(better, d, bottom)
-    t.require(sh.compare("lt", 0, bottom), "an axis without elements has no aspect ratio to keep")
+    t.require(sh.compare("lt", 0, bottom), "an empty axis has no aspect ratio to keep")
     scale = Scale(top, bottom)
     bottom = sh.maximum(bottom, 1)
     return [Axis(n, d, (top * d * 2 + bottom) // (bottom * 2), scale) for n, d in zip(numbers, before, strict=True)]
 
 
 def _changed(t: Tracer, axes: Sequence[Axis], roi: Tensor | None) -> list[Axis]:
-    """The axes that need work, each with its region of interest."""
+    """The axes that change, each with its region of interest."""
     if roi is None:
         return [a for a in axes if a.scale.top != a.scale.bottom or a.out != a.size]
-    t.require_equal(roi.shape[0], 2 * len(axes), "roi has not two ends for each axis")
+    t.require_equal(roi.shape[0], 2 * len(axes), "roi must have two ends per axis")
     known = t.known(roi)
     out = []
     for k, a in enumerate(axes):
@@ -73,8 +72,8 @@ def _changed(t: Tracer, axes: Sequence[Axis], roi: Tensor | None) -> list[Axis]:
     return out
 
 
-def _given(x: Tensor | None) -> Tensor | None:
-    """None for an absent operand; an empty one counts as absent."""
+def _or_none(x: Tensor | None) -> Tensor | None:
+    """x, or None if it is empty, which counts as absent."""
     return None if x is None or x.shape == (0,) else x
 
 
@@ -86,11 +85,12 @@ def resize(
     antialias: int = 0, axes: Sequence[int] | None = None, keep_aspect_ratio_policy: str = "stretch",
 ) -> Tensor:  # fmt: skip
     numbers = t.ordered_axes(range(x.rank) if axes is None else axes, x.rank)
-    if (given := _given(scales)) is not None:
-        changed = scaled(t, x, numbers, t.static(given))
-    elif (given := _given(sizes)) is not None:
-        wanted = t.entries("sizes", t.ints(given, lower=0), len(numbers))
-        changed = fitted(t, x, numbers, wanted, keep_aspect_ratio_policy)
+    scales, sizes = _or_none(scales), _or_none(sizes)
+    if scales is not None:
+        resized = scaled(t, x, numbers, t.static(scales))
+    elif sizes is not None:
+        extents = t.entries("sizes", t.ints(sizes, lower=0), len(numbers))
+        resized = fitted(t, x, numbers, extents, keep_aspect_ratio_policy)
     else:
         raise t.shape_error("neither scales nor sizes are given")
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
@@ -98,14 +98,14 @@ def resize(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(exclude_outside), bool(antialias),
         extrapolation_value,
     )  # fmt: skip
-    found = sorted(_changed(t, changed, _given(roi) if crop else None), key=lambda a: a.number)
-    return resize_axes(t, x, found, rule)
+    changed = sorted(_changed(t, resized, _or_none(roi) if crop else None), key=lambda a: a.number)
+    return resize_axes(t, x, changed, rule)
 
 
 @op("Upsample", since=9)
 @op("Resize", since=10)
 def resize_10(t: Tracer, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
-    """Coordinates are i / scale; nearest takes the floor when it enlarges, else the ceiling, as ONNX Runtime does."""
+    """Coordinates are i / scale; nearest rounds down when it enlarges, else up, as in ONNX Runtime."""
     return _simple(t, x, t.static(scales), mode)
 
 

@@ -1,4 +1,4 @@
-"""Pooling over regions of interest; procedures, since each region has its own windows.
+"""Pooling over regions of interest, as loop kernels, because each region has its own windows.
 
 Letters: N batch, C channels, H W input extents, R regions, P Q output extents."""
 
@@ -16,7 +16,7 @@ from pyruntime.ops.lib.formula import float_type
 
 
 def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
-    """Coordinates of a row-major number."""
+    """The coordinates of a row-major index."""
     out: list[Expr] = []
     for d in reversed(shape):
         out.insert(0, k.let(rem(i, dim(d))))
@@ -24,9 +24,9 @@ def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
     return out
 
 
-MOST_SAMPLES = 1024  # along an axis of a bin, that a model may ask for; common are 2 and 4
-MOST_ADAPTED = 2.0**30  # that a region's size may ask for: what lies outside of the image takes no time
-LEAST = {F32: -3.4028234663852886e38, F64: -1.7976931348623157e308}
+MAX_SAMPLES = 1024  # of sampling_ratio, per axis of a bin; models use 2 or 4
+MAX_ADAPTIVE = 2.0**30  # samples that follow from a region's size; samples outside the image are skipped
+LOWEST = {F32: -3.4028234663852886e38, F64: -1.7976931348623157e308}
 
 
 @op("MaxRoiPool", since=1)
@@ -36,7 +36,7 @@ def max_roi_pool(
     """The largest element of each of P x Q bins of a region; 0 for an empty bin.
     Shapes: x (N, C, H, W), rois (R, 5): batch, x1, y1, x2, y2 -> (R, C, P, Q).
     Spec: https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html"""
-    t.require_equal(rois.shape[1], 5, "rois have not a batch and four coordinates")
+    t.require_equal(rois.shape[1], 5, "a region must have a batch index and four coordinates")
     shape = (rois.shape[0], x.shape[1], *pooled_shape)
     wide = float_type(x.dtype)
     data, regions = t.cast(x, wide), t.cast(rois, wide)
@@ -48,7 +48,7 @@ def max_roi_pool(
             columns = _bin(k, regions[r, 1], regions[r, 3], spatial_scale, q, pooled_shape[1], x.shape[3])
             empty = (rows[1] <= rows[0]) | (columns[1] <= columns[0])
             batch = k.let(t.checked_index(regions[r, 0], x.shape[0]))
-            best = k.var(select(empty, const(0.0, wide), const(LEAST[wide], wide)), wide)
+            best = k.var(select(empty, const(0.0, wide), const(LOWEST[wide], wide)), wide)
             with k.loop(maximum(rows[1] - rows[0], 0)) as h, k.loop(maximum(columns[1] - columns[0], 0)) as w:
                 value = data[batch, c, rows[0] + h, columns[0] + w]
                 best.set(maximum(best.get, value))
@@ -58,7 +58,7 @@ def max_roi_pool(
 
 
 def _bin(k: Builder, low: Expr, high: Expr, scale: float, n: Expr, count: int, extent: sh.AnyDim) -> tuple[Expr, Expr]:
-    """First and one past the last input position of bin n; borders are rounded half away from zero."""
+    """The first input position of bin n, and one past its last; borders are rounded half away from zero."""
     start = floor(low * scale + 0.5)
     width = maximum(floor(high * scale + 0.5) - start + 1.0, 1.0)
     step = width / float(count)
@@ -73,32 +73,31 @@ def roi_align(
     mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """Mean (or maximum) of bilinear samples in each of P x Q bins of a region, without rounding its borders.
+    """The mean (or maximum) of bilinear samples in each of P x Q bins of a region, whose borders are not rounded.
     Shapes: x (N, C, H, W), rois (R, 4): x1, y1, x2, y2, batch_indices (R,) -> (R, C, P, Q).
     Spec: https://onnx.ai/onnx/operators/onnx__RoiAlign.html"""
     if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
         raise t.unsupported(f'coordinate_transformation_mode "{coordinate_transformation_mode}" is not known')
     if mode not in ("avg", "max"):
         raise t.unsupported(f'mode "{mode}" is not known')
-    if sampling_ratio > MOST_SAMPLES:
+    if sampling_ratio > MAX_SAMPLES:
         raise t.unsupported(
-            f"sampling_ratio {sampling_ratio} takes {sampling_ratio**2} samples of each bin, at most {MOST_SAMPLES}² "
-            "are taken"
+            f"sampling_ratio {sampling_ratio} means {sampling_ratio**2} samples per bin, more than {MAX_SAMPLES}²"
         )
-    t.require_equal(rois.shape[0], batch_indices.shape[0], "rois and batch_indices are not as many")
-    t.require_equal(rois.shape[1], 4, "rois have not four coordinates")
+    t.require_equal(rois.shape[0], batch_indices.shape[0], "rois and batch_indices differ in number")
+    t.require_equal(rois.shape[1], 4, "a region must have four coordinates")
     half = coordinate_transformation_mode == "half_pixel"
     shape = (rois.shape[0], x.shape[1], output_height, output_width)
     wide = float_type(x.dtype)
     data, regions = t.cast(x, wide), t.cast(rois, wide)
 
     def axis(k: Builder, r: Expr, n: int, place: Expr, count: int) -> tuple[Expr, Expr, Expr]:
-        """Of one bin along an axis (n 0: columns, 1: rows): start, width, number of samples."""
+        """Start, width and number of samples of one bin along an axis (n 0: columns, 1: rows)."""
         offset = 0.5 if half else 0.0
         start = regions[r, n] * spatial_scale - offset
         size = regions[r, n + 2] * spatial_scale - offset - start
         width = k.let((size if half else maximum(size, 1.0)) / float(count))
-        adapted = cast(clip(ceil(width), 0.0, MOST_ADAPTED), I32)
+        adapted = cast(clip(ceil(width), 0.0, MAX_ADAPTIVE), I32)
         samples = dim(sampling_ratio) if sampling_ratio > 0 else adapted
         return k.let(start + cast(place, wide) * width), width, k.let(samples)
 
@@ -141,11 +140,12 @@ def roi_align_10(
 
 
 def _near(k: Builder, start: Expr, width: Expr, samples: Expr, extent: sh.AnyDim) -> tuple[Expr, Expr]:
-    """First and number of a bin's samples along an axis that may count: the others are 0, over a pixel outside."""
+    """The first and the number of a bin's samples along an axis that may be nonzero; samples over a pixel outside are
+    0."""
     count = k.let(cast(samples, start.dtype))
     ends = const(-1.0, start.dtype), cast(dim(extent), start.dtype)
     edges = [k.let((end - start) * count / width) for end in ends]
-    margin = 2.0 + count * 2.0**-21  # of rounding
+    margin = 2.0 + count * 2.0**-21  # for rounding errors
     low = cast(clip(minimum(*edges) - margin, 0.0, count), I32)
     high = minimum(cast(clip(maximum(*edges) + margin, 0.0, count), I32), samples)
     first = k.let(select(width == 0.0, dim(0), low))
@@ -153,7 +153,7 @@ def _near(k: Builder, start: Expr, width: Expr, samples: Expr, extent: sh.AnyDim
 
 
 def _samples(k: Builder, x: Tensor, batch: Expr, c: Expr, y: Expr, z: Expr) -> list[Expr]:
-    """The four weighted neighbours of a point; 0 for a point more than one pixel outside."""
+    """The four weighted neighbours of a point; all are 0 if the point is more than one pixel outside."""
     height, width = x.shape[2:]
     outside = (y < -1.0) | (y > cast(dim(height), y.dtype)) | (z < -1.0) | (z > cast(dim(width), y.dtype))
     keep = k.let(select(outside, const(0.0, y.dtype), const(1.0, y.dtype)))
@@ -162,7 +162,7 @@ def _samples(k: Builder, x: Tensor, batch: Expr, c: Expr, y: Expr, z: Expr) -> l
 
 
 def _neighbours(k: Builder, place: Expr, extent: sh.AnyDim) -> list[tuple[Expr, Expr]]:
-    """The two positions around a coordinate, kept inside, and their weights."""
+    """The two positions around a coordinate, clamped to the axis, and their weights."""
     last = dim(extent) - 1
     inside = k.let(clip(place, 0.0, cast(last, place.dtype)))
     low = k.let(cast(inside, I32))

@@ -1,4 +1,4 @@
-"""Rotary position embedding: pairs of features turn by an angle that grows with the position."""
+"""Rotary position embedding: rotates pairs of features by an angle that grows with the position."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Angle = Callable[[Expr, Expr, Expr], Expr]  # (batch, position in the sequence, 
 
 
 def rotate(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleaved: bool) -> Tensor:
-    """(a, b) -> (a·cos - b·sin, a·sin + b·cos) for the pairs among the first `size` features: (d, d + size/2), or
-    (2d, 2d + 1) if interleaved; the rest stays. Shapes: x (N, H, S, D)."""
+    """(a, b) -> (a·cos - b·sin, a·sin + b·cos) for the pairs among the first `size` features: (d, d + size/2), or (2d,
+    2d + 1) if interleaved. Other features are unchanged. Shapes: x (N, H, S, D)."""
     half = sh.floordiv(size, 2)
-    t.require_equal(half + half, size, "features that turn are pairs")
-    t.require(sh.compare("le", size, x.shape[3]), f"{size} features are to turn, heads have {x.shape[3]}")
+    t.require_equal(half + half, size, "the number of rotated features must be even")
+    t.require(sh.compare("le", size, x.shape[3]), f"{size} rotated features exceed the head size {x.shape[3]}")
 
     def body(n: Expr, h: Expr, s: Expr, d: Expr) -> Expr:
         if interleaved:
@@ -34,14 +34,14 @@ def rotate(t: Tracer, x: Tensor, cos: Angle, sin: Angle, size: AnyDim, interleav
             other = select(first, d + dim(half), d - dim(half))
         own = x.at(n, h, s, d) * cos(n, s, pair)
         crossed = x.at(n, h, s, other) * sin(n, s, pair)
-        turned = own + select(first, -crossed, crossed)
-        return turned if size == x.shape[3] else guard(d < dim(size), turned, x.at(n, h, s, d))
+        rotated = own + select(first, -crossed, crossed)
+        return rotated if size == x.shape[3] else guard(d < dim(size), rotated, x.at(n, h, s, d))
 
     return t.compute(x.shape, body)
 
 
-def turned(t: Tracer, x: Tensor, start: AnyDim, size: AnyDim) -> Tensor:
-    """See `rotate`: of rows from position `start` on, by angles position · 10000^(-2·pair/size)."""
+def rotate_by_position(t: Tracer, x: Tensor, start: AnyDim, size: AnyDim) -> Tensor:
+    """`rotate` rows at positions from `start` on, by the angles position · 10000^(-2·pair/size)."""
 
     def angle(n: Expr, s: Expr, pair: Expr) -> Expr:
         steps = cast(pair, F32) * (-2.0 * math.log(10000.0)) / cast(dim(size), F32)
@@ -51,16 +51,16 @@ def turned(t: Tracer, x: Tensor, start: AnyDim, size: AnyDim) -> Tensor:
 
 
 def require_caches(t: Tracer, cos: Tensor, sin: Tensor, pairs: AnyDim) -> None:
-    """Refuse tables of cosines and sines that differ in shape, or do not hold so many pairs a position."""
+    """Refuse tables of cosines and sines that differ in shape, or whose rows are not `pairs` long."""
     if cos.rank != sin.rank:
         raise t.shape_error(f"cos_cache has rank {cos.rank}, sin_cache {sin.rank}")
     for a, b in zip(cos.shape, sin.shape, strict=True):
         t.require_equal(a, b, "cos_cache and sin_cache differ")
-    t.require_equal(cos.shape[-1], pairs, "caches and the features that turn differ in their pairs")
+    t.require_equal(cos.shape[-1], pairs, "cos_cache must have a column per rotated pair")
 
 
 def batch_and_length(x: Tensor) -> sh.Shape:
-    """Batch and steps."""
+    """(N, S) of x (N, S, H·D) or (N, H, S, D)."""
     return x.shape[0], x.shape[1 if x.rank == 3 else 2]
 
 
@@ -68,12 +68,14 @@ def embed(
     t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, angle: Callable[[Tensor], Angle], size: AnyDim, interleaved: int,
     num_heads: int,
 ) -> Tensor:  # fmt: skip
+    """`rotate` x (N, H, S, D) or (N, S, H·D) by tables of cosines and sines, which `angle` reads. size 0: all
+    features."""
     flat = x.rank == 3
     heads = heads_of(t, x, num_heads) if flat else x
     size = size or heads.shape[3]
     require_caches(t, cos, sin, sh.floordiv(size, 2))
-    turned = rotate(t, heads, angle(cos), angle(sin), size, bool(interleaved))
-    return merged(t, turned) if flat else turned
+    y = rotate(t, heads, angle(cos), angle(sin), size, bool(interleaved))
+    return merged(t, y) if flat else y
 
 
 @op("RotaryEmbedding", since=23)
@@ -98,4 +100,4 @@ def rotary_embedding(
     return embed(t, x, cos_cache, sin_cache, angle, rotary_embedding_dim, interleaved, num_heads)
 
 
-__all__ = ["rotate", "turned"]
+__all__ = ["rotate", "rotate_by_position"]

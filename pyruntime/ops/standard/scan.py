@@ -1,4 +1,4 @@
-"""Scan: a Loop whose body reads one slice of each scan input."""
+"""Scan: a Loop whose body reads one slice of each scan input per iteration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scan(
 ) -> list[Tensor]:  # fmt: skip
     """*state, *outs = body(*state, *[x[n] for x in scan inputs]) for each n; the outs are stacked.
 
-    Directions: 1 goes (or stacks) backwards. Axes: of the inputs that are scanned, of the outputs that are stacked.
+    Directions: 1 scans (or stacks) backwards. Axes: those that are scanned in the inputs, and stacked in the outputs.
     Spec: https://onnx.ai/onnx/operators/onnx__Scan.html"""
     states, scans = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
     axes = [t.axis(a, x.rank) for a, x in zip(_each(t, "scan_input_axes", scan_input_axes, scans), scans, strict=True)]
@@ -46,7 +46,7 @@ def scan(
 
 
 def _each(t: Tracer, name: str, given: Sequence[int], values: Sequence[Tensor]) -> Sequence[int]:
-    """An attribute that has an entry for each value; 0 for each where it is not given."""
+    """An attribute with an entry per value; zeros if it is absent."""
     if given and len(given) != len(values):
         raise t.shape_error(f"{name} has {len(given)} entries, not {len(values)}")
     if name.endswith("directions") and not set(given) <= {0, 1}:
@@ -56,7 +56,7 @@ def _each(t: Tracer, name: str, given: Sequence[int], values: Sequence[Tensor]) 
 
 def _length(t: Tracer, scans: Sequence[Tensor], axes: Sequence[int]) -> AnyDim:
     if not scans:
-        raise t.shape_error("needs at least one scan input")
+        raise t.shape_error("Scan needs at least one scan input")
     count = scans[0].shape[axes[0]]
     for x, a in zip(scans, axes, strict=True):
         t.require_equal(x.shape[a], count, "lengths of the scan inputs differ")
@@ -64,7 +64,7 @@ def _length(t: Tracer, scans: Sequence[Tensor], axes: Sequence[int]) -> AnyDim:
 
 
 def _at(t: Tracer, x: Tensor, axis: int, n: Tensor, end: Expr | None = None) -> Tensor:
-    """Slice n of an axis; with `end`, the n-th before it."""
+    """Slice n along an axis; with `end`, slice end - 1 - n."""
     at = cast(n.at(), I32)
     place = at if end is None else end - 1 - at
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
@@ -84,13 +84,13 @@ def scan_batched(
     t: Tracer, sequence_lens: Tensor | None, *inputs: Tensor, body: Graph, num_scan_inputs: int,
     directions: Sequence[int] = (),
 ) -> list[Tensor]:  # fmt: skip
-    """The first meaning: every input has a batch axis first, the scan inputs (batch, sequence, …); each batch scans
-    its own number of steps, and its outputs are 0 beyond.
+    """Scan of opset 8: every input has a batch axis first, the scan inputs have (batch, sequence, …). Each batch item
+    scans its own number of steps; its outputs are 0 beyond that.
     Spec: https://onnx.ai/onnx/operators/onnx__Scan.html#scan-8"""
     states, scans = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
     for x, axes in [*((x, 1) for x in states), *((x, 2) for x in scans)]:
         if x.rank < axes:
-            raise t.shape_error(f"an input of rank {x.rank} has no axis of {'batches' if axes == 1 else 'steps'}")
+            raise t.shape_error(f"an input of rank {x.rank} has no {'batch' if axes == 1 else 'sequence'} axis")
         t.require_equal(x.shape[0], inputs[0].shape[0], "batches of the inputs differ")
     length = _length(t, scans, [1] * len(scans))
     batch = inputs[0].shape[0]

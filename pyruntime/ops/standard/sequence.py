@@ -1,8 +1,7 @@
-"""Sequences and optionals. They exist at compile time only: a sequence is a tuple of values, an optional is its
-value or `NOTHING`. Their lengths and the positions in them are therefore known when a program is compiled.
+"""Sequences and optionals. They exist at compile time only: a sequence is a tuple of values, an optional is its value
+or `NOTHING`. Lengths and positions are therefore compile-time constants.
 
-Spec: https://onnx.ai/onnx/operators/ (Sequence*, SplitToSequence, ConcatFromSequence, Optional*)
-"""
+Spec: https://onnx.ai/onnx/operators/ (Sequence*, SplitToSequence, ConcatFromSequence, Optional*)"""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 
 def _items(t: Tracer, x: Any) -> tuple[Any, ...]:
     if not isinstance(x, SequenceValue):
-        raise t.shape_error(f"needs a sequence, has {'nothing' if x is NOTHING else x}")
+        raise t.shape_error(f"the input must be a sequence, is {'nothing' if x is NOTHING else x}")
     return x.items
 
 
 def _position(t: Tracer, position: Tensor, count: int, ends: int) -> int:
-    """A place in [-count, ends), made positive."""
+    """A position in [-count, ends), made positive."""
     at = t.static(position)[0]
     if not -count <= at < ends:
         raise t.shape_error(f"position {at} is out of range for a sequence of {count}")
@@ -76,7 +75,7 @@ def sequence_length(t: Tracer, sequence: Any) -> Tensor:
 def split_to_sequence(
     t: Tracer, x: Tensor, split: Tensor | None = None, *, axis: int = 0, keepdims: int = 1
 ) -> SequenceValue:
-    """Parts along an axis: of the sizes in a 1-D `split`, else of one size, the last one perhaps smaller. Without
+    """Parts along an axis: of the sizes in a 1-D `split`, or of one size, where the last part may be smaller. Without
     `split` the parts have one element, and keepdims 0 removes the axis."""
     axis = t.axis(axis, x.rank)
     if split is not None and split.rank == 1:
@@ -99,7 +98,7 @@ def _chunks(t: Tracer, x: Tensor, axis: int, size: int) -> list[int]:
     if not isinstance(total, int):
         raise t.needs(x)
     if size <= 0:
-        raise t.shape_error(f"parts have size {size}")
+        raise t.shape_error(f"split {size} must be at least 1")
     return [min(size, total - start) for start in range(0, total, size)]
 
 
@@ -116,7 +115,7 @@ def concat_from_sequence(t: Tracer, sequence: Any, *, axis: int, new_axis: int =
 
 @op("SequenceMap", since=17)
 def sequence_map(t: Tracer, sequence: Any, *others: Any, body: Graph) -> list[SequenceValue]:
-    """The body on each item; other sequences go along item by item, tensors are the same for all."""
+    """The body applied to each item. Other sequences are read item by item; tensors are the same for all items."""
     items = _items(t, sequence)
     for other in others:
         if isinstance(other, SequenceValue) and len(other.items) != len(items):

@@ -1,7 +1,6 @@
 """Fourier transforms, window functions, mel filters.
 
-A transform is one matrix product with the basis, which is a constant where the length is.
-"""
+A transform is one matrix product with its basis, which is a constant if the length is."""
 
 # K frequencies, N length of the transform, P parts of a number: 1 real, 2 complex
 
@@ -34,7 +33,7 @@ def dft(
     t: Tracer, x: Tensor, dft_length: Tensor | None = None, axis: Tensor | None = None, *, inverse: int = 0,
     onesided: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Discrete Fourier transform of one axis: X[k] = Σn x[n] · exp(∓2πi·kn/N), divided by N if inverse.
+    """Discrete Fourier transform along one axis: X[k] = Σn x[n] · exp(∓2πi·kn/N), divided by N if inverse.
 
     Shapes: x (…, n, …, P) -> (…, N or N/2 + 1, …, 2); inverse and onesided: (…, N/2 + 1, …, 2) -> (…, N, …, 1)
     Spec:   https://onnx.ai/onnx/operators/onnx__DFT.html"""
@@ -55,7 +54,7 @@ def _along(t: Tracer, x: Tensor, length: Tensor | None, axis: int, inverse: int,
 
 
 def transform(t: Tracer, x: Tensor, length: AnyDim, inverse: bool, onesided: bool) -> Tensor:
-    """The transform of the last axis but one, cut or padded with zeros to `length`. (…, n, P) -> (…, K, P')"""
+    """The transform along the last axis but one, truncated or zero-padded to `length`. (…, n, P) -> (…, K, P')"""
     parts = x.shape[-1]
     known = sh.maximum(sh.compare("eq", parts, 1), sh.compare("eq", parts, 2))
     t.require(known, f"the last axis has {parts} elements, not 1 (real) or 2 (complex)")
@@ -64,7 +63,8 @@ def transform(t: Tracer, x: Tensor, length: AnyDim, inverse: bool, onesided: boo
     n = sh.minimum(x.shape[-2], half if real else length)
     bins = half if onesided and not inverse else length
     out_parts = 1 if real else 2
-    dtype = F64 if real else F32 if x.dtype in (F16, BF16) else x.dtype  # what cancels in the mirror image, cancels
+    # A real inverse is in float64, because its terms and their mirror images cancel.
+    dtype = F64 if real else F32 if x.dtype in (F16, BF16) else x.dtype
     basis = t.compute((n, parts, bins, out_parts), _basis(length, dtype, inverse, real), dtype)
     rows = t.cast(x if n == x.shape[-2] else t.slice(x, -2, 0, n), dtype)
     lead = x.shape[:-2]
@@ -74,8 +74,8 @@ def transform(t: Tracer, x: Tensor, length: AnyDim, inverse: bool, onesided: boo
 
 
 def _basis(length: AnyDim, dtype: DType, inverse: bool, real: bool) -> Callable[..., Expr]:
-    """What part p of input n gives to part q of output k. A real inverse has half of the input only: what is missing
-    is the mirror image of what is there."""
+    """The contribution of part p of input n to part q of output k. The input of a real inverse is the first half of the
+    spectrum; the other half is its mirror image."""
     sign = 1.0 if inverse else -1.0
 
     def element(n: Expr, p: Expr, k: Expr, q: Expr) -> Expr:
@@ -92,13 +92,13 @@ def _basis(length: AnyDim, dtype: DType, inverse: bool, real: bool) -> Callable[
 
 
 def _sine(m: Expr, total: Expr, dtype: DType) -> Expr:
-    """sin(m·π / 2N) for m in [0, 5N), folded in integers to the first quarter turn: its zeros are exact."""
+    """sin(m·π / 2N) for m in [0, 5N). Integers reduce m to the first quarter turn, so that zeros are exact."""
     m = select(m >= total * 4, m - total * 4, m)
-    below = m >= total * 2
-    m = select(below, m - total * 2, m)
+    negative = m >= total * 2
+    m = select(negative, m - total * 2, m)
     m = select(m > total, total * 2 - m, m)
     value = sin(cast(m, dtype) * (math.pi / 2) / cast(total, dtype))
-    return select(below, -value, value)
+    return select(negative, -value, value)
 
 
 @op("STFT", since=17)
@@ -106,13 +106,13 @@ def stft(
     t: Tracer, signal: Tensor, frame_step: Tensor, window: Tensor | None = None, frame_length: Tensor | None = None, *,
     onesided: int = 1,
 ) -> Tensor:  # fmt: skip
-    """The transforms of overlapping frames, each times the window.
+    """The transforms of overlapping frames, each multiplied by the window.
 
     Shapes: signal (B, L, P) or (B, L), window (W) -> (B, frames, K, 2), frames = (L - length) / step + 1
     Spec:   https://onnx.ai/onnx/operators/onnx__STFT.html"""
     x = t.unsqueeze(signal, [2]) if signal.rank == 2 else signal
     if window is None and frame_length is None:
-        raise t.shape_error("needs a window or a frame_length")
+        raise t.shape_error("a window or a frame_length is needed")
     step = t.ints(frame_step, lower=1)[0]
     length = t.ints(frame_length, lower=0)[0] if frame_length is not None else window.shape[0]  # type: ignore[union-attr]
     width = length if window is None else window.shape[0]
@@ -129,7 +129,7 @@ def stft(
 
 # ── windows ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# a0 - a1·cos(2πn/N) + a2·cos(4πn/N); N is the size, less one for a symmetric window
+# a0 - a1·cos(2πn/N) + a2·cos(4πn/N); N is the size, minus 1 for a symmetric window
 WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0), "BlackmanWindow": (0.42, 0.5, 0.08)}
 
 
@@ -144,7 +144,7 @@ def _window(name: str, terms: tuple[float, float, float]) -> None:
             angle = cast(n, dtype) * (2 * math.pi) / cast(dim(count if periodic else count - 1), dtype)
             waves = cos(angle) * -terms[1]
             waves = waves + cos(angle * 2.0) * terms[2] if terms[2] else waves
-            return cast(waves + terms[0], out)  # in this order the middle is 1
+            return cast(waves + terms[0], out)  # this order makes the middle exactly 1
 
         return t.compute((count,), element)
 
@@ -156,7 +156,7 @@ for _name, _terms in WINDOWS.items():
 # ── mel ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-MOST_BINS = 1 << 16  # their corners are worked out one by one
+MAX_BINS = 1 << 16  # Python computes their corners one by one
 
 
 @op("MelWeightMatrix", since=17)
@@ -164,21 +164,21 @@ def mel_weight_matrix(
     t: Tracer, num_mel_bins: Tensor, dft_length: Tensor, sample_rate: Tensor, lower_edge_hertz: Tensor,
     upper_edge_hertz: Tensor, *, output_datatype: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Triangular filters whose corners lie evenly on the mel scale. (dft_length / 2 + 1, num_mel_bins)
+    """Triangular filters whose corners are evenly spaced on the mel scale. (dft_length / 2 + 1, num_mel_bins)
     Spec: https://onnx.ai/onnx/operators/onnx__MelWeightMatrix.html"""
     bins, length, rate = (int(t.static(x)[0]) for x in (num_mel_bins, dft_length, sample_rate))
-    if not 1 <= bins <= MOST_BINS or length < 1 or rate < 1:
-        raise t.unsupported(f"{bins} bins for {length} samples at {rate} Hz; 1 to {MOST_BINS} bins are supported")
+    if not 1 <= bins <= MAX_BINS or length < 1 or rate < 1:
+        raise t.unsupported(f"{bins} bins for {length} samples at {rate} Hz; 1 to {MAX_BINS} bins are supported")
     edges = [t.static(x)[0] for x in (lower_edge_hertz, upper_edge_hertz)]
     if not all(0 <= hertz < math.inf for hertz in edges):
-        raise t.shape_error(f"{edges[0]} to {edges[1]} Hz is no range of frequencies")
+        raise t.shape_error(f"{edges[0]} to {edges[1]} Hz is not a range of frequencies")
     low, high = (2595 * math.log10(1 + hertz / 700) for hertz in edges)
     width = (high - low) / (bins + 2)
     hertz = [700 * (10 ** ((low + n * width) / 2595) - 1) for n in range(bins + 2)]
     corners = [int((length + 1) * f // rate) for f in hertz]
     rows = length // 2 + 1
     if max(corners) > rows:
-        raise t.shape_error("the upper edge lies above half of the sample rate")
+        raise t.shape_error("upper_edge_hertz exceeds half of the sample rate")
     at = t.constant(corners, I32)
     dtype = dtype_of(t, output_datatype)
     table = t.compute((rows, bins), lambda row, n: _filter(row, at[n], at[n + 1], at[n + 2]), F64)
@@ -186,10 +186,10 @@ def mel_weight_matrix(
 
 
 def _filter(row: Expr, left: Expr, center: Expr, right: Expr) -> Expr:
-    """1 at the center, from where it falls to both sides."""
+    """1 at the center, falling to 0 on both sides."""
     rising = cast(row - left, F64) / cast(center - left, F64)
     falling = cast(right - row, F64) / cast(right - center, F64)
-    # Also of a filter with nothing to its right, but of none whose corners fall: the lower edge may be the higher one.
+    # The top counts even without a falling side, but not if the corners descend because lower_edge_hertz is higher.
     top = select((row == center) & (left <= center), const(1.0, F64), const(0.0, F64))
     before = select((left <= row) & (row < center), rising, top)
     return select((center <= row) & (row < right), falling, before)

@@ -32,7 +32,8 @@ def topk_1(t: Tracer, x: Tensor, *, k: int, axis: int = -1) -> tuple[Tensor, Ten
 def topk(
     t: Tracer, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """The k largest (or smallest) elements along an axis and their positions, best first; of equal ones the first.
+    """The k largest (or smallest) elements along an axis and their indices, best first; of equal elements the first
+    wins.
     Spec: https://onnx.ai/onnx/operators/onnx__TopK.html"""
     return top_k(t, x, t.ints(k, lower=0)[0], axis, bool(largest))
 
@@ -40,8 +41,8 @@ def topk(
 def top_k(t: Tracer, x: Tensor, count: AnyDim, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
     axis = t.axis(axis, x.rank)
     n = x.shape[axis]
-    t.require(sh.compare("le", count, n), f"k = {count} of {n} elements")
-    if count == 1 and (largest or not x.dtype.is_float):  # a minimum would let NaN win
+    t.require(sh.compare("le", count, n), f"k = {count} exceeds {n} elements")
+    if count == 1 and (largest or not x.dtype.is_float):  # a "min" reduction would return NaN
         name = "max" if largest else "min"
         return t.reduce(name, x, [axis]), t.reduce(f"arg{name}", x, [axis])
     rows = t.reshape(x, [prod(x.shape[:axis]), n, prod(x.shape[axis + 1 :])])
@@ -54,7 +55,7 @@ def top_k(t: Tracer, x: Tensor, count: AnyDim, axis: int, largest: bool) -> tupl
 
 
 class _TopK:
-    """A heap of the best k so far with the worst at its root, kept in the outputs; then sorted in place."""
+    """A heap of the best k so far with the worst at its root, stored in the outputs; then sorted in place."""
 
     def __init__(self, k: Builder, x: Tensor, values: Tensor, places: Tensor, largest: bool) -> None:
         self.k, self.x, self.values, self.places, self.largest = k, x, values, places, largest
@@ -94,7 +95,7 @@ class _TopK:
         return (less(a, b) if self.largest else less(b, a)) | (same(a, b) & (place_a > place_b))
 
     def sift(self, start: Expr, size: Expr, value: Expr, place: Expr) -> None:
-        """Put an element at `start` and let it sink to where no child is worse."""
+        """Put an element at `start` and let it sink until no child is worse."""
         k = self.k
         hole, child = k.var(start, I32), k.var(start * 2 + 1, I32)
         with k.while_(child.get < size):

@@ -1,4 +1,5 @@
-"""Operators on strings. What moves or compares strings is a Map as for any type; see `passes/string_kernels.py`."""
+"""Operators on strings. Moves and comparisons of strings are Map kernels as for other types; see
+`passes/lowering/string_kernels.py`."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ def string_normalizer(
     t: Tracer, x: Tensor, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",
     stopwords: Sequence[str] = (),
 ) -> Tensor:  # fmt: skip
-    """Words without stop words, in another case. Cases are those of Unicode, for any locale.
+    """Words without stop words, in upper or lower case. Case mapping is Unicode's, for any locale.
     Shapes: (C) -> (D), (1, C) -> (1, D). Spec: https://onnx.ai/onnx/operators/onnx__StringNormalizer.html"""
     if x.rank not in (1, 2):
         raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
     if x.rank == 2:
-        t.require_equal(x.shape[0], 1, "the first axis of a matrix has 1 element")
+        t.require_equal(x.shape[0], 1, "the first axis of a matrix must have 1 element")
     if case_change_action not in ("NONE", "LOWER", "UPPER"):
         raise t.unsupported(f"case_change_action {case_change_action!r} is not known")
     attrs = {"action": case_change_action, "case_sensitive": is_case_sensitive, "stopwords": tuple(stopwords)}
@@ -40,9 +41,9 @@ def string_split(t: Tracer, x: Tensor, *, delimiter: str = "", maxsplit: int = -
 
 @op("RegexFullMatch", since=20)
 def regex_full_match(t: Tracer, x: Tensor, *, pattern: str = "") -> Tensor:
-    """Whether the whole string matches; the pattern is RE2's.
+    """Whether the whole string matches a pattern in RE2's syntax.
     Spec: https://onnx.ai/onnx/operators/onnx__RegexFullMatch.html, https://github.com/google/re2/wiki/Syntax"""
-    compiled(pattern)  # refused here if at all
+    compiled(pattern)  # so that a bad pattern is refused at compile time
     return t.host("regex_full_match", [x], [(x.shape, BOOL)], pattern=pattern)[0]
 
 
@@ -55,8 +56,8 @@ def tfidf_vectorizer(
     ngram_counts: Sequence[int], ngram_indexes: Sequence[int], pool_int64s: Sequence[int] = (),
     pool_strings: Sequence[str] = (), weights: Sequence[float] = (),
 ) -> Tensor:  # fmt: skip
-    """How often each n-gram of the pool occurs in a row, its items up to max_skip_count apart; TF: the counts, IDF:
-    the weight if it occurs at all, TFIDF: counts x weights.
+    """How often each n-gram of the pool occurs in a row, with up to max_skip_count items between its items. TF: the
+    counts, IDF: the weight if it occurs, TFIDF: counts x weights.
 
     Shapes: (C) -> (size), (B, C) -> (B, size), size = max(ngram_indexes) + 1
     Spec:   https://onnx.ai/onnx/operators/onnx__TfIdfVectorizer.html"""
@@ -78,7 +79,7 @@ def tfidf_vectorizer(
     if any(n < 0 for n in ngram_indexes):
         raise t.unsupported(f"ngram_indexes has {min(ngram_indexes)}, which is not a column")
     size = max(ngram_indexes, default=-1) + 1
-    counts = _count(t, rows, grams, size, sh.minimum(max_skip_count + 1, rows.shape[1]))  # further are no two items
+    counts = _count(t, rows, grams, size, sh.minimum(max_skip_count + 1, rows.shape[1]))
     if mode != "TF":
         scale = t.constant(weights or [1.0] * size, F32)
         counts = t.map(X * Y if mode == "TFIDF" else select(X > 0.0, Y, 0.0), counts, scale)
@@ -88,7 +89,8 @@ def tfidf_vectorizer(
 def _grams(
     t: Tracer, pool: Sequence[int], starts: Sequence[int], columns: Sequence[int], shortest: int, longest: int
 ) -> dict[tuple[int, ...], int]:
-    """n-gram -> column of the output. The pool lists the 1-grams, then the 2-grams, … from `starts` on."""
+    """n-gram -> column of the output. The pool lists the 1-grams, then the 2-grams, …; n-grams begin at starts[n -
+    1]."""
     out: dict[tuple[int, ...], int] = {}
     number = 0
     for n, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
@@ -104,7 +106,7 @@ def _grams(
 
 
 def _count(t: Tracer, rows: Tensor, grams: dict[tuple[int, ...], int], size: int, skips: sh.AnyDim) -> Tensor:
-    """Shapes: rows (B, C) -> float32 (B, size)."""
+    """The number of occurrences of each n-gram. Shapes: rows (B, C) -> float32 (B, size)"""
     items = t.constant([item for gram in grams for item in gram], I64)
     ends = [0]
     for gram in grams:
@@ -119,7 +121,7 @@ def _count(t: Tracer, rows: Tensor, grams: dict[tuple[int, ...], int], size: int
             with k.loop(len(grams)) as g:
                 first = k.let(bounds[g])
                 n = k.let(bounds[g + 1] - first)
-                found = k.var(0, I32)
+                count = k.var(0, I32)
                 with k.loop(select(n < 2, 1, dim(skips))) as skip:
                     step = skip + 1
                     with k.loop(maximum(dim(length) - step * (n - 1), 0)) as at:
@@ -127,7 +129,7 @@ def _count(t: Tracer, rows: Tensor, grams: dict[tuple[int, ...], int], size: int
                         with k.loop(n) as m:
                             same = rows[b, at + m * step] == items[first + m]
                             equal.set(equal.get + cast(same, I32))
-                        found.set(found.get + cast(equal.get == n, I32))
-                k.store(out, (b, columns[g]), out[b, columns[g]] + cast(found.get, F32))
+                        count.set(count.get + cast(equal.get == n, I32))
+                k.store(out, (b, columns[g]), out[b, columns[g]] + cast(count.get, F32))
 
     return t.loops("tfidf", [rows, items, bounds, columns], [((batch, size), F32)], body)[0]

@@ -1,8 +1,7 @@
-"""Optimiser steps of ai.onnx.preview.training. Each takes the rate R, the count T of steps done, then all values, all
-gradients and all states in groups, and gives the new values and states in groups.
+"""Optimiser steps of ai.onnx.preview.training. Inputs are the rate R, the number T of steps so far, then all values,
+all gradients and all states, in groups; outputs are the new values and states, in groups.
 
-Spec: https://onnx.ai/onnx/operators/#ai-onnx-preview-training
-"""
+Spec: https://onnx.ai/onnx/operators/#ai-onnx-preview-training"""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ DOMAIN = "ai.onnx.preview.training"
 
 
 def _groups(t: Tracer, tensors: Sequence[Tensor], kinds: int) -> list[tuple[Tensor, ...]]:
-    """One tuple of (value, gradient, states…) for each value."""
+    """(value, gradient, states…) for each value."""
     count, rest = divmod(len(tensors), kinds)
     if rest:
         raise t.shape_error(f"{len(tensors)} tensors are not {kinds} groups of equal size")
@@ -25,7 +24,7 @@ def _groups(t: Tracer, tensors: Sequence[Tensor], kinds: int) -> list[tuple[Tens
     for group in groups:
         types = list(dict.fromkeys(str(x.dtype) for x in group))
         if len(types) > 1:
-            raise t.unsupported(f"a value, its gradient and states are of {' and '.join(types)}, not of one type")
+            raise t.unsupported(f"a value, its gradient and its states have different types: {', '.join(types)}")
     return groups
 
 
@@ -49,8 +48,8 @@ def adam(
     t: Tracer, r: Tensor, steps: Tensor, *tensors: Tensor, alpha: float = 0.9, beta: float = 0.999,
     epsilon: float = 1e-6, norm_coefficient: float = 0.0, norm_coefficient_post: float = 0.0,
 ) -> list[Tensor]:  # fmt: skip
-    """v' = α·v + (1-α)·g, h' = β·h + (1-β)·g², x' = (1-post)·(x - rate·v' / (√h' + ε)), where after the first step
-    rate = R·√(1-βᵀ) / (1-αᵀ)."""
+    """v' = α·v + (1-α)·g, h' = β·h + (1-β)·g², x' = (1-post)·(x - rate·v' / (√h' + ε)); after the first step rate =
+    R·√(1-βᵀ) / (1-αᵀ), before it R."""
     results: list[tuple[Tensor, Tensor, Tensor]] = []
     count = cast(Y, r.dtype)
     corrected = X * sqrt(1.0 - power(const(beta, r.dtype), count)) / (1.0 - power(const(alpha, r.dtype), count))
@@ -83,5 +82,5 @@ def momentum(
 
 
 def _as(t: Tracer, scalar: Tensor, x: Tensor) -> Tensor:
-    """R may have another type than the values."""
+    """scalar in x's type; R may have another type than the values."""
     return t.cast(scalar, x.dtype)

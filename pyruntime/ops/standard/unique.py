@@ -1,4 +1,4 @@
-"""What finds elements: Unique, NonZero, Compress. Their counts are known only at run time."""
+"""Unique, NonZero, Compress: operators whose numbers of results are known only at run time."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ def nonzero_flag(e: Expr) -> Expr:
 
 
 def _count(t: Tracer, flags: Tensor) -> AnyDim:
-    """How many hold, as a dim."""
+    """The number of true flags, as a dim."""
     total = t.reduce_compute("sum", (), flags.shape, lambda *i: cast(nonzero_flag(flags.at(*i)), I64))
     return t.ints(total, lower=0)[0]
 
 
 @op("NonZero", since=9)
 def nonzero(t: Tracer, x: Tensor) -> Tensor:
-    """The coordinates of the elements that are not zero, row-major. Shapes: x -> (rank, count)."""
+    """The coordinates of the nonzero elements, row-major. Shapes: x -> (rank, count)."""
     x = t.reshape(x, [1]) if x.rank == 0 else x
     count = _count(t, x)
 
     def body(k: Builder, out: Tensor) -> None:
-        found = k.var(0, I32)
+        column = k.var(0, I32)
         with nest(k, x.shape) as at, k.when(nonzero_flag(x.at(*at))):
             for n, c in enumerate(at):
-                k.store(out, (n, found.get), cast(c, I64))
-            found.set(found.get + 1)
+                k.store(out, (n, column.get), cast(c, I64))
+            column.set(column.get + 1)
 
     return t.loops("nonzero", [x], [((x.rank, count), I64)], body)[0]
 
 
 @op("Compress", since=9)
 def compress(t: Tracer, x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:
-    """The slices along an axis (default: of the flattened tensor) whose condition holds."""
+    """The slices along an axis (default: elements of the flattened tensor) whose condition is true."""
     x = t.reshape(x, [sh.size(x.shape)]) if axis is None else x
     axis = t.axis(axis or 0, x.rank)
     length = sh.minimum(condition.shape[0], x.shape[axis])
@@ -59,7 +59,7 @@ Before = Callable[[Builder, Expr, Expr], Expr]
 
 
 def argsort(t: Tracer, x: Tensor, count: AnyDim, before: Before) -> Tensor:
-    """The stable order (int32) of `count` items by a strict comparison: a merge sort."""
+    """The stable order (int32) of `count` items by a strict comparison, from a merge sort."""
 
     def body(k: Builder, order: Tensor, spare: Tensor) -> None:
         n = dim(count)
@@ -94,7 +94,7 @@ def _merge(k: Builder, order: Tensor, out: Tensor, start: Expr, middle: Expr, en
 
 
 def _first_difference(k: Builder, rows: Tensor, a: Expr, b: Expr) -> Expr:
-    """The first column in which two rows differ, or their width."""
+    """The first column where two rows differ, or their width."""
     width = dim(rows.shape[1])
     j = k.var(0, I32)
     with k.while_(guard(j.get < width, same(rows.at(a, j.get), rows.at(b, j.get)), const(False, BOOL))):
@@ -112,7 +112,8 @@ def _row_before(rows: Tensor) -> Before:
 
 @op("Unique", since=11)
 def unique(t: Tracer, x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The distinct elements (or slices along an axis), the first place of each, the group of every input, and counts.
+    """The distinct elements (or slices along an axis), the index of each one's first occurrence, each input's index
+    among them, and counts.
     Spec: https://onnx.ai/onnx/operators/onnx__Unique.html"""
     if axis is None:
         rows = t.reshape(x, [sh.size(x.shape), 1])
@@ -133,7 +134,8 @@ def unique(t: Tracer, x: Tensor, *, axis: int | None = None, sorted: int = 1) ->
 
 
 def _groups(t: Tracer, rows: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Number the runs of equal rows in sorted order."""
+    """Numbers the runs of equal rows in sorted order: first row of each group, group of each row, size of each
+    group."""
     n = rows.shape[0]
 
     def number(k: Builder, group: Tensor, total: Tensor) -> None:
@@ -156,7 +158,7 @@ def _groups(t: Tracer, rows: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Ten
         with k.loop(dim(n)) as r:
             i = k.let(dim(n) - 1 - r)
             g, source = k.let(group.at(i)), k.let(order.at(i))
-            k.store(firsts, (g,), cast(source, I64))  # backwards: the first of each group stays
+            k.store(firsts, (g,), cast(source, I64))  # backwards, so that the first row of each group is stored last
             k.store(inverse, (source,), cast(g, I64))
             k.store(counts, (g,), counts.at(g) + 1)
 
@@ -167,7 +169,7 @@ def _groups(t: Tracer, rows: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def _by_appearance(t: Tracer, firsts: Tensor, inverse: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Groups in the order of their first elements."""
+    """The groups in the order of their first elements."""
     m = firsts.shape[0]
     order = argsort(t, firsts, m, lambda k, a, b: k.let(firsts.at(a) < firsts.at(b)))
 

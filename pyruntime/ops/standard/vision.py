@@ -1,6 +1,6 @@
-"""Boxes and pictures: NonMaxSuppression, CropAndResize, UnfoldTensor, ImageDecoder."""
+"""NonMaxSuppression and ImageDecoder."""
 
-# B batch, C classes, N boxes, K most boxes to keep of a class
+# B batch, C classes, N boxes, K maximum number of boxes per class
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def non_max_suppression(
     t: Tracer, boxes: Tensor, scores: Tensor, most: Tensor | None = None, iou_threshold: Tensor | None = None,
     score_threshold: Tensor | None = None, *, center_point_box: int = 0,
 ) -> Tensor:  # fmt: skip
-    """Per batch and class: take the box of the best score, drop those that overlap it by more than the threshold
-    (intersection over union), repeat. A score must exceed the score threshold if one is given; of equal scores the
-    first box is taken; a score of -inf or NaN never is.
+    """Per batch item and class: select the box with the best score, drop the boxes that overlap it by more than the
+    threshold (intersection over union), repeat. A score must exceed the score threshold, if one is given; of equal
+    scores the first box wins; a score of -inf or NaN is never selected.
 
-    Shapes: boxes (B, N, 4), scores (B, C, N) -> int64 (kept, 3): batch, class, box
+    Shapes: boxes (B, N, 4), scores (B, C, N) -> int64 (selected, 3): batch, class, box
     Spec:   https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html"""
     t.require_equal(boxes.shape[0], scores.shape[0], "batches of boxes and scores differ")
-    t.require_equal(boxes.shape[1], scores.shape[2], "numbers of boxes and scores differ")
+    t.require_equal(boxes.shape[1], scores.shape[2], "boxes and scores differ in number")
     limit = t.ints(most)[0] if most is not None else 0
     keep = sh.clamp(limit, 0, boxes.shape[1])
     planes = t.compute((boxes.shape[0], 5, boxes.shape[1]), lambda b, p, n: _corner(boxes, center_point_box, b, p, n))
@@ -40,7 +40,7 @@ def non_max_suppression(
 
 
 def _corner(boxes: Tensor, centered: int, b: Expr, plane: Expr, n: Expr) -> Expr:
-    """Planes y1, x1, y2, x2, area with y1 <= y2 and x1 <= x2."""
+    """Planes y1, x1, y2, x2, area, with y1 <= y2 and x1 <= x2."""
     p = [cast(boxes[b, n, c], F32) for c in range(4)]
     if centered:
         x, y, w, h = p
@@ -54,7 +54,8 @@ def _corner(boxes: Tensor, centered: int, b: Expr, plane: Expr, n: Expr) -> Expr
 
 
 def _pick(t: Tracer, planes: Tensor, scores: Tensor, iou: Tensor, lowest: Tensor, keep: AnyDim) -> tuple[Tensor, ...]:
-    """The boxes kept, in order, and how many. `left` holds the scores of those that are still in the race, else -inf.
+    """The selected boxes in order, and their number. The scratch `left` holds the scores of the candidates, -inf for
+    others.
 
     Shapes: planes (B, 5, N), scores (B, C, N) -> int32 (B, C, K), int32 (B, C)"""
     batch, classes, count = scores.shape
@@ -108,7 +109,7 @@ def _overlaps(a: list[Expr], b: list[Expr], threshold: Scalar) -> Expr:
 
 
 def _list(t: Tracer, picks: Tensor, counts: Tensor, total: AnyDim) -> Tensor:
-    """The rows (batch, class, box) of all boxes kept."""
+    """The rows (batch, class, box) of all selected boxes."""
 
     def body(k: Builder, out: Tensor) -> None:
         row = k.var(0, I32)
@@ -122,7 +123,7 @@ def _list(t: Tracer, picks: Tensor, counts: Tensor, total: AnyDim) -> Tensor:
 
 @op("ImageDecoder", since=20)
 def image_decoder(t: Tracer, encoded: Tensor, *, pixel_format: str = "RGB") -> Tensor:
-    """A picture's bytes -> uint8 (height, width, channels); any format that Pillow reads.
+    """The bytes of an encoded image -> uint8 (height, width, channels), in any format that Pillow reads.
     Spec: https://onnx.ai/onnx/operators/onnx__ImageDecoder.html"""
     if pixel_format not in ("RGB", "BGR", "Grayscale"):
         raise t.unsupported(f"pixel_format {pixel_format!r} is not known")
